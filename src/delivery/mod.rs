@@ -1,0 +1,3 @@
+//! What has been admitted and not yet confirmed.
+
+pub mod settings;

@@ -1,0 +1,19 @@
+//! walrelay carries outbox events from a Postgres replication slot to a broker, and lets Postgres
+//! forget them only once the broker has confirmed.
+//!
+//! Modules in the order an event passes them: [`source`] reads the slot, [`pgoutput`] decodes it,
+//! [`outbox`] turns rows into events and routes them, [`format`] shapes payloads, [`delivery`]
+//! remembers what is unconfirmed, [`sink`] publishes, [`relay`] is the loop that joins them.
+
+pub mod config;
+pub mod delivery;
+pub mod error;
+pub mod format;
+pub mod lsn;
+pub mod message;
+pub mod metrics;
+pub mod outbox;
+pub mod pgoutput;
+pub mod secret;
+pub mod sink;
+pub mod source;

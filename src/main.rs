@@ -1,0 +1,3 @@
+//! The command line. Everything it does lives in the library.
+
+fn main() {}

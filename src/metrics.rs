@@ -1,0 +1,1 @@
+//! Metrics: the one table.

@@ -1,0 +1,4 @@
+//! Rows of an outbox table, and logical messages, as events.
+
+pub mod settings;
+pub mod template;

@@ -1,0 +1,125 @@
+//! `outbox.event.${aggregatetype}`: text with column names in it.
+//!
+//! Parsed once, when the configuration is read. `$${` stands for a literal `${`.
+
+/// A parsed template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Template {
+    parts: Vec<Part>,
+}
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// Copied as it is.
+    Literal(String),
+    /// Replaced by the column's text.
+    Column(String),
+}
+
+/// Text that is not a template.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TemplateError {
+    /// `${` without `}`.
+    #[error("\"${{\" at character {0} is never closed with \"}}\"")]
+    Unclosed(usize),
+    /// `${}`.
+    #[error("\"${{}}\" at character {0} names no column")]
+    Empty(usize),
+}
+
+impl Template {
+    /// Parses `text`.
+    pub fn parse(text: &str) -> Result<Template, TemplateError> {
+        let mut parts = Vec::new();
+        let mut literal = String::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let offset = text.len() - rest.len() + at;
+            if rest[..at].ends_with('$') {
+                literal.push_str(&rest[..at]);
+                literal.push('{');
+                rest = &rest[at + 2..];
+                continue;
+            }
+            literal.push_str(&rest[..at]);
+            let close = rest[at..].find('}').ok_or(TemplateError::Unclosed(offset))?;
+            let column = rest[at + 2..at + close].trim();
+            if column.is_empty() {
+                return Err(TemplateError::Empty(offset));
+            }
+            if !literal.is_empty() {
+                parts.push(Part::Literal(std::mem::take(&mut literal)));
+            }
+            parts.push(Part::Column(column.to_owned()));
+            rest = &rest[at + close + 1..];
+        }
+        literal.push_str(rest);
+        if !literal.is_empty() || parts.is_empty() {
+            parts.push(Part::Literal(literal));
+        }
+        Ok(Template { parts })
+    }
+
+    /// The template that is one column and nothing else.
+    #[must_use]
+    pub fn column(name: &str) -> Template {
+        Template { parts: vec![Part::Column(name.to_owned())] }
+    }
+
+    /// Its pieces in order.
+    #[must_use]
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// The columns it needs, in order of appearance.
+    pub fn columns(&self) -> impl Iterator<Item = &str> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Column(name) => Some(name.as_str()),
+            Part::Literal(_) => None,
+        })
+    }
+
+    /// Its text when no column is in it.
+    #[must_use]
+    pub fn constant(&self) -> Option<&str> {
+        match self.parts.as_slice() {
+            [Part::Literal(text)] => Some(text),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_and_columns_alternate() {
+        let template = Template::parse("outbox.event.${aggregatetype}.v1").unwrap();
+        assert_eq!(
+            template.parts(),
+            [
+                Part::Literal("outbox.event.".into()),
+                Part::Column("aggregatetype".into()),
+                Part::Literal(".v1".into()),
+            ]
+        );
+        assert_eq!(template.columns().collect::<Vec<_>>(), ["aggregatetype"]);
+        assert_eq!(template.constant(), None);
+        assert_eq!(Template::parse("orders").unwrap().constant(), Some("orders"));
+        assert_eq!(Template::parse("${id}").unwrap(), Template::column("id"));
+    }
+
+    #[test]
+    fn a_doubled_dollar_is_literal() {
+        assert_eq!(Template::parse("a$${b}").unwrap().constant(), Some("a${b}"));
+    }
+
+    #[test]
+    fn broken_templates_say_where() {
+        assert_eq!(Template::parse("ab${cd"), Err(TemplateError::Unclosed(2)));
+        assert_eq!(Template::parse("ab${ }"), Err(TemplateError::Empty(2)));
+    }
+}

@@ -1,0 +1,1 @@
+//! pgoutput, protocol version 1.

@@ -1,0 +1,3 @@
+//! Brokers.
+
+pub mod settings;

@@ -1,0 +1,3 @@
+//! The slot: connecting, checking, reading, and telling Postgres what it may forget.
+
+pub mod settings;

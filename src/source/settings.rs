@@ -1,0 +1,105 @@
+//! What the source obeys: the `[source]` section, typed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::outbox::settings::{Messages, OutboxTable};
+use crate::secret::Secret;
+
+/// The `[source]` section.
+#[derive(Clone, Debug)]
+pub struct SourceSettings {
+    /// Where Postgres is and how to log in; already merged with environment and `.pgpass`.
+    pub connection: ConnInfo,
+    /// Replication slot, `^[a-z0-9_]{1,63}$`.
+    pub slot: String,
+    /// Publication.
+    pub publication: String,
+    /// Outbox tables; may be empty when `messages` is set.
+    pub outboxes: Vec<OutboxTable>,
+    /// Transactional logical messages as an outbox without a table.
+    pub messages: Option<Messages>,
+    /// Ask Postgres for binary column values (`source.binary`, default true). The relay falls back
+    /// to text by itself for a mapped column whose binary form it does not read.
+    pub binary: bool,
+    /// Longest silence on the stream before the connection is taken for dead (`source.stall_timeout`, 30s).
+    pub stall_timeout: Duration,
+    /// First wait before a reconnect (`source.reconnect_base`, 50ms), full jitter.
+    pub reconnect_base: Duration,
+    /// Longest wait before a reconnect (`source.reconnect_cap`, 5s).
+    pub reconnect_cap: Duration,
+    /// How often the slot is looked at on the second connection (`source.watch_interval`, 1s).
+    pub watch_interval: Duration,
+}
+
+/// libpq-like connection information.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnInfo {
+    /// Tried in order.
+    pub hosts: Vec<Host>,
+    /// Role.
+    pub user: String,
+    /// Password, if one was given by URL, environment or passfile for every host; see `Host::password`.
+    pub password: Option<Secret>,
+    /// Database.
+    pub dbname: String,
+    /// `application_name`, default `walrelay`.
+    pub application_name: String,
+    /// `options`, sent verbatim in the startup packet.
+    pub options: Option<String>,
+    /// Deadline for one connection attempt to one host; default 10s.
+    pub connect_timeout: Duration,
+    /// TLS mode; default `prefer` (as libpq).
+    pub sslmode: SslMode,
+    /// `sslrootcert`: a PEM file, or `system`.
+    pub sslrootcert: Option<PathBuf>,
+    /// Client certificate (PEM).
+    pub sslcert: Option<PathBuf>,
+    /// Client key (PEM).
+    pub sslkey: Option<PathBuf>,
+    /// Which servers of a multi-host URL will do.
+    pub target_session_attrs: TargetSessionAttrs,
+}
+
+/// One server of a multi-host URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Host {
+    /// Host name, IP address, or an absolute path: the folder of a Unix socket.
+    pub name: String,
+    /// Port.
+    pub port: u16,
+    /// Password from the passfile for exactly this host, when `ConnInfo::password` is absent.
+    pub password: Option<Secret>,
+}
+
+/// `sslmode`, with libpq's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SslMode {
+    /// Never TLS.
+    Disable,
+    /// TLS if the server has it, unverified.
+    Prefer,
+    /// TLS or nothing; verified only when a root certificate is given (as libpq).
+    Require,
+    /// The chain must verify, the name need not.
+    VerifyCa,
+    /// Chain and name must verify.
+    VerifyFull,
+}
+
+/// `target_session_attrs`, with libpq's meaning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TargetSessionAttrs {
+    /// Whoever answers first.
+    Any,
+    /// `read-write`: default_transaction_read_only is off and the server is no standby.
+    ReadWrite,
+    /// `read-only`.
+    ReadOnly,
+    /// `primary`.
+    Primary,
+    /// `standby`.
+    Standby,
+    /// `prefer-standby`.
+    PreferStandby,
+}
