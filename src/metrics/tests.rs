@@ -84,7 +84,7 @@ fn exactly_one_wal_status_is_up_even_for_a_word_we_do_not_know() {
 fn a_slot_without_a_limit_is_infinitely_safe() {
     let metrics = Metrics::new();
     metrics.set_safe_wal(None);
-    assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes +Inf\n"));
+    assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes inf\n"));
     metrics.set_safe_wal(Some(-5));
     assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes -5\n"));
 }
