@@ -148,7 +148,7 @@ pub(super) fn number(value: u64) -> String {
     let digits = value.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push('\u{202f}');
         }
         text.push(digit);
