@@ -5,10 +5,12 @@
 //! [`outbox`] turns rows into events and routes them, [`format`] shapes payloads, [`delivery`]
 //! remembers what is unconfirmed, [`sink`] publishes, [`relay`] is the loop that joins them.
 
+pub mod admin;
 pub mod config;
 pub mod delivery;
 pub mod error;
 pub mod format;
+pub mod health;
 pub mod lsn;
 pub mod message;
 pub mod metrics;
