@@ -36,12 +36,16 @@ unsafe impl Send for Producer {}
 /// What librdkafka tells its user.
 #[derive(Debug)]
 pub enum ProducerEvent {
-    /// The fate of one record.
-    Report {
+    /// The broker has the record that was given to [`Producer::produce`] under this number.
+    Confirmed(Sequence),
+    /// It does not, or may not.
+    Failed {
         /// Given to [`Producer::produce`].
         sequence: Sequence,
-        /// `NoError` and nothing else means persisted.
+        /// Why.
         code: RDKafkaErrorCode,
+        /// Where it was to go.
+        topic: String,
     },
     /// Something about the client as a whole.
     Error {
@@ -161,7 +165,12 @@ impl Producer {
                             break;
                         }
                         let sequence = (*message)._private.addr() as Sequence;
-                        tell(ProducerEvent::Report { sequence, code: (*message).err.into() });
+                        tell(if (*message).err == c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+                            ProducerEvent::Confirmed(sequence)
+                        } else {
+                            let topic = text_of(c::rd_kafka_topic_name((*message).rkt));
+                            ProducerEvent::Failed { sequence, code: (*message).err.into(), topic }
+                        });
                     },
                     c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
                         code: c::rd_kafka_event_error(event).into(),

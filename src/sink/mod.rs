@@ -10,6 +10,8 @@ pub mod settings;
 
 use std::time::Duration;
 
+use self::settings::SinkSettings;
+use crate::error::{Exit, Fault};
 use crate::message::{Outbound, Sequence};
 
 /// Where events go.
@@ -68,4 +70,44 @@ pub enum Disposition {
     Transient,
     /// This event will never pass.
     Terminal,
+}
+
+/// Builds sinks of the configured kind. The first must find its broker and `topics`; a later one,
+/// built after an outage, must not insist.
+#[must_use]
+pub fn factory(
+    settings: SinkSettings,
+    topics: Vec<String>,
+) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
+    let mut first = true;
+    Box::new(move || match &settings {
+        SinkSettings::Null => Ok(Box::new(null::NullSink::default()) as Box<dyn Sink>),
+        SinkSettings::Kafka(kafka) => {
+            let mut sink = kafka::KafkaSink::new(kafka).map_err(|reason| refused(&reason))?;
+            if std::mem::take(&mut first) {
+                kafka::preflight::inspect(&mut sink, kafka, &topics).map_err(worst)?;
+            }
+            Ok(Box::new(sink) as Box<dyn Sink>)
+        }
+    })
+}
+
+/// The first of several faults, with the others told in passing.
+fn worst(faults: Vec<Fault>) -> Fault {
+    let mut faults = faults.into_iter();
+    let first = faults.next().unwrap_or_else(|| refused("no reason given"));
+    for other in faults {
+        tracing::error!("{other}");
+    }
+    first
+}
+
+fn refused(reason: &str) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "sink.refused-property",
+        format!("librdkafka refuses the configuration: {reason}"),
+        "sink.kafka.properties",
+        "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
+    )
 }

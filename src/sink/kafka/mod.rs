@@ -9,13 +9,12 @@ mod fault;
 pub mod preflight;
 pub mod properties;
 
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::settings::KafkaSettings;
-use super::{Disposition, Failure, News, Refused, Sink};
+use super::{News, Refused, Sink};
 use crate::ffi::{Producer, ProducerEvent};
 use crate::message::{Outbound, Sequence};
 
@@ -52,11 +51,11 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct KafkaSink {
     producer: Producer,
     in_flight: usize,
-    /// Topics of the first events, until the first confirm; see [`KafkaSink::hurry`].
+    /// Topic of the first event, until the first confirm; see [`KafkaSink::hurry`].
     hurried: Option<String>,
     confirmed_any: bool,
-    unreachable_since_probe: Option<Instant>,
-    recent_failures: VecDeque<String>,
+    /// While unreachable: when we last heard so or asked.
+    asked_at: Option<Instant>,
 }
 
 /// The librdkafka properties in force: ours, then the user's.
@@ -79,8 +78,7 @@ impl KafkaSink {
             in_flight: 0,
             hurried: None,
             confirmed_any: false,
-            unreachable_since_probe: None,
-            recent_failures: VecDeque::new(),
+            asked_at: None,
         })
     }
 
@@ -104,18 +102,18 @@ impl KafkaSink {
 
     /// An idle client hears nothing when its broker comes back, so it asks.
     fn probe(&mut self, news: &mut Vec<News>) {
-        let Some(last) = self.unreachable_since_probe else { return };
+        let Some(last) = self.asked_at else { return };
         if self.in_flight > 0 || last.elapsed() < PROBE_INTERVAL {
             return;
         }
-        self.unreachable_since_probe = Some(Instant::now());
+        self.asked_at = Some(Instant::now());
         if self.producer.metadata(None, 20).is_ok() {
             self.reached(news);
         }
     }
 
     fn reached(&mut self, news: &mut Vec<News>) {
-        if self.unreachable_since_probe.take().is_some() {
+        if self.asked_at.take().is_some() {
             news.push(News::Reachable);
         }
     }
@@ -139,33 +137,34 @@ impl Sink for KafkaSink {
     fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
         self.hurry();
         let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        let mut events: Vec<ProducerEvent> = Vec::new();
-        let (mut confirmed, topic) = (0, self.hurried.clone().unwrap_or_default());
+        let (mut confirmed, mut failed, mut down) = (0, 0, false);
         self.producer.poll(patience_ms, |event| match event {
-            ProducerEvent::Report { sequence, code: Code::NoError } => {
+            ProducerEvent::Confirmed(sequence) => {
                 confirmed += 1;
                 news.push(News::Confirmed(sequence));
             }
-            other => events.push(other),
+            ProducerEvent::Failed { sequence, code, topic } => {
+                failed += 1;
+                news.push(News::Failed(sequence, fault::failure(code, &topic)));
+            }
+            ProducerEvent::Error { fatal: true, text, .. } => news.push(News::Broken(text)),
+            // One broker of several may come and go; these concern the cluster.
+            ProducerEvent::Error {
+                code: Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve,
+                text,
+                ..
+            } => {
+                down = true;
+                news.push(News::Unreachable(text));
+            }
+            ProducerEvent::Error { text, .. } => tracing::debug!(error = text, "kafka client"),
         });
-        self.in_flight -= confirmed;
+        self.in_flight -= confirmed + failed;
         if confirmed > 0 {
             self.confirmed_any = true;
             self.reached(news);
-        }
-        for event in events {
-            match event {
-                ProducerEvent::Report { sequence, code } => {
-                    self.in_flight -= 1;
-                    news.push(News::Failed(sequence, fault::failure(code, &topic)));
-                }
-                ProducerEvent::Error { fatal: true, text, .. } => news.push(News::Broken(text)),
-                ProducerEvent::Error { code, text, .. } => {
-                    let _ = code;
-                    self.unreachable_since_probe = Some(Instant::now());
-                    news.push(News::Unreachable(text));
-                }
-            }
+        } else if down {
+            self.asked_at = Some(Instant::now());
         }
         self.probe(news);
     }
