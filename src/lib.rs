@@ -6,6 +6,7 @@
 //! remembers what is unconfirmed, [`sink`] publishes, [`relay`] is the loop that joins them.
 
 pub mod admin;
+pub mod cli;
 pub mod config;
 pub mod delivery;
 pub mod error;

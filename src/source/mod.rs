@@ -1,4 +1,18 @@
 //! The slot: connecting, checking, reading, and telling Postgres what it may forget.
 
+pub mod facts;
+pub mod init;
+pub mod preflight;
+pub mod publication;
+pub mod quote;
 pub mod settings;
+pub mod pace;
 pub mod progress;
+pub mod stream;
+pub mod slot;
+pub mod sql;
+pub mod table;
+pub mod watch;
+
+#[cfg(test)]
+mod testing;

@@ -1,0 +1,6 @@
+//! The subcommands.
+#![allow(dead_code)]
+
+mod check;
+mod init;
+mod slot;
