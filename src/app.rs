@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::relay::link::{self, Connector, Link};
 use crate::relay::{Control, Parts, Relay};
 use crate::sink;
-use crate::source::watch_task::{self, Watch};
+use crate::watch::{self, Watch};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
@@ -83,7 +83,7 @@ async fn supervise(
     let mut interrupt =
         signal(SignalKind::interrupt()).map_err(|error| system_fault(&error, "SIGINT"))?;
     let connecting = link::serve(&config.source, connector);
-    let watching = watch_task::watch(watch);
+    let watching = watch::watch(watch);
     tokio::pin!(connecting, watching);
     let mut found = None;
     loop {
