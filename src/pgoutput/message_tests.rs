@@ -5,69 +5,10 @@ use std::path::Path;
 
 use proptest::prelude::*;
 
+use super::super::encoder::{Encoder, Form};
 use super::super::frame::Frame;
 use super::super::relation::Relation;
 use super::*;
-
-/// Encodes what the decoder reads; it exists in tests only.
-#[derive(Default)]
-struct Encoder(Vec<u8>);
-
-impl Encoder {
-    fn tag(tag: u8) -> Encoder {
-        Encoder(vec![tag])
-    }
-    fn u8(mut self, byte: u8) -> Encoder {
-        self.0.push(byte);
-        self
-    }
-    fn u16(mut self, number: u16) -> Encoder {
-        self.0.extend(number.to_be_bytes());
-        self
-    }
-    fn u32(mut self, number: u32) -> Encoder {
-        self.0.extend(number.to_be_bytes());
-        self
-    }
-    fn u64(mut self, number: u64) -> Encoder {
-        self.0.extend(number.to_be_bytes());
-        self
-    }
-    fn bytes(mut self, bytes: &[u8]) -> Encoder {
-        self.0.extend(bytes);
-        self
-    }
-    fn cstr(self, text: &str) -> Encoder {
-        self.bytes(text.as_bytes()).u8(0)
-    }
-    fn column(self, form: &Form) -> Encoder {
-        match form {
-            Form::Null => self.u8(b'n'),
-            Form::Unchanged => self.u8(b'u'),
-            Form::Text(bytes) => self.u8(b't').u32(bytes.len() as u32).bytes(bytes),
-            Form::Binary(bytes) => self.u8(b'b').u32(bytes.len() as u32).bytes(bytes),
-        }
-    }
-}
-
-#[derive(Clone, Debug)]
-enum Form {
-    Null,
-    Unchanged,
-    Text(Vec<u8>),
-    Binary(Vec<u8>),
-}
-
-impl Form {
-    fn value(&self) -> Value<'_> {
-        match self {
-            Form::Null => Value::Null,
-            Form::Unchanged => Value::Unchanged,
-            Form::Text(bytes) => Value::Text(bytes),
-            Form::Binary(bytes) => Value::Binary(bytes),
-        }
-    }
-}
 
 fn form() -> impl Strategy<Value = Form> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..40);

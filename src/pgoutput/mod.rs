@@ -5,6 +5,8 @@
 //! it. Order of reading: [`cursor`], [`frame`], [`message`], [`relation`].
 
 pub mod cursor;
+#[cfg(test)]
+pub(crate) mod encoder;
 pub mod frame;
 pub mod message;
 pub mod relation;
