@@ -1,3 +1,4 @@
 //! Brokers.
 
+pub mod kafka;
 pub mod settings;

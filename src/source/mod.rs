@@ -1,3 +1,4 @@
 //! The slot: connecting, checking, reading, and telling Postgres what it may forget.
 
+pub mod conninfo;
 pub mod settings;

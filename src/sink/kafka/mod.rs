@@ -1,0 +1,3 @@
+//! Kafka.
+
+pub mod properties;
