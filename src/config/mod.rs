@@ -1,8 +1,39 @@
 //! The effective configuration.
+//!
+//! One table of keys ([`keys`]) says what exists; file, environment and flags are laid over each
+//! other by path ([`layers`]), read and completed ([`effective`]), typed ([`build`]) and held
+//! against each other ([`checks`]). No step stops at its first problem: a person mends everything in
+//! one go, before the first event moves. Secrets are [`crate::secret::Secret`] from the moment they
+//! are read.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use crate::delivery::settings::{DeadLetterSettings, DeliverySettings};
+use crate::error::{Exit, Fault};
 use crate::sink::settings::SinkSettings;
 use crate::source::settings::SourceSettings;
+
+mod build;
+mod checks;
+mod effective;
+mod file;
+mod keys;
+mod kind;
+mod layers;
+mod overrides;
+mod path;
+mod reference;
+mod schema;
+mod show;
+mod units;
+
+use layers::{Layers, Origin, Problem};
+
+pub use effective::Effective;
+
+/// Where the configuration is when nobody says otherwise.
+pub const DEFAULT_FILE: &str = "walrelay.toml";
 
 /// Everything the relay obeys, typed and checked.
 #[derive(Clone, Debug)]
@@ -25,3 +56,101 @@ pub struct AdminSettings {
     /// Where `/metrics`, `/livez` and `/readyz` listen. Default `127.0.0.1:9464`.
     pub listen: std::net::SocketAddr,
 }
+
+/// Where to look for the configuration. No `Debug`: variables and settings may hold secrets.
+#[derive(Clone, Default)]
+pub struct Request {
+    /// `--config` or `WALRELAY_CONFIG`; without it [`DEFAULT_FILE`], which may be absent.
+    pub file: Option<PathBuf>,
+    /// Every `--set KEY=VALUE`, in order.
+    pub settings: Vec<String>,
+    /// `--slot`.
+    pub slot: Option<String>,
+    /// `--listen`.
+    pub listen: Option<String>,
+    /// The environment.
+    pub variables: BTreeMap<String, String>,
+}
+
+/// A configuration, and how it came about.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// What the relay obeys.
+    pub config: Config,
+    /// Every value with its origin, for [`show`].
+    pub effective: Effective,
+}
+
+/// Reads the configuration; the error is every problem there is, in order of place.
+pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
+    let mut layers = Layers::default();
+    lay_file(&mut layers, request);
+    overrides::environment(&mut layers, &request.variables);
+    let mut shorthands = Vec::new();
+    if let Some(slot) = &request.slot {
+        shorthands.push(("--slot", "source.slot", slot.as_str()));
+    }
+    if let Some(listen) = &request.listen {
+        shorthands.push(("--listen", "admin.listen", listen.as_str()));
+    }
+    overrides::flags(&mut layers, &request.settings, &shorthands);
+    // Nothing of a file that cannot be read as TOML was laid: every key would be called missing.
+    if layers.problems.iter().any(|problem| is_fatal(&problem.fault)) {
+        return Err(in_order(layers.problems));
+    }
+
+    let env = |name: &str| request.variables.get(name).cloned();
+    let (effective, mut problems) = effective::settle(layers, &env);
+    let config = build::build(&effective, &mut problems, &env);
+    checks::check(&effective, &mut problems);
+    match config {
+        Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
+        Some(_) | None => Err(in_order(problems)),
+    }
+}
+
+/// The effective configuration as TOML with the origin of each value; secrets are hidden.
+#[must_use]
+pub fn show(effective: &Effective) -> String {
+    show::show(effective)
+}
+
+/// The JSON Schema of the configuration file.
+#[must_use]
+pub fn schema() -> String {
+    format!("{:#}", schema::schema())
+}
+
+/// docs/configuration.md.
+#[must_use]
+pub fn reference() -> String {
+    reference::document()
+}
+
+fn lay_file(layers: &mut Layers, request: &Request) {
+    let path = request.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
+    let name = path.display().to_string();
+    match std::fs::read_to_string(&path) {
+        Ok(text) => file::read(layers, &name, &text),
+        // The environment alone may say everything; what it leaves out is reported as missing.
+        Err(error) if request.file.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => {
+            let what = format!("cannot read the configuration: {}", error.kind());
+            let mend = format!("ls -l {name}; or: walrelay --config FILE");
+            let fault = Fault::new(Exit::Usage, "config.unreadable", what, name, mend);
+            layers.problems.push(Problem { origin: Origin::Default, fault });
+        }
+    }
+}
+
+fn is_fatal(fault: &Fault) -> bool {
+    matches!(fault.code, "config.syntax" | "config.unreadable")
+}
+
+fn in_order(mut problems: Vec<Problem>) -> Vec<Fault> {
+    problems.sort_by(|a, b| a.origin.cmp(&b.origin));
+    problems.into_iter().map(|problem| problem.fault).collect()
+}
+
+#[cfg(test)]
+mod tests;

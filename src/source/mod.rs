@@ -5,6 +5,7 @@ pub mod init;
 pub mod preflight;
 pub mod publication;
 pub mod quote;
+pub mod conninfo;
 pub mod settings;
 pub mod pace;
 pub mod progress;

@@ -169,3 +169,6 @@ impl Sink for KafkaSink {
         self.probe(news);
     }
 }
+//! Kafka.
+
+pub mod properties;

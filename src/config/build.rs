@@ -1,0 +1,249 @@
+//! Effective values as typed settings.
+//!
+//! A value that could not be read has been complained about already and is replaced by something
+//! harmless here: the result is dropped when any problem was told.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use crate::delivery::settings::{DeadLetterSettings, DeliverySettings, OnDeadLetter};
+use crate::outbox::settings::{Columns, Messages, OutboxTable, Preset, Route};
+use crate::outbox::template::Template;
+use crate::secret::Secret;
+use crate::sink::settings::{KafkaSettings, SinkSettings};
+use crate::source::conninfo;
+use crate::source::settings::{ConnInfo, SourceSettings};
+
+use super::effective::{Effective, MESSAGES, OUTBOX, Setting};
+use super::kind::{Lookup, Value};
+use super::layers::{Origin, Problem};
+use super::path::{Path, Segment};
+use super::{AdminSettings, Config};
+
+/// Types everything; `None` when the connection information will not do.
+pub(crate) fn build(
+    effective: &Effective,
+    problems: &mut Vec<Problem>,
+    env: Lookup<'_>,
+) -> Option<Config> {
+    let connection = connection(effective, problems, env)?;
+    let values = Values(effective);
+    Some(Config {
+        source: source(values, connection),
+        sink: sink(values),
+        delivery: delivery(values),
+        dead_letter: DeadLetterSettings { topic: values.text(&Path::of("dead_letter.topic")) },
+        admin: AdminSettings {
+            listen: values
+                .text(&Path::of("admin.listen"))
+                .parse()
+                .unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, 9464))),
+        },
+    })
+}
+
+fn connection(
+    effective: &Effective,
+    problems: &mut Vec<Problem>,
+    env: Lookup<'_>,
+) -> Option<ConnInfo> {
+    let path = Path::of("source.url");
+    let setting = effective.settings.get(&path)?;
+    let Value::Secret(url) = &setting.value else { return None };
+    conninfo::parse(url.expose(), env)
+        .map_err(|error| {
+            let what = error.to_string();
+            let mend = "write postgres://user@host:5432/database?sslmode=verify-full";
+            problems.push(Problem::at(&setting.origin, "source.url", "config.bad-value", &what, mend));
+        })
+        .ok()
+}
+
+fn source(values: Values<'_>, connection: ConnInfo) -> SourceSettings {
+    let at = |name: &str| Path::of("source").child(name);
+    let outbox = Path::of(OUTBOX);
+    let outboxes = (0..values.0.outboxes).map(|index| outbox_table(values, &outbox.index(index)));
+    let messages = Path::of(MESSAGES);
+    SourceSettings {
+        connection,
+        slot: values.text(&at("slot")),
+        publication: values.text(&at("publication")),
+        outboxes: outboxes.collect(),
+        messages: values.0.sections.contains_key(&messages).then(|| Messages {
+            prefix: values.text(&messages.child("prefix")),
+            columns: columns(values, &messages.child("columns")),
+            route: route(values, &messages),
+        }),
+        binary: values.flag(&at("binary")),
+        stall_timeout: values.duration(&at("stall_timeout")),
+        reconnect_base: values.duration(&at("reconnect_base")),
+        reconnect_cap: values.duration(&at("reconnect_cap")),
+        watch_interval: values.duration(&at("watch_interval")),
+    }
+}
+
+fn outbox_table(values: Values<'_>, path: &Path) -> OutboxTable {
+    let name = values.text(&path.child("table"));
+    let (schema, table) = name.split_once('.').unwrap_or(("public", &name));
+    OutboxTable {
+        schema: schema.to_owned(),
+        table: table.to_owned(),
+        columns: columns(values, &path.child("columns")),
+        route: route(values, path),
+    }
+}
+
+fn columns(values: Values<'_>, path: &Path) -> Columns {
+    let name = |part: &str| values.text(&path.child(part));
+    Columns {
+        id: name("id"),
+        key: name("key"),
+        event_type: name("type"),
+        payload: name("payload"),
+        traceparent: name("traceparent"),
+        headers: name("headers"),
+    }
+}
+
+/// The route of the outbox at `owner`: its own keys over those of `[route]`.
+fn route(values: Values<'_>, owner: &Path) -> Route {
+    let shared = Path::of("route");
+    let own = owner.child("route");
+    let find = |name: &str| {
+        let inherited = || values.optional_text(&shared.child(name));
+        values.optional_text(&own.child(name)).or_else(inherited)
+    };
+    let template = |text: String| Template::parse(&text).unwrap_or_else(|_| Template::column("id"));
+    let mut headers: BTreeMap<String, String> = values.texts_below(&shared.child("headers"));
+    headers.extend(values.texts_below(&own.child("headers")));
+    let key_column = || values.text(&owner.child("columns").child("key"));
+    Route {
+        topic: template(find("topic").unwrap_or_default()),
+        key: find("key").map_or_else(|| Template::column(&key_column()), template),
+        headers: headers.into_iter().map(|(name, text)| (name, template(text))).collect(),
+        preset: match find("preset").as_deref() {
+            Some("debezium") => Preset::Debezium,
+            Some(_) | None => Preset::Walrelay,
+        },
+        format: find("format").unwrap_or_default(),
+        partition: find("partition"),
+    }
+}
+
+fn sink(values: Values<'_>) -> SinkSettings {
+    let at = |name: &str| Path::of("sink.kafka").child(name);
+    // Another kind is refused by the cross checks, so what stands here for it is never used.
+    if values.text(&Path::of("sink.kind")) != "kafka" {
+        return SinkSettings::Null;
+    }
+    let small = |name: &str| i32::try_from(values.integer(&at(name))).unwrap_or(i32::MAX);
+    SinkSettings::Kafka(KafkaSettings {
+        brokers: values.text(&at("brokers")).split_whitespace().collect(),
+        properties: values.secrets_below(&at("properties")),
+        topics: values.strings(&at("topics")),
+        partitions: small("partitions"),
+        replication: small("replication"),
+    })
+}
+
+fn delivery(values: Values<'_>) -> DeliverySettings {
+    let at = |name: &str| Path::of("delivery").child(name);
+    let window_events = values.integer(&at("window_events_max"));
+    DeliverySettings {
+        window_events_max: usize::try_from(window_events).unwrap_or(usize::MAX),
+        window_bytes_max: usize::try_from(values.bytes(&at("window_bytes_max"))).unwrap_or(usize::MAX),
+        attempts_max: u32::try_from(values.integer(&at("attempts_max"))).unwrap_or(u32::MAX),
+        backoff_base: values.duration(&at("backoff_base")),
+        backoff_cap: values.duration(&at("backoff_cap")),
+        on_dead_letter: match values.text(&at("on_dead_letter")).as_str() {
+            "park_key" => OnDeadLetter::ParkKey,
+            "halt" => OnDeadLetter::Halt,
+            _ => OnDeadLetter::Continue,
+        },
+        drain_timeout: values.duration(&at("drain_timeout")),
+    }
+}
+
+/// Values by path; a value that is missing or broken reads as its type's default.
+#[derive(Clone, Copy)]
+pub(crate) struct Values<'a>(pub(crate) &'a Effective);
+
+impl<'a> Values<'a> {
+    fn value(self, path: &Path) -> Option<&'a Value> {
+        self.0.settings.get(path).map(|setting| &setting.value)
+    }
+
+    pub(crate) fn optional_text(self, path: &Path) -> Option<String> {
+        match self.value(path) {
+            Some(Value::Text(text)) => Some(text.clone()),
+            Some(_) | None => None,
+        }
+    }
+
+    pub(crate) fn text(self, path: &Path) -> String {
+        self.optional_text(path).unwrap_or_default()
+    }
+
+    fn flag(self, path: &Path) -> bool {
+        matches!(self.value(path), Some(Value::Bool(true)))
+    }
+
+    pub(crate) fn integer(self, path: &Path) -> i64 {
+        match self.value(path) {
+            Some(Value::Integer(number)) => *number,
+            Some(_) | None => 0,
+        }
+    }
+
+    pub(crate) fn bytes(self, path: &Path) -> u64 {
+        match self.value(path) {
+            Some(Value::Bytes(bytes)) => *bytes,
+            Some(_) | None => 0,
+        }
+    }
+
+    pub(crate) fn duration(self, path: &Path) -> Duration {
+        match self.value(path) {
+            Some(Value::Duration(duration)) => *duration,
+            Some(_) | None => Duration::ZERO,
+        }
+    }
+
+    fn strings(self, path: &Path) -> Vec<String> {
+        match self.value(path) {
+            Some(Value::Strings(strings)) => strings.clone(),
+            Some(_) | None => Vec::new(),
+        }
+    }
+
+    /// The entries of a table whose names the user chose.
+    pub(crate) fn below(self, path: &Path) -> impl Iterator<Item = (&'a str, &'a Setting)> {
+        let parent = path.clone();
+        self.0.settings.iter().filter_map(move |(path, setting)| match path.step_below(&parent) {
+            Some(Segment::Name(_)) => Some((path.last(), setting)),
+            Some(Segment::Index(_)) | None => None,
+        })
+    }
+
+    fn texts_below(self, path: &Path) -> BTreeMap<String, String> {
+        let texts = self.below(path).filter_map(|(name, setting)| match &setting.value {
+            Value::Text(text) => Some((name.to_owned(), text.clone())),
+            _ => None,
+        });
+        texts.collect()
+    }
+
+    fn secrets_below(self, path: &Path) -> BTreeMap<String, Secret> {
+        let secrets = self.below(path).filter_map(|(name, setting)| match &setting.value {
+            Value::Secret(secret) => Some((name.to_owned(), secret.clone())),
+            _ => None,
+        });
+        secrets.collect()
+    }
+
+    /// Where the value at `path` comes from.
+    pub(crate) fn origin(self, path: &Path) -> Origin {
+        self.0.settings.get(path).map_or(Origin::Default, |setting| setting.origin.clone())
+    }
+}

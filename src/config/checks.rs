@@ -1,0 +1,172 @@
+//! What single values cannot show: values that contradict each other, or a promise of the relay.
+//!
+//! Everything refused here would otherwise come to light with the first event, or not at all.
+
+use std::collections::BTreeMap;
+
+use crate::outbox::template::Template;
+use crate::sink::kafka::properties;
+
+use super::build::Values;
+use super::effective::{Effective, MESSAGES, OUTBOX};
+use super::kind::Value;
+use super::layers::{Origin, Problem};
+use super::path::Path;
+use super::units;
+
+/// Appends a problem for every contradiction.
+pub(crate) fn check(effective: &Effective, problems: &mut Vec<Problem>) {
+    let mut checks = Checks { values: Values(effective), problems };
+    checks.availability();
+    checks.waits("delivery.backoff_base", "delivery.backoff_cap");
+    checks.waits("source.reconnect_base", "source.reconnect_cap");
+    checks.tables();
+    checks.routes();
+    checks.kafka();
+}
+
+struct Checks<'a> {
+    values: Values<'a>,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Checks<'_> {
+    fn refuse(&mut self, path: &Path, code: &'static str, what: &str, mend: &str) {
+        let origin = self.values.origin(path);
+        self.problems.push(Problem::at(&origin, &path.to_string(), code, what, mend));
+    }
+
+    fn availability(&mut self) {
+        let code = "config.not-available";
+        let mode = Path::of("source.mode");
+        if self.values.text(&mode) == "polling" {
+            let mend = "mode = \"cdc\"";
+            self.refuse(&mode, code, "polling is not available in this release", mend);
+        }
+        let kind = Path::of("sink.kind");
+        if self.values.text(&kind) == "rabbitmq" {
+            let mend = "kind = \"kafka\"";
+            self.refuse(&kind, code, "rabbitmq is not available in this build", mend);
+        }
+    }
+
+    fn waits(&mut self, base: &str, cap: &str) {
+        let (base, cap) = (Path::of(base), Path::of(cap));
+        let (low, high) = (self.values.duration(&base), self.values.duration(&cap));
+        if high.is_zero() || low <= high {
+            return;
+        }
+        let (low, high) = (units::show_duration(low), units::show_duration(high));
+        // The complaint belongs to whichever of the two was given.
+        let at = if self.values.origin(&base) == Origin::Default { &cap } else { &base };
+        let what = format!("the first wait ({low}) is longer than the longest ({high})");
+        let mend = format!("{} = \"{low}\" or more, or a shorter {}", cap.last(), base.last());
+        self.refuse(at, "config.conflict", &what, &mend);
+    }
+
+    fn tables(&mut self) {
+        let mut seen: BTreeMap<String, Path> = BTreeMap::new();
+        for index in 0..self.values.0.outboxes {
+            let path = Path::of(OUTBOX).index(index).child("table");
+            let Some(name) = self.values.optional_text(&path) else { continue };
+            let full = if name.contains('.') { name } else { format!("public.{name}") };
+            if let Some(first) = seen.get(&full) {
+                let what = format!("{full} is already the table of {first}");
+                self.refuse(&path, "config.conflict", &what, "remove one of the two");
+            } else {
+                seen.insert(full, path);
+            }
+        }
+    }
+
+    fn routes(&mut self) {
+        let outboxes = (0..self.values.0.outboxes).map(|index| Path::of(OUTBOX).index(index));
+        let mut owners: Vec<Path> = outboxes.map(|owner| owner.child("route")).collect();
+        owners.push(Path::of(MESSAGES).child("route"));
+        owners.push(Path::of("route"));
+        let dead_letter = self.values.text(&Path::of("dead_letter.topic"));
+        for owner in owners {
+            let topic = owner.child("topic");
+            let text = self.values.optional_text(&topic);
+            let template = text.and_then(|text| Template::parse(&text).ok());
+            if let Some(constant) = template.as_ref().and_then(Template::constant) {
+                self.constant_topic(&topic, constant, &dead_letter);
+            }
+            self.headers(&owner.child("headers"));
+        }
+    }
+
+    fn constant_topic(&mut self, path: &Path, topic: &str, dead_letter: &str) {
+        if topic == dead_letter {
+            let what = format!("{topic:?} is the dead-letter topic: a dead letter would be an event again");
+            self.refuse(path, "config.conflict", &what, "give dead_letter.topic another name");
+        } else if !(super::kind::rule::TOPIC.holds)(topic) {
+            let what = format!("{topic:?} is no topic name");
+            let mend = format!("write {}", super::kind::rule::TOPIC.wanted);
+            self.refuse(path, "config.bad-value", &what, &mend);
+        }
+    }
+
+    fn headers(&mut self, path: &Path) {
+        let names: Vec<String> = self.values.below(path).map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            if name == "id" {
+                let what = "the header id always carries the event id";
+                self.refuse(&path.child(&name), "config.conflict", what, "choose another name");
+            } else if name.is_empty() {
+                let what = "a header needs a name";
+                self.refuse(&path.child(&name), "config.bad-value", what, "name it or remove it");
+            }
+        }
+    }
+
+    fn kafka(&mut self) {
+        if self.values.text(&Path::of("sink.kind")) != "kafka" {
+            return;
+        }
+        let replication = Path::of("sink.kafka.replication");
+        if self.values.integer(&replication) == 0 && self.values.0.settings.contains_key(&replication) {
+            let mend = "replication = 3, or -1 for the broker's default";
+            self.refuse(&replication, "config.bad-value", "a topic cannot have 0 replicas", mend);
+        }
+        let parent = Path::of("sink.kafka.properties");
+        let given: Vec<(String, String)> = self
+            .values
+            .below(&parent)
+            .filter_map(|(name, setting)| match &setting.value {
+                Value::Secret(secret) => Some((name.to_owned(), secret.expose().to_owned())),
+                _ => None,
+            })
+            .collect();
+        for (name, value) in given {
+            let path = parent.child(&name);
+            if let Some(refusal) = properties::refuse(&name, &value) {
+                self.refuse(&path, "config.unsafe-property", &refusal.reason, &refusal.mend);
+            }
+            self.queue(&path, &name, &value);
+        }
+    }
+
+    /// A client queue smaller than the window would fill before the window does.
+    fn queue(&mut self, path: &Path, name: &str, value: &str) {
+        let Ok(size) = value.trim().parse::<u64>() else { return };
+        let (limit, window, shown) = match name {
+            // 0 lifts the limit.
+            "queue.buffering.max.messages" if size > 0 => {
+                let events = self.values.integer(&Path::of("delivery.window_events_max"));
+                (size, u64::try_from(events).unwrap_or(0), format!("window_events_max = {events}"))
+            }
+            "queue.buffering.max.kbytes" => {
+                let bytes = self.values.bytes(&Path::of("delivery.window_bytes_max"));
+                let shown = format!("window_bytes_max = {:?}", units::show_bytes(bytes));
+                (size.saturating_mul(1024), bytes, shown)
+            }
+            _ => return,
+        };
+        if limit < window {
+            let what = format!("the client's queue ({size}) is smaller than the window ({shown})");
+            let mend = "remove it: the relay sizes the queue from the window";
+            self.refuse(path, "config.conflict", &what, mend);
+        }
+    }
+}

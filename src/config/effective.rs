@@ -1,0 +1,158 @@
+//! What holds once all layers are laid and every default is filled in, with the origin of each
+//! value. [`super::build`] types it, [`super::show`] prints it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::keys::{self, Absent, Key, Node};
+use super::kind::{self, Kind, Lookup, Raw, Value};
+use super::layers::{Layers, Origin, Problem};
+use super::path::Path;
+
+/// A value of its kind, and where it comes from.
+#[derive(Clone, Debug)]
+pub(crate) struct Setting {
+    pub(crate) kind: Kind,
+    pub(crate) value: Value,
+    pub(crate) origin: Origin,
+    /// True when the value was given as a reference to a secret.
+    pub(crate) referenced: bool,
+}
+
+/// Every value that holds.
+#[derive(Clone, Debug, Default)]
+pub struct Effective {
+    pub(crate) settings: BTreeMap<Path, Setting>,
+    /// Keys without a value, and what that means.
+    pub(crate) unset: BTreeMap<Path, &'static str>,
+    /// Sections in use.
+    pub(crate) sections: BTreeMap<Path, Origin>,
+    /// Number of outbox tables.
+    pub(crate) outboxes: usize,
+    /// Keys that are given or defaulted, but not readable: a problem has been told.
+    pub(crate) broken: BTreeSet<Path>,
+}
+
+/// The name of the array of outbox tables.
+pub(crate) const OUTBOX: &str = "source.outbox";
+/// The section of logical messages.
+pub(crate) const MESSAGES: &str = "source.messages";
+
+/// Reads every value and fills in the defaults.
+pub(crate) fn settle(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Problem>) {
+    let outbox = Path::of(OUTBOX);
+    let mut outboxes = layers.count(&outbox);
+    if outboxes == 0 && !layers.sections.contains_key(&Path::of(MESSAGES)) {
+        outboxes = 1;
+    } else {
+        refuse_gaps(&mut layers, &outbox, outboxes);
+    }
+    let Layers { entries, sections, mut problems } = layers;
+    let mut effective = Effective { sections, outboxes, ..Effective::default() };
+    for (path, entry) in entries {
+        let referenced = matches!(entry.raw, Raw::Variable(_) | Raw::File(_));
+        match kind::read(entry.key.kind, &entry.raw, env) {
+            Ok(value) => {
+                let setting =
+                    Setting { kind: entry.key.kind, value, origin: entry.origin, referenced };
+                effective.settings.insert(path, setting);
+            }
+            Err(wrong) => {
+                let place = path.to_string();
+                let code =
+                    if referenced { "config.missing-secret" } else { "config.bad-value" };
+                problems.push(Problem::at(&entry.origin, &place, code, &wrong.what, wrong.mend));
+                effective.broken.insert(path);
+            }
+        }
+    }
+    let mut defaults = Defaults { effective: &mut effective, problems: &mut problems };
+    defaults.fill(keys::root(), &Path::default());
+    (effective, problems)
+}
+
+/// `source.outbox[5]` without its predecessors is a slip that would add tables by default.
+fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) {
+    let gap = (0..count).find(|index| !layers.sections.contains_key(&array.index(*index)));
+    let Some(gap) = gap else { return };
+    let above = (gap..count).find_map(|index| layers.sections.get(&array.index(index)).cloned());
+    if let Some(origin) = above {
+        let mend = format!("number the tables from 0 without a gap: {} is missing", array.index(gap));
+        layers.problems.push(Problem::at(&origin, &array.to_string(), "config.bad-value", "there is a gap", mend));
+    }
+}
+
+struct Defaults<'a> {
+    effective: &'a mut Effective,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Defaults<'_> {
+    fn fill(&mut self, node: &'static Node, path: &Path) {
+        match node {
+            Node::Leaf(key) => self.leaf(key, path),
+            Node::Array(element) => {
+                for index in 0..self.effective.outboxes {
+                    self.fill(element, &path.index(index));
+                }
+            }
+            Node::Table(fields) => {
+                if !self.in_use(path) {
+                    return;
+                }
+                for (name, child) in fields {
+                    self.fill(child, &path.child(name));
+                }
+            }
+            Node::Map(_) => {}
+        }
+    }
+
+    /// A section that plays no part is not filled in, nor missed.
+    fn in_use(&self, path: &Path) -> bool {
+        let kind = || match self.effective.settings.get(&Path::of("sink.kind")) {
+            Some(Setting { value: Value::Text(kind), .. }) => Some(kind.clone()),
+            Some(_) | None => None,
+        };
+        match path.to_string().as_str() {
+            MESSAGES => self.effective.sections.contains_key(path),
+            "sink.kafka" => kind().as_deref() == Some("kafka"),
+            "sink.rabbitmq" => kind().as_deref() == Some("rabbitmq"),
+            _ => true,
+        }
+    }
+
+    fn leaf(&mut self, key: &'static Key, path: &Path) {
+        if self.effective.settings.contains_key(path) || self.effective.broken.contains(path) {
+            return;
+        }
+        match key.absent {
+            Absent::Means(text) => {
+                self.effective.unset.insert(path.clone(), text);
+            }
+            Absent::Value(text) => {
+                let value = kind::read(key.kind, &Raw::Word(text.to_owned()), &|_| None);
+                if let Ok(value) = value {
+                    let setting =
+                        Setting { kind: key.kind, value, origin: Origin::Default, referenced: false };
+                    self.effective.settings.insert(path.clone(), setting);
+                }
+            }
+            Absent::Refused => {
+                let what = "is missing";
+                let (section, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
+                let example = match key.kind {
+                    Kind::Url if section == "source" => "postgres://walrelay@localhost/app",
+                    Kind::Url => "amqps://relay@localhost/%2f",
+                    _ => "localhost:9092",
+                };
+                let mend = format!(
+                    "write in the file, under [{section}]:\n{name} = \"{example}\"\nor: export {}={example}",
+                    key.variable()
+                );
+                let place = path.to_string();
+                self.problems.push(Problem::at(&Origin::Default, &place, "config.missing-key", what, mend));
+                self.effective.broken.insert(path.clone());
+            }
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! The name of one configured value: `source.outbox[0].table`.
+//!
+//! One spelling serves the file, the environment and `--set`, so that a later layer always finds
+//! exactly what an earlier one has set.
+
+use std::fmt;
+
+/// One step of a [`Path`].
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Segment {
+    Name(String),
+    Index(usize),
+}
+
+/// Where a value stands in the configuration.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Path(Vec<Segment>);
+
+impl Path {
+    /// The path of a dotted name without indices.
+    pub(crate) fn of(dotted: &str) -> Path {
+        Path(dotted.split('.').map(|name| Segment::Name(name.to_owned())).collect())
+    }
+
+    pub(crate) fn child(&self, name: &str) -> Path {
+        let mut path = self.clone();
+        path.0.push(Segment::Name(name.to_owned()));
+        path
+    }
+
+    pub(crate) fn index(&self, index: usize) -> Path {
+        let mut path = self.clone();
+        path.0.push(Segment::Index(index));
+        path
+    }
+
+    /// Its last name; empty for the root.
+    pub(crate) fn last(&self) -> &str {
+        match self.0.last() {
+            Some(Segment::Name(name)) => name,
+            Some(Segment::Index(_)) | None => "",
+        }
+    }
+
+    /// The step right below `parent`, when `self` is below it.
+    pub(crate) fn step_below(&self, parent: &Path) -> Option<&Segment> {
+        if self.0.starts_with(&parent.0) { self.0.get(parent.0.len()) } else { None }
+    }
+
+    pub(crate) fn is_root(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Every path above it, the root left out.
+    pub(crate) fn ancestors(&self) -> impl Iterator<Item = Path> + '_ {
+        (1..self.0.len()).map(|length| Path(self.0[..length].to_vec()))
+    }
+
+    /// The header of its table in a TOML file: no indices.
+    pub(crate) fn header(&self) -> String {
+        let names = self.0.iter().filter_map(|segment| match segment {
+            Segment::Name(name) => Some(bare_or_quoted(name)),
+            Segment::Index(_) => None,
+        });
+        names.collect::<Vec<_>>().join(".")
+    }
+}
+
+/// A TOML key, quoted only when it must be.
+pub(crate) fn bare_or_quoted(name: &str) -> String {
+    let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    if !name.is_empty() && name.chars().all(bare) {
+        name.to_owned()
+    } else {
+        toml::Value::String(name.to_owned()).to_string()
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (position, segment) in self.0.iter().enumerate() {
+            match segment {
+                Segment::Index(index) => write!(f, "[{index}]")?,
+                Segment::Name(name) => {
+                    let dot = if position == 0 { "" } else { "." };
+                    write!(f, "{dot}{}", bare_or_quoted(name))?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_prints_as_it_is_written() {
+        let path = Path::of("source.outbox").index(1).child("table");
+        assert_eq!(path.to_string(), "source.outbox[1].table");
+        assert_eq!(path.header(), "source.outbox.table");
+        let property = Path::of("sink.kafka.properties").child("compression.type");
+        assert_eq!(property.to_string(), "sink.kafka.properties.\"compression.type\"");
+        assert_eq!(property.last(), "compression.type");
+    }
+
+    #[test]
+    fn a_step_below_is_found_only_below() {
+        let path = Path::of("source.outbox").index(3).child("table");
+        assert_eq!(path.step_below(&Path::of("source.outbox")), Some(&Segment::Index(3)));
+        assert_eq!(path.step_below(&Path::of("source.messages")), None);
+        assert_eq!(path.step_below(&path), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! Sizes, durations, near misses and masked URLs: text in, text out.
+
+use std::time::Duration;
+
+const SIZES: &[(&str, u64)] = &[
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1000),
+    ("KB", 1000),
+    ("B", 1),
+];
+
+/// Longer names first: `ms` must not be read as `m`.
+const SPANS: &[(&str, u64)] = &[("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
+
+/// `64MiB`, `64MB` or plain bytes.
+pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let unit = unit.trim_start();
+    let factor = match unit {
+        "" => 1,
+        _ => SIZES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor)?,
+    };
+    number.parse::<u64>().ok()?.checked_mul(factor)
+}
+
+/// A size in the largest binary unit that divides it.
+pub(crate) fn show_bytes(bytes: u64) -> String {
+    let exact = SIZES[..3].iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    match exact {
+        Some((unit, factor)) => format!("{}{unit}", bytes / factor),
+        None => format!("{bytes}B"),
+    }
+}
+
+/// `200ms`, `30s`, `1m30s`. A number without a unit is nothing: people disagree on what it means.
+pub(crate) fn parse_duration_ms(text: &str) -> Option<u64> {
+    let mut total_ms: u64 = 0;
+    let mut rest = text;
+    while !rest.is_empty() {
+        let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+        let (number, after) = rest.split_at(digits);
+        let (unit, factor) = SPANS.iter().find(|(unit, _)| after.starts_with(unit))?;
+        total_ms = total_ms.checked_add(number.parse::<u64>().ok()?.checked_mul(*factor)?)?;
+        rest = &after[unit.len()..];
+    }
+    if text.is_empty() { None } else { Some(total_ms) }
+}
+
+/// A duration in the largest unit that divides it.
+pub(crate) fn show_duration(duration: Duration) -> String {
+    let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
+    for (unit, factor) in [("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
+        if ms >= factor && ms.is_multiple_of(factor) {
+            return format!("{}{unit}", ms / factor);
+        }
+    }
+    format!("{ms}ms")
+}
+
+/// The candidate that `name` was most likely meant to be.
+pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let folded = name.to_lowercase().replace('-', "_");
+    let allowed = (folded.chars().count() / 3).max(1);
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::damerau_levenshtein(&folded, &candidate.to_lowercase()), candidate))
+        .filter(|(distance, _)| *distance <= allowed)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// A URL with its password hidden. What cannot be taken apart with certainty is hidden whole.
+pub(crate) fn mask_url(url: &str) -> String {
+    const HIDDEN: &str = "***";
+    let Some((scheme, rest)) = url.split_once("://") else { return HIDDEN.to_owned() };
+    if !scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') {
+        return HIDDEN.to_owned();
+    }
+    // The last `@`: an unescaped one may stand in the password, and all before the last is hidden.
+    let (user, after) = match rest.rsplit_once('@') {
+        Some((login, _)) if login.contains(['/', '?', '#']) => return HIDDEN.to_owned(),
+        Some((login, after)) => match login.split_once(':') {
+            Some((user, _)) => (format!("{user}:{HIDDEN}@"), after),
+            None => (format!("{login}@"), after),
+        },
+        None => (String::new(), rest),
+    };
+    let masked = match after.split_once('?') {
+        Some((place, query)) => format!("{place}?{}", mask_query(query)),
+        None => after.to_owned(),
+    };
+    format!("{scheme}://{user}{masked}")
+}
+
+/// Hides everything from the first parameter that may be a secret on: its value may hold an `&`.
+fn mask_query(query: &str) -> String {
+    let mut shown = Vec::new();
+    for parameter in query.split('&') {
+        let name = parameter.split('=').next().unwrap_or_default().to_lowercase();
+        let suspect = ["pass", "secret", "token", "%"].iter().any(|part| name.contains(part));
+        if suspect {
+            shown.push(format!("{name}=***"));
+            break;
+        }
+        shown.push(parameter.to_owned());
+    }
+    shown.join("&")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_keep_their_unit() {
+        assert_eq!(parse_bytes("64MiB"), Some(64 << 20));
+        assert_eq!(parse_bytes("64 MB"), Some(64_000_000));
+        assert_eq!(parse_bytes("512"), Some(512));
+        assert_eq!([parse_bytes("MiB"), parse_bytes("64mib"), parse_bytes("1.5GiB")], [None; 3]);
+        assert_eq!(parse_bytes("99999999999GiB"), None);
+        assert_eq!([show_bytes(64 << 20), show_bytes(1536), show_bytes(7)], ["64MiB", "1536B", "7B"]);
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        assert_eq!(parse_duration_ms("200ms"), Some(200));
+        assert_eq!(parse_duration_ms("1m30s"), Some(90_000));
+        assert_eq!(["", "30", "s", "1.5s", "-1s", "1 s"].map(parse_duration_ms), [None; 6]);
+        let shown = [200, 90_000, 7_200_000, 0].map(|ms| show_duration(Duration::from_millis(ms)));
+        assert_eq!(shown, ["200ms", "90s", "2h", "0ms"]);
+    }
+
+    #[test]
+    fn near_misses_are_recognised() {
+        let known = ["slot", "publication", "stall_timeout"];
+        assert_eq!(nearest("slto", known), Some("slot"));
+        assert_eq!(nearest("stall-timeout", known), Some("stall_timeout"));
+        assert_eq!(nearest("colour", known), None);
+    }
+
+    #[test]
+    fn no_part_of_a_password_survives() {
+        let mask = |url: &str| mask_url(url);
+        assert_eq!(mask("postgres://u:pw@db/app?a=b"), "postgres://u:***@db/app?a=b");
+        assert_eq!(mask("postgres://u@db/app"), "postgres://u@db/app");
+        assert_eq!(mask("postgres://u:p@w@db/app"), "postgres://u:***@db/app");
+        assert_eq!(mask("postgres://u:p/w@db/app"), "***");
+        assert_eq!(mask("postgres://u@db/app?password=x&y"), "postgres://u@db/app?password=***");
+        assert_eq!(mask("postgres://db/app?password=x@y"), "***");
+        assert_eq!(mask("host=db password=pw"), "***");
+        assert_eq!(mask("pw"), "***");
+    }
+}

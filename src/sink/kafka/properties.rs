@@ -1,0 +1,162 @@
+//! Which librdkafka properties break a promise of the relay.
+//!
+//! Any producer property may be set, except where a value would let an event be lost, doubled or
+//! overtaken (promises G1 to G3), or would take away what the relay itself decides. Each refusal
+//! says which of these it is. Values that librdkafka would reject by itself are left to it.
+
+/// Why a property is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What would go wrong.
+    pub reason: String,
+    /// What to write instead.
+    pub mend: String,
+}
+
+/// Partitioners that send one key to one partition.
+const KEYED: &[&str] =
+    &["murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random"];
+
+/// librdkafka's own default of `retries`: the largest there is.
+const RETRIES_MAX: i64 = 2_147_483_647;
+
+/// Most requests in flight with which an idempotent producer keeps order.
+const IN_FLIGHT_MAX: i64 = 5;
+
+/// A refusal, when `name = value` would break a promise.
+#[must_use]
+pub fn refuse(name: &str, value: &str) -> Option<Refusal> {
+    let value = value.trim().to_lowercase();
+    let number = value.parse::<i64>().ok();
+    let (breaks, reason, mend) = match name {
+        "acks" | "request.required.acks" => (
+            value != "all" && value != "-1",
+            "an event would count as published before all in-sync replicas have it, and be lost with the leader",
+            "remove it: acks = \"all\" is set",
+        ),
+        "enable.idempotence" => (
+            value != "true",
+            "a retry inside the client would double or reorder events",
+            "remove it: enable.idempotence = \"true\" is set",
+        ),
+        "max.in.flight" | "max.in.flight.requests.per.connection" => (
+            number.is_none_or(|count| count > IN_FLIGHT_MAX),
+            "more than 5 requests in flight cannot keep the order per key",
+            "write 5 or less, or remove it",
+        ),
+        "message.timeout.ms" | "delivery.timeout.ms" => (
+            number != Some(0),
+            "the client would give up events during an outage; the relay holds them until the broker is back",
+            "remove it: 0 is set, and [delivery] decides what is given up",
+        ),
+        "retries" | "message.send.max.retries" => (
+            number.is_none_or(|count| count < RETRIES_MAX),
+            "the client would give up events during an outage; the relay holds them until the broker is back",
+            "remove it: delivery.attempts_max counts the attempts of one event",
+        ),
+        "partitioner" => (
+            !KEYED.contains(&value.as_str()),
+            "events of one key would go to several partitions and lose their order",
+            "write murmur2_random (as the Java client), or consistent_random",
+        ),
+        _ => return refuse_by_presence(name, &value),
+    };
+    breaks.then(|| Refusal { reason: reason.to_owned(), mend: mend.to_owned() })
+}
+
+/// Properties whose harm does not hang on a number.
+fn refuse_by_presence(name: &str, value: &str) -> Option<Refusal> {
+    let (breaks, reason, mend) = match name {
+        "bootstrap.servers" | "metadata.broker.list" => {
+            (true, "the brokers have a key of their own", "write sink.kafka.brokers = \"host:port\"")
+        }
+        "transactional.id" => (
+            true,
+            "the relay opens no Kafka transactions, and such a producer publishes nothing outside one",
+            "remove it",
+        ),
+        "queuing.strategy" => {
+            (value != "fifo", "the client would send later events first", "remove it: fifo is the default")
+        }
+        "enable.gapless.guarantee" => (
+            value != "false",
+            "one event that cannot be published would stop the producer instead of being dead-lettered",
+            "remove it: the ledger already leaves no gap",
+        ),
+        "delivery.report.only.error" => (
+            value != "false",
+            "events would never be confirmed, and the slot would never move on",
+            "remove it",
+        ),
+        "opaque" | "default_topic_conf" | "interceptors" => {
+            (true, "this is not a value but code of the client's user", "remove it")
+        }
+        _ if name.ends_with("_cb") => {
+            (true, "this is not a value but code of the client's user", "remove it")
+        }
+        _ => return None,
+    };
+    breaks.then(|| Refusal { reason: reason.to_owned(), mend: mend.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_breaks_a_promise_is_refused_with_its_reason() {
+        let broken = [
+            ("acks", "1"),
+            ("acks", "0"),
+            ("request.required.acks", "1"),
+            ("enable.idempotence", "false"),
+            ("max.in.flight", "6"),
+            ("max.in.flight.requests.per.connection", "1000000"),
+            ("message.timeout.ms", "300000"),
+            ("delivery.timeout.ms", "120000"),
+            ("retries", "0"),
+            ("message.send.max.retries", "3"),
+            ("partitioner", "random"),
+            ("transactional.id", "relay"),
+            ("bootstrap.servers", "kafka:9092"),
+            ("metadata.broker.list", "kafka:9092"),
+            ("queuing.strategy", "lifo"),
+            ("enable.gapless.guarantee", "true"),
+            ("delivery.report.only.error", "true"),
+            ("dr_cb", "x"),
+            ("dr_msg_cb", "x"),
+        ];
+        for (name, value) in broken {
+            let refusal = refuse(name, value);
+            let told = refusal.is_some_and(|refusal| !refusal.reason.is_empty() && !refusal.mend.is_empty());
+            assert!(told, "{name} = {value}");
+        }
+    }
+
+    #[test]
+    fn what_keeps_the_promises_passes() {
+        let kept = [
+            ("acks", "all"),
+            ("acks", "-1"),
+            ("enable.idempotence", "TRUE"),
+            ("max.in.flight", "5"),
+            ("max.in.flight.requests.per.connection", "1"),
+            ("message.timeout.ms", "0"),
+            ("retries", "2147483647"),
+            ("partitioner", "murmur2"),
+            ("partitioner", "consistent_random"),
+            ("queuing.strategy", "fifo"),
+            ("enable.gapless.guarantee", "false"),
+            ("compression.type", "lz4"),
+            ("linger.ms", "5"),
+            ("message.copy.max.bytes", "0"),
+            ("message.max.bytes", "10485760"),
+            ("allow.auto.create.topics", "true"),
+            ("sasl.password", "random"),
+            ("security.protocol", "SASL_SSL"),
+        ];
+        for (name, value) in kept {
+            assert_eq!(refuse(name, value), None, "{name} = {value}");
+        }
+    }
+}
