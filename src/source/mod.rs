@@ -1,3 +1,5 @@
 //! The slot: connecting, checking, reading, and telling Postgres what it may forget.
 
+pub mod conninfo;
+pub mod passfile;
 pub mod settings;
