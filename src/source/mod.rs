@@ -3,3 +3,4 @@
 pub mod conninfo;
 pub mod passfile;
 pub mod settings;
+pub mod tls;
