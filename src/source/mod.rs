@@ -17,3 +17,7 @@ pub mod watch;
 
 #[cfg(test)]
 mod testing;
+pub mod conninfo;
+pub mod passfile;
+pub mod settings;
+pub mod tls;
