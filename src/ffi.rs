@@ -46,6 +46,8 @@ pub enum ProducerEvent {
         code: RDKafkaErrorCode,
         /// Where it was to go.
         topic: String,
+        /// Its header `id`, if it has one.
+        id: String,
     },
     /// Something about the client as a whole.
     Error {
@@ -169,7 +171,8 @@ impl Producer {
                             ProducerEvent::Confirmed(sequence)
                         } else {
                             let topic = text_of(c::rd_kafka_topic_name((*message).rkt));
-                            ProducerEvent::Failed { sequence, code: (*message).err.into(), topic }
+                            let (code, id) = ((*message).err.into(), id_of(message));
+                            ProducerEvent::Failed { sequence, code, topic, id }
                         });
                     },
                     c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
@@ -278,6 +281,26 @@ fn native_headers(event: &Outbound<'_>) -> Result<*mut c::rd_kafka_headers_t, RD
             }
         }
         Ok(list)
+    }
+}
+
+/// The header `id` of a record whose delivery failed.
+///
+/// # Safety
+/// `message` is one that an event holds, and the event lives.
+unsafe fn id_of(message: *const c::rd_kafka_message_t) -> String {
+    let mut headers = ptr::null_mut();
+    let (mut value, mut length) = (ptr::null(), 0);
+    let ok = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+    // SAFETY: the list belongs to the message; the value has the length beside it.
+    unsafe {
+        if c::rd_kafka_message_headers(message, &mut headers) != ok
+            || c::rd_kafka_header_get_last(headers, c"id".as_ptr(), &mut value, &mut length) != ok
+            || value.is_null()
+        {
+            return "without id".to_owned();
+        }
+        String::from_utf8_lossy(std::slice::from_raw_parts(value.cast::<u8>(), length)).into_owned()
     }
 }
 

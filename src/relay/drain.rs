@@ -20,13 +20,12 @@ impl Relay {
     pub(super) fn drain(&mut self, outcome: Result<(), Fault>) -> Result<(), Fault> {
         self.phase = Phase::Draining;
         let deadline = Instant::now() + self.delivery.drain_timeout;
-        let faulted = outcome.is_err();
         let mut outcome = outcome;
         while Instant::now() < deadline {
             // Cut inside a transaction, its first part would be repeated by the next process. After
             // a fault there is no going on.
-            let reading = !faulted && self.stream.is_some() && !self.core.between_transactions();
-            if !reading && (self.core.window.is_empty() || self.sink_rebuild_at.is_some()) {
+            let reading = outcome.is_ok() && self.stream.is_some() && !self.core.between_transactions();
+            if !reading && (self.core.is_settled() || self.sink_rebuild_at.is_some()) {
                 break;
             }
             let step = if reading { self.intake(Instant::now()) } else { Ok(false) };
@@ -35,10 +34,7 @@ impl Relay {
             });
             self.feedback(Instant::now());
             self.publish_facts();
-            if let Err(fault) = step {
-                outcome = outcome.and(Err(fault));
-                break;
-            }
+            outcome = outcome.and(step);
         }
         self.farewell();
         let left = self.core.window.events();
@@ -90,7 +86,7 @@ impl Relay {
                 Ok(())
             }
             Disposition::Transient | Disposition::Terminal => {
-                Err(self.core.halt(Some(sequence), &failure))
+                Err(self.core.halt(sequence, &failure))
             }
         }
     }

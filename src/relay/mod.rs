@@ -10,6 +10,7 @@
 
 mod core;
 mod drain;
+mod faults;
 pub mod link;
 
 use std::sync::Arc;
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use self::core::{Core, Taken};
 use self::link::{Link, LinkNews, Opened};
 use crate::delivery::settings::DeliverySettings;
-use crate::error::{Exit, Fault};
+use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
 use crate::lsn::Lsn;
 use crate::metrics::Metrics;
@@ -116,7 +117,7 @@ impl Relay {
         let Parts { source, delivery, mut sink_factory, link, control, metrics, recorder, origin } = parts;
         let now = Instant::now();
         Ok(Relay {
-            core: Core::new(&source, &delivery, &metrics),
+            core: Core::new(&source, &delivery, &metrics)?,
             sink: sink_factory()?,
             sink_factory,
             sink_rebuild_at: None,
@@ -205,7 +206,7 @@ impl Relay {
 
     /// Takes a session over, after making sure that it is the same slot of the same system.
     fn adopt(&mut self, opened: Opened, now: Instant) -> Result<(), Fault> {
-        let Opened { session, slot_confirmed, wal_sender_timeout } = opened;
+        let Opened { session, slot_confirmed, wal_sender_timeout, tables_published } = opened;
         self.link_asked = false;
         self.stop_seen_at = None;
         self.control.source_stopping.store(false, Ordering::Relaxed);
@@ -213,7 +214,7 @@ impl Relay {
         match &sessions.system_id {
             None => sessions.slot_floor = slot_confirmed,
             Some(known) if *known != session.system_id => {
-                return Err(system_changed(&self.source, known, &session.system_id));
+                return Err(faults::system_changed(&self.source, known, &session.system_id));
             }
             Some(_) if sessions.timeline != session.timeline => {
                 tracing::warn!(
@@ -226,7 +227,7 @@ impl Relay {
             Some(_) => {
                 let ours = self.core.progress.reported().max(sessions.slot_floor);
                 if slot_confirmed > ours {
-                    return Err(slot_moved(&self.source, ours, slot_confirmed));
+                    return Err(faults::slot_moved(&self.source, ours, slot_confirmed));
                 }
             }
         }
@@ -235,7 +236,7 @@ impl Relay {
         // A third, so that two updates may get lost; never so often that it costs anything.
         let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
         sessions.status_interval = allowed.clamp(IDLE_TICK, STATUS_INTERVAL_MAX);
-        self.core.connected();
+        self.core.connected(!self.text_only, tables_published);
         match Stream::new(session.transport, &session.leftover, now) {
             Ok(stream) => {
                 tracing::info!(
@@ -282,6 +283,14 @@ impl Relay {
                 Taken::TextWanted => {
                     self.text_only = true;
                     self.disconnect();
+                    return Ok(false);
+                }
+                Taken::LookAgain => {
+                    self.disconnect();
+                    return Ok(false);
+                }
+                Taken::SinkBroken => {
+                    self.break_sink("it refuses every event");
                     return Ok(false);
                 }
             }
@@ -374,7 +383,7 @@ impl Relay {
 
     /// The stream is over; is that a reason to stop?
     fn ended(&mut self, error: StreamError) -> Result<bool, Fault> {
-        if let Some(fault) = fatal(&error, &self.source) {
+        if let Some(fault) = faults::of_stream(&error, &self.source) {
             return Err(fault);
         }
         self.lost(&error);
@@ -418,61 +427,4 @@ impl Relay {
 fn unix_now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
-}
-
-fn system_changed(source: &SourceSettings, known: &str, found: &str) -> Fault {
-    Fault::new(
-        Exit::Slot,
-        "slot.other-system",
-        format!("this is another database system ({found}); events so far came from {known}"),
-        format!("slot {}", source.slot),
-        "check source.url; if the database was replaced on purpose, start the relay anew",
-    )
-}
-
-fn slot_moved(source: &SourceSettings, ours: Lsn, found: Lsn) -> Fault {
-    Fault::new(
-        Exit::Slot,
-        "slot.moved",
-        format!("the slot stands at {found}, ahead of {ours}, the newest position this relay confirmed: somebody advanced or re-created it, and events between the two are skipped"),
-        format!("slot {}", source.slot),
-        format!(
-            "find out who calls pg_replication_slot_advance or re-creates the slot; compare the outbox rows \
-             committed between {ours} and {found} with the broker; start the relay anew to go on from {found}"
-        ),
-    )
-}
-
-/// What a new connection would only meet again.
-fn fatal(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
-    let place = format!("slot {}, publication {}", source.slot, source.publication);
-    match error {
-        StreamError::Server(fields) => {
-            let code = fields.code.as_deref().unwrap_or("");
-            let class = code.get(..2).unwrap_or("");
-            // 57 operator, 08 connection, 53 resources, 58 system: a new connection may do better,
-            // and if not, its preflight says why.
-            if matches!(class, "57" | "08" | "53" | "58" | "") || code == "55006" {
-                return None;
-            }
-            let mend = if code == "42704" {
-                format!(
-                    "the publication did not exist when this part of the WAL was written; re-create the slot after it: \
-                     walrelay slot drop {slot} && walrelay slot create, then publish the rows in between by hand",
-                    slot = source.slot
-                )
-            } else {
-                "walrelay check".to_owned()
-            };
-            Some(Fault::new(Exit::Source, "source.stream-refused", error.to_string(), place, mend))
-        }
-        StreamError::Protocol(_) | StreamError::Oversized(_) => Some(Fault::new(
-            Exit::Source,
-            "source.protocol",
-            error.to_string(),
-            place,
-            "nothing was confirmed past this point; report it with the server's version and the table's definition",
-        )),
-        StreamError::Ended | StreamError::Io(_) => None,
-    }
 }

@@ -55,6 +55,8 @@ pub struct Failure {
     pub disposition: Disposition,
     /// Stable name, e.g. `kafka.message-size-too-large`.
     pub class: String,
+    /// Which event, as far as the sink can tell.
+    pub subject: String,
     /// For people.
     pub reason: String,
     /// What mends it.

@@ -7,11 +7,16 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use crate::sink::{Disposition, Failure};
 
-/// The failure behind a code, for an event on its way to `topic`.
+/// The failure behind a code, for the event `id` on its way to `topic`.
 #[must_use]
-pub fn failure(code: Code, topic: &str) -> Failure {
-    let disposition = disposition(code);
-    Failure { disposition, class: class(code), reason: code.to_string(), mend: mend(code, topic) }
+pub fn failure(code: Code, id: &str, topic: &str) -> Failure {
+    Failure {
+        disposition: disposition(code),
+        class: class(code),
+        subject: format!("event {id}, topic {topic}"),
+        reason: code.to_string(),
+        mend: mend(code, topic),
+    }
 }
 
 /// A stable name made from the code: `kafka.message-size-too-large`.
@@ -122,12 +127,12 @@ mod tests {
 
     #[test]
     fn codes_have_stable_names_and_one_disposition() {
-        let too_large = failure(Code::MessageSizeTooLarge, "orders");
+        let too_large = failure(Code::MessageSizeTooLarge, "7", "orders");
         assert_eq!(too_large.class, "kafka.message-size-too-large");
         assert_eq!(too_large.disposition, Disposition::Terminal);
         assert!(too_large.mend.contains("--entity-name orders"));
-        assert_eq!(failure(Code::NotEnoughReplicas, "t").disposition, Disposition::Outage);
-        assert_eq!(failure(Code::UnknownTopic, "t").disposition, Disposition::Transient);
-        assert_eq!(failure(Code::Unknown, "t").disposition, Disposition::Terminal);
+        assert_eq!(failure(Code::NotEnoughReplicas, "7", "t").disposition, Disposition::Outage);
+        assert_eq!(failure(Code::UnknownTopic, "7", "t").disposition, Disposition::Transient);
+        assert_eq!(failure(Code::Unknown, "7", "t").disposition, Disposition::Terminal);
     }
 }

@@ -130,7 +130,7 @@ impl Sink for KafkaSink {
                 Ok(())
             }
             Err(Code::QueueFull) => Err(Refused::Full),
-            Err(code) => Err(Refused::Failed(fault::failure(code, event.topic))),
+            Err(code) => Err(Refused::Failed(fault::failure(code, event.id, event.topic))),
         }
     }
 
@@ -143,9 +143,9 @@ impl Sink for KafkaSink {
                 confirmed += 1;
                 news.push(News::Confirmed(sequence));
             }
-            ProducerEvent::Failed { sequence, code, topic } => {
+            ProducerEvent::Failed { sequence, code, topic, id } => {
                 failed += 1;
-                news.push(News::Failed(sequence, fault::failure(code, &topic)));
+                news.push(News::Failed(sequence, fault::failure(code, &id, &topic)));
             }
             ProducerEvent::Error { fatal: true, text, .. } => news.push(News::Broken(text)),
             // One broker of several may come and go; these concern the cluster.

@@ -79,7 +79,7 @@ fn missing(sink: &mut KafkaSink, settings: &KafkaSettings, topic: &str) -> Optio
         },
         Err(code) => code,
     };
-    let failure = fault::failure(code, topic);
+    let failure = fault::failure(code, "", topic);
     let (name, what) = match code {
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::LeaderNotAvailable => {
             ("sink.topic-missing", format!("topic {topic} does not exist"))
