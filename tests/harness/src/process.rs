@@ -171,6 +171,16 @@ impl Process {
         }
     }
 
+    /// Ends the service with `signal`, frozen or not; nothing when it has ended already.
+    fn end(&mut self, signal: &str) -> Result<()> {
+        if self.is_running() {
+            self.signal_group(signal)?;
+            self.signal_group("CONT")?;
+            self.wait(DROP_LIMIT)?;
+        }
+        Ok(())
+    }
+
     fn start_error(&self, reason: String) -> HarnessError {
         HarnessError::Start { service: self.kind.name, reason, log_tail: self.log_tail() }
     }
@@ -189,18 +199,10 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        let mut end = |signal: &str| -> Result<()> {
-            if self.child.is_some() {
-                self.signal_group(signal)?;
-                self.signal_group("CONT")?;
-                self.wait(DROP_LIMIT)?;
-            }
-            Ok(())
-        };
-        let gentle = self.kind.end;
-        if end(gentle).or_else(|_| end("KILL")).is_err() && self.is_running() {
+        let ended = self.end(self.kind.end).or_else(|_| self.end("KILL"));
+        if let Err(error) = ended {
             // The guard tries once more.
-            eprintln!("{} (pid {}) did not end", self.kind.name, self.pid);
+            eprintln!("{} (pid {}): {error}", self.kind.name, self.pid);
         }
     }
 }
