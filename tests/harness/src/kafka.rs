@@ -1,7 +1,9 @@
 //! A private Apache Kafka: one KRaft node that is broker and controller.
 //!
 //! Topics are never made by accident: a typo in a route must be seen. The internal topics are
-//! small, because fifty partitions of offsets cost seconds at the first consumer.
+//! small, because fifty partitions of offsets cost seconds at the first consumer. The broker's
+//! session is short: after a kill the controller refuses the new broker until the old one's session
+//! has run out, nine seconds by default.
 
 use std::ffi::OsString;
 use std::io::{Read, Write};
@@ -100,12 +102,12 @@ impl Kafka {
 
     /// Stops the broker's clock: connections stay open, nothing answers.
     pub fn freeze(&self) -> Result<()> {
-        self.process.signal_group("STOP")
+        self.process.freeze()
     }
 
     /// Ends a freeze.
     pub fn thaw(&self) -> Result<()> {
-        self.process.signal_group("CONT")
+        self.process.thaw()
     }
 
     /// Orderly shutdown.
@@ -147,6 +149,8 @@ controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={folder}/data
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4
