@@ -1,1 +1,21 @@
 //! Real services for tests, demo and benchmarks.
+//!
+//! PostgreSQL, Apache Kafka and RabbitMQ run as private processes on free loopback ports, each in
+//! a folder of its own, without containers. Invariant: no service outlives its starter, however
+//! the starter ends (see [`guard`]). A service that cannot be started is an error that says how to
+//! mend it, never a reason to skip a test.
+
+mod error;
+mod guard;
+mod install;
+mod kafka;
+mod ports;
+mod postgres;
+mod process;
+mod rabbitmq;
+
+pub use error::{HarnessError, Result};
+pub use install::run_folder;
+pub use kafka::Kafka;
+pub use postgres::{Postgres, PostgresOptions};
+pub use rabbitmq::RabbitMq;
