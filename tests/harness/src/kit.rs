@@ -36,6 +36,9 @@ pub enum KitError {
         /// For how long.
         waited: Duration,
     },
+    /// A service that would not start, stop or answer.
+    #[error(transparent)]
+    Service(#[from] crate::HarnessError),
     /// Anything else, told in words.
     #[error("{0}")]
     Other(String),
