@@ -4,6 +4,18 @@
 //! a folder of its own, without containers. Invariant: no service outlives its starter, however
 //! the starter ends (see [`guard`]). A service that cannot be started is an error that says how to
 //! mend it, never a reason to skip a test.
+//!
+//! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
+//! [`consumer`] reads what arrived, [`oracle`] judges it exactly, [`proc`] and [`stats`] tell what
+//! it cost.
+
+pub mod consumer;
+pub mod kit;
+pub mod load;
+pub mod oracle;
+pub mod proc;
+pub mod relay;
+pub mod stats;
 
 mod error;
 mod guard;
