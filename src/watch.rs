@@ -22,6 +22,7 @@ use crate::source::watch::{RestartAge, SlotSample, Watcher};
 const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
 /// Longest answer to one look.
 const PATIENCE: Duration = Duration::from_secs(10);
+const VERSION_SQL: &str = "SELECT current_setting('server_version_num')::int4";
 
 /// What the watch is made of.
 pub struct Watch {
@@ -62,15 +63,19 @@ struct Ages {
 }
 
 async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
-    let told = |error| ConnectError::from_query(&sql.server, error);
+    let told = |error| ConnectError::of_query(&sql.server, &error);
     let settings = &watch.settings;
-    let version = sql.server_version().await.map_err(told)?;
+    let version = sql.client.query_one(VERSION_SQL, &[]).await.map_err(told)?;
+    let version = u32::try_from(version.get::<_, i32>(0)).unwrap_or(0);
     let watcher = Watcher::prepare(&sql.client, &settings.slot).await.map_err(told)?;
     let mut known: Option<PublicationFingerprint> = None;
     let mut publication_due = Instant::now();
     loop {
         let look = tokio::time::timeout(PATIENCE, watcher.sample(&sql.client)).await;
-        let Ok(sample) = look else { return Err(ConnectError::timed_out(&sql.server)) };
+        let Ok(sample) = look else {
+            let at = format!("{}:{}", sql.server.name, sql.server.port);
+            return Err(ConnectError::Timeout { at, after: PATIENCE });
+        };
         // A slot that is gone is told by the next session's preflight, with what to do about it.
         if let Some(sample) = sample.map_err(told)? {
             show(watch, &sample, ages);

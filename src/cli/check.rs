@@ -16,7 +16,7 @@ use crate::source::settings::SourceSettings;
 pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> {
     match crate::source::sql::connect(&settings.connection).await {
         Ok(sql) => Ok(sql.client),
-        Err(error) => Err(error.fault()),
+        Err(error) => Err(error.fault(&settings.connection, &settings.slot, &settings.publication)),
     }
 }
 

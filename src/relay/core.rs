@@ -203,7 +203,7 @@ impl Core {
                 }
             }
             Message::Relation(shape) => {
-                let relation = Relation::try_from(shape).map_err(|error| self.garbled(&error))?;
+                let relation = Relation::from(shape);
                 return self.learn(&relation);
             }
             Message::Update { relation } => self.no_event(relation, Ignored::Update)?,

@@ -124,7 +124,7 @@ async fn open_patiently(
             Err(Failed::Connect(error)) => error,
         };
         match error.kind() {
-            Kind::Fatal => return LinkNews::Fatal(error.fault(settings)),
+            Kind::Fatal => return LinkNews::Fatal(error.fault(&settings.connection, &settings.slot, &settings.publication)),
             Kind::Busy => {
                 if !std::mem::replace(&mut standby, true) {
                     tracing::info!(slot = settings.slot, error = %error, "the slot is in use: standing by");
@@ -134,7 +134,7 @@ async fn open_patiently(
             }
             Kind::Retry | Kind::Stopping => {
                 if grace_until.is_some_and(|until| Instant::now() > until) {
-                    return LinkNews::Fatal(error.fault(settings));
+                    return LinkNews::Fatal(error.fault(&settings.connection, &settings.slot, &settings.publication));
                 }
                 let delay = backoff.next_delay();
                 tracing::warn!(error = %error, retry_in_ms = delay.as_millis() as u64, "no connection to postgres");
@@ -150,7 +150,7 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
     let sql = sql.map_err(Failed::Connect)?;
     let report = preflight::inspect(&sql.client, settings)
         .await
-        .map_err(|error| Failed::Connect(ConnectError::from_query(&sql.server, error)))?;
+        .map_err(|error| Failed::Connect(ConnectError::of_query(&sql.server, &error)))?;
     for finding in report.findings.iter().filter(|finding| finding.level == preflight::Level::Warn) {
         tracing::warn!(check = finding.topic, "{}", finding.text);
     }

@@ -5,6 +5,7 @@
 //! and shrinks again.
 
 use std::io::ErrorKind;
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use pgwire_replication::Lsn as WireLsn;

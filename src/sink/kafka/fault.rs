@@ -9,7 +9,7 @@ use crate::sink::{Disposition, Failure};
 
 /// The failure behind a code, for the event `id` on its way to `topic`.
 #[must_use]
-pub fn failure(code: Code, id: &str, topic: &str) -> Failure {
+pub(super) fn failure(code: Code, id: &str, topic: &str) -> Failure {
     Failure {
         disposition: disposition(code),
         class: class(code),

@@ -169,6 +169,3 @@ impl Sink for KafkaSink {
         self.probe(news);
     }
 }
-//! Kafka.
-
-pub mod properties;
