@@ -20,13 +20,15 @@ demo: setup ## Watch events go from Postgres to Kafka through kills and restarts
 test: setup ## Run all tests against real services (first run builds 3-6 minutes)
 	cargo test --release --workspace
 
-lint: ## Check formatting, lints, and dependencies if cargo-deny is installed
+lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny and promtool are there
 	cargo fmt --all --check
 	cargo clippy --release --workspace --all-targets -- -D warnings
+	@if command -v promtool >/dev/null; then promtool test rules tests/alerts.yml; else \
+		echo 'skipped: promtool test rules (Debian package prometheus)'; fi
 	@if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else \
 		echo 'skipped: cargo deny (cargo install --locked cargo-deny)'; fi
 
-bench: setup ## Measure the relay against real services; results go to bench-results/ (about 10 minutes)
+bench: setup ## Measure the relay against real services; results go to bench-results/
 	cargo bench --workspace
 
 clean-services: ## Stop the services left running by `services up`, and remove their data

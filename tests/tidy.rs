@@ -4,6 +4,8 @@
 //! to catch a planted violation; the tests at the end run all of them over the tree. An exception
 //! is a line in a list here, with its reason.
 
+#![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
+
 use std::path::{Path, PathBuf};
 
 #[path = "tidy/imports.rs"]

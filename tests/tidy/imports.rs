@@ -58,7 +58,8 @@ const IMPURE: &[&str] =
     &["tokio::", "std::net", "std::fs", "std::thread", "Instant::now", "SystemTime::now"];
 
 fn is_test_file(path: &str) -> bool {
-    path.ends_with("/tests.rs") || path.ends_with("_tests.rs") || path.contains("/tests/")
+    let ends = ["/tests.rs", "/testing.rs", "_tests.rs"];
+    ends.iter().any(|end| path.ends_with(end)) || path.contains("/tests/")
 }
 
 /// `src/sink/kafka/mod.rs` as `["sink", "kafka"]`.
