@@ -5,6 +5,7 @@
 //! [`outbox`] turns rows into events and routes them, [`format`] shapes payloads, [`delivery`]
 //! remembers what is unconfirmed, [`sink`] publishes, [`relay`] is the loop that joins them.
 
+pub mod cli;
 pub mod config;
 pub mod delivery;
 pub mod error;
