@@ -1,3 +1,7 @@
 //! The command line. Everything it does lives in the library.
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    walrelay::cli::main()
+}

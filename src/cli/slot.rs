@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::args::SlotAction;
 use super::check::connect;
 use crate::config::Config;
 use crate::error::{Exit, Fault};
@@ -30,6 +31,16 @@ pub(crate) enum Action {
         /// For scripts.
         json: bool,
     },
+}
+
+impl From<SlotAction> for Action {
+    fn from(words: SlotAction) -> Action {
+        match words {
+            SlotAction::Create { failover } => Action::Create { failover },
+            SlotAction::Drop { name, yes } => Action::Drop { yes, name },
+            SlotAction::Show { json } => Action::Show { json },
+        }
+    }
 }
 
 /// Carries out `action` on the configured slot.

@@ -17,7 +17,7 @@ use crate::source::settings::{ConnInfo, SourceSettings};
 
 use super::effective::{Effective, MESSAGES, OUTBOX, Setting};
 use super::kind::{Lookup, Value};
-use super::layers::{Origin, Problem};
+use super::layers::Problem;
 use super::path::{Path, Segment};
 use super::{AdminSettings, Config};
 
@@ -55,7 +55,13 @@ fn connection(
         .map_err(|error| {
             let what = error.to_string();
             let mend = "write postgres://user@host:5432/database?sslmode=verify-full";
-            problems.push(Problem::at(&setting.origin, "source.url", "config.bad-value", &what, mend));
+            problems.push(Problem::at(
+                &setting.origin,
+                "source.url",
+                "config.bad-value",
+                &what,
+                mend,
+            ));
         })
         .ok()
 }
@@ -152,7 +158,8 @@ fn delivery(values: Values<'_>) -> DeliverySettings {
     let window_events = values.integer(&at("window_events_max"));
     DeliverySettings {
         window_events_max: usize::try_from(window_events).unwrap_or(usize::MAX),
-        window_bytes_max: usize::try_from(values.bytes(&at("window_bytes_max"))).unwrap_or(usize::MAX),
+        window_bytes_max: usize::try_from(values.bytes(&at("window_bytes_max")))
+            .unwrap_or(usize::MAX),
         attempts_max: u32::try_from(values.integer(&at("attempts_max"))).unwrap_or(u32::MAX),
         backoff_base: values.duration(&at("backoff_base")),
         backoff_cap: values.duration(&at("backoff_cap")),
@@ -240,10 +247,5 @@ impl<'a> Values<'a> {
             _ => None,
         });
         secrets.collect()
-    }
-
-    /// Where the value at `path` comes from.
-    pub(crate) fn origin(self, path: &Path) -> Origin {
-        self.0.settings.get(path).map_or(Origin::Default, |setting| setting.origin.clone())
     }
 }

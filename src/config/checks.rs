@@ -32,7 +32,7 @@ struct Checks<'a> {
 
 impl Checks<'_> {
     fn refuse(&mut self, path: &Path, code: &'static str, what: &str, mend: &str) {
-        let origin = self.values.origin(path);
+        let origin = self.values.0.origin(path);
         self.problems.push(Problem::at(&origin, &path.to_string(), code, what, mend));
     }
 
@@ -58,7 +58,8 @@ impl Checks<'_> {
         }
         let (low, high) = (units::show_duration(low), units::show_duration(high));
         // The complaint belongs to whichever of the two was given.
-        let at = if self.values.origin(&base) == Origin::Default { &cap } else { &base };
+        let given = |path| self.values.0.settings.get(path).map(|setting| &setting.origin);
+        let at = if given(&base) == Some(&Origin::Default) { &cap } else { &base };
         let what = format!("the first wait ({low}) is longer than the longest ({high})");
         let mend = format!("{} = \"{low}\" or more, or a shorter {}", cap.last(), base.last());
         self.refuse(at, "config.conflict", &what, &mend);
@@ -98,7 +99,9 @@ impl Checks<'_> {
 
     fn constant_topic(&mut self, path: &Path, topic: &str, dead_letter: &str) {
         if topic == dead_letter {
-            let what = format!("{topic:?} is the dead-letter topic: a dead letter would be an event again");
+            let what = format!(
+                "{topic:?} is the dead-letter topic: a dead letter would be an event again"
+            );
             self.refuse(path, "config.conflict", &what, "give dead_letter.topic another name");
         } else if !(super::kind::rule::TOPIC.holds)(topic) {
             let what = format!("{topic:?} is no topic name");
@@ -125,7 +128,9 @@ impl Checks<'_> {
             return;
         }
         let replication = Path::of("sink.kafka.replication");
-        if self.values.integer(&replication) == 0 && self.values.0.settings.contains_key(&replication) {
+        if self.values.integer(&replication) == 0
+            && self.values.0.settings.contains_key(&replication)
+        {
             let mend = "replication = 3, or -1 for the broker's default";
             self.refuse(&replication, "config.bad-value", "a topic cannot have 0 replicas", mend);
         }

@@ -3,10 +3,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::keys::{self, Absent, Key, Node};
+use super::keys::{Absent, Key};
 use super::kind::{self, Kind, Lookup, Raw, Value};
 use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
+use super::tree::{self, Node};
 
 /// A value of its kind, and where it comes from.
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ pub(crate) fn settle(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Pro
     if outboxes == 0 && !layers.sections.contains_key(&Path::of(MESSAGES)) {
         outboxes = 1;
     } else {
-        refuse_gaps(&mut layers, &outbox, outboxes);
+        outboxes = refuse_gaps(&mut layers, &outbox, outboxes);
     }
     let Layers { entries, sections, mut problems } = layers;
     let mut effective = Effective { sections, outboxes, ..Effective::default() };
@@ -58,26 +59,45 @@ pub(crate) fn settle(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Pro
             }
             Err(wrong) => {
                 let place = path.to_string();
-                let code =
-                    if referenced { "config.missing-secret" } else { "config.bad-value" };
+                let code = if referenced { "config.missing-secret" } else { "config.bad-value" };
                 problems.push(Problem::at(&entry.origin, &place, code, &wrong.what, wrong.mend));
                 effective.broken.insert(path);
             }
         }
     }
     let mut defaults = Defaults { effective: &mut effective, problems: &mut problems };
-    defaults.fill(keys::root(), &Path::default());
+    defaults.fill(tree::root(), &Path::default());
     (effective, problems)
 }
 
-/// `source.outbox[5]` without its predecessors is a slip that would add tables by default.
-fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) {
-    let gap = (0..count).find(|index| !layers.sections.contains_key(&array.index(*index)));
-    let Some(gap) = gap else { return };
-    let above = (gap..count).find_map(|index| layers.sections.get(&array.index(index)).cloned());
-    if let Some(origin) = above {
-        let mend = format!("number the tables from 0 without a gap: {} is missing", array.index(gap));
-        layers.problems.push(Problem::at(&origin, &array.to_string(), "config.bad-value", "there is a gap", mend));
+/// `source.outbox[5]` without its predecessors is a slip that would add tables by default. The
+/// answer is how many tables stand before the first gap.
+fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) -> usize {
+    let given = |index: &usize| layers.sections.get(&array.index(*index));
+    let Some(gap) = (0..count).find(|index| given(index).is_none()) else { return count };
+    if let Some(origin) = (gap..count).find_map(|index| given(&index).cloned()) {
+        let missing = array.index(gap);
+        let mend = format!("number the tables from 0 without a gap: {missing} is missing");
+        let (place, what) = (array.to_string(), "there is a gap");
+        layers.problems.push(Problem::at(&origin, &place, "config.bad-value", what, mend));
+    }
+    gap
+}
+
+impl Effective {
+    /// Where the value at `path` comes from; for a default, the line of the file where its section
+    /// begins, if there is one.
+    pub(crate) fn origin(&self, path: &Path) -> Origin {
+        match self.settings.get(path) {
+            Some(setting) if setting.origin != Origin::Default => setting.origin.clone(),
+            Some(_) | None => self.section_origin(path),
+        }
+    }
+
+    fn section_origin(&self, path: &Path) -> Origin {
+        let sections = path.ancestors().filter_map(|section| self.sections.get(&section));
+        let in_file = sections.filter(|origin| matches!(origin, Origin::File { .. }));
+        in_file.last().cloned().unwrap_or(Origin::Default)
     }
 }
 
@@ -132,8 +152,12 @@ impl Defaults<'_> {
             Absent::Value(text) => {
                 let value = kind::read(key.kind, &Raw::Word(text.to_owned()), &|_| None);
                 if let Ok(value) = value {
-                    let setting =
-                        Setting { kind: key.kind, value, origin: Origin::Default, referenced: false };
+                    let setting = Setting {
+                        kind: key.kind,
+                        value,
+                        origin: Origin::Default,
+                        referenced: false,
+                    };
                     self.effective.settings.insert(path.clone(), setting);
                 }
             }
@@ -149,8 +173,9 @@ impl Defaults<'_> {
                     "write in the file, under [{section}]:\n{name} = \"{example}\"\nor: export {}={example}",
                     key.variable()
                 );
+                let origin = self.effective.section_origin(path);
                 let place = path.to_string();
-                self.problems.push(Problem::at(&Origin::Default, &place, "config.missing-key", what, mend));
+                self.problems.push(Problem::at(&origin, &place, "config.missing-key", what, mend));
                 self.effective.broken.insert(path.clone());
             }
         }

@@ -10,9 +10,9 @@ use toml::de::DeTable;
 
 use crate::error::{Exit, Fault};
 
-use super::keys;
 use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
+use super::tree;
 
 /// Lays the text of a file named `name` into `layers`.
 pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
@@ -23,7 +23,7 @@ pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        layers.table(keys::root(), &Path::default(), table.get_ref(), &locate);
+        layers.table(tree::root(), &Path::default(), table.get_ref(), &locate);
         return;
     }
     for error in errors {

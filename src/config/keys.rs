@@ -40,37 +40,6 @@ impl Key {
     }
 }
 
-/// A place in the configuration tree that the table spans.
-#[derive(Debug)]
-pub(crate) enum Node {
-    /// A value.
-    Leaf(Key),
-    /// A section.
-    Table(Vec<(String, Node)>),
-    /// An array of sections.
-    Array(Box<Node>),
-    /// A table of values under names that the user chooses.
-    Map(Key),
-}
-
-impl Node {
-    /// The node of `name` in this section.
-    pub(crate) fn child(&self, name: &str) -> Option<&Node> {
-        match self {
-            Node::Table(fields) => fields.iter().find(|(own, _)| own == name).map(|(_, node)| node),
-            Node::Leaf(_) | Node::Array(_) | Node::Map(_) => None,
-        }
-    }
-
-    /// The names this section knows, in the order of the table.
-    pub(crate) fn names(&self) -> Vec<&str> {
-        match self {
-            Node::Table(fields) => fields.iter().map(|(name, _)| name.as_str()).collect(),
-            Node::Leaf(_) | Node::Array(_) | Node::Map(_) => Vec::new(),
-        }
-    }
-}
-
 type Row = (&'static str, Kind, Absent, &'static str);
 
 const fn within_ms(min_ms: u64, max_ms: u64) -> Kind {
@@ -82,95 +51,247 @@ const HOUR_MS: u64 = 3_600_000;
 const MIB: u64 = 1 << 20;
 
 const SOURCE: &[Row] = &[
-    ("url", Kind::Url, Absent::Refused,
-     "Where Postgres is: `postgres://user@host:5432/database?sslmode=verify-full`. A secret: it may hold a password."),
-    ("mode", Kind::Choice(&["cdc", "polling"]), Absent::Value("cdc"),
-     "How events are found: `cdc` streams the slot; `polling` is not available in this release."),
+    (
+        "url",
+        Kind::Url,
+        Absent::Refused,
+        "Where Postgres is: `postgres://user@host:5432/database?sslmode=verify-full`. A secret: it may hold a password.",
+    ),
+    (
+        "mode",
+        Kind::Choice(&["cdc", "polling"]),
+        Absent::Value("cdc"),
+        "How events are found: `cdc` streams the slot; `polling` is not available in this release.",
+    ),
     ("slot", Kind::Text(rule::SLOT), Absent::Value("walrelay"), "Replication slot."),
-    ("publication", Kind::Text(rule::IDENTIFIER), Absent::Value("walrelay"), "Publication that holds the outbox tables."),
-    ("binary", Kind::Bool, Absent::Value("true"),
-     "Ask Postgres for binary column values; a column whose binary form is not read falls back to text by itself."),
-    ("stall_timeout", within_ms(100, HOUR_MS), Absent::Value("30s"),
-     "Longest silence on the stream before the connection is taken for dead."),
-    ("reconnect_base", within_ms(1, HOUR_MS), Absent::Value("50ms"), "First wait before a reconnect, with full jitter."),
-    ("reconnect_cap", within_ms(1, HOUR_MS), Absent::Value("5s"), "Longest wait before a reconnect."),
-    ("watch_interval", within_ms(100, HOUR_MS), Absent::Value("1s"),
-     "How often the slot is looked at on the second connection."),
+    (
+        "publication",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Value("walrelay"),
+        "Publication that holds the outbox tables.",
+    ),
+    (
+        "binary",
+        Kind::Bool,
+        Absent::Value("true"),
+        "Ask Postgres for binary column values; a column whose binary form is not read falls back to text by itself.",
+    ),
+    (
+        "stall_timeout",
+        within_ms(100, HOUR_MS),
+        Absent::Value("30s"),
+        "Longest silence on the stream before the connection is taken for dead.",
+    ),
+    (
+        "reconnect_base",
+        within_ms(1, HOUR_MS),
+        Absent::Value("50ms"),
+        "First wait before a reconnect, with full jitter.",
+    ),
+    (
+        "reconnect_cap",
+        within_ms(1, HOUR_MS),
+        Absent::Value("5s"),
+        "Longest wait before a reconnect.",
+    ),
+    (
+        "watch_interval",
+        within_ms(100, HOUR_MS),
+        Absent::Value("1s"),
+        "How often the slot is looked at on the second connection.",
+    ),
 ];
 
-const OUTBOX: &[Row] = &[
-    ("table", Kind::Text(rule::TABLE), Absent::Value("public.outbox"),
-     "Table as `schema.table`, spelled as Postgres stores it; without a schema it is in `public`."),
-];
+const OUTBOX: &[Row] = &[(
+    "table",
+    Kind::Text(rule::TABLE),
+    Absent::Value("public.outbox"),
+    "Table as `schema.table`, spelled as Postgres stores it; without a schema it is in `public`.",
+)];
 
-const MESSAGES: &[Row] = &[
-    ("prefix", Kind::Text(rule::FILLED), Absent::Value("outbox"),
-     "Only messages of exactly this prefix: `pg_logical_emit_message(true, 'outbox', ...)`."),
-];
+const MESSAGES: &[Row] = &[(
+    "prefix",
+    Kind::Text(rule::FILLED),
+    Absent::Value("outbox"),
+    "Only messages of exactly this prefix: `pg_logical_emit_message(true, 'outbox', ...)`.",
+)];
 
 const COLUMNS: &[Row] = &[
-    ("id", Kind::Text(rule::IDENTIFIER), Absent::Value("id"), "Column of the event id. Required in the table."),
-    ("key", Kind::Text(rule::IDENTIFIER), Absent::Value("aggregateid"), "Column of the ordering key; the default `route.key`."),
-    ("type", Kind::Text(rule::IDENTIFIER), Absent::Value("type"), "Column of the event type; the header `event_type`."),
-    ("payload", Kind::Text(rule::IDENTIFIER), Absent::Value("payload"), "Column of the payload. Required in the table."),
-    ("traceparent", Kind::Text(rule::IDENTIFIER), Absent::Value("traceparent"),
-     "Column of the W3C trace context; may be absent from the table."),
-    ("headers", Kind::Text(rule::IDENTIFIER), Absent::Value("headers"),
-     "Column of a JSON object of extra headers; may be absent from the table."),
+    (
+        "id",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Value("id"),
+        "Column of the event id. Required in the table.",
+    ),
+    (
+        "key",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Value("aggregateid"),
+        "Column of the ordering key; the default `route.key`.",
+    ),
+    (
+        "type",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Value("type"),
+        "Column of the event type; the header `event_type`.",
+    ),
+    (
+        "payload",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Value("payload"),
+        "Column of the payload. Required in the table.",
+    ),
+    (
+        "traceparent",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Value("traceparent"),
+        "Column of the W3C trace context; may be absent from the table.",
+    ),
+    (
+        "headers",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Value("headers"),
+        "Column of a JSON object of extra headers; may be absent from the table.",
+    ),
 ];
 
 const ROUTE: &[Row] = &[
-    ("topic", Kind::Template, Absent::Value("outbox.event.${aggregatetype}"), "Kafka topic or RabbitMQ routing key."),
+    (
+        "topic",
+        Kind::Template,
+        Absent::Value("outbox.event.${aggregatetype}"),
+        "Kafka topic or RabbitMQ routing key.",
+    ),
     ("key", Kind::Template, Absent::Means("the key column"), "Ordering key and Kafka record key."),
-    ("headers.*", Kind::Template, Absent::Means("no further headers"),
-     "Further headers, name to template. NULL leaves the header out."),
+    (
+        "headers.*",
+        Kind::Template,
+        Absent::Means("no further headers"),
+        "Further headers, name to template. NULL leaves the header out.",
+    ),
     ("format", Kind::Choice(FORMATS), Absent::Value("raw"), "Payload format."),
-    ("preset", Kind::Choice(&["walrelay", "debezium"]), Absent::Value("walrelay"),
-     "Standard headers: `walrelay` adds `id`, `event_type`, `traceparent`, `commit_ts`, `lsn`; `debezium` adds `id` only."),
-    ("partition", Kind::Text(rule::IDENTIFIER), Absent::Means("the partitioner decides"),
-     "Column that holds an explicit Kafka partition."),
+    (
+        "preset",
+        Kind::Choice(&["walrelay", "debezium"]),
+        Absent::Value("walrelay"),
+        "Standard headers: `walrelay` adds `id`, `event_type`, `traceparent`, `commit_ts`, `lsn`; `debezium` adds `id` only.",
+    ),
+    (
+        "partition",
+        Kind::Text(rule::IDENTIFIER),
+        Absent::Means("the partitioner decides"),
+        "Column that holds an explicit Kafka partition.",
+    ),
 ];
 
-const SINK: &[Row] = &[
-    ("kind", Kind::Choice(&["kafka", "rabbitmq", "null"]), Absent::Value("kafka"),
-     "Broker. `null` confirms everything and keeps nothing, for measuring the source alone; `rabbitmq` is not available in this build."),
-];
+const SINK: &[Row] = &[(
+    "kind",
+    Kind::Choice(&["kafka", "rabbitmq", "null"]),
+    Absent::Value("kafka"),
+    "Broker. `null` confirms everything and keeps nothing, for measuring the source alone; `rabbitmq` is not available in this build.",
+)];
 
 const KAFKA: &[Row] = &[
-    ("brokers", Kind::Text(rule::BROKERS), Absent::Refused, "Bootstrap servers: `host:port,host:port`."),
-    ("properties.*", Kind::Secret, Absent::Means("none"),
-     "Any librdkafka producer property that breaks no promise; a value may be a secret."),
-    ("topics", Kind::Strings(rule::TOPIC), Absent::Value(""),
-     "Topics that `init` creates and that `check` and `run` insist on."),
-    ("partitions", Kind::Integer { min: 1, max: 100_000 }, Absent::Value("8"), "Partitions of a topic that `init` creates."),
-    ("replication", Kind::Integer { min: -1, max: 32_767 }, Absent::Value("-1"),
-     "Replication factor of a topic that `init` creates; -1 is the broker's default."),
+    (
+        "brokers",
+        Kind::Text(rule::BROKERS),
+        Absent::Refused,
+        "Bootstrap servers: `host:port,host:port`.",
+    ),
+    (
+        "properties.*",
+        Kind::Secret,
+        Absent::Means("none"),
+        "Any librdkafka producer property that breaks no promise; a value may be a secret.",
+    ),
+    (
+        "topics",
+        Kind::Strings(rule::TOPIC),
+        Absent::Value(""),
+        "Topics that `init` creates and that `check` and `run` insist on.",
+    ),
+    (
+        "partitions",
+        Kind::Integer { min: 1, max: 100_000 },
+        Absent::Value("8"),
+        "Partitions of a topic that `init` creates.",
+    ),
+    (
+        "replication",
+        Kind::Integer { min: -1, max: 32_767 },
+        Absent::Value("-1"),
+        "Replication factor of a topic that `init` creates; -1 is the broker's default.",
+    ),
 ];
 
 const RABBITMQ: &[Row] = &[
-    ("url", Kind::Url, Absent::Refused, "Where RabbitMQ is: `amqps://user@host/%2f`. A secret: it may hold a password."),
-    ("exchange", Kind::Text(rule::FILLED), Absent::Value("outbox.events"), "Exchange that events are published to."),
+    (
+        "url",
+        Kind::Url,
+        Absent::Refused,
+        "Where RabbitMQ is: `amqps://user@host/%2f`. A secret: it may hold a password.",
+    ),
+    (
+        "exchange",
+        Kind::Text(rule::FILLED),
+        Absent::Value("outbox.events"),
+        "Exchange that events are published to.",
+    ),
 ];
 
 const DELIVERY: &[Row] = &[
-    ("window_events_max", Kind::Integer { min: 1, max: 10_000_000 }, Absent::Value("16384"),
-     "Most events between admission and confirmation."),
-    ("window_bytes_max", Kind::Bytes { min: MIB / 16, max: MIB << 14 }, Absent::Value("64MiB"),
-     "Most bytes between admission and confirmation."),
-    ("attempts_max", Kind::Integer { min: 1, max: 1000 }, Absent::Value("5"), "Attempts of one event before it is given up."),
-    ("backoff_base", within_ms(1, HOUR_MS), Absent::Value("200ms"), "First wait before a retry, with full jitter."),
+    (
+        "window_events_max",
+        Kind::Integer { min: 1, max: 10_000_000 },
+        Absent::Value("16384"),
+        "Most events between admission and confirmation.",
+    ),
+    (
+        "window_bytes_max",
+        Kind::Bytes { min: MIB / 16, max: MIB << 14 },
+        Absent::Value("64MiB"),
+        "Most bytes between admission and confirmation.",
+    ),
+    (
+        "attempts_max",
+        Kind::Integer { min: 1, max: 1000 },
+        Absent::Value("5"),
+        "Attempts of one event before it is given up.",
+    ),
+    (
+        "backoff_base",
+        within_ms(1, HOUR_MS),
+        Absent::Value("200ms"),
+        "First wait before a retry, with full jitter.",
+    ),
     ("backoff_cap", within_ms(1, HOUR_MS), Absent::Value("30s"), "Longest wait before a retry."),
-    ("on_dead_letter", Kind::Choice(&["continue", "park_key", "halt"]), Absent::Value("continue"),
-     "After a dead letter: go on, send later events of its key to the dead-letter topic too, or stop."),
-    ("drain_timeout", within_ms(SECOND_MS / 10, HOUR_MS), Absent::Value("20s"), "How long a stop may take to settle the window."),
+    (
+        "on_dead_letter",
+        Kind::Choice(&["continue", "park_key", "halt"]),
+        Absent::Value("continue"),
+        "After a dead letter: go on, send later events of its key to the dead-letter topic too, or stop.",
+    ),
+    (
+        "drain_timeout",
+        within_ms(SECOND_MS / 10, HOUR_MS),
+        Absent::Value("20s"),
+        "How long a stop may take to settle the window.",
+    ),
 ];
 
-const DEAD_LETTER: &[Row] =
-    &[("topic", Kind::Text(rule::TOPIC), Absent::Value("outbox.dlq"), "Where events go that cannot be published.")];
+const DEAD_LETTER: &[Row] = &[(
+    "topic",
+    Kind::Text(rule::TOPIC),
+    Absent::Value("outbox.dlq"),
+    "Where events go that cannot be published.",
+)];
 
-const ADMIN: &[Row] = &[
-    ("listen", Kind::Address, Absent::Value("127.0.0.1:9464"), "Where `/metrics`, `/livez`, `/readyz` and `/status` listen."),
-];
+const ADMIN: &[Row] = &[(
+    "listen",
+    Kind::Address,
+    Absent::Value("127.0.0.1:9464"),
+    "Where `/metrics`, `/livez`, `/readyz` and `/status` listen.",
+)];
 
 /// Sections in the order in which they are shown; the flag marks those that inherit from `[route]`.
 const SECTIONS: &[(&str, &[Row], bool)] = &[
@@ -205,46 +326,9 @@ static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     rows.collect()
 });
 
-static ROOT: LazyLock<Node> = LazyLock::new(|| {
-    let mut root = Node::Table(Vec::new());
-    for key in KEYS.iter() {
-        plant(&mut root, &key.path, key);
-    }
-    root
-});
-
 /// Every key, in the order of the table.
 pub(crate) fn all() -> &'static [Key] {
     &KEYS
-}
-
-/// The tree that the table spans.
-pub(crate) fn root() -> &'static Node {
-    &ROOT
-}
-
-fn plant(node: &mut Node, rest: &str, key: &Key) {
-    let node = match node {
-        Node::Array(element) => element.as_mut(),
-        Node::Leaf(_) | Node::Table(_) | Node::Map(_) => node,
-    };
-    let Node::Table(fields) = node else { return };
-    let (step, below) = rest.split_once('.').unwrap_or((rest, ""));
-    let name = step.trim_end_matches("[]");
-    let at = fields.iter().position(|(own, _)| own == name).unwrap_or_else(|| {
-        let section = Node::Table(Vec::new());
-        let fresh = match below {
-            "" => Node::Leaf(key.clone()),
-            "*" => Node::Map(key.clone()),
-            _ if step.ends_with("[]") => Node::Array(Box::new(section)),
-            _ => section,
-        };
-        fields.push((name.to_owned(), fresh));
-        fields.len() - 1
-    });
-    if !below.is_empty() && below != "*" {
-        plant(&mut fields[at].1, below, key);
-    }
 }
 
 #[cfg(test)]
@@ -260,19 +344,6 @@ mod tests {
                 assert!(value.is_ok(), "{} = {text}", key.path);
             }
         }
-    }
-
-    #[test]
-    fn the_tree_knows_every_key() {
-        let outbox = root().child("source").and_then(|node| node.child("outbox"));
-        let Some(Node::Array(element)) = outbox else { panic!("{outbox:?}") };
-        assert_eq!(element.names(), ["table", "columns", "route"]);
-        let headers = root().child("route").and_then(|node| node.child("headers"));
-        assert!(matches!(headers, Some(Node::Map(_))));
-        assert_eq!(
-            root().names(),
-            ["source", "route", "sink", "delivery", "dead_letter", "admin"]
-        );
     }
 
     #[test]

@@ -20,9 +20,18 @@ pub(crate) enum Kind {
     Url,
     Secret,
     Bool,
-    Integer { min: i64, max: i64 },
-    Bytes { min: u64, max: u64 },
-    Duration { min_ms: u64, max_ms: u64 },
+    Integer {
+        min: i64,
+        max: i64,
+    },
+    Bytes {
+        min: u64,
+        max: u64,
+    },
+    Duration {
+        min_ms: u64,
+        max_ms: u64,
+    },
     Choice(&'static [&'static str]),
     Strings(Rule),
     Address,
@@ -41,8 +50,11 @@ pub(crate) struct Rule {
 pub(crate) mod rule {
     use super::Rule;
 
-    pub(crate) const FILLED: Rule =
-        Rule { pattern: "^.+$", wanted: "a text that is not empty", holds: |text| !text.is_empty() };
+    pub(crate) const FILLED: Rule = Rule {
+        pattern: "^.+$",
+        wanted: "a text that is not empty",
+        holds: |text| !text.is_empty(),
+    };
     pub(crate) const SLOT: Rule = Rule {
         pattern: "^[a-z0-9_]{1,63}$",
         wanted: "1 to 63 lower-case letters, digits and underscores",
@@ -57,7 +69,9 @@ pub(crate) mod rule {
         pattern: "^[^.\"]{1,63}(\\.[^.\"]{1,63})?$",
         wanted: "schema.table, without quotes",
         holds: |text| match text.split_once('.') {
-            Some((schema, table)) => identifier(schema) && identifier(table) && !table.contains('.'),
+            Some((schema, table)) => {
+                identifier(schema) && identifier(table) && !table.contains('.')
+            }
             None => identifier(text),
         },
     };
@@ -94,7 +108,9 @@ pub(crate) mod rule {
         };
         !address.contains(char::is_whitespace)
             && match port {
-                Some((host, port)) => !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0),
+                Some((host, port)) => {
+                    !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0)
+                }
                 None => !address.is_empty(),
             }
     }
@@ -152,7 +168,9 @@ pub(crate) fn read(kind: Kind, raw: &Raw, env: Lookup<'_>) -> Result<Value, Wron
         Kind::Bool => read_bool(raw).map(Value::Bool),
         Kind::Integer { min, max } => read_integer(raw, min, max).map(Value::Integer),
         Kind::Bytes { min, max } => read_bytes(raw, min, max).map(Value::Bytes),
-        Kind::Duration { min_ms, max_ms } => read_duration(raw, min_ms, max_ms).map(Value::Duration),
+        Kind::Duration { min_ms, max_ms } => {
+            read_duration(raw, min_ms, max_ms).map(Value::Duration)
+        }
         Kind::Strings(rule) => read_strings(raw, rule).map(Value::Strings),
         Kind::Text(_) | Kind::Template | Kind::Choice(_) | Kind::Address => {
             let text = text_of(kind, raw)?;
@@ -177,14 +195,18 @@ fn mismatch(kind: Kind, raw: &Raw) -> Wrong {
         Raw::Variable(_) | Raw::File(_) => "a table",
         Raw::Foreign(name) => name,
     };
-    Wrong::new(format!("expected {}, found {got}", describe(kind)), format!("write {}", example(kind)))
+    Wrong::new(
+        format!("expected {}, found {got}", describe(kind)),
+        format!("write {}", example(kind)),
+    )
 }
 
 fn check_text(kind: Kind, text: &str) -> Result<(), Wrong> {
     match kind {
-        Kind::Text(rule) | Kind::Strings(rule) if !(rule.holds)(text) => {
-            Err(Wrong::new(format!("{text:?} is not {}", rule.wanted), format!("write {}", rule.wanted)))
-        }
+        Kind::Text(rule) | Kind::Strings(rule) if !(rule.holds)(text) => Err(Wrong::new(
+            format!("{text:?} is not {}", rule.wanted),
+            format!("write {}", rule.wanted),
+        )),
         Kind::Template => Template::parse(text).map(|_| ()).map_err(|error| {
             Wrong::new(error.to_string(), "write a column as ${name}, a literal \"${\" as $${")
         }),
@@ -211,7 +233,10 @@ fn read_secret(kind: Kind, raw: &Raw, env: Lookup<'_>) -> Result<Secret, Wrong> 
         Raw::Bool(flag) if matches!(kind, Kind::Secret) => flag.to_string(),
         Raw::Integer(number) if matches!(kind, Kind::Secret) => number.to_string(),
         Raw::Variable(name) => env(name).ok_or_else(|| {
-            Wrong::new(format!("environment variable {name} is not set"), format!("export {name}=..."))
+            Wrong::new(
+                format!("environment variable {name} is not set"),
+                format!("export {name}=..."),
+            )
         })?,
         Raw::File(path) => {
             let text = std::fs::read_to_string(path).map_err(|error| {
@@ -236,7 +261,9 @@ fn read_bool(raw: &Raw) -> Result<bool, Wrong> {
         Raw::Bool(flag) => Ok(*flag),
         Raw::Word(word) if word == "true" => Ok(true),
         Raw::Word(word) if word == "false" => Ok(false),
-        Raw::Word(word) => Err(Wrong::new(format!("{word:?} is not true or false"), "write true or false")),
+        Raw::Word(word) => {
+            Err(Wrong::new(format!("{word:?} is not true or false"), "write true or false"))
+        }
         other => Err(mismatch(Kind::Bool, other)),
     }
 }
@@ -281,7 +308,9 @@ fn read_duration(raw: &Raw, min_ms: u64, max_ms: u64) -> Result<Duration, Wrong>
     let text = text_of(Kind::Duration { min_ms, max_ms }, raw)?;
     let least = units::show_duration(Duration::from_millis(min_ms));
     let most = units::show_duration(Duration::from_millis(max_ms));
-    let mend = format!("write a duration from {least} to {most} with its unit, as in \"200ms\" or \"30s\"");
+    let mend = format!(
+        "write a duration from {least} to {most} with its unit, as in \"200ms\" or \"30s\""
+    );
     match units::parse_duration_ms(text) {
         Some(ms) if (min_ms..=max_ms).contains(&ms) => Ok(Duration::from_millis(ms)),
         Some(_) => Err(Wrong::new(format!("{text:?} is not in the range {least} to {most}"), mend)),
@@ -292,9 +321,11 @@ fn read_duration(raw: &Raw, min_ms: u64, max_ms: u64) -> Result<Duration, Wrong>
 fn read_strings(raw: &Raw, rule: Rule) -> Result<Vec<String>, Wrong> {
     let kind = Kind::Strings(rule);
     let texts: Vec<String> = match raw {
-        Raw::Word(word) => {
-            word.split(',').map(|part| part.trim().to_owned()).filter(|part| !part.is_empty()).collect()
-        }
+        Raw::Word(word) => word
+            .split(',')
+            .map(|part| part.trim().to_owned())
+            .filter(|part| !part.is_empty())
+            .collect(),
         Raw::List(items) => items
             .iter()
             .map(|item| match item {
@@ -328,8 +359,12 @@ pub(crate) fn describe(kind: Kind) -> &'static str {
 fn example(kind: Kind) -> String {
     match kind {
         Kind::Text(rule) => rule.wanted.to_owned(),
-        Kind::Template => "a text with columns in it, as in \"outbox.event.${aggregatetype}\"".to_owned(),
-        Kind::Url | Kind::Secret => "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }".to_owned(),
+        Kind::Template => {
+            "a text with columns in it, as in \"outbox.event.${aggregatetype}\"".to_owned()
+        }
+        Kind::Url | Kind::Secret => {
+            "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }".to_owned()
+        }
         Kind::Bool => "true or false".to_owned(),
         Kind::Integer { min, max } => format!("an integer from {min} to {max}"),
         Kind::Bytes { .. } => "a size, as in \"64MiB\"".to_owned(),

@@ -47,13 +47,27 @@ fn a_choice_suggests_the_nearest() {
 fn rules_refuse_what_postgres_and_kafka_would() {
     let holds = |rule: Rule, text: &str| (rule.holds)(text);
     assert!(holds(rule::SLOT, "walrelay_2"));
-    assert!(!holds(rule::SLOT, "Walrelay") && !holds(rule::SLOT, "") && !holds(rule::SLOT, &"a".repeat(64)));
+    assert!(
+        !holds(rule::SLOT, "Walrelay")
+            && !holds(rule::SLOT, "")
+            && !holds(rule::SLOT, &"a".repeat(64))
+    );
     assert!(holds(rule::TABLE, "outbox") && holds(rule::TABLE, "app.outbox"));
-    assert!(!holds(rule::TABLE, "a.b.c") && !holds(rule::TABLE, ".outbox") && !holds(rule::TABLE, "a.\"b\""));
-    assert!(holds(rule::TOPIC, "outbox.dlq") && !holds(rule::TOPIC, "a b") && !holds(rule::TOPIC, ".."));
+    assert!(
+        !holds(rule::TABLE, "a.b.c")
+            && !holds(rule::TABLE, ".outbox")
+            && !holds(rule::TABLE, "a.\"b\"")
+    );
+    assert!(
+        holds(rule::TOPIC, "outbox.dlq") && !holds(rule::TOPIC, "a b") && !holds(rule::TOPIC, "..")
+    );
     assert!(holds(rule::BROKERS, "a:9092, b:9092") && holds(rule::BROKERS, "[::1]:9092"));
     assert!(holds(rule::BROKERS, "SASL_SSL://a:9092") && holds(rule::BROKERS, "kafka"));
-    assert!(!holds(rule::BROKERS, "") && !holds(rule::BROKERS, "a:x") && !holds(rule::BROKERS, "a:1,,b:1"));
+    assert!(
+        !holds(rule::BROKERS, "")
+            && !holds(rule::BROKERS, "a:x")
+            && !holds(rule::BROKERS, "a:1,,b:1")
+    );
 }
 
 #[test]

@@ -12,9 +12,10 @@ use toml::de::{DeTable, DeValue};
 
 use crate::error::{Exit, Fault};
 
-use super::keys::{self, Key, Node};
+use super::keys::{self, Key};
 use super::kind::Raw;
 use super::path::{Path, Segment};
+use super::tree::Node;
 use super::units;
 
 /// Where a value comes from.
@@ -187,13 +188,20 @@ impl Layers {
         }
     }
 
-    pub(crate) fn bad(&mut self, path: &Path, origin: &Origin, what: &str, mend: impl Into<String>) {
+    pub(crate) fn bad(
+        &mut self,
+        path: &Path,
+        origin: &Origin,
+        what: &str,
+        mend: impl Into<String>,
+    ) {
         self.problems.push(Problem::at(origin, &path.to_string(), "config.bad-value", what, mend));
     }
 
     fn unknown(&mut self, node: &Node, path: &Path, name: &str, origin: &Origin) {
         let names = node.names();
-        let section = if path.is_root() { "the file".to_owned() } else { format!("[{}]", path.header()) };
+        let section =
+            if path.is_root() { "the file".to_owned() } else { format!("[{}]", path.header()) };
         let elsewhere = || {
             let mut keys = keys::all().iter().map(|key| key.path.as_str());
             keys.find(|key| key.rsplit('.').next() == Some(name)).map(str::to_owned)
@@ -224,9 +232,9 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<Raw, &'static str> {
             .map_or(Raw::Foreign("an integer beyond 64 bits"), Raw::Integer),
         DeValue::Float(_) => Raw::Foreign("a float"),
         DeValue::Datetime(_) => Raw::Foreign("a date or time"),
-        DeValue::Array(items) => Raw::List(
-            items.iter().map(|item| raw_of(item.get_ref())).collect::<Result<_, _>>()?,
-        ),
+        DeValue::Array(items) => {
+            Raw::List(items.iter().map(|item| raw_of(item.get_ref())).collect::<Result<_, _>>()?)
+        }
         DeValue::Table(table) => {
             let mut fields = table.iter();
             let (Some((name, value)), None) = (fields.next(), fields.next()) else {

@@ -26,6 +26,7 @@ mod path;
 mod reference;
 mod schema;
 mod show;
+mod tree;
 mod units;
 
 use layers::{Layers, Origin, Problem};

@@ -9,10 +9,11 @@ use toml::de::DeValue;
 
 use crate::error::{Exit, Fault};
 
-use super::keys::{self, Key, Node};
+use super::keys::{self, Key};
 use super::kind::{Kind, Raw};
 use super::layers::{Layers, Origin, Problem, raw_of};
 use super::path::Path;
+use super::tree::{self, Node};
 use super::units;
 
 /// Variables of the relay that are no configuration keys.
@@ -74,7 +75,7 @@ struct Found {
 }
 
 fn find(steps: &[String], spelling: Spelling) -> Option<Found> {
-    let mut node = keys::root();
+    let mut node = tree::root();
     let mut path = Path::default();
     for (position, step) in steps.iter().enumerate() {
         match node {
@@ -133,7 +134,8 @@ fn assign(layers: &mut Layers, found: Found, value: &str, origin: &Origin) {
             match DeValue::parse(value) {
                 Ok(parsed) => layers.value(node, path, parsed.get_ref(), origin.clone(), &located),
                 Err(_) => {
-                    let mend = "write TOML: { name = \"value\" } for a section, [ ... ] for an array";
+                    let mend =
+                        "write TOML: { name = \"value\" } for a section, [ ... ] for an array";
                     layers.bad(&path, origin, "a section needs a TOML table or array", mend);
                 }
             }

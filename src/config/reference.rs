@@ -56,7 +56,9 @@ fn heading(section: &str) -> String {
         Some((array, rest)) => format!("[{array}{rest}]"),
         None => format!("[{section}]"),
     };
-    format!("\n## `{written}`\n\n| Key | Kind | Default | Meaning | Variable |\n|---|---|---|---|---|\n")
+    format!(
+        "\n## `{written}`\n\n| Key | Kind | Default | Meaning | Variable |\n|---|---|---|---|---|\n"
+    )
 }
 
 fn kind_text(kind: Kind) -> String {

@@ -2,12 +2,13 @@
 
 use serde_json::{Map, Value as Json, json};
 
-use super::keys::{self, Absent, Key, Node};
+use super::keys::{Absent, Key};
 use super::kind::{self, Kind, Raw, Value};
+use super::tree::{self, Node};
 
 /// The schema of the configuration file, draft 2020-12.
 pub(crate) fn schema() -> Json {
-    let mut schema = of_node(keys::root());
+    let mut schema = of_node(tree::root());
     let extra = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "walrelay configuration",

@@ -4,25 +4,50 @@
 //! secret: an unknown property may.
 
 use super::effective::{Effective, Setting};
-use super::keys::{self, Node};
 use super::kind::{Kind, Value};
 use super::path::{Path, bare_or_quoted};
+use super::tree::{self, Node};
 use super::units;
 
 const HIDDEN: &str = "***";
 
 /// Beginnings of librdkafka property names whose values are fit to be seen.
 const OPEN_PROPERTIES: &[&str] = &[
-    "acks", "batch.", "broker.", "client.id", "client.rack", "compression.", "connections.", "debug",
-    "delivery.", "enable.", "linger.", "log.", "max.", "message.", "metadata.", "partitioner", "queue.",
-    "reconnect.", "request.", "retries", "retry.", "sasl.mechanism", "security.protocol", "socket.",
-    "ssl.ca.location", "ssl.endpoint.", "statistics.", "sticky.", "topic.",
+    "acks",
+    "batch.",
+    "broker.",
+    "client.id",
+    "client.rack",
+    "compression.",
+    "connections.",
+    "debug",
+    "delivery.",
+    "enable.",
+    "linger.",
+    "log.",
+    "max.",
+    "message.",
+    "metadata.",
+    "partitioner",
+    "queue.",
+    "reconnect.",
+    "request.",
+    "retries",
+    "retry.",
+    "sasl.mechanism",
+    "security.protocol",
+    "socket.",
+    "ssl.ca.location",
+    "ssl.endpoint.",
+    "statistics.",
+    "sticky.",
+    "topic.",
 ];
 
 /// The effective configuration as text.
 pub(crate) fn show(effective: &Effective) -> String {
     let mut out = String::new();
-    section(effective, keys::root(), &Path::default(), false, &mut out);
+    section(effective, tree::root(), &Path::default(), false, &mut out);
     out
 }
 

@@ -1,0 +1,536 @@
+use std::collections::BTreeSet;
+use std::path::Path as FilePath;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use serde_json::Value as Json;
+
+use super::*;
+use crate::delivery::settings::OnDeadLetter;
+use crate::outbox::settings::Preset;
+use crate::outbox::template::Template;
+
+const MINIMAL: &str = "\
+[source]
+url = \"postgres://walrelay@db/app\"
+[sink.kafka]
+brokers = \"kafka:9092\"
+";
+
+/// A file that is gone with the value.
+struct TempFile(PathBuf);
+
+impl TempFile {
+    fn new(text: &str) -> TempFile {
+        static SERIAL: AtomicU32 = AtomicU32::new(0);
+        let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
+        let name = format!("walrelay-config-{}-{serial}.toml", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).unwrap();
+        TempFile(path)
+    }
+}
+
+impl Drop for TempFile {
+    fn drop(&mut self) {
+        std::fs::remove_file(&self.0).unwrap();
+    }
+}
+
+fn load_with(
+    text: &str,
+    variables: &[(&str, &str)],
+    settings: &[&str],
+) -> Result<Loaded, Vec<Fault>> {
+    let file = TempFile::new(text);
+    let request = Request {
+        file: Some(file.0.clone()),
+        settings: settings.iter().map(|&text| text.to_owned()).collect(),
+        variables: variables.iter().map(|&(k, v)| (k.to_owned(), v.to_owned())).collect(),
+        ..Request::default()
+    };
+    // The name of the file is the only thing that differs from run to run.
+    let name = file.0.display().to_string();
+    load(&request).map_err(|mut faults| {
+        faults.iter_mut().for_each(|fault| fault.place = fault.place.replace(&name, "w.toml"));
+        faults
+    })
+}
+
+fn loaded(text: &str) -> Loaded {
+    load_with(text, &[], &[]).unwrap_or_else(|faults| panic!("{}", rendered(&faults)))
+}
+
+fn rendered(faults: &[Fault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")
+}
+
+fn complaints(text: &str) -> String {
+    rendered(&load_with(text, &[], &[]).unwrap_err())
+}
+
+#[test]
+fn five_different_mistakes_are_told_at_once_each_with_its_line() {
+    let told = complaints(
+        "\
+[source]
+slto = \"walrelay\"
+slot = \"Wal-Relay\"
+
+[route]
+topic = \"outbox.${aggregatetype\"
+format = \"cloudevent\"
+
+[delivery]
+backoff_base = \"1m\"
+
+[sink.kafka]
+brokers = \"kafka:9092\"
+properties = { acks = 1 }
+",
+    );
+    assert_eq!(
+        told,
+        "\
+error[config.missing-key]: source.url: is missing
+  where: w.toml:1:2
+  mend:  write in the file, under [source]:
+         url = \"postgres://walrelay@localhost/app\"
+         or: export WALRELAY_SOURCE__URL=postgres://walrelay@localhost/app
+error[config.unknown-key]: unknown key `source.slto`
+  where: w.toml:2:1
+  mend:  did you mean `slot`?
+error[config.bad-value]: source.slot: \"Wal-Relay\" is not 1 to 63 lower-case letters, digits and underscores
+  where: w.toml:3:1
+  mend:  write 1 to 63 lower-case letters, digits and underscores
+error[config.bad-value]: route.topic: \"${\" at character 7 is never closed with \"}\"
+  where: w.toml:6:1
+  mend:  write a column as ${name}, a literal \"${\" as $${
+error[config.bad-value]: route.format: \"cloudevent\" is not one of raw, cloudevents, cloudevents-structured, debezium
+  where: w.toml:7:1
+  mend:  did you mean \"cloudevents\"? use one of raw, cloudevents, cloudevents-structured, debezium
+error[config.conflict]: delivery.backoff_base: the first wait (1m) is longer than the longest (30s)
+  where: w.toml:10:1
+  mend:  backoff_cap = \"1m\" or more, or a shorter backoff_base
+error[config.unsafe-property]: sink.kafka.properties.acks: an event would count as published before all in-sync replicas have it, and be lost with the leader
+  where: w.toml:14:16
+  mend:  remove it: acks = \"all\" is set"
+    );
+}
+
+#[test]
+fn unknown_keys_are_found_in_nested_and_repeated_tables() {
+    let text = format!(
+        "{MINIMAL}[[source.outbox]]\ntable = \"a\"\ncolumns = {{ idd = \"x\" }}\n\
+         [[source.outbox]]\ntable = \"b\"\nroute.topics = \"x\"\n[slot]\nx = 1\n"
+    );
+    let told = complaints(&text);
+    assert!(
+        told.contains(
+            "`source.outbox[0].columns.idd`\n  where: w.toml:7:13\n  mend:  did you mean `id`?"
+        ),
+        "{told}"
+    );
+    assert!(told.contains("`source.outbox[1].route.topics`\n  where: w.toml:10:7"), "{told}");
+    assert!(
+        told.contains(
+            "unknown key `slot`\n  where: w.toml:11:2\n  mend:  did you mean `source.slot`?"
+        ),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_minimal_file_has_the_defaults_of_the_contract() {
+    let Config { source, sink, delivery, dead_letter, admin } = loaded(MINIMAL).config;
+    assert_eq!(
+        (source.slot.as_str(), source.publication.as_str(), source.binary),
+        ("walrelay", "walrelay", true)
+    );
+    assert_eq!(
+        (source.stall_timeout, source.reconnect_base),
+        (Duration::from_secs(30), Duration::from_millis(50))
+    );
+    assert_eq!(
+        (source.reconnect_cap, source.watch_interval),
+        (Duration::from_secs(5), Duration::from_secs(1))
+    );
+    assert!(source.messages.is_none());
+    let [outbox] = source.outboxes.as_slice() else { panic!("{:?}", source.outboxes) };
+    assert_eq!((outbox.schema.as_str(), outbox.table.as_str()), ("public", "outbox"));
+    assert_eq!(outbox.route.topic, Template::parse("outbox.event.${aggregatetype}").unwrap());
+    assert_eq!(outbox.route.key, Template::column("aggregateid"));
+    assert_eq!((outbox.route.format.as_str(), outbox.route.preset), ("raw", Preset::Walrelay));
+    assert!(outbox.route.headers.is_empty() && outbox.route.partition.is_none());
+    let SinkSettings::Kafka(kafka) = sink else { panic!("{sink:?}") };
+    assert_eq!(
+        (kafka.brokers.as_str(), kafka.partitions, kafka.replication),
+        ("kafka:9092", 8, -1)
+    );
+    assert!(kafka.topics.is_empty() && kafka.properties.is_empty());
+    assert_eq!((delivery.window_events_max, delivery.window_bytes_max), (16384, 64 << 20));
+    assert_eq!((delivery.attempts_max, delivery.on_dead_letter), (5, OnDeadLetter::Continue));
+    assert_eq!(
+        (delivery.backoff_base, delivery.backoff_cap),
+        (Duration::from_millis(200), Duration::from_secs(30))
+    );
+    assert_eq!(delivery.drain_timeout, Duration::from_secs(20));
+    assert_eq!(dead_letter.topic, "outbox.dlq");
+    assert_eq!(admin.listen.to_string(), "127.0.0.1:9464");
+}
+
+#[test]
+fn a_table_has_its_own_route_keys_over_the_shared_ones() {
+    let text = format!(
+        "{MINIMAL}[route]\nformat = \"cloudevents\"\nheaders = {{ a = \"1\", b = \"2\" }}\n\
+         [[source.outbox]]\ntable = \"app.orders\"\ncolumns.key = \"order_id\"\n\
+         [source.outbox.route]\ntopic = \"orders\"\nheaders = {{ b = \"${{type}}\" }}\n\
+         [source.messages]\n"
+    );
+    let source = loaded(&text).config.source;
+    let orders = &source.outboxes[0];
+    assert_eq!((orders.schema.as_str(), orders.table.as_str()), ("app", "orders"));
+    assert_eq!(orders.route.topic.constant(), Some("orders"));
+    assert_eq!(orders.route.key, Template::column("order_id"));
+    assert_eq!(orders.route.format, "cloudevents");
+    let header = |text| Template::parse(text).unwrap();
+    assert_eq!(orders.route.headers, [("a".into(), header("1")), ("b".into(), header("${type}"))]);
+    let messages = source.messages.unwrap();
+    assert_eq!((messages.prefix.as_str(), messages.route.headers.len()), ("outbox", 2));
+}
+
+#[test]
+fn messages_alone_need_no_table() {
+    let source =
+        loaded(&format!("{MINIMAL}[source.messages]\nprefix = \"events\"\n")).config.source;
+    assert!(source.outboxes.is_empty());
+    assert_eq!(source.messages.unwrap().prefix, "events");
+}
+
+#[test]
+fn flags_stand_over_the_environment_and_the_environment_over_the_file() {
+    let text = format!(
+        "{MINIMAL}[delivery]\nattempts_max = 2\nbackoff_base = \"2ms\"\ndrain_timeout = \"2s\"\n"
+    );
+    let variables = [
+        ("WALRELAY_DELIVERY__ATTEMPTS_MAX", "3"),
+        ("WALRELAY_DELIVERY__BACKOFF_BASE", "3ms"),
+        ("WALRELAY_SOURCE__OUTBOX__0__TABLE", "app.events"),
+        ("WALRELAY_SINK__KAFKA__PROPERTIES__COMPRESSION_TYPE", "zstd"),
+        ("WALRELAY_SINK__KAFKA__TOPICS", "a, b"),
+        ("WALRELAY_LOG", "debug"),
+        ("WALRELAY_CONFIG", "w.toml"),
+        ("WALRELAY_DEV_ANYTHING", "1"),
+    ];
+    let flags = [
+        "delivery.attempts_max=4",
+        "sink.kafka.properties.linger.ms=1",
+        "route.headers={ origin = \"x\" }",
+        "source.outbox[0].columns.id=event_id",
+    ];
+    let Loaded { config, effective } = load_with(&text, &variables, &flags).unwrap();
+    assert_eq!(config.delivery.attempts_max, 4);
+    assert_eq!(config.delivery.backoff_base, Duration::from_millis(3));
+    assert_eq!(config.delivery.drain_timeout, Duration::from_secs(2));
+    assert_eq!(config.source.outboxes[0].table, "events");
+    assert_eq!(config.source.outboxes[0].columns.id, "event_id");
+    assert_eq!(config.source.outboxes[0].route.headers.len(), 1);
+    let SinkSettings::Kafka(kafka) = &config.sink else { panic!() };
+    assert_eq!(kafka.properties["compression.type"].expose(), "zstd");
+    assert_eq!(kafka.properties["linger.ms"].expose(), "1");
+    assert_eq!(kafka.topics, ["a", "b"]);
+    let shown = show(&effective);
+    assert!(shown.contains("attempts_max = 4  # --set\n"), "{shown}");
+    assert!(
+        shown.contains("backoff_base = \"3ms\"  # WALRELAY_DELIVERY__BACKOFF_BASE\n"),
+        "{shown}"
+    );
+    assert!(shown.contains(".toml:8\n"), "{shown}");
+}
+
+#[test]
+fn a_replaced_value_is_not_complained_about() {
+    let text = format!("{MINIMAL}[delivery]\nattempts_max = 0\n");
+    assert!(load_with(&text, &[], &[]).is_err());
+    assert!(load_with(&text, &[("WALRELAY_DELIVERY__ATTEMPTS_MAX", "1")], &[]).is_ok());
+}
+
+#[test]
+fn unknown_variables_and_flags_are_problems() {
+    let variables = [("WALRELAY_SINK__KAFKA__BROKER", "x:1"), ("WALRELAY_COLOUR", "red")];
+    let flags = ["source.slott=x", "slot=y", "noequals", "source.outbox.3.table=t"];
+    let told = rendered(&load_with(MINIMAL, &variables, &flags).unwrap_err());
+    assert_eq!(
+        told,
+        "\
+error[config.unknown-key]: unknown variable WALRELAY_COLOUR
+  where: environment variable WALRELAY_COLOUR
+  mend:  unset WALRELAY_COLOUR
+error[config.unknown-key]: unknown variable WALRELAY_SINK__KAFKA__BROKER
+  where: environment variable WALRELAY_SINK__KAFKA__BROKER
+  mend:  did you mean WALRELAY_SINK__KAFKA__BROKERS? or else: unset WALRELAY_SINK__KAFKA__BROKER
+error[config.unknown-key]: unknown key `source.slott`
+  where: --set source.slott
+  mend:  did you mean `source.slot`?
+error[config.unknown-key]: unknown key `slot`
+  where: --set slot
+  mend:  did you mean `source.slot`?
+error[config.bad-value]: --set: expected KEY=VALUE, found no \"=\"
+  where: --set
+  mend:  walrelay --set source.slot=walrelay ...
+error[config.bad-value]: source.outbox: there is a gap
+  where: --set source.outbox.3.table
+  mend:  number the tables from 0 without a gap: source.outbox[0] is missing"
+    );
+}
+
+#[test]
+fn the_environment_alone_is_enough() {
+    let variables =
+        [("WALRELAY_SOURCE__URL", "postgres://walrelay@db/app"), ("WALRELAY_SINK__KIND", "null")];
+    let config = load_with("", &variables, &[]).unwrap().config;
+    assert!(matches!(config.sink, SinkSettings::Null));
+    assert_eq!(config.source.connection.hosts[0].name, "db");
+}
+
+#[test]
+fn contradictions_are_refused() {
+    let cases = [
+        (
+            "[source]\nmode = \"polling\"",
+            "config.not-available",
+            "source.mode: polling is not available in this release",
+        ),
+        (
+            "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = \"amqp://mq\"",
+            "config.not-available",
+            "not available in this build",
+        ),
+        ("[route]\ntopic = \"outbox.dlq\"", "config.conflict", "is the dead-letter topic"),
+        ("[route]\ntopic = \"a topic\"", "config.bad-value", "is no topic name"),
+        ("[route]\nheaders = { id = \"x\" }", "config.conflict", "always carries the event id"),
+        (
+            "[[source.outbox]]\ntable = \"outbox\"\n[[source.outbox]]\ntable = \"public.outbox\"",
+            "config.conflict",
+            "already the table of source.outbox[0].table",
+        ),
+        ("[[source.outbox]]\n[[source.outbox]]", "config.conflict", "already the table"),
+        (
+            "[source]\nreconnect_base = \"6s\"",
+            "config.conflict",
+            "the first wait (6s) is longer than the longest (5s)",
+        ),
+        ("[sink.kafka]\nreplication = 0", "config.bad-value", "0 replicas"),
+        (
+            "[sink.kafka]\nproperties.\"queue.buffering.max.messages\" = 100",
+            "config.conflict",
+            "smaller than the window",
+        ),
+        (
+            "[sink.kafka]\nproperties.\"queue.buffering.max.kbytes\" = \"1024\"",
+            "config.conflict",
+            "smaller than the window",
+        ),
+        ("[delivery]\nwindow_bytes_max = \"1KiB\"", "config.bad-value", "range 64KiB to 16GiB"),
+        ("[delivery]\nwindow_events_max = 0", "config.bad-value", "range 1 to"),
+        ("[source.outbox]\ntable = \"x\"", "config.bad-value", "expected an array of tables"),
+        ("source = 1", "config.bad-value", "expected a table"),
+        (
+            "[sink.kafka]\nproperties.\"sasl.password\" = { env = \"NOPE\" }",
+            "config.missing-secret",
+            "NOPE is not set",
+        ),
+        (
+            "[sink.kafka]\nproperties.\"sasl.password\" = { vault = \"x\" }",
+            "config.bad-value",
+            "no reference to a secret",
+        ),
+    ];
+    let variables = [
+        ("WALRELAY_SOURCE__URL", "postgres://u@db/app"),
+        ("WALRELAY_SINK__KAFKA__BROKERS", "kafka:9092"),
+    ];
+    for (text, code, what) in cases {
+        let faults = load_with(text, &variables, &[]).unwrap_err();
+        let [fault] = faults.as_slice() else { panic!("{text}\n{}", rendered(&faults)) };
+        assert_eq!((fault.code, fault.exit), (code, Exit::Usage), "{text}");
+        assert!(fault.what.contains(what), "{text}: {}", fault.what);
+        assert!(!fault.mend.is_empty() && fault.place.starts_with("w.toml:"), "{text}: {fault}");
+    }
+}
+
+#[test]
+fn show_names_the_origin_of_every_value() {
+    let text = format!(
+        "{MINIMAL}properties = {{ \"compression.type\" = \"lz4\", \"sasl.password\" = \"pw\" }}\n"
+    );
+    let mut shown = show(&loaded(&text).effective);
+    // Every line of a value ends in its origin, and what is shown is TOML.
+    toml::from_str::<toml::Table>(&shown).unwrap();
+    shown.truncate(shown.find("[route]").unwrap());
+    let start = shown.find("slot =").unwrap();
+    assert_eq!(
+        &shown[start..],
+        "\
+slot = \"walrelay\"  # default
+publication = \"walrelay\"  # default
+binary = true  # default
+stall_timeout = \"30s\"  # default
+reconnect_base = \"50ms\"  # default
+reconnect_cap = \"5s\"  # default
+watch_interval = \"1s\"  # default
+
+[[source.outbox]]
+table = \"public.outbox\"  # default
+
+[source.outbox.columns]
+id = \"id\"  # default
+key = \"aggregateid\"  # default
+type = \"type\"  # default
+payload = \"payload\"  # default
+traceparent = \"traceparent\"  # default
+headers = \"headers\"  # default
+
+"
+    );
+}
+
+#[test]
+fn a_canary_never_appears() {
+    const CANARY: &str = "c4n4ry";
+    let reveals = |text: &str| text.contains(CANARY);
+    // GIVEN a secret in every place that may hold one
+    let text = format!(
+        "[source]\nurl = \"postgres://u:{CANARY}@db/app?sslmode=require&password={CANARY}\"\n\
+         [sink.kafka]\nbrokers = \"k:1\"\nproperties = {{ \"sasl.password\" = \"{CANARY}\", \"client.id\" = {{ env = \"PW\" }} }}\n"
+    );
+    let variables =
+        [("PW", CANARY), ("WALRELAY_SINK__KAFKA__PROPERTIES__SSL_KEY_PASSWORD", CANARY)];
+    let flags = [format!("sink.kafka.properties.unheard.of={CANARY}")];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    // WHEN it is loaded
+    let good = load_with(&text, &variables, &flags).unwrap();
+    // THEN it is there, and cannot be seen
+    let SinkSettings::Kafka(kafka) = &good.config.sink else { panic!() };
+    assert!(kafka.properties.values().all(|value| value.expose() == CANARY));
+    assert!(!reveals(&show(&good.effective)), "{}", show(&good.effective));
+    assert!(!reveals(&format!("{good:?}")));
+    assert!(
+        show(&good.effective)
+            .contains("url = \"postgres://u:***@db/app?sslmode=require&password=***\"")
+    );
+    // AND WHEN everything about it is wrong THEN no complaint quotes it
+    let broken = [
+        format!("[source]\nurl = \"mysql://u:{CANARY}@db\"\n"),
+        format!("[source]\nurl = [\"{CANARY}\"]\n"),
+        format!("[source]\nurl = {{ value = \"{CANARY}\" }}\n"),
+        format!("[source]\nurl = \"{CANARY}\npassword = \"{CANARY}\"\n"),
+        format!("[source]\npassword = \"{CANARY}\"\n"),
+        format!("[sink.kafka]\nproperties = \"{CANARY}\"\n"),
+    ];
+    for text in &broken {
+        let flags = [CANARY, &format!("source.password={CANARY}"), &format!("source={CANARY}")];
+        let variables = [("WALRELAY_SOURCE__PASSWORD", CANARY), ("WALRELAY_SINK", CANARY)];
+        let faults = load_with(text, &variables, &flags).unwrap_err();
+        assert!(!reveals(&format!("{faults:?}")), "{}", rendered(&faults));
+    }
+}
+
+fn repository(path: &str) -> PathBuf {
+    FilePath::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+#[test]
+fn the_documentation_is_that_of_the_table() {
+    let path = repository("docs/configuration.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, reference()).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == reference(), "run: UPDATE_DOCS=1 cargo test --release --lib config");
+}
+
+#[test]
+fn the_example_files_load() {
+    let variables = [("DATABASE_URL", "postgres://walrelay@db/app"), ("KAFKA_PASSWORD", "x")];
+    for name in ["config/walrelay.example.toml", "config/kafka.toml"] {
+        let text = std::fs::read_to_string(repository(name)).unwrap();
+        let result = load_with(&text, &variables, &[]);
+        assert!(result.is_ok(), "{name}: {}", rendered(&result.unwrap_err()));
+    }
+}
+
+/// Every path that a schema describes; `[]` and `*` as in the key table.
+fn schema_paths(schema: &Json, path: &str, out: &mut BTreeSet<String>) {
+    let join =
+        |name: &str| if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+    if let Some(properties) = schema["properties"].as_object() {
+        assert_eq!(schema["additionalProperties"], Json::Bool(false), "{path}");
+        properties.iter().for_each(|(name, below)| schema_paths(below, &join(name), out));
+    } else if schema["items"]["properties"].is_object() {
+        schema_paths(&schema["items"], &format!("{path}[]"), out);
+    } else if schema["additionalProperties"].is_object() {
+        out.insert(join("*"));
+    } else {
+        assert!(schema["description"].as_str().is_some_and(|text| !text.is_empty()), "{path}");
+        out.insert(path.to_owned());
+    }
+}
+
+/// Every path that a TOML file sets, in the same spelling.
+fn file_paths(
+    value: &toml::Value,
+    path: &str,
+    known: &BTreeSet<String>,
+    out: &mut BTreeSet<String>,
+) {
+    if known.contains(path) {
+        out.insert(path.to_owned());
+    } else if known.contains(&format!("{path}.*")) {
+        out.insert(format!("{path}.*"));
+    } else if let toml::Value::Table(table) = value {
+        for (name, below) in table {
+            let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+            file_paths(below, &path, known, out);
+        }
+    } else if let toml::Value::Array(items) = value {
+        items.iter().for_each(|item| file_paths(item, &format!("{path}[]"), known, out));
+    } else {
+        panic!("{path} is not in the schema");
+    }
+}
+
+#[test]
+fn schema_table_and_example_know_the_same_keys() {
+    let mut described = BTreeSet::new();
+    let schema: Json = serde_json::from_str(&schema()).unwrap();
+    assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
+    schema_paths(&schema, "", &mut described);
+    let known: BTreeSet<String> = keys::all().iter().map(|key| key.path.clone()).collect();
+    assert_eq!(described, known);
+
+    // A line of the example that is switched off begins with "#" and no space.
+    let example = std::fs::read_to_string(repository("config/walrelay.example.toml")).unwrap();
+    let switched_on = example.lines().map(|line| match line.strip_prefix('#') {
+        Some(rest) if !rest.starts_with(' ') => rest,
+        Some(_) | None => line,
+    });
+    let text = switched_on.collect::<Vec<_>>().join("\n");
+    let mut written = BTreeSet::new();
+    file_paths(&toml::from_str(&text).unwrap(), "", &known, &mut written);
+    assert_eq!(written, known);
+}
+
+#[test]
+fn the_schema_gives_defaults_and_choices() {
+    let schema: Json = serde_json::from_str(&schema()).unwrap();
+    let delivery = &schema["properties"]["delivery"]["properties"];
+    assert_eq!(delivery["attempts_max"]["default"], 5);
+    assert_eq!(delivery["window_bytes_max"]["$ref"], "#/$defs/size");
+    assert_eq!(delivery["window_bytes_max"]["default"], "64MiB");
+    assert_eq!(
+        delivery["on_dead_letter"]["enum"],
+        serde_json::json!(["continue", "park_key", "halt"])
+    );
+    assert_eq!(schema["properties"]["source"]["properties"]["url"]["$ref"], "#/$defs/secret");
+}

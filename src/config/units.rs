@@ -30,7 +30,8 @@ pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
 
 /// A size in the largest binary unit that divides it.
 pub(crate) fn show_bytes(bytes: u64) -> String {
-    let exact = SIZES[..3].iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+    let exact =
+        SIZES[..3].iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
     match exact {
         Some((unit, factor)) => format!("{}{unit}", bytes / factor),
         None => format!("{bytes}B"),
@@ -63,12 +64,17 @@ pub(crate) fn show_duration(duration: Duration) -> String {
 }
 
 /// The candidate that `name` was most likely meant to be.
-pub(crate) fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
     let folded = name.to_lowercase().replace('-', "_");
     let allowed = (folded.chars().count() / 3).max(1);
     candidates
         .into_iter()
-        .map(|candidate| (strsim::damerau_levenshtein(&folded, &candidate.to_lowercase()), candidate))
+        .map(|candidate| {
+            (strsim::damerau_levenshtein(&folded, &candidate.to_lowercase()), candidate)
+        })
         .filter(|(distance, _)| *distance <= allowed)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
@@ -123,7 +129,10 @@ mod tests {
         assert_eq!(parse_bytes("512"), Some(512));
         assert_eq!([parse_bytes("MiB"), parse_bytes("64mib"), parse_bytes("1.5GiB")], [None; 3]);
         assert_eq!(parse_bytes("99999999999GiB"), None);
-        assert_eq!([show_bytes(64 << 20), show_bytes(1536), show_bytes(7)], ["64MiB", "1536B", "7B"]);
+        assert_eq!(
+            [show_bytes(64 << 20), show_bytes(1536), show_bytes(7)],
+            ["64MiB", "1536B", "7B"]
+        );
     }
 
     #[test]

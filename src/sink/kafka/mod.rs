@@ -8,6 +8,7 @@
 mod fault;
 pub mod preflight;
 pub mod properties;
+pub mod topics;
 
 use std::time::{Duration, Instant};
 

@@ -67,17 +67,21 @@ pub fn refuse(name: &str, value: &str) -> Option<Refusal> {
 /// Properties whose harm does not hang on a number.
 fn refuse_by_presence(name: &str, value: &str) -> Option<Refusal> {
     let (breaks, reason, mend) = match name {
-        "bootstrap.servers" | "metadata.broker.list" => {
-            (true, "the brokers have a key of their own", "write sink.kafka.brokers = \"host:port\"")
-        }
+        "bootstrap.servers" | "metadata.broker.list" => (
+            true,
+            "the brokers have a key of their own",
+            "write sink.kafka.brokers = \"host:port\"",
+        ),
         "transactional.id" => (
             true,
             "the relay opens no Kafka transactions, and such a producer publishes nothing outside one",
             "remove it",
         ),
-        "queuing.strategy" => {
-            (value != "fifo", "the client would send later events first", "remove it: fifo is the default")
-        }
+        "queuing.strategy" => (
+            value != "fifo",
+            "the client would send later events first",
+            "remove it: fifo is the default",
+        ),
         "enable.gapless.guarantee" => (
             value != "false",
             "one event that cannot be published would stop the producer instead of being dead-lettered",
@@ -128,7 +132,8 @@ mod tests {
         ];
         for (name, value) in broken {
             let refusal = refuse(name, value);
-            let told = refusal.is_some_and(|refusal| !refusal.reason.is_empty() && !refusal.mend.is_empty());
+            let told = refusal
+                .is_some_and(|refusal| !refusal.reason.is_empty() && !refusal.mend.is_empty());
             assert!(told, "{name} = {value}");
         }
     }

@@ -1,0 +1,167 @@
+//! The words of the command line.
+//!
+//! No value of `--set` is parsed here: an error of the argument parser quotes what it got, and that
+//! may be a secret.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use clap::{Parser, Subcommand};
+
+use crate::config::Request;
+
+static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
+    format!(
+        "{}\nlibrdkafka {}\n{}-{}",
+        env!("CARGO_PKG_VERSION"),
+        rdkafka::util::get_rdkafka_version().1,
+        std::env::consts::ARCH,
+        std::env::consts::OS,
+    )
+});
+
+const AFTER_HELP: &str = "\
+Exit codes:
+  0 done · 1 failed · 2 bad usage or configuration · 3 slot missing, lost or not ours
+  4 source unusable · 5 sink unusable · 6 halted by policy
+
+Examples:
+  walrelay init --sql | psql app        make what is missing in Postgres
+  walrelay check                        find every fault before the first event
+  walrelay run                          relay until stopped
+  walrelay --config prod.toml run       with another file
+  walrelay --set delivery.attempts_max=3 run";
+
+/// Carries outbox events from a Postgres replication slot to Kafka or RabbitMQ.
+#[derive(Parser)]
+#[command(name = "walrelay", version, long_version = LONG_VERSION.as_str(), after_help = AFTER_HELP)]
+#[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    pub(crate) configuration: ConfigurationArgs,
+    /// Which log lines are written to standard error: error, warn, info, debug, trace, or a filter
+    /// such as info,walrelay=debug.
+    #[arg(long, value_name = "LEVEL", env = "WALRELAY_LOG", global = true)]
+    pub(crate) log: Option<String>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the configuration comes from.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Configuration")]
+pub(crate) struct ConfigurationArgs {
+    /// Configuration file [default: walrelay.toml].
+    #[arg(long, value_name = "FILE", env = "WALRELAY_CONFIG", global = true)]
+    config: Option<PathBuf>,
+    /// Override one key, as in --set delivery.backoff_cap=10s; repeatable.
+    #[arg(long, value_name = "KEY=VALUE", global = true)]
+    set: Vec<OsString>,
+    /// Short for --set source.slot=NAME.
+    #[arg(long, value_name = "NAME", global = true)]
+    slot: Option<String>,
+    /// Short for --set admin.listen=ADDRESS.
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    listen: Option<String>,
+}
+
+impl ConfigurationArgs {
+    /// The same together with the environment.
+    pub(crate) fn request(&self) -> Request {
+        let text = |value: &OsString| value.to_string_lossy().into_owned();
+        Request {
+            file: self.config.clone(),
+            settings: self.set.iter().map(text).collect(),
+            slot: self.slot.clone(),
+            listen: self.listen.clone(),
+            variables: std::env::vars_os()
+                .map(|(name, value)| (text(&name), text(&value)))
+                .collect(),
+        }
+    }
+}
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Relay until stopped; SIGTERM settles what is in flight and exits 0.
+    #[command(after_help = "Example:\n  walrelay --config /etc/walrelay.toml run")]
+    Run,
+    /// Look for every fault without changing anything; exits 1 when there is one.
+    #[command(after_help = "Example:\n  walrelay check --json | jq '.[] | select(.ok | not)'")]
+    Check {
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make what is missing, and only that: table, publication, slot, topics.
+    #[command(after_help = "Example:\n  walrelay init --sql | psql app")]
+    Init {
+        /// Print the SQL instead of running it.
+        #[arg(long)]
+        sql: bool,
+        /// The role that `walrelay run` logs in as, when it is not that of `source.url`.
+        #[arg(long, value_name = "ROLE")]
+        role: Option<String>,
+    },
+    /// Create, drop or show the replication slot.
+    #[command(after_help = "Example:\n  walrelay slot show")]
+    Slot {
+        #[command(subcommand)]
+        action: SlotAction,
+    },
+    /// Show what is configured, or the JSON Schema of the file.
+    #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
+    Config {
+        #[command(subcommand)]
+        action: ConfigAction,
+    },
+    /// Print a completion script for a shell.
+    #[command(
+        after_help = "Example:\n  walrelay completions bash > /etc/bash_completion.d/walrelay"
+    )]
+    Completions {
+        /// Shell.
+        shell: clap_complete::Shell,
+    },
+}
+
+/// What to do with the slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum SlotAction {
+    /// Create the slot; events committed from now on are kept for the relay.
+    #[command(after_help = "Example:\n  walrelay slot create")]
+    Create {
+        /// Keep the slot on standbys, for a failover (PostgreSQL 17).
+        #[arg(long)]
+        failover: bool,
+    },
+    /// Drop the slot; events not yet relayed are no longer kept.
+    #[command(after_help = "Example:\n  walrelay slot drop walrelay")]
+    Drop {
+        /// The slot's name, typed out to confirm.
+        name: Option<String>,
+        /// Do not ask for the name.
+        #[arg(long)]
+        yes: bool,
+    },
+    /// Show where the slot stands.
+    #[command(after_help = "Example:\n  walrelay slot show")]
+    Show {
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// What to show of the configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// The effective configuration with the origin of each value; secrets are hidden.
+    #[command(after_help = "Example:\n  walrelay --set route.format=cloudevents config show")]
+    Show,
+    /// The JSON Schema of the configuration file.
+    #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
+    Schema,
+}

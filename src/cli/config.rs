@@ -1,0 +1,13 @@
+//! `walrelay config`: what holds, and what may be written.
+
+use super::args::ConfigAction;
+use crate::config::{self, Request};
+use crate::error::{Exit, Fault};
+
+pub(crate) fn run(action: &ConfigAction, request: &Request) -> Result<Exit, Vec<Fault>> {
+    let text = match action {
+        ConfigAction::Show => config::show(&config::load(request)?.effective),
+        ConfigAction::Schema => config::schema() + "\n",
+    };
+    super::print(&text).map_err(|fault| vec![fault])
+}

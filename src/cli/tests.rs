@@ -1,0 +1,80 @@
+use super::*;
+use args::{ConfigAction, SlotAction};
+use clap::CommandFactory;
+
+fn parse(line: &str) -> Args {
+    Args::try_parse_from(line.split_whitespace()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn the_definition_is_sound() {
+    Args::command().debug_assert();
+}
+
+#[test]
+fn global_flags_stand_before_or_after_the_command() {
+    for line in [
+        "walrelay --config a.toml --set x.y=1 --set x.z=2 --slot s run",
+        "walrelay run --config a.toml --set x.y=1 --set x.z=2 --slot s",
+    ] {
+        let request = parse(line).configuration.request();
+        assert_eq!(request.file, Some("a.toml".into()));
+        assert_eq!(request.settings, ["x.y=1", "x.z=2"]);
+        assert_eq!(request.slot.as_deref(), Some("s"));
+    }
+}
+
+#[test]
+fn every_command_is_known() {
+    assert!(matches!(parse("walrelay check --json").command, Command::Check { json: true }));
+    assert!(matches!(parse("walrelay init --sql").command, Command::Init { sql: true }));
+    let slot = parse("walrelay slot drop").command;
+    assert!(matches!(slot, Command::Slot { action: SlotAction::Drop }));
+    let config = parse("walrelay config schema").command;
+    assert!(matches!(config, Command::Config { action: ConfigAction::Schema }));
+}
+
+#[test]
+fn every_command_has_an_example() {
+    fn visit(command: &clap::Command, path: &str) {
+        let leaf = command.get_subcommands().next().is_none();
+        if leaf {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.contains("walrelay"), "{path}");
+        }
+        for child in command.get_subcommands() {
+            visit(child, &format!("{path} {}", child.get_name()));
+        }
+    }
+    visit(&Args::command(), "walrelay");
+}
+
+#[test]
+fn a_problem_of_the_configuration_exits_2_and_is_told_whole() {
+    // GIVEN a file that is not there
+    let words = "walrelay --config /nonexistent/w.toml run".split(' ').map(OsString::from);
+    let mut errors = Vec::new();
+    // WHEN a command needs it
+    let exit = execute(words, &mut errors);
+    // THEN the fault is told in three lines and the exit code is that of bad usage
+    assert_eq!(exit, Exit::Usage);
+    assert_eq!(
+        String::from_utf8(errors).unwrap(),
+        "error[config.unreadable]: cannot read the configuration: entity not found\n  \
+         where: /nonexistent/w.toml\n  \
+         mend:  ls -l /nonexistent/w.toml; or: walrelay --config FILE\n"
+    );
+}
+
+#[test]
+fn only_the_head_of_a_fault_is_coloured() {
+    let fault = Fault::new(Exit::Failed, "a.b", "broken", "here", "");
+    assert_eq!(told(&fault, true), "\x1b[1;31merror[a.b]\x1b[0m: broken\n  where: here");
+    assert_eq!(told(&fault, false), fault.to_string());
+}
+
+#[test]
+fn the_version_names_the_client_library() {
+    let version = Args::command().render_long_version();
+    assert!(version.contains("librdkafka 2."), "{version}");
+}
