@@ -273,3 +273,5 @@ impl ServerCertVerifier for Verified {
 #[cfg(test)]
 #[path = "tls_tests.rs"]
 mod tests;
+#[cfg(test)]
+pub(super) use tests::identity as test_identity;
