@@ -67,7 +67,7 @@ CREATE TABLE t (id int PRIMARY KEY, body text);
 GRANT ALL ON t TO trusted;
 CREATE PUBLICATION "p""q" FOR TABLE t;
 SQL
-pg_basebackup -D standby -R -c fast -h "$dir" -p "$port" -U postgres
+pg_basebackup -D standby --no-sync -R -c fast -h "$dir" -p "$port" -U postgres
 pg_ctl -D standby -w -l standby.log -o "-p $standby_port" start >/dev/null
 echo ready
 cat >/dev/null
