@@ -128,7 +128,7 @@ pub(crate) enum Command {
 }
 
 /// What to do with the slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Subcommand)]
+#[derive(Clone, Debug, PartialEq, Eq, Subcommand)]
 pub(crate) enum SlotAction {
     /// Create the slot; events committed from now on are kept for the relay.
     #[command(after_help = "Example:\n  walrelay slot create")]

@@ -145,7 +145,11 @@ struct ReplicationLogin;
 impl Login for ReplicationLogin {
     type Session = Control;
 
-    async fn login(&self, mut link: Link, info: &ConnInfo) -> Result<(Control, Sort), ConnectError> {
+    async fn login(
+        &self,
+        mut link: Link,
+        info: &ConnInfo,
+    ) -> Result<(Control, Sort), ConnectError> {
         let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
         let greeting = auth::startup(&mut link, &mut reader, info).await?;
         let mut control = Control {
@@ -205,7 +209,10 @@ impl Control {
             };
             match message.tag {
                 b'D' if rows.len() == ROWS_MAX => {
-                    return Err(ConnectError::protocol(&self.at, "more than 10000 rows in an answer"));
+                    return Err(ConnectError::protocol(
+                        &self.at,
+                        "more than 10000 rows in an answer",
+                    ));
                 }
                 b'D' => rows.push(cells(&message.payload).ok_or_else(|| {
                     ConnectError::protocol(&self.at, "a row that does not hold what it says")
@@ -224,9 +231,9 @@ impl Control {
     /// `Busy` while the slot is in use, `Fatal` when it is missing or lost.
     pub async fn start(mut self, start: &StartReplication) -> Result<Session, ConnectError> {
         let after = self.start_timeout;
-        let identity = timeout(after, self.begin(start)).await.unwrap_or_else(|_| {
-            Err(ConnectError::Timeout { at: self.at.clone(), after })
-        })?;
+        let identity = timeout(after, self.begin(start))
+            .await
+            .unwrap_or_else(|_| Err(ConnectError::Timeout { at: self.at.clone(), after }))?;
         let server_version = self.server_version();
         let transport =
             self.stream.into_transport().map_err(|error| ConnectError::io(&self.at, &error))?;

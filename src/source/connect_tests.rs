@@ -1,6 +1,7 @@
 //! What needs no server: commands, rows, versions, and the verdict on every kind of refusal.
 
 use super::super::conninfo;
+use super::super::settings::TargetSessionAttrs;
 use super::*;
 use crate::error::Exit;
 
@@ -36,6 +37,25 @@ fn names_are_quoted_once_for_identifiers_and_twice_in_the_publication_list() {
 }
 
 #[test]
+fn connecting_can_be_spawned_and_is_small() {
+    fn sendable<T: Send>(value: T) -> T {
+        value
+    }
+    let (info, start) = (
+        info(),
+        StartReplication {
+            slot: String::new(),
+            publication: String::new(),
+            messages: false,
+            binary: false,
+        },
+    );
+    let stream = sendable(open_stream(&info, &start));
+    let sql = sendable(super::super::sql::connect(&info));
+    assert!(size_of_val(&stream).max(size_of_val(&sql)) < 4096);
+}
+
+#[test]
 fn versions_are_numbers_as_in_server_version_num() {
     assert_eq!(version("17.11 (Debian 17.11-1.pgdg12+1)"), Some(170_011));
     assert_eq!(version("15.18"), Some(150_018));
@@ -63,9 +83,10 @@ fn every_sqlstate_has_its_kind() {
     for retry in ["08006", "53300", "53400", "58030", "40001", "XX000", "57014"] {
         assert_eq!(kind(retry), Kind::Retry, "{retry}");
     }
-    for fatal in
-        ["28000", "28P01", "3D000", "42704", "42501", "42601", "55000", "0A000", "58P01", "57P04", "?", ""]
-    {
+    for fatal in [
+        "28000", "28P01", "3D000", "42704", "42501", "42601", "55000", "0A000", "58P01", "57P04",
+        "?", "",
+    ] {
         assert_eq!(kind(fatal), Kind::Fatal, "{fatal}");
     }
     let at = || "h".to_owned();
@@ -79,32 +100,51 @@ fn every_sqlstate_has_its_kind() {
     assert_eq!(ConnectError::All(vec![refusal("57P03", "", ""); 2]).kind(), Kind::Stopping);
 }
 
+/// The fault of `error` has this code and exit, its hint says `words`, and nothing shows the password.
+fn told(error: &ConnectError, exit: Exit, code: &str, words: &str) {
+    let fault = error.fault(&info(), "sl", "pb");
+    assert_eq!((fault.code, fault.exit), (code, exit));
+    assert!(fault.mend.contains(words), "{}", fault.mend);
+    assert!(!format!("{fault} {fault:?}").contains("canary"));
+}
+
 #[test]
-fn every_fault_says_what_mends_it_and_none_shows_the_password() {
-    let hba = r#"no pg_hba.conf entry for host "10.1.2.3", user "me", database "app", no encryption"#;
-    let cases = [
-        (refusal("28P01", "auth_failed", "x"), Exit::Source, "source.password", "source.url or PGPASSWORD"),
-        (refusal("28000", "ClientAuthentication", hba), Exit::Source, "source.pg-hba", "\nhost \"app\" \"me\" 10.1.2.3/32 scram-sha-256"),
-        (refusal("28000", "InitializeSessionUserId", "x"), Exit::Source, "source.login", "CREATE ROLE \"me\""),
-        (refusal("3D000", "", "x"), Exit::Source, "source.no-database", "createdb app"),
-        (refusal("42501", "", "x"), Exit::Source, "source.not-permitted", "ALTER ROLE \"me\" REPLICATION;"),
-        (refusal("42704", "ReplicationSlotAcquire", "x"), Exit::Slot, "slot.missing", "walrelay slot create"),
-        (refusal("42704", "get_publication_oid", "x"), Exit::Source, "publication.missing", "walrelay init"),
-        (refusal("55006", "", "x"), Exit::Slot, "slot.busy", "slot_name = 'sl'"),
-        (refusal("55000", "CheckLogicalDecodingRequirements", "x"), Exit::Source, "source.wal-level", "wal_level"),
-        (refusal("55000", "", "x"), Exit::Slot, "slot.unusable", "walrelay slot drop"),
-        (refusal("53300", "", "x"), Exit::Source, "source.full", "max_wal_senders"),
-        (refusal("57P03", "", "x"), Exit::Source, "source.stopping", "pg_isready -h db -p 5433"),
-        (ConnectError::NoPassword { at: "h".to_owned() }, Exit::Source, "source.no-password", "db:5433:app:me:PASSWORD"),
-        (ConnectError::Unfit { at: "h".to_owned(), wanted: super::super::settings::TargetSessionAttrs::Primary }, Exit::Source, "source.unfit", "target_session_attrs=primary"),
-    ];
-    for (error, exit, code, words) in cases {
-        let fault = error.fault(&info(), "sl", "pb");
-        assert_eq!((fault.code, fault.exit), (code, exit));
-        assert!(fault.mend.contains(words), "{}", fault.mend);
-        assert!(!format!("{fault} {fault:?}").contains("canary"));
-    }
-    let all = ConnectError::All(vec![refusal("3D000", "", "x"), refusal("53300", "", "y")]);
+fn a_refused_login_says_what_mends_it() {
+    let source = |error: ConnectError, code, words| told(&error, Exit::Source, code, words);
+    let hba =
+        r#"no pg_hba.conf entry for host "10.1.2.3", user "me", database "app", no encryption"#;
+    let line = "\nhost \"app\" \"me\" 10.1.2.3/32 scram-sha-256";
+    let wrong = refusal("28P01", "auth_failed", "x");
+    source(wrong, "source.password", "source.url or PGPASSWORD");
+    source(refusal("28000", "ClientAuthentication", hba), "source.pg-hba", line);
+    let nobody = refusal("28000", "InitializeSessionUserId", "x");
+    source(nobody, "source.login", "CREATE ROLE \"me\"");
+    source(refusal("3D000", "", "x"), "source.no-database", "createdb app");
+    source(refusal("42501", "", "x"), "source.not-permitted", "ALTER ROLE \"me\" REPLICATION;");
+    source(refusal("53300", "", "x"), "source.full", "max_wal_senders");
+    source(refusal("57P03", "", "x"), "source.stopping", "pg_isready -h db -p 5433");
+    let at = || "h".to_owned();
+    let none = ConnectError::NoPassword { at: at() };
+    source(none, "source.no-password", "db:5433:app:me:PASSWORD");
+    let unfit = ConnectError::Unfit { at: at(), wanted: TargetSessionAttrs::Primary };
+    source(unfit, "source.unfit", "target_session_attrs=primary");
+}
+
+#[test]
+fn a_refused_slot_says_what_mends_it() {
+    let missing = refusal("42704", "ReplicationSlotAcquire", "x");
+    told(&missing, Exit::Slot, "slot.missing", "walrelay slot create");
+    let unpublished = refusal("42704", "get_publication_oid", "x");
+    told(&unpublished, Exit::Source, "publication.missing", "walrelay init");
+    told(&refusal("55006", "", "x"), Exit::Slot, "slot.busy", "slot_name = 'sl'");
+    let level = refusal("55000", "CheckLogicalDecodingRequirements", "x");
+    told(&level, Exit::Source, "source.wal-level", "wal_level");
+    told(&refusal("55000", "", "x"), Exit::Slot, "slot.unusable", "walrelay slot drop");
+}
+
+#[test]
+fn the_fault_of_many_servers_names_them_all_and_mends_the_last() {
+    let all = ConnectError::All(vec![refusal("57P03", "", "x"), refusal("53300", "", "y")]);
     let fault = all.fault(&info(), "sl", "pb");
     assert_eq!(fault.code, "source.full");
     assert!(fault.what.contains('x') && fault.what.contains('y'));

@@ -133,8 +133,12 @@ fn what_would_be_ignored_is_refused_with_a_suggestion() {
         told("postgres://u@h/d?sslmode=allow"),
         "connection parameter `sslmode` is `allow`; supported: disable, prefer, require, verify-ca, verify-full"
     );
-    assert!(told("postgres://u@h/d?target_session_attrs=rw").contains("supported: any, read-write"));
-    assert!(told("postgres://u@h/d?channel_binding=require").contains("supported: disable, prefer"));
+    assert!(
+        told("postgres://u@h/d?target_session_attrs=rw").contains("supported: any, read-write")
+    );
+    assert!(
+        told("postgres://u@h/d?channel_binding=require").contains("supported: disable, prefer")
+    );
     assert!(told("postgres://u@h/d?connect_timeout=soon").contains("whole seconds"));
     read("postgres://u@h/d?channel_binding=prefer&gssencmode=disable");
     assert_eq!(read("postgres://u@h/d?ssl=true").sslmode, SslMode::Require);

@@ -43,7 +43,9 @@ pub(super) fn fill(
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(), PassfileError> {
     let by_name = asked.is_some();
-    let default = || env("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(".pgpass"));
+    let default = || {
+        env("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(".pgpass"))
+    };
     let Some(path) = asked.or_else(default) else { return Ok(()) };
     if !by_name && !path.exists() {
         return Ok(());

@@ -18,7 +18,9 @@ use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
-use rustls::{CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
 
 use super::settings::{ConnInfo, SslMode};
 
@@ -73,13 +75,9 @@ pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsEr
         .with_custom_certificate_verifier(verifier);
     let config = match identity(info)? {
         None => builder.with_no_client_auth(),
-        Some((chain, key, path)) => {
-            builder.with_client_auth_cert(chain, key).map_err(|error| TlsError::File {
-                parameter: "sslkey",
-                path,
-                why: error.to_string(),
-            })?
-        }
+        Some((chain, key, path)) => builder.with_client_auth_cert(chain, key).map_err(|error| {
+            TlsError::File { parameter: "sslkey", path, why: error.to_string() }
+        })?,
     };
     Ok(Some(Arc::new(config)))
 }
@@ -226,8 +224,7 @@ impl ServerCertVerifier for Verified {
         match self.chain.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
             // The chain is checked before the name, so a wrong name means a right chain.
             Err(InvalidCertificate(
-                CertificateError::NotValidForName
-                | CertificateError::NotValidForNameContext { .. },
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.name => Ok(ServerCertVerified::assertion()),
             // "A CA where a server is expected" has no variant of its own. Its dates are checked before.
             Err(InvalidCertificate(CertificateError::Other(_)))

@@ -34,7 +34,8 @@ fn openssl(folder: &Path, line: &str) {
 fn certificates() -> &'static Certificates {
     static MADE: OnceLock<Certificates> = OnceLock::new();
     MADE.get_or_init(|| {
-        let folder = std::env::temp_dir().join(format!("walrelay-tls-{}", std::process::id()));
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("target/tmp/tls-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
         for ca in ["ca", "other"] {
@@ -138,7 +139,8 @@ fn verify_ca_accepts_a_wrong_name_and_refuses_a_wrong_ca() {
     handshake("good", "wrong.example", "sslmode=verify-ca sslrootcert=@/ca.crt").unwrap();
     handshake("good", "10.0.0.1", "sslmode=verify-ca sslrootcert=@/ca.crt").unwrap();
     for leaf in ["good", "own"] {
-        let error = refused(handshake(leaf, "db.example", "sslmode=verify-ca sslrootcert=@/other.crt"));
+        let error =
+            refused(handshake(leaf, "db.example", "sslmode=verify-ca sslrootcert=@/other.crt"));
         assert!(!matches!(error, CertificateError::NotValidForName), "{error:?}");
     }
 }
@@ -173,7 +175,8 @@ fn a_client_identity_is_loaded_and_every_bad_file_is_named() {
     let made = certificates();
     let told = |parameters: &str| {
         let parameters = parameters.replace('@', made.folder.to_str().unwrap());
-        let info = parse(&format!("host=h user=u sslmode=require {parameters}"), &|_| None).unwrap();
+        let info =
+            parse(&format!("host=h user=u sslmode=require {parameters}"), &|_| None).unwrap();
         client_config(&info).map(|config| assert!(config.is_some())).map_err(|e| e.to_string())
     };
     told("sslcert=@/good.crt sslkey=@/good.key").unwrap();

@@ -103,9 +103,9 @@ impl Transport {
     /// True when a read would give bytes though the socket may be silent.
     #[must_use]
     pub fn has_buffered(&self) -> bool {
-        self.tls.as_ref().is_some_and(|tls| {
-            tls.plain_bytes > 0 || !tls.unseen.is_empty() || tls.ended.is_some()
-        })
+        self.tls
+            .as_ref()
+            .is_some_and(|tls| tls.plain_bytes > 0 || !tls.unseen.is_empty() || tls.ended.is_some())
     }
 
     /// Queues `bytes` and sends what the socket takes.
@@ -174,7 +174,9 @@ impl Transport {
     #[must_use]
     pub fn is_loopback(&self) -> bool {
         match &self.socket {
-            Socket::Tcp(socket) => socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback()),
+            Socket::Tcp(socket) => {
+                socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback())
+            }
             Socket::Unix(_) => true,
         }
     }

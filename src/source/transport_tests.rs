@@ -102,8 +102,7 @@ fn tls_pair() -> (Transport, StreamOwned<ServerConnection, TcpStream>) {
     });
     let info = super::super::conninfo::parse("host=h user=u sslmode=require", &|_| None).unwrap();
     let config = super::super::tls::client_config(&info).unwrap().unwrap();
-    let mut session =
-        ClientConnection::new(config, super::super::tls::server_name("h")).unwrap();
+    let mut session = ClientConnection::new(config, super::super::tls::server_name("h")).unwrap();
     let mut near = near;
     while session.is_handshaking() {
         session.complete_io(&mut near).unwrap();

@@ -65,7 +65,8 @@ impl Startup<'_> {
             match message.tag {
                 b'R' => self.authenticate(&message.payload).await?,
                 b'S' => {
-                    let mut texts = message.payload.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+                    let mut texts =
+                        message.payload.split(|byte| *byte == 0).map(String::from_utf8_lossy);
                     if let (Some(name), Some(value)) = (texts.next(), texts.next()) {
                         greeting.parameters.insert(name.into_owned(), value.into_owned());
                     }
@@ -144,7 +145,10 @@ impl Startup<'_> {
         let (_, _, iterations) =
             ScramClient::parse_server_first(&challenge).map_err(|e| wrong(self.at, e))?;
         if iterations > SCRAM_ITERATIONS_MAX {
-            return Err(ConnectError::login(self.at, "the server asks for too many SCRAM iterations"));
+            return Err(ConnectError::login(
+                self.at,
+                "the server asks for too many SCRAM iterations",
+            ));
         }
         let (answer, transcript, salted) = client
             .client_final(password.expose(), &challenge)

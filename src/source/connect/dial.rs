@@ -5,13 +5,13 @@
 //! each with the whole timeout; a refusal that would be the same elsewhere ends the search.
 
 use std::future::Future;
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
-use std::io;
 
 use pgwire_replication::protocol::framing;
 use rustls::ClientConfig;
@@ -50,7 +50,10 @@ pub(in crate::source) struct Sort {
 
 impl Sort {
     /// From the two parameters that servers since 14 report by themselves.
-    pub(in crate::source) fn reported(standby: Option<&str>, read_only: Option<&str>) -> Option<Sort> {
+    pub(in crate::source) fn reported(
+        standby: Option<&str>,
+        read_only: Option<&str>,
+    ) -> Option<Sort> {
         Some(Sort { standby: standby? == "on", read_only: read_only? == "on" })
     }
 
@@ -66,8 +69,7 @@ impl Sort {
 }
 
 /// For servers and poolers that do not report it.
-pub(in crate::source) const SORT_SQL: &str =
-    "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')";
+pub(in crate::source) const SORT_SQL: &str = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')";
 
 /// What is done on a fresh socket.
 pub(in crate::source) trait Login: Sync {
@@ -89,7 +91,9 @@ pub(in crate::source) async fn first_fit<L: Login>(
     let over_tcp = info.hosts.iter().any(|host| !is_unix(host));
     let tls = if over_tcp { tls::client_config(info)? } else { None };
     let wishes: &[TargetSessionAttrs] = match &info.target_session_attrs {
-        TargetSessionAttrs::PreferStandby => &[TargetSessionAttrs::Standby, TargetSessionAttrs::Any],
+        TargetSessionAttrs::PreferStandby => {
+            &[TargetSessionAttrs::Standby, TargetSessionAttrs::Any]
+        }
         one => std::slice::from_ref(one),
     };
     let mut failed = Vec::new();
@@ -210,8 +214,7 @@ async fn dial(
 
 fn tune(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    let keepalive =
-        TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
+    let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);
     SockRef::from(socket).set_tcp_keepalive(&keepalive)?;
     // Keepalive does not run while data is unacknowledged; this covers that.
     #[cfg(target_os = "linux")]

@@ -132,7 +132,7 @@ impl Asked<'_> {
     }
 
     fn password(&self) -> String {
-        let origin = match (&self.info.password, self.from_passfile()) {
+        let origin = match (&self.info.password, self.has_passfile_password()) {
             (Some(_), _) => "the password came from source.url or PGPASSWORD",
             (None, true) => "the password came from the passfile (PGPASSFILE or ~/.pgpass)",
             (None, false) => "no password was given",
@@ -143,7 +143,7 @@ impl Asked<'_> {
         )
     }
 
-    fn from_passfile(&self) -> bool {
+    fn has_passfile_password(&self) -> bool {
         self.info.hosts.iter().any(|host| host.password.is_some())
     }
 
@@ -153,7 +153,11 @@ impl Asked<'_> {
             format!("local {database} {role} scram-sha-256")
         } else {
             // The server names the address it saw, which behind NAT is not the one we have.
-            let address = error.message.split('"').nth(1).filter(|text| text.parse::<std::net::IpAddr>().is_ok());
+            let address = error
+                .message
+                .split('"')
+                .nth(1)
+                .filter(|text| text.parse::<std::net::IpAddr>().is_ok());
             let address = match address {
                 Some(v6) if v6.contains(':') => format!("{v6}/128"),
                 Some(v4) => format!("{v4}/32"),

@@ -59,7 +59,9 @@ fn server_pairs(servers: &str, pairs: &mut Pairs) -> Result<(), ConnInfoError> {
                 match after.strip_prefix(':') {
                     Some(port) => (name, port),
                     None if after.is_empty() => (name, ""),
-                    None => return Err(ConnInfoError::Malformed("text after the `]` of an address")),
+                    None => {
+                        return Err(ConnInfoError::Malformed("text after the `]` of an address"));
+                    }
                 }
             }
             None => server.split_once(':').unwrap_or((server, "")),

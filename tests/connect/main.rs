@@ -1,0 +1,270 @@
+//! Connecting to a real Postgres: logins, TLS, hosts, refusals, the stream. And to servers that misbehave.
+
+// The lint spares test functions only, not their helpers.
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+mod scripted;
+
+use std::io;
+use std::time::Duration;
+
+use cluster::{cluster, info};
+use walrelay::source::connect::{ConnectError, Kind, StartReplication, open, open_stream};
+use walrelay::source::sql;
+use walrelay::source::transport::Transport;
+
+const SOON: Duration = Duration::from_secs(20);
+
+/// Logs in on both sides and proves that each answers.
+async fn both_sides(parameters: &str) -> Result<(), ConnectError> {
+    let info = info(parameters);
+    let mut control = open(&info).await?;
+    let identity = control.identify().await?;
+    assert_eq!(identity.dbname, "app");
+    assert!(identity.system_id.parse::<u64>().unwrap() > 0);
+    assert_eq!(identity.timeline, 1);
+    assert!(!identity.xlogpos.is_zero());
+    assert!(control.server_version() > 140_000);
+    assert!(control.backend_pid() > 0);
+    let sql = sql::connect(&info).await?;
+    let row = sql.client.query_one("SELECT current_user::text", &[]).await.unwrap();
+    assert_eq!(row.get::<_, String>(0), info.user);
+    Ok(())
+}
+
+fn no_canary(error: &ConnectError, parameters: &str) {
+    let fault = error.fault(&info(parameters), "s", "p");
+    let told = format!("{error} {error:?} {fault} {fault:?} {:?}", info(parameters));
+    assert!(!told.contains("canary"), "{told}");
+}
+
+#[tokio::test]
+async fn every_login_works_on_every_kind_of_link() {
+    for login in [
+        "trusted",
+        "clear password=canary",
+        "hashed password=canary",
+        "scrammed password=canary",
+        "unicode password=canär²",
+    ] {
+        for link in ["sslmode=disable", "sslmode=prefer", "sslmode=require"] {
+            both_sides(&format!("user={login} {link}"))
+                .await
+                .unwrap_or_else(|e| panic!("{login} {link}: {e}"));
+        }
+    }
+    both_sides("user=certified sslmode=verify-full sslrootcert=@/ca.crt sslcert=@/certified.crt sslkey=@/certified.key")
+        .await
+        .unwrap();
+    both_sides("host=@ user=trusted sslmode=require").await.unwrap();
+    both_sides("host=@ user=scrammed password=canary").await.unwrap();
+}
+
+#[tokio::test]
+async fn a_wrong_or_missing_password_is_fatal_on_both_sides_and_stays_secret() {
+    for user in ["clear", "hashed", "scrammed"] {
+        let parameters = format!("user={user} password=wrongcanary");
+        let info = info(&parameters);
+        for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
+            assert_eq!(error.sqlstate(), Some("28P01"), "{error}");
+            assert_eq!(error.kind(), Kind::Fatal);
+            assert_eq!(error.fault(&info, "s", "p").code, "source.password");
+            no_canary(&error, &parameters);
+        }
+        let parameters = format!("user={user}");
+        let info = cluster::info(&parameters);
+        for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
+            assert!(matches!(error, ConnectError::NoPassword { .. }), "{error}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn refusals_carry_their_sqlstate_and_what_mends_them() {
+    let cases = [
+        ("user=stranger sslmode=disable", "28000", "source.pg-hba"),
+        ("user=trusted dbname=nowhere", "3D000", "source.no-database"),
+        ("user=plain password=canary", "42501", "source.not-permitted"),
+        ("user=unencrypted sslmode=require", "28000", "source.pg-hba"),
+    ];
+    for (parameters, sqlstate, code) in cases {
+        let error = open(&info(parameters)).await.unwrap_err();
+        assert_eq!(error.sqlstate(), Some(sqlstate), "{error}");
+        assert_eq!(error.kind(), Kind::Fatal);
+        let fault = error.fault(&info(parameters), "s", "p");
+        assert_eq!(fault.code, code);
+        no_canary(&error, parameters);
+        if code == "source.pg-hba" {
+            assert!(fault.mend.contains("127.0.0.1/32"), "{}", fault.mend);
+        }
+    }
+    // As libpq, `prefer` falls back to plain when the server only refuses TLS.
+    both_sides("user=unencrypted sslmode=prefer").await.unwrap();
+}
+
+#[tokio::test]
+async fn tls_verification_is_enforced_on_both_sides() {
+    both_sides("user=trusted sslmode=verify-full sslrootcert=@/ca.crt").await.unwrap();
+    both_sides("user=trusted host=localhost sslmode=verify-ca sslrootcert=@/ca.crt").await.unwrap();
+    for parameters in [
+        "user=trusted sslmode=verify-ca sslrootcert=@/other.crt",
+        "user=trusted host=localhost sslmode=verify-full sslrootcert=@/ca.crt",
+    ] {
+        let info = info(parameters);
+        for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
+            assert!(matches!(error, ConnectError::Tls { untrusted: true, .. }), "{error}");
+            assert_eq!(error.kind(), Kind::Fatal);
+        }
+    }
+    let nobody = info("user=certified sslmode=require");
+    assert_eq!(open(&nobody).await.unwrap_err().kind(), Kind::Fatal);
+}
+
+#[tokio::test]
+async fn dead_hosts_are_passed_over() {
+    let (port, dead) = (cluster().port, cluster::closed_port());
+    both_sides(&format!("host=127.0.0.1,127.0.0.1 port={dead},{port} user=trusted")).await.unwrap();
+    let found =
+        open(&info(&format!("host=/nowhere,127.0.0.1 port={port} user=trusted"))).await.unwrap();
+    assert_eq!(found.host().name, "127.0.0.1");
+    let error = open(&info(&format!("host=127.0.0.1,127.0.0.1 port={dead},{dead} user=trusted")))
+        .await
+        .unwrap_err();
+    assert!(matches!(&error, ConnectError::All(each) if each.len() == 2), "{error}");
+    assert_eq!(error.kind(), Kind::Retry);
+    let error = open(&info("host=no..host user=trusted")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Resolve { .. }), "{error}");
+    assert_eq!(error.kind(), Kind::Retry);
+}
+
+#[tokio::test]
+async fn target_session_attrs_picks_the_right_server() {
+    let (primary, standby) = (cluster().port, cluster().standby_port);
+    for (wanted, port) in [
+        ("any", standby),
+        ("primary", primary),
+        ("read-write", primary),
+        ("standby", standby),
+        ("read-only", standby),
+        ("prefer-standby", standby),
+    ] {
+        // The wrong one first, where there is a wrong one.
+        let first = if wanted == "any" || port == primary { standby } else { primary };
+        let order = format!("{first},{port}");
+        let info = info(&format!(
+            "host=127.0.0.1,127.0.0.1 port={order} user=trusted target_session_attrs={wanted}"
+        ));
+        assert_eq!(open(&info).await.unwrap().host().port, port, "{wanted}");
+        assert_eq!(sql::connect(&info).await.unwrap().server.port, port, "{wanted}");
+    }
+    let only = |wanted: &str| info(&format!("user=trusted target_session_attrs={wanted}"));
+    let error = open(&only("standby")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Unfit { .. }), "{error}");
+    assert_eq!(error.kind(), Kind::Retry);
+    open(&only("prefer-standby")).await.unwrap();
+    let read_only = "user=trusted target_session_attrs=read-write options='-c default_transaction_read_only=on'";
+    assert!(sql::connect(&info(read_only)).await.is_err());
+}
+
+/// Reads whole messages until one is a change of kind `wanted`.
+fn until_change(transport: &mut Transport, wanted: u8) {
+    let (mut bytes, mut buf) = (Vec::new(), vec![0; 64 * 1024]);
+    loop {
+        match transport.read(&mut buf) {
+            Ok(0) => panic!("the stream ended"),
+            Ok(n) => bytes.extend_from_slice(&buf[..n]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                assert!(transport.wait(SOON, false).unwrap(), "nothing came");
+            }
+            Err(error) => panic!("{error}"),
+        }
+        while let Some(length) = bytes.get(1..5) {
+            let length = 1 + u32::from_be_bytes(length.try_into().unwrap()) as usize;
+            if bytes.len() < length {
+                break;
+            }
+            let message = bytes.drain(..length).collect::<Vec<_>>();
+            assert_eq!(message[0], b'd');
+            // CopyData header, then XLogData header of 25 bytes, then the change.
+            if message[5] == b'w' && message[30] == wanted {
+                return;
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_stream_flows_in_plain_in_tls_and_on_a_unix_socket_and_a_slot_serves_one() {
+    let links = ["sslmode=disable", "sslmode=verify-full sslrootcert=@/ca.crt", "host=@"];
+    for (id, link) in links.into_iter().enumerate() {
+        let info = info(&format!("user=trusted {link}"));
+        let start = StartReplication {
+            slot: format!("s{id}"),
+            publication: "p\"q".to_owned(),
+            messages: true,
+            binary: true,
+        };
+        // GIVEN a slot made by hand
+        let mut control = open(&info).await.unwrap();
+        let made = format!("CREATE_REPLICATION_SLOT s{id} LOGICAL pgoutput");
+        assert_eq!(control.query(&made).await.unwrap()[0][0].as_deref(), Some(&*start.slot));
+        assert_eq!(control.query(&made).await.unwrap_err().sqlstate(), Some("42710"));
+        assert_eq!(control.query("SELECT 1, NULL").await.unwrap(), [[Some("1".to_owned()), None]]);
+        // WHEN it streams and a row comes
+        let mut session = control.start(&start).await.unwrap();
+        assert_eq!(session.timeline, 1);
+        assert!(session.transport.is_loopback());
+        let sql = sql::connect(&info).await.unwrap();
+        sql.client.execute("INSERT INTO t VALUES ($1, 'x')", &[&(id as i32)]).await.unwrap();
+        // THEN it arrives, and the walsender is the one we were told
+        until_change(&mut session.transport, b'C');
+        let active =
+            format!("SELECT active_pid FROM pg_replication_slots WHERE slot_name = 's{id}'");
+        let pid: i32 = sql.client.query_one(&active, &[]).await.unwrap().get(0);
+        assert_eq!(pid, session.backend_pid);
+        // AND nobody else gets the slot
+        let error = open_stream(&info, &start).await.unwrap_err();
+        assert_eq!((error.sqlstate(), error.kind()), (Some("55006"), Kind::Busy));
+        session.transport.shutdown().unwrap();
+    }
+    let missing = StartReplication {
+        slot: "none".to_owned(),
+        publication: "p".to_owned(),
+        messages: false,
+        binary: false,
+    };
+    let error = open_stream(&info("user=trusted"), &missing).await.unwrap_err();
+    assert_eq!((error.sqlstate(), error.kind()), (Some("42704"), Kind::Fatal));
+    assert_eq!(error.fault(&info("user=trusted"), "none", "p").code, "slot.missing");
+}
+
+#[tokio::test]
+async fn a_large_transaction_comes_through_tls_whole() {
+    let info = info("user=trusted sslmode=require");
+    let start = StartReplication {
+        slot: "large".to_owned(),
+        publication: "p\"q".to_owned(),
+        messages: false,
+        binary: false,
+    };
+    let mut control = open(&info).await.unwrap();
+    control.query("CREATE_REPLICATION_SLOT large LOGICAL pgoutput").await.unwrap();
+    let mut session = control.start(&start).await.unwrap();
+    let sql = sql::connect(&info).await.unwrap();
+    let insert = "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1000, 11000) i";
+    sql.client.execute(insert, &[]).await.unwrap();
+    until_change(&mut session.transport, b'C');
+}
+
+#[tokio::test]
+async fn an_sql_connection_tells_why_it_ended() {
+    let victim = sql::connect(&info("user=trusted")).await.unwrap();
+    let pid: i32 = victim.client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
+    let killer = sql::connect(&info("user=trusted")).await.unwrap();
+    killer.client.execute("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
+    let mut closed = victim.closed.clone();
+    let end = closed.wait_for(Option::is_some).await.unwrap().clone().unwrap();
+    let server = end.server.unwrap();
+    assert_eq!((server.sqlstate.as_str(), server.kind()), ("57P01", Kind::Stopping));
+}

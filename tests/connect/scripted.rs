@@ -1,0 +1,123 @@
+//! Servers that a real Postgres will not play: silent, stopping, lying.
+
+use std::time::Duration;
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use walrelay::source::connect::{ConnectError, Kind, open};
+use walrelay::source::conninfo;
+use walrelay::source::settings::ConnInfo;
+use walrelay::source::sql;
+
+fn message(tag: u8, payload: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![tag];
+    bytes.extend_from_slice(&(payload.len() as u32 + 4).to_be_bytes());
+    bytes.extend_from_slice(payload);
+    bytes
+}
+
+fn auth(code: u32, data: &[u8]) -> Vec<u8> {
+    message(b'R', &[&code.to_be_bytes()[..], data].concat())
+}
+
+/// Answers each packet of the client with the next of `answers`, then stays silent; for every connection.
+async fn server(answers: Vec<Vec<u8>>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        let mut silent = Vec::new();
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            for answer in &answers {
+                if talk(&mut socket, answer).await.is_none() {
+                    break;
+                }
+            }
+            silent.push(socket);
+        }
+    });
+    port
+}
+
+async fn talk(socket: &mut TcpStream, answer: &[u8]) -> Option<()> {
+    let mut buf = [0; 4096];
+    (socket.read(&mut buf).await.ok()? > 0).then_some(())?;
+    socket.write_all(answer).await.ok()
+}
+
+fn info(port: u16, parameters: &str) -> ConnInfo {
+    let text = format!("host=127.0.0.1 port={port} user=u password=canary {parameters}");
+    let mut info = conninfo::parse(&text, &|_| None).unwrap();
+    info.connect_timeout = Duration::from_millis(300);
+    info
+}
+
+async fn verdict(answers: Vec<Vec<u8>>, parameters: &str) -> ConnectError {
+    let port = server(answers).await;
+    let error = open(&info(port, parameters)).await.unwrap_err();
+    assert!(!format!("{error} {error:?}").contains("canary"));
+    error
+}
+
+#[tokio::test]
+async fn a_silent_server_costs_one_timeout_on_both_sides() {
+    for mode in ["sslmode=disable", "sslmode=require"] {
+        let error = verdict(Vec::new(), mode).await;
+        assert!(matches!(error, ConnectError::Timeout { .. }), "{error}");
+        assert_eq!(error.kind(), Kind::Retry);
+    }
+    let port = server(Vec::new()).await;
+    let error = sql::connect(&info(port, "sslmode=disable")).await.unwrap_err();
+    assert!(matches!(error, ConnectError::Timeout { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_without_tls_is_used_or_refused_as_sslmode_says() {
+    let error = verdict(vec![b"N".to_vec()], "sslmode=require").await;
+    assert!(matches!(error, ConnectError::NoTls { .. }), "{error}");
+    assert_eq!(error.kind(), Kind::Fatal);
+    let starting = message(b'E', b"SFATAL\0C57P03\0Mthe database system is starting up\0\0");
+    let error = verdict(vec![b"N".to_vec(), starting.clone()], "sslmode=prefer").await;
+    assert_eq!((error.sqlstate(), error.kind()), (Some("57P03"), Kind::Stopping));
+    // A refusal may come instead of the TLS answer.
+    let error = verdict(vec![starting], "sslmode=require").await;
+    assert_eq!(error.kind(), Kind::Stopping);
+    let error = verdict(vec![b"H".to_vec()], "sslmode=require").await;
+    assert!(matches!(error, ConnectError::Protocol { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn what_is_injected_in_clear_before_tls_breaks_the_handshake() {
+    let injected = [b"S".to_vec(), auth(0, b""), message(b'Z', b"I")].concat();
+    let error = verdict(vec![injected], "sslmode=require").await;
+    assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_prove_itself_in_scram_is_refused() {
+    let offer = auth(10, b"SCRAM-SHA-256\0\0");
+    let ok = [auth(0, b""), message(b'Z', b"I")].concat();
+    // It skips its own proof.
+    let error = verdict(vec![offer.clone(), ok], "sslmode=disable").await;
+    assert!(matches!(error, ConnectError::Login { .. }), "{error}");
+    // It does not continue our nonce.
+    let error =
+        verdict(vec![offer.clone(), auth(11, b"r=other,s=AAAA,i=4096")], "sslmode=disable").await;
+    assert!(matches!(error, ConnectError::Login { .. }), "{error}");
+    // It asks for an absurd amount of work.
+    let error = verdict(vec![offer, auth(11, b"r=x,s=AAAA,i=4000000000")], "sslmode=disable").await;
+    assert!(error.to_string().contains("too many SCRAM iterations"), "{error}");
+    // It offers only what we do not have.
+    let error = verdict(vec![auth(7, b"")], "sslmode=disable").await;
+    assert!(error.to_string().contains("method 7"), "{error}");
+}
+
+#[tokio::test]
+async fn an_absurd_length_is_refused_before_it_is_buffered() {
+    let huge = [b"R".to_vec(), u32::MAX.to_be_bytes().to_vec()].concat();
+    let large = [b"R".to_vec(), 500_000_000u32.to_be_bytes().to_vec()].concat();
+    for answer in [huge, large] {
+        let error = verdict(vec![answer], "sslmode=disable").await;
+        assert!(matches!(error, ConnectError::Protocol { .. }), "{error}");
+    }
+}
