@@ -18,7 +18,7 @@ use crate::{HarnessError, Result};
 const GATE: &str = r#"read -r line && exec "$@" </dev/null"#;
 const POLL: Duration = Duration::from_millis(5);
 const LOG_TAIL_LINES: usize = 20;
-const LOG_TAIL_BYTES: u64 = 16 * 1024;
+const LOG_BYTES_MAX: u64 = 256 * 1024;
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 const DROP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -208,7 +208,7 @@ impl Process {
 
     /// What the service has written since it was last started, its end only.
     pub(crate) fn recent_log(&self) -> String {
-        read_end(&self.log, self.log_start, LOG_TAIL_BYTES).unwrap_or_default()
+        read_end(&self.log, self.log_start, LOG_BYTES_MAX).unwrap_or_default()
     }
 
     fn log_tail(&self) -> String {

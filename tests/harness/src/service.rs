@@ -65,6 +65,6 @@ impl Service {
             Service::RabbitMq(rabbitmq) => (rabbitmq.pid(), rabbitmq.folder()),
         };
         let (name, url) = (self.name(), self.url());
-        format!("{name:<9} {state:<14} {url:<46} pid {pid:<8} {}", folder.display())
+        format!("{name:<9} {state:<15} {url:<46} pid {pid:<8} {}", folder.display())
     }
 }
