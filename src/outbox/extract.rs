@@ -172,27 +172,30 @@ impl Plan {
         scratch: &'a mut Scratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, RowError> {
-        let cells = self.read(tuple, scratch)?;
+        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
+        self.read(tuple, &mut cells, scratch)?;
         Ok(self.routing.assemble(&cells, transaction, scratch, headers)?)
     }
 
     #[inline]
-    fn read<'a>(&self, tuple: Tuple<'a>, scratch: &mut Scratch) -> Result<Cells<'a>, RowError> {
+    fn read<'a>(
+        &self,
+        tuple: Tuple<'a>,
+        cells: &mut Cells<'a>,
+        scratch: &mut Scratch,
+    ) -> Result<(), RowError> {
         scratch.arena.clear();
-        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
         let mut broken = None;
         self.walk(tuple, |slot, kind, value| match kind.read(value, &mut scratch.arena) {
             Ok(cell) => cells[slot] = cell,
             Err(expected) => broken = Some((slot, expected)),
         })?;
-        match broken {
-            None => Ok(cells),
-            Some((slot, expected)) => Err(RowError::Event(EventError::BadValue {
-                event: self.routing.event_name(&cells, scratch),
-                column: self.routing.names()[slot].clone(),
-                expected,
-            })),
-        }
+        let Some((slot, expected)) = broken else { return Ok(()) };
+        Err(RowError::Event(EventError::BadValue {
+            event: self.routing.event_name(cells, scratch),
+            column: self.routing.names()[slot].clone(),
+            expected,
+        }))
     }
 
     #[inline]

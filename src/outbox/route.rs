@@ -24,6 +24,8 @@ pub(super) type Cells<'a> = [Cell<'a>; COLUMNS_MAX];
 pub struct Scratch {
     pub(super) arena: Vec<u8>,
     row_headers: RowHeaders,
+    /// Headers of the route that had to be rendered, by place in the route.
+    extras: Vec<Cell<'static>>,
 }
 
 /// Why a route does not fit.
@@ -61,21 +63,30 @@ impl Compiled {
                 Cell::Null => Err(*slot),
                 cell => Ok(cell),
             },
-            Compiled::Mixed(pieces) => {
-                let start = arena.len();
-                for piece in pieces {
-                    match piece {
-                        Piece::Literal(text) => arena.extend_from_slice(text),
-                        Piece::Column(slot) => {
-                            if !cells[*slot].append_to(arena) {
-                                return Err(*slot);
-                            }
-                        }
+            Compiled::Mixed(_) => self.render_mixed(cells, arena),
+        }
+    }
+
+    /// What only the arena can hold; nothing for a template that can be borrowed.
+    #[inline]
+    fn render_mixed(
+        &self,
+        cells: &Cells<'_>,
+        arena: &mut Vec<u8>,
+    ) -> Result<Cell<'static>, usize> {
+        let Compiled::Mixed(pieces) = self else { return Ok(Cell::Null) };
+        let start = arena.len();
+        for piece in pieces {
+            match piece {
+                Piece::Literal(text) => arena.extend_from_slice(text),
+                Piece::Column(slot) => {
+                    if !cells[*slot].append_to(arena) {
+                        return Err(*slot);
                     }
                 }
-                Ok(Cell::since(start, arena))
             }
         }
+        Ok(Cell::since(start, arena))
     }
 }
 
@@ -248,7 +259,7 @@ impl Routing {
         })?;
         let topic = self.checked_topic(made.topic.bytes(arena).unwrap_or_default(), id)?;
         let partition = self.partition(cells, arena, id)?;
-        self.push_headers(id, cells, &made, transaction, scratch, slots)
+        self.push_headers(id, cells, transaction, scratch, slots)
             .map_err(|TooManyHeaders| EventError::TooManyHeaders { event: id.to_owned() })?;
         Ok(Outbound {
             topic,
@@ -275,9 +286,10 @@ impl Routing {
             (Err(_), Compiled::Column(_)) => Cell::Null,
             (Err(slot), _) => return Err(self.null_in_template(cells, scratch, slot, false)),
         };
-        let mut extras = [Cell::Null; HEADERS_MAX];
-        for (made, (_, template)) in extras.iter_mut().zip(&self.extras) {
-            *made = template.render(cells, &mut scratch.arena).unwrap_or(Cell::Null);
+        scratch.extras.clear();
+        for (_, template) in &self.extras {
+            let rendered = template.render_mixed(cells, &mut scratch.arena);
+            scratch.extras.push(rendered.unwrap_or_default());
         }
         scratch.row_headers.clear();
         if let Some(slot) = self.headers
@@ -290,7 +302,7 @@ impl Routing {
                 reason: error.to_string(),
             });
         }
-        Ok(Made { topic, key, extras })
+        Ok(Made { topic, key })
     }
 
     #[cold]
@@ -350,7 +362,6 @@ impl Routing {
         &'a self,
         id: &'a str,
         cells: &Cells<'a>,
-        made: &Made<'a>,
         transaction: &'a Transaction,
         scratch: &'a Scratch,
         slots: &mut HeaderSlots<'a>,
@@ -377,7 +388,12 @@ impl Routing {
                 slots.push(name, value)?;
             }
         }
-        for ((name, _), cell) in self.extras.iter().zip(&made.extras) {
+        for ((name, template), rendered) in self.extras.iter().zip(&scratch.extras) {
+            let cell = match template {
+                Compiled::Constant(text) => Cell::Wire(text),
+                Compiled::Column(slot) => cells[*slot],
+                Compiled::Mixed(_) => *rendered,
+            };
             if let Some(value) = cell.bytes(arena) {
                 slots.push(name, value)?;
             }
@@ -418,7 +434,6 @@ impl Routing {
 struct Made<'a> {
     topic: Cell<'a>,
     key: Cell<'a>,
-    extras: [Cell<'a>; HEADERS_MAX],
 }
 
 /// Kafka's limit; AMQP's is 255.
