@@ -42,11 +42,13 @@ fn outbox(preset: Preset, headers: &str) -> OutboxTable {
 fn bench(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("decode+extract");
     group.throughput(Throughput::Elements(1));
+    let (binary, text) =
+        (include_str!("../tests/golden/binary.hex"), include_str!("../tests/golden/text.hex"));
     for (name, hex, preset, headers) in [
-        ("binary", include_str!("../tests/golden/binary.hex"), Preset::Walrelay, "-"),
-        ("binary, headers column", include_str!("../tests/golden/binary.hex"), Preset::Walrelay, "headers"),
-        ("binary, debezium preset", include_str!("../tests/golden/binary.hex"), Preset::Debezium, "-"),
-        ("text", include_str!("../tests/golden/text.hex"), Preset::Walrelay, "-"),
+        ("binary", binary, Preset::Walrelay, "-"),
+        ("binary, headers column", binary, Preset::Walrelay, "headers"),
+        ("binary, debezium preset", binary, Preset::Debezium, "-"),
+        ("text", text, Preset::Walrelay, "-"),
     ] {
         let lines: Vec<_> = hex.lines().take(3).map(from_hex).collect();
         let mut transaction = Transaction::default();
@@ -57,7 +59,7 @@ fn bench(criterion: &mut Criterion) {
         if let Ok(Message::Relation(relation)) = Message::parse(&lines[1]) {
             outboxes.learn(&Relation::from(relation), name != "text").expect("a table that fits");
         }
-        let frame = [&[b'w'], [0; 24].as_slice(), &lines[2]].concat();
+        let frame = [b"w", [0; 24].as_slice(), &lines[2]].concat();
         let mut scratch = Scratch::default();
         group.bench_function(name, |bencher| {
             bencher.iter(|| {

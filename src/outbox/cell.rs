@@ -6,6 +6,12 @@
 
 use crate::pgoutput::message::Value;
 
+/// Most columns of a table that a route may use.
+pub(super) const COLUMNS_MAX: usize = 32;
+
+/// The values of one row by slot.
+pub(super) type Cells<'a> = [Cell<'a>; COLUMNS_MAX];
+
 /// A value ready to be placed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Cell<'a> {
@@ -231,7 +237,12 @@ mod tests {
         let uuid: Vec<u8> = (0..16).map(|n| n * 17).collect();
         for (oid, binary, text, expected) in [
             (25, &b"abc"[..], &b"abc"[..], &b"abc"[..]),
-            (2950, &uuid, b"00112233-4455-6677-8899-aabbccddeeff", b"00112233-4455-6677-8899-aabbccddeeff"),
+            (
+                2950,
+                &uuid,
+                b"00112233-4455-6677-8899-aabbccddeeff",
+                b"00112233-4455-6677-8899-aabbccddeeff",
+            ),
             (3802, b"\x01{}", b"{}", b"{}"),
             (17, b"\x00\xffz", b"\\x00ff7a", b"\x00\xffz"),
             (17, b"\x00\\z", b"\\000\\\\z", b"\x00\\z"),

@@ -4,13 +4,14 @@
 //! whatever does not fit (a column that is gone, a type whose binary form is not read) stops the
 //! relay before a row moves. It fails closed: a table that lost a column is not a poison event.
 
+use super::compile::Misfit;
 use super::event_error::EventError;
-use super::route::{COLUMNS_MAX, Cells, Misfit, Routing, Scratch};
+use super::route::{Routing, Scratch};
 use super::settings::OutboxTable;
 use super::transaction::Transaction;
 use crate::error::{Exit, Fault};
 use crate::message::{HeaderSlots, Outbound};
-use crate::outbox::cell::{Cell, Kind};
+use crate::outbox::cell::{COLUMNS_MAX, Cell, Cells, Kind};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::{Tuple, Value};
 use crate::pgoutput::relation::Relation;

@@ -116,11 +116,7 @@ fn transaction() -> Transaction {
     transaction
 }
 
-fn extract_with(
-    plan: &Plan,
-    forms: &[Form],
-    scratch: &mut Scratch,
-) -> Result<Owned, RowError> {
+fn extract_with(plan: &Plan, forms: &[Form], scratch: &mut Scratch) -> Result<Owned, RowError> {
     let bytes = insert(7, forms);
     let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
     let (transaction, mut headers) = (transaction(), HeaderSlots::new());
@@ -191,7 +187,10 @@ fn nulls_that_matter_are_told() {
     forms[2] = Form::Null;
     let key = Template::parse("k-${aggregateid}").unwrap();
     let error = refused(Route { key, ..route() }, &forms);
-    assert_eq!((error.class(), error.to_string().contains("route.key")), ("null-in-template", true));
+    assert_eq!(
+        (error.class(), error.to_string().contains("route.key")),
+        ("null-in-template", true)
+    );
     let mut forms = row();
     forms[0] = Form::Null;
     assert_eq!(
@@ -219,7 +218,9 @@ fn a_topic_must_be_one() {
 #[test]
 fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
     let mut forms = row();
-    forms[5] = Form::Binary(b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec());
+    forms[5] = Form::Binary(
+        b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec(),
+    );
     let headers = vec![
         ("who".into(), Template::parse("route-${type}").unwrap()),
         ("event_type".into(), Template::parse("v2").unwrap()),
@@ -329,7 +330,8 @@ fn a_table_that_does_not_fit_is_told_with_what_it_has() {
 #[test]
 fn too_much_is_refused_when_compiled() {
     let names: Vec<_> = (0..33).map(|n| format!("c{n}")).collect();
-    let shape: Vec<_> = SHAPE.iter().copied().chain(names.iter().map(|n| (n.as_str(), 25))).collect();
+    let shape: Vec<_> =
+        SHAPE.iter().copied().chain(names.iter().map(|n| (n.as_str(), 25))).collect();
     let headers = |count| {
         let named = names[..count].iter();
         named.map(|name: &String| (name.clone(), Template::column(name))).collect()
