@@ -243,3 +243,7 @@ impl Plan {
 #[cfg(test)]
 #[path = "extract_tests.rs"]
 pub(super) mod tests;
+
+#[cfg(test)]
+#[path = "extract_model_tests.rs"]
+mod model_tests;
