@@ -15,12 +15,14 @@ impl Lsn {
     pub const ZERO: Lsn = Lsn(0);
 
     /// An LSN as it came off the wire.
+    #[inline]
     #[must_use]
     pub const fn from_wire(value: u64) -> Lsn {
         Lsn(value)
     }
 
     /// The number that goes onto the wire.
+    #[inline]
     #[must_use]
     pub const fn to_wire(self) -> u64 {
         self.0

@@ -37,6 +37,7 @@ pub struct Outbound<'a> {
 
 impl Outbound<'_> {
     /// What the event weighs in the window: its bytes.
+    #[inline]
     #[must_use]
     pub fn size_bytes(&self) -> usize {
         let headers: usize =

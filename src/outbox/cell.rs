@@ -6,6 +6,12 @@
 
 use crate::pgoutput::message::Value;
 
+/// Most columns of a table that a route may use.
+pub(super) const COLUMNS_MAX: usize = 32;
+
+/// The values of one row by slot.
+pub(super) type Cells<'a> = [Cell<'a>; COLUMNS_MAX];
+
 /// A value ready to be placed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum Cell<'a> {
@@ -123,19 +129,29 @@ impl Kind {
     }
 }
 
-const HEX: &[u8; 16] = b"0123456789abcdef";
+/// Two digits for every byte.
+const HEX: [[u8; 2]; 256] = {
+    let digits = b"0123456789abcdef";
+    let mut pairs = [[0; 2]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        pairs[byte] = [digits[byte >> 4], digits[byte & 0xF]];
+        byte += 1;
+    }
+    pairs
+};
 
+/// Where the digits of each byte of a uuid stand in its text.
+const UUID_PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+
+#[inline]
 fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<Cell<'static>, &'static str> {
     let uuid: &[u8; 16] = bytes.try_into().map_err(|_| "a uuid")?;
     let mut text = [b'-'; 36];
-    let mut at = 0;
-    for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            at += 1;
-        }
-        text[at] = HEX[usize::from(byte >> 4)];
-        text[at + 1] = HEX[usize::from(byte & 0xF)];
-        at += 2;
+    for (byte, at) in uuid.iter().zip(UUID_PLACES) {
+        let [high, low] = HEX[usize::from(*byte)];
+        text[at] = high;
+        text[at + 1] = low;
     }
     let start = arena.len();
     arena.extend_from_slice(&text);
@@ -221,7 +237,12 @@ mod tests {
         let uuid: Vec<u8> = (0..16).map(|n| n * 17).collect();
         for (oid, binary, text, expected) in [
             (25, &b"abc"[..], &b"abc"[..], &b"abc"[..]),
-            (2950, &uuid, b"00112233-4455-6677-8899-aabbccddeeff", b"00112233-4455-6677-8899-aabbccddeeff"),
+            (
+                2950,
+                &uuid,
+                b"00112233-4455-6677-8899-aabbccddeeff",
+                b"00112233-4455-6677-8899-aabbccddeeff",
+            ),
             (3802, b"\x01{}", b"{}", b"{}"),
             (17, b"\x00\xffz", b"\\x00ff7a", b"\x00\xffz"),
             (17, b"\x00\\z", b"\\000\\\\z", b"\x00\\z"),

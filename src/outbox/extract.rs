@@ -4,13 +4,14 @@
 //! whatever does not fit (a column that is gone, a type whose binary form is not read) stops the
 //! relay before a row moves. It fails closed: a table that lost a column is not a poison event.
 
+use super::compile::Misfit;
 use super::event_error::EventError;
-use super::route::{COLUMNS_MAX, Cells, Misfit, Routing, Scratch};
+use super::route::{Routing, Scratch};
 use super::settings::OutboxTable;
 use super::transaction::Transaction;
 use crate::error::{Exit, Fault};
 use crate::message::{HeaderSlots, Outbound};
-use crate::outbox::cell::{Cell, Kind};
+use crate::outbox::cell::{COLUMNS_MAX, Cell, Cells, Kind};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::{Tuple, Value};
 use crate::pgoutput::relation::Relation;
@@ -172,27 +173,30 @@ impl Plan {
         scratch: &'a mut Scratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, RowError> {
-        let cells = self.read(tuple, scratch)?;
+        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
+        self.read(tuple, &mut cells, scratch)?;
         Ok(self.routing.assemble(&cells, transaction, scratch, headers)?)
     }
 
     #[inline]
-    fn read<'a>(&self, tuple: Tuple<'a>, scratch: &mut Scratch) -> Result<Cells<'a>, RowError> {
+    fn read<'a>(
+        &self,
+        tuple: Tuple<'a>,
+        cells: &mut Cells<'a>,
+        scratch: &mut Scratch,
+    ) -> Result<(), RowError> {
         scratch.arena.clear();
-        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
         let mut broken = None;
         self.walk(tuple, |slot, kind, value| match kind.read(value, &mut scratch.arena) {
             Ok(cell) => cells[slot] = cell,
             Err(expected) => broken = Some((slot, expected)),
         })?;
-        match broken {
-            None => Ok(cells),
-            Some((slot, expected)) => Err(RowError::Event(EventError::BadValue {
-                event: self.routing.event_name(&cells, scratch),
-                column: self.routing.names()[slot].clone(),
-                expected,
-            })),
-        }
+        let Some((slot, expected)) = broken else { return Ok(()) };
+        Err(RowError::Event(EventError::BadValue {
+            event: self.routing.event_name(cells, scratch),
+            column: self.routing.names()[slot].clone(),
+            expected,
+        }))
     }
 
     #[inline]
@@ -239,3 +243,7 @@ impl Plan {
 #[cfg(test)]
 #[path = "extract_tests.rs"]
 pub(super) mod tests;
+
+#[cfg(test)]
+#[path = "extract_model_tests.rs"]
+mod model_tests;

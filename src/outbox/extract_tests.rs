@@ -1,6 +1,4 @@
-//! Rows to events: every rule by example, and all rows against a naive model.
-
-use proptest::prelude::*;
+//! Rows to events: every rule by example.
 
 use super::*;
 use crate::lsn::Lsn;
@@ -35,11 +33,11 @@ pub(crate) fn route() -> Route {
     }
 }
 
-fn outbox(route: Route) -> OutboxTable {
+pub(super) fn outbox(route: Route) -> OutboxTable {
     OutboxTable { schema: "public".into(), table: "outbox".into(), columns: columns(), route }
 }
 
-const SHAPE: [(&str, u32); 7] = [
+pub(super) const SHAPE: [(&str, u32); 7] = [
     ("id", 25),
     ("aggregatetype", 1043),
     ("aggregateid", 1043),
@@ -49,7 +47,7 @@ const SHAPE: [(&str, u32); 7] = [
     ("traceparent", 25),
 ];
 
-fn relation(shape: &[(&str, u32)]) -> Relation {
+pub(super) fn relation(shape: &[(&str, u32)]) -> Relation {
     let columns = shape.iter().map(|(name, oid)| Column { name: (*name).into(), type_oid: *oid });
     Relation {
         oid: 7,
@@ -77,13 +75,13 @@ fn row() -> Vec<Form> {
 
 /// An event that owns what it says.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Owned {
-    topic: String,
-    key: Option<Vec<u8>>,
-    value: Option<Vec<u8>>,
-    id: String,
-    headers: Vec<(String, Vec<u8>)>,
-    partition: Option<i32>,
+pub(super) struct Owned {
+    pub(super) topic: String,
+    pub(super) key: Option<Vec<u8>>,
+    pub(super) value: Option<Vec<u8>>,
+    pub(super) id: String,
+    pub(super) headers: Vec<(String, Vec<u8>)>,
+    pub(super) partition: Option<i32>,
 }
 
 impl Owned {
@@ -110,13 +108,13 @@ impl Owned {
     }
 }
 
-fn transaction() -> Transaction {
+pub(super) fn transaction() -> Transaction {
     let mut transaction = Transaction::default();
     transaction.begin(Lsn::from_wire(0x16_B374_D848), COMMIT_US);
     transaction
 }
 
-fn extract_with(
+pub(super) fn extract_with(
     plan: &Plan,
     forms: &[Form],
     scratch: &mut Scratch,
@@ -191,7 +189,10 @@ fn nulls_that_matter_are_told() {
     forms[2] = Form::Null;
     let key = Template::parse("k-${aggregateid}").unwrap();
     let error = refused(Route { key, ..route() }, &forms);
-    assert_eq!((error.class(), error.to_string().contains("route.key")), ("null-in-template", true));
+    assert_eq!(
+        (error.class(), error.to_string().contains("route.key")),
+        ("null-in-template", true)
+    );
     let mut forms = row();
     forms[0] = Form::Null;
     assert_eq!(
@@ -219,7 +220,9 @@ fn a_topic_must_be_one() {
 #[test]
 fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
     let mut forms = row();
-    forms[5] = Form::Binary(b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec());
+    forms[5] = Form::Binary(
+        b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec(),
+    );
     let headers = vec![
         ("who".into(), Template::parse("route-${type}").unwrap()),
         ("event_type".into(), Template::parse("v2").unwrap()),
@@ -329,7 +332,8 @@ fn a_table_that_does_not_fit_is_told_with_what_it_has() {
 #[test]
 fn too_much_is_refused_when_compiled() {
     let names: Vec<_> = (0..33).map(|n| format!("c{n}")).collect();
-    let shape: Vec<_> = SHAPE.iter().copied().chain(names.iter().map(|n| (n.as_str(), 25))).collect();
+    let shape: Vec<_> =
+        SHAPE.iter().copied().chain(names.iter().map(|n| (n.as_str(), 25))).collect();
     let headers = |count| {
         let named = names[..count].iter();
         named.map(|name: &String| (name.clone(), Template::column(name))).collect()
@@ -350,96 +354,4 @@ fn a_row_of_another_shape_breaks_the_stream_not_the_event() {
     forms.pop();
     let Err(RowError::Decode(error)) = extract(route(), &forms) else { panic!() };
     assert_eq!(error.what, "row and relation differ in columns");
-}
-
-/// What the rules say, written without any cleverness.
-fn model(forms: &[Form]) -> Result<Owned, &'static str> {
-    let get = |at: usize| match &forms[at] {
-        Form::Null | Form::Unchanged => None,
-        Form::Text(bytes) | Form::Binary(bytes) => Some(bytes.clone()),
-    };
-    let string = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
-    let topic = match get(1) {
-        None => return Err("null-in-template"),
-        Some(kind) => format!("outbox.event.{}", string(kind)),
-    };
-    let mut row_headers = Vec::new();
-    if let Some(json) = get(5) {
-        match serde_json::from_slice(&json) {
-            Ok(serde_json::Value::Object(object)) => row_headers.extend(object),
-            _ => return Err("headers-not-object"),
-        }
-    }
-    let id = string(get(0).ok_or("null-column")?);
-    let allowed = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
-    if topic.len() > 249 || !topic.chars().all(allowed) {
-        return Err("bad-topic");
-    }
-    let mut headers = vec![("id".to_owned(), id.clone().into_bytes())];
-    headers.extend(get(3).map(|kind| ("event_type".to_owned(), kind)));
-    let trace = get(6).filter(|trace| !trace.is_empty());
-    headers.extend(trace.map(|trace| ("traceparent".to_owned(), trace)));
-    headers.push(("commit_ts".to_owned(), b"2026-11-21T13:10:31.227183Z".to_vec()));
-    headers.push(("lsn".to_owned(), b"16/B374D848".to_vec()));
-    for (name, value) in row_headers {
-        let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        if !headers.iter().any(|(known, _)| *known == name) {
-            headers.push((name, value.into_bytes()));
-        }
-    }
-    Ok(Owned { topic, key: get(2), value: get(4), id, headers, partition: None })
-}
-
-fn column(values: &'static str) -> impl Strategy<Value = Form> {
-    prop_oneof![
-        1 => Just(Form::Null),
-        6 => values.prop_map(|value: String| Form::Text(value.into_bytes())),
-    ]
-}
-
-proptest! {
-    /// GIVEN rows of all kinds, one scratch for all WHEN they are extracted THEN each is what the
-    /// model says, whatever came before it.
-    #[test]
-    fn extraction_is_what_the_model_says(
-        rows in proptest::collection::vec((
-            column("[a-z0-9-]{1,36}"),
-            column("[a-zA-Z._-]{0,20}|[a-z Ü]{1,4}"),
-            column("[ -~Ä]{0,12}"),
-            column("[A-Za-z]{0,12}"),
-            prop_oneof![
-                Just(Form::Null),
-                proptest::collection::vec(any::<u8>(), 0..64).prop_map(Form::Binary),
-            ],
-            column("\\{\\}|\\{\"[a-z]{1,3}\":(1|true|\"[a-zÜ]{0,4}\"|\\[1,2\\])\\}|\\[\\]|\\{\"lsn\":1\\}"),
-            column("[0-9a-f]{0,9}"),
-        ), 1..8),
-    ) {
-        let plan = Plan::compile(&outbox(route()), 0, &relation(&SHAPE), true).unwrap();
-        let mut scratch = Scratch::default();
-        for (id, kind, key, event_type, payload, headers, trace) in rows {
-            let forms = [id, kind, key, event_type, payload, headers, trace];
-            match (extract_with(&plan, &forms, &mut scratch), model(&forms)) {
-                (Err(RowError::Event(error)), Err(class)) => prop_assert_eq!(error.class(), class),
-                (found, expected) => prop_assert_eq!(found.ok(), expected.ok()),
-            }
-        }
-    }
-
-    #[test]
-    fn hostile_rows_never_panic(
-        oids in proptest::collection::vec(
-            proptest::sample::select(vec![16u32, 17, 19, 20, 21, 23, 25, 114, 2950, 3802]), 7),
-        body in proptest::collection::vec(
-            prop_oneof![Just(0u8), Just(1), Just(b'n'), Just(b't'), Just(b'b'), any::<u8>()], 0..120),
-    ) {
-        let shape: Vec<_> = SHAPE.iter().zip(&oids).map(|((name, _), oid)| (*name, *oid)).collect();
-        let plan = Plan::compile(&outbox(route()), 0, &relation(&shape), true).unwrap();
-        let bytes = [&[b'I', 0, 0, 0, 7, b'N', 0, 7], body.as_slice()].concat();
-        let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
-        let transaction = transaction();
-        let mut scratch = Scratch::default();
-        plan.extract(tuple, &transaction, &mut scratch, &mut HeaderSlots::new()).map(drop).ok();
-        plan.salvage(tuple, &transaction, &mut scratch, &mut HeaderSlots::new()).map(drop).ok();
-    }
 }

@@ -11,10 +11,10 @@ use std::fmt;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::cell::Cell;
+use super::cell::{COLUMNS_MAX, Cell, Cells};
 use super::event_error::EventError;
 use super::extract::ExtractError;
-use super::route::{COLUMNS_MAX, Cells, Routing, Scratch};
+use super::route::{Routing, Scratch};
 use super::settings::Messages;
 use super::transaction::Transaction;
 use crate::lsn::Lsn;
@@ -118,7 +118,8 @@ impl<'de> Visitor<'de> for Fields<'_, 'de> {
                 b"null" => Cell::Null,
                 [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => Cell::Wire(text),
                 [b'"', ..] if !verbatim => {
-                    let text: String = serde_json::from_str(raw).map_err(serde::de::Error::custom)?;
+                    let text: String =
+                        serde_json::from_str(raw).map_err(serde::de::Error::custom)?;
                     let start = self.arena.len();
                     self.arena.extend_from_slice(text.as_bytes());
                     Cell::since(start, self.arena)

@@ -26,8 +26,7 @@ fn fields_play_the_columns() {
     let (plan, transaction, mut scratch, mut headers) =
         (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
     let content = CONTENT.as_bytes();
-    let event =
-        plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers).unwrap();
+    let event = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers).unwrap();
     assert_eq!((event.topic, event.id), ("outbox.event.order", "m-1"));
     assert_eq!(event.key, Some(&b"42"[..]));
     assert_eq!(event.value, Some(&br#"{"a" : [1.0]}"#[..]));

@@ -6,6 +6,7 @@
 //! ([`EventError`]).
 
 mod cell;
+mod compile;
 mod event_error;
 mod extract;
 mod message;
@@ -135,3 +136,6 @@ impl Outboxes {
         &self.tables
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -29,9 +29,9 @@ impl RowHeaders {
 
     /// Name and value, in the order of the object.
     pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        self.spans
-            .iter()
-            .map(|[name, value, end]| (&self.text[*name..*value], &self.text.as_bytes()[*value..*end]))
+        self.spans.iter().map(|[name, value, end]| {
+            (&self.text[*name..*value], &self.text.as_bytes()[*value..*end])
+        })
     }
 }
 

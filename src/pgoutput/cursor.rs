@@ -23,12 +23,14 @@ pub struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     /// Begins at the first byte.
+    #[inline]
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Cursor<'a> {
         Cursor { bytes, at: 0 }
     }
 
     /// The error for what begins here.
+    #[inline]
     #[must_use]
     pub const fn error(&self, what: &'static str) -> DecodeError {
         DecodeError { what, offset: self.at }

@@ -75,7 +75,10 @@ mod tests {
         bytes.extend(b"Ibody");
         let frame = Frame::parse(&bytes).unwrap();
         let (wal_start, wal_end) = (Lsn::from_wire(16), Lsn::from_wire(32));
-        assert_eq!(frame, Frame::XLogData { wal_start, wal_end, sent_at_pg_us: 99, body: b"Ibody" });
+        assert_eq!(
+            frame,
+            Frame::XLogData { wal_start, wal_end, sent_at_pg_us: 99, body: b"Ibody" }
+        );
     }
 
     #[test]

@@ -127,6 +127,7 @@ const fn unix_us(pg_us: i64) -> i64 {
     pg_us.saturating_add(PG_EPOCH_UNIX_US)
 }
 
+#[inline]
 fn expect_new_tuple(cursor: &mut Cursor<'_>) -> Result<(), DecodeError> {
     let missing = cursor.error("new tuple expected");
     if cursor.u8("tuple tag")? == b'N' { Ok(()) } else { Err(missing) }
@@ -255,6 +256,7 @@ pub struct Values<'a> {
 
 impl Values<'_> {
     /// Columns not yet walked.
+    #[inline]
     #[must_use]
     pub const fn left(&self) -> usize {
         self.left as usize

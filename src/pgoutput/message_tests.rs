@@ -55,7 +55,8 @@ fn describe(message: &Message<'_>) -> String {
         }
         Message::Logical { transactional, lsn, prefix, content } => {
             let content = content.escape_ascii();
-            write!(text, "Logical transactional={transactional} {lsn} {prefix:?} {content}").unwrap();
+            write!(text, "Logical transactional={transactional} {lsn} {prefix:?} {content}")
+                .unwrap();
         }
         Message::Begin { final_lsn, commit_ts, xid } => {
             write!(text, "Begin final={final_lsn} unix_us={commit_ts} xid={xid}").unwrap();

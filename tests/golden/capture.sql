@@ -6,6 +6,7 @@
 -- this folder. Each line of a .hex file is one pgoutput message. The .txt twin is the decode of it,
 -- printed by `Debug`; it is checked by src/pgoutput/message_tests.rs. Oids, LSNs, xids and times
 -- differ from run to run, so a new capture needs its twin written anew (WALRELAY_BLESS=1) and read.
+-- events.txt holds the events that the outbox stage makes of them; src/outbox/tests.rs checks it.
 \set QUIET on
 \pset format unaligned
 \pset tuples_only on

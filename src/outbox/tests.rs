@@ -1,0 +1,207 @@
+//! The outbox stage over what a real Postgres sent (tests/golden), and the rules about tables.
+
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::extract::tests::{columns, route};
+use super::settings::Route;
+use super::template::Template;
+use super::*;
+use crate::error::Fault;
+use crate::message::{HeaderSlots, Outbound};
+use crate::pgoutput::message::Message;
+
+fn kinds() -> OutboxTable {
+    let template = |text| Template::parse(text).unwrap();
+    let columns = settings::Columns {
+        payload: "raw".into(),
+        event_type: "fixed".into(),
+        headers: "-".into(),
+        ..columns()
+    };
+    let header = |name: &str| (name.to_owned(), Template::column(name));
+    let route = Route {
+        topic: template("kinds.${medium}.${yes}"),
+        key: template("${small}"),
+        headers: ["js", "short", "feeling", "yes"].map(header).into(),
+        partition: Some("medium".into()),
+        ..route()
+    };
+    OutboxTable { schema: "public".into(), table: "kinds".into(), columns, route }
+}
+
+fn outbox() -> OutboxTable {
+    OutboxTable {
+        schema: "public".into(),
+        table: "outbox".into(),
+        columns: columns(),
+        route: route(),
+    }
+}
+
+fn both() -> Outboxes {
+    let messages = Messages { prefix: "outbox".into(), columns: columns(), route: route() };
+    Outboxes::new(vec![outbox(), kinds()], Some(&messages)).unwrap()
+}
+
+fn from_hex(line: &str) -> Vec<u8> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap() as u8;
+    line.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+}
+
+fn capture(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
+    std::fs::read_to_string(folder.join(name)).unwrap()
+}
+
+fn describe(event: &Outbound<'_>, text: &mut String) {
+    let bytes = |bytes: Option<&[u8]>| {
+        bytes.map_or_else(|| "null".to_owned(), |bytes| bytes.escape_ascii().to_string())
+    };
+    writeln!(text, "event {} to {}", event.id, event.topic).unwrap();
+    writeln!(text, "    key {} partition {:?}", bytes(event.key), event.partition).unwrap();
+    for (name, value) in event.headers {
+        writeln!(text, "    {name}: {}", value.escape_ascii()).unwrap();
+    }
+    writeln!(text, "    = {}", bytes(event.value)).unwrap();
+}
+
+/// Everything of a capture that becomes an event, or the error it becomes.
+fn events_of(name: &str, binary: bool) -> Result<String, ExtractError> {
+    let mut outboxes = both();
+    let (mut text, mut scratch) = (String::new(), Scratch::default());
+    let mut transaction = Transaction::default();
+    for line in capture(name).lines() {
+        let bytes = from_hex(line);
+        let mut headers = HeaderSlots::new();
+        let extracted = match Message::parse(&bytes).unwrap() {
+            Message::Begin { final_lsn, commit_ts, .. } => {
+                transaction.begin(final_lsn, commit_ts);
+                continue;
+            }
+            Message::Relation(relation) => {
+                assert!(outboxes.learn(&relation.into(), binary)?);
+                continue;
+            }
+            Message::Insert { relation, tuple } => {
+                let plan = outboxes.plan(relation).unwrap().unwrap();
+                plan.extract(tuple, &transaction, &mut scratch, &mut headers)
+            }
+            Message::Logical { transactional, lsn, prefix, content } => {
+                let plan = outboxes.messages().unwrap();
+                if !plan.wants(transactional, prefix) {
+                    continue;
+                }
+                plan.extract(lsn, content, &transaction, &mut scratch, &mut headers)
+                    .map_err(RowError::Event)
+            }
+            _ => continue,
+        };
+        match extracted {
+            Ok(event) => describe(&event, &mut text),
+            Err(error) => writeln!(text, "{error}").unwrap(),
+        }
+    }
+    Ok(text)
+}
+
+/// GIVEN one history, captured in both forms WHEN events are made of it THEN they are the same,
+/// and those of the golden file. An enum has no binary form we read: the stream says so first.
+#[test]
+fn text_and_binary_captures_give_the_golden_events() {
+    let found = events_of("text.hex", false).unwrap();
+    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/events.txt");
+    if std::env::var_os("WALRELAY_BLESS").is_some() {
+        std::fs::write(&golden, &found).unwrap();
+    }
+    assert_eq!(found, std::fs::read_to_string(&golden).unwrap());
+
+    let Err(ExtractError::NeedsText { column, .. }) = events_of("binary.hex", true) else {
+        panic!("the enum was overlooked");
+    };
+    assert_eq!(column, "feeling");
+}
+
+/// The same, over the columns whose binary form is read.
+#[test]
+fn a_binary_row_is_the_text_row() {
+    let rows = |name: &str, binary| {
+        let mut table = kinds();
+        table.route.headers.retain(|(name, _)| name != "feeling");
+        let mut outboxes = Outboxes::new(vec![outbox(), table], None).unwrap();
+        let (mut text, mut scratch) = (String::new(), Scratch::default());
+        let transaction = Transaction::default();
+        for line in capture(name).lines() {
+            let bytes = from_hex(line);
+            let mut headers = HeaderSlots::new();
+            match Message::parse(&bytes).unwrap() {
+                Message::Relation(relation) => {
+                    assert!(outboxes.learn(&relation.into(), binary).unwrap());
+                }
+                Message::Insert { relation, tuple } => {
+                    let plan = outboxes.plan(relation).unwrap().unwrap();
+                    match plan.extract(tuple, &transaction, &mut scratch, &mut headers) {
+                        Ok(event) => describe(&event, &mut text),
+                        Err(error) => writeln!(text, "{error}").unwrap(),
+                    }
+                }
+                _ => {}
+            }
+        }
+        text
+    };
+    let binary = rows("binary.hex", true);
+    assert_eq!(binary.lines().filter(|line| line.starts_with("event")).count(), 5);
+    assert_eq!(binary, rows("text.hex", false));
+}
+
+fn relation(oid: u32, name: &str, columns: &[&str]) -> Relation {
+    let column =
+        |name: &&str| crate::pgoutput::relation::Column { name: (*name).to_owned(), type_oid: 25 };
+    Relation {
+        oid,
+        namespace: "public".into(),
+        name: name.into(),
+        columns: columns.iter().map(column).collect(),
+    }
+}
+
+#[test]
+fn tables_are_known_by_oid_once_described() {
+    let mut outboxes = both();
+    let whole = ["id", "aggregatetype", "aggregateid", "payload"];
+    assert_eq!(outboxes.plan(9).map(drop), Err(UnknownRelation(9)));
+    assert_eq!(outboxes.learn(&relation(9, "outbox", &whole), true), Ok(true));
+    assert_eq!(outboxes.learn(&relation(5, "orders", &["id"]), true), Ok(false));
+    assert_eq!(outboxes.plan(9).unwrap().unwrap().outbox_index(), 0);
+    assert!(outboxes.plan(5).unwrap().is_none());
+    // Another schema's table of that name is not ours.
+    let mut foreign = relation(6, "outbox", &whole);
+    foreign.namespace = "other".into();
+    assert_eq!(outboxes.learn(&foreign, true), Ok(false));
+    outboxes.forget();
+    assert_eq!(outboxes.plan(9).map(drop), Err(UnknownRelation(9)));
+}
+
+/// GIVEN an outbox in use WHEN a column it needs is dropped THEN no row passes with the old shape.
+#[test]
+fn a_shape_that_no_longer_fits_closes_the_table() {
+    let mut outboxes = both();
+    let whole = ["id", "aggregatetype", "aggregateid", "payload"];
+    outboxes.learn(&relation(9, "outbox", &whole), true).unwrap();
+    let error = outboxes.learn(&relation(9, "outbox", &whole[..3]), true).unwrap_err();
+    assert_eq!(Fault::from(error).code, "outbox.column-missing");
+    assert_eq!(outboxes.plan(9).map(drop), Err(UnknownRelation(9)));
+    assert_eq!(outboxes.learn(&relation(9, "outbox", &whole), true), Ok(true));
+    // Columns that changed places are found again.
+    let turned = ["payload", "aggregateid", "aggregatetype", "id"];
+    assert_eq!(outboxes.learn(&relation(9, "outbox", &turned), true), Ok(true));
+}
+
+#[test]
+fn only_inserts_are_events() {
+    assert_eq!(Operation::Insert.meaning(), Meaning::Event);
+    assert_eq!(Operation::Update.meaning(), Meaning::Warned);
+    assert_eq!(Operation::Delete.meaning(), Meaning::Ignored);
+    assert_eq!(Operation::Truncate.meaning(), Meaning::Ignored);
+}
