@@ -129,13 +129,32 @@ pub(crate) fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
     })
 }
 
-/// The folder with Kafka's jars.
-pub(crate) fn kafka_lib() -> Result<PathBuf> {
-    let lib = cache_folder()?.join(KAFKA).join("lib");
-    if lib.is_dir() {
-        return Ok(lib);
+/// What Kafka is started from.
+pub(crate) struct KafkaInstall {
+    /// The folder of the jars.
+    pub(crate) lib: PathBuf,
+    /// A new broker's data folder as Kafka's StorageTool leaves it.
+    pub(crate) formatted: PathBuf,
+    /// The JVM's archive of the classes that a broker loads.
+    pub(crate) classes: PathBuf,
+}
+
+/// Kafka as `scripts/setup` leaves it.
+pub(crate) fn kafka() -> Result<KafkaInstall> {
+    let home = cache_folder()?.join(KAFKA);
+    let install = KafkaInstall {
+        lib: home.join("lib"),
+        formatted: home.join("formatted"),
+        classes: home.join("classes.jsa"),
+    };
+    for (what, place) in
+        [("Kafka jars", &install.lib), ("Kafka's formatted folder", &install.formatted)]
+    {
+        if !place.is_dir() {
+            return Err(HarnessError::Missing { what: what.into(), place: place.clone() });
+        }
     }
-    Err(HarnessError::Missing { what: "Kafka jars".into(), place: lib })
+    Ok(install)
 }
 
 /// The folder with `rabbitmq-server` and `rabbitmqctl` that do not switch user by themselves.

@@ -1,15 +1,17 @@
 //! A private Apache Kafka: one KRaft node that is broker and controller.
 //!
 //! Topics are never made by accident: a typo in a route must be seen. The internal topics are
-//! small, because fifty partitions of offsets cost seconds at the first consumer.
+//! small, because fifty partitions of offsets cost seconds at the first consumer. The broker's
+//! session is short: after a kill the controller refuses the new broker until the old one's session
+//! has run out, nine seconds by default.
 
-use std::ffi::OsString;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use crate::install::KafkaInstall;
 use crate::process::{self, Kind, Process};
 use crate::{HarnessError, Result, install, ports};
 
@@ -17,18 +19,17 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const PORT_ATTEMPTS: u32 = 3;
-const CLUSTER_ID: &str = "d2FscmVsYXktZGV2LWthZg";
-const JVM: [&str; 4] = ["-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-Xshare:auto"];
+const JVM: [&str; 3] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto"];
 
 /// A running Kafka. Dropping it removes it.
 pub struct Kafka {
     process: Process,
-    classpath: OsString,
+    install: KafkaInstall,
     port: u16,
 }
 
 impl Kafka {
-    /// Formats a log folder and starts the broker; returns when it answers.
+    /// Makes a data folder and starts the broker; returns when it answers.
     pub fn start() -> Result<Kafka> {
         let mut attempt = 1;
         loop {
@@ -40,8 +41,7 @@ impl Kafka {
     }
 
     fn start_once() -> Result<Kafka> {
-        let mut classpath = install::kafka_lib()?.into_os_string();
-        classpath.push("/*");
+        let install = install::kafka()?;
         let user = install::service_user(&["postgres", "nobody"])?;
         let (port, controller_port) = (ports::free()?, ports::free()?);
         let kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
@@ -49,28 +49,24 @@ impl Kafka {
         let path = process.folder().join("server.properties");
         std::fs::write(&path, properties(process.folder(), port, controller_port))
             .map_err(HarnessError::io(format!("writing {}", path.display())))?;
-        let mut kafka = Kafka { process, classpath, port };
-        let mut format = kafka.process.command(java());
-        // The tool lives for a second: the first compiler is all that it can profit from.
-        kafka.java(&mut format, "kafka.tools.StorageTool", &["-XX:TieredStopAtLevel=1"]);
-        // With `=`: an id may begin with a dash.
-        format.args(["format", &format!("--cluster-id={CLUSTER_ID}"), "-c"]).arg(&path);
-        process::run(&mut format)?;
+        // Every broker gets the same identity; they never meet.
+        let mut copy = process.command("cp");
+        process::run(copy.arg("-r").arg(&install.formatted).arg(process.folder().join("data")))?;
+        let mut kafka = Kafka { process, install, port };
         kafka.launch()?;
         Ok(kafka)
     }
 
-    fn java(&self, command: &mut Command, class: &str, options: &[&str]) {
-        // What the caller's shell says of other JVMs is not for this one.
-        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("CLASSPATH");
-        command.args(JVM).args(options);
-        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=info");
-        command.arg("-cp").arg(&self.classpath).arg(class);
-    }
-
     fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(java());
-        self.java(&mut command, "kafka.Kafka", &[]);
+        // What the caller's shell says of other JVMs is not for this one.
+        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("CLASSPATH").args(JVM);
+        if self.install.classes.is_file() {
+            // Halves the start; a JVM that it does not fit ignores it.
+            let archive = format!("-XX:SharedArchiveFile={}", self.install.classes.display());
+            command.arg(archive);
+        }
+        command.arg("-cp").arg(self.install.lib.join("*")).arg("kafka.Kafka");
         command.arg(self.process.folder().join("server.properties"));
         self.process.spawn(&command)?;
         let port = self.port;
@@ -100,12 +96,12 @@ impl Kafka {
 
     /// Stops the broker's clock: connections stay open, nothing answers.
     pub fn freeze(&self) -> Result<()> {
-        self.process.signal_group("STOP")
+        self.process.freeze()
     }
 
     /// Ends a freeze.
     pub fn thaw(&self) -> Result<()> {
-        self.process.signal_group("CONT")
+        self.process.thaw()
     }
 
     /// Orderly shutdown.
@@ -147,6 +143,8 @@ controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={folder}/data
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
 auto.create.topics.enable=false
 offsets.topic.replication.factor=1
 offsets.topic.num.partitions=4

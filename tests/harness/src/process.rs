@@ -18,7 +18,8 @@ use crate::{HarnessError, Result};
 const GATE: &str = r#"read -r line && exec "$@" </dev/null"#;
 const POLL: Duration = Duration::from_millis(5);
 const LOG_TAIL_LINES: usize = 20;
-const LOG_TAIL_BYTES: u64 = 16 * 1024;
+const LOG_BYTES_MAX: u64 = 256 * 1024;
+const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 const DROP_LIMIT: Duration = Duration::from_secs(3);
 
 /// What sets one kind of service apart.
@@ -129,6 +130,26 @@ impl Process {
         self.send(signal, format!("-{}", self.pid))
     }
 
+    /// Stops the clock of the service and all that it started; returns when every thread stands.
+    pub(crate) fn freeze(&self) -> Result<()> {
+        self.signal_group("STOP")?;
+        // The signal is only sent by now: threads may go on, and answer, for a moment.
+        let start = Instant::now();
+        while !all_threads_stand(self.pid) {
+            if start.elapsed() >= FREEZE_LIMIT {
+                let what = format!("the freeze of {}", self.kind.name);
+                return Err(HarnessError::Late { what, limit: FREEZE_LIMIT });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    /// Ends a freeze.
+    pub(crate) fn thaw(&self) -> Result<()> {
+        self.signal_group("CONT")
+    }
+
     fn send(&self, signal: &str, target: String) -> Result<()> {
         if self.child.is_none() {
             return Err(HarnessError::Other(format!("{} does not run", self.kind.name)));
@@ -175,7 +196,7 @@ impl Process {
     fn end(&mut self, signal: &str) -> Result<()> {
         if self.is_running() {
             self.signal_group(signal)?;
-            self.signal_group("CONT")?;
+            self.thaw()?;
             self.wait(DROP_LIMIT)?;
         }
         Ok(())
@@ -187,7 +208,7 @@ impl Process {
 
     /// What the service has written since it was last started, its end only.
     pub(crate) fn recent_log(&self) -> String {
-        read_end(&self.log, self.log_start, LOG_TAIL_BYTES).unwrap_or_default()
+        read_end(&self.log, self.log_start, LOG_BYTES_MAX).unwrap_or_default()
     }
 
     fn log_tail(&self) -> String {
@@ -243,9 +264,19 @@ pub(crate) fn exists(pid: u32) -> bool {
     stat(pid).is_some_and(|(state, _)| state != "Z")
 }
 
-/// State and parent. The command name before them may hold anything, so read past its bracket.
+fn all_threads_stand(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let mut states = tasks.filter_map(|task| stat_at(&task.path().join("stat")));
+    states.all(|(state, _)| state == "T")
+}
+
 fn stat(pid: u32) -> Option<(String, u32)> {
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat_at(Path::new(&format!("/proc/{pid}/stat")))
+}
+
+/// State and parent. The command name before them may hold anything, so read past its bracket.
+fn stat_at(path: &Path) -> Option<(String, u32)> {
+    let text = std::fs::read_to_string(path).ok()?;
     let mut fields = text.rsplit_once(')')?.1.split_whitespace();
     Some((fields.next()?.to_owned(), fields.next()?.parse().ok()?))
 }

@@ -153,12 +153,12 @@ impl RabbitMq {
 
     /// Stops the node's clock: connections stay open, nothing answers.
     pub fn freeze(&self) -> Result<()> {
-        self.process.signal_group("STOP")
+        self.process.freeze()
     }
 
     /// Ends a freeze.
     pub fn thaw(&self) -> Result<()> {
-        self.process.signal_group("CONT")
+        self.process.thaw()
     }
 
     /// Orderly shutdown.

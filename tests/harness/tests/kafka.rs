@@ -1,5 +1,7 @@
 //! Kafka: starts, answers, keeps its topics, freezes, ends.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};

@@ -1,5 +1,7 @@
 //! RabbitMQ: starts, answers, keeps its queues, freezes, ends with its name server.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
 use std::net::TcpStream;
 use std::time::Instant;
 
