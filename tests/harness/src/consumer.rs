@@ -204,6 +204,8 @@ fn config(brokers: &str) -> ClientConfig {
         .set("fetch.min.bytes", "1")
         .set("fetch.error.backoff.ms", "50")
         .set("queued.min.messages", "100000")
+        // A full queue would otherwise stop its partition's fetches for a whole second.
+        .set("fetch.queue.backoff.ms", "5")
         .set("topic.metadata.refresh.interval.ms", "1000")
         .set("reconnect.backoff.ms", "20")
         .set("reconnect.backoff.max.ms", "200")

@@ -15,7 +15,7 @@ use tokio_postgres::{Client, NoTls};
 #[derive(Debug, thiserror::Error)]
 pub enum KitError {
     /// Postgres refused or vanished.
-    #[error("postgres: {0}")]
+    #[error("postgres: {}", told(.0))]
     Postgres(#[from] tokio_postgres::Error),
     /// Kafka refused or vanished.
     #[error("kafka: {0}")]
@@ -42,6 +42,11 @@ pub enum KitError {
     /// Anything else, told in words.
     #[error("{0}")]
     Other(String),
+}
+
+/// The client's own text for a refusal is only "db error".
+fn told(error: &tokio_postgres::Error) -> String {
+    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl KitError {

@@ -13,6 +13,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -141,6 +142,7 @@ pub struct RelayProcess {
     spawned_at: Instant,
     exit_code: Option<i32>,
     lines: Arc<Mutex<VecDeque<String>>>,
+    captures: Vec<JoinHandle<()>>,
 }
 
 impl RelayProcess {
@@ -151,7 +153,7 @@ impl RelayProcess {
         let file = folder.join("walrelay.toml");
         std::fs::write(&file, config.toml(admin)).map_err(KitError::io("write walrelay.toml"))?;
         let lines = Arc::new(Mutex::new(VecDeque::new()));
-        let child = spawn(binary, folder, &config, &lines)?;
+        let (child, captures) = spawn(binary, folder, &config, &lines)?;
         Ok(RelayProcess {
             binary: binary.into(),
             folder: folder.into(),
@@ -161,6 +163,7 @@ impl RelayProcess {
             spawned_at: Instant::now(),
             exit_code: None,
             lines,
+            captures,
         })
     }
 
@@ -192,8 +195,19 @@ impl RelayProcess {
         {
             let signalled = || -status.signal().unwrap_or(0);
             self.exit_code = Some(status.code().unwrap_or_else(signalled));
+            self.hear_out();
         }
         self.exit_code
+    }
+
+    /// Lets what an ended process said last arrive; bounded, for a child of it may hold the pipe.
+    fn hear_out(&self) {
+        let ended = Instant::now();
+        while !self.captures.iter().all(JoinHandle::is_finished)
+            && ended.elapsed() < Duration::from_secs(1)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     fn signal(&mut self, signal: Signal) -> KitResult<()> {
@@ -245,7 +259,7 @@ impl RelayProcess {
     /// Kills it if it runs, and starts a new process with the same configuration.
     pub fn restart(&mut self) -> KitResult<()> {
         self.kill9()?;
-        self.child = spawn(&self.binary, &self.folder, &self.config, &self.lines)?;
+        (self.child, self.captures) = spawn(&self.binary, &self.folder, &self.config, &self.lines)?;
         self.spawned_at = Instant::now();
         self.exit_code = None;
         Ok(())
@@ -316,7 +330,7 @@ fn spawn(
     folder: &Path,
     config: &RelayConfig,
     lines: &Arc<Mutex<VecDeque<String>>>,
-) -> KitResult<Child> {
+) -> KitResult<(Child, Vec<JoinHandle<()>>)> {
     let mut command = proc::tied_command(binary);
     command.args(["run", "--config"]).arg(folder.join("walrelay.toml")).current_dir(folder);
     command.envs(config.env.iter().map(|(name, value)| (name, value)));
@@ -325,18 +339,17 @@ fn spawn(
     let mut child = proc::spawn_tied(command).map_err(KitError::io(starting()))?;
     let log = OpenOptions::new().create(true).append(true).open(log_file(folder));
     let log = Arc::new(log.map_err(KitError::io("open walrelay.log"))?);
-    capture(child.stdout.take(), &log, lines);
-    capture(child.stderr.take(), &log, lines);
-    Ok(child)
+    let stdout = child.stdout.take().map(|stream| capture(stream, &log, lines));
+    let stderr = child.stderr.take().map(|stream| capture(stream, &log, lines));
+    Ok((child, stdout.into_iter().chain(stderr).collect()))
 }
 
 /// Copies a stream until its end, on a thread of its own: a full pipe would stop the relay.
 fn capture(
-    stream: Option<impl Read + Send + 'static>,
+    stream: impl Read + Send + 'static,
     log: &Arc<File>,
     lines: &Arc<Mutex<VecDeque<String>>>,
-) {
-    let Some(stream) = stream else { return };
+) -> JoinHandle<()> {
     let (log, lines) = (log.clone(), lines.clone());
     std::thread::spawn(move || {
         for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
@@ -348,7 +361,7 @@ fn capture(
             }
             lines.push_back(line);
         }
-    });
+    })
 }
 
 fn free_address() -> KitResult<SocketAddr> {

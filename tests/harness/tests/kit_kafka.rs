@@ -1,15 +1,20 @@
 //! The kit's Kafka side against a real broker: everything is read once, through a restart too.
 
+// Helpers of tests are tests too, which clippy cannot see.
+#![allow(clippy::unwrap_used)]
+
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
-use walrelay_harness::Kafka;
 use walrelay_harness::consumer::{
     Consumer, DrainWatch, Mode, create_topic, delete_topic, end_offsets, wait_end_offsets,
 };
 use walrelay_harness::kit::{now_us, payload_hash};
+use walrelay_harness::load::{ChaosWriters, create_outbox};
+use walrelay_harness::oracle::{check, read_truth};
+use walrelay_harness::{Kafka, Postgres, PostgresOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -88,4 +93,54 @@ fn the_cheap_mode_measures_and_a_killed_broker_is_waited_out() {
     let seen = consumer.stop();
     assert_eq!((seen.count, seen.latencies.count()), (500, 500));
     assert!(seen.records.is_empty());
+}
+
+/// Publishes the outbox as a relay would, with an order and faults of the test's making.
+fn publish_rows(brokers: &str, topic: &str, rows: &[&str]) {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", brokers).set("enable.idempotence", "true");
+    let producer: BaseProducer = config.create().unwrap();
+    for row in rows {
+        let mut parts = row.splitn(3, ' ');
+        let mut next = || parts.next().unwrap();
+        let (id, key, payload) = (next(), next(), next());
+        let headers = OwnedHeaders::new().insert(Header { key: "id", value: Some(id) });
+        let record = BaseRecord::to(topic).key(key).payload(payload).headers(headers);
+        producer.send(record).map_err(|(error, _)| error).unwrap();
+    }
+    producer.flush(LIMIT).unwrap();
+}
+
+#[test]
+fn the_oracle_acquits_an_exact_delivery_and_convicts_a_careless_one() {
+    // GIVEN a chaos run with all its nasty payloads
+    let postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let url = postgres.url("postgres");
+    create_outbox(&url, "public.outbox").unwrap();
+    ChaosWriters { rows_max: 200, ..ChaosWriters::new(&url, 2_000, 5) }.run().unwrap();
+    let truth = read_truth(&url, "public.outbox").unwrap();
+    let sql = "select id || ' ' || aggregateid || ' ' || payload::text from outbox
+               order by (payload->>'seq')::bigint";
+    let text = postgres.psql("postgres", sql).unwrap();
+    let rows: Vec<&str> = text.split('\n').filter(|line| !line.is_empty()).collect();
+    let kafka = Kafka::start().unwrap();
+    let brokers = kafka.bootstrap();
+    let judge = |topic: &str, rows: &[&str]| {
+        create_topic(&brokers, topic, 4, &[]).unwrap();
+        publish_rows(&brokers, topic, rows);
+        let consumer = Consumer::start(&brokers, &[topic], Mode::Records).unwrap();
+        consumer.wait_until(rows.len() as u64, LIMIT).unwrap();
+        check(&truth, &consumer.stop().records, &Default::default())
+    };
+    // WHEN it is delivered exactly, THEN it is acquitted
+    judge("exact", &rows).assert_exact(0);
+    // WHEN one is dropped, one repeated and all come backwards, THEN each is told
+    let mut careless = rows.clone();
+    careless.remove(1_000);
+    careless.push(rows[0]);
+    careless.reverse();
+    let verdict = judge("careless", &careless);
+    println!("{verdict}");
+    assert_eq!((verdict.missing.count, verdict.duplicates), (1, 1));
+    assert!(verdict.out_of_order.count > 1_000 && verdict.altered.count == 0);
 }

@@ -1,5 +1,8 @@
 //! The kit's Postgres side against a real server: loads write what they say, through a crash too.
 
+// Helpers of tests are tests too, which clippy cannot see.
+#![allow(clippy::unwrap_used)]
+
 use std::collections::HashMap;
 use std::time::Duration;
 
@@ -121,9 +124,9 @@ fn a_paced_run_lasts_and_a_wrong_table_is_told() {
     let load = ChaosWriters { rows_max: 10, last, ..ChaosWriters::new(&url, 1_000, 3) };
     let began = std::time::Instant::now();
     load.run().unwrap();
-    assert!((1.8..6.0).contains(&began.elapsed().as_secs_f64()), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= Duration::from_millis(1_800), "{:?}", began.elapsed());
     let wrong = ChaosWriters { table: "public.nowhere".into(), ..load };
-    assert!(wrong.run().unwrap_err().to_string().contains("postgres"));
+    assert!(wrong.run().unwrap_err().to_string().contains("\"public.nowhere\" does not exist"));
 }
 
 #[test]
