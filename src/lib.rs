@@ -5,16 +5,22 @@
 //! [`outbox`] turns rows into events and routes them, [`format`] shapes payloads, [`delivery`]
 //! remembers what is unconfirmed, [`sink`] publishes, [`relay`] is the loop that joins them.
 
+pub mod admin;
+pub mod app;
 pub mod cli;
 pub mod config;
 pub mod delivery;
 pub mod error;
+pub mod ffi;
 pub mod format;
+pub mod health;
 pub mod lsn;
 pub mod message;
 pub mod metrics;
 pub mod outbox;
 pub mod pgoutput;
+pub mod relay;
 pub mod secret;
 pub mod sink;
 pub mod source;
+pub mod watch;

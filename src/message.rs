@@ -39,10 +39,56 @@ impl Outbound<'_> {
     /// What the event weighs in the window: its bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let headers: usize =
+            self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.topic.len()
             + self.key.map_or(0, <[u8]>::len)
             + self.value.map_or(0, <[u8]>::len)
             + headers
+    }
+}
+
+/// Most headers of one event; more is an event error, so that a row cannot grow the relay.
+pub const HEADERS_MAX: usize = 32;
+
+/// Room on the stack for the headers of one event. [`Outbound::headers`] borrows from it.
+#[derive(Clone, Debug)]
+pub struct HeaderSlots<'a> {
+    slots: [(&'a str, &'a [u8]); HEADERS_MAX],
+    used: usize,
+}
+
+/// No room for another header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {HEADERS_MAX} headers")]
+pub struct TooManyHeaders;
+
+impl<'a> HeaderSlots<'a> {
+    /// No headers.
+    #[inline]
+    #[must_use]
+    pub const fn new() -> HeaderSlots<'a> {
+        HeaderSlots { slots: [("", &[]); HEADERS_MAX], used: 0 }
+    }
+
+    /// Adds a header.
+    #[inline]
+    pub fn push(&mut self, name: &'a str, value: &'a [u8]) -> Result<(), TooManyHeaders> {
+        *self.slots.get_mut(self.used).ok_or(TooManyHeaders)? = (name, value);
+        self.used += 1;
+        Ok(())
+    }
+
+    /// The headers in order.
+    #[inline]
+    #[must_use]
+    pub fn as_slice(&self) -> &[(&'a str, &'a [u8])] {
+        &self.slots[..self.used]
+    }
+}
+
+impl Default for HeaderSlots<'_> {
+    fn default() -> Self {
+        HeaderSlots::new()
     }
 }

@@ -101,6 +101,9 @@ pub(crate) enum Command {
         /// Print the SQL instead of running it.
         #[arg(long)]
         sql: bool,
+        /// The role that `walrelay run` logs in as, when it is not that of `source.url`.
+        #[arg(long, value_name = "ROLE")]
+        role: Option<String>,
     },
     /// Create, drop or show the replication slot.
     #[command(after_help = "Example:\n  walrelay slot show")]
@@ -129,13 +132,27 @@ pub(crate) enum Command {
 pub(crate) enum SlotAction {
     /// Create the slot; events committed from now on are kept for the relay.
     #[command(after_help = "Example:\n  walrelay slot create")]
-    Create,
+    Create {
+        /// Keep the slot on standbys, for a failover (PostgreSQL 17).
+        #[arg(long)]
+        failover: bool,
+    },
     /// Drop the slot; events not yet relayed are no longer kept.
-    #[command(after_help = "Example:\n  walrelay slot drop")]
-    Drop,
+    #[command(after_help = "Example:\n  walrelay slot drop walrelay")]
+    Drop {
+        /// The slot's name, typed out to confirm.
+        name: Option<String>,
+        /// Do not ask for the name.
+        #[arg(long)]
+        yes: bool,
+    },
     /// Show where the slot stands.
     #[command(after_help = "Example:\n  walrelay slot show")]
-    Show,
+    Show {
+        /// One JSON object.
+        #[arg(long)]
+        json: bool,
+    },
 }
 
 /// What to show of the configuration.

@@ -20,6 +20,7 @@ mod config;
 mod init;
 mod logging;
 mod run;
+mod sink;
 mod slot;
 
 use args::{Args, Command};
@@ -69,15 +70,30 @@ fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
         Command::Config { action } => config::run(&action, &request),
         Command::Run => run::run(prepare(args.log.as_deref(), &request)?).map_err(one),
         Command::Check { json } => {
-            check::run(prepare(args.log.as_deref(), &request)?, json).map_err(one)
+            let config = prepare(args.log.as_deref(), &request)?;
+            let sink = sink::findings(&config);
+            wait_for(check::run(&config, json, sink)).map_err(one)
         }
-        Command::Init { sql } => {
-            init::run(prepare(args.log.as_deref(), &request)?, sql).map_err(one)
+        Command::Init { sql, role } => {
+            let config = prepare(args.log.as_deref(), &request)?;
+            let exit = wait_for(init::run(&config, sql, role.as_deref())).map_err(one)?;
+            if sql { Ok(exit) } else { wait_for(sink::init(&config)).map(|()| exit).map_err(one) }
         }
         Command::Slot { action } => {
-            slot::run(prepare(args.log.as_deref(), &request)?, action).map_err(one)
+            let config = prepare(args.log.as_deref(), &request)?;
+            wait_for(slot::run(&config, action.into())).map_err(one)
         }
     }
+}
+
+/// Runs a short command on a runtime of its own.
+fn wait_for<T>(command: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        let what = format!("the system refused a runtime: {error}");
+        Fault::new(Exit::Failed, "system.refused", what, "", "look at the limits of the process (ulimit -a)")
+    })?;
+    runtime.block_on(command)
 }
 
 /// Logs set up and the configuration read; problems of both are told together.

@@ -3,6 +3,6 @@
 use crate::config::Config;
 use crate::error::{Exit, Fault};
 
-pub(crate) fn run(_config: Config) -> Result<Exit, Fault> {
-    Err(Fault::new(Exit::Failed, "command.not-built", "not built yet", "walrelay run", ""))
+pub(crate) fn run(config: Config) -> Result<Exit, Fault> {
+    crate::app::run(&config).map(|()| Exit::Done)
 }

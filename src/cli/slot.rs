@@ -1,9 +1,135 @@
-//! `walrelay slot`: the slot's life, explicit.
+//! `walrelay slot create | drop | show`: the slot's life, explicit.
+
+use std::time::Duration;
 
 use super::args::SlotAction;
+use super::check::connect;
 use crate::config::Config;
 use crate::error::{Exit, Fault};
+use crate::source::{preflight, slot};
 
-pub(crate) fn run(_config: Config, _action: SlotAction) -> Result<Exit, Fault> {
-    Err(Fault::new(Exit::Failed, "command.not-built", "not built yet", "walrelay slot", ""))
+/// How long a creation may take before it is said why.
+const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
+
+/// What to do with the slot.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// Make it; `failover` needs PostgreSQL 17.
+    Create {
+        /// Keep it on standbys.
+        failover: bool,
+    },
+    /// Drop it; either `yes` or its name typed out.
+    Drop {
+        /// Do not ask for the name.
+        yes: bool,
+        /// The name, typed out.
+        name: Option<String>,
+    },
+    /// Print it.
+    Show {
+        /// For scripts.
+        json: bool,
+    },
+}
+
+impl From<SlotAction> for Action {
+    fn from(words: SlotAction) -> Action {
+        match words {
+            SlotAction::Create { failover } => Action::Create { failover },
+            SlotAction::Drop { name, yes } => Action::Drop { yes, name },
+            SlotAction::Show { json } => Action::Show { json },
+        }
+    }
+}
+
+/// Carries out `action` on the configured slot.
+pub(crate) async fn run(config: &Config, action: Action) -> Result<Exit, Fault> {
+    let name = &config.source.slot;
+    if let Action::Drop { yes, name: typed } = &action {
+        confirm(name, *yes, typed.as_deref())?;
+    }
+    let client = connect(&config.source).await?;
+    match action {
+        Action::Create { failover } => {
+            let making = std::pin::pin!(slot::create(&client, &config.source, failover));
+            let lsn = explain_when_slow(making).await?;
+            println!("slot {name} made; it delivers what commits after {lsn}");
+        }
+        Action::Drop { .. } => {
+            slot::drop(&client, name).await?;
+            println!("slot {name} dropped");
+        }
+        Action::Show { json } => {
+            let view = slot::show(&client, name).await?;
+            let view = view.ok_or_else(|| preflight::slot_missing(name))?;
+            if json {
+                println!("{}", view.to_json());
+            } else {
+                print!("{}", view.to_table());
+            }
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Postgres makes a slot only once every transaction that is open has ended.
+async fn explain_when_slow<T>(making: impl Future<Output = T> + Unpin) -> T {
+    let mut making = making;
+    tokio::select! {
+        made = &mut making => made,
+        () = tokio::time::sleep(EXPLAIN_AFTER) => {
+            eprintln!(
+                "waiting for open transactions to end; the oldest: SELECT pid, xact_start, query \
+                 FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1;"
+            );
+            making.await
+        }
+    }
+}
+
+/// A dropped slot takes undelivered events with it, so a slip of the hand must not be enough.
+fn confirm(slot: &str, yes: bool, typed: Option<&str>) -> Result<(), Fault> {
+    let mend = format!("walrelay slot drop {slot} (or --yes)");
+    match typed {
+        Some(typed) if typed != slot => Err(Fault::new(
+            Exit::Usage,
+            "slot.drop-name",
+            format!("the configured slot is {slot}, not {typed}"),
+            "source.slot",
+            mend,
+        )),
+        None if !yes => Err(Fault::new(
+            Exit::Usage,
+            "slot.drop-unconfirmed",
+            format!("dropping slot {slot} loses every event it has not delivered"),
+            "",
+            mend,
+        )),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_dropped_only_when_meant() {
+        let code = |yes, typed| confirm("walrelay", yes, typed).map_err(|fault| fault.code);
+        assert_eq!(code(false, None), Err("slot.drop-unconfirmed"));
+        assert_eq!(code(true, Some("other")), Err("slot.drop-name"));
+        assert_eq!(code(true, None), Ok(()));
+        assert_eq!(code(false, Some("walrelay")), Ok(()));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_creation_is_waited_for() {
+        // GIVEN a creation that takes longer than the explanation WHEN it ends THEN its value comes
+        let making = std::pin::pin!(async {
+            tokio::time::sleep(EXPLAIN_AFTER * 3).await;
+            7
+        });
+        assert_eq!(explain_when_slow(making).await, 7);
+    }
 }

@@ -1,3 +1,28 @@
-//! What has been admitted and not yet confirmed.
+//! What has been admitted and not yet confirmed, and what Postgres may therefore forget.
+//!
+//! | an event is | known to | until |
+//! |---|---|---|
+//! | received | [`admitted`] | it is new: a repetition is passed over |
+//! | admitted | [`window`], [`ledger`] | the sink confirms it |
+//! | settled | [`ledger`] | all of its transaction and of those before it are settled |
+//! | forgotten | nobody | its commit end LSN is reported to Postgres |
+//!
+//! All of it is pure: no clock, no socket. The invariants, held by the model test beside this file:
+//!
+//! * I1 What is reported never exceeds the settled LSN, and never goes down.
+//! * I2 Settled means confirmed by the broker.
+//! * I3 A missing, failed or unknown receipt is unsettled.
+//! * I4 A transaction settles at its commit end LSN, only when it and all earlier ones are settled.
+//! * I5 With nothing unconfirmed and no open transaction, a keepalive's position counts as settled.
+//! * I6 Within one key, events are handed to the sink in commit order, each once, unless a rebuilt
+//!   sink or a new process repeats a suffix.
+//! * I7 A full window stops intake, never feedback.
 
+pub mod admitted;
+pub mod backoff;
+pub mod ledger;
 pub mod settings;
+pub mod window;
+
+#[cfg(test)]
+mod model_tests;

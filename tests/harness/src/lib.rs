@@ -1,1 +1,33 @@
 //! Real services for tests, demo and benchmarks.
+//!
+//! PostgreSQL, Apache Kafka and RabbitMQ run as private processes on free loopback ports, each in
+//! a folder of its own, without containers. Invariant: no service outlives its starter, however
+//! the starter ends (see [`guard`]). A service that cannot be started is an error that says how to
+//! mend it, never a reason to skip a test.
+//!
+//! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
+//! [`consumer`] reads what arrived, [`oracle`] judges it exactly, [`proc`] and [`stats`] tell what
+//! it cost.
+
+pub mod consumer;
+pub mod kit;
+pub mod load;
+pub mod oracle;
+pub mod proc;
+pub mod relay;
+pub mod stats;
+
+mod error;
+mod guard;
+mod install;
+mod kafka;
+mod ports;
+mod postgres;
+mod process;
+mod rabbitmq;
+
+pub use error::{HarnessError, Result};
+pub use install::run_folder;
+pub use kafka::Kafka;
+pub use postgres::{Postgres, PostgresOptions};
+pub use rabbitmq::RabbitMq;

@@ -1,0 +1,30 @@
+# syntax=docker/dockerfile:1
+# Two stages: the second has no compiler, no package lists and no root.
+
+FROM rust:1.95-slim-bookworm AS build
+# librdkafka is built from source; OpenSSL and zlib are linked from Debian.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends g++ make pkg-config libssl-dev zlib1g-dev \
+    && rm -rf /var/lib/apt/lists/*
+WORKDIR /build
+COPY . .
+RUN --mount=type=cache,target=/usr/local/cargo/registry \
+    --mount=type=cache,target=/build/target \
+    cargo build --release --locked --package walrelay \
+    && install -D target/release/walrelay /out/walrelay
+
+FROM debian:bookworm-slim
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends ca-certificates libssl3 zlib1g \
+    && rm -rf /var/lib/apt/lists/* \
+    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin walrelay
+COPY --from=build /out/walrelay /usr/local/bin/walrelay
+USER 10001:10001
+# In a container, loopback is seen by nobody.
+ENV WALRELAY_ADMIN__LISTEN=0.0.0.0:9464
+EXPOSE 9464
+# Liveness, not readiness: a broker that is down is no reason to restart the relay.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
+    CMD ["/bin/bash", "-c", "exec 3<>/dev/tcp/127.0.0.1/9464 && printf 'GET /livez HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n' >&3 && read -r -u 3 line && [[ $line == *' 200 '* ]]"]
+ENTRYPOINT ["walrelay"]
+CMD ["run"]

@@ -1,0 +1,35 @@
+# Every command of this repository. Real services are started without Docker, as private
+# processes on free ports; `make setup` fetches them once.
+
+# The optimised profile is the only one used, so that dependencies are compiled once.
+CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint bench clean-services
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
+		awk -F '\t' '{ printf "  make %-16s %s\n", $$1, $$2 }'
+
+setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ (first time 1-3 minutes)
+	@scripts/setup
+
+demo: setup ## Watch events go from Postgres to Kafka through kills and restarts (first run builds 3-6 minutes)
+	@$(CARGO_RUN) demo
+
+test: setup ## Run all tests against real services (first run builds 3-6 minutes)
+	cargo test --release --workspace
+
+lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny and promtool are there
+	cargo fmt --all --check
+	cargo clippy --release --workspace --all-targets -- -D warnings
+	@if command -v promtool >/dev/null; then promtool test rules tests/alerts.yml; else \
+		echo 'skipped: promtool test rules (Debian package prometheus)'; fi
+	@if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else \
+		echo 'skipped: cargo deny (cargo install --locked cargo-deny)'; fi
+
+bench: setup ## Measure the relay against real services; results go to bench-results/
+	cargo bench --workspace
+
+clean-services: ## Stop the services left running by `services up`, and remove their data
+	@$(CARGO_RUN) services -- down

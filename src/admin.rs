@@ -1,0 +1,255 @@
+//! The relay as seen from outside: `/metrics`, `/livez`, `/readyz`, `/status`, and a page.
+//!
+//! The server has a thread and a runtime of its own and shares nothing with the data thread but
+//! atomics, so it answers truthfully while the data thread is stuck. It only reads. Clients cannot
+//! pile up: one request per connection, a fixed number of connections, a fixed time for each
+//! (see `bounded`); request bodies are never read.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::map_response;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use tokio::sync::watch;
+
+use crate::error::{Exit, Fault};
+use crate::health::{Facts, Health, Limits, Reason};
+use crate::metrics::Metrics;
+
+mod bounded;
+mod page;
+mod status;
+
+/// How long a stop waits for requests under way.
+const STOP_GRACE: Duration = Duration::from_secs(2);
+/// Content type of the Prometheus text format.
+const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
+
+/// Milliseconds since the origin that [`Facts`] are written against.
+pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What the server shows.
+#[derive(Clone)]
+pub struct View {
+    /// Counters and gauges.
+    pub metrics: Arc<Metrics>,
+    /// What the data thread last published.
+    pub facts: Arc<Facts>,
+    /// When to call it unhealthy.
+    pub limits: Limits,
+    /// The clock of the facts.
+    pub clock: Clock,
+    /// Name of the replication slot, for the page.
+    pub slot: String,
+}
+
+/// A clock that counts from `origin`.
+#[must_use]
+pub fn clock_since(origin: Instant) -> Clock {
+    Arc::new(move || u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX))
+}
+
+impl View {
+    fn health(&self) -> Health {
+        Health::judge(&self.facts.snapshot(), self.limits, (self.clock)())
+    }
+}
+
+/// A running server; dropping it stops it.
+pub struct Admin {
+    addr: SocketAddr,
+    stop: watch::Sender<bool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Admin {
+    /// Binds `listen` and serves from a new thread. The address is taken when this returns.
+    pub fn start(listen: SocketAddr, view: View) -> Result<Admin, Fault> {
+        let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| thread_fault(&error))?;
+        let (stop, stopped) = watch::channel(false);
+        let thread = std::thread::Builder::new()
+            .name("admin".into())
+            .spawn(move || {
+                runtime.block_on(serve(listener, router(view), stopped));
+                runtime.shutdown_background();
+            })
+            .map_err(|error| thread_fault(&error))?;
+        tracing::info!(%addr, "admin server listens");
+        Ok(Admin { addr, stop, thread: Some(thread) })
+    }
+
+    /// Where it listens; the port is a real one even when 0 was asked for.
+    #[must_use]
+    pub fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Stops accepting, lets requests under way end (at most two seconds), and joins the thread.
+    pub fn stop(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.stop.send_replace(true);
+        let Some(thread) = self.thread.take() else { return };
+        if thread.join().is_err() {
+            tracing::error!("admin server panicked");
+        }
+    }
+}
+
+impl Drop for Admin {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn bind(listen: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
+    let listener = TcpListener::bind(listen)?;
+    listener.set_nonblocking(true)?;
+    let addr = listener.local_addr()?;
+    Ok((listener, addr))
+}
+
+fn listen_fault(listen: SocketAddr, error: &std::io::Error) -> Fault {
+    let port = listen.port();
+    let other = "or give another address: [admin] listen = \"127.0.0.1:9465\"";
+    let mend = match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            format!("find who has it: ss -ltnp 'sport = :{port}'\n{other}")
+        }
+        std::io::ErrorKind::AddrNotAvailable => {
+            format!("see this machine's addresses: ip -brief address\n{other}")
+        }
+        std::io::ErrorKind::PermissionDenied => format!("use a port of 1024 or above\n{other}"),
+        _ => other.to_owned(),
+    };
+    let what = format!("the admin server cannot listen on {listen}: {error}");
+    Fault::new(Exit::Usage, "admin.listen", what, "[admin] listen", mend)
+}
+
+fn thread_fault(error: &std::io::Error) -> Fault {
+    let what = format!("the admin server cannot start: {error}");
+    let mend = "raise the limits on threads and open files: ulimit -u; ulimit -n";
+    Fault::new(Exit::Failed, "admin.start", what, "", mend)
+}
+
+async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
+    let listener = match tokio::net::TcpListener::from_std(listener) {
+        Ok(listener) => bounded::Bounded::new(listener),
+        Err(error) => return tracing::error!(%error, "admin server cannot start"),
+    };
+    let (graceful, forced) = (stopped.clone(), stopped);
+    let serving =
+        axum::serve(listener, router).with_graceful_shutdown(until_stopped(graceful)).into_future();
+    tokio::select! {
+        result = serving => {
+            if let Err(error) = result {
+                tracing::error!(%error, "admin server ended");
+            }
+        }
+        () = async {
+            until_stopped(forced).await;
+            tokio::time::sleep(STOP_GRACE).await;
+        } => tracing::warn!("admin server left a request unanswered"),
+    }
+}
+
+/// A sender that is gone means stop, too.
+async fn until_stopped(mut stopped: watch::Receiver<bool>) {
+    let _gone = stopped.wait_for(|stop| *stop).await.is_err();
+}
+
+fn router(view: View) -> Router {
+    Router::new()
+        .route("/", get(show_page))
+        .route("/metrics", get(metrics))
+        .route("/livez", get(livez))
+        .route("/readyz", get(readyz))
+        .route("/status", get(show_status))
+        .fallback(async || {
+            let text = "not here; try /, /metrics, /livez, /readyz, /status\n";
+            answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
+        })
+        .layer(map_response(harden))
+        .with_state(Arc::new(view))
+}
+
+/// One request per connection: what a scrape saves by keeping it is less than what an idle
+/// connection costs. The page may load nothing and run nothing.
+async fn harden(mut response: Response) -> Response {
+    let headers = response.headers_mut();
+    let mut set = |name, value| headers.insert(name, HeaderValue::from_static(value));
+    set(header::CONNECTION, "close");
+    set(header::CACHE_CONTROL, "no-store");
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(header::X_FRAME_OPTIONS, "DENY");
+    set(header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'");
+    response
+}
+
+fn answer(code: StatusCode, content_type: &'static str, body: String) -> Response {
+    (code, [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
+}
+
+async fn metrics(State(view): State<Arc<View>>) -> Response {
+    match view.metrics.render() {
+        Ok(text) => answer(StatusCode::OK, METRICS_TYPE, text),
+        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+    }
+}
+
+async fn livez(State(view): State<Arc<View>>, headers: HeaderMap) -> Response {
+    let reasons: Vec<Reason> = view.health().live().err().into_iter().collect();
+    verdict(&headers, "live", &reasons)
+}
+
+async fn readyz(State(view): State<Arc<View>>, headers: HeaderMap) -> Response {
+    let reasons = view.health().ready().err().unwrap_or_default();
+    verdict(&headers, "ready", &reasons)
+}
+
+/// 200 and the word, or 503 and one line per reason; JSON for those who ask for it.
+fn verdict(headers: &HeaderMap, word: &'static str, reasons: &[Reason]) -> Response {
+    let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
+    if wants_json(headers) {
+        let reasons = status::reasons(reasons);
+        let body = serde_json::json!({ word: reasons.is_empty(), "reasons": reasons });
+        return answer(code, JSON, format!("{body}\n"));
+    }
+    let lines: String = reasons.iter().map(|why| format!("{}: {why}\n", why.code())).collect();
+    answer(code, TEXT, if lines.is_empty() { format!("{word}\n") } else { lines })
+}
+
+fn wants_json(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains(JSON))
+}
+
+async fn show_status(State(view): State<Arc<View>>) -> Response {
+    match serde_json::to_string_pretty(&status::Status::of(&view)) {
+        Ok(text) => answer(StatusCode::OK, JSON, text + "\n"),
+        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
+    }
+}
+
+async fn show_page(State(view): State<Arc<View>>) -> Response {
+    answer(StatusCode::OK, HTML, page::render(&status::Status::of(&view)))
+}
+
+#[cfg(test)]
+#[path = "admin/tests.rs"]
+mod tests;

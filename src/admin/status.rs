@@ -1,0 +1,131 @@
+//! Where things stand, gathered once for JSON and for the page.
+
+use serde::Serialize;
+
+use super::View;
+use crate::health::{Health, Reason, State};
+use crate::metrics::{LabelSet, Outcome, Point, WalStatus};
+
+/// One reason against readiness.
+#[derive(Debug, Serialize)]
+pub(super) struct Why {
+    pub(super) code: &'static str,
+    pub(super) text: String,
+}
+
+/// Everything `/status` says. Field names are the contract.
+#[derive(Debug, Serialize)]
+pub(super) struct Status {
+    pub(super) version: &'static str,
+    #[serde(serialize_with = "state_text")]
+    pub(super) state: State,
+    pub(super) ready: bool,
+    pub(super) live: bool,
+    pub(super) reasons: Vec<Why>,
+    pub(super) note: String,
+    pub(super) uptime_seconds: u64,
+    pub(super) lsn: Positions,
+    pub(super) in_flight: InFlight,
+    pub(super) events: Events,
+    pub(super) slot: Slot,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Positions {
+    pub(super) received: String,
+    pub(super) sent: String,
+    pub(super) confirmed: String,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct InFlight {
+    pub(super) events: u64,
+    pub(super) bytes: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Events {
+    pub(super) published: u64,
+    pub(super) dead_lettered: u64,
+    pub(super) retries: u64,
+    pub(super) source_reconnects: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Slot {
+    pub(super) name: String,
+    pub(super) active: bool,
+    /// `null` before the first reading.
+    pub(super) wal_status: Option<&'static str>,
+    pub(super) lag_bytes: LagBytes,
+    pub(super) lag_seconds: f64,
+    pub(super) retained_wal_bytes: i64,
+    /// `null` without a limit, and before the first reading.
+    pub(super) safe_wal_bytes: Option<i64>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LagBytes {
+    pub(super) received: i64,
+    pub(super) sent: i64,
+    pub(super) confirmed: i64,
+}
+
+impl Status {
+    pub(super) fn of(view: &View) -> Status {
+        let now_ms = (view.clock)();
+        let facts = view.facts.snapshot();
+        let health = Health::judge(&facts, view.limits, now_ms);
+        let metrics = &view.metrics;
+        Status {
+            version: env!("CARGO_PKG_VERSION"),
+            state: health.state,
+            ready: health.ready().is_ok(),
+            live: health.live().is_ok(),
+            reasons: reasons(health.reasons()),
+            note: view.facts.note(),
+            uptime_seconds: now_ms / 1000,
+            lsn: Positions {
+                received: facts.received_lsn.to_string(),
+                sent: facts.sent_lsn.to_string(),
+                confirmed: facts.confirmed_lsn.to_string(),
+            },
+            in_flight: InFlight { events: facts.in_flight_events, bytes: facts.in_flight_bytes },
+            events: Events {
+                published: metrics.events.at(Outcome::Published).get(),
+                dead_lettered: metrics.events.at(Outcome::DeadLettered).get(),
+                retries: metrics.retries.get(),
+                source_reconnects: metrics.source_reconnects.get(),
+            },
+            slot: slot(view),
+        }
+    }
+}
+
+fn slot(view: &View) -> Slot {
+    let metrics = &view.metrics;
+    let safe = metrics.slot_safe_wal_bytes.get();
+    let lag = |point| metrics.slot_lag_bytes.at(point).get();
+    let wal_status = metrics.slot_wal_status.iter().find(|(_, gauge)| gauge.get() == 1);
+    Slot {
+        name: view.slot.clone(),
+        active: metrics.slot_active.get() == 1,
+        wal_status: wal_status.map(|(status, _)| WalStatus::TEXTS[status.index()]),
+        lag_bytes: LagBytes {
+            received: lag(Point::Received),
+            sent: lag(Point::Sent),
+            confirmed: lag(Point::Confirmed),
+        },
+        lag_seconds: metrics.slot_lag_seconds.get(),
+        retained_wal_bytes: metrics.slot_retained_wal_bytes.get(),
+        safe_wal_bytes: safe.is_finite().then_some(safe as i64),
+    }
+}
+
+pub(super) fn reasons(reasons: &[Reason]) -> Vec<Why> {
+    reasons.iter().map(|why| Why { code: why.code(), text: why.to_string() }).collect()
+}
+
+fn state_text<S: serde::Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(state.text())
+}

@@ -1,0 +1,254 @@
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::*;
+use crate::health::{self, Pass, Phase, Recorder};
+use crate::lsn::Lsn;
+
+/// A server on a free port, its data thread played by the test, its clock set by hand.
+struct Stage {
+    admin: Option<Admin>,
+    addr: SocketAddr,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    now_ms: Arc<AtomicU64>,
+}
+
+fn stage() -> Stage {
+    let (recorder, facts) = health::facts(0);
+    let metrics = Arc::new(Metrics::new());
+    let now_ms = Arc::new(AtomicU64::new(0));
+    let clock = Arc::clone(&now_ms);
+    let view = View {
+        metrics: Arc::clone(&metrics),
+        facts,
+        limits: Limits::default(),
+        clock: Arc::new(move || clock.load(Ordering::Relaxed)),
+        slot: "relay<1>".into(),
+    };
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view).unwrap();
+    Stage { addr: admin.addr(), admin: Some(admin), recorder, metrics, now_ms }
+}
+
+fn streaming() -> Pass {
+    Pass {
+        phase: Phase::Streaming,
+        sink_reachable: true,
+        settled_events: 0,
+        in_flight_events: 0,
+        in_flight_bytes: 0,
+        received_lsn: Lsn::from_wire(0x16_0000_0300),
+        sent_lsn: Lsn::from_wire(0x16_0000_0200),
+        confirmed_lsn: Lsn::from_wire(0x16_0000_0100),
+    }
+}
+
+/// Sends a request and reads to the end of the connection.
+fn exchange(addr: SocketAddr, request: &str) -> String {
+    let mut stream = TcpStream::connect(addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut response = String::new();
+    stream.read_to_string(&mut response).unwrap();
+    response
+}
+
+fn get_with(addr: SocketAddr, path: &str, header: &str) -> (u16, String, String) {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: relay\r\n{header}\r\n");
+    let response = exchange(addr, &request);
+    let (head, body) = response.split_once("\r\n\r\n").unwrap();
+    let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (code, head.to_owned(), body.to_owned())
+}
+
+fn get(addr: SocketAddr, path: &str) -> (u16, String) {
+    let (code, _, body) = get_with(addr, path, "");
+    (code, body)
+}
+
+#[test]
+fn readiness_follows_the_facts_and_tells_its_reasons() {
+    let mut stage = stage();
+    let (code, body) = get(stage.addr, "/readyz");
+    assert_eq!(
+        (code, body.as_str()),
+        (503, "starting: checks before the first event are not done\n")
+    );
+    stage.recorder.pass(&streaming(), 0);
+    assert_eq!(get(stage.addr, "/readyz"), (200, "ready\n".into()));
+    stage.recorder.pass(&Pass { sink_reachable: false, ..streaming() }, 1_000);
+    stage.now_ms.store(5_000, Ordering::Relaxed);
+    assert_eq!(get(stage.addr, "/readyz"), (503, "sink_down: broker unreachable for 4 s\n".into()));
+    assert_eq!(get(stage.addr, "/livez"), (200, "live\n".into()));
+}
+
+#[test]
+fn verdicts_are_json_for_those_who_ask() {
+    let stage = stage();
+    let (code, head, body) = get_with(stage.addr, "/readyz", "Accept: application/json\r\n");
+    assert_eq!(code, 503);
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(body["ready"], false);
+    assert_eq!(body["reasons"][0]["code"], "starting");
+    let (_, _, body) = get_with(stage.addr, "/livez", "Accept: application/json\r\n");
+    assert_eq!(body, "{\"live\":true,\"reasons\":[]}\n");
+}
+
+#[test]
+fn it_answers_truthfully_while_the_data_thread_is_stuck() {
+    let mut stage = stage();
+    stage.recorder.pass(&streaming(), 0);
+    // WHEN the data thread does not come round for two minutes
+    stage.now_ms.store(120_000, Ordering::Relaxed);
+    // THEN neither probe is content, and metrics are still served
+    let stuck = "loop_stuck: the data loop has not come round for 120 s\n";
+    assert_eq!(get(stage.addr, "/livez"), (503, stuck.into()));
+    assert_eq!(get(stage.addr, "/readyz"), (503, stuck.into()));
+    assert_eq!(get(stage.addr, "/metrics").0, 200);
+}
+
+#[test]
+fn metrics_are_served_in_the_text_format() {
+    let stage = stage();
+    stage.metrics.retries.inc_by(3);
+    let (code, head, body) = get_with(stage.addr, "/metrics", "");
+    assert_eq!(code, 200);
+    assert!(head.contains("content-type: text/plain; version=0.0.4"), "{head}");
+    assert!(body.contains("outbox_retries_total 3\n"));
+    assert!(body.contains("process_resident_memory_bytes "));
+}
+
+#[test]
+fn status_is_json_with_positions_and_slot() {
+    let mut stage = stage();
+    stage.recorder.pass(&Pass { in_flight_events: 2, in_flight_bytes: 64, ..streaming() }, 0);
+    stage.metrics.set_wal_status("extended");
+    stage.metrics.set_safe_wal(None);
+    let (code, body) = get(stage.addr, "/status");
+    let status: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(code, 200);
+    assert_eq!(status["state"], "streaming");
+    assert_eq!(status["ready"], true);
+    assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(status["lsn"]["received"], "16/300");
+    assert_eq!(status["lsn"]["confirmed"], "16/100");
+    assert_eq!(status["in_flight"]["events"], 2);
+    assert_eq!(status["slot"]["wal_status"], "extended");
+    assert_eq!(status["slot"]["safe_wal_bytes"], serde_json::Value::Null);
+}
+
+#[test]
+fn the_page_escapes_everything_and_loads_nothing() {
+    let mut stage = stage();
+    stage.recorder.note("<script>alert('x')</script> & \"more\"");
+    let (code, head, body) = get_with(stage.addr, "/", "");
+    assert_eq!(code, 200);
+    assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
+    assert!(
+        body.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;more&quot;")
+    );
+    assert!(body.contains("relay&lt;1&gt;"));
+    for foreign in ["<script", "http://", "https://", "src=", "url(", "@import"] {
+        assert!(!body.contains(foreign), "{foreign}");
+    }
+}
+
+#[test]
+fn numbers_sizes_and_durations_are_for_people() {
+    assert_eq!(page::number(0), "0");
+    assert_eq!(page::number(1_234_567), "1\u{202f}234\u{202f}567");
+    assert_eq!(page::size(1023), "1023 B");
+    assert_eq!(page::size(1536), "1.5 KiB");
+    assert_eq!(page::size(u64::MAX), "16777216.0 TiB");
+    assert_eq!(page::duration(59), "59 s");
+    assert_eq!(page::duration(3_700), "1 h 1 min");
+    assert_eq!(page::duration(90_000), "1 d 1 h");
+}
+
+#[test]
+fn other_paths_and_methods_are_refused() {
+    let stage = stage();
+    assert_eq!(get(stage.addr, "/nothing").0, 404);
+    let post =
+        exchange(stage.addr, "POST /metrics HTTP/1.1\r\nHost: r\r\nContent-Length: 0\r\n\r\n");
+    assert!(post.starts_with("HTTP/1.1 405"), "{post}");
+}
+
+#[test]
+fn an_endless_header_is_refused() {
+    let stage = stage();
+    let mut stream = TcpStream::connect(stage.addr).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    let line = format!("X: {}\r\n", "x".repeat(60_000));
+    let mut sent = stream.write_all(b"GET / HTTP/1.1\r\n");
+    for _ in 0..100 {
+        sent = sent.and_then(|()| stream.write_all(line.as_bytes()));
+    }
+    let mut start = [0_u8; 12];
+    let answered = stream.read_exact(&mut start).is_ok();
+    assert!(sent.is_err() || (answered && &start == b"HTTP/1.1 431"));
+}
+
+#[test]
+fn an_address_in_use_is_a_fault_that_says_how_to_mend_it() {
+    let stage = stage();
+    let taken = stage.addr;
+    let (_recorder, facts) = health::facts(0);
+    let view = View {
+        metrics: Arc::new(Metrics::new()),
+        facts,
+        limits: Limits::default(),
+        clock: clock_since(Instant::now()),
+        slot: String::new(),
+    };
+    let fault = Admin::start(taken, view).err().unwrap();
+    assert_eq!((fault.code, fault.exit), ("admin.listen", Exit::Usage));
+    assert!(fault.what.contains(&taken.to_string()));
+    assert!(fault.mend.contains(&format!("ss -ltnp 'sport = :{}'", taken.port())));
+}
+
+#[test]
+fn a_stop_frees_the_address_and_is_not_held_up_by_an_idle_client() {
+    let mut stage = stage();
+    // GIVEN a client that connected and says nothing
+    let idle = TcpStream::connect(stage.addr).unwrap();
+    get(stage.addr, "/livez");
+    // WHEN the server is stopped
+    let begun = Instant::now();
+    stage.admin.take().unwrap().stop();
+    // THEN it ends within the grace and nobody listens any more
+    assert!(begun.elapsed() < STOP_GRACE + Duration::from_secs(3));
+    assert!(TcpStream::connect(stage.addr).is_err());
+    drop(idle);
+}
+
+fn on_runtime<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test)
+}
+
+#[test]
+fn a_silent_client_is_cut_and_its_place_given_to_the_next() {
+    use axum::serve::Listener as _;
+    use tokio::io::AsyncReadExt as _;
+    on_runtime(async {
+        // GIVEN room for one connection, and a client that sends nothing
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let age = Duration::from_millis(50);
+        let mut listener = bounded::Bounded::with_limits(listener, 1, age);
+        let _silent = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let _next = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let (mut first, _) = listener.accept().await;
+        // THEN the next one waits
+        let waits = tokio::time::timeout(Duration::from_millis(10), listener.accept()).await;
+        assert!(waits.is_err());
+        // WHEN the first reaches its age, its read fails, and the place is free
+        let error = first.read_u8().await.unwrap_err();
+        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        drop(first);
+        let (_second, _) = listener.accept().await;
+    });
+}

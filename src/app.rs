@@ -1,0 +1,171 @@
+//! Wiring and supervision: builds the parts, gives each its thread, waits for the first that ends.
+//!
+//! Three threads: the data thread (the loop), the admin thread (probes must answer when the loop is
+//! stuck), and this one: the control runtime with the connector, the slot watch and the signals.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::admin::{self, Admin, View};
+use crate::config::Config;
+use crate::error::{Exit, Fault};
+use crate::health::{self, Limits, Recorder};
+use crate::metrics::Metrics;
+use crate::relay::link::{self, Connector, Link};
+use crate::relay::{Control, Parts, Relay};
+use crate::sink;
+use crate::watch::{self, Watch};
+
+/// Relays until stopped.
+pub fn run(config: &Config) -> Result<(), Fault> {
+    crate::ffi::share_malloc_arena();
+    let origin = Instant::now();
+    let metrics = Arc::new(Metrics::new());
+    let (recorder, facts) = health::facts(0);
+    let control = Arc::new(Control::default());
+    let (link, connector) = link::pair();
+    let admin = Admin::start(
+        config.admin.listen,
+        View {
+            metrics: Arc::clone(&metrics),
+            facts: Arc::clone(&facts),
+            limits: Limits::default(),
+            clock: admin::clock_since(origin),
+            slot: config.source.slot.clone(),
+        },
+    )?;
+    let data = DataThread { config, link, control: &control, metrics: &metrics, recorder, origin };
+    let (data, ended) = data.start()?;
+    let watch = Watch {
+        settings: config.source.clone(),
+        metrics: Arc::clone(&metrics),
+        facts,
+        stopping: Box::new({
+            let control = Arc::clone(&control);
+            move || control.source_stopping.store(true, Ordering::Relaxed)
+        }),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| system_fault(&error, "the control runtime"))?;
+    let outcome = runtime.block_on(supervise(config, &control, connector, watch, ended));
+    drop(runtime);
+    // The loop has said its last word; what is left is its sink's destructor.
+    let joined = data.join();
+    admin.stop();
+    match joined {
+        Ok(()) => outcome,
+        Err(_) => Err(Fault::new(
+            Exit::Failed,
+            "relay.panicked",
+            "the data thread panicked; nothing that was not confirmed has been reported",
+            "",
+            "start it again, and report the message above",
+        )),
+    }
+}
+
+/// Until the loop ends. Signals and a fatal finding of the watch only ask it to.
+async fn supervise(
+    config: &Config,
+    control: &Control,
+    connector: Connector,
+    watch: Watch,
+    mut ended: oneshot::Receiver<Result<(), Fault>>,
+) -> Result<(), Fault> {
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| system_fault(&error, "SIGTERM"))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|error| system_fault(&error, "SIGINT"))?;
+    let connecting = link::serve(&config.source, connector);
+    let watching = watch::watch(watch);
+    tokio::pin!(connecting, watching);
+    let mut found = None;
+    loop {
+        tokio::select! {
+            outcome = &mut ended => {
+                // A sender that is dropped unsent is a panic, told by the join.
+                let outcome = outcome.unwrap_or(Ok(()));
+                return found.map_or(outcome, Err);
+            }
+            fault = &mut watching, if found.is_none() => {
+                found = Some(fault);
+                control.stop.store(true, Ordering::Relaxed);
+            }
+            () = &mut connecting => return ended.await.unwrap_or(Ok(())),
+            _ = terminate.recv() => stop(control, "SIGTERM"),
+            _ = interrupt.recv() => stop(control, "SIGINT"),
+        }
+    }
+}
+
+fn stop(control: &Control, signal: &str) {
+    if control.stop.swap(true, Ordering::Relaxed) {
+        tracing::warn!(signal, "second signal: stopping at once, unconfirmed events will be published again");
+        std::process::exit(Exit::Failed as i32);
+    }
+    tracing::info!(signal, "stopping: settling what is in flight");
+}
+
+/// What the data thread is built from.
+struct DataThread<'a> {
+    config: &'a Config,
+    link: Link,
+    control: &'a Arc<Control>,
+    metrics: &'a Arc<Metrics>,
+    recorder: Recorder,
+    origin: Instant,
+}
+
+type Started = (std::thread::JoinHandle<()>, oneshot::Receiver<Result<(), Fault>>);
+
+impl DataThread<'_> {
+    fn start(self) -> Result<Started, Fault> {
+        let parts = Parts {
+            source: self.config.source.clone(),
+            delivery: self.config.delivery.clone(),
+            sink_factory: sink::factory(self.config.sink.clone(), constant_topics(self.config)),
+            link: self.link,
+            control: Arc::clone(self.control),
+            metrics: Arc::clone(self.metrics),
+            recorder: self.recorder,
+            origin: self.origin,
+        };
+        let (sender, ended) = oneshot::channel();
+        let thread = std::thread::Builder::new()
+            .name("relay".to_owned())
+            .spawn(move || {
+                let outcome = Relay::new(parts).and_then(Relay::run);
+                let _nobody_waits = sender.send(outcome).is_err();
+            })
+            .map_err(|error| system_fault(&error, "the data thread"))?;
+        Ok((thread, ended))
+    }
+}
+
+/// Topics that are known before the first row: they must exist.
+#[must_use]
+pub fn constant_topics(config: &Config) -> Vec<String> {
+    let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
+    let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
+    let mut topics: Vec<String> =
+        routes.filter_map(|route| route.topic.constant().map(str::to_owned)).collect();
+    topics.sort();
+    topics.dedup();
+    topics
+}
+
+fn system_fault(error: &std::io::Error, what: &str) -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "system.refused",
+        format!("the system refused {what}: {error}"),
+        "",
+        "look at the limits of the process (ulimit -a, container limits)",
+    )
+}

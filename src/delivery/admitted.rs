@@ -1,0 +1,158 @@
+//! What this process has admitted already, so that a new connection does not repeat it (G3).
+//!
+//! After a broken connection Postgres sends every transaction again that it has not been told to
+//! forget, and after a crash even some that it has (it writes the slot lazily). Transactions come
+//! in commit order and their rows always in the same order, so a position tells new from known.
+//! That holds within one process, system, timeline and slot; whoever crosses one of them must
+//! call [`Admitted::forget`] first, or events would be lost.
+
+use crate::lsn::Lsn;
+use crate::message::Position;
+
+/// The newest position that was admitted.
+#[derive(Debug, Default)]
+pub struct Admitted {
+    /// Everything before this position was admitted: all transactions with a lower commit LSN,
+    /// and of this one the events below the ordinal.
+    until: Position,
+    open: Option<Position>,
+}
+
+/// What a Begin announces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transaction {
+    /// All of it was admitted before; its commit is in the ledger already.
+    Known,
+    /// This many of its first events were admitted before.
+    New {
+        /// Events to pass over.
+        already: u64,
+    },
+}
+
+/// The ordinal after every event of a transaction.
+const WHOLE: u64 = u64::MAX;
+
+impl Admitted {
+    /// A transaction begins.
+    pub fn begin(&mut self, commit_lsn: Lsn) -> Transaction {
+        self.open = Some(Position { commit_lsn, ordinal: 0 });
+        let all = Position { commit_lsn, ordinal: WHOLE };
+        if all <= self.until {
+            Transaction::Known
+        } else if self.until.commit_lsn == commit_lsn {
+            Transaction::New { already: self.until.ordinal }
+        } else {
+            Transaction::New { already: 0 }
+        }
+    }
+
+    /// Is the next event of the open transaction a repetition?
+    #[must_use]
+    pub fn is_repeat(&self) -> bool {
+        self.open.is_some_and(|next| next < self.until)
+    }
+
+    /// Where the next event stands, when a transaction is open.
+    #[must_use]
+    pub fn next(&self) -> Option<Position> {
+        self.open
+    }
+
+    /// The next event of the open transaction has been admitted or passed over.
+    pub fn advance(&mut self) {
+        if let Some(next) = &mut self.open {
+            next.ordinal += 1;
+        }
+    }
+
+    /// The open transaction ends; true when its commit is new.
+    pub fn commit(&mut self) -> bool {
+        let Some(Position { commit_lsn, .. }) = self.open.take() else { return false };
+        let all = Position { commit_lsn, ordinal: WHOLE };
+        let new = all > self.until;
+        self.until = self.until.max(all);
+        new
+    }
+
+    /// The connection broke.
+    pub fn interrupt(&mut self) {
+        if let Some(next) = self.open.take() {
+            self.until = self.until.max(next);
+        }
+    }
+
+    /// Everything from `from` on must be admitted anew.
+    pub fn rewind(&mut self, from: Position) {
+        self.open = None;
+        self.until = self.until.min(from);
+    }
+
+    /// Nothing is known any more: another timeline, another slot.
+    pub fn forget(&mut self) {
+        *self = Admitted::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lsn(value: u64) -> Lsn {
+        Lsn::from_wire(value)
+    }
+
+    /// Runs one transaction of `events` events and says which ordinals were new.
+    fn receive(admitted: &mut Admitted, commit: u64, events: u64, cut_after: Option<u64>) -> Vec<u64> {
+        admitted.begin(lsn(commit));
+        let mut new = Vec::new();
+        for ordinal in 0..events {
+            if cut_after == Some(ordinal) {
+                admitted.interrupt();
+                return new;
+            }
+            if !admitted.is_repeat() {
+                new.push(ordinal);
+            }
+            admitted.advance();
+        }
+        admitted.commit();
+        new
+    }
+
+    #[test]
+    fn a_resent_transaction_is_known_and_a_later_one_is_new() {
+        let mut admitted = Admitted::default();
+        assert_eq!(receive(&mut admitted, 100, 2, None), [0, 1]);
+        assert_eq!(receive(&mut admitted, 100, 2, None), [] as [u64; 0]);
+        assert_eq!(receive(&mut admitted, 200, 1, None), [0]);
+    }
+
+    #[test]
+    fn a_cut_transaction_goes_on_after_what_was_admitted_however_often_it_is_cut() {
+        let mut admitted = Admitted::default();
+        assert_eq!(receive(&mut admitted, 100, 9, Some(4)), [0, 1, 2, 3]);
+        assert_eq!(receive(&mut admitted, 100, 9, Some(2)), [] as [u64; 0], "cut before the new");
+        assert_eq!(receive(&mut admitted, 100, 9, Some(6)), [4, 5]);
+        assert_eq!(receive(&mut admitted, 100, 9, None), [6, 7, 8]);
+        assert_eq!(receive(&mut admitted, 100, 9, None), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn a_rewind_admits_again_from_there() {
+        let mut admitted = Admitted::default();
+        receive(&mut admitted, 100, 3, None);
+        receive(&mut admitted, 200, 3, None);
+        admitted.rewind(Position { commit_lsn: lsn(100), ordinal: 2 });
+        assert_eq!(receive(&mut admitted, 100, 3, None), [2]);
+        assert_eq!(receive(&mut admitted, 200, 3, None), [0, 1, 2]);
+    }
+
+    #[test]
+    fn another_timeline_knows_nothing() {
+        let mut admitted = Admitted::default();
+        receive(&mut admitted, 100, 3, None);
+        admitted.forget();
+        assert_eq!(receive(&mut admitted, 100, 3, None), [0, 1, 2]);
+    }
+}

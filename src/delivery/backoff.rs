@@ -1,0 +1,61 @@
+//! Waits between attempts: exponential, with full jitter and a cap.
+//!
+//! Full jitter, because relays that lost the same server must not come back in step.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+/// A source of waits; a fresh one after every success.
+#[derive(Debug)]
+pub struct Backoff {
+    ceiling: Duration,
+    cap: Duration,
+    dice: u64,
+}
+
+impl Backoff {
+    /// The first wait is at most `base`, none is longer than `cap`.
+    #[must_use]
+    pub fn new(base: Duration, cap: Duration) -> Backoff {
+        // A hasher's random keys are all the randomness that jitter needs.
+        Backoff::seeded(base, cap, RandomState::new().hash_one(0))
+    }
+
+    /// The same with a known seed.
+    #[must_use]
+    pub fn seeded(base: Duration, cap: Duration, seed: u64) -> Backoff {
+        Backoff { ceiling: base.min(cap), cap, dice: seed | 1 }
+    }
+
+    /// The next wait: anything up to a ceiling that doubles.
+    pub fn next_delay(&mut self) -> Duration {
+        // xorshift64
+        self.dice ^= self.dice << 13;
+        self.dice ^= self.dice >> 7;
+        self.dice ^= self.dice << 17;
+        let ceiling = self.ceiling;
+        self.ceiling = ceiling.saturating_mul(2).min(self.cap);
+        ceiling.mul_f64((self.dice >> 11) as f64 / (1u64 << 53) as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_grow_to_the_cap_and_fill_the_range() {
+        let (base, cap) = (Duration::from_millis(50), Duration::from_secs(5));
+        let mut longest = Duration::ZERO;
+        for seed in 0..200 {
+            let mut backoff = Backoff::seeded(base, cap, seed);
+            assert!(backoff.next_delay() <= base);
+            for _ in 0..20 {
+                let delay = backoff.next_delay();
+                assert!(delay <= cap);
+                longest = longest.max(delay);
+            }
+        }
+        assert!(longest > cap / 2, "full jitter reaches the cap");
+    }
+}

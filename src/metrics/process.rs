@@ -1,0 +1,51 @@
+//! Memory and CPU time of this process, from `/proc`. See proc_pid_stat(5), proc_pid_status(5).
+
+/// Ticks per second in `/proc/PID/stat`. Linux fixed this at 100 for user space on every
+/// architecture Rust builds for, whatever the kernel's own timer runs at.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// What the process uses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Usage {
+    pub(super) resident_bytes: f64,
+    pub(super) cpu_seconds: f64,
+}
+
+/// `None` where there is no `/proc`.
+pub(super) fn usage() -> Option<Usage> {
+    let stat = std::fs::read_to_string("/proc/self/stat").ok()?;
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    Some(Usage { resident_bytes: parse_resident(&status)?, cpu_seconds: parse_cpu(&stat)? })
+}
+
+fn parse_resident(status: &str) -> Option<f64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kilobytes: f64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kilobytes * 1024.0)
+}
+
+fn parse_cpu(stat: &str) -> Option<f64> {
+    // The second field is the program's name in parentheses and may itself hold ") ".
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut times = fields.split(' ').skip(11);
+    let user: f64 = times.next()?.parse().ok()?;
+    let system: f64 = times.next()?.parse().ok()?;
+    Some((user + system) / TICKS_PER_SECOND)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 150 0 0 20";
+        assert_eq!(parse_cpu(stat), Some(4.0));
+    }
+
+    #[test]
+    fn resident_memory_is_bytes() {
+        assert_eq!(parse_resident("Name:\tx\nVmRSS:\t   2048 kB\n"), Some(2_097_152.0));
+        assert_eq!(parse_resident("Name:\tx\n"), None);
+    }
+}

@@ -1,0 +1,100 @@
+use super::*;
+use std::collections::HashSet;
+
+#[test]
+fn every_entry_is_rendered_with_its_help_and_type() {
+    let text = Metrics::new().render().unwrap();
+    for spec in TABLE {
+        assert!(text.contains(&format!("# HELP {} {}\n", spec.name, spec.help)), "{}", spec.name);
+        let kind = format!("# TYPE {} {}\n", spec.name, spec.kind.text());
+        assert!(text.contains(&kind), "{kind}");
+    }
+}
+
+#[test]
+fn names_are_unique_and_follow_the_conventions_of_prometheus() {
+    let mut seen = HashSet::new();
+    for spec in TABLE {
+        assert!(seen.insert(spec.name), "{} twice", spec.name);
+        assert!(spec.help.ends_with('.') && !spec.help.contains('|'), "{}", spec.name);
+        let counter = spec.kind == Kind::Counter;
+        assert_eq!(spec.name.ends_with("_total"), counter, "{}", spec.name);
+        assert_eq!(spec.buckets.is_empty(), spec.kind != Kind::Histogram, "{}", spec.name);
+        assert!(spec.buckets.is_sorted(), "{}", spec.name);
+        for unit in ["seconds", "bytes"] {
+            let named = spec.name.trim_end_matches("_total").ends_with(unit);
+            assert_eq!(named, spec.unit == unit, "{}", spec.name);
+        }
+    }
+}
+
+#[test]
+fn all_series_exist_before_anything_happens() {
+    let text = Metrics::new().render().unwrap();
+    assert!(text.contains("outbox_events_total{outcome=\"dead_lettered\"} 0\n"));
+    assert!(text.contains("outbox_ignored_rows_total{operation=\"other_table\"} 0\n"));
+    assert!(text.contains("outbox_slot_lag_bytes{point=\"confirmed\"} 0\n"));
+    assert!(text.contains("outbox_slot_safe_wal_bytes NaN\n"));
+    let info = format!("outbox_info{{version=\"{}\"}} 1\n", env!("CARGO_PKG_VERSION"));
+    assert!(text.contains(&info));
+}
+
+#[test]
+fn a_pass_becomes_visible_when_it_is_flushed() {
+    let metrics = Metrics::new();
+    let mut meter = metrics.pass_meter();
+    // GIVEN two confirmed events, one of them committed by a clock ahead of ours
+    meter.published(1_000_000, 1_004_000);
+    meter.published(2_000_000, 1_999_000);
+    meter.dead_lettered();
+    meter.retried();
+    meter.ignored(Ignored::Update);
+    meter.stage(Stage::Confirm, std::time::Duration::from_millis(2));
+    assert_eq!(metrics.events.at(Outcome::Published).get(), 0);
+    // WHEN the pass ends
+    meter.flush();
+    meter.flush();
+    // THEN it is counted once
+    assert_eq!(metrics.events.at(Outcome::Published).get(), 2);
+    assert_eq!(metrics.events.at(Outcome::DeadLettered).get(), 1);
+    assert_eq!(metrics.retries.get(), 1);
+    assert_eq!(metrics.ignored_rows.at(Ignored::Update).get(), 1);
+    assert_eq!(metrics.stage_seconds.at(Stage::Confirm).get_sample_count(), 1);
+    assert_eq!(metrics.publish_latency_seconds.get_sample_count(), 2);
+    assert!((metrics.publish_latency_seconds.get_sample_sum() - 0.004).abs() < 1e-9);
+    let text = metrics.render().unwrap();
+    assert!(text.contains("outbox_publish_latency_seconds_bucket{le=\"0.0005\"} 1\n"));
+    assert!(text.contains("outbox_publish_latency_seconds_bucket{le=\"0.005\"} 2\n"));
+}
+
+#[test]
+fn exactly_one_wal_status_is_up_even_for_a_word_we_do_not_know() {
+    let metrics = Metrics::new();
+    for (word, expected) in
+        [("extended", WalStatus::Extended), ("lost", WalStatus::Lost), ("new", WalStatus::Unknown)]
+    {
+        metrics.set_wal_status(word);
+        for (status, gauge) in metrics.slot_wal_status.iter() {
+            assert_eq!(gauge.get(), i64::from(status == expected), "{word} {status:?}");
+        }
+    }
+}
+
+#[test]
+fn a_slot_without_a_limit_is_infinitely_safe() {
+    let metrics = Metrics::new();
+    metrics.set_safe_wal(None);
+    assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes inf\n"));
+    metrics.set_safe_wal(Some(-5));
+    assert!(metrics.render().unwrap().contains("outbox_slot_safe_wal_bytes -5\n"));
+}
+
+#[test]
+fn process_figures_are_read_when_rendered() {
+    let metrics = Metrics::new();
+    metrics.render().unwrap();
+    assert!(metrics.process_resident_memory_bytes.get() > 100_000.0);
+    let before = metrics.process_cpu_seconds.get();
+    metrics.render().unwrap();
+    assert!(metrics.process_cpu_seconds.get() >= before);
+}

@@ -1,0 +1,135 @@
+//! Transactional logical messages as events: an outbox without a table.
+//!
+//! `SELECT pg_logical_emit_message(true, 'outbox', '{"id": …, "payload": …}')` travels with its
+//! transaction and leaves nothing to clean up. The content is a JSON object whose fields play the
+//! columns: the payload is the field's JSON text untouched, other strings are unquoted, numbers and
+//! booleans are their JSON text, `null` and an absent field are NULL. Non-transactional messages
+//! are never events: they come even when their transaction is rolled back.
+
+use std::fmt;
+
+use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::cell::Cell;
+use super::event_error::EventError;
+use super::extract::ExtractError;
+use super::route::{COLUMNS_MAX, Cells, Routing, Scratch};
+use super::settings::Messages;
+use super::transaction::Transaction;
+use crate::lsn::Lsn;
+use crate::message::{HeaderSlots, Outbound};
+
+/// How logical messages become events.
+#[derive(Debug)]
+pub struct MessagePlan {
+    prefix: String,
+    routing: Routing,
+}
+
+impl MessagePlan {
+    /// Compiles the plan. Fields are looked for in each message, so none can be missing yet.
+    pub fn compile(settings: &Messages) -> Result<MessagePlan, ExtractError> {
+        let routing =
+            Routing::compile(&settings.route, &settings.columns, |_| true).map_err(|misfit| {
+                let place = format!("messages with prefix {}", settings.prefix);
+                ExtractError::from_misfit(misfit, place, String::new())
+            })?;
+        Ok(MessagePlan { prefix: settings.prefix.clone(), routing })
+    }
+
+    /// True when such a message is an event.
+    #[must_use]
+    pub fn wants(&self, transactional: bool, prefix: &str) -> bool {
+        transactional && prefix == self.prefix
+    }
+
+    /// Makes the event of one message. The scratch is kept from event to event, the headers are not.
+    pub fn extract<'a>(
+        &'a self,
+        lsn: Lsn,
+        content: &'a [u8],
+        transaction: &'a Transaction,
+        scratch: &'a mut Scratch,
+        headers: &'a mut HeaderSlots<'a>,
+    ) -> Result<Outbound<'a>, EventError> {
+        scratch.arena.clear();
+        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
+        self.read(content, &mut cells, &mut scratch.arena).map_err(|error| {
+            EventError::MessageNotObject { lsn: lsn.to_string(), reason: error.to_string() }
+        })?;
+        self.routing.assemble(&cells, transaction, scratch, headers)
+    }
+
+    /// What can be told of a message that is no event: the fields there are, or else the content
+    /// itself as the value.
+    pub fn salvage<'a>(
+        &'a self,
+        content: &'a [u8],
+        transaction: &'a Transaction,
+        scratch: &'a mut Scratch,
+        headers: &'a mut HeaderSlots<'a>,
+    ) -> Outbound<'a> {
+        scratch.arena.clear();
+        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
+        if self.read(content, &mut cells, &mut scratch.arena).is_err() {
+            cells = [Cell::Null; COLUMNS_MAX];
+            cells[self.routing.payload_slot()] = Cell::Wire(content);
+        }
+        self.routing.salvage(&cells, transaction, scratch, headers)
+    }
+
+    fn read<'a>(
+        &self,
+        content: &'a [u8],
+        cells: &mut Cells<'a>,
+        arena: &mut Vec<u8>,
+    ) -> Result<(), serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_slice(content);
+        deserializer.deserialize_map(Fields { routing: &self.routing, cells, arena })?;
+        deserializer.end()
+    }
+}
+
+struct Fields<'f, 'a> {
+    routing: &'f Routing,
+    cells: &'f mut Cells<'a>,
+    arena: &'f mut Vec<u8>,
+}
+
+impl<'de> Visitor<'de> for Fields<'_, 'de> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        while let Some(name) = map.next_key::<String>()? {
+            let slot = self.routing.names().iter().position(|known| *known == name);
+            let Some(slot) = slot else {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            let raw = map.next_value::<&'de RawValue>()?.get();
+            let verbatim =
+                slot == self.routing.payload_slot() || Some(slot) == self.routing.headers_slot();
+            self.cells[slot] = match raw.as_bytes() {
+                b"null" => Cell::Null,
+                [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => Cell::Wire(text),
+                [b'"', ..] if !verbatim => {
+                    let text: String = serde_json::from_str(raw).map_err(serde::de::Error::custom)?;
+                    let start = self.arena.len();
+                    self.arena.extend_from_slice(text.as_bytes());
+                    Cell::since(start, self.arena)
+                }
+                json => Cell::Wire(json),
+            };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

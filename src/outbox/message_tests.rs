@@ -1,0 +1,97 @@
+//! Logical messages to events.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::outbox::extract::tests::{columns, route};
+
+const CONTENT: &str = r#"{"id": "m-1", "aggregatetype": "order", "aggregateid": 42, "type": "Pl\u0061ced",
+    "payload": {"a" : [1.0]}, "headers": {"tenant": "acme"}, "ignored": {"payload": 1}}"#;
+
+fn plan() -> MessagePlan {
+    let settings = Messages { prefix: "outbox".into(), columns: columns(), route: route() };
+    MessagePlan::compile(&settings).unwrap()
+}
+
+#[test]
+fn only_transactional_messages_of_the_prefix_are_wanted() {
+    let plan = plan();
+    assert!(plan.wants(true, "outbox"));
+    assert!(!plan.wants(false, "outbox"), "it may belong to a transaction that was rolled back");
+    assert!(!plan.wants(true, "outbox2"));
+}
+
+#[test]
+fn fields_play_the_columns() {
+    let (plan, transaction, mut scratch, mut headers) =
+        (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+    let content = CONTENT.as_bytes();
+    let event =
+        plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers).unwrap();
+    assert_eq!((event.topic, event.id), ("outbox.event.order", "m-1"));
+    assert_eq!(event.key, Some(&b"42"[..]));
+    assert_eq!(event.value, Some(&br#"{"a" : [1.0]}"#[..]));
+    assert_eq!(event.headers[1], ("event_type", &b"Placed"[..]));
+    assert_eq!(event.headers.last(), Some(&("tenant", &b"acme"[..])));
+}
+
+#[test]
+fn a_null_payload_is_null_and_a_text_payload_stays_json() {
+    for (payload, value) in [("null", None), ("\"t\\n\"", Some(&b"\"t\\n\""[..]))] {
+        let content = format!(r#"{{"id": 1, "aggregatetype": "a", "payload": {payload}}}"#);
+        let (plan, transaction, mut scratch, mut headers) =
+            (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+        let event = plan
+            .extract(Lsn::ZERO, content.as_bytes(), &transaction, &mut scratch, &mut headers)
+            .unwrap();
+        assert_eq!((event.id, event.key, event.value), ("1", None, value));
+    }
+}
+
+#[test]
+fn what_is_not_an_event_is_told_and_salvaged() {
+    let plan = plan();
+    for (content, class) in [
+        ("", "message-not-object"),
+        ("[]", "message-not-object"),
+        ("{} x", "message-not-object"),
+        ("{\"id\": \"\\ud800\"}", "message-not-object"),
+        (r#"{"aggregatetype": "a", "payload": 1}"#, "null-column"),
+        (r#"{"id": "1", "payload": 1}"#, "null-in-template"),
+    ] {
+        let (transaction, mut scratch, mut headers) =
+            (Transaction::default(), Scratch::default(), HeaderSlots::new());
+        let content = content.as_bytes();
+        let refused = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers);
+        assert_eq!(refused.unwrap_err().class(), class);
+        let (mut scratch, mut headers) = (Scratch::default(), HeaderSlots::new());
+        let saved = plan.salvage(content, &transaction, &mut scratch, &mut headers);
+        let whole = class == "message-not-object";
+        assert_eq!(saved.value, Some(if whole { content } else { b"1" }));
+    }
+}
+
+proptest! {
+    #[test]
+    fn hostile_content_never_panics(content in proptest::collection::vec(any::<u8>(), 0..80)) {
+        let (plan, transaction, mut scratch, mut headers) =
+            (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+        let made = plan.extract(Lsn::ZERO, &content, &transaction, &mut scratch, &mut headers);
+        prop_assert!(made.is_err());
+    }
+
+    #[test]
+    fn text_fields_come_out_as_they_went_in(id in "\\PC{1,12}", key in any::<Option<String>>()) {
+        let content = serde_json::json!({
+            "id": id, "aggregatetype": "a", "aggregateid": key, "payload": {},
+        });
+        let content = content.to_string();
+        let (plan, transaction, mut scratch, mut headers) =
+            (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+        let event = plan
+            .extract(Lsn::ZERO, content.as_bytes(), &transaction, &mut scratch, &mut headers)
+            .unwrap();
+        prop_assert_eq!(event.id, id.as_str());
+        prop_assert_eq!(event.key, key.as_ref().map(String::as_bytes));
+    }
+}

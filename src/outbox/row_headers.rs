@@ -1,0 +1,122 @@
+//! The `headers` column: a JSON object whose members become headers.
+//!
+//! Strings are taken as they are, anything else as its JSON text.
+
+use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
+use serde_json::value::RawValue;
+use std::fmt;
+
+/// Headers of one row; the memory is kept.
+#[derive(Debug, Default)]
+pub(super) struct RowHeaders {
+    text: String,
+    /// Where the name begins, where the value begins, where it ends.
+    spans: Vec<[usize; 3]>,
+}
+
+impl RowHeaders {
+    pub(super) fn clear(&mut self) {
+        self.text.clear();
+        self.spans.clear();
+    }
+
+    /// Reads a JSON object.
+    pub(super) fn read(&mut self, json: &[u8]) -> Result<(), serde_json::Error> {
+        let mut deserializer = serde_json::Deserializer::from_slice(json);
+        deserializer.deserialize_map(Object(self))?;
+        deserializer.end()
+    }
+
+    /// Name and value, in the order of the object.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.spans
+            .iter()
+            .map(|[name, value, end]| (&self.text[*name..*value], &self.text.as_bytes()[*value..*end]))
+    }
+}
+
+struct Object<'h>(&'h mut RowHeaders);
+
+impl<'de> Visitor<'de> for Object<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let RowHeaders { text, spans } = self.0;
+        loop {
+            let name = text.len();
+            if map.next_key_seed(Append(text))?.is_none() {
+                return Ok(());
+            }
+            let value = text.len();
+            let raw = map.next_value::<&RawValue>()?.get();
+            if raw.starts_with('"') {
+                serde_json::Deserializer::from_str(raw)
+                    .deserialize_str(Append(text))
+                    .map_err(A::Error::custom)?;
+            } else {
+                text.push_str(raw);
+            }
+            spans.push([name, value, text.len()]);
+        }
+    }
+}
+
+/// Appends a JSON string, unescaped.
+struct Append<'t>(&'t mut String);
+
+impl<'de> DeserializeSeed<'de> for Append<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Append<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string")
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<(), E> {
+        self.0.push_str(text);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_plain_and_the_rest_is_json() {
+        let mut headers = RowHeaders::default();
+        let json = br#" {"a": "x\n\u00e9", "n": 1.50, "b\"": true, "o": {"k": [1, 2]}, "z": null, "": ""} "#;
+        headers.read(json).unwrap();
+        let found: Vec<_> = headers.iter().collect();
+        let expected: [(&str, &[u8]); 6] = [
+            ("a", "x\né".as_bytes()),
+            ("n", b"1.50"),
+            ("b\"", b"true"),
+            ("o", b"{\"k\": [1, 2]}"),
+            ("z", b"null"),
+            ("", b""),
+        ];
+        assert_eq!(found, expected);
+        headers.clear();
+        assert_eq!(headers.iter().count(), 0);
+    }
+
+    #[test]
+    fn anything_but_one_object_is_refused() {
+        for json in ["", "[]", "1", "\"{}\"", "{} {}", "{\"a\":}", "{\"a\": \"\\ud800\"}", "null"] {
+            assert!(RowHeaders::default().read(json.as_bytes()).is_err(), "{json}");
+        }
+        assert!(RowHeaders::default().read(b"{\"a\": \"\xFF\"}").is_err());
+    }
+}

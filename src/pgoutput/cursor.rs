@@ -1,0 +1,152 @@
+//! A bounds-checked big-endian reader.
+//!
+//! The only file that indexes wire bytes. Whatever arrives, a read either succeeds or says what it
+//! was reading and where: a negative count, a length that overruns the message, a missing NUL and
+//! left-over bytes are errors, never a panic and never a guess.
+
+/// Bytes that are not what the protocol says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("malformed pgoutput message: {what} at byte {offset}")]
+pub struct DecodeError {
+    /// What was read.
+    pub what: &'static str,
+    /// Where in the message it began.
+    pub offset: usize,
+}
+
+/// A reading position in one message.
+#[derive(Clone, Copy, Debug)]
+pub struct Cursor<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Begins at the first byte.
+    #[must_use]
+    pub const fn new(bytes: &'a [u8]) -> Cursor<'a> {
+        Cursor { bytes, at: 0 }
+    }
+
+    /// The error for what begins here.
+    #[must_use]
+    pub const fn error(&self, what: &'static str) -> DecodeError {
+        DecodeError { what, offset: self.at }
+    }
+
+    /// The next `count` bytes.
+    #[inline]
+    pub fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
+        let end = self.at.checked_add(count).ok_or_else(|| self.error(what))?;
+        let taken = self.bytes.get(self.at..end).ok_or_else(|| self.error(what))?;
+        self.at = end;
+        Ok(taken)
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self, what: &'static str) -> Result<[u8; N], DecodeError> {
+        let rest = self.bytes.get(self.at..).ok_or_else(|| self.error(what))?;
+        let found = rest.first_chunk::<N>().ok_or_else(|| self.error(what))?;
+        self.at += N;
+        Ok(*found)
+    }
+
+    /// One byte.
+    #[inline]
+    pub fn u8(&mut self, what: &'static str) -> Result<u8, DecodeError> {
+        self.array::<1>(what).map(|[byte]| byte)
+    }
+
+    /// Four bytes.
+    #[inline]
+    pub fn u32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
+        self.array(what).map(u32::from_be_bytes)
+    }
+
+    /// Eight bytes.
+    #[inline]
+    pub fn u64(&mut self, what: &'static str) -> Result<u64, DecodeError> {
+        self.array(what).map(u64::from_be_bytes)
+    }
+
+    /// Eight bytes, signed.
+    #[inline]
+    pub fn i64(&mut self, what: &'static str) -> Result<i64, DecodeError> {
+        self.array(what).map(i64::from_be_bytes)
+    }
+
+    /// A signed 16-bit count, which must not be negative.
+    #[inline]
+    pub fn count16(&mut self, what: &'static str) -> Result<u16, DecodeError> {
+        let start = *self;
+        let count = i16::from_be_bytes(self.array(what)?);
+        u16::try_from(count).map_err(|_| start.error(what))
+    }
+
+    /// A signed 32-bit count or length, which must not be negative.
+    #[inline]
+    pub fn count32(&mut self, what: &'static str) -> Result<usize, DecodeError> {
+        let start = *self;
+        let count = i32::from_be_bytes(self.array(what)?);
+        usize::try_from(count).map_err(|_| start.error(what))
+    }
+
+    /// Text up to a NUL, which is consumed.
+    pub fn cstr(&mut self, what: &'static str) -> Result<&'a str, DecodeError> {
+        let rest = self.bytes.get(self.at..).ok_or_else(|| self.error(what))?;
+        let length = rest.iter().position(|byte| *byte == 0).ok_or_else(|| self.error(what))?;
+        let text = std::str::from_utf8(&rest[..length]).map_err(|_| self.error(what))?;
+        self.at += length + 1;
+        Ok(text)
+    }
+
+    /// All that is left.
+    #[inline]
+    #[must_use]
+    pub fn rest(&mut self) -> &'a [u8] {
+        let rest = self.bytes.get(self.at..).unwrap_or_default();
+        self.at = self.bytes.len();
+        rest
+    }
+
+    /// Fails when bytes are left: a message longer than we understand is not understood.
+    #[inline]
+    pub const fn finish(&self) -> Result<(), DecodeError> {
+        if self.at == self.bytes.len() {
+            Ok(())
+        } else {
+            Err(self.error("bytes after the end of the message"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_are_big_endian_and_in_order() {
+        let mut cursor = Cursor::new(&[7, 0, 0, 1, 2, b'a', b'b', 0, 0, 3, 9]);
+        assert_eq!(cursor.u8("tag"), Ok(7));
+        assert_eq!(cursor.u32("number"), Ok(0x0102));
+        assert_eq!(cursor.cstr("name"), Ok("ab"));
+        assert_eq!(cursor.count16("count"), Ok(3));
+        assert_eq!(cursor.rest(), [9]);
+        assert_eq!(cursor.finish(), Ok(()));
+    }
+
+    #[test]
+    fn lies_are_refused_where_they_begin() {
+        let refused = |what, offset| DecodeError { what, offset };
+        assert_eq!(Cursor::new(&[0xFF, 0xFF]).count16("columns"), Err(refused("columns", 0)));
+        assert_eq!(Cursor::new(&[0x80, 0, 0, 0]).count32("length"), Err(refused("length", 0)));
+        assert_eq!(Cursor::new(b"no end").cstr("name"), Err(refused("name", 0)));
+        assert_eq!(Cursor::new(&[0xC3, 0x28, 0]).cstr("name"), Err(refused("name", 0)));
+        let mut cursor = Cursor::new(&[1, 2, 3]);
+        assert_eq!(cursor.u8("tag"), Ok(1));
+        assert_eq!(cursor.take(3, "value"), Err(refused("value", 1)));
+        assert_eq!(cursor.take(usize::MAX, "value"), Err(refused("value", 1)));
+        assert_eq!(cursor.u64("lsn"), Err(refused("lsn", 1)));
+        assert_eq!(cursor.finish(), Err(refused("bytes after the end of the message", 1)));
+    }
+}

@@ -1,0 +1,350 @@
+//! What happens to one packet: decoded, recognised, routed, admitted, handed to the sink.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::faults;
+use crate::delivery::admitted::{Admitted, Transaction as Known};
+use crate::delivery::ledger::Ledger;
+use crate::delivery::settings::DeliverySettings;
+use crate::delivery::window::Window;
+use crate::error::Fault;
+use crate::lsn::Lsn;
+use crate::message::{HeaderSlots, Outbound, Sequence};
+use crate::metrics::{Ignored, Metrics, PassMeter};
+use crate::outbox::{EventError, ExtractError, Outboxes, RowError, Scratch, Transaction};
+use crate::pgoutput::cursor::DecodeError;
+use crate::pgoutput::frame::Frame;
+use crate::pgoutput::message::{Message, Tuple};
+use crate::pgoutput::relation::Relation;
+use crate::sink::{Disposition, Failure, Refused, Sink};
+use crate::source::progress::Progress;
+use crate::source::settings::SourceSettings;
+use crate::source::stream::Packet;
+
+/// A warning about rows is repeated no more often than this.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// The state of the promises, and what turns a packet into an event.
+pub(super) struct Core {
+    pub(super) window: Window,
+    pub(super) progress: Progress,
+    pub(super) meter: PassMeter,
+    ledger: Ledger,
+    admitted: Admitted,
+    outboxes: Outboxes,
+    transaction: Transaction,
+    scratch: Scratch,
+    sent_lsn: Lsn,
+    /// Events that will never be confirmed; the relay is about to stop because of them.
+    refused: usize,
+    binary: bool,
+    published: HashSet<(String, String)>,
+    /// Tables that came up without being in `published`, and were looked up anew for it.
+    looked_up: HashSet<(String, String)>,
+    last_warning: Option<Instant>,
+    place: String,
+}
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// It is done with.
+    Yes,
+    /// It is done with, and the server wants to hear from us.
+    ReplyWanted,
+    /// There is no room for it; offer it again.
+    Full,
+    /// It can be read from a stream in text mode only.
+    TextWanted,
+    /// The publication has changed: look at it before going on.
+    LookAgain,
+    /// The sink has failed as a whole.
+    SinkBroken,
+}
+
+impl Core {
+    pub(super) fn new(
+        source: &SourceSettings,
+        delivery: &DeliverySettings,
+        metrics: &Arc<Metrics>,
+    ) -> Result<Core, Fault> {
+        let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref())
+            .map_err(|error| faults::table(&error))?;
+        Ok(Core {
+            window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
+            progress: Progress::default(),
+            meter: metrics.pass_meter(),
+            ledger: Ledger::default(),
+            admitted: Admitted::default(),
+            outboxes,
+            transaction: Transaction::default(),
+            scratch: Scratch::default(),
+            sent_lsn: Lsn::ZERO,
+            refused: 0,
+            binary: true,
+            published: HashSet::new(),
+            looked_up: HashSet::new(),
+            last_warning: None,
+            place: format!("slot {}, publication {}", source.slot, source.publication),
+        })
+    }
+
+    /// A new connection: tables are described anew, and transactions begin again.
+    pub(super) fn connected(&mut self, binary: bool, published: Vec<(String, String)>) {
+        self.binary = binary;
+        self.published = published.into_iter().collect();
+        self.outboxes.forget();
+        self.progress.on_connected();
+    }
+
+    /// The connection broke.
+    pub(super) fn interrupt(&mut self) {
+        self.admitted.interrupt();
+    }
+
+    /// Another timeline: no position means anything any more.
+    pub(super) fn forget(&mut self) {
+        self.admitted.forget();
+        self.ledger.forget();
+        self.progress.forget();
+    }
+
+    /// What is not settled in order will be received and admitted anew.
+    pub(super) fn rewind(&mut self) {
+        let settled_below = self.window.settled_below();
+        if let Some(position) = self.ledger.position_of(settled_below) {
+            self.admitted.rewind(position);
+        }
+        self.progress.on_settled(self.ledger.settle(settled_below));
+        self.progress.on_connected();
+        self.ledger.rewind();
+        self.window.rewind();
+    }
+
+    /// Is no transaction half received?
+    pub(super) fn between_transactions(&self) -> bool {
+        self.admitted.next().is_none()
+    }
+
+    /// Is nothing in flight that may still be confirmed?
+    pub(super) fn is_settled(&self) -> bool {
+        self.window.events() <= self.refused
+    }
+
+    /// Up to where events were handed to the sink.
+    pub(super) fn sent_lsn(&self) -> Lsn {
+        self.sent_lsn
+    }
+
+    /// What Postgres may forget.
+    pub(super) fn reportable(&mut self) -> Lsn {
+        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
+        self.progress.reportable(self.ledger.is_clear())
+    }
+
+    /// The sink has confirmed an event.
+    pub(super) fn confirmed(&mut self, sequence: Sequence, now_unix_us: i64) -> Result<(), Fault> {
+        let commit_unix_us = self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
+        self.meter.published(commit_unix_us, now_unix_us);
+        Ok(())
+    }
+
+    /// The sink will never confirm an event; the fault that stops the relay.
+    pub(super) fn halt(&mut self, sequence: Sequence, failure: &Failure) -> Fault {
+        self.refused += 1;
+        let lsn = self.ledger.position_of(sequence).map(|position| position.commit_lsn);
+        faults::refused(failure, lsn.unwrap_or_else(|| self.transaction.commit_lsn()))
+    }
+
+    /// One packet.
+    pub(super) fn take(&mut self, packet: Packet<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
+        match packet {
+            Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
+                self.progress.on_keepalive(wal_end);
+                Ok(if reply_requested { Taken::ReplyWanted } else { Taken::Yes })
+            }
+            Packet::Frame(Frame::XLogData { wal_end, body, .. }) => {
+                self.progress.on_wal(wal_end);
+                let message = Message::parse(body).map_err(|error| self.garbled(&error))?;
+                self.message(message, sink)
+            }
+            Packet::Notice(notice) => {
+                let text = notice.message.unwrap_or_default();
+                // PostgreSQL 18 goes on without the publication and drops its rows in silence.
+                if text.contains("skipped loading publication") {
+                    return Err(faults::publication_gone(&text, &self.place));
+                }
+                tracing::info!(notice = text, "postgres says");
+                Ok(Taken::Yes)
+            }
+            Packet::Other => Ok(Taken::Yes),
+        }
+    }
+
+    fn message(&mut self, message: Message<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
+        match message {
+            Message::Insert { relation, tuple } => return self.insert(relation, tuple, sink),
+            Message::Begin { final_lsn, commit_ts, .. } => {
+                self.transaction.begin(final_lsn, commit_ts);
+                if let Known::New { already } = self.admitted.begin(final_lsn) {
+                    self.ledger.begin(final_lsn, self.window.next(), already);
+                }
+            }
+            Message::Commit { commit_lsn, end_lsn, .. } => {
+                if commit_lsn != self.transaction.commit_lsn() {
+                    let what = DecodeError { what: "commit of another transaction", offset: 0 };
+                    return Err(self.garbled(&what));
+                }
+                if self.admitted.commit() {
+                    self.ledger.commit(end_lsn, self.window.next());
+                    self.sent_lsn = end_lsn;
+                }
+            }
+            Message::Relation(shape) => {
+                let relation = Relation::from(shape);
+                return self.learn(&relation);
+            }
+            Message::Update { relation } => self.no_event(relation, Ignored::Update)?,
+            Message::Delete { relation } => self.no_event(relation, Ignored::Delete)?,
+            Message::Truncate { relations } => {
+                for relation in relations.iter() {
+                    self.no_event(relation, Ignored::Truncate)?;
+                }
+            }
+            Message::Logical { transactional, lsn, prefix, content } => {
+                return self.logical(transactional, lsn, prefix, content, sink);
+            }
+            Message::Origin | Message::Type => {}
+        }
+        Ok(Taken::Yes)
+    }
+
+    /// A table is described.
+    fn learn(&mut self, relation: &Relation) -> Result<Taken, Fault> {
+        match self.outboxes.learn(relation, self.binary) {
+            Ok(true) => Ok(Taken::Yes),
+            Ok(false) => {
+                // A partition under its own name, say, because publish_via_partition_root was
+                // turned off: its rows must not be passed over before the catalog was asked.
+                let name = (relation.namespace.clone(), relation.name.clone());
+                if self.published.contains(&name) || !self.looked_up.insert(name) {
+                    return Ok(Taken::Yes);
+                }
+                Ok(Taken::LookAgain)
+            }
+            Err(ExtractError::NeedsText { column, .. }) => {
+                tracing::info!(column, "reading columns in text form");
+                Ok(Taken::TextWanted)
+            }
+            Err(error) => Err(faults::table(&error)),
+        }
+    }
+
+    fn insert(&mut self, oid: u32, tuple: Tuple<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
+        let Core { outboxes, transaction, scratch, admitted, window, .. } = self;
+        let plan = match outboxes.plan(oid) {
+            Ok(Some(plan)) => plan,
+            Ok(None) => {
+                self.meter.ignored(Ignored::OtherTable);
+                return Ok(Taken::Yes);
+            }
+            Err(error) => return Err(faults::protocol(&error.to_string(), &self.place)),
+        };
+        if admitted.is_repeat() {
+            admitted.advance();
+            return Ok(Taken::Yes);
+        }
+        if !window.has_room() {
+            return Ok(Taken::Full);
+        }
+        let mut headers = HeaderSlots::new();
+        match plan.extract(tuple, transaction, scratch, &mut headers) {
+            Ok(event) => hand_over(&event, window, admitted, sink),
+            Err(RowError::Decode(error)) => Err(faults::protocol(&error.to_string(), &self.place)),
+            Err(RowError::Event(error)) => Err(unpublishable(&error, transaction)),
+        }
+    }
+
+    fn logical(
+        &mut self,
+        transactional: bool,
+        lsn: Lsn,
+        prefix: &str,
+        content: &[u8],
+        sink: &mut dyn Sink,
+    ) -> Result<Taken, Fault> {
+        let Core { outboxes, transaction, scratch, admitted, window, .. } = self;
+        let Some(plan) = outboxes.messages().filter(|plan| plan.wants(transactional, prefix)) else {
+            self.meter.ignored(Ignored::Message);
+            return Ok(Taken::Yes);
+        };
+        if admitted.is_repeat() {
+            admitted.advance();
+            return Ok(Taken::Yes);
+        }
+        if !window.has_room() {
+            return Ok(Taken::Full);
+        }
+        let mut headers = HeaderSlots::new();
+        match plan.extract(lsn, content, transaction, scratch, &mut headers) {
+            Ok(event) => hand_over(&event, window, admitted, sink),
+            Err(error) => Err(unpublishable(&error, transaction)),
+        }
+    }
+
+    /// A change that is no event.
+    fn no_event(&mut self, oid: u32, why: Ignored) -> Result<(), Fault> {
+        let plan = self.outboxes.plan(oid);
+        let plan = plan.map_err(|error| faults::protocol(&error.to_string(), &self.place))?;
+        let Some(plan) = plan else {
+            self.meter.ignored(Ignored::OtherTable);
+            return Ok(());
+        };
+        self.meter.ignored(why);
+        let quiet = self.last_warning.is_some_and(|at| at.elapsed() < WARN_EVERY);
+        if why == Ignored::Update && !quiet {
+            self.last_warning = Some(Instant::now());
+            let table = &self.outboxes.tables()[plan.outbox_index()];
+            tracing::warn!(
+                table = format!("{}.{}", table.schema, table.table),
+                "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out"
+            );
+        }
+        Ok(())
+    }
+
+    fn garbled(&self, error: &DecodeError) -> Fault {
+        faults::protocol(&error.to_string(), &self.place)
+    }
+}
+
+/// Offers an event to the sink, and admits it when the sink has taken it.
+#[inline]
+fn hand_over(
+    event: &Outbound<'_>,
+    window: &mut Window,
+    admitted: &mut Admitted,
+    sink: &mut dyn Sink,
+) -> Result<Taken, Fault> {
+    match sink.publish(window.next(), event) {
+        Ok(()) => {
+            window.admit(event.size_bytes(), event.commit_unix_us);
+            admitted.advance();
+            Ok(Taken::Yes)
+        }
+        Err(Refused::Full) => Ok(Taken::Full),
+        Err(Refused::Failed(failure)) if failure.disposition == Disposition::Outage => {
+            Ok(Taken::SinkBroken)
+        }
+        Err(Refused::Failed(failure)) => {
+            let lsn = admitted.next().map_or(Lsn::ZERO, |position| position.commit_lsn);
+            Err(faults::refused(&failure, lsn))
+        }
+    }
+}
+
+fn unpublishable(error: &EventError, transaction: &Transaction) -> Fault {
+    faults::unpublishable(error.class(), &error.to_string(), transaction.commit_lsn())
+}

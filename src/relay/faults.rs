@@ -1,0 +1,124 @@
+//! What the loop may stop for, as told to a person.
+
+use crate::delivery::window::NotInFlight;
+use crate::error::{Exit, Fault};
+use crate::lsn::Lsn;
+use crate::outbox::ExtractError;
+use crate::sink::Failure;
+use crate::source::settings::SourceSettings;
+use crate::source::stream::StreamError;
+
+/// The broker will not take an event.
+pub(super) fn refused(failure: &Failure, commit_lsn: Lsn) -> Fault {
+    let Failure { class, subject, reason, mend, .. } = failure;
+    Fault::new(
+        Exit::Halted,
+        "event.refused",
+        format!("the broker refuses an event for good: {reason} ({class})"),
+        format!("{subject}, committed at {commit_lsn}"),
+        format!("{mend}\nthen start again: the slot is held before this event, nothing is lost or skipped"),
+    )
+}
+
+/// A row or message is no event.
+pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
+    Fault::new(
+        Exit::Halted,
+        "event.unpublishable",
+        format!("{text} ({class})"),
+        format!("committed at {commit_lsn}"),
+        "correct [route] so that it can carry this row, then start again: the slot is held before it, nothing is lost or skipped",
+    )
+}
+
+/// A table is not what the configuration says.
+pub(super) fn table(error: &ExtractError) -> Fault {
+    Fault::new(
+        Exit::Source,
+        "table.misfit",
+        error.to_string(),
+        "source.outbox",
+        "give the table the column back, or correct source.outbox.columns and route; nothing was confirmed past this point",
+    )
+}
+
+/// The stream is not what it should be.
+pub(super) fn protocol(text: &str, place: &str) -> Fault {
+    Fault::new(
+        Exit::Source,
+        "source.protocol",
+        format!("the stream cannot be read: {text}"),
+        place,
+        "nothing was confirmed past this point; report it with the server's version and the table's definition",
+    )
+}
+
+/// The publication is not there any more, and the server goes on without it.
+pub(super) fn publication_gone(text: &str, place: &str) -> Fault {
+    Fault::new(
+        Exit::Source,
+        "publication.missing",
+        format!("postgres goes on without the publication, which would drop events: {text}"),
+        place,
+        "walrelay init makes the publication anew; rows written while it was missing must be published by hand",
+    )
+}
+
+/// A sink that reports on what was never given to it.
+pub(super) fn receipt(error: &NotInFlight) -> Fault {
+    let mend = "this is a defect of the relay: report it; nothing that was not confirmed has been reported";
+    Fault::new(Exit::Failed, "sink.bad-receipt", error.to_string(), "", mend)
+}
+
+/// The database was exchanged under a living relay.
+pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) -> Fault {
+    Fault::new(
+        Exit::Slot,
+        "slot.other-system",
+        format!("this is another database system ({found}); events so far came from {known}"),
+        format!("slot {}", source.slot),
+        "check source.url; if the database was replaced on purpose, start the relay anew",
+    )
+}
+
+/// The slot was moved by somebody else.
+pub(super) fn slot_moved(source: &SourceSettings, ours: Lsn, found: Lsn) -> Fault {
+    Fault::new(
+        Exit::Slot,
+        "slot.moved",
+        format!("the slot stands at {found}, ahead of {ours}, the newest position this relay confirmed: somebody advanced or re-created it, and events between the two are skipped"),
+        format!("slot {}", source.slot),
+        format!(
+            "find out who calls pg_replication_slot_advance or re-creates the slot; compare the outbox rows \
+             committed between {ours} and {found} with the broker; start the relay anew to go on from {found}"
+        ),
+    )
+}
+
+/// What a new connection would only meet again.
+pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
+    let place = format!("slot {}, publication {}", source.slot, source.publication);
+    let fields = match error {
+        StreamError::Ended | StreamError::Io(_) => return None,
+        StreamError::Protocol(_) | StreamError::Oversized(_) => {
+            return Some(protocol(&error.to_string(), &place));
+        }
+        StreamError::Server(fields) => fields,
+    };
+    let code = fields.code.as_deref().unwrap_or("");
+    // 57 operator, 08 connection, 53 resources, 58 system: a new connection may do better, and if
+    // not, its preflight says why.
+    if matches!(code.get(..2).unwrap_or(""), "57" | "08" | "53" | "58" | "") || code == "55006" {
+        return None;
+    }
+    let mend = if code == "42704" {
+        format!(
+            "the publication did not exist when this part of the WAL was written; re-create the slot after it: \
+             walrelay slot drop {slot} && walrelay slot create, then publish the rows in between by hand",
+            slot = source.slot
+        )
+    } else {
+        "walrelay check".to_owned()
+    };
+    Some(Fault::new(Exit::Source, "source.stream-refused", error.to_string(), place, mend))
+}

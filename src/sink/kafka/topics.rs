@@ -1,0 +1,58 @@
+//! Making topics, for `walrelay init`.
+
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::{effective_properties, fault};
+use crate::error::{Exit, Fault};
+use crate::sink::settings::KafkaSettings;
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// Creates those of `wanted` that do not exist; returns which it made.
+pub async fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<String>, Fault> {
+    let client: AdminClient<DefaultClientContext> = effective_properties(settings)
+        .into_iter()
+        .collect::<ClientConfig>()
+        .create()
+        .map_err(|error| unmade("any topic", &error.to_string(), settings, ""))?;
+    let topics: Vec<NewTopic<'_>> = wanted
+        .iter()
+        .map(|name| {
+            let replication = TopicReplication::Fixed(settings.replication);
+            NewTopic::new(name, settings.partitions, replication)
+        })
+        .collect();
+    let options = AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
+    let answers = client
+        .create_topics(&topics, &options)
+        .await
+        .map_err(|error| unmade("any topic", &error.to_string(), settings, ""))?;
+    let mut made = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok(name) => made.push(name),
+            Err((_, Code::TopicAlreadyExists)) => {}
+            Err((name, code)) => {
+                let failure = fault::failure(code, "", &name);
+                return Err(unmade(&name, &failure.reason, settings, &failure.mend));
+            }
+        }
+    }
+    Ok(made)
+}
+
+fn unmade(topic: &str, reason: &str, settings: &KafkaSettings, mend: &str) -> Fault {
+    let mend = if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
+    Fault::new(
+        Exit::Sink,
+        "sink.topic-not-made",
+        format!("cannot create {topic}: {reason}"),
+        format!("sink.kafka.brokers = {:?}", settings.brokers),
+        mend,
+    )
+}

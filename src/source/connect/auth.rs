@@ -1,0 +1,193 @@
+//! The startup of a replication-mode connection: who we are, the proof, and what the server says of itself.
+//!
+//! Trust, clear text, MD5 and SCRAM-SHA-256 are answered. In SCRAM the server must prove itself too, and its
+//! iteration count is bounded: it is the one number in the login that costs us CPU.
+
+use std::collections::BTreeMap;
+
+use pgwire_replication::auth::ScramClient;
+use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
+use pgwire_replication::protocol::messages::{auth, parse_auth_request};
+
+use super::dial::{Link, Stream};
+use super::error::ConnectError;
+use crate::secret::Secret;
+use crate::source::settings::ConnInfo;
+
+const PROTOCOL_3_0: i32 = 196_608;
+const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
+const MECHANISM: &str = "SCRAM-SHA-256";
+
+/// What the server says of itself before it is ready.
+#[derive(Debug, Default)]
+pub(super) struct Greeting {
+    pub(super) parameters: BTreeMap<String, String>,
+    pub(super) backend_pid: i32,
+}
+
+struct Startup<'a> {
+    stream: &'a mut Stream,
+    reader: &'a mut MessageReader,
+    at: &'a str,
+    user: &'a str,
+    password: Option<&'a Secret>,
+}
+
+/// Logs in and waits until the server is ready.
+pub(super) async fn startup(
+    link: &mut Link,
+    reader: &mut MessageReader,
+    info: &ConnInfo,
+) -> Result<Greeting, ConnectError> {
+    let Link { stream, host, at } = link;
+    let mut parameters = vec![
+        ("user", info.user.as_str()),
+        ("database", info.dbname.as_str()),
+        ("replication", "database"),
+        ("application_name", info.application_name.as_str()),
+        ("client_encoding", "UTF8"),
+        // Text values of dates must not depend on how the server is configured.
+        ("DateStyle", "ISO"),
+    ];
+    parameters.extend(info.options.as_deref().map(|options| ("options", options)));
+    framing::write_startup_message(stream, PROTOCOL_3_0, &parameters)
+        .await
+        .map_err(|error| ConnectError::wire(at, &error))?;
+    let password = info.password.as_ref().or(host.password.as_ref());
+    Startup { stream, reader, at, user: &info.user, password }.run().await
+}
+
+impl Startup<'_> {
+    async fn run(&mut self) -> Result<Greeting, ConnectError> {
+        let mut greeting = Greeting::default();
+        loop {
+            let message = self.next().await?;
+            match message.tag {
+                b'R' => self.authenticate(&message.payload).await?,
+                b'S' => {
+                    let mut texts = message.payload.split(|byte| *byte == 0).map(String::from_utf8_lossy);
+                    if let (Some(name), Some(value)) = (texts.next(), texts.next()) {
+                        greeting.parameters.insert(name.into_owned(), value.into_owned());
+                    }
+                }
+                b'K' => {
+                    let pid = message.payload.first_chunk::<4>().copied();
+                    greeting.backend_pid = pid.map_or(0, i32::from_be_bytes);
+                }
+                b'Z' => return Ok(greeting),
+                // A notice, or word of a newer protocol version.
+                b'N' | b'v' => {}
+                tag => return Err(self.unexpected(tag)),
+            }
+        }
+    }
+
+    async fn next(&mut self) -> Result<BackendMessage, ConnectError> {
+        let message = self.reader.read(self.stream).await;
+        let message = message.map_err(|error| ConnectError::wire(self.at, &error))?;
+        if message.is_error() {
+            return Err(ConnectError::server(self.at, &message.payload));
+        }
+        Ok(message)
+    }
+
+    fn unexpected(&self, tag: u8) -> ConnectError {
+        ConnectError::protocol(self.at, format!("message {:?} during login", char::from(tag)))
+    }
+
+    async fn authenticate(&mut self, payload: &[u8]) -> Result<(), ConnectError> {
+        let (code, data) =
+            parse_auth_request(payload).map_err(|error| ConnectError::wire(self.at, &error))?;
+        match code {
+            auth::OK => Ok(()),
+            auth::CLEARTEXT_PASSWORD => {
+                let password = self.password()?;
+                self.send(&terminated(password.expose())).await
+            }
+            auth::MD5_PASSWORD => {
+                let salt = <[u8; 4]>::try_from(data)
+                    .map_err(|_| ConnectError::protocol(self.at, "an MD5 salt is not 4 bytes"))?;
+                let password = self.password()?.expose().as_bytes();
+                let hash = postgres_protocol::authentication::md5_hash(
+                    self.user.as_bytes(),
+                    password,
+                    salt,
+                );
+                self.send(&terminated(&hash)).await
+            }
+            auth::SASL => self.scram(data).await,
+            code => Err(ConnectError::login(
+                self.at,
+                format!(
+                    "the server asks for authentication method {code}; supported are trust, password, md5, \
+                     scram-sha-256, and certificates with TLS"
+                ),
+            )),
+        }
+    }
+
+    async fn scram(&mut self, mechanisms: &[u8]) -> Result<(), ConnectError> {
+        if !mechanisms.split(|byte| *byte == 0).any(|name| name == MECHANISM.as_bytes()) {
+            return Err(ConnectError::login(self.at, "the server does not offer SCRAM-SHA-256"));
+        }
+        let wrong = |at: &str, error| ConnectError::wire(at, &error);
+        let password = normalised(self.password()?);
+        // Postgres ignores the name here and takes the one of the startup packet.
+        let client = ScramClient::new("");
+        let mut first = terminated(MECHANISM);
+        let length = i32::try_from(client.client_first.len()).unwrap_or(i32::MAX);
+        first.extend_from_slice(&length.to_be_bytes());
+        first.extend_from_slice(client.client_first.as_bytes());
+        self.send(&first).await?;
+
+        let challenge = self.sasl(auth::SASL_CONTINUE).await?;
+        let (_, _, iterations) =
+            ScramClient::parse_server_first(&challenge).map_err(|e| wrong(self.at, e))?;
+        if iterations > SCRAM_ITERATIONS_MAX {
+            return Err(ConnectError::login(self.at, "the server asks for too many SCRAM iterations"));
+        }
+        let (answer, transcript, salted) = client
+            .client_final(password.expose(), &challenge)
+            .map_err(|error| wrong(self.at, error))?;
+        self.send(answer.as_bytes()).await?;
+
+        let verdict = self.sasl(auth::SASL_FINAL).await?;
+        ScramClient::verify_server_final(&verdict, &salted, &transcript)
+            .map_err(|error| wrong(self.at, error))
+    }
+
+    async fn sasl(&mut self, wanted: i32) -> Result<String, ConnectError> {
+        let message = self.next().await?;
+        if !message.is_auth_request() {
+            return Err(self.unexpected(message.tag));
+        }
+        match parse_auth_request(&message.payload) {
+            Ok((code, data)) if code == wanted => Ok(String::from_utf8_lossy(data).into_owned()),
+            _ => Err(ConnectError::login(self.at, "the server broke off the SCRAM exchange")),
+        }
+    }
+
+    fn password(&self) -> Result<&Secret, ConnectError> {
+        self.password.ok_or_else(|| ConnectError::NoPassword { at: self.at.to_owned() })
+    }
+
+    async fn send(&mut self, payload: &[u8]) -> Result<(), ConnectError> {
+        framing::write_password_message(self.stream, payload)
+            .await
+            .map_err(|error| ConnectError::wire(self.at, &error))
+    }
+}
+
+fn terminated(text: &str) -> Vec<u8> {
+    let mut bytes = text.as_bytes().to_vec();
+    bytes.push(0);
+    bytes
+}
+
+/// SASLprep, or the password as it is where that forbids it: what the server did when it was set.
+fn normalised(password: &Secret) -> Secret {
+    match stringprep::saslprep(password.expose()) {
+        Ok(text) => Secret::new(text),
+        Err(_) => password.clone(),
+    }
+}

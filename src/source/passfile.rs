@@ -1,0 +1,123 @@
+//! The passfile (`~/.pgpass`): passwords by host, port, database and role.
+//!
+//! A file that others can read is not used, as in libpq. When it was asked for by name that is an error,
+//! since the login would only fail later and less clearly; the default file is skipped with a warning.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use super::settings::{ConnInfo, Host};
+use crate::secret::Secret;
+
+const PASSFILE_BYTES_MAX: u64 = 1024 * 1024;
+
+/// Why a passfile is not used.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum PassfileError {
+    /// It cannot be read.
+    #[error("the passfile {} cannot be read: {why}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason the system gave.
+        why: String,
+    },
+    /// Others may read it.
+    #[error("the passfile {0} may be read by group or others; run: chmod 0600 {0}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A device, a folder, or absurdly large.
+    #[error("the passfile {} is not a plain file of at most 1 MiB", path.display())]
+    NotPlain {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Gives every host of `info` its password from the passfile.
+pub(super) fn fill(
+    info: &mut ConnInfo,
+    asked: Option<PathBuf>,
+    env: &dyn Fn(&str) -> Option<String>,
+) -> Result<(), PassfileError> {
+    let by_name = asked.is_some();
+    let default = || env("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(".pgpass"));
+    let Some(path) = asked.or_else(default) else { return Ok(()) };
+    if !by_name && !path.exists() {
+        return Ok(());
+    }
+    let text = match read(&path) {
+        Ok(text) => text,
+        Err(error) if by_name => return Err(error),
+        Err(error) => {
+            tracing::warn!(%error, "passfile not used");
+            return Ok(());
+        }
+    };
+    let (user, dbname) = (&info.user, &info.dbname);
+    for host in &mut info.hosts {
+        host.password = lookup(&text, host, dbname, user);
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String, PassfileError> {
+    let owned = || path.to_owned();
+    let unreadable =
+        |error: std::io::Error| PassfileError::Unreadable { path: owned(), why: error.to_string() };
+    let meta = std::fs::metadata(path).map_err(unreadable)?;
+    if !meta.is_file() || meta.len() > PASSFILE_BYTES_MAX {
+        return Err(PassfileError::NotPlain { path: owned() });
+    }
+    if meta.permissions().mode() & 0o077 != 0 {
+        return Err(PassfileError::Open { path: owned() });
+    }
+    std::fs::read_to_string(path).map_err(unreadable)
+}
+
+/// The first line that matches wins, as in libpq; a Unix socket goes by its folder or by `localhost`.
+fn lookup(text: &str, host: &Host, dbname: &str, user: &str) -> Option<Secret> {
+    let port = host.port.to_string();
+    let local = ["/tmp", "/var/run/postgresql"].contains(&host.name.as_str());
+    text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {
+        let fields = split(line)?;
+        let [on_host, on_port, on_dbname, on_user, password] = &fields;
+        let is = |field: &Field, value: &str| field.any || field.text == value;
+        let at_host = is(on_host, &host.name) || (local && on_host.text == "localhost");
+        let found = at_host && is(on_port, &port) && is(on_dbname, dbname) && is(on_user, user);
+        found.then(|| Secret::new(&password.text))
+    })
+}
+
+#[derive(Default)]
+struct Field {
+    text: String,
+    /// A bare `*`; an escaped one is a name.
+    any: bool,
+}
+
+/// Five fields; `\:` and `\\` are literal. The password runs to the end of the line.
+fn split(line: &str) -> Option<[Field; 5]> {
+    let mut fields: [Field; 5] = Default::default();
+    let mut at = 0;
+    let mut raw_start = 0;
+    let mut chars = line.char_indices();
+    while let Some((offset, c)) = chars.next() {
+        match c {
+            '\\' => fields[at].text.extend(chars.next().map(|(_, escaped)| escaped)),
+            ':' if at < 4 => {
+                fields[at].any = &line[raw_start..offset] == "*";
+                at += 1;
+                raw_start = offset + 1;
+            }
+            c => fields[at].text.push(c),
+        }
+    }
+    (at == 4 && !fields[4].text.is_empty()).then_some(fields)
+}
+
+#[cfg(test)]
+#[path = "passfile_tests.rs"]
+mod tests;

@@ -1,0 +1,149 @@
+//! Every fault of the environment, found before the first event moves.
+//!
+//! [`inspect`] asks Postgres once ([`facts`](super::facts)), then judges purely. It collects all
+//! findings and never stops at the first, because a person mends faster with the whole list. A
+//! finding that fails carries a [`Fault`] with the exact command or SQL that mends it. Nothing is
+//! changed here.
+
+mod server;
+mod slot;
+
+pub(crate) use slot::missing as slot_missing;
+
+use serde_json::{Value, json};
+use tokio_postgres::Client;
+
+pub use super::facts::{Facts, PublicationFacts, RoleFacts, ServerFacts, SlotFacts, TableFacts};
+use super::facts::{self, Published};
+use super::{publication, table};
+use super::settings::SourceSettings;
+use crate::error::{Exit, Fault};
+
+/// How bad a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, and deserves a look.
+    Warn,
+    /// The relay must not start.
+    Fail,
+}
+
+/// One line of the report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// How bad it is.
+    pub level: Level,
+    /// Stable name; that of the fault where there is one.
+    pub topic: &'static str,
+    /// What was found, one line. A warning says how to mend it in the same line.
+    pub text: String,
+    /// The fault of a finding that fails.
+    pub fault: Option<Fault>,
+}
+
+impl Finding {
+    /// As it should be.
+    pub fn ok(topic: &'static str, text: impl Into<String>) -> Finding {
+        Finding { level: Level::Ok, topic, text: text.into(), fault: None }
+    }
+
+    /// Deserves a look.
+    pub fn warn(topic: &'static str, text: impl Into<String>) -> Finding {
+        Finding { level: Level::Warn, topic, text: text.into(), fault: None }
+    }
+
+    /// Must be mended; the fault says how.
+    #[must_use]
+    pub fn fail(fault: Fault) -> Finding {
+        let text = if fault.place.is_empty() {
+            fault.what.clone()
+        } else {
+            format!("{} ({})", fault.what, fault.place)
+        };
+        Finding { level: Level::Fail, topic: fault.code, text, fault: Some(fault) }
+    }
+
+    /// The finding for scripts.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let level = match self.level {
+            Level::Ok => "ok",
+            Level::Warn => "warn",
+            Level::Fail => "fail",
+        };
+        let mut value = json!({ "level": level, "topic": self.topic, "text": self.text });
+        if let Some(fault) = &self.fault {
+            value["mend"] = json!(fault.mend);
+            value["exit"] = json!(fault.exit as u8);
+        }
+        value
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// The facts it rests on.
+    pub facts: Facts,
+    /// All findings: server, role, tables, publication, slot.
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The fault that matters most: what makes others follow comes first, and the slot comes
+    /// after the publication because it must be made after it. A lost slot outranks all: events are
+    /// missing already, and mending the rest would hide that.
+    #[must_use]
+    pub fn first_fault(&self) -> Option<&Fault> {
+        let faults = || self.findings.iter().filter_map(|finding| finding.fault.as_ref());
+        faults().find(|fault| fault.code == "slot.lost").or_else(|| faults().next())
+    }
+}
+
+/// Looks at everything the relay needs from Postgres: one round trip, read only.
+pub async fn inspect(
+    client: &Client,
+    settings: &SourceSettings,
+) -> Result<Report, tokio_postgres::Error> {
+    let facts = facts::gather(client, settings).await?;
+    let findings = judge(&facts, settings);
+    Ok(Report { facts, findings })
+}
+
+/// What the facts mean, in order of importance.
+fn judge(facts: &Facts, settings: &SourceSettings) -> Vec<Finding> {
+    let published =
+        Published { publication: facts.publication.clone(), tables: facts.tables.clone() };
+    let mut findings = server::judge(facts);
+    findings.extend(table::judge(&facts.tables, settings));
+    findings.extend(publication::judge(
+        &published,
+        settings,
+        facts.server_version,
+        facts.slot.is_some(),
+    ));
+    findings.extend(slot::judge(facts, settings));
+    findings
+}
+
+/// The fault of a preflight query that failed itself.
+#[must_use]
+pub fn query_fault(error: &tokio_postgres::Error, doing: &str) -> Fault {
+    let detail = error.as_db_error().map_or_else(
+        || error.to_string(),
+        |e| format!("{} (SQLSTATE {})", e.message(), e.code().code()),
+    );
+    Fault::new(
+        Exit::Source,
+        "source.query",
+        format!("Postgres refused a query while {doing}: {detail}"),
+        "",
+        "try the statement with psql as the same role; a connection pooler in between does not \
+         carry replication, so source.url must name Postgres itself",
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! The server and the role.
+
+use super::{Facts, Finding};
+use crate::error::{Exit, Fault};
+use crate::source::quote::quote_ident;
+
+/// The oldest release that is supported.
+const OLDEST_MAJOR: u32 = 14;
+
+pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+    let mut findings = vec![version(facts)];
+    findings.extend(output_plugins(facts));
+    findings.push(standby(facts));
+    findings.push(wal_level(facts));
+    findings.push(role(facts));
+    findings.push(wal_senders(facts));
+    findings.extend(replication_slots(facts));
+    findings.push(encoding(facts));
+    findings
+}
+
+fn source(code: &'static str, what: String, mend: String) -> Finding {
+    Finding::fail(Fault::new(Exit::Source, code, what, "", mend))
+}
+
+fn version(facts: &Facts) -> Finding {
+    let text = &facts.server.version_text;
+    if facts.server_version / 10_000 >= OLDEST_MAJOR {
+        return Finding::ok(
+            "source.version",
+            format!(
+                "PostgreSQL {text}, system {}, timeline {}",
+                facts.system_id, facts.timeline
+            ),
+        );
+    }
+    source(
+        "source.version",
+        format!("PostgreSQL {text} is too old: {OLDEST_MAJOR} is the oldest that is supported"),
+        format!("upgrade the server to PostgreSQL {OLDEST_MAJOR} or later"),
+    )
+}
+
+/// Which libraries a replication role may load. A server without the setting lets it load any.
+fn output_plugins(facts: &Facts) -> Option<Finding> {
+    let Some(allowed) = &facts.server.output_plugins else {
+        return Some(Finding::warn(
+            "source.minor",
+            format!(
+                "PostgreSQL {} does not confine output plugins (no output_plugin_libraries): a \
+                 role with REPLICATION can load any library; install the newest minor release",
+                facts.server.version_text
+            ),
+        ));
+    };
+    let listed = |plugin: &str| matches!(plugin.trim().trim_matches('"'), "pgoutput" | "*");
+    if allowed.split(',').any(listed) {
+        return None;
+    }
+    Some(source(
+        "source.output-plugins",
+        format!("output_plugin_libraries is {allowed:?} and does not allow pgoutput"),
+        "ALTER SYSTEM SET output_plugin_libraries = 'pgoutput'; SELECT pg_reload_conf();".into(),
+    ))
+}
+
+fn standby(facts: &Facts) -> Finding {
+    if !facts.server.standby {
+        return Finding::ok("source.standby", "the server is a primary");
+    }
+    source(
+        "source.standby",
+        "the server is a standby: its slots end at a promotion and may be cancelled by recovery"
+            .into(),
+        "name the primary in source.url, or list all servers: \
+         postgres://…@a:5432,b:5432/db?target_session_attrs=primary"
+            .into(),
+    )
+}
+
+fn wal_level(facts: &Facts) -> Finding {
+    let level = &facts.server.wal_level;
+    if level == "logical" {
+        return Finding::ok("source.wal-level", "wal_level is logical");
+    }
+    source(
+        "source.wal-level",
+        format!("wal_level is {level}, logical decoding needs logical"),
+        "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted server has a \
+         parameter for it, e.g. rds.logical_replication = 1)"
+            .into(),
+    )
+}
+
+fn role(facts: &Facts) -> Finding {
+    let role = &facts.server.role;
+    if role.superuser {
+        return Finding::warn(
+            "source.role",
+            format!(
+                "role {} is a superuser; a role with LOGIN REPLICATION and nothing else is \
+                 enough (sql/roles.sql)",
+                role.name
+            ),
+        );
+    }
+    if role.replication {
+        return Finding::ok("source.role", format!("role {} may replicate", role.name));
+    }
+    source(
+        "source.role",
+        format!("role {} may not replicate", role.name),
+        format!(
+            "as a superuser: ALTER ROLE {0} REPLICATION; (on RDS: GRANT rds_replication TO {0};)",
+            quote_ident(&role.name)
+        ),
+    )
+}
+
+/// A reader of our own slot already has its sender, so none needs to be free for it.
+fn wal_senders(facts: &Facts) -> Finding {
+    let (used, max) = (facts.server.wal_senders_used, facts.server.max_wal_senders);
+    let reading = facts.slot.as_ref().is_some_and(|slot| slot.active_pid.is_some());
+    let raise = format!(
+        "ALTER SYSTEM SET max_wal_senders = {}; then restart Postgres, or end a client listed by \
+         SELECT pid, application_name, client_addr FROM pg_stat_replication;",
+        max + 5
+    );
+    match max.saturating_sub(used) {
+        0 if !reading => source(
+            "source.wal-senders",
+            format!("all {max} WAL senders are in use (max_wal_senders)"),
+            raise,
+        ),
+        0 => Finding::warn(
+            "source.wal-senders",
+            format!("all {max} WAL senders are in use: nobody could take over; {raise}"),
+        ),
+        free => Finding::ok("source.wal-senders", format!("{free} of {max} WAL senders are free")),
+    }
+}
+
+/// Slots only matter until ours is there.
+fn replication_slots(facts: &Facts) -> Option<Finding> {
+    if facts.slot.is_some() {
+        return None;
+    }
+    let (used, max) = (facts.server.slots_used, facts.server.max_replication_slots);
+    if used < max {
+        return Some(Finding::ok(
+            "slot.none-free",
+            format!("{} of {max} replication slots are free", max - used),
+        ));
+    }
+    Some(Finding::fail(crate::source::slot::none_free(&facts.server.slots, Some(max))))
+}
+
+fn encoding(facts: &Facts) -> Finding {
+    let server = &facts.server;
+    if server.encoding == "SQL_ASCII" {
+        return Finding::warn(
+            "source.encoding",
+            format!(
+                "database {} is SQL_ASCII: text that is not UTF-8 cannot be routed; store keys \
+                 and types as ASCII or UTF-8",
+                server.database
+            ),
+        );
+    }
+    Finding::ok("source.encoding", format!("database {} is {}", server.database, server.encoding))
+}

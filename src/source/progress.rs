@@ -1,0 +1,115 @@
+//! Which LSN may be reported to Postgres.
+//!
+//! Postgres forgets what is reported, accepts a position ahead of its own WAL without complaint,
+//! and then skips what is written there later. Therefore: what is reported never runs ahead of
+//! what was seen, never goes back, and follows a keepalive only when nothing is unconfirmed or
+//! half received. Then it must: a shutdown of Postgres waits until the consumer has confirmed
+//! everything, and an idle slot would pin the WAL that its neighbours write.
+
+use crate::lsn::Lsn;
+
+/// What was seen, settled and reported.
+#[derive(Debug, Default)]
+pub struct Progress {
+    seen: Lsn,
+    keepalive: Lsn,
+    settled: Lsn,
+    reported: Lsn,
+}
+
+impl Progress {
+    /// The walsender has sent everything before `wal_end`.
+    pub fn on_keepalive(&mut self, wal_end: Lsn) {
+        self.keepalive = self.keepalive.max(wal_end);
+        self.seen = self.seen.max(wal_end);
+    }
+
+    /// A new connection: what the old one's keepalives promised to have sent may be sent again, and
+    /// after a rewind it is unconfirmed again.
+    pub fn on_connected(&mut self) {
+        self.keepalive = Lsn::ZERO;
+    }
+
+    /// WAL up to here was seen in the stream.
+    pub fn on_wal(&mut self, wal_end: Lsn) {
+        self.seen = self.seen.max(wal_end);
+    }
+
+    /// Everything before `lsn` is settled.
+    pub fn on_settled(&mut self, lsn: Lsn) {
+        self.settled = self.settled.max(lsn);
+    }
+
+    /// What may be reported now; `clear` when nothing is unconfirmed or half received.
+    #[must_use]
+    pub fn reportable(&self, clear: bool) -> Lsn {
+        let safe = if clear { self.settled.max(self.keepalive) } else { self.settled };
+        safe.min(self.seen).max(self.reported)
+    }
+
+    /// `lsn` has been sent.
+    pub fn on_reported(&mut self, lsn: Lsn) {
+        self.reported = self.reported.max(lsn);
+    }
+
+    /// The newest position that was reported.
+    #[must_use]
+    pub fn reported(&self) -> Lsn {
+        self.reported
+    }
+
+    /// The newest position that was seen.
+    #[must_use]
+    pub fn seen(&self) -> Lsn {
+        self.seen
+    }
+
+    /// Another timeline: nothing that was seen or reported means anything there.
+    pub fn forget(&mut self) {
+        *self = Progress::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lsn(value: u64) -> Lsn {
+        Lsn::from_wire(value)
+    }
+
+    #[test]
+    fn an_idle_keepalive_counts_only_when_nothing_is_unconfirmed() {
+        let mut progress = Progress::default();
+        progress.on_settled(lsn(50));
+        progress.on_keepalive(lsn(100));
+        assert_eq!(progress.reportable(false), lsn(50));
+        assert_eq!(progress.reportable(true), lsn(100));
+    }
+
+    #[test]
+    fn a_keepalive_of_an_earlier_connection_promises_nothing() {
+        let mut progress = Progress::default();
+        progress.on_keepalive(lsn(100));
+        progress.on_connected();
+        assert_eq!(progress.reportable(true), Lsn::ZERO);
+    }
+
+    #[test]
+    fn what_is_reported_never_runs_ahead_of_what_was_seen() {
+        let mut progress = Progress::default();
+        progress.on_wal(lsn(70));
+        progress.on_settled(lsn(90));
+        assert_eq!(progress.reportable(true), lsn(70));
+    }
+
+    #[test]
+    fn what_is_reported_never_goes_back() {
+        let mut progress = Progress::default();
+        progress.on_keepalive(lsn(100));
+        progress.on_reported(progress.reportable(true));
+        progress.on_keepalive(lsn(40));
+        assert_eq!(progress.reportable(true), lsn(100));
+        assert_eq!(progress.reportable(false), lsn(100));
+    }
+}

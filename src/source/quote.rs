@@ -1,0 +1,65 @@
+//! Names and texts inside SQL.
+//!
+//! Slot functions and `ALTER … ` take no parameters for names, so names are quoted here and
+//! nowhere else. A literal is always written in a form that means the same whatever
+//! `standard_conforming_strings` says.
+
+/// `name` as an SQL identifier, always in double quotes: what is quoted cannot be a keyword.
+#[must_use]
+pub fn quote_ident(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}
+
+/// `text` as an SQL string literal.
+#[must_use]
+pub fn quote_literal(text: &str) -> String {
+    let doubled = text.replace('\'', "''");
+    if doubled.contains('\\') {
+        // The leading blank keeps the E apart from a keyword before it.
+        return format!(" E'{}'", doubled.replace('\\', "\\\\"));
+    }
+    format!("'{doubled}'")
+}
+
+/// `schema.table`, both quoted.
+#[must_use]
+pub fn quote_table(schema: &str, table: &str) -> String {
+    format!("{}.{}", quote_ident(schema), quote_ident(table))
+}
+
+/// The entry of `candidates` that `name` was most likely meant to be.
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl Iterator<Item = &'a str>,
+) -> Option<&'a str> {
+    candidates
+        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= 1 + name.len().min(candidate.len()) / 3)
+        .min()
+        .map(|(_, candidate)| candidate)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_keep_every_character() {
+        assert_eq!(quote_ident("outbox"), "\"outbox\"");
+        assert_eq!(quote_ident("a\"; DROP TABLE x; --"), "\"a\"\"; DROP TABLE x; --\"");
+        assert_eq!(quote_table("Sales", "out.box"), "\"Sales\".\"out.box\"");
+    }
+
+    #[test]
+    fn literals_cannot_be_left() {
+        assert_eq!(quote_literal("it's"), "'it''s'");
+        assert_eq!(quote_literal("a\\' OR 1=1"), " E'a\\\\'' OR 1=1'");
+    }
+
+    #[test]
+    fn the_nearest_name_is_near() {
+        let columns = ["aggregateid", "aggregatetype", "payload"];
+        assert_eq!(nearest("aggregate_id", columns.into_iter()), Some("aggregateid"));
+        assert_eq!(nearest("zzz", columns.into_iter()), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! The transport against a scripted peer: nothing lost, nothing half queued, ends told.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
+
+use super::*;
+
+const SOON: Duration = Duration::from_secs(10);
+
+fn tcp_pair() -> (TcpStream, TcpStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (near, listener.accept().unwrap().0)
+}
+
+fn read_all(transport: &mut Transport, buf_bytes: usize) -> Vec<u8> {
+    let mut all = Vec::new();
+    let mut buf = vec![0; buf_bytes];
+    loop {
+        match transport.read(&mut buf) {
+            Ok(0) => return all,
+            Ok(n) => all.extend_from_slice(&buf[..n]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                assert!(!transport.has_buffered(), "a silent read leaves nothing behind");
+                assert!(transport.wait(SOON, false).unwrap());
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn pattern(bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|i| (i * 7 % 251) as u8).collect()
+}
+
+#[test]
+fn a_plain_stream_is_read_to_its_end() {
+    let (near, mut far) = tcp_pair();
+    let mut transport = Transport::tcp(near, None).unwrap();
+    assert!(transport.is_loopback());
+    transport.set_receive_buffer(64 * 1024).unwrap();
+    assert_eq!(transport.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    assert!(!transport.wait(Duration::ZERO, false).unwrap());
+    assert!(transport.wait(Duration::ZERO, true).unwrap());
+    let sent = pattern(300_000);
+    let writer = thread::spawn({
+        let sent = sent.clone();
+        move || far.write_all(&sent).unwrap()
+    });
+    assert_eq!(read_all(&mut transport, 4096), sent);
+    writer.join().unwrap();
+}
+
+#[test]
+fn a_full_socket_queues_whole_writes_up_to_the_bound() {
+    // GIVEN a peer that does not read
+    let (near, far) = UnixStream::pair().unwrap();
+    let mut transport = Transport::unix(near).unwrap();
+    // WHEN the socket and the queue are full
+    let chunk = pattern(1000);
+    let mut taken = 0;
+    let refused = loop {
+        match transport.write(&chunk) {
+            Ok(()) => taken += 1,
+            Err(error) => break error,
+        }
+    };
+    // THEN the write is refused whole, and every accepted one arrives
+    assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
+    assert!(transport.pending_write());
+    let reader = thread::spawn(move || {
+        let mut all = Vec::new();
+        (&far).read_to_end(&mut all).unwrap();
+        all
+    });
+    while transport.pending_write() {
+        assert!(transport.wait(SOON, true).unwrap());
+        transport.flush().unwrap();
+    }
+    transport.shutdown().unwrap();
+    assert_eq!(reader.join().unwrap(), chunk.repeat(taken));
+}
+
+/// A TLS server on the far end, and the client session whose handshake is done.
+fn tls_pair() -> (Transport, StreamOwned<ServerConnection, TcpStream>) {
+    let (near, far) = tcp_pair();
+    let (chain, key) = super::super::tls::test_identity();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let far = thread::spawn(move || {
+        let mut far = StreamOwned::new(ServerConnection::new(Arc::new(server)).unwrap(), far);
+        far.conn.complete_io(&mut far.sock).unwrap();
+        far
+    });
+    let info = super::super::conninfo::parse("host=h user=u sslmode=require", &|_| None).unwrap();
+    let config = super::super::tls::client_config(&info).unwrap().unwrap();
+    let mut session =
+        ClientConnection::new(config, super::super::tls::server_name("h")).unwrap();
+    let mut near = near;
+    while session.is_handshaking() {
+        session.complete_io(&mut near).unwrap();
+    }
+    (Transport::tcp(near, Some(session)).unwrap(), far.join().unwrap())
+}
+
+#[test]
+fn a_tls_stream_loses_nothing_whatever_the_buffer() {
+    for buf_bytes in [1000, 16 * 1024, 256 * 1024] {
+        let (mut transport, mut far) = tls_pair();
+        let sent = pattern(1_000_000);
+        let writer = thread::spawn({
+            let sent = sent.clone();
+            move || {
+                far.write_all(&sent).unwrap();
+                far.conn.send_close_notify();
+                far.flush().unwrap();
+            }
+        });
+        assert_eq!(read_all(&mut transport, buf_bytes), sent);
+        writer.join().unwrap();
+    }
+}
+
+#[test]
+fn buffered_plaintext_is_announced_without_a_socket() {
+    // GIVEN ten bytes in one record, of which four were read
+    let (mut transport, mut far) = tls_pair();
+    far.write_all(b"0123456789").unwrap();
+    far.flush().unwrap();
+    let mut buf = [0; 4];
+    loop {
+        match transport.read(&mut buf) {
+            Ok(n) => break assert_eq!(n, 4),
+            Err(_) => assert!(transport.wait(SOON, false).unwrap()),
+        }
+    }
+    // THEN waiting returns at once and the rest is there
+    assert!(transport.has_buffered());
+    assert!(transport.wait(Duration::ZERO, false).unwrap());
+    let mut rest = [0; 16];
+    assert_eq!(transport.read(&mut rest).unwrap(), 6);
+    assert_eq!(&rest[..6], b"456789");
+    assert!(!transport.has_buffered());
+}
+
+#[test]
+fn what_is_written_under_tls_arrives_and_a_torn_end_is_an_end() {
+    let (mut transport, mut far) = tls_pair();
+    transport.write(b"status").unwrap();
+    transport.write(b" update").unwrap();
+    assert!(!transport.pending_write());
+    let mut got = [0; 13];
+    far.read_exact(&mut got).unwrap();
+    assert_eq!(&got, b"status update");
+    far.sock.shutdown(Shutdown::Both).unwrap();
+    drop(far);
+    assert!(read_all(&mut transport, 100).is_empty());
+    drop(transport.shutdown());
+}

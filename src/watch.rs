@@ -1,0 +1,190 @@
+//! The slot seen from a second connection: its metrics stay true when the stream is stuck.
+//!
+//! It also notices what the stream cannot say: a Postgres that refuses newcomers because it shuts
+//! down, a slot that was lost, a publication that was changed so that events would be held back.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::delivery::backoff::Backoff;
+use crate::error::{Exit, Fault};
+use crate::health::Facts;
+use crate::lsn::Lsn;
+use crate::metrics::{Metrics, Point};
+use crate::source::connect::{ConnectError, Kind};
+use crate::source::publication::PublicationFingerprint;
+use crate::source::settings::SourceSettings;
+use crate::source::sql::{self, Sql};
+use crate::source::watch::{RestartAge, SlotSample, Watcher};
+
+/// The publication is looked at less often than the slot.
+const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
+/// Longest answer to one look.
+const PATIENCE: Duration = Duration::from_secs(10);
+const VERSION_SQL: &str = "SELECT current_setting('server_version_num')::int4";
+
+/// What the watch is made of.
+pub struct Watch {
+    /// `[source]`.
+    pub settings: SourceSettings,
+    /// Where the slot is shown.
+    pub metrics: Arc<Metrics>,
+    /// Where the loop stands.
+    pub facts: Arc<Facts>,
+    /// Called when Postgres shuts down.
+    pub stopping: Box<dyn Fn()>,
+}
+
+/// Watches until something is found that must stop the relay. Cancelling it loses nothing.
+pub async fn watch(mut watch: Watch) -> Fault {
+    let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
+    let mut ages = Ages::default();
+    loop {
+        match sql::connect(&watch.settings.connection).await {
+            Ok(sql) => {
+                backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
+                match observe(&mut watch, &sql, &mut ages).await {
+                    Ok(fault) => return fault,
+                    Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
+                }
+            }
+            Err(error) if error.kind() == Kind::Stopping => (watch.stopping)(),
+            Err(error) => tracing::debug!(error = %error, "the watch has no connection"),
+        }
+        tokio::time::sleep(backoff.next_delay()).await;
+    }
+}
+
+#[derive(Default)]
+struct Ages {
+    restart: RestartAge,
+    lag: LagClock,
+}
+
+async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
+    let told = |error| ConnectError::of_query(&sql.server, &error);
+    let settings = &watch.settings;
+    let version = sql.client.query_one(VERSION_SQL, &[]).await.map_err(told)?;
+    let version = u32::try_from(version.get::<_, i32>(0)).unwrap_or(0);
+    let watcher = Watcher::prepare(&sql.client, &settings.slot).await.map_err(told)?;
+    let mut known: Option<PublicationFingerprint> = None;
+    let mut publication_due = Instant::now();
+    loop {
+        let look = tokio::time::timeout(PATIENCE, watcher.sample(&sql.client)).await;
+        let Ok(sample) = look else {
+            let at = format!("{}:{}", sql.server.name, sql.server.port);
+            return Err(ConnectError::Timeout { at, after: PATIENCE });
+        };
+        // A slot that is gone is told by the next session's preflight, with what to do about it.
+        if let Some(sample) = sample.map_err(told)? {
+            show(watch, &sample, ages);
+            if sample.is_lost() {
+                return Ok(lost(settings, &sample));
+            }
+        }
+        if Instant::now() >= publication_due {
+            publication_due = Instant::now() + PUBLICATION_EVERY;
+            let now = PublicationFingerprint::take(&sql.client, settings, version).await.map_err(told)?;
+            if let Some(fault) = known.as_ref().and_then(|known| known.change(&now, settings)) {
+                return Ok(fault);
+            }
+            known.get_or_insert(now);
+        }
+        tokio::time::sleep(settings.watch_interval).await;
+    }
+}
+
+fn show(watch: &Watch, sample: &SlotSample, ages: &mut Ages) {
+    let (metrics, facts) = (&watch.metrics, watch.facts.snapshot());
+    let now = Instant::now();
+    let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+    let behind = |lsn: Lsn| gauge(sample.current_lsn.bytes_since(lsn));
+    metrics.slot_lag_bytes.at(Point::Received).set(behind(facts.received_lsn));
+    metrics.slot_lag_bytes.at(Point::Sent).set(behind(facts.sent_lsn));
+    metrics.slot_lag_bytes.at(Point::Confirmed).set(behind(sample.confirmed_flush));
+    metrics.slot_retained_wal_bytes.set(gauge(sample.retained_bytes));
+    metrics.set_safe_wal(sample.safe_wal_size);
+    metrics.set_wal_status(&sample.wal_status);
+    metrics.slot_active.set(i64::from(sample.active));
+    let restart_age = ages.restart.observe(sample.restart_lsn, now);
+    metrics.slot_restart_lsn_age_seconds.set(restart_age.as_secs_f64());
+    let lag = ages.lag.observe(sample.current_lsn, sample.confirmed_flush, now);
+    metrics.slot_lag_seconds.set(lag.as_secs_f64());
+}
+
+fn lost(settings: &SourceSettings, sample: &SlotSample) -> Fault {
+    let reason = sample.invalidation_reason.as_deref().unwrap_or("wal_removed");
+    Fault::new(
+        Exit::Slot,
+        "slot.lost",
+        format!(
+            "postgres has invalidated slot {} ({reason}): WAL after {} is gone, events in it cannot be read from the slot",
+            settings.slot, sample.confirmed_flush
+        ),
+        format!("slot {}", settings.slot),
+        format!(
+            "walrelay slot drop {0} && walrelay slot create, then publish from the table what was committed since; \
+             raise max_slot_wal_keep_size so that it does not happen again",
+            settings.slot
+        ),
+    )
+}
+
+/// How old the oldest WAL is that the slot has not confirmed: remembers when the server stood where.
+#[derive(Debug, Default)]
+struct LagClock {
+    stood: VecDeque<(Lsn, Instant)>,
+}
+
+/// Looks remembered; beyond that every second one is dropped, so that any age still has a witness.
+const LOOKS_MAX: usize = 2048;
+
+impl LagClock {
+    fn observe(&mut self, current: Lsn, confirmed: Lsn, now: Instant) -> Duration {
+        if self.stood.back().is_none_or(|(last, _)| *last < current) {
+            self.stood.push_back((current, now));
+        }
+        while self.stood.front().is_some_and(|(lsn, _)| *lsn <= confirmed) {
+            self.stood.pop_front();
+        }
+        if self.stood.len() > LOOKS_MAX {
+            let mut keep = false;
+            self.stood.retain(|_| {
+                keep = !keep;
+                keep
+            });
+        }
+        self.stood.front().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lag_is_the_age_of_the_oldest_unconfirmed_position() {
+        let start = Instant::now();
+        let at = |s| start + Duration::from_secs(s);
+        let lsn = Lsn::from_wire;
+        let mut clock = LagClock::default();
+        assert_eq!(clock.observe(lsn(10), lsn(10), at(0)), Duration::ZERO);
+        assert_eq!(clock.observe(lsn(20), lsn(10), at(1)), Duration::ZERO);
+        assert_eq!(clock.observe(lsn(30), lsn(10), at(4)), Duration::from_secs(3));
+        assert_eq!(clock.observe(lsn(30), lsn(20), at(5)), Duration::from_secs(1));
+        assert_eq!(clock.observe(lsn(30), lsn(30), at(6)), Duration::ZERO);
+    }
+
+    #[test]
+    fn the_lag_clock_is_bounded_and_keeps_its_oldest_witness() {
+        let start = Instant::now();
+        let mut clock = LagClock::default();
+        for second in 0..100_000u64 {
+            clock.observe(Lsn::from_wire(second + 1), Lsn::ZERO, start + Duration::from_secs(second));
+        }
+        assert!(clock.stood.len() <= LOOKS_MAX);
+        let age = clock.observe(Lsn::from_wire(1), Lsn::ZERO, start + Duration::from_secs(100_000));
+        assert!(age >= Duration::from_secs(99_000), "{age:?}");
+    }
+}

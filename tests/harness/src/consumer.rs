@@ -1,0 +1,329 @@
+//! What Kafka holds, read without a group: all partitions from their beginning.
+//!
+//! The consumer adds as little as it can: the broker answers a fetch at once, one thread polls,
+//! and in [`Mode::Latency`] a record costs a byte scan and a histogram bump. Broker restarts are
+//! librdkafka's business; only its fatal errors end the thread.
+
+mod admin;
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+
+pub use admin::{DrainWatch, create_topic, delete_topic, end_offsets, wait_end_offsets};
+
+use crate::kit::{KitError, KitResult, now_us, payload_hash};
+use crate::stats::Latencies;
+
+/// How long a topic may take to appear in metadata after its creation.
+const METADATA_WAIT: Duration = Duration::from_secs(15);
+
+/// What is kept of each record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A [`Record`] each, for the oracle.
+    Records,
+    /// Counts, and latency from the payload's `t`, for benchmarks.
+    Latency,
+}
+
+/// One record as consumed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// Topic.
+    pub topic: Arc<str>,
+    /// Partition.
+    pub partition: i32,
+    /// Offset.
+    pub offset: i64,
+    /// Record key as text; empty when null.
+    pub key: String,
+    /// Header `id`; empty when absent.
+    pub id: String,
+    /// Header `lsn`, if there is one that parses (`16/B374D848`).
+    pub lsn: Option<u64>,
+    /// [`payload_hash`] of the value; that of nothing when null.
+    pub hash: u128,
+    /// Broker or producer time, whichever the topic says, in milliseconds.
+    pub timestamp_ms: i64,
+    /// When the consumer had it, in microseconds of the wall clock.
+    pub arrived_us: i64,
+}
+
+/// What a consumer has seen since its start or its last [`Consumer::reset`].
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    /// Records, in order per partition; empty in [`Mode::Latency`].
+    pub records: Vec<Record>,
+    /// Arrival minus the payload's `t`; empty in [`Mode::Records`].
+    pub latencies: Latencies,
+    /// Records counted.
+    pub count: u64,
+    /// Bytes of their values.
+    pub value_bytes: u64,
+    /// Wall clock of the first record.
+    pub first_us: Option<i64>,
+    /// Wall clock of the last record.
+    pub last_us: Option<i64>,
+}
+
+impl Seen {
+    /// Records per second between the first and the last one.
+    pub fn rate_per_second(&self) -> f64 {
+        let span_us = self.last_us.zip(self.first_us).map_or(0, |(last, first)| last - first);
+        if span_us <= 0 { 0.0 } else { (self.count - 1) as f64 * 1e6 / span_us as f64 }
+    }
+}
+
+struct Shared {
+    stop: AtomicBool,
+    count: AtomicU64,
+    seen: Mutex<Seen>,
+    fatal: Mutex<Option<KafkaError>>,
+}
+
+impl Shared {
+    fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A consumer thread over some topics.
+pub struct Consumer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Consumer {
+    /// Assigns all partitions of existing topics from the beginning and starts to read.
+    pub fn start(brokers: &str, topics: &[&str], mode: Mode) -> KitResult<Consumer> {
+        let consumer: BaseConsumer = config(brokers).create()?;
+        let mut assignment = TopicPartitionList::new();
+        for topic in topics {
+            for partition in admin::partitions(&consumer, topic, METADATA_WAIT)? {
+                assignment.add_partition_offset(topic, partition, Offset::Beginning)?;
+            }
+        }
+        consumer.assign(&assignment)?;
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            count: AtomicU64::new(0),
+            seen: Mutex::new(Seen::default()),
+            fatal: Mutex::new(None),
+        });
+        let own = shared.clone();
+        let thread = std::thread::spawn(move || read(&consumer, &own, mode));
+        Ok(Consumer { shared, thread: Some(thread) })
+    }
+
+    /// Records counted since the start.
+    pub fn count(&self) -> u64 {
+        self.shared.count.load(Ordering::Acquire)
+    }
+
+    /// Waits until `n` records were counted since the start.
+    pub fn wait_until(&self, n: u64, timeout: Duration) -> KitResult<()> {
+        let began = Instant::now();
+        while self.count() < n {
+            let fatal = self.shared.fatal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            if let Some(error) = fatal {
+                return Err(error.into());
+            }
+            if began.elapsed() > timeout {
+                let what = format!("{n} records, {} came", self.count());
+                return Err(KitError::Timeout { what, waited: timeout });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Waits until nothing has come for `quiet`, for what should not come at all.
+    pub fn wait_quiet(&self, quiet: Duration, timeout: Duration) -> KitResult<()> {
+        let began = Instant::now();
+        let (mut last, mut since) = (self.count(), Instant::now());
+        while since.elapsed() < quiet {
+            if began.elapsed() > timeout {
+                let what = format!("a quiet {quiet:?} after {last} records");
+                return Err(KitError::Timeout { what, waited: timeout });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+            if self.count() != last {
+                (last, since) = (self.count(), Instant::now());
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what was seen so far and begins anew, e.g. after a warm-up; the count goes on.
+    pub fn reset(&self) -> Seen {
+        std::mem::take(&mut *self.shared.seen())
+    }
+
+    /// A copy of what was seen so far.
+    pub fn snapshot(&self) -> Seen {
+        self.shared.seen().clone()
+    }
+
+    /// Ends the thread and hands over what was seen.
+    pub fn stop(mut self) -> Seen {
+        self.end();
+        self.reset()
+    }
+
+    fn end(&mut self) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn config(brokers: &str) -> ClientConfig {
+    let mut config = ClientConfig::new();
+    config
+        .set("bootstrap.servers", brokers)
+        // librdkafka insists on a group for any consumer; none is ever joined or committed to.
+        .set("group.id", "walrelay-kit")
+        .set("enable.auto.commit", "false")
+        .set("auto.offset.reset", "earliest")
+        .set("enable.partition.eof", "false")
+        .set("fetch.wait.max.ms", "10")
+        .set("fetch.min.bytes", "1")
+        .set("fetch.error.backoff.ms", "50")
+        .set("queued.min.messages", "100000")
+        .set("topic.metadata.refresh.interval.ms", "1000")
+        .set("reconnect.backoff.ms", "20")
+        .set("reconnect.backoff.max.ms", "200")
+        .set("log_level", "0");
+    config
+}
+
+fn read(consumer: &BaseConsumer, shared: &Shared, mode: Mode) {
+    let mut topics: Vec<Arc<str>> = Vec::new();
+    while !shared.stop.load(Ordering::Relaxed) {
+        match consumer.poll(Duration::from_millis(20)) {
+            None => {}
+            Some(Ok(message)) => {
+                shared.seen().take(&message, mode, &mut topics);
+                shared.count.fetch_add(1, Ordering::Release);
+            }
+            Some(Err(error)) => {
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
+                    *shared.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    return;
+                }
+                // A dead broker is reported again at once: do not spin while it is away.
+                std::thread::sleep(Duration::from_millis(2));
+            }
+        }
+    }
+}
+
+impl Seen {
+    fn take(&mut self, message: &BorrowedMessage<'_>, mode: Mode, topics: &mut Vec<Arc<str>>) {
+        let arrived_us = now_us();
+        let payload = message.payload().unwrap_or_default();
+        self.count += 1;
+        self.value_bytes += payload.len() as u64;
+        self.first_us.get_or_insert(arrived_us);
+        self.last_us = Some(arrived_us);
+        match mode {
+            Mode::Latency => {
+                if let Some(stamped_us) = stamp_us(payload) {
+                    self.latencies.record_us(arrived_us - stamped_us);
+                }
+            }
+            Mode::Records => self.records.push(Record {
+                topic: shared_name(topics, message.topic()),
+                partition: message.partition(),
+                offset: message.offset(),
+                key: text(message.key()),
+                id: text(header(message, "id")),
+                lsn: header(message, "lsn").and_then(parse_lsn),
+                hash: payload_hash(payload),
+                timestamp_ms: message.timestamp().to_millis().unwrap_or(-1),
+                arrived_us,
+            }),
+        }
+    }
+}
+
+fn text(bytes: Option<&[u8]>) -> String {
+    String::from_utf8_lossy(bytes.unwrap_or_default()).into_owned()
+}
+
+fn header<'a>(message: &'a BorrowedMessage<'_>, name: &str) -> Option<&'a [u8]> {
+    let headers = message.headers()?;
+    headers.iter().find(|header| header.key == name).and_then(|header| header.value)
+}
+
+fn shared_name(topics: &mut Vec<Arc<str>>, name: &str) -> Arc<str> {
+    if let Some(known) = topics.iter().find(|known| &***known == name) {
+        return known.clone();
+    }
+    topics.push(name.into());
+    name.into()
+}
+
+/// Postgres' text form of an LSN: two hexadecimal halves.
+pub(crate) fn parse_lsn(text: &[u8]) -> Option<u64> {
+    let (high, low) = std::str::from_utf8(text).ok()?.split_once('/')?;
+    let high = u32::from_str_radix(high, 16).ok()?;
+    Some(u64::from(high) << 32 | u64::from(u32::from_str_radix(low, 16).ok()?))
+}
+
+/// The number after `"t":`, found by scanning: a parser would cost more than the rest together.
+///
+/// `t` is the shortest name of the load's payloads, so jsonb puts it first; blanks vary by relay.
+fn stamp_us(payload: &[u8]) -> Option<i64> {
+    let at = payload.windows(4).position(|window| window == b"\"t\":")?;
+    let rest = payload.get(at + 4..)?.trim_ascii_start();
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    std::str::from_utf8(rest.get(..digits)?).ok()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stamp_is_found_in_jsonb_and_in_compact_json() {
+        assert_eq!(
+            stamp_us(br#"{"t": 1700000000000001, "pad": "x"}"#),
+            Some(1_700_000_000_000_001)
+        );
+        assert_eq!(stamp_us(br#"{"pad":"x","t":17}"#), Some(17));
+        assert_eq!(stamp_us(br#"{"tt": 5}"#), None);
+        assert_eq!(stamp_us(br#"{"t": "x"}"#), None);
+        assert_eq!(stamp_us(b""), None);
+    }
+
+    #[test]
+    fn lsns_are_read_as_postgres_writes_them() {
+        assert_eq!(parse_lsn(b"16/B374D848"), Some(0x16_B374_D848));
+        assert_eq!(parse_lsn(b"0/0"), Some(0));
+        assert_eq!(parse_lsn(b"16"), None);
+        assert_eq!(parse_lsn(b"x/1"), None);
+    }
+
+    #[test]
+    fn a_rate_is_over_the_gaps_between_records() {
+        let seen =
+            Seen { count: 11, first_us: Some(0), last_us: Some(1_000_000), ..Seen::default() };
+        assert_eq!(seen.rate_per_second(), 10.0);
+        assert_eq!(Seen::default().rate_per_second(), 0.0);
+    }
+}

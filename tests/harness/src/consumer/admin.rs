@@ -1,0 +1,154 @@
+//! Topics and their ends, without reading a record.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+use crate::kit::{KitError, KitResult, block_on};
+
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Creates a topic (replication 1) with topic configs such as `message.timestamp.type`, and waits
+/// until it is usable. An existing one is an error.
+pub fn create_topic(
+    brokers: &str,
+    topic: &str,
+    partitions: i32,
+    configs: &[(&str, &str)],
+) -> KitResult<()> {
+    let admin = client(brokers)?;
+    let mut wanted = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
+    for (name, value) in configs {
+        wanted = wanted.set(name, value);
+    }
+    let results = block_on(async {
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
+        Ok(admin.create_topics([&wanted], &options).await?)
+    })?;
+    check(results)?;
+    let consumer: BaseConsumer = super::config(brokers).create()?;
+    self::partitions(&consumer, topic, super::METADATA_WAIT).map(drop)
+}
+
+/// Deletes a topic; a missing one is fine. The broker forgets it shortly after.
+pub fn delete_topic(brokers: &str, topic: &str) -> KitResult<()> {
+    let admin = client(brokers)?;
+    let results = block_on(async {
+        let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
+        Ok(admin.delete_topics(&[topic], &options).await?)
+    })?;
+    match check(results) {
+        Err(KitError::Kafka(KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition))) => {
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+fn check(results: Vec<rdkafka::admin::TopicResult>) -> KitResult<()> {
+    results.into_iter().try_for_each(|result| match result {
+        Ok(_) => Ok(()),
+        Err((_, code)) => Err(KafkaError::AdminOp(code).into()),
+    })
+}
+
+fn client(brokers: &str) -> KitResult<AdminClient<DefaultClientContext>> {
+    let mut config = rdkafka::ClientConfig::new();
+    config.set("bootstrap.servers", brokers).set("log_level", "0");
+    Ok(config.create()?)
+}
+
+/// The end offset of each partition of a topic.
+pub fn end_offsets(brokers: &str, topic: &str) -> KitResult<BTreeMap<i32, i64>> {
+    let consumer: BaseConsumer = super::config(brokers).create()?;
+    let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;
+    ends(&consumer, topic, &partitions)
+}
+
+/// Waits until a topic holds `n` records in all, looking every 10 ms.
+pub fn wait_end_offsets(brokers: &str, topic: &str, n: i64, timeout: Duration) -> KitResult<()> {
+    let watch = DrainWatch::new(brokers, topic)?;
+    watch.wait(n, timeout).map(drop)
+}
+
+/// Watches a topic grow by its end offsets alone: far cheaper than reading it, so that a drain is
+/// measured without a consumer on the same cores.
+pub struct DrainWatch {
+    consumer: BaseConsumer,
+    topic: String,
+    partitions: Vec<i32>,
+}
+
+impl DrainWatch {
+    /// Connects before the measurement begins.
+    pub fn new(brokers: &str, topic: &str) -> KitResult<DrainWatch> {
+        let consumer: BaseConsumer = super::config(brokers).create()?;
+        let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;
+        Ok(DrainWatch { consumer, topic: topic.into(), partitions })
+    }
+
+    /// Records in the topic now, over all partitions.
+    pub fn records(&self) -> KitResult<i64> {
+        Ok(ends(&self.consumer, &self.topic, &self.partitions)?.values().sum())
+    }
+
+    /// Waits for `n` records; tells when the first was seen and when all were. Broker outages
+    /// within the timeout are waited out.
+    pub fn wait(&self, n: i64, timeout: Duration) -> KitResult<(Instant, Instant)> {
+        let began = Instant::now();
+        let mut first = None;
+        let mut seen = 0;
+        loop {
+            if let Ok(records) = self.records() {
+                seen = records;
+                if records > 0 {
+                    first.get_or_insert_with(Instant::now);
+                }
+                if records >= n {
+                    let now = Instant::now();
+                    return Ok((first.unwrap_or(now), now));
+                }
+            }
+            if began.elapsed() > timeout {
+                let what = format!("{n} records in {}, {seen} came", self.topic);
+                return Err(KitError::Timeout { what, waited: timeout });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+}
+
+fn ends(consumer: &BaseConsumer, topic: &str, partitions: &[i32]) -> KitResult<BTreeMap<i32, i64>> {
+    let end = |partition: &i32| {
+        let (_, high) = consumer.fetch_watermarks(topic, *partition, REQUEST_TIMEOUT)?;
+        Ok((*partition, high))
+    };
+    partitions.iter().map(end).collect()
+}
+
+/// The partitions of a topic, once every one of them has a leader.
+pub(super) fn partitions(
+    consumer: &BaseConsumer,
+    topic: &str,
+    timeout: Duration,
+) -> KitResult<Vec<i32>> {
+    let began = Instant::now();
+    loop {
+        if let Ok(metadata) = consumer.fetch_metadata(Some(topic), Duration::from_secs(2)) {
+            let found = metadata.topics().iter().flat_map(|topic| topic.partitions());
+            let led: Vec<(i32, bool)> = found.map(|p| (p.id(), p.leader() >= 0)).collect();
+            if !led.is_empty() && led.iter().all(|(_, has_leader)| *has_leader) {
+                return Ok(led.into_iter().map(|(id, _)| id).collect());
+            }
+        }
+        if began.elapsed() > timeout {
+            let what = format!("topic {topic} with a leader on every partition");
+            return Err(KitError::Timeout { what, waited: timeout });
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}

@@ -1,0 +1,100 @@
+//! Failures of the harness, told so that the reader knows what to do next.
+
+use std::path::PathBuf;
+use std::time::Duration;
+use std::{fmt, io};
+
+/// What harness calls return.
+pub type Result<T, E = HarnessError> = std::result::Result<T, E>;
+
+/// Why a service could not be started, reached or stopped.
+#[derive(Debug)]
+pub enum HarnessError {
+    /// Something that `scripts/setup` installs is not there.
+    Missing {
+        /// What is missing, e.g. `Kafka jars`.
+        what: String,
+        /// Where it was looked for.
+        place: PathBuf,
+    },
+    /// A service ended, or did not answer in time, while it was being started.
+    Start {
+        /// The service.
+        service: &'static str,
+        /// What was seen.
+        reason: String,
+        /// The last lines it wrote.
+        log_tail: String,
+    },
+    /// Something took longer than its limit.
+    Late {
+        /// What was waited for.
+        what: String,
+        /// How long it was waited for.
+        limit: Duration,
+    },
+    /// A tool ended with an error.
+    Tool {
+        /// The tool and what it was asked.
+        tool: String,
+        /// What it wrote.
+        output: String,
+    },
+    /// The operating system refused.
+    Io {
+        /// What was being done.
+        doing: String,
+        /// Its answer.
+        source: io::Error,
+    },
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl HarnessError {
+    /// For `map_err`: says what was being done when the system refused.
+    pub fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> HarnessError {
+        let doing = doing.into();
+        move |source| HarnessError::Io { doing, source }
+    }
+
+    /// Two services wanted one port; another port mends it.
+    pub(crate) fn is_port_clash(&self) -> bool {
+        let HarnessError::Start { log_tail, .. } = self else { return false };
+        let tail = log_tail.to_lowercase();
+        ["address already in use", "eaddrinuse", "address in use"].iter().any(|s| tail.contains(s))
+    }
+}
+
+impl fmt::Display for HarnessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            HarnessError::Missing { what, place } => {
+                write!(f, "{what} missing in {}: run scripts/setup", place.display())
+            }
+            HarnessError::Start { service, reason, log_tail } => {
+                write!(f, "{service} did not start: {reason}")?;
+                if log_tail.is_empty() {
+                    write!(f, " (it wrote nothing)")
+                } else {
+                    write!(f, "; its last lines:\n{log_tail}")
+                }
+            }
+            HarnessError::Late { what, limit } => {
+                write!(f, "{what}: not within {} ms", limit.as_millis())
+            }
+            HarnessError::Tool { tool, output } => write!(f, "{tool} failed: {}", output.trim()),
+            HarnessError::Io { doing, source } => write!(f, "{doing}: {source}"),
+            HarnessError::Other(what) => f.write_str(what),
+        }
+    }
+}
+
+impl std::error::Error for HarnessError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            HarnessError::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! Where `scripts/setup` put things, where data goes, and as whom services run.
+//!
+//! The paths here and in `scripts/setup` are one contract. Servers refuse to run as root
+//! (PostgreSQL) or need not (Kafka, RabbitMQ): under root each gets an unprivileged user.
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::{HarnessError, Result};
+
+const KAFKA: &str = "kafka-4.1.0";
+const SYSTEM_POSTGRES: &str = "/usr/lib/postgresql";
+const RABBITMQ_BIN: &str = "/usr/lib/rabbitmq/bin";
+
+/// An unprivileged user for a service.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// The folder that `scripts/setup` fills.
+pub(crate) fn cache_folder() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("WALRELAY_DEV_CACHE") {
+        return Ok(folder.into());
+    }
+    if own_uid()? == 0 {
+        return Ok("/var/cache/walrelay-dev".into());
+    }
+    let home = std::env::var_os("HOME")
+        .ok_or_else(|| HarnessError::Other("HOME is not set; set WALRELAY_DEV_CACHE".into()))?;
+    Ok(Path::new(&home).join(".cache/walrelay-dev"))
+}
+
+/// The folder under which every service has its own; made when it is not there.
+pub fn run_folder() -> Result<PathBuf> {
+    let uid = own_uid()?;
+    let folder = match std::env::var_os("WALRELAY_DEV_RUN") {
+        Some(folder) => PathBuf::from(folder),
+        None => std::env::temp_dir().join(format!("walrelay-dev-{uid}")),
+    };
+    make_folder(&folder, true)?;
+    // The name is predictable and /tmp is everyone's: somebody else's folder is not ours to use.
+    let found = fs::symlink_metadata(&folder)
+        .map_err(HarnessError::io(format!("looking at {}", folder.display())))?;
+    if !found.is_dir() || found.uid() != uid {
+        let place = folder.display();
+        return Err(HarnessError::Other(format!(
+            "{place} is not a folder of this user: remove it or set WALRELAY_DEV_RUN"
+        )));
+    }
+    Ok(folder)
+}
+
+/// A new folder for one service, owned by `user`.
+pub(crate) fn service_folder(name: &str, user: Option<User>) -> Result<PathBuf> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    // Short, because a unix socket's path may have 107 bytes at most.
+    let name = format!("{name}-{}-{count}-{:x}", std::process::id(), nanos & 0xfffff);
+    let folder = run_folder()?.join(name);
+    make_folder(&folder, false)?;
+    if let Some(user) = user {
+        std::os::unix::fs::chown(&folder, Some(user.uid), Some(user.gid))
+            .map_err(HarnessError::io(format!("giving away {}", folder.display())))?;
+    }
+    Ok(folder)
+}
+
+fn make_folder(folder: &Path, may_exist: bool) -> Result<()> {
+    let failed = || HarnessError::io(format!("making {}", folder.display()));
+    fs::DirBuilder::new().recursive(may_exist).mode(0o755).create(folder).map_err(failed())?;
+    if !may_exist {
+        // The umask may have taken away what a service of another user needs.
+        fs::set_permissions(folder, fs::Permissions::from_mode(0o755)).map_err(failed())?;
+    }
+    Ok(())
+}
+
+/// The first of `names` that exists on this machine, when we are root; else nobody but ourselves.
+pub(crate) fn service_user(names: &[&str]) -> Result<Option<User>> {
+    if own_uid()? != 0 {
+        return Ok(None);
+    }
+    for name in names {
+        if let (Some(uid), Some(gid)) = (id("-u", name), id("-g", name)) {
+            return Ok(Some(User { uid, gid }));
+        }
+    }
+    Err(HarnessError::Other(format!("none of the users {} exists", names.join(", "))))
+}
+
+fn id(what: &str, name: &str) -> Option<u32> {
+    let output = Command::new("id").args([what, name]).output().ok()?;
+    String::from_utf8(output.stdout).ok()?.trim().parse().ok()
+}
+
+fn own_uid() -> Result<u32> {
+    Ok(fs::metadata("/proc/self").map_err(HarnessError::io("looking at /proc/self"))?.uid())
+}
+
+/// The folder with `postgres`, `initdb` and `psql`; the newest when no major version is named.
+pub(crate) fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
+    let cache = cache_folder()?;
+    let mut found: Vec<(u32, PathBuf)> = Vec::new();
+    for (parent, prefix) in [(cache.as_path(), "postgresql-"), (Path::new(SYSTEM_POSTGRES), "")] {
+        for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            let major = name.to_str().and_then(|n| n.strip_prefix(prefix)?.parse().ok());
+            let bin = entry.path().join("bin");
+            if let (Some(major), true) = (major, bin.join("postgres").is_file()) {
+                found.push((major, bin));
+            }
+        }
+    }
+    let wanted = found.into_iter().filter(|(major, _)| version.is_none_or(|v| v == *major));
+    let best = wanted.max_by_key(|(major, _)| *major);
+    best.map(|(_, bin)| bin).ok_or_else(|| match version {
+        Some(major) => HarnessError::Other(format!(
+            "PostgreSQL {major} missing in {} and {SYSTEM_POSTGRES}: run scripts/setup --postgres {major}",
+            cache.display()
+        )),
+        None => HarnessError::Missing { what: "PostgreSQL".into(), place: cache },
+    })
+}
+
+/// The folder with Kafka's jars.
+pub(crate) fn kafka_lib() -> Result<PathBuf> {
+    let lib = cache_folder()?.join(KAFKA).join("lib");
+    if lib.is_dir() {
+        return Ok(lib);
+    }
+    Err(HarnessError::Missing { what: "Kafka jars".into(), place: lib })
+}
+
+/// The folder with `rabbitmq-server` and `rabbitmqctl` that do not switch user by themselves.
+pub(crate) fn rabbitmq_bin() -> Result<PathBuf> {
+    let bin = PathBuf::from(RABBITMQ_BIN);
+    if bin.join("rabbitmq-server").is_file() {
+        return Ok(bin);
+    }
+    Err(HarnessError::Missing { what: "RabbitMQ".into(), place: bin })
+}

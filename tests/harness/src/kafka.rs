@@ -1,0 +1,200 @@
+//! A private Apache Kafka: one KRaft node that is broker and controller.
+//!
+//! Topics are never made by accident: a typo in a route must be seen. The internal topics are
+//! small, because fifty partitions of offsets cost seconds at the first consumer. The broker's
+//! session is short: after a kill the controller refuses the new broker until the old one's session
+//! has run out, nine seconds by default.
+
+use std::ffi::OsString;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use crate::process::{self, Kind, Process};
+use crate::{HarnessError, Result, install, ports};
+
+const START_LIMIT: Duration = Duration::from_secs(60);
+const END_LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
+const PORT_ATTEMPTS: u32 = 3;
+const CLUSTER_ID: &str = "d2FscmVsYXktZGV2LWthZg";
+const JVM: [&str; 4] = ["-Xmx512m", "-Xms128m", "-XX:+UseSerialGC", "-Xshare:auto"];
+
+/// A running Kafka. Dropping it removes it.
+pub struct Kafka {
+    process: Process,
+    classpath: OsString,
+    port: u16,
+}
+
+impl Kafka {
+    /// Formats a log folder and starts the broker; returns when it answers.
+    pub fn start() -> Result<Kafka> {
+        let mut attempt = 1;
+        loop {
+            match Kafka::start_once() {
+                Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn start_once() -> Result<Kafka> {
+        let mut classpath = install::kafka_lib()?.into_os_string();
+        classpath.push("/*");
+        let user = install::service_user(&["postgres", "nobody"])?;
+        let (port, controller_port) = (ports::free()?, ports::free()?);
+        let kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
+        let process = Process::new(kind, user, "")?;
+        let path = process.folder().join("server.properties");
+        std::fs::write(&path, properties(process.folder(), port, controller_port))
+            .map_err(HarnessError::io(format!("writing {}", path.display())))?;
+        let mut kafka = Kafka { process, classpath, port };
+        let mut format = kafka.process.command(java());
+        // The tool lives for a second: the first compiler is all that it can profit from.
+        kafka.java(&mut format, "kafka.tools.StorageTool", &["-XX:TieredStopAtLevel=1"]);
+        // With `=`: an id may begin with a dash.
+        format.args(["format", &format!("--cluster-id={CLUSTER_ID}"), "-c"]).arg(&path);
+        process::run(&mut format)?;
+        kafka.launch()?;
+        Ok(kafka)
+    }
+
+    fn java(&self, command: &mut Command, class: &str, options: &[&str]) {
+        // What the caller's shell says of other JVMs is not for this one.
+        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("CLASSPATH");
+        command.args(JVM).args(options);
+        command.arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=info");
+        command.arg("-cp").arg(&self.classpath).arg(class);
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        let mut command = Command::new(java());
+        self.java(&mut command, "kafka.Kafka", &[]);
+        command.arg(self.process.folder().join("server.properties"));
+        self.process.spawn(&command)?;
+        let port = self.port;
+        self.process.wait_ready(START_LIMIT, |_| answers(port))
+    }
+
+    /// `127.0.0.1:PORT`.
+    pub fn bootstrap(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// The broker's port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Everything of this broker lies here; it is removed with it.
+    pub fn folder(&self) -> &Path {
+        self.process.folder()
+    }
+
+    /// Kills the broker with SIGKILL.
+    pub fn kill9(&mut self) -> Result<()> {
+        self.process.signal_group("KILL")?;
+        self.process.wait(END_LIMIT).map(drop)
+    }
+
+    /// Stops the broker's clock: connections stay open, nothing answers.
+    pub fn freeze(&self) -> Result<()> {
+        self.process.freeze()
+    }
+
+    /// Ends a freeze.
+    pub fn thaw(&self) -> Result<()> {
+        self.process.thaw()
+    }
+
+    /// Orderly shutdown.
+    pub fn stop(&mut self) -> Result<()> {
+        self.process.signal("TERM")?;
+        self.process.wait(END_LIMIT).map(drop)
+    }
+
+    /// Starts the stopped broker on its port and data; returns when it answers.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.launch()
+    }
+
+    /// The broker's process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// It answers a metadata request now.
+    pub fn answers(&self) -> bool {
+        answers(self.port)
+    }
+}
+
+/// The JVM of `JAVA_HOME`, else the one on the path.
+fn java() -> PathBuf {
+    let home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
+    home.filter(|java| java.is_file()).unwrap_or_else(|| "java".into())
+}
+
+fn properties(folder: &Path, port: u16, controller_port: u16) -> String {
+    format!(
+        "process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@127.0.0.1:{controller_port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/data
+broker.session.timeout.ms=3000
+broker.heartbeat.interval.ms=500
+auto.create.topics.enable=false
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+",
+        folder = folder.display()
+    )
+}
+
+/// The broker says that it is part of a cluster with at least one broker: an open port alone may
+/// belong to one that is still starting.
+fn answers(port: u16) -> bool {
+    brokers(port).is_ok_and(|count| count > 0)
+}
+
+/// Asks for metadata of no topic, version 1, and reads how many brokers the answer names.
+fn brokers(port: u16) -> std::io::Result<i32> {
+    const CLIENT: &[u8] = b"walrelay-harness";
+    const METADATA: i16 = 3;
+    const CORRELATION: i32 = 7;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
+    let mut body = Vec::new();
+    body.extend(METADATA.to_be_bytes());
+    body.extend(1_i16.to_be_bytes());
+    body.extend(CORRELATION.to_be_bytes());
+    body.extend((CLIENT.len() as i16).to_be_bytes());
+    body.extend(CLIENT);
+    body.extend(0_i32.to_be_bytes());
+    let mut request = (body.len() as i32).to_be_bytes().to_vec();
+    request.extend(body);
+    stream.write_all(&request)?;
+    // Size, correlation id, number of brokers.
+    let mut head = [[0_u8; 4]; 3];
+    stream.read_exact(head.as_flattened_mut())?;
+    if i32::from_be_bytes(head[1]) != CORRELATION {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    }
+    Ok(i32::from_be_bytes(head[2]))
+}

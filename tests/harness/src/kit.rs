@@ -1,0 +1,227 @@
+//! What every part of the kit stands on: one error type, wall-clock microseconds, a seeded random
+//! generator, a payload hash, and a bridge from blocking callers to async clients.
+//!
+//! The kit is blocking on purpose: tests, demo and benchmarks kill and freeze processes, and a
+//! thread that waits is easier to reason about than a task that is starved by a frozen peer.
+
+use std::future::Future;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, NoTls};
+
+/// A failure of the kit itself, never a verdict about the relay.
+#[derive(Debug, thiserror::Error)]
+pub enum KitError {
+    /// Postgres refused or vanished.
+    #[error("postgres: {0}")]
+    Postgres(#[from] tokio_postgres::Error),
+    /// Kafka refused or vanished.
+    #[error("kafka: {0}")]
+    Kafka(#[from] rdkafka::error::KafkaError),
+    /// A file, socket or process.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was being done.
+        what: String,
+        /// Why it failed.
+        source: std::io::Error,
+    },
+    /// Something did not happen in time.
+    #[error("timed out after {waited:?}: {what}")]
+    Timeout {
+        /// What was waited for, and how far it came.
+        what: String,
+        /// For how long.
+        waited: Duration,
+    },
+    /// A service that would not start, stop or answer.
+    #[error(transparent)]
+    Service(#[from] crate::HarnessError),
+    /// Anything else, told in words.
+    #[error("{0}")]
+    Other(String),
+}
+
+impl KitError {
+    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> KitError {
+        let what = what.into();
+        move |source| KitError::Io { what, source }
+    }
+}
+
+/// Shorthand for the kit's results.
+pub type KitResult<T> = Result<T, KitError>;
+
+/// CLOCK_REALTIME in microseconds, comparable with Postgres and the broker on the same machine.
+pub fn now_us() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// The first 128 bits of SHA-256: what truth and delivery are compared by.
+pub fn payload_hash(bytes: &[u8]) -> u128 {
+    let digest = Sha256::digest(bytes);
+    digest.iter().take(16).fold(0, |sum, byte| (sum << 8) | u128::from(*byte))
+}
+
+/// SplitMix64: tiny, seeded, the same on every machine.
+#[derive(Clone, Debug)]
+pub struct Rng(u64);
+
+impl Rng {
+    /// A generator that repeats itself for the same seed.
+    pub fn new(seed: u64) -> Rng {
+        Rng(seed)
+    }
+
+    /// An independent generator for one of several actors of a run.
+    pub fn fork(seed: u64, actor: u64) -> Rng {
+        let mut mixed = Rng(seed ^ actor.wrapping_mul(0xD1B5_4A32_D192_ED03));
+        Rng(mixed.next_u64())
+    }
+
+    /// The next 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// Uniform in `0..bound`; 0 for a bound of 0.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        let wide = u128::from(self.next_u64()) * u128::from(bound);
+        u64::try_from(wide >> 64).unwrap_or(0)
+    }
+
+    /// Uniform in `0.0..1.0`.
+    pub fn unit(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
+    }
+
+    /// True with the given probability.
+    pub fn chance(&mut self, probability: f64) -> bool {
+        self.unit() < probability
+    }
+
+    /// Log-uniform in `1..=max`: small and huge values are equally common per order of magnitude.
+    pub fn log_uniform(&mut self, max: u64) -> u64 {
+        let top = (max.max(1) as f64) + 1.0;
+        let drawn = (self.unit() * top.ln()).exp();
+        (drawn as u64).clamp(1, max.max(1))
+    }
+
+    /// A version-4 UUID in text form.
+    pub fn uuid(&mut self) -> String {
+        let high = (self.next_u64() & !0xF000) | 0x4000;
+        let low = (self.next_u64() & !(0b11 << 62)) | (0b10 << 62);
+        format!(
+            "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+            high >> 32,
+            (high >> 16) & 0xFFFF,
+            high & 0xFFFF,
+            low >> 48,
+            low & 0xFFFF_FFFF_FFFF
+        )
+    }
+}
+
+/// Runs a future to its end from any thread, inside a runtime or not.
+///
+/// A thread of its own makes it safe to call from async tests, where nesting runtimes panics.
+pub fn block_on<T: Send>(future: impl Future<Output = KitResult<T>> + Send) -> KitResult<T> {
+    std::thread::scope(|scope| {
+        let worker = scope.spawn(|| runtime()?.block_on(future));
+        worker.join().unwrap_or_else(|_| Err(KitError::Other("a kit thread panicked".into())))
+    })
+}
+
+/// A single-threaded runtime with timers and sockets.
+pub(crate) fn runtime() -> KitResult<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(KitError::io("start a runtime"))
+}
+
+/// A Postgres session whose connection task ends with it.
+pub(crate) struct Session {
+    pub(crate) client: Client,
+    task: JoinHandle<()>,
+}
+
+impl Session {
+    /// Connects without TLS: the kit only talks to loopback.
+    pub(crate) async fn open(url: &str) -> KitResult<Session> {
+        let connecting = tokio_postgres::connect(url, NoTls);
+        let (client, connection) = tokio::time::timeout(Duration::from_secs(10), connecting)
+            .await
+            .map_err(|_| KitError::Timeout {
+                what: "connect to postgres".into(),
+                waited: Duration::from_secs(10),
+            })??;
+        // Its error reaches the caller through the client, whose requests then fail.
+        let task = tokio::spawn(async move { drop(connection.await) });
+        Ok(Session { client, task })
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_repeats_itself_and_actors_differ() {
+        let draw = |mut rng: Rng| (0..4).map(|_| rng.next_u64()).collect::<Vec<_>>();
+        assert_eq!(draw(Rng::new(7)), draw(Rng::new(7)));
+        assert_eq!(draw(Rng::fork(7, 1)), draw(Rng::fork(7, 1)));
+        assert_ne!(draw(Rng::fork(7, 1)), draw(Rng::fork(7, 2)));
+    }
+
+    #[test]
+    fn splitmix_matches_its_published_vector() {
+        let mut rng = Rng::new(1_234_567);
+        assert_eq!(rng.next_u64(), 6_457_827_717_110_365_317);
+        assert_eq!(rng.next_u64(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn draws_stay_in_their_range_and_reach_both_ends() {
+        let mut rng = Rng::new(3);
+        let sizes: Vec<u64> = (0..20_000).map(|_| rng.log_uniform(1_000)).collect();
+        assert!(sizes.iter().all(|size| (1..=1_000).contains(size)));
+        // One in ten of 1..=1000 lies in each tenth of the log scale: 1 alone is ln2/ln1001.
+        let ones = sizes.iter().filter(|size| **size == 1).count();
+        assert!((1_700..2_400).contains(&ones), "{ones}");
+        assert!(sizes.iter().any(|size| *size > 900));
+        assert!((0..1_000).map(|_| rng.below(3)).all(|n| n < 3));
+        assert_eq!(rng.below(0), 0);
+        assert_eq!(rng.log_uniform(1), 1);
+    }
+
+    #[test]
+    fn uuids_are_distinct_version_4() {
+        let mut rng = Rng::new(1);
+        let ids: std::collections::HashSet<String> = (0..1_000).map(|_| rng.uuid()).collect();
+        assert_eq!(ids.len(), 1_000);
+        for id in ids {
+            assert_eq!(id.len(), 36);
+            assert_eq!(&id[14..15], "4");
+            assert!("89ab".contains(&id[19..20]), "{id}");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_the_head_of_sha256() {
+        assert_eq!(payload_hash(b"abc"), 0xba7816bf_8f01cfea_414140de_5dae2223);
+    }
+}

@@ -1,0 +1,80 @@
+//! Load for an outbox table of the Debezium shape, seeded and repeatable.
+//!
+//! Three shapes: [`Backlog`] fills quickly before a drain is measured, [`SteadyLoad`] paces single
+//! rows for latency, [`ChaosWriters`] write what an exact checker can judge. All payloads are JSON
+//! objects with `t` (microseconds, for latency) or `key`, and `seq`, which rises per key in commit
+//! order; the truth about what was committed is always the table itself, see
+//! [`crate::oracle::Truth`].
+
+mod backlog;
+mod chaos;
+mod steady;
+
+pub use backlog::{Backlog, BacklogReport};
+pub use chaos::{ChaosReport, ChaosWriters};
+pub use steady::{Stamp, SteadyLoad, SteadyReport};
+
+use crate::kit::{KitError, KitResult, Session, block_on};
+
+/// Creates an outbox table of the Debezium shape, if it is missing.
+pub fn create_outbox(url: &str, table: &str) -> KitResult<()> {
+    let table = table_name(table)?;
+    let sql = format!(
+        "create table if not exists {table} (
+            id uuid primary key,
+            aggregatetype text not null,
+            aggregateid text not null,
+            type text not null,
+            payload jsonb not null,
+            created_at timestamptz not null default clock_timestamp())"
+    );
+    execute(url, &sql)
+}
+
+/// Creates what a relay streams from: first the publication, then the slot, both afresh.
+///
+/// The order matters: a slot that is older than its publication cannot be decoded past the gap.
+pub fn create_slot(url: &str, publication: &str, slot: &str, table: &str) -> KitResult<()> {
+    let (publication, table) = (table_name(publication)?, table_name(table)?);
+    block_on(async {
+        let session = Session::open(url).await?;
+        let sql = format!(
+            "drop publication if exists {publication};
+             create publication {publication} for table {table} with (publish = 'insert')"
+        );
+        session.client.batch_execute(&sql).await?;
+        let drop_old = "select pg_drop_replication_slot(slot_name) from pg_replication_slots \
+                        where slot_name = $1";
+        session.client.execute(drop_old, &[&slot]).await?;
+        let create = "select pg_create_logical_replication_slot($1, 'pgoutput')";
+        session.client.execute(create, &[&slot]).await?;
+        Ok(())
+    })
+}
+
+/// Runs SQL without parameters.
+pub fn execute(url: &str, sql: &str) -> KitResult<()> {
+    block_on(async { Ok(Session::open(url).await?.client.batch_execute(sql).await?) })
+}
+
+/// Names go into SQL as they are, so only plain ones are let in.
+pub(crate) fn table_name(name: &str) -> KitResult<&str> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '.';
+    if !name.is_empty() && name.chars().all(plain) {
+        return Ok(name);
+    }
+    Err(KitError::Other(format!("`{name}` is not a plain lower-case SQL name")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_plain_names_reach_sql() {
+        assert!(table_name("public.outbox_2").is_ok());
+        for bad in ["", "x; drop table y", "\"Quoted\"", "a b"] {
+            assert!(table_name(bad).is_err(), "{bad}");
+        }
+    }
+}

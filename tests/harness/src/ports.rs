@@ -1,0 +1,79 @@
+//! Free loopback ports, distinct within a run.
+//!
+//! Ports come from below the range the kernel uses for outgoing connections: a service that is
+//! killed and started again needs the same port, and a client's connection must not have taken it
+//! meanwhile. Another process may still take one between the check and its use, so starters retry
+//! with others on a clash.
+
+use std::collections::HashSet;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::Mutex;
+
+use crate::{HarnessError, Result};
+
+const SPAN: u16 = 16_000;
+const FLOOR: u16 = 10_000;
+const DEFAULT_OUTGOING_LOW: u16 = 32_768;
+
+static TAKEN: Mutex<Option<Taken>> = Mutex::new(None);
+
+struct Taken {
+    given: HashSet<u16>,
+    next: u16,
+}
+
+/// A port on which nothing listens and which this process has not given out before.
+pub(crate) fn free() -> Result<u16> {
+    let (low, high) = range();
+    let mut guard = TAKEN.lock().map_err(|_| HarnessError::Other("port list poisoned".into()))?;
+    let taken = guard.get_or_insert_with(|| Taken { given: HashSet::new(), next: seed(low, high) });
+    for _ in low..high {
+        let port = taken.next;
+        taken.next = if port + 1 >= high { low } else { port + 1 };
+        if !taken.given.contains(&port) && is_free(port) {
+            taken.given.insert(port);
+            return Ok(port);
+        }
+    }
+    Err(HarnessError::Other(format!("no free port between {low} and {high}")))
+}
+
+/// Nothing listens there on loopback.
+pub(crate) fn is_free(port: u16) -> bool {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
+}
+
+fn range() -> (u16, u16) {
+    let low = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .ok()
+        .and_then(|text| text.split_whitespace().next()?.parse::<u16>().ok())
+        .unwrap_or(DEFAULT_OUTGOING_LOW);
+    // A machine that gives nearly all ports to outgoing connections leaves no quiet range.
+    let high = if low < FLOOR + 1_000 { DEFAULT_OUTGOING_LOW } else { low };
+    (high.saturating_sub(SPAN).max(FLOOR), high)
+}
+
+/// Spreads concurrent test processes over the range.
+fn seed(low: u16, high: u16) -> u16 {
+    let width = u32::from(high - low);
+    let offset = std::process::id().wrapping_mul(37) % width;
+    low + u16::try_from(offset).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_distinct_and_skip_what_listens() {
+        // GIVEN a listener on the port that would come next
+        let first = free().unwrap();
+        let held = TcpListener::bind((Ipv4Addr::LOCALHOST, first)).unwrap();
+        // WHEN a hundred more are taken THEN none repeats and none is the held one
+        let mut seen = HashSet::from([held.local_addr().unwrap().port()]);
+        for _ in 0..100 {
+            assert!(seen.insert(free().unwrap()));
+        }
+        assert!(!is_free(first));
+    }
+}

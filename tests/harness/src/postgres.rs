@@ -1,0 +1,245 @@
+//! A private PostgreSQL.
+//!
+//! `fsync` stays on: tests kill this server and count what it still has. Only `initdb` skips the
+//! sync. Parallel-query memory lives in the data folder, because what lies in /dev/shm would stay
+//! there after a kill.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::process::{self, Kind, Process};
+use crate::{HarnessError, Result, install, ports};
+
+const START_LIMIT: Duration = Duration::from_secs(30);
+const END_LIMIT: Duration = Duration::from_secs(10);
+const PORT_ATTEMPTS: u32 = 3;
+
+const SETTINGS: &str = "
+wal_level = logical
+fsync = on
+max_connections = 200
+max_wal_senders = 20
+max_replication_slots = 20
+listen_addresses = '127.0.0.1'
+dynamic_shared_memory_type = mmap
+log_line_prefix = '%m [%p] '
+";
+
+/// How a PostgreSQL should differ from the usual one.
+#[derive(Clone, Debug, Default)]
+pub struct PostgresOptions {
+    /// Settings, appended to `postgresql.conf` and so stronger than the harness's own.
+    pub settings: Vec<(String, String)>,
+    /// Major version; the newest installed when none.
+    pub version: Option<u32>,
+    /// Lines of `pg_hba.conf` instead of trust for all. The unix socket always trusts.
+    pub hba: Option<String>,
+    /// A fixed TCP port; a free one when none.
+    pub port: Option<u16>,
+}
+
+/// A running PostgreSQL; superuser `postgres`, no password. Dropping it removes it.
+pub struct Postgres {
+    process: Process,
+    bin: PathBuf,
+    data: PathBuf,
+    port: u16,
+}
+
+impl Postgres {
+    /// Makes a cluster and starts it; returns when it answers.
+    pub fn start(options: PostgresOptions) -> Result<Postgres> {
+        let mut attempt = 1;
+        loop {
+            match Postgres::start_once(&options) {
+                Err(error)
+                    if options.port.is_none()
+                        && attempt < PORT_ATTEMPTS
+                        && error.is_port_clash() =>
+                {
+                    attempt += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    fn start_once(options: &PostgresOptions) -> Result<Postgres> {
+        let bin = install::postgres_bin(options.version)?;
+        let user = install::service_user(&["postgres", "nobody"])?;
+        let port = options.port.map_or_else(ports::free, Ok)?;
+        // QUIT is PostgreSQL's immediate shutdown: it ends the backends too, and frees what a
+        // kill would leave in shared memory.
+        let kind = Kind { name: "PostgreSQL", short: "pg", end: "QUIT" };
+        let process = Process::new(kind, user, "")?;
+        let data = process.folder().join("data");
+        let mut initdb = process.command(bin.join("initdb"));
+        initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]);
+        process::run(without_pg_variables(initdb.arg("-D").arg(&data)))?;
+        write_configuration(&data, process.folder(), port, options)?;
+        let mut postgres = Postgres { process, bin, data, port };
+        postgres.launch()?;
+        Ok(postgres)
+    }
+
+    fn launch(&mut self) -> Result<()> {
+        let mut command = Command::new(self.bin.join("postgres"));
+        self.process.spawn(without_pg_variables(command.arg("-D").arg(&self.data)))?;
+        // The file's last line says when connections are accepted; only then is psql worth its
+        // time.
+        let pid_file = self.data.join("postmaster.pid");
+        let psql = self.psql_path();
+        let (folder, port) = (self.socket_dir().to_owned(), self.port);
+        self.process.wait_ready(START_LIMIT, |process| {
+            let state = fs::read_to_string(&pid_file).unwrap_or_default();
+            let own = state.lines().next() == Some(process.pid().to_string().as_str());
+            let open = state.lines().nth(7).is_some_and(|line| line.trim() == "ready");
+            own && open && ask(&psql, &folder, port, "postgres", "SELECT 1").is_ok()
+        })
+    }
+
+    /// The TCP port on 127.0.0.1.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// The folder of the unix socket.
+    pub fn socket_dir(&self) -> &Path {
+        self.process.folder()
+    }
+
+    /// The cluster's data folder.
+    pub fn data_dir(&self) -> &Path {
+        &self.data
+    }
+
+    /// The folder of `psql`, `pgbench` and the like.
+    pub fn bin_dir(&self) -> &Path {
+        &self.bin
+    }
+
+    /// Everything of this server lies here; it is removed with it.
+    pub fn folder(&self) -> &Path {
+        self.process.folder()
+    }
+
+    /// A connection URL over TCP.
+    pub fn url(&self, database: &str) -> String {
+        format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
+    }
+
+    /// What `psql -XAtq` prints for `sql`; any error in it is an error here.
+    pub fn psql(&self, database: &str, sql: &str) -> Result<String> {
+        ask(&self.psql_path(), self.socket_dir(), self.port, database, sql)
+    }
+
+    /// Makes a database.
+    pub fn create_database(&self, name: &str) -> Result<()> {
+        let quoted = name.replace('"', "\"\"");
+        self.psql("postgres", &format!("CREATE DATABASE \"{quoted}\"")).map(drop)
+    }
+
+    /// Fast shutdown, as `pg_ctl stop -m fast`; says how long it took. It goes on when the limit
+    /// is passed: walsenders whose client does not answer hold it.
+    pub fn stop_fast(&mut self, limit: Duration) -> Result<Duration> {
+        self.process.signal("INT")?;
+        self.process.wait(limit)
+    }
+
+    /// Immediate shutdown: no checkpoint, recovery at the next start.
+    pub fn crash(&mut self) -> Result<()> {
+        self.process.signal("QUIT")?;
+        self.process.wait(END_LIMIT).map(drop)
+    }
+
+    /// Kills the server and its backends with SIGKILL.
+    pub fn kill9(&mut self) -> Result<()> {
+        // The leader first: it would take a killed backend for a crash and start recovery. Orphans
+        // would end by themselves, but not at once, and a walsender could go on sending meanwhile.
+        let backends = process::children(self.process.pid());
+        self.process.signal("KILL")?;
+        for pid in &backends {
+            // Any of them may have ended already.
+            process::kill("KILL", &pid.to_string()).ok();
+        }
+        self.process.wait(END_LIMIT)?;
+        let start = Instant::now();
+        while backends.iter().any(|pid| process::exists(*pid)) {
+            if start.elapsed() > END_LIMIT {
+                let what = "the end of PostgreSQL's backends".into();
+                return Err(HarnessError::Late { what, limit: END_LIMIT });
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        Ok(())
+    }
+
+    /// Starts the stopped server on its port and data; returns when it answers.
+    pub fn start_again(&mut self) -> Result<()> {
+        self.launch()
+    }
+
+    /// The postmaster's process id.
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
+    }
+
+    /// It answers a query now.
+    pub fn answers(&self) -> bool {
+        self.psql("postgres", "SELECT 1").is_ok()
+    }
+
+    fn psql_path(&self) -> PathBuf {
+        self.bin.join("psql")
+    }
+}
+
+fn write_configuration(
+    data: &Path,
+    folder: &Path,
+    port: u16,
+    options: &PostgresOptions,
+) -> Result<()> {
+    let mut text = String::from(SETTINGS);
+    let mut set = |key: &str, value: &str| {
+        text.push_str(&format!("{key} = '{}'\n", value.replace('\'', "''")));
+    };
+    set("port", &port.to_string());
+    set("unix_socket_directories", &folder.to_string_lossy());
+    for (key, value) in &options.settings {
+        set(key, value);
+    }
+    append(&data.join("postgresql.conf"), &text)?;
+    let Some(hba) = &options.hba else { return Ok(()) };
+    // Socket access stays, or the harness could not look into its own server.
+    let hba = format!("local all postgres trust\n{hba}\n");
+    let path = data.join("pg_hba.conf");
+    fs::write(&path, hba).map_err(HarnessError::io(format!("writing {}", path.display())))
+}
+
+/// Appends by rewriting what is there, which keeps the file's owner.
+fn append(path: &Path, text: &str) -> Result<()> {
+    let failed = || HarnessError::io(format!("writing {}", path.display()));
+    let before = fs::read_to_string(path).map_err(failed())?;
+    fs::write(path, before + text).map_err(failed())
+}
+
+fn ask(psql: &Path, folder: &Path, port: u16, database: &str, sql: &str) -> Result<String> {
+    let mut command = Command::new(psql);
+    command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"]);
+    command.arg(folder).args(["-p", &port.to_string(), "-c", sql]);
+    let output = process::run(without_pg_variables(&mut command))?;
+    Ok(output.trim_end_matches('\n').to_owned())
+}
+
+/// PGSERVICE, PGOPTIONS and the like belong to the caller's own databases.
+fn without_pg_variables(command: &mut Command) -> &mut Command {
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("PG") {
+            command.env_remove(key);
+        }
+    }
+    command
+}

@@ -1,0 +1,91 @@
+//! The kit's Kafka side against a real broker: everything is read once, through a restart too.
+
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use walrelay_harness::Kafka;
+use walrelay_harness::consumer::{
+    Consumer, DrainWatch, Mode, create_topic, delete_topic, end_offsets, wait_end_offsets,
+};
+use walrelay_harness::kit::{now_us, payload_hash};
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn publish(brokers: &str, topic: &str, numbers: std::ops::Range<u64>) {
+    let producer: BaseProducer =
+        ClientConfig::new().set("bootstrap.servers", brokers).set("acks", "all").create().unwrap();
+    for number in numbers {
+        let (key, id) = (format!("key-{}", number % 7), format!("id-{number}"));
+        let lsn = format!("1/{number:X}");
+        let payload = format!("{{\"t\": {}, \"seq\": {number}}}", now_us());
+        let headers = OwnedHeaders::new()
+            .insert(Header { key: "id", value: Some(&id) })
+            .insert(Header { key: "lsn", value: Some(&lsn) });
+        let record = BaseRecord::to(topic).key(&key).payload(&payload).headers(headers);
+        producer.send(record).map_err(|(error, _)| error).unwrap();
+    }
+    producer.flush(LIMIT).unwrap();
+}
+
+#[test]
+fn records_are_read_with_all_that_the_oracle_needs() {
+    let kafka = Kafka::start().unwrap();
+    let brokers = kafka.bootstrap();
+    let stamped = [("message.timestamp.type", "LogAppendTime")];
+    create_topic(&brokers, "events", 4, &stamped).unwrap();
+    assert!(create_topic(&brokers, "events", 4, &[]).is_err());
+    let before_ms = now_us() / 1_000;
+    // GIVEN 100 records before the consumer and 100 after its start
+    publish(&brokers, "events", 0..100);
+    let consumer = Consumer::start(&brokers, &["events"], Mode::Records).unwrap();
+    publish(&brokers, "events", 100..200);
+    consumer.wait_until(200, LIMIT).unwrap();
+    consumer.wait_quiet(Duration::from_millis(100), LIMIT).unwrap();
+    assert!(consumer.wait_until(201, Duration::from_millis(20)).is_err());
+    // THEN all have come once, with key, headers, broker time and arrival
+    let seen = consumer.stop();
+    let mut ids: Vec<&str> = seen.records.iter().map(|record| record.id.as_str()).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!((ids.len(), seen.count), (200, 200));
+    for record in &seen.records {
+        let number: u64 = record.id.strip_prefix("id-").unwrap().parse().unwrap();
+        assert_eq!(record.key, format!("key-{}", number % 7));
+        assert_eq!(record.lsn, Some((1 << 32) + number));
+        assert!(record.timestamp_ms >= before_ms && record.arrived_us / 1_000 >= before_ms);
+        assert_ne!(record.hash, payload_hash(b""));
+    }
+    let ends = end_offsets(&brokers, "events").unwrap();
+    assert_eq!((ends.len(), ends.values().sum::<i64>()), (4, 200));
+    delete_topic(&brokers, "events").unwrap();
+    delete_topic(&brokers, "never-was").unwrap();
+}
+
+#[test]
+fn the_cheap_mode_measures_and_a_killed_broker_is_waited_out() {
+    let mut kafka = Kafka::start().unwrap();
+    let brokers = kafka.bootstrap();
+    create_topic(&brokers, "events", 2, &[]).unwrap();
+    let consumer = Consumer::start(&brokers, &["events"], Mode::Latency).unwrap();
+    let watch = DrainWatch::new(&brokers, "events").unwrap();
+    let began = Instant::now();
+    publish(&brokers, "events", 0..1_000);
+    let (first, all) = watch.wait(1_000, LIMIT).unwrap();
+    assert!(began <= first && first <= all);
+    consumer.wait_until(1_000, LIMIT).unwrap();
+    // WHEN the warm-up is discarded and the broker dies and comes back
+    let warm_up = consumer.reset();
+    assert_eq!((warm_up.latencies.count(), warm_up.count), (1_000, 1_000));
+    println!("{} {:.0}/s", warm_up.latencies.percentiles(), warm_up.rate_per_second());
+    kafka.kill9().unwrap();
+    kafka.start_again().unwrap();
+    publish(&brokers, "events", 1_000..1_500);
+    // THEN the rest comes too, once
+    consumer.wait_until(1_500, LIMIT).unwrap();
+    wait_end_offsets(&brokers, "events", 1_500, LIMIT).unwrap();
+    let seen = consumer.stop();
+    assert_eq!((seen.count, seen.latencies.count()), (500, 500));
+    assert!(seen.records.is_empty());
+}

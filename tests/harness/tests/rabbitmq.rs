@@ -1,0 +1,57 @@
+//! RabbitMQ: starts, answers, keeps its queues, freezes, ends with its name server.
+
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
+
+use std::net::TcpStream;
+use std::time::Instant;
+
+use walrelay_harness::RabbitMq;
+
+const DECLARE: &str = r#"rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"kept">>),
+    true, false, [], none, <<"test">>), ok."#;
+
+fn queues(rabbitmq: &RabbitMq) -> String {
+    rabbitmq.ctl(&["--quiet", "list_queues", "name", "--no-table-headers"]).unwrap()
+}
+
+#[test]
+fn queues_survive_a_kill_and_a_freeze() {
+    // GIVEN a node with a durable queue
+    let start = Instant::now();
+    let mut rabbitmq = RabbitMq::start().unwrap_or_else(|error| panic!("{error}"));
+    println!("RabbitMQ ready in {} ms", start.elapsed().as_millis());
+    rabbitmq.ctl(&["eval", DECLARE]).unwrap();
+    assert_eq!(queues(&rabbitmq).trim(), "kept");
+    let (url, first_pid) = (rabbitmq.amqp_url(), rabbitmq.pid());
+
+    // WHEN it is killed and started again THEN the queue is there, on the same port
+    rabbitmq.kill9().unwrap();
+    assert!(!rabbitmq.answers());
+    let start = Instant::now();
+    rabbitmq.start_again().unwrap();
+    println!("after kill9: ready again in {} ms", start.elapsed().as_millis());
+    assert_eq!(queues(&rabbitmq).trim(), "kept");
+    assert_eq!(rabbitmq.amqp_url(), url);
+    assert_ne!(rabbitmq.pid(), first_pid);
+
+    // WHEN it is frozen THEN it is silent, and thawed it answers
+    rabbitmq.freeze().unwrap();
+    assert!(!rabbitmq.answers());
+    rabbitmq.thaw().unwrap();
+    assert!(rabbitmq.answers());
+
+    // WHEN it is stopped in order THEN it comes back all the same
+    let start = Instant::now();
+    rabbitmq.stop().unwrap();
+    println!("orderly stop took {} ms", start.elapsed().as_millis());
+    rabbitmq.start_again().unwrap();
+    assert_eq!(queues(&rabbitmq).trim(), "kept");
+
+    // WHEN it is dropped THEN its folder and its name server go
+    let folder = rabbitmq.folder().to_owned();
+    let epmd = ("127.0.0.1", rabbitmq.epmd_port());
+    assert!(TcpStream::connect(epmd).is_ok());
+    drop(rabbitmq);
+    assert!(!folder.exists());
+    assert!(TcpStream::connect(epmd).is_err());
+}

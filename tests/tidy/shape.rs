@@ -1,0 +1,160 @@
+//! Length, leftovers, module documents, `unsafe`.
+
+use crate::Source;
+
+/// No file is longer.
+const FILE_LINES_HARD: usize = 600;
+/// A longer file must be named with its reason.
+const FILE_LINES_SOFT: usize = 400;
+/// No function is longer.
+const FUNCTION_LINES_MAX: usize = 70;
+
+/// Spelled in two halves, or this file would be the first to break its rule.
+const MACROS: &[&str] = &[concat!("to", "do!"), concat!("db", "g!"), concat!("unimpl", "emented!")];
+const MARKERS: &[&str] = &[concat!("TO", "DO"), concat!("FIX", "ME"), concat!("XX", "X")];
+
+pub(crate) fn long_file(source: &Source, allowed: &[(&str, &str)]) -> Option<String> {
+    let (path, lines) = (&source.path, source.text.lines().count());
+    let named = allowed.iter().any(|(file, reason)| file == path && !reason.is_empty());
+    if lines > FILE_LINES_HARD {
+        return Some(format!("{path}: {lines} lines, {FILE_LINES_HARD} at most"));
+    }
+    (lines > FILE_LINES_SOFT && !named).then(|| {
+        format!("{path}: {lines} lines; over {FILE_LINES_SOFT} needs a reason in LONG_FILES")
+    })
+}
+
+/// Relies on rustfmt: a function's closing brace stands in the column of its first word.
+pub(crate) fn long_functions(source: &Source) -> Vec<String> {
+    let lines: Vec<&str> = source.code.lines().collect();
+    let mut wrong = Vec::new();
+    for (start, line) in lines.iter().enumerate() {
+        let Some(name) = function_name(line) else { continue };
+        let indent = line.len() - line.trim_start().len();
+        let closes = |line: &&str| line.len() - line.trim_start().len() == indent && ends(line);
+        let Some(more) = lines[start..].iter().position(closes) else { continue };
+        if more + 1 > FUNCTION_LINES_MAX {
+            let (path, line, length) = (&source.path, start + 1, more + 1);
+            wrong.push(format!(
+                "{path}:{line}: fn {name}: {length} lines, {FUNCTION_LINES_MAX} at most"
+            ));
+        }
+    }
+    wrong
+}
+
+/// A declaration without a body ends with `;`, everything else with its brace.
+fn ends(line: &str) -> bool {
+    let line = line.trim();
+    line.starts_with('}') || line.ends_with(';') || (line.contains("fn ") && line.ends_with('}'))
+}
+
+fn function_name(line: &str) -> Option<&str> {
+    let (before, after) = line.trim_start().split_once("fn ")?;
+    let words = ["pub", "const", "async", "unsafe", "extern", "default"];
+    let qualifier = |word: &str| words.contains(&word) || word.starts_with("pub(");
+    let name = after.split(|c: char| !(c.is_alphanumeric() || c == '_')).next()?;
+    (before.split_whitespace().all(qualifier) && !name.is_empty()).then_some(name)
+}
+
+pub(crate) fn leftovers(source: &Source) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for ((text, code), line) in source.text.lines().zip(source.code.lines()).zip(1..) {
+        let macros = MACROS.iter().filter(|word| code.contains(**word));
+        let markers = MARKERS.iter().filter(|word| has_word(text, word));
+        wrong.extend(macros.chain(markers).map(|word| format!("{}:{line}: {word}", source.path)));
+    }
+    wrong
+}
+
+fn has_word(text: &str, word: &str) -> bool {
+    text.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|found| found == word)
+}
+
+pub(crate) fn undocumented(source: &Source) -> Option<String> {
+    // Tests in a sibling file belong to the module that declares them.
+    let path = &source.path;
+    let tests = path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
+    (!tests && !source.text.starts_with("//! "))
+        .then(|| format!("{path}: must begin with `//!`: why it exists, its invariants"))
+}
+
+pub(crate) fn unsafe_code(source: &Source, allowed: &[(&str, &str)]) -> Vec<String> {
+    if allowed.iter().any(|(file, reason)| *file == source.path && !reason.is_empty()) {
+        return Vec::new();
+    }
+    let lines = source.code.lines().zip(1..);
+    let found = lines.filter(|(code, _)| has_word(code, "unsafe") || lifts_ban(code));
+    found.map(|(_, line)| format!("{}:{line}: unsafe", source.path)).collect()
+}
+
+fn lifts_ban(code: &str) -> bool {
+    ["allow(", "expect(", "warn("].iter().any(|word| code.contains(&format!("{word}unsafe_code")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(count: usize) -> Source {
+        Source::new("src/a.rs", &"//! x\n".repeat(count))
+    }
+
+    #[test]
+    fn long_files_are_caught() {
+        assert_eq!(long_file(&lines(400), &[]), None);
+        assert!(long_file(&lines(401), &[]).is_some());
+        assert_eq!(long_file(&lines(401), &[("src/a.rs", "a table")]), None);
+        assert!(long_file(&lines(401), &[("src/a.rs", "")]).is_some(), "a reason is needed");
+        assert!(long_file(&lines(601), &[("src/a.rs", "a table")]).is_some());
+    }
+
+    #[test]
+    fn long_functions_are_caught() {
+        let function = |body: usize| {
+            let body = "        let x = if a { 1 } else { 2 };\n".repeat(body);
+            let text =
+                format!("impl A {{\n    pub(crate) async fn f(&self) {{\n{body}    }}\n}}\n");
+            long_functions(&Source::new("src/a.rs", &text))
+        };
+        assert!(function(68).is_empty());
+        assert_eq!(function(69), ["src/a.rs:2: fn f: 71 lines, 70 at most"]);
+    }
+
+    #[test]
+    fn declarations_and_one_liners_do_not_run_into_the_next_function() {
+        let filler = "    let x = 1;\n".repeat(60);
+        let text = format!(
+            "trait A {{\n    fn a();\n    fn b() {{}}\n}}\nfn c(\n    x: u8,\n) {{\n{filler}}}\nfn d() {{\n{filler}}}\n"
+        );
+        assert!(long_functions(&Source::new("src/a.rs", &text)).is_empty());
+    }
+
+    #[test]
+    fn leftovers_are_caught_in_code_and_comments() {
+        for word in MACROS {
+            assert_eq!(leftovers(&Source::new("a", &format!("fn f() {{ {word}() }}"))).len(), 1);
+        }
+        for word in MARKERS {
+            assert_eq!(leftovers(&Source::new("a", &format!("// {word}: later"))).len(), 1);
+        }
+        assert!(leftovers(&Source::new("a", "let todos = 1; // all done")).is_empty());
+    }
+
+    #[test]
+    fn a_module_without_a_document_is_caught() {
+        assert!(undocumented(&Source::new("src/a.rs", "use b;\n")).is_some());
+        assert!(undocumented(&Source::new("src/a.rs", "//! Why.\n")).is_none());
+        assert!(undocumented(&Source::new("src/a/tests.rs", "use b;\n")).is_none());
+    }
+
+    #[test]
+    fn unsafe_is_caught_outside_its_file() {
+        let bad = Source::new("src/a.rs", "fn f() {\n    unsafe { g() }\n}\n");
+        assert_eq!(unsafe_code(&bad, &[]), ["src/a.rs:2: unsafe"]);
+        assert!(unsafe_code(&bad, &[("src/a.rs", "reviewed")]).is_empty());
+        let lint = Source::new("src/a.rs", "#![allow(unsafe_code)]");
+        assert_eq!(unsafe_code(&lint, &[]).len(), 1);
+        assert!(unsafe_code(&Source::new("src/a.rs", "// unsafe\n\"unsafe\";"), &[]).is_empty());
+    }
+}
