@@ -40,8 +40,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     pub(crate) configuration: ConfigurationArgs,
-    /// Which log lines are written to standard error: error, warn, info, debug, trace, or a filter
-    /// such as info,walrelay=debug.
+    /// Log level or filter, as in debug or info,walrelay=trace [default: info].
     #[arg(long, value_name = "LEVEL", env = "WALRELAY_LOG", global = true)]
     pub(crate) log: Option<String>,
     #[command(subcommand)]
@@ -54,7 +53,7 @@ pub(crate) struct Args {
 pub(crate) struct ConfigurationArgs {
     /// Configuration file [default: walrelay.toml].
     #[arg(long, value_name = "FILE", env = "WALRELAY_CONFIG", global = true)]
-    config: Option<PathBuf>,
+    config: Option<OsString>,
     /// Override one key, as in --set delivery.backoff_cap=10s; repeatable.
     #[arg(long, value_name = "KEY=VALUE", global = true)]
     set: Vec<OsString>,
@@ -71,7 +70,8 @@ impl ConfigurationArgs {
     pub(crate) fn request(&self) -> Request {
         let text = |value: &OsString| value.to_string_lossy().into_owned();
         Request {
-            file: self.config.clone(),
+            // A variable that is set to nothing says nothing.
+            file: self.config.as_ref().filter(|name| !name.is_empty()).map(PathBuf::from),
             settings: self.set.iter().map(text).collect(),
             slot: self.slot.clone(),
             listen: self.listen.clone(),

@@ -11,6 +11,7 @@ const DEFAULT_LEVEL: &str = "info";
 
 /// Starts logging at `level`, a level or a filter.
 pub(crate) fn start(level: Option<&str>) -> Result<(), Fault> {
+    let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
     let terminal = std::io::stderr().is_terminal();
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);

@@ -7,6 +7,7 @@
 //! are read.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use crate::delivery::settings::{DeadLetterSettings, DeliverySettings};
@@ -85,7 +86,7 @@ pub struct Loaded {
 /// Reads the configuration; the error is every problem there is, in order of place.
 pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     let mut layers = Layers::default();
-    lay_file(&mut layers, request);
+    let place = lay_file(&mut layers, request);
     overrides::environment(&mut layers, &request.variables);
     let mut shorthands = Vec::new();
     if let Some(slot) = &request.slot {
@@ -97,7 +98,7 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     overrides::flags(&mut layers, &request.settings, &shorthands);
     // Nothing of a file that cannot be read as TOML was laid: every key would be called missing.
     if layers.problems.iter().any(|problem| is_fatal(&problem.fault)) {
-        return Err(in_order(layers.problems));
+        return Err(in_order(layers.problems, &place));
     }
 
     let env = |name: &str| request.variables.get(name).cloned();
@@ -106,7 +107,7 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     checks::check(&effective, &mut problems);
     match config {
         Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
-        Some(_) | None => Err(in_order(problems)),
+        Some(_) | None => Err(in_order(problems, &place)),
     }
 }
 
@@ -128,29 +129,45 @@ pub fn reference() -> String {
     reference::document()
 }
 
-fn lay_file(layers: &mut Layers, request: &Request) {
+/// Lays the file; the answer is where to look for what no layer says.
+fn lay_file(layers: &mut Layers, request: &Request) -> String {
     let path = request.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
     let name = path.display().to_string();
-    match std::fs::read_to_string(&path) {
-        Ok(text) => file::read(layers, &name, &text),
-        // The environment alone may say everything; what it leaves out is reported as missing.
-        Err(error) if request.file.is_none() && error.kind() == std::io::ErrorKind::NotFound => {}
-        Err(error) => {
-            let what = format!("cannot read the configuration: {}", error.kind());
-            let mend = format!("ls -l {name}; or: walrelay --config FILE");
-            let fault = Fault::new(Exit::Usage, "config.unreadable", what, name, mend);
-            layers.problems.push(Problem { origin: Origin::Default, fault });
+    let error = match std::fs::read_to_string(&path) {
+        Ok(text) => {
+            file::read(layers, &name, &text);
+            return name;
         }
+        Err(error) => error.kind(),
+    };
+    // The environment alone may say everything; what it leaves out is reported as missing.
+    if request.file.is_none() && error == ErrorKind::NotFound {
+        return format!("{name} (no such file) and the environment");
     }
+    let mend = match error {
+        ErrorKind::InvalidData => format!("save it as UTF-8: file {name}"),
+        _ => format!("ls -l {name}; or: walrelay --config FILE"),
+    };
+    let what = format!("cannot read the configuration: {error}");
+    let fault = Fault::new(Exit::Usage, "config.unreadable", what, name.clone(), mend);
+    layers.problems.push(Problem { origin: Origin::Default, fault });
+    name
 }
 
 fn is_fatal(fault: &Fault) -> bool {
     matches!(fault.code, "config.syntax" | "config.unreadable")
 }
 
-fn in_order(mut problems: Vec<Problem>) -> Vec<Fault> {
+/// Faults by place; `place` stands for the whole, where a fault has no place of its own.
+fn in_order(mut problems: Vec<Problem>, place: &str) -> Vec<Fault> {
     problems.sort_by(|a, b| a.origin.cmp(&b.origin));
-    problems.into_iter().map(|problem| problem.fault).collect()
+    let faults = problems.into_iter().map(|Problem { mut fault, .. }| {
+        if fault.place.is_empty() {
+            fault.place = place.to_owned();
+        }
+        fault
+    });
+    faults.collect()
 }
 
 #[cfg(test)]

@@ -285,6 +285,14 @@ error[config.bad-value]: source.outbox: there is a gap
 }
 
 #[test]
+fn what_is_missing_has_a_place_even_without_its_section() {
+    let told = complaints("[source]\nurl = \"postgres://u@db/app\"\n");
+    assert!(told.starts_with(
+        "error[config.missing-key]: sink.kafka.brokers: is missing\n  where: w.toml\n  mend:  "
+    ));
+}
+
+#[test]
 fn the_environment_alone_is_enough() {
     let variables =
         [("WALRELAY_SOURCE__URL", "postgres://walrelay@db/app"), ("WALRELAY_SINK__KIND", "null")];
