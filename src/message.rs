@@ -39,7 +39,8 @@ impl Outbound<'_> {
     /// What the event weighs in the window: its bytes.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        let headers: usize = self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let headers: usize =
+            self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
         self.topic.len()
             + self.key.map_or(0, <[u8]>::len)
             + self.value.map_or(0, <[u8]>::len)

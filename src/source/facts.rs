@@ -231,8 +231,7 @@ SELECT json_build_object(
           AND pg_has_role(r.oid, g.oid, 'MEMBER')))
       FROM pg_roles r WHERE r.rolname = current_user))::text";
 
-const SLOT_SQL: &str =
-    "SELECT to_jsonb(s)::text FROM pg_replication_slots s WHERE slot_name = $1";
+const SLOT_SQL: &str = "SELECT to_jsonb(s)::text FROM pg_replication_slots s WHERE slot_name = $1";
 
 const PUBLICATION_SQL: &str = "
 SELECT json_build_object('oid', p.oid::int8, 'all_tables', p.puballtables,

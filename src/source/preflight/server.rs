@@ -28,10 +28,7 @@ fn version(facts: &Facts) -> Finding {
     if facts.server_version / 10_000 >= OLDEST_MAJOR {
         return Finding::ok(
             "source.version",
-            format!(
-                "PostgreSQL {text}, system {}, timeline {}",
-                facts.system_id, facts.timeline
-            ),
+            format!("PostgreSQL {text}, system {}, timeline {}", facts.system_id, facts.timeline),
         );
     }
     source(

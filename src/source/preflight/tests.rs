@@ -90,7 +90,10 @@ async fn wal_level_and_slots_are_looked_at() {
 async fn a_plain_role_cannot_replicate() {
     let server = testing::logical();
     let (client, settings) = prepared(server, "plain_role").await;
-    client.batch_execute("CREATE ROLE plain LOGIN; CREATE ROLE relay LOGIN REPLICATION NOINHERIT").await.unwrap();
+    client
+        .batch_execute("CREATE ROLE plain LOGIN; CREATE ROLE relay LOGIN REPLICATION NOINHERIT")
+        .await
+        .unwrap();
     let plain = server.connect("plain", "plain_role").await;
     expect(
         &report(&plain, &settings).await,
@@ -133,7 +136,10 @@ async fn a_publication_without_the_table() {
         "does not contain public.outbox",
         "ALTER PUBLICATION \"no_member\" ADD TABLE \"public\".\"outbox\";",
     );
-    client.batch_execute(report.first_fault().unwrap().mend.split_inclusive(';').next().unwrap()).await.unwrap();
+    client
+        .batch_execute(report.first_fault().unwrap().mend.split_inclusive(';').next().unwrap())
+        .await
+        .unwrap();
     assert_eq!(codes(&inspect(&client, &settings).await.unwrap()), [""; 0]);
 }
 
@@ -143,14 +149,20 @@ async fn row_filters_and_column_lists_are_refused_and_mended_by_their_hint() {
     if report(&client, &settings).await.facts.server_version < 150_000 {
         return;
     }
-    client.batch_execute("ALTER PUBLICATION filtered SET TABLE outbox WHERE (type <> 'x')").await.unwrap();
+    client
+        .batch_execute("ALTER PUBLICATION filtered SET TABLE outbox WHERE (type <> 'x')")
+        .await
+        .unwrap();
     let found = report(&client, &settings).await;
     let mend = "BEGIN; ALTER PUBLICATION \"filtered\" DROP TABLE";
     expect(&found, Exit::Source, "publication.row-filter", "type <> 'x'", mend);
     client.batch_execute(&found.first_fault().unwrap().mend).await.unwrap();
     assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
 
-    client.batch_execute("ALTER PUBLICATION filtered SET TABLE outbox (id, aggregateid)").await.unwrap();
+    client
+        .batch_execute("ALTER PUBLICATION filtered SET TABLE outbox (id, aggregateid)")
+        .await
+        .unwrap();
     let found = report(&client, &settings).await;
     expect(&found, Exit::Source, "publication.column-list", "payload, aggregatetype", mend);
     client.batch_execute(&found.first_fault().unwrap().mend).await.unwrap();
@@ -160,7 +172,10 @@ async fn row_filters_and_column_lists_are_refused_and_mended_by_their_hint() {
 #[tokio::test]
 async fn published_operations() {
     let (client, settings) = prepared(testing::logical(), "operations").await;
-    client.batch_execute("ALTER PUBLICATION operations SET (publish = 'insert, update, delete')").await.unwrap();
+    client
+        .batch_execute("ALTER PUBLICATION operations SET (publish = 'insert, update, delete')")
+        .await
+        .unwrap();
     let mend = "ALTER PUBLICATION \"operations\" SET (publish = 'insert');";
     let found = report(&client, &settings).await;
     expect_warning(&found, "publication.operations", "UPDATE, DELETE");
@@ -176,7 +191,10 @@ async fn published_operations() {
 #[tokio::test]
 async fn all_tables_is_a_warning() {
     let (client, settings) = prepared(testing::logical(), "everything").await;
-    client.batch_execute("DROP PUBLICATION everything; CREATE PUBLICATION everything FOR ALL TABLES").await.unwrap();
+    client
+        .batch_execute("DROP PUBLICATION everything; CREATE PUBLICATION everything FOR ALL TABLES")
+        .await
+        .unwrap();
     expect_warning(&report(&client, &settings).await, "publication.all-tables", "FOR ALL TABLES");
 }
 
@@ -204,7 +222,9 @@ async fn a_partitioned_outbox_needs_its_root() {
     let mut leaf = settings.clone();
     leaf.outboxes[0].table = "p1".into();
     let found = report(&client, &leaf).await;
-    assert!(found.findings.iter().any(|f| f.topic == "publication.leaf") || !codes(&found).is_empty());
+    assert!(
+        found.findings.iter().any(|f| f.topic == "publication.leaf") || !codes(&found).is_empty()
+    );
 }
 
 #[tokio::test]
@@ -253,7 +273,10 @@ async fn columns_that_are_missing_or_computed() {
     expect(&found, Exit::Source, code, what, "map an ordinary column");
     // THEN optional columns and those no route names may be absent
     settings.outboxes[0].route.key = Template::column("aggregate_id");
-    client.batch_execute("ALTER TABLE outbox DROP headers, DROP traceparent, DROP aggregateid").await.unwrap();
+    client
+        .batch_execute("ALTER TABLE outbox DROP headers, DROP traceparent, DROP aggregateid")
+        .await
+        .unwrap();
     assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
 }
 
@@ -275,7 +298,8 @@ async fn slots_that_are_not_ours() {
         make("SELECT pg_create_logical_replication_slot('not_ours', 'pgoutput', true)").await;
     expect(&found, Exit::Slot, "slot.temporary", "is temporary", "walrelay slot create");
     let found =
-        make("SELECT pg_create_logical_replication_slot('not_ours', 'pgoutput', false, true)").await;
+        make("SELECT pg_create_logical_replication_slot('not_ours', 'pgoutput', false, true)")
+            .await;
     expect(&found, Exit::Slot, "slot.two-phase", "prepared", "walrelay slot drop");
     client.batch_execute(drop).await.unwrap();
     expect(
@@ -324,7 +348,8 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     assert!(text.contains("read by pid 4711"), "{text}");
     let found = judged(&|facts| facts.server.encoding = "SQL_ASCII".into());
     expect_warning(&found, "source.encoding", "SQL_ASCII");
-    let slot = |change: &dyn Fn(&mut SlotFacts)| judged(&|facts| change(facts.slot.as_mut().unwrap()));
+    let slot =
+        |change: &dyn Fn(&mut SlotFacts)| judged(&|facts| change(facts.slot.as_mut().unwrap()));
     let found = slot(&|slot| slot.wal_status = Some("lost".into()));
     expect(&found, Exit::Slot, "slot.lost", "wal_removed", "walrelay backfill");
     let found = slot(&|slot| slot.invalidation_reason = Some("idle_timeout".into()));
