@@ -34,10 +34,10 @@
 --    slot counts as confirmed what the old one never delivered.
 
 CREATE TABLE IF NOT EXISTS public.outbox_retention_mark (
-    slot      name        PRIMARY KEY,
-    lsn       pg_lsn      NOT NULL,
-    xmin      xid8        NOT NULL,
-    marked_at timestamptz NOT NULL DEFAULT now()
+    slot          name        PRIMARY KEY,
+    lsn           pg_lsn      NOT NULL,
+    snapshot_xmin xid8        NOT NULL,
+    marked_at     timestamptz NOT NULL DEFAULT now()
 );
 
 -- Deletes at most batch rows that are confirmed and older than keep; returns how many. Call it
@@ -63,13 +63,13 @@ BEGIN
 
     -- A mark a billion transactions old no longer tells new rows from old ones: take another.
     IF mark.lsn <= confirmed
-       AND pg_snapshot_xmax(pg_current_snapshot())::text::numeric - mark.xmin::text::numeric < 1e9
+       AND pg_snapshot_xmax(pg_current_snapshot())::text::numeric - mark.snapshot_xmin::text::numeric < 1e9
     THEN
         DELETE FROM public.outbox o WHERE o.id = ANY (ARRAY(
             SELECT c.id FROM public.outbox c
             WHERE c.created_at < now() - keep
               -- A row's xmin has 32 bits: its distance from the mark is taken in that circle.
-              AND ((mark.xmin::text::numeric - c.xmin::text::numeric) % 4294967296
+              AND ((mark.snapshot_xmin::text::numeric - c.xmin::text::numeric) % 4294967296
                    + 4294967296) % 4294967296 BETWEEN 1 AND 2147483647
             LIMIT batch));
         GET DIAGNOSTICS deleted = ROW_COUNT;
@@ -81,11 +81,12 @@ BEGIN
 
     -- Snapshot first, end of WAL second: what had ended before the snapshot is below that LSN.
     IF mark.lsn IS NULL OR mark.lsn <= confirmed THEN
-        INSERT INTO public.outbox_retention_mark AS m (slot, lsn, xmin)
+        INSERT INTO public.outbox_retention_mark AS m (slot, lsn, snapshot_xmin)
         SELECT outbox_trim.slot, pg_current_wal_insert_lsn(),
                pg_snapshot_xmin(pg_current_snapshot())
         ON CONFLICT ON CONSTRAINT outbox_retention_mark_pkey
-        DO UPDATE SET lsn = excluded.lsn, xmin = excluded.xmin, marked_at = now();
+        DO UPDATE SET lsn = excluded.lsn, snapshot_xmin = excluded.snapshot_xmin,
+                      marked_at = now();
     END IF;
     RETURN deleted;
 END

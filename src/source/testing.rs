@@ -40,6 +40,12 @@ pub(crate) fn one_slot() -> &'static Server {
     SERVER.get_or_init(|| Server::start("wal_level=logical max_replication_slots=1"))
 }
 
+/// Like [`logical`], with no other test's transactions in it.
+pub(crate) fn quiet() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| Server::start("wal_level=logical autovacuum=off"))
+}
+
 const SCRIPT: &str = r#"
 set -e
 dir=$1; bin=$2; shift 2

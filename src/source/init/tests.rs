@@ -177,7 +177,7 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
 
 #[tokio::test]
 async fn retention_deletes_only_what_the_slot_has_confirmed() {
-    let server = testing::logical();
+    let server = testing::quiet();
     let (client, mut settings) = server.database("init_trim").await;
     settings.publication = "walrelay".into();
     for file in [

@@ -19,7 +19,7 @@ async fn the_slot_is_seen_as_it_moves() {
 
     // WHEN WAL is written THEN lag and retained WAL grow by it
     client
-        .batch_execute("SELECT pg_logical_emit_message(false, 'x', repeat('x', 5000))")
+        .batch_execute("SELECT pg_logical_emit_message(true, 'x', repeat('x', 5000))")
         .await
         .unwrap();
     let second = watcher.sample(&client).await.unwrap().unwrap();
