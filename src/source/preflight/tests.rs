@@ -336,6 +336,11 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect(&found, Exit::Source, "source.output-plugins", "wal2json", "ALTER SYSTEM");
     let found = judged(&|facts| facts.server.output_plugins = None);
     expect_warning(&found, "source.minor", "newest minor");
+    let found = judged(&|facts| {
+        facts.server.output_plugins = None;
+        facts.server.sees_all_settings = false;
+    });
+    assert!(found.findings.iter().all(|finding| finding.topic != "source.minor"));
     let full = |facts: &mut Facts| facts.server.wal_senders_used = facts.server.max_wal_senders;
     let found = judged(&full);
     expect(&found, Exit::Source, "source.wal-senders", "all 10", "max_wal_senders = 15");
