@@ -91,7 +91,8 @@ mod tests {
     use super::*;
 
     fn findings() -> Vec<Finding> {
-        let fault = Fault::new(Exit::Slot, "slot.missing", "no slot", "source.slot", "walrelay\ninit");
+        let fault =
+            Fault::new(Exit::Slot, "slot.missing", "no slot", "source.slot", "walrelay\ninit");
         vec![Finding::ok("a", "fine"), Finding::warn("b", "so so"), Finding::fail(fault)]
     }
 

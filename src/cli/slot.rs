@@ -122,14 +122,4 @@ mod tests {
         assert_eq!(code(true, None), Ok(()));
         assert_eq!(code(false, Some("walrelay")), Ok(()));
     }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_slow_creation_is_waited_for() {
-        // GIVEN a creation that takes longer than the explanation WHEN it ends THEN its value comes
-        let making = std::pin::pin!(async {
-            tokio::time::sleep(EXPLAIN_AFTER * 3).await;
-            7
-        });
-        assert_eq!(explain_when_slow(making).await, 7);
-    }
 }

@@ -61,7 +61,10 @@ pub struct ServerFacts {
     pub max_wal_senders: u32,
     /// WAL senders that are running.
     pub wal_senders_used: u32,
-    /// `output_plugin_libraries`; absent before the minor releases that know it.
+    /// The role may look at every setting.
+    pub sees_all_settings: bool,
+    /// `output_plugin_libraries`; absent before the minor releases that know it, and for a role
+    /// that may not see it: asking for it would then fail the whole statement.
     pub output_plugins: Option<String>,
     /// `max_slot_wal_keep_size`, as shown.
     pub max_slot_wal_keep_size: String,
@@ -219,7 +222,9 @@ SELECT json_build_object(
   'slots_used', (SELECT count(*) FROM pg_replication_slots),
   'max_wal_senders', current_setting('max_wal_senders')::int,
   'wal_senders_used', (SELECT count(*) FROM pg_stat_replication),
-  'output_plugins', current_setting('output_plugin_libraries', true),
+  'sees_all_settings', pg_has_role(current_user, 'pg_read_all_settings', 'USAGE'),
+  'output_plugins', CASE WHEN pg_has_role(current_user, 'pg_read_all_settings', 'USAGE')
+      THEN current_setting('output_plugin_libraries', true) END,
   'max_slot_wal_keep_size', current_setting('max_slot_wal_keep_size'),
   'encoding', current_setting('server_encoding'),
   'database', current_database(),
@@ -231,8 +236,7 @@ SELECT json_build_object(
           AND pg_has_role(r.oid, g.oid, 'MEMBER')))
       FROM pg_roles r WHERE r.rolname = current_user))::text";
 
-const SLOT_SQL: &str =
-    "SELECT to_jsonb(s)::text FROM pg_replication_slots s WHERE slot_name = $1";
+const SLOT_SQL: &str = "SELECT to_jsonb(s)::text FROM pg_replication_slots s WHERE slot_name = $1";
 
 const PUBLICATION_SQL: &str = "
 SELECT json_build_object('oid', p.oid::int8, 'all_tables', p.puballtables,

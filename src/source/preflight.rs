@@ -13,10 +13,10 @@ pub(crate) use slot::missing as slot_missing;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-pub use super::facts::{Facts, PublicationFacts, RoleFacts, ServerFacts, SlotFacts, TableFacts};
 use super::facts::{self, Published};
-use super::{publication, table};
+pub use super::facts::{Facts, PublicationFacts, RoleFacts, ServerFacts, SlotFacts, TableFacts};
 use super::settings::SourceSettings;
+use super::{publication, table};
 use crate::error::{Exit, Fault};
 
 /// How bad a finding is.

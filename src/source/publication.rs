@@ -294,11 +294,7 @@ impl PublicationFingerprint {
     /// The fault, if what changed between `self` and `now` could have held back an event.
     /// Tables and columns that came are no fault.
     #[must_use]
-    pub fn change(
-        &self,
-        now: &PublicationFingerprint,
-        settings: &SourceSettings,
-    ) -> Option<Fault> {
+    pub fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
         self.made_anew(now, settings).or_else(|| {
             let mut findings = super::table::judge(&now.published.tables, settings);
             findings.extend(judge(&now.published, settings, self.server_version, true));
@@ -307,11 +303,7 @@ impl PublicationFingerprint {
     }
 
     /// Dropped and made again between two looks: rows written in between were skipped.
-    fn made_anew(
-        &self,
-        now: &PublicationFingerprint,
-        settings: &SourceSettings,
-    ) -> Option<Fault> {
+    fn made_anew(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
         let name = &settings.publication;
         let mend = "publish what was written in between: walrelay backfill; then start again";
         let (before, after) =
@@ -327,9 +319,8 @@ impl PublicationFingerprint {
                 && before.member_oid != after.member_oid
         });
         moved.map(|(_, table)| shown(table)).next().map(|table| {
-            let what = format!(
-                "{table} was taken out of publication {name} and put back while streaming"
-            );
+            let what =
+                format!("{table} was taken out of publication {name} and put back while streaming");
             fault("publication.recreated", what, mend.to_owned())
         })
     }

@@ -99,9 +99,8 @@ pub async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
 pub async fn show(client: &Client, name: &str) -> Result<Option<SlotView>, Fault> {
     const SQL: &str = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
         ELSE pg_current_wal_lsn() END";
-    let (slot, row) =
-        tokio::try_join!(facts::slot(client, name), client.query_typed_one(SQL, &[]))
-            .map_err(|e| slot_fault(&e, name, &[]))?;
+    let (slot, row) = tokio::try_join!(facts::slot(client, name), client.query_typed_one(SQL, &[]))
+        .map_err(|e| slot_fault(&e, name, &[]))?;
     let current_lsn = row.get::<_, Option<PgLsn>>(0).map_or(Lsn::ZERO, lsn);
     Ok(slot.map(|slot| SlotView { slot, current_lsn }))
 }
@@ -240,7 +239,8 @@ pub(super) fn slot_fault(error: &tokio_postgres::Error, name: &str, slots: &[Str
             Exit::Source,
             "source.role",
             format!("the role may not work on replication slots: {}", db.message()),
-            "as a superuser: ALTER ROLE … REPLICATION; with the role that source.url names".to_owned(),
+            "as a superuser: ALTER ROLE … REPLICATION; with the role that source.url names"
+                .to_owned(),
         ),
         _ => super::preflight::query_fault(error, "working on the slot"),
     }

@@ -28,10 +28,7 @@ fn version(facts: &Facts) -> Finding {
     if facts.server_version / 10_000 >= OLDEST_MAJOR {
         return Finding::ok(
             "source.version",
-            format!(
-                "PostgreSQL {text}, system {}, timeline {}",
-                facts.system_id, facts.timeline
-            ),
+            format!("PostgreSQL {text}, system {}, timeline {}", facts.system_id, facts.timeline),
         );
     }
     source(
@@ -44,14 +41,17 @@ fn version(facts: &Facts) -> Finding {
 /// Which libraries a replication role may load. A server without the setting lets it load any.
 fn output_plugins(facts: &Facts) -> Option<Finding> {
     let Some(allowed) = &facts.server.output_plugins else {
-        return Some(Finding::warn(
-            "source.minor",
-            format!(
-                "PostgreSQL {} does not confine output plugins (no output_plugin_libraries): a \
+        // The relay's own role may not see the setting, so its absence tells nothing.
+        return facts.server.sees_all_settings.then(|| {
+            Finding::warn(
+                "source.minor",
+                format!(
+                    "PostgreSQL {} does not confine output plugins (no output_plugin_libraries): a \
                  role with REPLICATION can load any library; install the newest minor release",
-                facts.server.version_text
-            ),
-        ));
+                    facts.server.version_text
+                ),
+            )
+        });
     };
     let listed = |plugin: &str| matches!(plugin.trim().trim_matches('"'), "pgoutput" | "*");
     if allowed.split(',').any(listed) {

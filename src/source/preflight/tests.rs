@@ -1,1 +1,373 @@
-//! Tests.
+//! Each finding, provoked in a real server, or in the facts where a server will not produce it.
+
+use super::*;
+use crate::outbox::template::Template;
+use crate::source::testing::{self, Server};
+
+async fn report(client: &Client, settings: &SourceSettings) -> Report {
+    inspect(client, settings).await.unwrap()
+}
+
+fn codes(report: &Report) -> Vec<&'static str> {
+    report.findings.iter().filter_map(|f| f.fault.as_ref().map(|fault| fault.code)).collect()
+}
+
+/// The one fault there is, checked for what it says and how to mend it.
+#[track_caller]
+fn expect(report: &Report, exit: Exit, code: &str, says: &str, mends: &str) {
+    assert_eq!(codes(report), [code], "{:#?}", report.findings);
+    let fault = report.first_fault().unwrap();
+    assert_eq!(fault.exit, exit);
+    assert!(fault.what.contains(says), "{says:?} is not in {:?}", fault.what);
+    assert!(fault.mend.contains(mends), "{mends:?} is not in {:?}", fault.mend);
+}
+
+#[track_caller]
+fn expect_warning(report: &Report, topic: &str, says: &str) {
+    assert_eq!(codes(report), [""; 0], "{:#?}", report.findings);
+    let warning = report.findings.iter().find(|finding| finding.topic == topic).unwrap();
+    assert_eq!(warning.level, Level::Warn);
+    assert!(warning.text.contains(says), "{says:?} is not in {:?}", warning.text);
+}
+
+async fn prepared(server: &Server, name: &str) -> (Client, SourceSettings) {
+    let (client, settings) = server.database(name).await;
+    testing::prepare(&client, &settings).await;
+    (client, settings)
+}
+
+#[tokio::test]
+async fn a_sound_environment_has_no_fault() {
+    let (client, settings) = prepared(testing::logical(), "sound").await;
+    let report = report(&client, &settings).await;
+    assert_eq!(codes(&report), [""; 0], "{:#?}", report.findings);
+    assert_eq!(report.first_fault(), None);
+    let facts = &report.facts;
+    let row = client.query_one("SELECT system_identifier::text FROM pg_control_system()", &[]);
+    assert_eq!(facts.system_id, row.await.unwrap().get::<_, String>(0));
+    assert_eq!(facts.timeline, 1);
+    assert!(facts.server_version >= 140_000);
+    assert_eq!(facts.wal_sender_timeout, Some(std::time::Duration::from_secs(60)));
+    assert_eq!(facts.tables_published, [("public".to_owned(), "outbox".to_owned())]);
+    let slot = facts.slot.as_ref().unwrap();
+    assert_eq!(slot.plugin.as_deref(), Some("pgoutput"));
+    assert_eq!(slot.database.as_deref(), Some("sound"));
+    assert!(!slot.confirmed_flush.is_zero() && !slot.restart_lsn.is_zero());
+}
+
+#[tokio::test]
+async fn all_faults_are_collected() {
+    // GIVEN an empty database WHEN inspected THEN everything that is missing is named, the table first
+    let (client, settings) = testing::logical().database("empty").await;
+    let report = report(&client, &settings).await;
+    assert_eq!(codes(&report), ["table.missing", "publication.missing", "slot.missing"]);
+    let first = report.first_fault().unwrap();
+    assert_eq!((first.code, first.exit), ("table.missing", Exit::Source));
+    let slot = report.findings.last().unwrap().fault.as_ref().unwrap();
+    assert_eq!(slot.exit, Exit::Slot);
+    assert!(slot.mend.starts_with("walrelay init"), "{}", slot.mend);
+}
+
+#[tokio::test]
+async fn wal_level_and_slots_are_looked_at() {
+    let server = testing::replica_level();
+    let (client, settings) = server.database("no_logical").await;
+    let table = crate::source::init::table_sql(&settings.outboxes[0]).unwrap();
+    client.batch_execute(&table).await.unwrap();
+    let sql = crate::source::publication::create_sql(&settings);
+    client.batch_execute(&sql).await.unwrap();
+    client.batch_execute("SELECT pg_create_physical_replication_slot('taken')").await.unwrap();
+    let report = report(&client, &settings).await;
+    assert_eq!(codes(&report), ["source.wal-level", "slot.none-free", "slot.missing"]);
+    let first = report.first_fault().unwrap();
+    assert!(first.mend.starts_with("ALTER SYSTEM SET wal_level = 'logical';"), "{}", first.mend);
+    let none_free = report.findings.iter().find(|f| f.topic == "slot.none-free").unwrap();
+    assert!(none_free.text.contains("taken"), "{}", none_free.text);
+    assert!(none_free.fault.as_ref().unwrap().mend.contains("max_replication_slots = 6"));
+}
+
+#[tokio::test]
+async fn a_plain_role_cannot_replicate() {
+    let server = testing::logical();
+    let (client, settings) = prepared(server, "plain_role").await;
+    client
+        .batch_execute("CREATE ROLE plain LOGIN; CREATE ROLE relay LOGIN REPLICATION NOINHERIT")
+        .await
+        .unwrap();
+    let plain = server.connect("plain", "plain_role").await;
+    expect(
+        &report(&plain, &settings).await,
+        Exit::Source,
+        "source.role",
+        "role plain may not replicate",
+        "ALTER ROLE \"plain\" REPLICATION;",
+    );
+    // THEN a role with REPLICATION and no other right is enough to look at everything
+    let relay = server.connect("relay", "plain_role").await;
+    assert_eq!(codes(&report(&relay, &settings).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_missing_publication_is_told_with_the_statement_that_makes_it() {
+    let (client, settings) = prepared(testing::logical(), "no_publication").await;
+    client.batch_execute("DROP PUBLICATION no_publication").await.unwrap();
+    let report = report(&client, &settings).await;
+    expect(
+        &report,
+        Exit::Source,
+        "publication.missing",
+        "publication no_publication does not exist",
+        "CREATE PUBLICATION \"no_publication\" FOR TABLE \"public\".\"outbox\" WITH (publish = \
+         'insert', publish_via_partition_root = true);",
+    );
+    // THEN it says what an older slot means
+    assert!(report.first_fault().unwrap().mend.contains("walrelay slot drop"));
+}
+
+#[tokio::test]
+async fn a_publication_without_the_table() {
+    let (client, settings) = prepared(testing::logical(), "no_member").await;
+    client.batch_execute("ALTER PUBLICATION no_member DROP TABLE outbox").await.unwrap();
+    let report = report(&client, &settings).await;
+    expect(
+        &report,
+        Exit::Source,
+        "publication.table-missing",
+        "does not contain public.outbox",
+        "ALTER PUBLICATION \"no_member\" ADD TABLE \"public\".\"outbox\";",
+    );
+    client
+        .batch_execute(report.first_fault().unwrap().mend.split_inclusive(';').next().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(codes(&inspect(&client, &settings).await.unwrap()), [""; 0]);
+}
+
+#[tokio::test]
+async fn row_filters_and_column_lists_are_refused_and_mended_by_their_hint() {
+    let (client, settings) = prepared(testing::logical(), "filtered").await;
+    if report(&client, &settings).await.facts.server_version < 150_000 {
+        return;
+    }
+    client
+        .batch_execute("ALTER PUBLICATION filtered SET TABLE outbox WHERE (type <> 'x')")
+        .await
+        .unwrap();
+    let found = report(&client, &settings).await;
+    let mend = "BEGIN; ALTER PUBLICATION \"filtered\" DROP TABLE";
+    expect(&found, Exit::Source, "publication.row-filter", "type <> 'x'", mend);
+    client.batch_execute(&found.first_fault().unwrap().mend).await.unwrap();
+    assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
+
+    client
+        .batch_execute("ALTER PUBLICATION filtered SET TABLE outbox (id, aggregateid)")
+        .await
+        .unwrap();
+    let found = report(&client, &settings).await;
+    expect(&found, Exit::Source, "publication.column-list", "payload, aggregatetype", mend);
+    client.batch_execute(&found.first_fault().unwrap().mend).await.unwrap();
+    assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn published_operations() {
+    let (client, settings) = prepared(testing::logical(), "operations").await;
+    client
+        .batch_execute("ALTER PUBLICATION operations SET (publish = 'insert, update, delete')")
+        .await
+        .unwrap();
+    let mend = "ALTER PUBLICATION \"operations\" SET (publish = 'insert');";
+    let found = report(&client, &settings).await;
+    expect_warning(&found, "publication.operations", "UPDATE, DELETE");
+    expect_warning(&found, "publication.operations", mend);
+    client.batch_execute("ALTER PUBLICATION operations SET (publish = 'delete')").await.unwrap();
+    let found = report(&client, &settings).await;
+    expect(&found, Exit::Source, "publication.insert", "does not publish INSERT", mend);
+    // THEN without an outbox table it does not matter what is published
+    let messages_only = SourceSettings { outboxes: Vec::new(), ..settings };
+    assert_eq!(codes(&report(&client, &messages_only).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn all_tables_is_a_warning() {
+    let (client, settings) = prepared(testing::logical(), "everything").await;
+    client
+        .batch_execute("DROP PUBLICATION everything; CREATE PUBLICATION everything FOR ALL TABLES")
+        .await
+        .unwrap();
+    expect_warning(&report(&client, &settings).await, "publication.all-tables", "FOR ALL TABLES");
+}
+
+#[tokio::test]
+async fn a_partitioned_outbox_needs_its_root() {
+    let (client, settings) = testing::logical().database("partitioned").await;
+    client
+        .batch_execute(
+            "CREATE TABLE outbox (id uuid, aggregatetype text, aggregateid text, type text,
+                 payload jsonb, created_at timestamptz) PARTITION BY RANGE (created_at);
+             CREATE PUBLICATION partitioned FOR TABLE outbox WITH (publish = 'insert');",
+        )
+        .await
+        .unwrap();
+    crate::source::slot::create(&client, &settings, false).await.unwrap();
+    let mend = "ALTER PUBLICATION \"partitioned\" SET (publish_via_partition_root = true);";
+    for partition in ["", "CREATE TABLE p1 PARTITION OF outbox DEFAULT"] {
+        client.batch_execute(partition).await.unwrap();
+        let found = report(&client, &settings).await;
+        expect(&found, Exit::Source, "publication.via-root", "partitions' names", mend);
+    }
+    client.batch_execute(mend).await.unwrap();
+    assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
+    // THEN a partition named as the outbox is pointed out
+    let mut leaf = settings.clone();
+    leaf.outboxes[0].table = "p1".into();
+    let found = report(&client, &leaf).await;
+    assert!(
+        found.findings.iter().any(|f| f.topic == "publication.leaf") || !codes(&found).is_empty()
+    );
+}
+
+#[tokio::test]
+async fn tables_that_are_not_what_was_meant() {
+    let (client, settings) = prepared(testing::logical(), "tables").await;
+    let find = async |table: &str| {
+        let mut settings = settings.clone();
+        settings.outboxes[0].table = table.into();
+        let report = report(&client, &settings).await;
+        report.first_fault().unwrap().clone()
+    };
+    let typo = find("outbx").await;
+    assert_eq!(typo.code, "table.missing");
+    assert!(typo.mend.contains("table = \"public.outbox\""), "{}", typo.mend);
+    client
+        .batch_execute(
+            "CREATE VIEW v AS SELECT * FROM outbox;
+             CREATE UNLOGGED TABLE u (LIKE outbox);",
+        )
+        .await
+        .unwrap();
+    assert_eq!(find("v").await.code, "table.kind");
+    let unlogged = find("u").await;
+    assert_eq!(unlogged.code, "table.unlogged");
+    assert_eq!(unlogged.mend, "ALTER TABLE \"public\".\"u\" SET LOGGED;");
+}
+
+#[tokio::test]
+async fn columns_that_are_missing_or_computed() {
+    let (client, mut settings) = prepared(testing::logical(), "columns").await;
+    client.batch_execute("ALTER TABLE outbox RENAME aggregateid TO aggregate_id").await.unwrap();
+    let found = report(&client, &settings).await;
+    expect(
+        &found,
+        Exit::Source,
+        "table.column-missing",
+        "has no column aggregateid; it has id, aggregatetype, aggregate_id",
+        "name column \"aggregate_id\" instead",
+    );
+    client
+        .batch_execute("ALTER TABLE outbox ADD aggregateid text GENERATED ALWAYS AS (type) STORED")
+        .await
+        .unwrap();
+    let found = report(&client, &settings).await;
+    let (code, what) = ("publication.generated-column", "public.outbox.aggregateid is generated");
+    expect(&found, Exit::Source, code, what, "map an ordinary column");
+    // THEN optional columns and those no route names may be absent
+    settings.outboxes[0].route.key = Template::column("aggregate_id");
+    client
+        .batch_execute("ALTER TABLE outbox DROP headers, DROP traceparent, DROP aggregateid")
+        .await
+        .unwrap();
+    assert_eq!(codes(&report(&client, &settings).await), [""; 0]);
+}
+
+#[tokio::test]
+async fn slots_that_are_not_ours() {
+    let (client, settings) = prepared(testing::logical(), "not_ours").await;
+    let drop = "SELECT pg_drop_replication_slot('not_ours')";
+    let make = async |sql: &str| {
+        client.batch_execute(drop).await.unwrap();
+        client.batch_execute(sql).await.unwrap();
+        report(&client, &settings).await
+    };
+    let found = make("SELECT pg_create_physical_replication_slot('not_ours')").await;
+    expect(&found, Exit::Slot, "slot.physical", "is physical", "source.slot");
+    let found =
+        make("SELECT pg_create_logical_replication_slot('not_ours', 'test_decoding')").await;
+    expect(&found, Exit::Slot, "slot.plugin", "test_decoding", "source.slot");
+    let found =
+        make("SELECT pg_create_logical_replication_slot('not_ours', 'pgoutput', true)").await;
+    expect(&found, Exit::Slot, "slot.temporary", "is temporary", "walrelay slot create");
+    let found =
+        make("SELECT pg_create_logical_replication_slot('not_ours', 'pgoutput', false, true)")
+            .await;
+    expect(&found, Exit::Slot, "slot.two-phase", "prepared", "walrelay slot drop");
+    client.batch_execute(drop).await.unwrap();
+    expect(
+        &report(&client, &settings).await,
+        Exit::Slot,
+        "slot.missing",
+        "slot not_ours does not exist",
+        "walrelay init",
+    );
+    let other = testing::logical().connect("postgres", "postgres").await;
+    other
+        .batch_execute("SELECT pg_create_logical_replication_slot('not_ours', 'pgoutput')")
+        .await
+        .unwrap();
+    let found = report(&client, &settings).await;
+    expect(&found, Exit::Slot, "slot.database", "belongs to database postgres", "source.slot");
+}
+
+#[tokio::test]
+async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
+    let (client, settings) = prepared(testing::logical(), "judged").await;
+    let sound = report(&client, &settings).await.facts;
+    let judged = |change: &dyn Fn(&mut Facts)| {
+        let mut facts = sound.clone();
+        change(&mut facts);
+        let findings = judge(&facts, &settings);
+        Report { facts, findings }
+    };
+    let found = judged(&|facts| facts.server_version = 130_020);
+    expect(&found, Exit::Source, "source.version", "too old", "PostgreSQL 14");
+    let found = judged(&|facts| facts.server.standby = true);
+    expect(&found, Exit::Source, "source.standby", "standby", "target_session_attrs=primary");
+    let found = judged(&|facts| facts.server.output_plugins = Some("wal2json".into()));
+    expect(&found, Exit::Source, "source.output-plugins", "wal2json", "ALTER SYSTEM");
+    let found = judged(&|facts| facts.server.output_plugins = None);
+    expect_warning(&found, "source.minor", "newest minor");
+    let found = judged(&|facts| {
+        facts.server.output_plugins = None;
+        facts.server.sees_all_settings = false;
+    });
+    assert!(found.findings.iter().all(|finding| finding.topic != "source.minor"));
+    let full = |facts: &mut Facts| facts.server.wal_senders_used = facts.server.max_wal_senders;
+    let found = judged(&full);
+    expect(&found, Exit::Source, "source.wal-senders", "all 10", "max_wal_senders = 15");
+    let found = judged(&|facts| {
+        full(facts);
+        facts.slot.as_mut().unwrap().active_pid = Some(4711);
+    });
+    expect_warning(&found, "source.wal-senders", "nobody could take over");
+    let text = &found.findings.iter().find(|finding| finding.topic == "slot").unwrap().text;
+    assert!(text.contains("read by pid 4711"), "{text}");
+    let found = judged(&|facts| facts.server.encoding = "SQL_ASCII".into());
+    expect_warning(&found, "source.encoding", "SQL_ASCII");
+    let slot =
+        |change: &dyn Fn(&mut SlotFacts)| judged(&|facts| change(facts.slot.as_mut().unwrap()));
+    let found = slot(&|slot| slot.wal_status = Some("lost".into()));
+    expect(&found, Exit::Slot, "slot.lost", "wal_removed", "walrelay backfill");
+    let found = slot(&|slot| slot.invalidation_reason = Some("idle_timeout".into()));
+    expect(&found, Exit::Slot, "slot.lost", "idle_timeout", "max_slot_wal_keep_size");
+    let found = slot(&|slot| slot.wal_status = Some("unreserved".into()));
+    expect_warning(&found, "slot.unreserved", "next checkpoint");
+    let found = slot(&|slot| slot.confirmed_flush = crate::lsn::Lsn::from_wire(u64::MAX));
+    expect(&found, Exit::Slot, "slot.ahead", "beyond the end of WAL", "walrelay slot drop");
+    // THEN a lost slot is told before anything else
+    let found = judged(&|facts| {
+        facts.publication = None;
+        facts.slot.as_mut().unwrap().wal_status = Some("lost".into());
+    });
+    assert_eq!(codes(&found), ["publication.missing", "slot.lost"]);
+    assert_eq!(found.first_fault().unwrap().code, "slot.lost");
+}

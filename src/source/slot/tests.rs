@@ -1,1 +1,110 @@
-//! Tests.
+//! The slot's life, and every SQLSTATE that has a meaning.
+
+use super::*;
+use crate::source::testing;
+
+#[tokio::test]
+async fn made_shown_and_dropped() {
+    let (client, settings) = testing::logical().database("slot_life").await;
+    assert!(show(&client, "slot_life").await.unwrap().is_none());
+    // GIVEN no publication WHEN a slot is asked for THEN it is refused: publication first, always
+    let fault = create(&client, &settings, false).await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("publication.missing", Exit::Source));
+    assert!(show(&client, "slot_life").await.unwrap().is_none());
+
+    client.batch_execute("CREATE PUBLICATION slot_life").await.unwrap();
+    let lsn = create(&client, &settings, false).await.unwrap();
+    client.batch_execute("CREATE TABLE some_wal ()").await.unwrap();
+    let view = show(&client, "slot_life").await.unwrap().unwrap();
+    assert_eq!(view.slot.confirmed_flush, lsn);
+    assert!(view.lag_bytes() > 0 && view.retained_bytes() >= Some(view.lag_bytes()));
+    let json = view.to_json();
+    assert_eq!(json["plugin"], "pgoutput");
+    assert_eq!(json["database"], "slot_life");
+    assert_eq!(json["confirmed_flush_lsn"], lsn.to_string());
+    assert_eq!(json["wal_status"], "reserved");
+    assert_eq!(json["lag_bytes"], view.lag_bytes());
+    assert!(json["active_pid"].is_null());
+    let table = view.to_table();
+    assert!(table.contains("wal_status           reserved\n"), "{table}");
+    assert!(table.contains("active_pid           -\n"), "{table}");
+
+    let fault = create(&client, &settings, false).await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("slot.exists", Exit::Slot));
+    drop(&client, "slot_life").await.unwrap();
+    let fault = drop(&client, "slot_life").await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("slot.missing", Exit::Slot));
+}
+
+#[tokio::test]
+async fn failover_slots_need_17() {
+    let (client, settings) = testing::logical().database("slot_failover").await;
+    client.batch_execute("CREATE PUBLICATION slot_failover").await.unwrap();
+    let sql = "SELECT current_setting('server_version_num')::int";
+    let version: i32 = client.query_one(sql, &[]).await.unwrap().get(0);
+    let made = create(&client, &settings, true).await;
+    if version >= KNOWS_FAILOVER {
+        made.unwrap();
+        let sql = "SELECT failover FROM pg_replication_slots WHERE slot_name = 'slot_failover'";
+        assert!(client.query_one(sql, &[]).await.unwrap().get::<_, bool>(0));
+    } else {
+        let fault = made.unwrap_err();
+        assert_eq!((fault.code, fault.exit), ("slot.failover", Exit::Usage));
+    }
+}
+
+#[tokio::test]
+async fn a_slot_in_use_is_never_dropped() {
+    // GIVEN a slot that a session holds: a temporary slot is active for as long as it lives
+    let server = testing::logical();
+    let (client, _) = server.database("slot_active").await;
+    let holder = server.connect("postgres", "slot_active").await;
+    let sql = "SELECT pg_create_logical_replication_slot('slot_active', 'pgoutput', true),
+                      pg_backend_pid()";
+    let pid: i32 = holder.query_one(sql, &[]).await.unwrap().get(1);
+    let fault = drop(&client, "slot_active").await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("slot.active", Exit::Slot));
+    assert!(fault.what.contains(&format!("pid {pid}")), "{}", fault.what);
+    assert!(fault.mend.contains(&format!("pg_terminate_backend({pid})")), "{}", fault.mend);
+    assert!(show(&client, "slot_active").await.unwrap().is_some());
+    // THEN the server's own refusal, when someone was faster, is read the same way
+    let raced = client.batch_execute("SELECT pg_drop_replication_slot('slot_active')").await;
+    assert_eq!(slot_fault(&raced.unwrap_err(), "slot_active", &[]), fault);
+}
+
+#[tokio::test]
+async fn no_slot_free_names_those_in_use() {
+    let (client, settings) = testing::one_slot().database("slot_full").await;
+    let taken = "SELECT pg_create_physical_replication_slot('someone')";
+    client.batch_execute(taken).await.unwrap();
+    client.batch_execute("CREATE PUBLICATION slot_full").await.unwrap();
+    let fault = create(&client, &settings, false).await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("slot.none-free", Exit::Slot));
+    assert!(fault.what.contains("max_replication_slots") && fault.what.contains("someone"));
+    assert!(fault.mend.contains("pg_drop_replication_slot"), "{}", fault.mend);
+}
+
+#[tokio::test]
+async fn without_logical_wal_or_right_there_is_no_slot() {
+    let (client, settings) = testing::replica_level().database("slot_replica").await;
+    client.batch_execute("CREATE PUBLICATION slot_replica").await.unwrap();
+    let fault = create(&client, &settings, false).await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("source.wal-level", Exit::Source));
+    assert!(fault.mend.contains("wal_level = 'logical'"), "{}", fault.mend);
+
+    let server = testing::logical();
+    let (client, settings) = server.database("slot_denied").await;
+    let sql = "CREATE ROLE slotless LOGIN; CREATE PUBLICATION slot_denied";
+    client.batch_execute(sql).await.unwrap();
+    let slotless = server.connect("slotless", "slot_denied").await;
+    let fault = create(&slotless, &settings, false).await.unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("source.role", Exit::Source));
+    assert!(fault.mend.contains("REPLICATION"), "{}", fault.mend);
+}
+
+#[test]
+fn the_pid_is_read_from_the_message() {
+    let message = "replication slot \"walrelay2\" is active for PID 4711";
+    assert_eq!(pid_in(message), Some(4711));
+    assert_eq!(pid_in("no number"), None);
+}
