@@ -418,6 +418,10 @@ impl Relay {
             sent_lsn: self.core.sent_lsn(),
             confirmed_lsn: self.core.progress.reported(),
         };
+        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        self.metrics.in_flight_events.set(gauge(self.core.window.events()));
+        self.metrics.in_flight_bytes.set(gauge(self.core.window.bytes()));
+        self.metrics.connected.set(i64::from(self.stream.is_some()));
         let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.recorder.pass(&pass, now_ms);
     }
