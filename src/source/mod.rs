@@ -12,4 +12,4 @@ pub mod table;
 pub mod watch;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
