@@ -83,3 +83,79 @@ async fn relay_role(
         )
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::cli::slot;
+    use crate::config::AdminSettings;
+    use crate::delivery::settings::{DeadLetterSettings, DeliverySettings, OnDeadLetter};
+    use crate::sink::settings::SinkSettings;
+    use crate::source::preflight::Finding;
+    use crate::source::testing;
+
+    fn config(source: SourceSettings) -> Config {
+        Config {
+            source,
+            sink: SinkSettings::Null,
+            delivery: DeliverySettings {
+                window_events_max: 16,
+                window_bytes_max: 1 << 20,
+                attempts_max: 5,
+                backoff_base: Duration::from_millis(200),
+                backoff_cap: Duration::from_secs(30),
+                on_dead_letter: OnDeadLetter::Continue,
+                drain_timeout: Duration::from_secs(20),
+            },
+            dead_letter: DeadLetterSettings { topic: "outbox.dlq".into() },
+            admin: AdminSettings { listen: ([127, 0, 0, 1], 9464).into() },
+        }
+    }
+
+    #[tokio::test]
+    async fn from_nothing_to_ready_and_back() {
+        let (_, settings) = testing::logical().database("cli_life").await;
+        let config = config(settings);
+        assert_eq!(check::run(&config, false, Vec::new()).await, Ok(Exit::Failed));
+        // WHEN the SQL is only printed THEN nothing is made
+        assert_eq!(run(&config, true, None).await, Ok(Exit::Done));
+        assert_eq!(check::run(&config, true, Vec::new()).await, Ok(Exit::Failed));
+        assert_eq!(run(&config, false, None).await, Ok(Exit::Done));
+        assert_eq!(run(&config, false, None).await, Ok(Exit::Done));
+        assert_eq!(check::run(&config, false, Vec::new()).await, Ok(Exit::Done));
+        // THEN a fault of the sink is one of the check
+        let fault = Fault::new(Exit::Sink, "sink.topic", "no topic", "", "make it");
+        let sink = vec![Finding::fail(fault)];
+        assert_eq!(check::run(&config, false, sink).await, Ok(Exit::Failed));
+
+        let show = slot::Action::Show { json: true };
+        assert_eq!(slot::run(&config, show.clone()).await, Ok(Exit::Done));
+        let drop = slot::Action::Drop { yes: false, name: Some("cli_life".into()) };
+        assert_eq!(slot::run(&config, drop).await, Ok(Exit::Done));
+        let gone = slot::run(&config, show).await.unwrap_err();
+        assert_eq!((gone.code, gone.exit), ("slot.missing", Exit::Slot));
+        let create = slot::Action::Create { failover: false };
+        assert_eq!(slot::run(&config, create).await, Ok(Exit::Done));
+
+        let unknown = run(&config, false, Some("no such role")).await.unwrap_err();
+        assert_eq!(unknown.code, "source.role-missing");
+    }
+
+    #[tokio::test]
+    async fn an_unreachable_source_does_not_hide_the_sink() {
+        let (_, mut settings) = testing::logical().database("cli_unreachable").await;
+        settings.connection.hosts[0].name = "/nonexistent".into();
+        let config = config(settings);
+        assert_eq!(check::run(&config, true, Vec::new()).await, Ok(Exit::Failed));
+        assert_eq!(run(&config, false, None).await.unwrap_err().exit, Exit::Source);
+    }
+
+    #[tokio::test]
+    async fn init_is_refused_where_it_cannot_help() {
+        let (_, settings) = testing::replica_level().database("cli_replica").await;
+        let fault = run(&config(settings), false, None).await.unwrap_err();
+        assert_eq!((fault.code, fault.exit), ("source.wal-level", Exit::Source));
+    }
+}

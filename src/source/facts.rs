@@ -283,7 +283,10 @@ pub(crate) async fn gather(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<Facts, tokio_postgres::Error> {
-    let (server, slot, published) = tokio::try_join!(
+    // Catalogue queries look dear to the planner in a database of many tables, and compiling them
+    // takes longer than running them.
+    let ((), server, slot, published) = tokio::try_join!(
+        client.batch_execute("SET jit = off"),
         client.query_typed_one(SERVER_SQL, &[]),
         slot(client, &settings.slot),
         published(client, settings),

@@ -20,4 +20,4 @@ pub mod transport;
 pub mod watch;
 
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
