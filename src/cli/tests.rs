@@ -27,9 +27,9 @@ fn global_flags_stand_before_or_after_the_command() {
 #[test]
 fn every_command_is_known() {
     assert!(matches!(parse("walrelay check --json").command, Command::Check { json: true }));
-    assert!(matches!(parse("walrelay init --sql").command, Command::Init { sql: true }));
+    assert!(matches!(parse("walrelay init --sql").command, Command::Init { sql: true, .. }));
     let slot = parse("walrelay slot drop").command;
-    assert!(matches!(slot, Command::Slot { action: SlotAction::Drop }));
+    assert!(matches!(slot, Command::Slot { action: SlotAction::Drop { .. } }));
     let config = parse("walrelay config schema").command;
     assert!(matches!(config, Command::Config { action: ConfigAction::Schema }));
 }
