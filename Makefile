@@ -16,8 +16,7 @@ setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ (first ti
 
 demo: ## Watch events go from Postgres to Kafka through a cut and a kill (DEMO_SECONDS=15; first run builds 3-6 minutes)
 	@scripts/setup --without-rabbitmq
-	cargo build --release --bin walrelay
-	cargo build --release -p walrelay-harness --bin demo
+	cargo build --release --workspace --bin walrelay --bin demo
 	@$(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (first run builds 3-6 minutes)

@@ -150,7 +150,7 @@ impl Show<'_> {
         let cut = self.fault("walsender terminated", Show::cut)?;
         self.watcher.live(third.saturating_sub(AFTERMATH))?;
         let killed = self.fault("relay killed (kill -9) and started again", Show::kill)?;
-        self.watcher.live(third.saturating_sub(AFTERMATH))?;
+        self.watcher.live_until(|| loading.is_finished())?;
         let steady = joined(loading)?;
         self.watcher.wait_distinct(steady.events, ARRIVAL_LIMIT)?;
         let quiet = self.watcher.take_latencies();

@@ -12,6 +12,8 @@ use crate::stats::{Latencies, human_count, human_ms};
 
 const TICK: Duration = Duration::from_millis(200);
 const LINE: Duration = Duration::from_secs(1);
+/// Above the longest load that may be asked for.
+const LOAD_LIMIT: Duration = Duration::from_secs(2 * 3_600);
 
 /// The demo's eyes.
 pub(super) struct Watcher<'a> {
@@ -57,7 +59,7 @@ impl<'a> Watcher<'a> {
     pub(super) fn live_until(&mut self, done: impl Fn() -> bool) -> KitResult<()> {
         let began = Instant::now();
         while !done() {
-            if began.elapsed() > Duration::from_secs(120) {
+            if began.elapsed() > LOAD_LIMIT {
                 let what = "the end of the load".into();
                 return Err(KitError::Timeout { what, waited: began.elapsed() });
             }
@@ -105,6 +107,7 @@ impl<'a> Watcher<'a> {
     fn text(&self) -> String {
         let records = self.records.snapshot().records;
         let points = self.line.percentiles();
+        let told = |ms: f64| if points.count == 0 { "–".to_owned() } else { human_ms(ms) };
         let sample = records.last().map_or_else(String::new, |record| {
             let Record { topic, partition, offset, key, .. } = record;
             format!("   {topic}/{partition}@{offset}  {key}")
@@ -114,8 +117,8 @@ impl<'a> Watcher<'a> {
             self.began.elapsed().as_secs_f64(),
             human_count(records.len() as u64),
             human_count(self.line.count()),
-            human_ms(points.p50_ms),
-            human_ms(points.p99_ms),
+            told(points.p50_ms),
+            told(points.p99_ms),
         )
     }
 
