@@ -14,7 +14,9 @@ help: ## Show this list
 setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ (first time 1-3 minutes)
 	@scripts/setup
 
-demo: setup ## Watch events go from Postgres to Kafka through kills and restarts (first run builds 3-6 minutes)
+demo: ## Watch events go from Postgres to Kafka through a cut and a kill (DEMO_SECONDS=15; first run builds 3-6 minutes)
+	@scripts/setup --without-rabbitmq
+	cargo build --release --workspace --bin walrelay --bin demo
 	@$(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (first run builds 3-6 minutes)

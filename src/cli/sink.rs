@@ -35,6 +35,7 @@ fn ask(settings: &KafkaSettings, wanted: &[String]) -> Result<String, Vec<Fault>
             "kafka answers at {}; topics come from rows, none is named in sink.kafka.topics to look for",
             settings.brokers
         ),
+        1 => format!("kafka answers at {}; topic {} is there", settings.brokers, known[0]),
         count => format!("kafka answers at {}; {count} topics are there", settings.brokers),
     })
 }
@@ -49,7 +50,7 @@ pub(super) async fn init(config: &Config) -> Result<(), Fault> {
     wanted.sort();
     wanted.dedup();
     for made in topics::create(kafka, &wanted).await? {
-        println!("+ topic {made}");
+        println!("+ make topic {made}");
     }
     Ok(())
 }
