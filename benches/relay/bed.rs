@@ -45,11 +45,11 @@ impl Bed {
     pub(crate) fn start(binary: Option<&Path>) -> KitResult<Bed> {
         let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let settings = vec![
-            setting("max_wal_size", "'32GB'"),
-            setting("checkpoint_timeout", "'1h'"),
+            setting("max_wal_size", "32GB"),
+            setting("checkpoint_timeout", "1h"),
             setting("autovacuum", "off"),
             // Growth freezes the relay while a large backlog is written.
-            setting("wal_sender_timeout", "'10min'"),
+            setting("wal_sender_timeout", "10min"),
         ];
         let version = Some(17);
         let postgres =
