@@ -1,6 +1,6 @@
 //! The services, and the slots and topics that each measurement gets afresh.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,6 +9,8 @@ use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::{create_outbox, create_slot, execute};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 use walrelay_harness::{Kafka, Postgres, PostgresOptions, proc, run_folder};
+
+use crate::options::Options;
 
 /// Partitions of every topic, as the peers were measured.
 const PARTITIONS: i32 = 8;
@@ -28,6 +30,8 @@ pub(crate) enum To {
     Kafka,
     /// Kafka, header `id` only.
     KafkaDebezium,
+    /// Kafka, through another binary.
+    KafkaAgainst(usize),
 }
 
 /// Real services with an outbox.
@@ -36,13 +40,14 @@ pub(crate) struct Bed {
     kafka: Kafka,
     folder: PathBuf,
     binary: PathBuf,
+    against: Vec<PathBuf>,
     next: AtomicU64,
 }
 
 impl Bed {
     /// Starts both. Checkpoints and vacuum would fall into one contender's run and not into
     /// another's, so they are kept out of all of them; commits stay durable.
-    pub(crate) fn start(binary: Option<&Path>) -> KitResult<Bed> {
+    pub(crate) fn start(options: &Options) -> KitResult<Bed> {
         let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let settings = vec![
             setting("max_wal_size", "32GB"),
@@ -57,8 +62,10 @@ impl Bed {
         let kafka = Kafka::start()?;
         let folder = run_folder()?.join(format!("bench-{}", std::process::id()));
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_walrelay"));
-        let binary = binary.map_or_else(built, Path::to_owned);
-        let bed = Bed { postgres, kafka, folder, binary, next: AtomicU64::new(0) };
+        let binary = options.binary.clone().unwrap_or_else(built);
+        let against = options.against.clone();
+        let next = AtomicU64::new(0);
+        let bed = Bed { postgres, kafka, folder, binary, against, next };
         create_outbox(&bed.url(), OUTBOX)?;
         Ok(bed)
     }
@@ -152,7 +159,7 @@ impl Bed {
     pub(crate) fn relay(&self, to: To, slot: &str, topic: &Topic) -> KitResult<RelayProcess> {
         let mut config = match to {
             To::Null => RelayConfig::null_sink(self.url()),
-            To::Kafka | To::KafkaDebezium => RelayConfig::new(self.url(), self.brokers()),
+            _ => RelayConfig::new(self.url(), self.brokers()),
         };
         config.slot = slot.to_owned();
         config.publication = PUBLICATION.to_owned();
@@ -160,7 +167,11 @@ impl Bed {
         if to == To::KafkaDebezium {
             config.env.push(("WALRELAY_ROUTE__PRESET".into(), "debezium".into()));
         }
-        RelayProcess::start(&self.binary, &self.folder, config)
+        let binary = match to {
+            To::KafkaAgainst(which) => self.against.get(which).unwrap_or(&self.binary),
+            _ => &self.binary,
+        };
+        RelayProcess::start(binary, &self.folder, config)
     }
 
     /// Stops a relay in good order: a measurement that ends otherwise does not count.

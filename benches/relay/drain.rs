@@ -39,17 +39,25 @@ pub(crate) enum Contender {
     Kafka,
     /// The relay to Kafka, header `id` only, as the peers were measured.
     KafkaDebezium,
+    /// Another binary of the relay to Kafka: which of `--against`.
+    Against(usize),
 }
 
+const USUAL: [Contender; 5] = [
+    Contender::LazyReader,
+    Contender::PgRecvlogical,
+    Contender::NullSink,
+    Contender::Kafka,
+    Contender::KafkaDebezium,
+];
+
 impl Contender {
-    /// In the order of a round.
-    pub(crate) const ALL: [Contender; 5] = [
-        Contender::LazyReader,
-        Contender::PgRecvlogical,
-        Contender::NullSink,
-        Contender::Kafka,
-        Contender::KafkaDebezium,
-    ];
+    /// In the order of a round. An A/B of binaries needs no others beside them.
+    pub(crate) fn all(options: &Options) -> Vec<Contender> {
+        let against = (0..options.against.len()).map(Contender::Against);
+        let usual = if against.len() > 0 { &[Contender::Kafka][..] } else { &USUAL };
+        usual.iter().copied().chain(against).collect()
+    }
 
     /// For people.
     pub(crate) fn name(self) -> &'static str {
@@ -59,6 +67,9 @@ impl Contender {
             Contender::NullSink => "walrelay, null sink",
             Contender::Kafka => "walrelay, Kafka",
             Contender::KafkaDebezium => "walrelay, Kafka, preset debezium",
+            Contender::Against(0) => "first --against, Kafka",
+            Contender::Against(1) => "second --against, Kafka",
+            Contender::Against(_) => "another --against, Kafka",
         }
     }
 }
@@ -106,7 +117,7 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitR
     run(bed, Contender::Kafka, 0, options.rows)?;
     let mut runs = Vec::new();
     for round in 1..=options.runs {
-        for contender in Contender::ALL {
+        for contender in Contender::all(options) {
             progress.step(&format!("drain {round}/{}: {}", options.runs, contender.name()));
             let run = run(bed, contender, round, options.rows)?;
             progress.say(&format!(
@@ -133,6 +144,7 @@ fn run(bed: &Bed, contender: Contender, round: usize, rows: u64) -> KitResult<Ru
         Contender::NullSink => relay(bed, To::Null, &slot, rows)?,
         Contender::Kafka => relay(bed, To::Kafka, &slot, rows)?,
         Contender::KafkaDebezium => relay(bed, To::KafkaDebezium, &slot, rows)?,
+        Contender::Against(which) => relay(bed, To::KafkaAgainst(which), &slot, rows)?,
     };
     bed.drop_slot(&slot)?;
     let per_million = |seconds: f64| seconds * 1e6 / rows as f64;

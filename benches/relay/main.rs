@@ -43,7 +43,7 @@ fn run(options: &Options) -> KitResult<()> {
     progress.say(&options.announcement());
     let mut report = Report::new(options)?;
     progress.step("starting PostgreSQL and Kafka");
-    let bed = Bed::start(options.binary.as_deref())?;
+    let bed = Bed::start(options)?;
     report.server_version = bed.server_version()?;
     progress.say("PostgreSQL and Kafka are up");
     if options.runs_part(Part::Drain) {

@@ -46,6 +46,9 @@ pub(crate) struct Options {
     /// A release binary of the relay to measure instead of this tree's
     #[arg(long)]
     pub(crate) binary: Option<PathBuf>,
+    /// Other release binaries, drained to Kafka beside this one and instead of all else
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) against: Vec<PathBuf>,
     /// Folder for relay.json and relay.md
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"))]
     pub(crate) out: PathBuf,
@@ -64,6 +67,9 @@ impl Options {
             options.seconds = options.seconds.min(4);
             options.rates.retain(|rate| *rate <= 1_000);
         }
+        if !options.against.is_empty() {
+            options.only = vec![Part::Drain];
+        }
         options.runs = options.runs.max(1);
         options.rates.retain(|rate| *rate > 0);
         options
@@ -77,6 +83,10 @@ impl Options {
         part != Part::Growth || self.growth || self.long
     }
 
+    fn contenders(&self) -> u64 {
+        if self.against.is_empty() { 5 } else { 1 + self.against.len() as u64 }
+    }
+
     /// Seconds of load before figures count.
     pub(crate) fn warm_up_seconds(&self) -> u64 {
         self.seconds.div_ceil(8).clamp(1, 3)
@@ -87,8 +97,9 @@ impl Options {
         let mut seconds = 10;
         let mut parts = Vec::new();
         if self.runs_part(Part::Drain) {
-            // The fill, one discarded drain, then five contenders a round at 130,000/s or more.
-            seconds += self.rows / 60_000 + self.rows / 130_000 * (1 + 5 * self.runs as u64);
+            // The fill, one discarded drain, then all contenders a round at 130,000/s or more.
+            seconds += self.rows / 60_000
+                + self.rows / 130_000 * (1 + self.contenders() * self.runs as u64);
             seconds += 4 * self.runs as u64;
             parts.push(format!("drain of {} rows × {}", self.rows, self.runs));
         }

@@ -114,7 +114,13 @@ impl Report {
             "load before",
         ];
         let mut grid = Grid::new(title, &header);
-        for contender in Contender::ALL {
+        let mut contenders: Vec<Contender> = Vec::new();
+        for run in &self.drain {
+            if !contenders.contains(&run.contender) {
+                contenders.push(run.contender);
+            }
+        }
+        for contender in contenders {
             let own = |figure: fn(&Run) -> f64| targets::of(&self.drain, contender, figure);
             let Some(speed) = own(|run| run.events_per_s) else { continue };
             let runs = self.drain.iter().filter(|run| run.contender == contender);
