@@ -1,0 +1,3 @@
+//! What is published, command by command and column by column.
+
+mod record;
