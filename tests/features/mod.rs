@@ -1,3 +1,9 @@
 //! What is published, command by command and column by column.
 
+mod columns;
+mod commands;
+mod messages;
 mod record;
+mod tables;
+mod transactions;
+mod values;
