@@ -106,7 +106,10 @@ async fn supervise(
 
 fn stop(control: &Control, signal: &str) {
     if control.stop.swap(true, Ordering::Relaxed) {
-        tracing::warn!(signal, "second signal: stopping at once, unconfirmed events will be published again");
+        tracing::warn!(
+            signal,
+            "second signal: stopping at once, unconfirmed events will be published again"
+        );
         std::process::exit(Exit::Failed as i32);
     }
     tracing::info!(signal, "stopping: settling what is in flight");

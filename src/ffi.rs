@@ -80,7 +80,8 @@ impl Producer {
         unsafe {
             let conf = c::rd_kafka_conf_new();
             for (name, value) in properties {
-                let (Ok(c_name), Ok(c_value)) = (CString::new(name.as_str()), CString::new(value.as_str()))
+                let (Ok(c_name), Ok(c_value)) =
+                    (CString::new(name.as_str()), CString::new(value.as_str()))
                 else {
                     c::rd_kafka_conf_destroy(conf);
                     return Err(format!("property {name} contains a NUL byte"));
@@ -111,7 +112,11 @@ impl Producer {
     }
 
     /// Hands one record over. `Err` means librdkafka did not take it.
-    pub fn produce(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), RDKafkaErrorCode> {
+    pub fn produce(
+        &mut self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+    ) -> Result<(), RDKafkaErrorCode> {
         let topic = self.topic(event.topic)?;
         let headers = native_headers(event)?;
         let (key, key_len) = pointer_of(event.key);
@@ -125,7 +130,9 @@ impl Producer {
         vus.push(vu(kind::RD_KAFKA_VTYPE_VALUE, |u| u.mem = mem(value, value_len)));
         vus.push(vu(kind::RD_KAFKA_VTYPE_TIMESTAMP, |u| u.i64_ = event.commit_unix_us / 1000));
         // The opaque is a number that is never dereferenced.
-        vus.push(vu(kind::RD_KAFKA_VTYPE_OPAQUE, |u| u.ptr = ptr::without_provenance_mut(sequence as usize)));
+        vus.push(vu(kind::RD_KAFKA_VTYPE_OPAQUE, |u| {
+            u.ptr = ptr::without_provenance_mut(sequence as usize)
+        }));
         if let Some(partition) = event.partition {
             vus.push(vu(kind::RD_KAFKA_VTYPE_PARTITION, |u| u.i32_ = partition));
         }
@@ -167,13 +174,16 @@ impl Producer {
                             break;
                         }
                         let sequence = (*message)._private.addr() as Sequence;
-                        tell(if (*message).err == c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
-                            ProducerEvent::Confirmed(sequence)
-                        } else {
-                            let topic = text_of(c::rd_kafka_topic_name((*message).rkt));
-                            let (code, id) = ((*message).err.into(), id_of(message));
-                            ProducerEvent::Failed { sequence, code, topic, id }
-                        });
+                        tell(
+                            if (*message).err == c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
+                            {
+                                ProducerEvent::Confirmed(sequence)
+                            } else {
+                                let topic = text_of(c::rd_kafka_topic_name((*message).rkt));
+                                let (code, id) = ((*message).err.into(), id_of(message));
+                                ProducerEvent::Failed { sequence, code, topic, id }
+                            },
+                        );
                     },
                     c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
                         code: c::rd_kafka_event_error(event).into(),
@@ -188,7 +198,11 @@ impl Producer {
     }
 
     /// Asks the cluster about one topic (or, without one, only whether it answers).
-    pub fn metadata(&mut self, topic: Option<&str>, timeout_ms: i32) -> Result<Vec<TopicMetadata>, RDKafkaErrorCode> {
+    pub fn metadata(
+        &mut self,
+        topic: Option<&str>,
+        timeout_ms: i32,
+    ) -> Result<Vec<TopicMetadata>, RDKafkaErrorCode> {
         let handle = match topic {
             Some(name) => self.topic(name)?,
             None => ptr::null_mut(),
@@ -202,7 +216,8 @@ impl Producer {
                 return Err(code.into());
             }
             let count = usize::try_from((*answer).topic_cnt).unwrap_or(0);
-            let topics = if count == 0 { &[] } else { std::slice::from_raw_parts((*answer).topics, count) };
+            let topics =
+                if count == 0 { &[] } else { std::slice::from_raw_parts((*answer).topics, count) };
             let found = topics
                 .iter()
                 .map(|topic| TopicMetadata {
@@ -236,7 +251,9 @@ impl Drop for Producer {
         // SAFETY: everything here was created in `new` or `topic` and is not used again. Purging
         // first keeps destruction from waiting for a broker that does not answer.
         unsafe {
-            let all = c::RD_KAFKA_PURGE_F_QUEUE | c::RD_KAFKA_PURGE_F_INFLIGHT | c::RD_KAFKA_PURGE_F_NON_BLOCKING;
+            let all = c::RD_KAFKA_PURGE_F_QUEUE
+                | c::RD_KAFKA_PURGE_F_INFLIGHT
+                | c::RD_KAFKA_PURGE_F_NON_BLOCKING;
             c::rd_kafka_purge(self.rk, all);
             for handle in self.topics.values() {
                 c::rd_kafka_topic_destroy(*handle);
@@ -274,7 +291,13 @@ fn native_headers(event: &Outbound<'_>) -> Result<*mut c::rd_kafka_headers_t, RD
         for (name, value) in event.headers.iter() {
             let name_len = isize::try_from(name.len()).unwrap_or(isize::MAX);
             let value_len = isize::try_from(value.len()).unwrap_or(isize::MAX);
-            let code = c::rd_kafka_header_add(list, name.as_ptr().cast(), name_len, value.as_ptr().cast(), value_len);
+            let code = c::rd_kafka_header_add(
+                list,
+                name.as_ptr().cast(),
+                name_len,
+                value.as_ptr().cast(),
+                value_len,
+            );
             if code != c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
                 c::rd_kafka_headers_destroy(list);
                 return Err(code.into());
@@ -315,7 +338,12 @@ unsafe fn text_of(text: *const c_char) -> String {
 }
 
 /// librdkafka's own log lines, from its own threads.
-unsafe extern "C" fn forward_log(_: *const c::rd_kafka_t, level: c_int, facility: *const c_char, line: *const c_char) {
+unsafe extern "C" fn forward_log(
+    _: *const c::rd_kafka_t,
+    level: c_int,
+    facility: *const c_char,
+    line: *const c_char,
+) {
     // SAFETY: librdkafka passes NUL-terminated strings.
     let (facility, line) = unsafe { (text_of(facility), text_of(line)) };
     match level {

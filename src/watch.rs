@@ -85,7 +85,8 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
         }
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
-            let now = PublicationFingerprint::take(&sql.client, settings, version).await.map_err(told)?;
+            let now =
+                PublicationFingerprint::take(&sql.client, settings, version).await.map_err(told)?;
             if let Some(fault) = known.as_ref().and_then(|known| known.change(&now, settings)) {
                 return Ok(fault);
             }
@@ -155,7 +156,9 @@ impl LagClock {
                 keep
             });
         }
-        self.stood.front().map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
+        self.stood
+            .front()
+            .map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
     }
 }
 
@@ -181,7 +184,11 @@ mod tests {
         let start = Instant::now();
         let mut clock = LagClock::default();
         for second in 0..100_000u64 {
-            clock.observe(Lsn::from_wire(second + 1), Lsn::ZERO, start + Duration::from_secs(second));
+            clock.observe(
+                Lsn::from_wire(second + 1),
+                Lsn::ZERO,
+                start + Duration::from_secs(second),
+            );
         }
         assert!(clock.stood.len() <= LOOKS_MAX);
         let age = clock.observe(Lsn::from_wire(1), Lsn::ZERO, start + Duration::from_secs(100_000));

@@ -31,13 +31,14 @@ impl Source {
 }
 
 /// Files that may be longer than 400 lines (never than 600), and why.
-const LONG_FILES: &[(&str, &str)] = &[];
+const LONG_FILES: &[(&str, &str)] = &[(
+    "src/config/tests.rs",
+    "one table of mistakes and what each is told as, read top to bottom",
+)];
 
 /// Files that may hold `unsafe`, and why.
-const UNSAFE_FILES: &[(&str, &str)] = &[(
-    "src/sink/kafka/ffi.rs",
-    "one reviewed module: the safe produce call costs a tenth of the throughput",
-)];
+const UNSAFE_FILES: &[(&str, &str)] =
+    &[("src/ffi.rs", "one reviewed module: the safe produce call costs a tenth of the throughput")];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR"))

@@ -91,7 +91,13 @@ fn wait_for<T>(command: impl Future<Output = Result<T, Fault>>) -> Result<T, Fau
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| {
         let what = format!("the system refused a runtime: {error}");
-        Fault::new(Exit::Failed, "system.refused", what, "", "look at the limits of the process (ulimit -a)")
+        Fault::new(
+            Exit::Failed,
+            "system.refused",
+            what,
+            "",
+            "look at the limits of the process (ulimit -a)",
+        )
     })?;
     runtime.block_on(command)
 }

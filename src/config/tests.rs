@@ -542,3 +542,9 @@ fn the_schema_gives_defaults_and_choices() {
     );
     assert_eq!(schema["properties"]["source"]["properties"]["url"]["$ref"], "#/$defs/secret");
 }
+
+#[test]
+fn the_formats_are_those_there_are() {
+    let there: Vec<&str> = crate::format::FORMATS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(keys::FORMATS, there);
+}

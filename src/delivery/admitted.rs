@@ -103,7 +103,12 @@ mod tests {
     }
 
     /// Runs one transaction of `events` events and says which ordinals were new.
-    fn receive(admitted: &mut Admitted, commit: u64, events: u64, cut_after: Option<u64>) -> Vec<u64> {
+    fn receive(
+        admitted: &mut Admitted,
+        commit: u64,
+        events: u64,
+        cut_after: Option<u64>,
+    ) -> Vec<u64> {
         admitted.begin(lsn(commit));
         let mut new = Vec::new();
         for ordinal in 0..events {

@@ -148,15 +148,9 @@ mod tests {
         assert_eq!(ledger.settle(3), Lsn::ZERO, "three of its events are confirmed, it is not");
         assert!(!ledger.is_clear());
         ledger.begin(lsn(100), 3, 3);
-        assert_eq!(
-            ledger.position_of(3),
-            Some(Position { commit_lsn: lsn(100), ordinal: 3 })
-        );
+        assert_eq!(ledger.position_of(3), Some(Position { commit_lsn: lsn(100), ordinal: 3 }));
         ledger.commit(lsn(110), 5);
-        assert_eq!(
-            ledger.position_of(1),
-            Some(Position { commit_lsn: lsn(100), ordinal: 1 })
-        );
+        assert_eq!(ledger.position_of(1), Some(Position { commit_lsn: lsn(100), ordinal: 1 }));
         assert_eq!(ledger.settle(5), lsn(110));
         assert_eq!(ledger.position_of(5), None);
     }

@@ -153,9 +153,8 @@ impl World {
         self.progress.on_connected();
         let kept = self.forgotten_below.len().saturating_sub(lost_reports).max(1);
         let remembered = self.forgotten_below[kept - 1];
-        self.sending = (0..self.rows.len())
-            .find(|n| commit_lsn(*n) >= remembered)
-            .unwrap_or(self.rows.len());
+        self.sending =
+            (0..self.rows.len()).find(|n| commit_lsn(*n) >= remembered).unwrap_or(self.rows.len());
         self.row = None;
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::faults;
+use super::shaping::Shaping;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::ledger::Ledger;
 use crate::delivery::settings::DeliverySettings;
@@ -36,6 +37,7 @@ pub(super) struct Core {
     outboxes: Outboxes,
     transaction: Transaction,
     scratch: Scratch,
+    shaping: Shaping,
     sent_lsn: Lsn,
     /// Events that will never be confirmed; the relay is about to stop because of them.
     refused: usize,
@@ -81,6 +83,7 @@ impl Core {
             outboxes,
             transaction: Transaction::default(),
             scratch: Scratch::default(),
+            shaping: Shaping::new(source)?,
             sent_lsn: Lsn::ZERO,
             refused: 0,
             binary: true,
@@ -146,7 +149,8 @@ impl Core {
 
     /// The sink has confirmed an event.
     pub(super) fn confirmed(&mut self, sequence: Sequence, now_unix_us: i64) -> Result<(), Fault> {
-        let commit_unix_us = self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
+        let commit_unix_us =
+            self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
         self.meter.published(commit_unix_us, now_unix_us);
         Ok(())
     }
@@ -171,7 +175,7 @@ impl Core {
                 self.message(message, sink)
             }
             Packet::Notice(notice) => {
-                let text = notice.message.unwrap_or_default();
+                let text = notice.message;
                 // PostgreSQL 18 goes on without the publication and drops its rows in silence.
                 if text.contains("skipped loading publication") {
                     return Err(faults::publication_gone(&text, &self.place));
@@ -243,7 +247,7 @@ impl Core {
     }
 
     fn insert(&mut self, oid: u32, tuple: Tuple<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
-        let Core { outboxes, transaction, scratch, admitted, window, .. } = self;
+        let Core { outboxes, transaction, scratch, shaping, admitted, window, .. } = self;
         let plan = match outboxes.plan(oid) {
             Ok(Some(plan)) => plan,
             Ok(None) => {
@@ -261,7 +265,10 @@ impl Core {
         }
         let mut headers = HeaderSlots::new();
         match plan.extract(tuple, transaction, scratch, &mut headers) {
-            Ok(event) => hand_over(&event, window, admitted, sink),
+            Ok(event) => shaping
+                .of_table(plan.outbox_index())
+                .shape(event, |event| hand_over(event, window, admitted, sink))
+                .unwrap_or_else(|error| Err(unpublishable(&error, transaction))),
             Err(RowError::Decode(error)) => Err(faults::protocol(&error.to_string(), &self.place)),
             Err(RowError::Event(error)) => Err(unpublishable(&error, transaction)),
         }
@@ -275,8 +282,9 @@ impl Core {
         content: &[u8],
         sink: &mut dyn Sink,
     ) -> Result<Taken, Fault> {
-        let Core { outboxes, transaction, scratch, admitted, window, .. } = self;
-        let Some(plan) = outboxes.messages().filter(|plan| plan.wants(transactional, prefix)) else {
+        let Core { outboxes, transaction, scratch, shaping, admitted, window, .. } = self;
+        let Some(plan) = outboxes.messages().filter(|plan| plan.wants(transactional, prefix))
+        else {
             self.meter.ignored(Ignored::Message);
             return Ok(Taken::Yes);
         };
@@ -289,7 +297,10 @@ impl Core {
         }
         let mut headers = HeaderSlots::new();
         match plan.extract(lsn, content, transaction, scratch, &mut headers) {
-            Ok(event) => hand_over(&event, window, admitted, sink),
+            Ok(event) => shaping
+                .of_messages()
+                .shape(event, |event| hand_over(event, window, admitted, sink))
+                .unwrap_or_else(|error| Err(unpublishable(&error, transaction))),
             Err(error) => Err(unpublishable(&error, transaction)),
         }
     }

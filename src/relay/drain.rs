@@ -24,7 +24,8 @@ impl Relay {
         while Instant::now() < deadline {
             // Cut inside a transaction, its first part would be repeated by the next process. After
             // a fault there is no going on.
-            let reading = outcome.is_ok() && self.stream.is_some() && !self.core.between_transactions();
+            let reading =
+                outcome.is_ok() && self.stream.is_some() && !self.core.between_transactions();
             if !reading && (self.core.is_settled() || self.sink_rebuild_at.is_some()) {
                 break;
             }
@@ -49,7 +50,9 @@ impl Relay {
         Fault::new(
             Exit::Failed,
             "stop.unsettled",
-            format!("{left} events were not confirmed within {waited_s} s; nothing is lost: they will be published again at the next start"),
+            format!(
+                "{left} events were not confirmed within {waited_s} s; nothing is lost: they will be published again at the next start"
+            ),
             "delivery.drain_timeout",
             "see why the broker does not answer, or raise delivery.drain_timeout",
         )
@@ -97,7 +100,11 @@ impl Relay {
         if self.sink_rebuild_at.is_some() {
             return;
         }
-        tracing::warn!(error = reason, in_flight = self.core.window.events(), "the sink lost track: building a new one");
+        tracing::warn!(
+            error = reason,
+            in_flight = self.core.window.events(),
+            "the sink lost track: building a new one"
+        );
         self.sink_reachable = false;
         self.sink_rebuild_at = Some(Instant::now() + REBUILD_WAIT);
     }

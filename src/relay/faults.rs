@@ -5,6 +5,7 @@ use crate::error::{Exit, Fault};
 use crate::lsn::Lsn;
 use crate::outbox::ExtractError;
 use crate::sink::Failure;
+use crate::source::connect::Kind;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::StreamError;
 
@@ -16,7 +17,9 @@ pub(super) fn refused(failure: &Failure, commit_lsn: Lsn) -> Fault {
         "event.refused",
         format!("the broker refuses an event for good: {reason} ({class})"),
         format!("{subject}, committed at {commit_lsn}"),
-        format!("{mend}\nthen start again: the slot is held before this event, nothing is lost or skipped"),
+        format!(
+            "{mend}\nthen start again: the slot is held before this event, nothing is lost or skipped"
+        ),
     )
 }
 
@@ -29,6 +32,12 @@ pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
         format!("committed at {commit_lsn}"),
         "correct [route] so that it can carry this row, then start again: the slot is held before it, nothing is lost or skipped",
     )
+}
+
+/// A format that does not exist; the configuration has checked the name already.
+pub(super) fn format(error: &crate::format::UnknownFormat) -> Fault {
+    let mend = "use raw, cloudevents, cloudevents-structured or debezium";
+    Fault::new(Exit::Usage, "config.bad-value", error.to_string(), "route.format", mend)
 }
 
 /// A table is not what the configuration says.
@@ -86,7 +95,9 @@ pub(super) fn slot_moved(source: &SourceSettings, ours: Lsn, found: Lsn) -> Faul
     Fault::new(
         Exit::Slot,
         "slot.moved",
-        format!("the slot stands at {found}, ahead of {ours}, the newest position this relay confirmed: somebody advanced or re-created it, and events between the two are skipped"),
+        format!(
+            "the slot stands at {found}, ahead of {ours}, the newest position this relay confirmed: somebody advanced or re-created it, and events between the two are skipped"
+        ),
         format!("slot {}", source.slot),
         format!(
             "find out who calls pg_replication_slot_advance or re-creates the slot; compare the outbox rows \
@@ -98,20 +109,18 @@ pub(super) fn slot_moved(source: &SourceSettings, ours: Lsn, found: Lsn) -> Faul
 /// What a new connection would only meet again.
 pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
     let place = format!("slot {}, publication {}", source.slot, source.publication);
-    let fields = match error {
+    let told = match error {
         StreamError::Ended | StreamError::Io(_) => return None,
         StreamError::Protocol(_) | StreamError::Oversized(_) => {
             return Some(protocol(&error.to_string(), &place));
         }
-        StreamError::Server(fields) => fields,
+        // A new connection may do better, and if not, its preflight says why.
+        StreamError::Server(told) if told.kind() != Kind::Fatal || told.sqlstate.is_empty() => {
+            return None;
+        }
+        StreamError::Server(told) => told,
     };
-    let code = fields.code.as_deref().unwrap_or("");
-    // 57 operator, 08 connection, 53 resources, 58 system: a new connection may do better, and if
-    // not, its preflight says why.
-    if matches!(code.get(..2).unwrap_or(""), "57" | "08" | "53" | "58" | "") || code == "55006" {
-        return None;
-    }
-    let mend = if code == "42704" {
+    let mend = if told.sqlstate == "42704" {
         format!(
             "the publication did not exist when this part of the WAL was written; re-create the slot after it: \
              walrelay slot drop {slot} && walrelay slot create, then publish the rows in between by hand",

@@ -70,10 +70,7 @@ pub struct Opened {
 pub fn pair() -> (Link, Connector) {
     let (request_sender, requests) = mpsc::channel(1);
     let (news_sender, news) = std_mpsc::sync_channel(4);
-    (
-        Link { requests: request_sender, news },
-        Connector { requests, news: news_sender },
-    )
+    (Link { requests: request_sender, news }, Connector { requests, news: news_sender })
 }
 
 impl Link {
@@ -124,7 +121,13 @@ async fn open_patiently(
             Err(Failed::Connect(error)) => error,
         };
         match error.kind() {
-            Kind::Fatal => return LinkNews::Fatal(error.fault(&settings.connection, &settings.slot, &settings.publication)),
+            Kind::Fatal => {
+                return LinkNews::Fatal(error.fault(
+                    &settings.connection,
+                    &settings.slot,
+                    &settings.publication,
+                ));
+            }
             Kind::Busy => {
                 if !std::mem::replace(&mut standby, true) {
                     tracing::info!(slot = settings.slot, error = %error, "the slot is in use: standing by");
@@ -134,7 +137,11 @@ async fn open_patiently(
             }
             Kind::Retry | Kind::Stopping => {
                 if grace_until.is_some_and(|until| Instant::now() > until) {
-                    return LinkNews::Fatal(error.fault(&settings.connection, &settings.slot, &settings.publication));
+                    return LinkNews::Fatal(error.fault(
+                        &settings.connection,
+                        &settings.slot,
+                        &settings.publication,
+                    ));
                 }
                 let delay = backoff.next_delay();
                 tracing::warn!(error = %error, retry_in_ms = delay.as_millis() as u64, "no connection to postgres");
@@ -151,7 +158,8 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
     let report = preflight::inspect(&sql.client, settings)
         .await
         .map_err(|error| Failed::Connect(ConnectError::of_query(&sql.server, &error)))?;
-    for finding in report.findings.iter().filter(|finding| finding.level == preflight::Level::Warn) {
+    for finding in report.findings.iter().filter(|finding| finding.level == preflight::Level::Warn)
+    {
         tracing::warn!(check = finding.topic, "{}", finding.text);
     }
     if let Some(fault) = report.first_fault() {

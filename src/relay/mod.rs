@@ -12,17 +12,19 @@ mod core;
 mod drain;
 mod faults;
 pub mod link;
+mod session;
+mod shaping;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::core::{Core, Taken};
-use self::link::{Link, LinkNews, Opened};
+use self::link::Link;
+use self::session::Sessions;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
-use crate::lsn::Lsn;
 use crate::metrics::Metrics;
 use crate::sink::{News, Sink};
 use crate::source::settings::SourceSettings;
@@ -36,11 +38,6 @@ const REPORT_GAP: Duration = Duration::from_millis(20);
 const CONFIRM_TICK: Duration = Duration::from_millis(10);
 /// Longest wait of an idle loop; keepalives below the socket's low water are answered from it.
 const IDLE_TICK: Duration = Duration::from_millis(100);
-/// How long a Postgres that shuts down may wait for us before we let go of it.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
-/// Longest gap between status updates whatever `wal_sender_timeout` allows.
-const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(10);
-
 /// What others tell the loop.
 #[derive(Debug, Default)]
 pub struct Control {
@@ -101,20 +98,11 @@ pub struct Relay {
     origin: Instant,
 }
 
-/// What must stay the same from session to session.
-#[derive(Debug, Default)]
-struct Sessions {
-    system_id: Option<String>,
-    timeline: u32,
-    /// Where the slot stood when we first met it.
-    slot_floor: Lsn,
-    status_interval: Duration,
-}
-
 impl Relay {
     /// A relay with a fresh sink; asks for its first session at once.
     pub fn new(parts: Parts) -> Result<Relay, Fault> {
-        let Parts { source, delivery, mut sink_factory, link, control, metrics, recorder, origin } = parts;
+        let Parts { source, delivery, mut sink_factory, link, control, metrics, recorder, origin } =
+            parts;
         let now = Instant::now();
         Ok(Relay {
             core: Core::new(&source, &delivery, &metrics)?,
@@ -127,7 +115,7 @@ impl Relay {
             link_asked: false,
             phase: Phase::Connecting,
             text_only: !source.binary,
-            sessions: Sessions { status_interval: STATUS_INTERVAL_MAX, ..Sessions::default() },
+            sessions: Sessions::default(),
             stop_seen_at: None,
             last_report: now,
             reply_wanted: false,
@@ -172,86 +160,6 @@ impl Relay {
         self.feedback(now);
         self.publish_facts();
         Ok(more)
-    }
-
-    /// Gets a session when there is none, and lets go of a Postgres that shuts down.
-    fn mind_link(&mut self, now: Instant) -> Result<(), Fault> {
-        if self.stream.is_some() {
-            if self.control.source_stopping.load(Ordering::Relaxed) {
-                let since = *self.stop_seen_at.get_or_insert(now);
-                if now.duration_since(since) > SHUTDOWN_GRACE {
-                    tracing::warn!(
-                        in_flight = self.core.window.events(),
-                        "postgres is shutting down and would wait for unconfirmed events: letting go of it"
-                    );
-                    self.disconnect();
-                }
-            }
-            return Ok(());
-        }
-        if !self.link_asked && self.sink_rebuild_at.is_none() {
-            self.link_asked = true;
-            self.link.ask(self.text_only);
-        }
-        match self.link.news() {
-            Some(LinkNews::Opened(opened)) => self.adopt(*opened, now),
-            Some(LinkNews::Standby) => {
-                self.phase = Phase::Standby;
-                Ok(())
-            }
-            Some(LinkNews::Fatal(fault)) => Err(fault),
-            None => Ok(()),
-        }
-    }
-
-    /// Takes a session over, after making sure that it is the same slot of the same system.
-    fn adopt(&mut self, opened: Opened, now: Instant) -> Result<(), Fault> {
-        let Opened { session, slot_confirmed, wal_sender_timeout, tables_published } = opened;
-        self.link_asked = false;
-        self.stop_seen_at = None;
-        self.control.source_stopping.store(false, Ordering::Relaxed);
-        let sessions = &mut self.sessions;
-        match &sessions.system_id {
-            None => sessions.slot_floor = slot_confirmed,
-            Some(known) if *known != session.system_id => {
-                return Err(faults::system_changed(&self.source, known, &session.system_id));
-            }
-            Some(_) if sessions.timeline != session.timeline => {
-                tracing::warn!(
-                    from = sessions.timeline, to = session.timeline,
-                    "postgres is on another timeline: nothing is known there, events may repeat"
-                );
-                sessions.slot_floor = slot_confirmed;
-                self.core.forget();
-            }
-            Some(_) => {
-                let ours = self.core.progress.reported().max(sessions.slot_floor);
-                if slot_confirmed > ours {
-                    return Err(faults::slot_moved(&self.source, ours, slot_confirmed));
-                }
-            }
-        }
-        sessions.system_id = Some(session.system_id);
-        sessions.timeline = session.timeline;
-        // A third, so that two updates may get lost; never so often that it costs anything.
-        let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
-        sessions.status_interval = allowed.clamp(IDLE_TICK, STATUS_INTERVAL_MAX);
-        self.core.connected(!self.text_only, tables_published);
-        match Stream::new(session.transport, &session.leftover, now) {
-            Ok(stream) => {
-                tracing::info!(
-                    slot = self.source.slot, host = session.host.name, timeline = session.timeline,
-                    confirmed = %slot_confirmed, "streaming"
-                );
-                self.stream = Some(stream);
-                self.phase = Phase::Streaming;
-                self.recorder.note("");
-                // A Postgres that crashed remembers an older position than we do.
-                self.report(false);
-            }
-            Err(error) => self.lost(&StreamError::Io(error)),
-        }
-        Ok(())
     }
 
     /// Reads and hands over what fits.
@@ -355,7 +263,10 @@ impl Relay {
         let silence = now.saturating_duration_since(stream.last_heard());
         if silence > self.source.stall_timeout {
             let limit_s = self.source.stall_timeout.as_secs();
-            tracing::warn!(limit_s, "no sign of life from postgres: the connection is taken for dead");
+            tracing::warn!(
+                limit_s,
+                "no sign of life from postgres: the connection is taken for dead"
+            );
             self.disconnect();
             return;
         }
@@ -378,31 +289,6 @@ impl Relay {
                 self.reply_wanted = false;
             }
             Err(error) => self.lost(&StreamError::Io(error)),
-        }
-    }
-
-    /// The stream is over; is that a reason to stop?
-    fn ended(&mut self, error: StreamError) -> Result<bool, Fault> {
-        if let Some(fault) = faults::of_stream(&error, &self.source) {
-            return Err(fault);
-        }
-        self.lost(&error);
-        Ok(false)
-    }
-
-    fn lost(&mut self, error: &StreamError) {
-        tracing::warn!(error = %error, in_flight = self.core.window.events(), "the stream ended: reconnecting");
-        self.disconnect();
-    }
-
-    fn disconnect(&mut self) {
-        if self.stream.take().is_some() {
-            self.metrics.source_reconnects.inc();
-        }
-        self.core.interrupt();
-        self.probed = false;
-        if self.phase == Phase::Streaming {
-            self.phase = Phase::Connecting;
         }
     }
 

@@ -9,9 +9,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use pgwire_replication::Lsn as WireLsn;
-use pgwire_replication::protocol::messages::ErrorFields;
-use pgwire_replication::protocol::replication::{encode_standby_status_update, unix_to_pg_timestamp};
+use pgwire_replication::protocol::replication::{
+    encode_standby_status_update, unix_to_pg_timestamp,
+};
 
+use super::connect::ServerError;
 use super::pace::{LARGE_READ_BYTES, Pace};
 use super::transport::Transport;
 use crate::lsn::Lsn;
@@ -42,7 +44,7 @@ pub enum Packet<'a> {
     /// Replication data.
     Frame(Frame<'a>),
     /// A warning of the server.
-    Notice(ErrorFields),
+    Notice(Box<ServerError>),
     /// Something that does not concern us.
     Other,
 }
@@ -51,8 +53,8 @@ pub enum Packet<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
     /// The server said why.
-    #[error("{} (SQLSTATE {})", .0.message.as_deref().unwrap_or("no message"), .0.code.as_deref().unwrap_or("none"))]
-    Server(ErrorFields),
+    #[error("{0}")]
+    Server(Box<ServerError>),
     /// The server ended the stream in good order, as it does when it shuts down.
     #[error("the server ended the stream")]
     Ended,
@@ -80,7 +82,15 @@ impl Stream {
         let mut buffer = vec![0; BUFFER_BYTES.max(leftover.len())];
         buffer[..leftover.len()].copy_from_slice(leftover);
         let (start, end) = (0, leftover.len());
-        Ok(Stream { transport, buffer, start, end, pace: Pace::new(now), nap: None, last_heard: now })
+        Ok(Stream {
+            transport,
+            buffer,
+            start,
+            end,
+            pace: Pace::new(now),
+            nap: None,
+            last_heard: now,
+        })
     }
 
     /// The next message, if all of it is here, and its length for [`Stream::consume`].
@@ -93,8 +103,8 @@ impl Stream {
         let body = &waiting[HEADER_BYTES..length];
         let packet = match tag {
             b'd' => Packet::Frame(Frame::parse(body)?),
-            b'N' => Packet::Notice(ErrorFields::parse(body)),
-            b'E' => return Err(StreamError::Server(ErrorFields::parse(body))),
+            b'N' => Packet::Notice(Box::new(ServerError::parse(body))),
+            b'E' => return Err(StreamError::Server(Box::new(ServerError::parse(body)))),
             b'c' | b'C' | b'Z' => return Err(StreamError::Ended),
             _ => Packet::Other,
         };
@@ -154,9 +164,15 @@ impl Stream {
     }
 
     /// Sends a status update. `flushed` is what Postgres may forget.
-    pub fn report(&mut self, flushed: Lsn, now_unix_us: i64, reply_requested: bool) -> std::io::Result<()> {
+    pub fn report(
+        &mut self,
+        flushed: Lsn,
+        now_unix_us: i64,
+        reply_requested: bool,
+    ) -> std::io::Result<()> {
         let lsn = WireLsn::from_u64(flushed.to_wire());
-        let status = encode_standby_status_update(lsn, unix_to_pg_timestamp(now_unix_us), reply_requested);
+        let status =
+            encode_standby_status_update(lsn, unix_to_pg_timestamp(now_unix_us), reply_requested);
         let mut message = Vec::with_capacity(HEADER_BYTES + status.len());
         message.push(b'd');
         message.extend_from_slice(&(status.len() as u32 + 4).to_be_bytes());
@@ -184,7 +200,9 @@ impl Stream {
     fn make_room(&mut self) -> Result<(), StreamError> {
         let waiting = &self.buffer[self.start..self.end];
         let wanted = message_length(waiting)?.map_or(HEADER_BYTES, |(length, _)| length);
-        if self.start > 0 && (self.start + wanted > self.buffer.len() || self.end == self.buffer.len()) {
+        if self.start > 0
+            && (self.start + wanted > self.buffer.len() || self.end == self.buffer.len())
+        {
             self.buffer.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }

@@ -12,7 +12,7 @@ struct Group {
 
 const GROUPS: &[Group] = &[
     // 1: foundations.
-    Group { members: &["lsn", "message", "error", "secret", "metrics"], may: &[] },
+    Group { members: &["lsn", "message", "error", "secret", "metrics", "ffi"], may: &[] },
     // 2: bytes to messages.
     Group { members: &["pgoutput"], may: &[] },
     // 3: the slot.
@@ -29,7 +29,7 @@ const GROUPS: &[Group] = &[
 
 /// Group 8, composition: sees everything, is seen by nothing below.
 const COMPOSITION: &[&str] =
-    &["relay", "health", "admin", "config", "cli", "app", "main", "lib", "logging", "shutdown"];
+    &["relay", "health", "admin", "watch", "config", "cli", "app", "main", "lib"];
 
 /// Files below the first may import what is below the second against the direction, and why.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[(

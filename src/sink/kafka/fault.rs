@@ -97,10 +97,12 @@ fn disposition(code: Code) -> Disposition {
 
 fn mend(code: Code, topic: &str) -> String {
     match code {
-        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => format!(
-            "raise the limit of both sides: sink.kafka.properties \"message.max.bytes\" here, and \
+        Code::MessageSizeTooLarge | Code::MessageBatchTooLarge | Code::InvalidMessageSize => {
+            format!(
+                "raise the limit of both sides: sink.kafka.properties \"message.max.bytes\" here, and \
              kafka-configs.sh --alter --entity-type topics --entity-name {topic} --add-config max.message.bytes=…"
-        ),
+            )
+        }
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => format!(
             "kafka-topics.sh --create --topic {topic} --partitions 8, or list it in sink.kafka.topics and run: walrelay init"
         ),
@@ -108,15 +110,19 @@ fn mend(code: Code, topic: &str) -> String {
             "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Describe --topic {topic}"
         ),
         Code::ClusterAuthorizationFailed => {
-            "kafka-acls.sh --add --allow-principal User:… --operation IdempotentWrite --cluster".to_owned()
+            "kafka-acls.sh --add --allow-principal User:… --operation IdempotentWrite --cluster"
+                .to_owned()
         }
         Code::Authentication | Code::SaslAuthenticationFailed => {
-            "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties".to_owned()
+            "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
+                .to_owned()
         }
         Code::UnknownPartition => {
             format!("the partition column names a partition that {topic} does not have")
         }
-        Code::InvalidTopic => "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned(),
+        Code::InvalidTopic => {
+            "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned()
+        }
         _ => format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
     }
 }

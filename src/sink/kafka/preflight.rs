@@ -29,7 +29,11 @@ pub fn inspect(
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
-fn answer(sink: &mut KafkaSink, settings: &KafkaSettings, topic: Option<&str>) -> Result<(), Fault> {
+fn answer(
+    sink: &mut KafkaSink,
+    settings: &KafkaSettings,
+    topic: Option<&str>,
+) -> Result<(), Fault> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     let mut said = String::new();
     let question_ms = i32::try_from(QUESTION.as_millis()).unwrap_or(i32::MAX);

@@ -27,7 +27,8 @@ pub async fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<S
             NewTopic::new(name, settings.partitions, replication)
         })
         .collect();
-    let options = AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
+    let options =
+        AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
     let answers = client
         .create_topics(&topics, &options)
         .await
@@ -47,7 +48,8 @@ pub async fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<S
 }
 
 fn unmade(topic: &str, reason: &str, settings: &KafkaSettings, mend: &str) -> Fault {
-    let mend = if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
+    let mend =
+        if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
     Fault::new(
         Exit::Sink,
         "sink.topic-not-made",

@@ -76,7 +76,7 @@ fn lost(slot: &SlotFacts) -> Option<Fault> {
         "source.slot",
         "walrelay slot drop && walrelay slot create, then publish what it never delivered: \
          walrelay backfill. To keep it from happening again raise max_slot_wal_keep_size and \
-         alarm on outbox_slot_safe_wal_bytes",
+         alarm on safe_wal_size (config/alerts.yml)",
     ))
 }
 
