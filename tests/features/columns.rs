@@ -55,7 +55,10 @@ fn headers_of_the_row_are_text_or_json() {
     let records = scene.carry(&[&scene.topic()]);
     assert_eq!(records.len(), 3);
     let header = |name| records[0].header(name);
-    assert_eq!((header("s"), header("n"), header("b")), (Some("ü \"q\""), Some("1.50"), Some("true")));
+    assert_eq!(
+        (header("s"), header("n"), header("b")),
+        (Some("ü \"q\""), Some("1.50"), Some("true"))
+    );
     assert_eq!((header("o"), header("e")), (Some(r#"{"k": [1, null]}"#), Some("")));
     // THEN a row cannot take the place of the event id
     assert_ne!(records[1].header("id"), Some("forged"));
@@ -100,6 +103,7 @@ fn a_column_that_comes_while_streaming_disturbs_nothing() {
     scene.wait_confirmed(&mut relay);
     relay.stop();
     let records = crate::support::faults::read(&[&scene.topic()]);
-    let found: Vec<_> = records.iter().map(|record| (record.key().unwrap(), record.text())).collect();
+    let found: Vec<_> =
+        records.iter().map(|record| (record.key().unwrap(), record.text())).collect();
     assert_eq!(found, [("1", "{\"n\": 1}"), ("2", "{\"n\": 2}"), ("3", "{\"n\": 3}")]);
 }

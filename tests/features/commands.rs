@@ -6,7 +6,7 @@ use serde_json::Value;
 use walrelay_harness::consumer::end_offsets;
 
 use crate::support::faults::{Scene, brokers};
-use crate::support::services;
+use crate::support::shared_postgres;
 
 /// What `check --json` found, as level and topic.
 fn findings(scene: &Scene<'_>) -> (i32, bool, Vec<(String, String)>) {
@@ -32,10 +32,20 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     assert_eq!(scene.sql("SELECT count(*) FROM pg_publication"), "0");
     let told = scene.walrelay(&["check"]);
     assert_eq!(told.code, 1, "{told}");
-    told.assert_says(&["✗ outbox table public.outbox does not exist", "mend: walrelay init", "[slot.missing]", "not ready: 4 to mend"]);
+    told.assert_says(&[
+        "✗ outbox table public.outbox does not exist",
+        "mend: walrelay init",
+        "[slot.missing]",
+        "not ready: 4 to mend",
+    ]);
     // WHEN it is made
     let first = scene.walrelay(&["init"]);
-    first.assert_done().assert_says(&["+ make outbox table", "+ make publication walrelay", "+ make slot commands_init", "+ topic commands.init"]);
+    first.assert_done().assert_says(&[
+        "+ make outbox table",
+        "+ make publication walrelay",
+        "+ make slot commands_init",
+        "+ topic commands.init",
+    ]);
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
     assert_eq!(end_offsets(&brokers(), "commands.init").unwrap().len(), 3);
@@ -47,7 +57,11 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     assert_eq!(scene.slot_state(), slot);
     let (code, ok, found) = findings(&scene);
     assert_eq!((code, ok), (0, true), "{found:?}");
-    scene.walrelay(&["check"]).assert_done().assert_says(&["✓ table public.outbox", "✓ kafka answers", "ready"]);
+    scene.walrelay(&["check"]).assert_done().assert_says(&[
+        "✓ table public.outbox",
+        "✓ kafka answers",
+        "ready",
+    ]);
 }
 
 #[test]
@@ -57,7 +71,7 @@ fn the_sql_of_init_does_the_same_through_psql() {
     script.assert_done();
     assert_eq!(scene.slot_state(), "", "it was only to be printed");
     for _ in 0..2 {
-        let postgres = &services().postgres;
+        let postgres = shared_postgres();
         let mut psql = Command::new(postgres.bin_dir().join("psql"));
         psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &postgres.url(&scene.name)]);
         let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
@@ -78,19 +92,35 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
     scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot made"]);
     scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.exists", &["walrelay slot show"]);
     let shown = scene.walrelay(&["slot", "show"]);
-    shown.assert_done().assert_says(&["slot commands_slot", "plugin pgoutput", "wal_status reserved"]);
+    shown.assert_done().assert_says(&[
+        "slot commands_slot",
+        "plugin pgoutput",
+        "wal_status reserved",
+    ]);
     let json = scene.walrelay(&["slot", "show", "--json"]);
     let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
     assert_eq!(value["slot"], "commands_slot");
     let confirmed = scene.slot_state().split('|').nth(3).unwrap().to_owned();
     assert_eq!(value["confirmed_flush_lsn"], confirmed);
     // WHEN it is to be dropped THEN only on purpose
-    scene.walrelay(&["slot", "drop"]).assert_fault(2, "slot.drop-unconfirmed", &["loses every event"]);
-    scene.walrelay(&["slot", "drop", "other"]).assert_fault(2, "slot.drop-name", &["commands_slot, not other"]);
+    scene.walrelay(&["slot", "drop"]).assert_fault(
+        2,
+        "slot.drop-unconfirmed",
+        &["loses every event"],
+    );
+    scene.walrelay(&["slot", "drop", "other"]).assert_fault(
+        2,
+        "slot.drop-name",
+        &["commands_slot, not other"],
+    );
     assert_ne!(scene.slot_state(), "");
     scene.walrelay(&["slot", "drop", "commands_slot"]).assert_done().assert_says(&["dropped"]);
     assert_eq!(scene.slot_state(), "");
-    scene.walrelay(&["slot", "drop", "--yes"]).assert_fault(3, "slot.missing", &["nothing to drop"]);
+    scene.walrelay(&["slot", "drop", "--yes"]).assert_fault(
+        3,
+        "slot.missing",
+        &["nothing to drop"],
+    );
 }
 
 #[test]
@@ -111,7 +141,12 @@ fn the_configuration_is_shown_with_origins_and_without_secrets() {
     scene.sink.push_str("properties = { \"sasl.password\" = \"c4n4ry\", \"linger.ms\" = \"1\" }\n");
     scene.env = vec![("WALRELAY_DELIVERY__ATTEMPTS_MAX".into(), "7".into())];
     let shown = scene.walrelay(&["config", "show", "--set", "delivery.backoff_cap=9s"]);
-    shown.assert_done().assert_says(&["attempts_max = 7", "WALRELAY_DELIVERY__ATTEMPTS_MAX", "backoff_cap = \"9s\"", "walrelay.toml:2"]);
+    shown.assert_done().assert_says(&[
+        "attempts_max = 7",
+        "WALRELAY_DELIVERY__ATTEMPTS_MAX",
+        "backoff_cap = \"9s\"",
+        "walrelay.toml:2",
+    ]);
     assert!(!shown.all().contains("c4n4ry"), "{shown}");
     // THEN the schema is one of JSON that knows the keys
     let schema = scene.walrelay(&["config", "schema"]);
@@ -123,7 +158,9 @@ fn the_configuration_is_shown_with_origins_and_without_secrets() {
 #[test]
 fn completions_are_for_the_shell_that_was_named() {
     let scene = Scene::bare("commands_completions");
-    for (shell, word) in [("bash", "complete -F"), ("zsh", "#compdef walrelay"), ("fish", "complete -c walrelay")] {
+    for (shell, word) in
+        [("bash", "complete -F"), ("zsh", "#compdef walrelay"), ("fish", "complete -c walrelay")]
+    {
         scene.walrelay(&["completions", shell]).assert_done().assert_says(&[word]);
     }
     assert_eq!(scene.walrelay(&["completions", "tcsh-not"]).code, 2);

@@ -64,7 +64,11 @@ fn a_message_that_is_no_object_halts_and_nothing_is_skipped() {
     scene.sql(&emit(true, "outbox", &scene.name, "1"));
     let lsn = scene.sql("SELECT pg_logical_emit_message(true, 'outbox', 'not json, a secret')");
     let ended = scene.walrelay(&["run"]);
-    ended.assert_fault(6, "event.unpublishable", &["message-not-object", "logical message at", "is held before it"]);
+    ended.assert_fault(
+        6,
+        "event.unpublishable",
+        &["message-not-object", "logical message at", "is held before it"],
+    );
     assert!(!ended.all().contains("a secret"), "{ended}");
     assert!(scene.held_before(&lsn));
     // THEN what was committed before it has arrived

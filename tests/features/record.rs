@@ -24,7 +24,10 @@ fn the_default_record_is_exact() {
     let records = scene.carry(&[&scene.topic()]);
     // THEN its record has the key, the payload as Postgres writes it, and the headers in their order
     let [record] = &records[..] else { panic!("{records:?}") };
-    assert_eq!((record.key(), record.topic.as_str()), (Some("order-1"), "outbox.event.record_default"));
+    assert_eq!(
+        (record.key(), record.topic.as_str()),
+        (Some("order-1"), "outbox.event.record_default")
+    );
     assert_eq!(record.text(), r#"{"a": [1.50, "ü"], "b": 1}"#);
     assert_eq!(
         record.header_names(),

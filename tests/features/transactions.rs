@@ -41,7 +41,10 @@ fn updates_deletes_and_truncates_are_counted_and_not_published() {
     scene.wait_confirmed(&mut relay);
     // THEN a person is warned, and the numbers tell
     let said = relay.said();
-    assert!(said.contains("publication walrelay also publishes UPDATE, DELETE, TRUNCATE"), "{said}");
+    assert!(
+        said.contains("publication walrelay also publishes UPDATE, DELETE, TRUNCATE"),
+        "{said}"
+    );
     assert!(said.contains("UPDATE of an outbox row is no event"), "{said}");
     let metrics = get(address, "/metrics", Duration::from_secs(5)).unwrap().body;
     for line in [
@@ -78,7 +81,9 @@ fn what_a_savepoint_takes_back_is_no_event() {
     let scene = Scene::ready("tx_savepoint");
     let name = &scene.name;
     let insert = |key: u32| {
-        format!("INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('{name}', '{key}', 'T');")
+        format!(
+            "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('{name}', '{key}', 'T');"
+        )
     };
     let (one, two, three, four) = (insert(1), insert(2), insert(3), insert(4));
     scene.sql(&format!(

@@ -57,7 +57,9 @@ fn json_keeps_its_blanks_and_jsonb_is_as_postgres_prints_it() {
     assert_eq!(scene.carry(&[&scene.topic()])[0].text(), written);
 
     let scene = scene_with("values_jsonb", "jsonb");
-    scene.sql(&format!("INSERT INTO outbox VALUES (1, 'k', 'T', '{written}'), (2, 'k', 'T', 'null')"));
+    scene.sql(&format!(
+        "INSERT INTO outbox VALUES (1, 'k', 'T', '{written}'), (2, 'k', 'T', 'null')"
+    ));
     let printed = scene.sql("SELECT payload FROM outbox WHERE id = 1");
     let records = scene.carry(&[&scene.topic()]);
     assert_eq!(records[0].text(), printed);

@@ -7,15 +7,16 @@ mod process;
 mod topic;
 
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::{Postgres, run_folder};
 
 pub(crate) use process::{Ended, Relay};
+use topic::shared_topics;
 pub(crate) use topic::{Rec, read};
 
-use super::services;
+use super::{shared_kafka, shared_postgres};
 
 /// Longest wait for anything that ought to be quick; generous, because machines are shared.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40);
@@ -47,7 +48,7 @@ pub(crate) struct Scene<'p> {
 impl Scene<'static> {
     /// An empty database on the shared services; no table, publication, slot or topic.
     pub(crate) fn bare(name: &str) -> Scene<'static> {
-        Scene::on(&services().postgres, name)
+        Scene::on(shared_postgres(), name)
     }
 
     /// The same with the shipped table, its publication, the slot, and the topic
@@ -58,6 +59,13 @@ impl Scene<'static> {
         scene.publish("TABLE public.outbox");
         scene.make_slot();
         scene.make_topic(&scene.topic(), 1);
+        scene
+    }
+
+    /// The same with an event that waits to be relayed.
+    pub(crate) fn waiting(name: &str) -> Scene<'static> {
+        let scene = Scene::ready(name);
+        scene.insert("1", "{\"n\": 1}");
         scene
     }
 }
@@ -148,13 +156,24 @@ impl<'p> Scene<'p> {
         self.spawn(words).wait()
     }
 
-    /// Runs `walrelay run`, which must end by itself, and without having moved anything.
+    /// Runs `walrelay run`, which must end with this fault, and without having moved anything.
     #[track_caller]
-    pub(crate) fn refused_run(&self) -> Ended {
+    pub(crate) fn assert_refused(&self, exit: i32, code: &str, words: &[&str]) -> Ended {
         let before = self.slot_state();
         let ended = self.walrelay(&["run"]);
-        assert_eq!(self.slot_state(), before, "the slot has moved\n{ended}");
+        ended.assert_fault(exit, code, words);
+        self.assert_unmoved(&before, &ended);
         ended
+    }
+
+    /// The slot stands where it stood, and no event has arrived.
+    #[track_caller]
+    pub(crate) fn assert_unmoved(&self, slot_before: &str, ended: &Ended) {
+        assert_eq!(self.slot_state(), slot_before, "the slot has moved\n{ended}");
+        let topic = self.topic();
+        if shared_topics().contains(&topic) {
+            assert_eq!(read(&[&topic]), [], "something was published\n{ended}");
+        }
     }
 
     /// Starts `walrelay WORDS --config FILE`.
@@ -221,15 +240,5 @@ impl Drop for Scene<'_> {
 
 /// The shared broker.
 pub(crate) fn brokers() -> String {
-    services().kafka.bootstrap()
-}
-
-/// Waits until `done`; polls, because neither Postgres nor Kafka would call back.
-#[track_caller]
-pub(crate) fn wait_for(what: &str, mut done: impl FnMut() -> bool) {
-    let began = Instant::now();
-    while !done() {
-        assert!(began.elapsed() < LIMIT, "waited {LIMIT:?} for {what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    shared_kafka().bootstrap()
 }

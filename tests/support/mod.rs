@@ -9,19 +9,10 @@ use walrelay_harness::{Kafka, Postgres, PostgresOptions};
 
 pub(crate) mod faults;
 
-/// What every test may use and none may hurt.
-pub(crate) struct Services {
-    /// Superuser `postgres`, trust for all.
-    pub(crate) postgres: Postgres,
-    /// One broker, no automatic topics.
-    pub(crate) kafka: Kafka,
-}
-
-/// The services; the first caller waits for their start.
-pub(crate) fn services() -> &'static Services {
-    static SERVICES: OnceLock<Services> = OnceLock::new();
-    SERVICES.get_or_init(|| {
-        let kafka = std::thread::spawn(|| Kafka::start().unwrap());
+/// The Postgres that no test hurts.
+pub(crate) fn shared_postgres() -> &'static Postgres {
+    static POSTGRES: OnceLock<Postgres> = OnceLock::new();
+    POSTGRES.get_or_init(|| {
         let settings = [
             ("max_connections", "400"),
             ("max_wal_senders", "100"),
@@ -31,7 +22,12 @@ pub(crate) fn services() -> &'static Services {
         ];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let options = PostgresOptions { settings: settings.into(), ..PostgresOptions::default() };
-        let postgres = Postgres::start(options).unwrap();
-        Services { postgres, kafka: kafka.join().unwrap() }
+        Postgres::start(options).unwrap()
     })
+}
+
+/// The Kafka that no test hurts.
+pub(crate) fn shared_kafka() -> &'static Kafka {
+    static KAFKA: OnceLock<Kafka> = OnceLock::new();
+    KAFKA.get_or_init(|| Kafka::start().unwrap())
 }

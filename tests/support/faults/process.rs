@@ -86,7 +86,11 @@ impl Relay {
         let began = Instant::now();
         while !done() {
             let status = self.child.try_wait().unwrap();
-            assert!(status.is_none(), "ended while waiting for {what}: {status:?}\n{}", self.said());
+            assert!(
+                status.is_none(),
+                "ended while waiting for {what}: {status:?}\n{}",
+                self.said()
+            );
             assert!(began.elapsed() < LIMIT, "waited for {what}\n{}", self.said());
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -125,6 +129,14 @@ impl Ended {
         let lower = all.to_lowercase();
         assert!(!lower.contains("panicked") && !lower.contains("backtrace"), "{self}");
         self
+    }
+
+    /// It ended with this exit code and one of these faults: who notices first is a matter of time.
+    #[track_caller]
+    pub(crate) fn assert_fault_of(&self, exit: i32, codes: &[&str], words: &[&str]) -> &Ended {
+        let code = codes.iter().find(|code| self.all().contains(&format!("error[{code}]")));
+        let code = code.unwrap_or_else(|| panic!("none of {codes:?}\n{self}"));
+        self.assert_fault(exit, code, words)
     }
 
     /// It said all of these.

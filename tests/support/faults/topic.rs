@@ -45,6 +45,15 @@ impl Rec {
     }
 }
 
+/// The topics there are. None is made by asking.
+pub(crate) fn shared_topics() -> Vec<String> {
+    let config =
+        ClientConfig::new().set("bootstrap.servers", brokers()).set("log_level", "0").clone();
+    let consumer: BaseConsumer = config.create().unwrap();
+    let metadata = consumer.fetch_metadata(None, ANSWER).unwrap();
+    metadata.topics().iter().map(|topic| topic.name().to_owned()).collect()
+}
+
 /// Everything that the topics hold now, in order per partition.
 #[track_caller]
 pub(crate) fn read(topics: &[&str]) -> Vec<Rec> {
