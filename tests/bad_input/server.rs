@@ -52,10 +52,7 @@ fn a_wrong_password_is_told_and_never_printed() {
         let ended = scene.walrelay(words);
         assert!(!ended.all().contains(CANARY), "{ended}");
         if words[0] != "config" {
-            ended.assert_says(&[
-                "password authentication failed",
-                "ALTER ROLE \"walrelay\" PASSWORD",
-            ]);
+            ended.assert_says(&["password authentication failed", "PASSWORD '…';"]);
             let code = if words[0] == "check" { 1 } else { 4 };
             assert_eq!(ended.code, code, "{ended}");
         }

@@ -2,6 +2,7 @@
 
 mod columns;
 mod commands;
+mod formats;
 mod messages;
 mod record;
 mod tables;
