@@ -97,7 +97,11 @@ async fn supervise(
                 found = Some(fault);
                 control.stop.store(true, Ordering::Relaxed);
             }
-            () = &mut connecting => return ended.await.unwrap_or(Ok(())),
+            // It ends with the loop and may be noticed first: what the watch found still counts.
+            () = &mut connecting => {
+                let outcome = ended.await.unwrap_or(Ok(()));
+                return found.map_or(outcome, Err);
+            }
             _ = terminate.recv() => stop(control, "SIGTERM"),
             _ = interrupt.recv() => stop(control, "SIGINT"),
         }

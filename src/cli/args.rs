@@ -89,7 +89,9 @@ pub(crate) enum Command {
     #[command(after_help = "Example:\n  walrelay --config /etc/walrelay.toml run")]
     Run,
     /// Look for every fault without changing anything; exits 1 when there is one.
-    #[command(after_help = "Example:\n  walrelay check --json | jq '.[] | select(.ok | not)'")]
+    #[command(
+        after_help = "Example:\n  walrelay check --json | jq '.findings[] | select(.level != \"ok\")'"
+    )]
     Check {
         /// Print JSON.
         #[arg(long)]

@@ -177,9 +177,19 @@ pub fn script(steps: &[Step], settings: &SourceSettings) -> String {
     }
     for step in steps {
         let note = if step.hint { " (as a superuser)" } else { "" };
-        text.push_str(&format!("\n-- {}{note}\n{}\n", step.what.replace('\n', " "), step.sql));
+        let sql = repeatable(&step.sql);
+        text.push_str(&format!("\n-- {}{note}\n{sql}\n", step.what.replace('\n', " ")));
     }
     text
+}
+
+/// A script that stopped half way is run again from its top, and publications have no
+/// `IF NOT EXISTS`.
+fn repeatable(sql: &str) -> String {
+    if !sql.contains(" PUBLICATION ") {
+        return sql.to_owned();
+    }
+    format!("DO $walrelay$ BEGIN {sql} EXCEPTION WHEN duplicate_object THEN NULL; END $walrelay$;")
 }
 
 /// Runs the steps in order, telling each before it starts. Hints are told and left.

@@ -1,0 +1,126 @@
+//! Rows that cannot be published: the relay halts before them and says which and why.
+
+use walrelay_harness::consumer::create_topic;
+
+use crate::support::faults::{Rec, Scene, brokers, read};
+
+fn keys(records: &[Rec]) -> Vec<&str> {
+    records.iter().map(|record| record.key().unwrap_or("NULL")).collect()
+}
+
+/// Small, `bytes` large, small: in one transaction. The middle one's id.
+fn insert_large(scene: &Scene<'_>, bytes: u32) -> String {
+    let name = &scene.name;
+    scene.sql(&format!(
+        "BEGIN;
+         INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('{name}', '1', 'T', '{{}}');
+         INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+             VALUES ('{name}', '2', 'T', to_jsonb(repeat('x', {bytes})));
+         INSERT INTO outbox (aggregatetype, aggregateid, type, payload) VALUES ('{name}', '3', 'T', '{{}}');
+         COMMIT;"
+    ));
+    scene.sql("SELECT id FROM outbox WHERE aggregateid = '2'")
+}
+
+#[test]
+fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
+    let mut scene = Scene::bare("event_client_limit");
+    scene.sql(crate::support::faults::OUTBOX_SQL);
+    scene.publish("TABLE public.outbox");
+    scene.make_slot();
+    create_topic(&brokers(), &scene.topic(), 1, &[("max.message.bytes", "4000000")]).unwrap();
+    let before = scene.slot_state();
+    let id = insert_large(&scene, 2_000_000);
+    let ended = scene.walrelay(&["run"]);
+    let topic = scene.topic();
+    ended.assert_fault(
+        6,
+        "event.refused",
+        &[
+            &id,
+            &topic,
+            "kafka.message-size-too-large",
+            "\"message.max.bytes\"",
+            "the slot is held before this event",
+        ],
+    );
+    assert!(!ended.all().contains("xxxx"), "the payload was printed");
+    // THEN the earlier event of the transaction has arrived, and the slot has not moved over it
+    assert_eq!(keys(&read(&[&topic])), ["1"]);
+    assert_eq!(scene.slot_state(), before);
+    // WHEN the limit is raised, as the hint says
+    scene.sink.push_str("properties = { \"message.max.bytes\" = \"4000000\" }\n");
+    assert_eq!(keys(&scene.carry(&[&topic])), ["1", "1", "2", "3"]);
+}
+
+#[test]
+fn an_event_that_the_topic_does_not_take_halts() {
+    let mut scene = Scene::ready("event_topic_limit");
+    scene.sink.push_str("properties = { \"message.max.bytes\" = \"4000000\" }\n");
+    let before = scene.slot_state();
+    let id = insert_large(&scene, 2_000_000);
+    let ended = scene.walrelay(&["run"]);
+    let topic = scene.topic();
+    let hint =
+        format!("--entity-type topics --entity-name {topic} --add-config max.message.bytes=");
+    ended.assert_fault(6, "event.refused", &[&id, &topic, "kafka.message-size-too-large", &hint]);
+    assert_eq!(scene.slot_state(), before);
+    // THEN the earlier one has arrived; whether the later one had left already is a matter of time
+    assert_eq!(keys(&read(&[&topic]))[0], "1");
+}
+
+#[test]
+fn a_row_without_what_its_route_needs_halts() {
+    let mut scene = Scene::bare("event_null");
+    scene.sql("CREATE TABLE public.outbox (id text, aggregatetype text, aggregateid text, payload text, part int, headers json)");
+    scene.publish("TABLE public.outbox");
+    scene.make_slot();
+    scene.make_topic(&scene.topic(), 1);
+    let route = "partition = \"part\"\nkey = \"x-${aggregateid}\"\n";
+    scene.route = route.into();
+    let name = scene.name.clone();
+    let cases = [
+        (
+            format!("('e1', NULL, 'k', 'p', 0, NULL)"),
+            vec![
+                "event e1: column aggregatetype is NULL",
+                "outbox.event.${aggregatetype}",
+                "null-in-template",
+            ],
+        ),
+        (
+            format!("('e2', '{name}', NULL, 'p', 0, NULL)"),
+            vec!["event e2: column aggregateid is NULL", "route.key"],
+        ),
+        (format!("(NULL, '{name}', 'k', 'p', 0, NULL)"), vec!["column id is NULL", "null-column"]),
+        (
+            format!("('e3', 'no topic!', 'k', 'p', 0, NULL)"),
+            vec!["event e3", "outbox.event.no topic!", "bad-topic"],
+        ),
+        (
+            format!("('e4', '{name}', 'k', 'p', -1, NULL)"),
+            vec!["event e4", "part = \"-1\"", "bad-partition"],
+        ),
+        (
+            format!("('e5', '{name}', 'k', 'c4n4ry', 0, '[1]')"),
+            vec!["event e5: column headers is not a JSON object", "headers-not-object"],
+        ),
+    ];
+    for (row, words) in cases {
+        let before = scene.slot_state();
+        scene.sql(&format!("INSERT INTO outbox VALUES {row}"));
+        let ended = scene.assert_refused(6, "event.unpublishable", &words);
+        ended.assert_says(&["committed at", "correct [route]", "the slot is held before it"]);
+        assert!(!ended.all().contains("c4n4ry"), "{ended}");
+        assert_eq!(scene.slot_state(), before);
+        // A new slot, as the way past a row that nothing can carry.
+        scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
+        scene.make_slot();
+    }
+    // A partition that the topic does not have is refused by the broker's client.
+    let before = scene.slot_state();
+    scene.sql(&format!("INSERT INTO outbox VALUES ('e6', '{name}', 'k', 'p', 7, NULL)"));
+    let ended = scene.walrelay(&["run"]);
+    ended.assert_fault(6, "event.refused", &["event e6", "partition"]);
+    scene.assert_unmoved(&before, &ended);
+}

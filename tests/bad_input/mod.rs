@@ -1,0 +1,10 @@
+//! What a user can get wrong: each is told with its code, its words and what mends it, and nothing
+//! moves.
+
+mod config;
+mod event;
+mod publication;
+mod running;
+mod server;
+mod sink;
+mod slot;

@@ -1,0 +1,77 @@
+//! What is taken away while the relay runs: it stops rather than lose events.
+
+use crate::support::faults::{Relay, Scene, read};
+
+/// A relay that has carried one event.
+fn carrying(name: &str) -> (Scene<'static>, Relay) {
+    let scene = Scene::waiting(name);
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_confirmed(&mut relay);
+    (scene, relay)
+}
+
+/// An event that cannot pass any more, and where it begins.
+fn insert_after(scene: &Scene<'_>, sql: &str) -> String {
+    scene.sql(sql);
+    scene.sql("SELECT pg_current_wal_lsn()")
+}
+
+#[test]
+fn a_publication_that_is_dropped_stops_the_relay() {
+    let (scene, relay) = carrying("run_pub_dropped");
+    scene.sql("DROP PUBLICATION walrelay");
+    scene.insert("2", "{}");
+    let end = scene.sql("SELECT pg_current_wal_lsn()");
+    let codes = ["publication.missing", "source.stream-refused"];
+    relay.wait().assert_fault_of(
+        4,
+        &codes,
+        &["publication", "walrelay", "does not exist", "walrelay slot drop"],
+    );
+    assert!(scene.held_before(&end));
+    assert_eq!(read(&[&scene.topic()]).len(), 1);
+}
+
+#[test]
+fn a_column_that_is_dropped_stops_the_relay() {
+    let (scene, relay) = carrying("run_column_dropped");
+    scene.sql("ALTER TABLE outbox DROP COLUMN payload");
+    let name = &scene.name;
+    let end = insert_after(
+        &scene,
+        &format!(
+            "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('{name}', '2', 'T')"
+        ),
+    );
+    let codes = ["table.misfit", "table.column-missing"];
+    relay.wait().assert_fault_of(4, &codes, &["public.outbox", "no column payload"]);
+    assert!(scene.held_before(&end));
+    assert_eq!(read(&[&scene.topic()]).len(), 1);
+}
+
+#[test]
+fn a_row_filter_that_is_put_on_stops_the_relay() {
+    let (scene, relay) = carrying("run_row_filter");
+    scene.sql("ALTER PUBLICATION walrelay SET TABLE outbox WHERE (type = 'never')");
+    scene.insert("2", "{}");
+    let codes = ["publication.row-filter", "publication.recreated"];
+    relay.wait().assert_fault_of(4, &codes, &["publication walrelay"]);
+    assert_eq!(read(&[&scene.topic()]).len(), 1);
+    // THEN it does not start again either, with the words for it
+    let before = scene.slot_state();
+    scene.walrelay(&["run"]).assert_fault(4, "publication.row-filter", &["are lost silently"]);
+    assert_eq!(scene.slot_state(), before);
+}
+
+#[test]
+fn a_table_that_is_taken_out_stops_the_relay() {
+    let (scene, relay) = carrying("run_table_out");
+    scene.sql("ALTER PUBLICATION walrelay DROP TABLE outbox");
+    scene.insert("2", "{}");
+    relay.wait().assert_fault(
+        4,
+        "publication.table-missing",
+        &["does not contain public.outbox", "ADD TABLE"],
+    );
+    assert_eq!(read(&[&scene.topic()]).len(), 1);
+}

@@ -1,0 +1,101 @@
+//! The server, the role and the way there.
+
+use walrelay_harness::{Postgres, PostgresOptions};
+
+use crate::support::faults::Scene;
+
+const CANARY: &str = "c4n4ry-p4ssw0rd";
+
+#[test]
+fn a_server_that_does_not_log_what_is_needed_is_told_how_to() {
+    let settings = vec![("wal_level".to_owned(), "replica".to_owned())];
+    let postgres = Postgres::start(PostgresOptions { settings, ..Default::default() }).unwrap();
+    let scene = Scene::on(&postgres, "server_level");
+    let words = ["wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart"];
+    scene.walrelay(&["run"]).assert_fault(4, "source.wal-level", &words);
+    scene.walrelay(&["init"]).assert_fault(4, "source.wal-level", &words);
+    scene.walrelay(&["check"]).assert_says(&["✗ wal_level is replica", "[source.wal-level]"]);
+    assert_eq!(scene.sql("SELECT count(*) FROM pg_publication"), "0", "init made half of it");
+}
+
+#[test]
+fn a_role_that_may_not_replicate_is_told_who_may_give_it() {
+    let mut scene = Scene::waiting("server_role");
+    scene.sql("CREATE ROLE \"plain role\" LOGIN");
+    scene.url = scene.url.replace("postgres@", "plain%20role@");
+    let words = ["role plain role may not replicate", "ALTER ROLE \"plain role\" REPLICATION;"];
+    scene.assert_refused(4, "source.role", &words);
+    // WHEN it is given THEN nothing more is needed
+    scene.sql("ALTER ROLE \"plain role\" REPLICATION");
+    assert_eq!(scene.carry(&[&scene.topic()]).len(), 1);
+}
+
+#[test]
+fn a_wrong_password_is_told_and_never_printed() {
+    let hba = "host all walrelay 127.0.0.1/32 scram-sha-256\nhost all nobody 127.0.0.1/32 reject";
+    let options = PostgresOptions { hba: Some(hba.into()), ..Default::default() };
+    let postgres = Postgres::start(options).unwrap();
+    let mut scene = Scene::on(&postgres, "server_password");
+    scene.sql("CREATE ROLE walrelay LOGIN REPLICATION PASSWORD 'right'; CREATE ROLE nobody LOGIN");
+    let base = scene.url.clone();
+    scene.sink.push_str(&format!("properties = {{ \"sasl.password\" = \"{CANARY}\" }}\n"));
+    let commands: [&[&str]; 6] = [
+        &["run", "--log", "trace"],
+        &["check"],
+        &["check", "--json"],
+        &["init"],
+        &["slot", "show"],
+        &["config", "show"],
+    ];
+    scene.url = base.replace("postgres@", &format!("walrelay:{CANARY}@"));
+    for words in commands {
+        let ended = scene.walrelay(words);
+        assert!(!ended.all().contains(CANARY), "{ended}");
+        if words[0] != "config" {
+            ended.assert_says(&["password authentication failed", "PASSWORD '…';"]);
+            let code = if words[0] == "check" { 1 } else { 4 };
+            assert_eq!(ended.code, code, "{ended}");
+        }
+    }
+    scene.walrelay(&["run"]).assert_fault(
+        4,
+        "source.password",
+        &["the password came from source.url or PGPASSWORD"],
+    );
+    // THEN it is the same from the environment, and none at all is another fault
+    scene.url = base.replace("postgres@", "walrelay@");
+    scene.env = vec![("PGPASSWORD".into(), CANARY.into())];
+    let ended = scene.walrelay(&["run"]);
+    ended.assert_fault(4, "source.password", &[]);
+    assert!(!ended.all().contains(CANARY), "{ended}");
+    scene.env =
+        vec![("PGPASSFILE".into(), "/nonexistent".into()), ("HOME".into(), "/nonexistent".into())];
+    scene.walrelay(&["run"]).assert_fault(4, "source.no-password", &["PGPASSWORD", ".pgpass"]);
+    // THEN a role that pg_hba.conf turns away gets the line that lets it in
+    scene.url = base.replace("postgres@", "nobody@");
+    scene.walrelay(&["run"]).assert_fault(
+        4,
+        "source.pg-hba",
+        &["host \"server_password\" \"nobody\" 127.0.0.1/32 scram-sha-256"],
+    );
+}
+
+#[test]
+fn a_database_or_a_role_that_is_not_there_is_told() {
+    let mut scene = Scene::waiting("server_database");
+    scene.url = scene.url.replace("/server_database", "/no_such_db");
+    scene.assert_refused(4, "source.no-database", &["createdb no_such_db"]);
+    scene.url = scene.url.replace("postgres@", "no_such_role@");
+    scene.assert_refused(4, "source.login", &["CREATE ROLE \"no_such_role\" LOGIN REPLICATION"]);
+}
+
+#[test]
+fn an_unreachable_postgres_ends_the_start() {
+    let mut scene = Scene::waiting("server_unreachable");
+    scene.url = "postgres://postgres@127.0.0.1:1/server_unreachable".into();
+    let words = ["127.0.0.1:1", "pg_isready -h 127.0.0.1 -p 1"];
+    scene.walrelay(&["check"]).assert_says(&["[source.unreachable]", words[1]]);
+    scene.assert_refused(4, "source.unreachable", &words);
+    scene.url = "postgres://postgres@no-such-host.invalid/server_unreachable".into();
+    scene.walrelay(&["check"]).assert_says(&["no-such-host.invalid", "source.url"]);
+}

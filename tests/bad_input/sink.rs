@@ -1,0 +1,79 @@
+//! A broker that is not there, or that lacks a topic.
+
+use crate::support::faults::{Scene, read};
+
+#[test]
+fn an_unreachable_broker_ends_the_start() {
+    let mut scene = Scene::waiting("sink_unreachable");
+    scene.sink = "[sink.kafka]\nbrokers = \"127.0.0.1:1\"\n".into();
+    scene.assert_refused(
+        5,
+        "sink.unreachable",
+        &["no Kafka broker answered", "sink.kafka.brokers = \"127.0.0.1:1\"", "start the broker"],
+    );
+}
+
+#[test]
+fn a_topic_that_must_be_there_is_told_before_anything_moves() {
+    let mut scene = Scene::waiting("sink_topic");
+    // GIVEN a route to one topic
+    scene.route = "topic = \"sink.never-made\"".into();
+    let words = [
+        "topic sink.never-made does not exist",
+        "kafka-topics.sh --create --topic sink.never-made",
+        "walrelay init",
+    ];
+    scene.assert_refused(5, "sink.topic-missing", &words);
+    // GIVEN topics that the file names; all of them are told
+    scene.route = String::new();
+    scene.sink.push_str("topics = [\"sink.never-a\", \"sink.never-b\"]\n");
+    scene.assert_refused(5, "sink.topic-missing", &["sink.never-a", "sink.never-b"]);
+    let check = scene.walrelay(&["check"]);
+    assert_eq!(check.code, 1, "{check}");
+    check.assert_says(&[
+        "✗ topic sink.never-a does not exist",
+        "✗ topic sink.never-b does not exist",
+    ]);
+    // WHEN the user follows the hint THEN the event that waited is relayed
+    scene.walrelay(&["init"]).assert_done();
+    assert_eq!(scene.carry(&[&scene.topic()]).len(), 1);
+}
+
+#[test]
+fn a_topic_out_of_a_row_that_does_not_exist_halts_and_is_taken_up_again() {
+    let scene = Scene::waiting("sink_dynamic");
+    let lsn = scene.sql("SELECT pg_current_wal_lsn()");
+    let id = scene.sql(
+        "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('sink_made_later', '2', 'T') RETURNING id",
+    );
+    scene.insert("3", "{}");
+    let ended = scene.walrelay(&["run"]);
+    let topic = "outbox.event.sink_made_later";
+    ended.assert_fault(
+        6,
+        "event.refused",
+        &[
+            &id,
+            topic,
+            &format!("kafka-topics.sh --create --topic {topic}"),
+            "the slot is held before this event",
+        ],
+    );
+    // THEN what was committed before it is confirmed, and nothing after it
+    let passed = format!(
+        "SELECT confirmed_flush_lsn >= '{lsn}' FROM pg_replication_slots WHERE slot_name = 'sink_dynamic'"
+    );
+    assert!(read(&[&scene.topic()])[0].key() == Some("1"));
+    let end = scene.sql("SELECT pg_current_wal_lsn()");
+    assert!(scene.held_before(&end), "{}", scene.sql(&passed));
+    // WHEN the topic is made THEN a new start delivers all that was held
+    scene.make_topic(topic, 1);
+    scene.carry(&[]);
+    let late = read(&[topic]);
+    assert_eq!(late.iter().map(|r| r.header("id").unwrap()).collect::<Vec<_>>(), [id]);
+    let mut keys: Vec<_> =
+        read(&[&scene.topic()]).iter().map(|r| r.key().unwrap().to_owned()).collect();
+    keys.dedup();
+    assert_eq!(keys.last().map(String::as_str), Some("3"));
+    assert!(keys.contains(&"1".to_owned()));
+}

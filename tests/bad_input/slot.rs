@@ -1,0 +1,122 @@
+//! Slots that are missing, lost, or somebody else's.
+
+use walrelay_harness::{Postgres, PostgresOptions};
+
+use crate::support::faults::Scene;
+
+fn own_postgres(settings: &[(&str, &str)]) -> Postgres {
+    let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap()
+}
+
+#[test]
+fn a_slot_of_another_plugin_or_database_is_left_alone() {
+    let scene = Scene::waiting("slot_theirs");
+    let name = &scene.name;
+    let replace = |sql: &str| {
+        scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
+        scene.sql(sql);
+    };
+    replace(&format!("SELECT pg_create_logical_replication_slot('{name}', 'test_decoding')"));
+    let words = [
+        "slot slot_theirs uses plugin test_decoding, not pgoutput",
+        "choose another name in source.slot",
+    ];
+    scene.assert_refused(3, "slot.plugin", &words);
+    replace(&format!("SELECT pg_create_physical_replication_slot('{name}')"));
+    scene.assert_refused(3, "slot.physical", &["is physical, not logical"]);
+    // WHEN it is of another database
+    scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
+    let other = Scene::bare("slot_others_db");
+    other.sql(&format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"));
+    scene.assert_refused(
+        3,
+        "slot.database",
+        &["belongs to database slot_others_db, not to slot_theirs"],
+    );
+    // THEN init does not touch it either
+    let before = scene.slot_state();
+    let ended = scene.walrelay(&["init"]);
+    assert_eq!(ended.code, 1, "{ended}");
+    ended.assert_says(&["[slot.database]"]);
+    assert_eq!(scene.slot_state(), before);
+}
+
+#[test]
+fn a_slot_that_was_dropped_is_not_made_again_in_silence() {
+    let scene = Scene::waiting("slot_dropped");
+    scene.sql("SELECT pg_drop_replication_slot('slot_dropped')");
+    let words = [
+        "replication slot slot_dropped does not exist",
+        "walrelay init",
+        "events written since it vanished are not in the new one",
+    ];
+    scene.assert_refused(3, "slot.missing", &words);
+    assert_eq!(scene.slot_state(), "");
+}
+
+#[test]
+fn a_slot_that_is_dropped_while_the_relay_is_cut_off_is_told() {
+    let scene = Scene::ready("slot_dropped_live");
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_streaming(&mut relay);
+    let drop = "DO $$ BEGIN
+        LOOP
+            BEGIN
+                PERFORM pg_terminate_backend(active_pid) FROM pg_replication_slots
+                    WHERE slot_name = 'slot_dropped_live' AND active;
+                PERFORM pg_drop_replication_slot('slot_dropped_live');
+                EXIT;
+            EXCEPTION WHEN object_in_use THEN NULL;
+            END;
+        END LOOP;
+    END $$";
+    scene.sql(drop);
+    relay.wait().assert_fault(3, "slot.missing", &["slot_dropped_live does not exist"]);
+    assert_eq!(scene.slot_state(), "");
+}
+
+#[test]
+fn a_lost_slot_is_told_and_the_way_out_works() {
+    let postgres = own_postgres(&[("max_slot_wal_keep_size", "1MB"), ("max_wal_size", "32MB")]);
+    let scene = Scene::on(&postgres, "slot_lost");
+    scene.walrelay(&["init"]).assert_done();
+    scene.make_topic(&scene.topic(), 1);
+    scene.insert("1", "{}");
+    // GIVEN more WAL than the slot may keep
+    for _ in 0..4 {
+        scene.sql("SELECT pg_logical_emit_message(false, 'filler', 'x'), pg_switch_wal()");
+    }
+    scene.sql("CHECKPOINT");
+    // Preflight and the watch may both be the first to see it.
+    let words = ["slot slot_lost", "(wal_removed)", "walrelay slot drop", "max_slot_wal_keep_size"];
+    scene.assert_refused(3, "slot.lost", &words);
+    scene.walrelay(&["check"]).assert_says(&["✗ slot slot_lost is lost", "[slot.lost]"]);
+    scene.walrelay(&["slot", "show"]).assert_done().assert_says(&["wal_status lost"]);
+    // WHEN the user follows the hint THEN the relay runs again
+    scene.walrelay(&["slot", "drop", "slot_lost"]).assert_done();
+    scene.walrelay(&["slot", "create"]).assert_done();
+    scene.insert("2", "{}");
+    let records = scene.carry(&[&scene.topic()]);
+    assert_eq!(records.iter().map(|r| r.key().unwrap()).collect::<Vec<_>>(), ["2"]);
+}
+
+#[test]
+fn when_all_slots_are_taken_they_are_named() {
+    let postgres = own_postgres(&[("max_replication_slots", "1")]);
+    let scene = Scene::on(&postgres, "slot_full");
+    scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text, type text)");
+    scene.publish("TABLE outbox");
+    scene.sql("SELECT pg_create_physical_replication_slot('greedy')");
+    let words = ["max_replication_slots", "greedy", "SELECT pg_drop_replication_slot('NAME')"];
+    scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.none-free", &words);
+    scene.walrelay(&["init"]).assert_fault(3, "slot.none-free", &words);
+    let ended = scene.walrelay(&["run"]);
+    ended.assert_fault_of(3, &["slot.none-free", "slot.missing"], &[]);
+    scene.walrelay(&["check"]).assert_says(&[
+        "all 1 replication slots are in use",
+        "greedy",
+        "[slot.none-free]",
+    ]);
+    assert_eq!(scene.sql("SELECT slot_name FROM pg_replication_slots"), "greedy");
+}

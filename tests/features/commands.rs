@@ -1,0 +1,172 @@
+//! The commands beside `run`: exit codes and what they print.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+use walrelay_harness::consumer::end_offsets;
+
+use crate::support::faults::{Scene, brokers};
+use crate::support::shared_postgres;
+
+/// What `check --json` found, as level and topic.
+fn findings(scene: &Scene<'_>) -> (i32, bool, Vec<(String, String)>) {
+    let ended = scene.walrelay(&["check", "--json"]);
+    let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+    let text = |found: &Value, name: &str| found[name].as_str().unwrap().to_owned();
+    let found = value["findings"].as_array().unwrap().iter();
+    let found = found.map(|found| (text(found, "level"), text(found, "topic"))).collect();
+    (ended.code, value["ok"].as_bool().unwrap(), found)
+}
+
+#[test]
+fn init_makes_what_is_missing_once_and_check_agrees() {
+    let mut scene = Scene::bare("commands_init");
+    scene.sink.push_str("topics = [\"commands.init\"]\npartitions = 3\n");
+    scene.extra = "[dead_letter]\ntopic = \"commands.init.dlq\"\n".into();
+    // GIVEN nothing: check names all of it, and makes none of it
+    let (code, ok, found) = findings(&scene);
+    assert_eq!((code, ok), (1, false));
+    for topic in ["table.missing", "publication.missing", "slot.missing", "sink.topic-missing"] {
+        assert!(found.contains(&("fail".into(), topic.into())), "{topic}: {found:?}");
+    }
+    assert_eq!(scene.sql("SELECT count(*) FROM pg_publication"), "0");
+    let told = scene.walrelay(&["check"]);
+    assert_eq!(told.code, 1, "{told}");
+    told.assert_says(&[
+        "✗ outbox table public.outbox does not exist",
+        "mend: walrelay init",
+        "[slot.missing]",
+        "not ready: 4 to mend",
+    ]);
+    // WHEN it is made
+    let first = scene.walrelay(&["init"]);
+    first.assert_done().assert_says(&[
+        "+ make outbox table",
+        "+ make publication walrelay",
+        "+ make slot commands_init",
+        "+ topic commands.init",
+    ]);
+    let slot = scene.slot_state();
+    assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
+    assert_eq!(end_offsets(&brokers(), "commands.init").unwrap().len(), 3);
+    assert_eq!(end_offsets(&brokers(), "commands.init.dlq").unwrap().len(), 3);
+    // THEN a second time makes nothing and moves nothing
+    let second = scene.walrelay(&["init"]);
+    second.assert_done().assert_says(&["nothing is missing"]);
+    assert!(!second.out.contains('+'), "{second}");
+    assert_eq!(scene.slot_state(), slot);
+    let (code, ok, found) = findings(&scene);
+    assert_eq!((code, ok), (0, true), "{found:?}");
+    scene.walrelay(&["check"]).assert_done().assert_says(&[
+        "✓ table public.outbox",
+        "✓ kafka answers",
+        "ready",
+    ]);
+}
+
+#[test]
+fn the_sql_of_init_does_the_same_through_psql() {
+    let scene = Scene::bare("commands_sql");
+    let script = scene.walrelay(&["init", "--sql"]);
+    script.assert_done();
+    assert_eq!(scene.slot_state(), "", "it was only to be printed");
+    for _ in 0..2 {
+        let postgres = shared_postgres();
+        let mut psql = Command::new(postgres.bin_dir().join("psql"));
+        psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &postgres.url(&scene.name)]);
+        let mut child = psql.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        std::io::Write::write_all(&mut child.stdin.take().unwrap(), script.out.as_bytes()).unwrap();
+        assert!(child.wait().unwrap().success(), "{script}");
+    }
+    let (code, ok, found) = findings(&scene);
+    assert_eq!((code, ok), (0, true), "{found:?}");
+}
+
+#[test]
+fn the_slot_is_made_shown_and_dropped_on_request() {
+    let scene = Scene::bare("commands_slot");
+    scene.walrelay(&["slot", "show"]).assert_fault(3, "slot.missing", &["walrelay slot create"]);
+    scene.walrelay(&["slot", "create"]).assert_fault(4, "publication.missing", &["walrelay init"]);
+    scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text)");
+    scene.publish("TABLE public.outbox");
+    scene.walrelay(&["slot", "create"]).assert_done().assert_says(&["slot commands_slot made"]);
+    scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.exists", &["walrelay slot show"]);
+    let shown = scene.walrelay(&["slot", "show"]);
+    shown.assert_done().assert_says(&[
+        "slot commands_slot",
+        "plugin pgoutput",
+        "wal_status reserved",
+    ]);
+    let json = scene.walrelay(&["slot", "show", "--json"]);
+    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    assert_eq!(value["slot"], "commands_slot");
+    let confirmed = scene.slot_state().split('|').nth(3).unwrap().to_owned();
+    assert_eq!(value["confirmed_flush_lsn"], confirmed);
+    // WHEN it is to be dropped THEN only on purpose
+    scene.walrelay(&["slot", "drop"]).assert_fault(
+        2,
+        "slot.drop-unconfirmed",
+        &["loses every event"],
+    );
+    scene.walrelay(&["slot", "drop", "other"]).assert_fault(
+        2,
+        "slot.drop-name",
+        &["commands_slot, not other"],
+    );
+    assert_ne!(scene.slot_state(), "");
+    scene.walrelay(&["slot", "drop", "commands_slot"]).assert_done().assert_says(&["dropped"]);
+    assert_eq!(scene.slot_state(), "");
+    scene.walrelay(&["slot", "drop", "--yes"]).assert_fault(
+        3,
+        "slot.missing",
+        &["nothing to drop"],
+    );
+}
+
+#[test]
+fn a_slot_in_use_is_not_dropped() {
+    let scene = Scene::ready("commands_active");
+    let mut relay = scene.spawn(&["run"]);
+    scene.wait_streaming(&mut relay);
+    let ended = scene.walrelay(&["slot", "drop", "--yes"]);
+    ended.assert_fault(3, "slot.active", &["is being read by pid", "stop that relay first"]);
+    assert_ne!(scene.slot_state(), "");
+    relay.stop();
+}
+
+#[test]
+fn the_configuration_is_shown_with_origins_and_without_secrets() {
+    let mut scene = Scene::bare("commands_config");
+    scene.url = scene.url.replace("postgres@", "postgres:c4n4ry@");
+    scene.sink.push_str("properties = { \"sasl.password\" = \"c4n4ry\", \"linger.ms\" = \"1\" }\n");
+    scene.env = vec![("WALRELAY_DELIVERY__ATTEMPTS_MAX".into(), "7".into())];
+    let shown = scene.walrelay(&["config", "show", "--set", "delivery.backoff_cap=9s"]);
+    shown.assert_done().assert_says(&[
+        "attempts_max = 7",
+        "WALRELAY_DELIVERY__ATTEMPTS_MAX",
+        "backoff_cap = \"9s\"",
+        "walrelay.toml:2",
+    ]);
+    assert!(!shown.all().contains("c4n4ry"), "{shown}");
+    // THEN the schema is one of JSON that knows the keys
+    let schema = scene.walrelay(&["config", "schema"]);
+    let value: Value = serde_json::from_str(&schema.assert_done().out).unwrap();
+    assert!(value["$schema"].as_str().unwrap().contains("json-schema.org"));
+    assert_eq!(value["properties"]["source"]["properties"]["slot"]["type"], "string");
+}
+
+#[test]
+fn completions_are_for_the_shell_that_was_named() {
+    let scene = Scene::bare("commands_completions");
+    for (shell, word) in
+        [("bash", "complete -F"), ("zsh", "#compdef walrelay"), ("fish", "complete -c walrelay")]
+    {
+        scene.walrelay(&["completions", shell]).assert_done().assert_says(&[word]);
+    }
+    assert_eq!(scene.walrelay(&["completions", "tcsh-not"]).code, 2);
+    // THEN bash takes what it gets
+    let script = scene.walrelay(&["completions", "bash"]).out;
+    let file = scene.folder().join("completions.bash");
+    std::fs::write(&file, script).unwrap();
+    assert!(Command::new("bash").arg("-n").arg(&file).status().unwrap().success());
+}

@@ -1,0 +1,244 @@
+//! One test's corner of the services, and the relay in it.
+//!
+//! A [`Scene`] is a database with a slot and a topic of its own name. What a test asks of it is
+//! what a user would look at: exit code, text, the slot's position, the topic's records.
+
+mod process;
+mod topic;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use walrelay_harness::consumer::create_topic;
+use walrelay_harness::{Postgres, run_folder};
+
+pub(crate) use process::{Ended, Relay};
+use topic::shared_topics;
+pub(crate) use topic::{Rec, read};
+
+use super::{shared_kafka, shared_postgres};
+
+/// Longest wait for anything that ought to be quick; generous, because machines are shared.
+pub(crate) const LIMIT: Duration = Duration::from_secs(40);
+
+/// The shipped outbox table, from the folder that users take it from.
+pub(crate) const OUTBOX_SQL: &str = include_str!("../../sql/outbox.sql");
+
+/// A database, a slot and a topic, all of one name, and a configuration for them.
+pub(crate) struct Scene<'p> {
+    postgres: &'p Postgres,
+    pub(crate) name: String,
+    folder: PathBuf,
+    /// `source.url`.
+    pub(crate) url: String,
+    /// More lines of `[source]`, then any `[[source.outbox]]`.
+    pub(crate) source: String,
+    /// Lines of `[route]`.
+    pub(crate) route: String,
+    /// Whole lines of `[sink]` and below.
+    pub(crate) sink: String,
+    /// Whole sections.
+    pub(crate) extra: String,
+    /// `admin.listen`.
+    pub(crate) listen: String,
+    /// Variables of the relay's environment.
+    pub(crate) env: Vec<(String, String)>,
+}
+
+impl Scene<'static> {
+    /// An empty database on the shared services; no table, publication, slot or topic.
+    pub(crate) fn bare(name: &str) -> Scene<'static> {
+        Scene::on(shared_postgres(), name)
+    }
+
+    /// The same with the shipped table, its publication, the slot, and the topic
+    /// `outbox.event.NAME` of one partition.
+    pub(crate) fn ready(name: &str) -> Scene<'static> {
+        let scene = Scene::bare(name);
+        scene.sql(OUTBOX_SQL);
+        scene.publish("TABLE public.outbox");
+        scene.make_slot();
+        scene.make_topic(&scene.topic(), 1);
+        scene
+    }
+
+    /// The same with an event that waits to be relayed.
+    pub(crate) fn waiting(name: &str) -> Scene<'static> {
+        let scene = Scene::ready(name);
+        scene.insert("1", "{\"n\": 1}");
+        scene
+    }
+}
+
+impl<'p> Scene<'p> {
+    /// An empty database on a PostgreSQL of the test's own.
+    pub(crate) fn on(postgres: &'p Postgres, name: &str) -> Scene<'p> {
+        postgres.create_database(name).unwrap();
+        let folder = run_folder().unwrap().join(format!("scene-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Scene {
+            postgres,
+            name: name.to_owned(),
+            folder,
+            url: postgres.url(name),
+            source: String::new(),
+            route: String::new(),
+            sink: format!("[sink.kafka]\nbrokers = {:?}\n", brokers()),
+            extra: String::new(),
+            listen: "127.0.0.1:0".to_owned(),
+            env: Vec::new(),
+        }
+    }
+
+    /// Where the scene's files are.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The topic of the default route for rows whose aggregate type is the scene's name.
+    pub(crate) fn topic(&self) -> String {
+        format!("outbox.event.{}", self.name)
+    }
+
+    /// Runs SQL in the scene's database.
+    #[track_caller]
+    pub(crate) fn sql(&self, sql: &str) -> String {
+        self.postgres.psql(&self.name, sql).unwrap_or_else(|error| panic!("{error}\n{sql}"))
+    }
+
+    /// Makes the publication as `init` would.
+    pub(crate) fn publish(&self, what: &str) {
+        let with = "WITH (publish = 'insert', publish_via_partition_root = true)";
+        self.sql(&format!("CREATE PUBLICATION walrelay FOR {what} {with}"));
+    }
+
+    /// Makes the slot.
+    pub(crate) fn make_slot(&self) {
+        let name = &self.name;
+        self.sql(&format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"));
+    }
+
+    /// Makes a topic.
+    pub(crate) fn make_topic(&self, topic: &str, partitions: i32) {
+        create_topic(&brokers(), topic, partitions, &[]).unwrap();
+    }
+
+    /// One row of the shipped table with the scene's name as aggregate type.
+    pub(crate) fn insert(&self, key: &str, payload: &str) -> String {
+        let name = &self.name;
+        self.sql(&format!(
+            "INSERT INTO outbox (aggregatetype, aggregateid, type, payload)
+             VALUES ('{name}', '{key}', 'T', '{payload}') RETURNING id"
+        ))
+    }
+
+    /// Writes `walrelay.toml` and tells where.
+    pub(crate) fn write_config(&self) -> PathBuf {
+        let Scene { name, url, source, route, sink, extra, listen, .. } = self;
+        let outbox = if source.contains("[source.") || source.contains("[[source.") {
+            ""
+        } else {
+            "[[source.outbox]]\ntable = \"public.outbox\"\n"
+        };
+        let text = format!(
+            "[source]\nurl = {url:?}\nslot = \"{name}\"\npublication = \"walrelay\"\n\
+             watch_interval = \"100ms\"\n{source}\n{outbox}\n[route]\n{route}\n{sink}\n\
+             [admin]\nlisten = \"{listen}\"\n{extra}\n"
+        );
+        let file = self.folder.join("walrelay.toml");
+        std::fs::write(&file, text).unwrap();
+        file
+    }
+
+    /// Runs one command to its end.
+    #[track_caller]
+    pub(crate) fn walrelay(&self, words: &[&str]) -> Ended {
+        self.spawn(words).wait()
+    }
+
+    /// Runs `walrelay run`, which must end with this fault, and without having moved anything.
+    #[track_caller]
+    pub(crate) fn assert_refused(&self, exit: i32, code: &str, words: &[&str]) -> Ended {
+        let before = self.slot_state();
+        let ended = self.walrelay(&["run"]);
+        ended.assert_fault(exit, code, words);
+        self.assert_unmoved(&before, &ended);
+        ended
+    }
+
+    /// The slot stands where it stood, and no event has arrived.
+    #[track_caller]
+    pub(crate) fn assert_unmoved(&self, slot_before: &str, ended: &Ended) {
+        assert_eq!(self.slot_state(), slot_before, "the slot has moved\n{ended}");
+        let topic = self.topic();
+        if shared_topics().contains(&topic) {
+            assert_eq!(read(&[&topic]), [], "something was published\n{ended}");
+        }
+    }
+
+    /// Starts `walrelay WORDS --config FILE`.
+    pub(crate) fn spawn(&self, words: &[&str]) -> Relay {
+        let file = self.write_config();
+        Relay::spawn(&self.folder, &file, words, &self.env)
+    }
+
+    /// Relays until all that is written by now is confirmed, and stops it; the topics' records.
+    #[track_caller]
+    pub(crate) fn carry(&self, topics: &[&str]) -> Vec<Rec> {
+        let mut relay = self.spawn(&["run"]);
+        self.wait_confirmed(&mut relay);
+        relay.stop();
+        read(topics)
+    }
+
+    /// Waits until the slot has confirmed all that is written by now.
+    #[track_caller]
+    pub(crate) fn wait_confirmed(&self, relay: &mut Relay) {
+        let end = self.sql("SELECT pg_current_wal_insert_lsn()");
+        let name = &self.name;
+        let asked = format!(
+            "SELECT confirmed_flush_lsn >= '{end}' FROM pg_replication_slots WHERE slot_name = '{name}'"
+        );
+        relay.wait_until("everything to be confirmed", || self.sql(&asked) == "t");
+    }
+
+    /// Everything of the slot that must not change while nothing is delivered.
+    pub(crate) fn slot_state(&self) -> String {
+        let name = &self.name;
+        self.sql(&format!(
+            "SELECT slot_name, plugin, database, confirmed_flush_lsn
+             FROM pg_replication_slots WHERE slot_name = '{name}'"
+        ))
+    }
+
+    /// `confirmed_flush_lsn` is behind `lsn`.
+    pub(crate) fn held_before(&self, lsn: &str) -> bool {
+        let name = &self.name;
+        let sql = format!(
+            "SELECT confirmed_flush_lsn < '{lsn}' FROM pg_replication_slots WHERE slot_name = '{name}'"
+        );
+        self.sql(&sql) == "t"
+    }
+
+    /// Waits until the relay streams.
+    #[track_caller]
+    pub(crate) fn wait_streaming(&self, relay: &mut Relay) {
+        let name = &self.name;
+        let asked = format!("SELECT active FROM pg_replication_slots WHERE slot_name = '{name}'");
+        relay.wait_until("the stream", || self.sql(&asked) == "t");
+    }
+}
+
+impl Drop for Scene<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // What a failed test leaves is worth a look; the next run has another folder.
+            std::fs::remove_dir_all(&self.folder).ok();
+        }
+    }
+}
+
+/// The shared broker.
+pub(crate) fn brokers() -> String {
+    shared_kafka().bootstrap()
+}

@@ -1,0 +1,165 @@
+//! The binary, run once; what it says goes to files, so that no pipe can fill.
+
+use std::fmt;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use walrelay_harness::proc::{signal, spawn_tied, tied_command};
+
+use super::LIMIT;
+
+/// A running `walrelay`; killed when dropped.
+pub(crate) struct Relay {
+    child: Child,
+    words: String,
+    out: PathBuf,
+    err: PathBuf,
+}
+
+/// What a command came to.
+pub(crate) struct Ended {
+    words: String,
+    pub(crate) code: i32,
+    pub(crate) out: String,
+    pub(crate) err: String,
+}
+
+impl Relay {
+    pub(crate) fn spawn(
+        folder: &Path,
+        config: &Path,
+        words: &[&str],
+        env: &[(String, String)],
+    ) -> Relay {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let (out, err) = (folder.join(format!("{count}.out")), folder.join(format!("{count}.err")));
+        let mut command = tied_command(Path::new(env!("CARGO_BIN_EXE_walrelay")));
+        for (name, _) in std::env::vars_os() {
+            let name = name.to_string_lossy().into_owned();
+            // The developer's own settings are not part of the test.
+            if name.starts_with("WALRELAY_") || name.starts_with("PG") {
+                command.env_remove(name);
+            }
+        }
+        command.args(words).arg("--config").arg(config).current_dir(folder);
+        command.envs(env.iter().map(|(name, value)| (name, value)));
+        command.stdin(Stdio::null());
+        command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
+        let child = spawn_tied(command).unwrap();
+        Relay { child, words: words.join(" "), out, err }
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    pub(crate) fn wait(mut self) -> Ended {
+        let began = Instant::now();
+        let code = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status.code().unwrap_or(-1);
+            }
+            assert!(began.elapsed() < LIMIT, "`{}` does not end\n{}", self.words, self.said());
+            std::thread::sleep(Duration::from_millis(2));
+        };
+        self.ended(code)
+    }
+
+    fn ended(&self, code: i32) -> Ended {
+        let read = |path: &Path| {
+            String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
+        };
+        Ended { words: self.words.clone(), code, out: read(&self.out), err: read(&self.err) }
+    }
+
+    /// What it has said so far.
+    pub(crate) fn said(&self) -> String {
+        self.ended(0).all()
+    }
+
+    /// Waits until `done`, as long as it runs.
+    #[track_caller]
+    pub(crate) fn wait_until(&mut self, what: &str, mut done: impl FnMut() -> bool) {
+        let began = Instant::now();
+        while !done() {
+            let status = self.child.try_wait().unwrap();
+            assert!(
+                status.is_none(),
+                "ended while waiting for {what}: {status:?}\n{}",
+                self.said()
+            );
+            assert!(began.elapsed() < LIMIT, "waited for {what}\n{}", self.said());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Stops it as an operator would; it must settle and exit 0.
+    #[track_caller]
+    pub(crate) fn stop(self) {
+        signal(self.child.id(), Signal::TERM).unwrap();
+        let ended = self.wait();
+        assert_eq!(ended.code, 0, "{ended}");
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // It has ended already, or its test has failed.
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+impl Ended {
+    /// Both streams.
+    pub(crate) fn all(&self) -> String {
+        format!("{}{}", self.out, self.err)
+    }
+
+    /// It ended with this exit code and fault, whose text has all of `words`.
+    #[track_caller]
+    pub(crate) fn assert_fault(&self, exit: i32, code: &str, words: &[&str]) -> &Ended {
+        let (head, all) = (format!("error[{code}]"), self.all());
+        assert_eq!(self.code, exit, "exit code\n{self}");
+        assert!(all.contains(&head), "no {head}\n{self}");
+        self.assert_says(words);
+        let lower = all.to_lowercase();
+        assert!(!lower.contains("panicked") && !lower.contains("backtrace"), "{self}");
+        self
+    }
+
+    /// It ended with this exit code and one of these faults: who notices first is a matter of time.
+    #[track_caller]
+    pub(crate) fn assert_fault_of(&self, exit: i32, codes: &[&str], words: &[&str]) -> &Ended {
+        let code = codes.iter().find(|code| self.all().contains(&format!("error[{code}]")));
+        let code = code.unwrap_or_else(|| panic!("none of {codes:?}\n{self}"));
+        self.assert_fault(exit, code, words)
+    }
+
+    /// It said all of these.
+    #[track_caller]
+    pub(crate) fn assert_says(&self, words: &[&str]) -> &Ended {
+        // A fault is broken into lines for people.
+        let flat = self.all().split_whitespace().collect::<Vec<_>>().join(" ");
+        for word in words {
+            assert!(flat.contains(word), "{word:?} is missing\n{self}");
+        }
+        self
+    }
+
+    /// It went well.
+    #[track_caller]
+    pub(crate) fn assert_done(&self) -> &Ended {
+        assert_eq!(self.code, 0, "{self}");
+        self
+    }
+}
+
+impl fmt::Display for Ended {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "walrelay {} ended with {}\n{}{}", self.words, self.code, self.out, self.err)
+    }
+}
