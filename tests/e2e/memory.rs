@@ -46,7 +46,8 @@ fn a_broker_frozen_for_a_minute_does_not_grow_the_process() {
     let frozen = Instant::now();
     let payload_bytes = 8_000;
     Backlog { seed: 2, payload_bytes, ..Backlog::new(&site.url, 20_000) }.fill().unwrap();
-    let held = || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= WINDOW_BYTES as f64);
+    let held =
+        || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= WINDOW_BYTES as f64);
     until("a full window", LIMIT, || held().then_some(()));
     // WHEN it stands still for a minute
     until("the end of the minute", FREEZE * 2, || (frozen.elapsed() > FREEZE).then_some(()));

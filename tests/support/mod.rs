@@ -241,7 +241,9 @@ impl Repeatable {
 
     fn command(&self) -> String {
         let (seed, test) = (seed(), self.0);
-        format!("seed {seed}; repeat it with: WALRELAY_SEED={seed} cargo test --release --test main {test} -- --nocapture")
+        format!(
+            "seed {seed}; repeat it with: WALRELAY_SEED={seed} cargo test --release --test main {test} -- --nocapture"
+        )
     }
 }
 
