@@ -39,7 +39,5 @@ fn a_second_relay_stands_by_and_takes_over() {
     verdict.assert_exact(100);
     // AND the first, started again, stands by in its turn
     first.restart().unwrap();
-    until("a standby", LIMIT, || {
-        ready(&first).filter(|answer| answer.body.contains("slot_busy"))
-    });
+    until("a standby", LIMIT, || ready(&first).filter(|answer| answer.body.contains("slot_busy")));
 }
