@@ -104,6 +104,11 @@ impl Core {
         self.progress.on_connected();
     }
 
+    /// Where the slot stood when this process met it on this timeline.
+    pub(super) fn starts_at(&mut self, floor: Lsn) {
+        self.admitted.starts_at(floor);
+    }
+
     /// The connection broke.
     pub(super) fn interrupt(&mut self) {
         self.admitted.interrupt();

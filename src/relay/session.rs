@@ -71,7 +71,10 @@ impl Relay {
         self.control.source_stopping.store(false, Ordering::Relaxed);
         let sessions = &mut self.sessions;
         match &sessions.system_id {
-            None => sessions.slot_floor = slot_confirmed,
+            None => {
+                sessions.slot_floor = slot_confirmed;
+                self.core.starts_at(slot_confirmed);
+            }
             Some(known) if *known != session.system_id => {
                 return Err(faults::system_changed(&self.source, known, &session.system_id));
             }
@@ -83,6 +86,7 @@ impl Relay {
                 );
                 sessions.slot_floor = slot_confirmed;
                 self.core.forget();
+                self.core.starts_at(slot_confirmed);
             }
             Some(_) => {
                 let ours = self.core.progress.reported().max(sessions.slot_floor);

@@ -45,10 +45,10 @@ fn a_fast_shutdown_ends_although_kafka_is_dead() {
     let mut config = site.config();
     config.extra = format!("[delivery]\nwindow_events_max = {window}\n");
     let mut relay = site.relay_with(config);
-    Backlog::new(&site.url, 2_000).fill().unwrap();
+    site.insert_event("first", 1);
     site.wait_confirmed(&mut relay, LIMIT);
     kafka.kill9().unwrap();
-    Backlog { seed: 2, ..Backlog::new(&site.url, 20_000) }.fill().unwrap();
+    Backlog::new(&site.url, 20_000).fill().unwrap();
     let full = || metric(&relay, "outbox_in_flight_events") == Some(f64::from(window));
     until("a full window", LIMIT, || full().then_some(()));
     // WHEN Postgres is told to stop

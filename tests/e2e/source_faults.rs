@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use walrelay_harness::load::Backlog;
 use walrelay_harness::{Postgres, PostgresOptions};
 
 use super::proxy::Proxy;
@@ -47,4 +48,46 @@ fn a_living_relay_repeats_nothing_whatever_its_source_does() {
     assert_eq!(relay.pid(), pid);
     assert!(reconnects >= f64::from(TERMINATIONS), "{reconnects}");
     verdict.assert_exact(0);
+}
+
+#[test]
+fn a_crash_of_postgres_right_after_a_restart_of_the_relay_repeats_nothing() {
+    // GIVEN a relay that took over from one that was stopped, and has carried nothing itself
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Site::new(&postgres, shared_kafka(), "crash_after_restart");
+    let (mut relay, consumer) = (site.relay(), site.consumer());
+    Backlog::new(&site.url, 2_000).fill().unwrap();
+    site.wait_confirmed(&mut relay, LIMIT);
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    // WHEN Postgres crashes and comes back with a slot that stands before all of it
+    postgres.crash().unwrap();
+    postgres.start_again().unwrap();
+    // THEN nothing of it is published again
+    let (verdict, _) = site.judge(&mut relay, consumer);
+    println!("{verdict}");
+    verdict.assert_exact(0);
+}
+
+#[test]
+fn a_relay_killed_while_postgres_is_crashed_repeats_and_loses_nothing() {
+    // GIVEN events that were confirmed, and a slot that Postgres has not saved since
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Site::new(&postgres, shared_kafka(), "crash_and_kill");
+    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let rows = 2_000;
+    Backlog::new(&site.url, rows).fill().unwrap();
+    site.wait_confirmed(&mut relay, LIMIT);
+    // WHEN Postgres crashes, and the relay, the only one who knows, is killed
+    postgres.crash().unwrap();
+    relay.kill9().unwrap();
+    postgres.start_again().unwrap();
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    // THEN nothing is lost; what the slot has forgotten comes again, as a repetition
+    let (verdict, _) = site.judge(&mut relay, consumer);
+    println!("{verdict}");
+    verdict.assert_exact(rows);
 }

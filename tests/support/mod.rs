@@ -6,7 +6,7 @@
 pub(crate) mod faults;
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -172,6 +172,16 @@ impl Site {
         query(&self.url, &sql).ok().flatten().map(|active| active == "true")
     }
 
+    /// The slot's confirmed LSN, as a number; none while Postgres is away.
+    pub(crate) fn confirmed(&self) -> Option<u64> {
+        let sql = format!(
+            "select (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint::text
+             from pg_replication_slots where slot_name = '{}'",
+            self.name
+        );
+        query(&self.url, &sql).ok().flatten()?.parse().ok()
+    }
+
     /// Waits until the slot is confirmed up to where the WAL ends now; says how long that took.
     #[track_caller]
     pub(crate) fn wait_confirmed(&self, relay: &mut RelayProcess, limit: Duration) -> Duration {
@@ -207,12 +217,15 @@ impl Site {
     }
 }
 
-/// Starts a relay that need not become ready; `name` is its folder's.
+/// Starts a relay that need not become ready; `name` is its folder's. `WALRELAY_BIN` puts another
+/// binary under test: an older one, or one broken on purpose.
 pub(crate) fn start(config: RelayConfig, name: &str) -> RelayProcess {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("relays").join(name);
     // What an earlier run said would only confuse.
     drop(std::fs::remove_dir_all(&folder));
-    RelayProcess::start(Path::new(env!("CARGO_BIN_EXE_walrelay")), &folder, config).unwrap()
+    let binary = std::env::var_os("WALRELAY_BIN").map(PathBuf::from);
+    let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_walrelay").into());
+    RelayProcess::start(&binary, &folder, config).unwrap()
 }
 
 /// The sample of `/metrics` by that name, once the relay answers.
