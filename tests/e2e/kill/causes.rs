@@ -6,6 +6,7 @@ use walrelay_harness::consumer::Record;
 
 const SHOWN: usize = 5;
 const IN_FLIGHT_MS: i64 = 1_000;
+const LARGE_ROWS: u64 = 500;
 
 /// Wall clock before each fault, in microseconds.
 #[derive(Clone, Debug, Default)]
@@ -28,8 +29,8 @@ pub(super) struct Causes {
     /// Without any.
     pub(super) unexplained: u64,
     pub(super) first_unexplained: Vec<String>,
-    /// By kill of the relay: how many were repeated, and the age of the oldest.
-    pub(super) by_kill: BTreeMap<i64, (u64, i64)>,
+    /// By kill of the relay and commit LSN, where Postgres had not crashed: how many.
+    by_kill: BTreeMap<(i64, Option<u64>), u64>,
 }
 
 /// Every appearance after the first, laid to what was killed since the one before. The broker cuts
@@ -48,6 +49,12 @@ pub(super) fn explain(records: &[Record], moments: &Moments) -> Causes {
 }
 
 impl Causes {
+    /// Repetitions of large transactions that a kill of the relay cut. A transaction is repeated
+    /// whole, so one unlucky moment repeats up to its 10,000 rows, however fast the relay is.
+    pub(super) fn in_large_transactions(&self) -> u64 {
+        self.by_kill.values().filter(|count| **count >= LARGE_ROWS).sum()
+    }
+
     fn add(&mut self, first: &Record, again: &Record, moments: &Moments) {
         let (from_ms, until_ms) = (first.timestamp_ms, again.timestamp_ms);
         // What was in flight at a kill may reach the log a moment after it.
@@ -57,13 +64,10 @@ impl Causes {
             moments.iter().rfind(between).copied()
         };
         match (last_of(&moments.relay), last_of(&moments.postgres), last_of(&moments.kafka)) {
-            (Some(kill_us), crash, _) => {
-                let (count, oldest_ms) = self.by_kill.entry(kill_us).or_default();
-                *count += 1;
-                *oldest_ms = (*oldest_ms).max(kill_us / 1_000 - from_ms);
-                let sum =
-                    if crash.is_some() { &mut self.relay_and_postgres } else { &mut self.relay };
-                *sum += 1;
+            (Some(_), Some(_), _) => self.relay_and_postgres += 1,
+            (Some(kill_us), None, _) => {
+                self.relay += 1;
+                *self.by_kill.entry((kill_us, first.lsn)).or_default() += 1;
             }
             (None, _, Some(_)) => self.kafka += 1,
             (None, _, None) => {
