@@ -5,7 +5,7 @@
 CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench clean-services
+.PHONY: help setup demo test lint bench bench-micro clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -14,7 +14,9 @@ help: ## Show this list
 setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ (first time 1-3 minutes)
 	@scripts/setup
 
-demo: setup ## Watch events go from Postgres to Kafka through kills and restarts (first run builds 3-6 minutes)
+demo: ## Watch events go from Postgres to Kafka through a cut and a kill (DEMO_SECONDS=15; first run builds 3-6 minutes)
+	@scripts/setup --without-rabbitmq
+	cargo build --release --workspace --bin walrelay --bin demo
 	@$(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (first run builds 3-6 minutes)
@@ -28,8 +30,11 @@ lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny 
 	@if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else \
 		echo 'skipped: cargo deny (cargo install --locked cargo-deny)'; fi
 
-bench: setup ## Measure the relay against real services; results go to bench-results/
-	cargo bench --workspace
+bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one)
+	cargo bench --bench relay -- $(BENCH_ARGS)
+
+bench-micro: ## Measure decoding and the window alone (a minute)
+	cargo bench --bench decode --bench window
 
 clean-services: ## Stop the services left running by `services up`, and remove their data
 	@$(CARGO_RUN) services -- down

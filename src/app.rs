@@ -54,8 +54,8 @@ pub fn run(config: &Config) -> Result<(), Fault> {
         .build()
         .map_err(|error| system_fault(&error, "the control runtime"))?;
     let outcome = runtime.block_on(supervise(config, &control, connector, watch, ended));
-    drop(runtime);
-    // The loop has said its last word; what is left is its sink's destructor.
+    // Not dropped: a name that is being resolved would hold it up.
+    runtime.shutdown_background();
     let joined = data.join();
     admin.stop();
     match joined {
@@ -136,7 +136,11 @@ impl DataThread<'_> {
         let parts = Parts {
             source: self.config.source.clone(),
             delivery: self.config.delivery.clone(),
-            sink_factory: sink::factory(self.config.sink.clone(), constant_topics(self.config)),
+            sink_factory: sink::factory(
+                self.config.sink.clone(),
+                constant_topics(self.config),
+                Arc::clone(&self.control.stop),
+            ),
             link: self.link,
             control: Arc::clone(self.control),
             metrics: Arc::clone(self.metrics),

@@ -51,10 +51,8 @@ pub enum ProducerEvent {
     },
     /// Something about the client as a whole.
     Error {
-        /// Its code.
+        /// Its code; `Fatal` when the producer is unusable from now on.
         code: RDKafkaErrorCode,
-        /// The producer is unusable from now on.
-        fatal: bool,
         /// For people.
         text: String,
     },
@@ -174,20 +172,16 @@ impl Producer {
                             break;
                         }
                         let sequence = (*message)._private.addr() as Sequence;
-                        tell(
-                            if (*message).err == c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR
-                            {
-                                ProducerEvent::Confirmed(sequence)
-                            } else {
+                        tell(match code_of(message) {
+                            RDKafkaErrorCode::NoError => ProducerEvent::Confirmed(sequence),
+                            code => {
                                 let topic = text_of(c::rd_kafka_topic_name((*message).rkt));
-                                let (code, id) = ((*message).err.into(), id_of(message));
-                                ProducerEvent::Failed { sequence, code, topic, id }
-                            },
-                        );
+                                ProducerEvent::Failed { sequence, code, topic, id: id_of(message) }
+                            }
+                        });
                     },
                     c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
                         code: c::rd_kafka_event_error(event).into(),
-                        fatal: c::rd_kafka_event_error_is_fatal(event) != 0,
                         text: text_of(c::rd_kafka_event_error_string(event)),
                     }),
                     _ => {}
@@ -305,6 +299,17 @@ fn native_headers(event: &Outbound<'_>) -> Result<*mut c::rd_kafka_headers_t, RD
         }
         Ok(list)
     }
+}
+
+/// What became of a record. A broker newer than the bindings may send a code that their enum does
+/// not have, so the number is read as a number.
+///
+/// # Safety
+/// `message` is one that an event holds, and the event lives.
+unsafe fn code_of(message: *const c::rd_kafka_message_t) -> RDKafkaErrorCode {
+    // SAFETY: the field is a C int in front of the struct's other fields.
+    let number = unsafe { (&raw const (*message).err).cast::<c_int>().read() };
+    c::rd_kafka_resp_err_t::try_from(number).map_or(RDKafkaErrorCode::Unknown, Into::into)
 }
 
 /// The header `id` of a record whose delivery failed.

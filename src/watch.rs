@@ -7,6 +7,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
+
 use crate::delivery::backoff::Backoff;
 use crate::error::{Exit, Fault};
 use crate::health::Facts;
@@ -43,7 +45,7 @@ pub async fn watch(mut watch: Watch) -> Fault {
     loop {
         match sql::connect(&watch.settings.connection).await {
             Ok(sql) => {
-                backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
+                backoff.succeeded();
                 match observe(&mut watch, &sql, &mut ages).await {
                     Ok(fault) => return fault,
                     Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
@@ -65,19 +67,24 @@ struct Ages {
 async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
     let told = |error| ConnectError::of_query(&sql.server, &error);
     let settings = &watch.settings;
-    let version = sql.client.query_one(VERSION_SQL, &[]).await.map_err(told)?;
-    let version = u32::try_from(version.get::<_, i32>(0)).unwrap_or(0);
-    let watcher = Watcher::prepare(&sql.client, &settings.slot).await.map_err(told)?;
+    let late = || {
+        let at = format!("{}:{}", sql.server.name, sql.server.port);
+        ConnectError::Timeout { at, after: PATIENCE }
+    };
+    let prepare = async {
+        let version = sql.client.query_one(VERSION_SQL, &[]).await.map_err(told)?;
+        let watcher = Watcher::prepare(&sql.client, &settings.slot).await.map_err(told)?;
+        let version = u32::try_from(version.get::<_, i32>(0)).unwrap_or(0);
+        Ok::<_, ConnectError>((version, watcher))
+    };
+    let (version, watcher) = timeout(PATIENCE, prepare).await.map_err(|_| late())??;
     let mut known: Option<PublicationFingerprint> = None;
     let mut publication_due = Instant::now();
     loop {
-        let look = tokio::time::timeout(PATIENCE, watcher.sample(&sql.client)).await;
-        let Ok(sample) = look else {
-            let at = format!("{}:{}", sql.server.name, sql.server.port);
-            return Err(ConnectError::Timeout { at, after: PATIENCE });
-        };
+        let look = timeout(PATIENCE, watcher.sample(&sql.client)).await;
+        let sample = look.map_err(|_| late())?.map_err(told)?;
         // A slot that is gone is told by the next session's preflight, with what to do about it.
-        if let Some(sample) = sample.map_err(told)? {
+        if let Some(sample) = sample {
             show(watch, &sample, ages);
             if sample.is_lost() {
                 return Ok(lost(settings, &sample));
@@ -85,8 +92,8 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
         }
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
-            let now =
-                PublicationFingerprint::take(&sql.client, settings, version).await.map_err(told)?;
+            let look = PublicationFingerprint::take(&sql.client, settings, version);
+            let now = timeout(PATIENCE, look).await.map_err(|_| late())?.map_err(told)?;
             if let Some(fault) = known.as_ref().and_then(|known| known.change(&now, settings)) {
                 return Ok(fault);
             }

@@ -7,4 +7,5 @@
 mod support;
 
 mod bad_input;
+mod e2e;
 mod features;

@@ -1,5 +1,7 @@
 //! The broker's part of `walrelay check` and `walrelay init`.
 
+use std::sync::atomic::AtomicBool;
+
 use crate::app::constant_topics;
 use crate::config::Config;
 use crate::error::{Exit, Fault};
@@ -24,7 +26,7 @@ fn ask(settings: &KafkaSettings, wanted: &[String]) -> Result<String, Vec<Fault>
         let place = "sink.kafka.properties";
         vec![Fault::new(Exit::Usage, "sink.refused-property", reason, place, mend)]
     })?;
-    preflight::inspect(&mut sink, settings, wanted)?;
+    preflight::inspect(&mut sink, settings, wanted, &AtomicBool::new(false))?;
     let mut known: Vec<&String> = wanted.iter().chain(&settings.topics).collect();
     known.sort();
     known.dedup();
@@ -33,6 +35,7 @@ fn ask(settings: &KafkaSettings, wanted: &[String]) -> Result<String, Vec<Fault>
             "kafka answers at {}; topics come from rows, none is named in sink.kafka.topics to look for",
             settings.brokers
         ),
+        1 => format!("kafka answers at {}; topic {} is there", settings.brokers, known[0]),
         count => format!("kafka answers at {}; {count} topics are there", settings.brokers),
     })
 }
@@ -47,7 +50,7 @@ pub(super) async fn init(config: &Config) -> Result<(), Fault> {
     wanted.sort();
     wanted.dedup();
     for made in topics::create(kafka, &wanted).await? {
-        println!("+ topic {made}");
+        println!("+ make topic {made}");
     }
     Ok(())
 }

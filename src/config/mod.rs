@@ -148,7 +148,10 @@ fn lay_file(layers: &mut Layers, request: &Request) -> String {
         ErrorKind::InvalidData => format!("save it as UTF-8: file {name}"),
         _ => format!("ls -l {name}; or: walrelay --config FILE"),
     };
-    let what = format!("cannot read the configuration: {error}");
+    let what = match error {
+        ErrorKind::NotFound => "there is no such configuration file".to_owned(),
+        _ => format!("cannot read the configuration: {error}"),
+    };
     let fault = Fault::new(Exit::Usage, "config.unreadable", what, name.clone(), mend);
     layers.problems.push(Problem { origin: Origin::Default, fault });
     name

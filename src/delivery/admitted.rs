@@ -88,6 +88,12 @@ impl Admitted {
         self.until = self.until.min(from);
     }
 
+    /// The slot says that everything committed before `floor` is confirmed. A Postgres that crashes
+    /// later forgets that and sends it again; it skips by the same rule while it remembers.
+    pub fn starts_at(&mut self, floor: Lsn) {
+        self.until = self.until.max(Position { commit_lsn: floor, ordinal: 0 });
+    }
+
     /// Nothing is known any more: another timeline, another slot.
     pub fn forget(&mut self) {
         *self = Admitted::default();
@@ -151,6 +157,14 @@ mod tests {
         admitted.rewind(Position { commit_lsn: lsn(100), ordinal: 2 });
         assert_eq!(receive(&mut admitted, 100, 3, None), [2]);
         assert_eq!(receive(&mut admitted, 200, 3, None), [0, 1, 2]);
+    }
+
+    #[test]
+    fn what_the_slot_had_confirmed_before_the_first_session_is_known() {
+        let mut admitted = Admitted::default();
+        admitted.starts_at(lsn(200));
+        assert_eq!(receive(&mut admitted, 100, 2, None), [] as [u64; 0]);
+        assert_eq!(receive(&mut admitted, 200, 2, None), [0, 1], "its commit is not before 200");
     }
 
     #[test]

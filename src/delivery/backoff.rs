@@ -5,9 +5,10 @@
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// A source of waits; a fresh one after every success.
+/// A source of waits.
 #[derive(Debug)]
 pub struct Backoff {
+    base: Duration,
     ceiling: Duration,
     cap: Duration,
     dice: u64,
@@ -24,7 +25,12 @@ impl Backoff {
     /// The same with a known seed.
     #[must_use]
     pub fn seeded(base: Duration, cap: Duration, seed: u64) -> Backoff {
-        Backoff { ceiling: base.min(cap), cap, dice: seed | 1 }
+        Backoff { base: base.min(cap), ceiling: base.min(cap), cap, dice: seed | 1 }
+    }
+
+    /// It went well: waits begin small again.
+    pub fn succeeded(&mut self) {
+        self.ceiling = self.base;
     }
 
     /// The next wait: anything up to a ceiling that doubles.

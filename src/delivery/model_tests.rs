@@ -99,6 +99,17 @@ impl World {
                     if !self.window.has_room() {
                         return;
                     }
+                    if self.window.next_is_confirmed() {
+                        assert!(
+                            self.confirmed.contains(&(transaction, row)),
+                            "passed over unconfirmed"
+                        );
+                        self.window.pass_over();
+                        self.admitted.advance();
+                        self.row = Some(row + 1);
+                        return;
+                    }
+                    assert!(!self.confirmed.contains(&(transaction, row)), "published once more");
                     let sequence = self.window.admit(1, 0);
                     self.in_flight.push((sequence, (transaction, row)));
                     self.published.push((transaction, row));

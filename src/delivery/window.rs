@@ -14,6 +14,10 @@ pub struct Window {
     /// Every event below this one is settled.
     settled_below: Sequence,
     ring: VecDeque<Slot>,
+    /// After a rewind: which of the events that will be admitted next were confirmed before it.
+    confirmed_before: VecDeque<bool>,
+    /// Only from here on will the same events come again under the same numbers.
+    same_from: Sequence,
     events: usize,
     bytes: usize,
     events_max: usize,
@@ -39,6 +43,8 @@ impl Window {
         Window {
             settled_below: 0,
             ring: VecDeque::with_capacity(events_max.min(1 << 16)),
+            confirmed_before: VecDeque::new(),
+            same_from: 0,
             events: 0,
             bytes: 0,
             events_max,
@@ -61,6 +67,7 @@ impl Window {
     /// Takes an event in.
     pub fn admit(&mut self, bytes: usize, commit_unix_us: i64) -> Sequence {
         let sequence = self.next();
+        self.confirmed_before.pop_front();
         self.ring.push_back(Slot { bytes, commit_unix_us, settled: false });
         self.events += 1;
         self.bytes += bytes;
@@ -78,19 +85,46 @@ impl Window {
         let commit_unix_us = slot.commit_unix_us;
         self.events -= 1;
         self.bytes -= slot.bytes;
+        self.advance();
+        Ok(commit_unix_us)
+    }
+
+    /// Was the event that comes next confirmed before a rewind? Then it is passed over.
+    #[must_use]
+    pub fn next_is_confirmed(&self) -> bool {
+        self.confirmed_before.front() == Some(&true)
+    }
+
+    /// Takes the next event in as one that needs no confirmation any more.
+    pub fn pass_over(&mut self) {
+        self.confirmed_before.pop_front();
+        self.ring.push_back(Slot { bytes: 0, commit_unix_us: 0, settled: true });
+        self.advance();
+    }
+
+    /// Everything that is not settled in order will be admitted anew, in the same order and under
+    /// the same numbers. For a sink that was rebuilt and can no longer report on the old ones.
+    pub fn rewind(&mut self) {
+        let rest = std::mem::take(&mut self.confirmed_before);
+        self.confirmed_before = self.ring.drain(..).map(|slot| slot.settled).chain(rest).collect();
+        if self.settled_below < self.same_from {
+            self.confirmed_before.clear();
+        }
+        self.events = 0;
+        self.bytes = 0;
+    }
+
+    /// What comes next has nothing to do with what is here: another timeline.
+    pub fn forget(&mut self) {
+        self.confirmed_before.clear();
+        self.same_from = self.next();
+    }
+
+    fn advance(&mut self) {
         while self.ring.front().is_some_and(|slot| slot.settled) {
             self.ring.pop_front();
             self.settled_below += 1;
         }
-        Ok(commit_unix_us)
-    }
-
-    /// Forgets everything that is not settled in order: it will be admitted anew, under the same
-    /// numbers. Only for a sink that was rebuilt and can no longer report on the old ones.
-    pub fn rewind(&mut self) {
-        self.ring.clear();
-        self.events = 0;
-        self.bytes = 0;
     }
 
     /// Every event below this one is settled.
@@ -152,6 +186,34 @@ mod tests {
     }
 
     #[test]
+    fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed() {
+        let admit_two_confirm_second = |window: &mut Window| {
+            let (first, second) = (window.admit(10, 0), window.admit(10, 0));
+            assert!(window.settle(second).is_ok());
+            first
+        };
+        let mut window = Window::new(8, 1000);
+        let first = admit_two_confirm_second(&mut window);
+        window.rewind();
+        assert!(!window.next_is_confirmed());
+        assert_eq!(window.admit(10, 0), first);
+        assert!(window.next_is_confirmed());
+        window.pass_over();
+        assert!(window.settle(first).is_ok());
+        assert_eq!(window.settled_below(), 2);
+        // GIVEN an old event in flight when the timeline changes
+        admit_two_confirm_second(&mut window);
+        window.forget();
+        admit_two_confirm_second(&mut window);
+        window.rewind();
+        // THEN the numbers mean other events now, and nothing is passed over
+        for _ in 0..4 {
+            assert!(!window.next_is_confirmed());
+            window.admit(10, 0);
+        }
+    }
+
+    #[test]
     fn bounds_hold_in_events_and_in_bytes_and_a_giant_may_pass_alone() {
         let mut window = Window::new(2, 100);
         window.admit(10, 0);
@@ -171,11 +233,18 @@ mod tests {
             let mut window = Window::new(16, 1 << 20);
             // Naive: the set of unsettled numbers, and the count of all admitted.
             let mut unsettled = std::collections::BTreeSet::new();
+            let mut confirmed = std::collections::BTreeSet::new();
             let mut admitted: Sequence = 0;
             for (kind, pick) in steps {
                 let prefix = unsettled.first().copied().unwrap_or(admitted);
                 match kind {
+                    0 | 1 if window.has_room() && confirmed.contains(&admitted) => {
+                        prop_assert!(window.next_is_confirmed());
+                        window.pass_over();
+                        admitted += 1;
+                    }
                     0 | 1 if window.has_room() => {
+                        prop_assert!(!window.next_is_confirmed());
                         prop_assert_eq!(window.admit(1, 0), admitted);
                         unsettled.insert(admitted);
                         admitted += 1;
@@ -190,6 +259,7 @@ mod tests {
                         if let Some(sequence) = target {
                             prop_assert!(window.settle(sequence).is_ok());
                             unsettled.remove(&sequence);
+                            confirmed.insert(sequence);
                         }
                     }
                 }

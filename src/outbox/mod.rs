@@ -72,6 +72,8 @@ pub struct UnknownRelation(pub u32);
 pub struct Outboxes {
     tables: Vec<OutboxTable>,
     messages: Option<MessagePlan>,
+    /// Partitions of outboxes by schema and name, with the place of their root in the settings.
+    partitions: Vec<(String, String, usize)>,
     /// By oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
 }
@@ -83,12 +85,18 @@ impl Outboxes {
         messages: Option<&Messages>,
     ) -> Result<Outboxes, ExtractError> {
         let messages = messages.map(MessagePlan::compile).transpose()?;
-        Ok(Outboxes { tables, messages, plans: Vec::new() })
+        Ok(Outboxes { tables, messages, partitions: Vec::new(), plans: Vec::new() })
     }
 
     /// A connection was opened: Postgres will describe every table anew.
     pub fn forget(&mut self) {
         self.plans.clear();
+    }
+
+    /// Which tables are partitions of outboxes. Postgres sends a row under its partition's own name
+    /// when it was written while `publish_via_partition_root` was off, whatever it is now.
+    pub fn set_partitions(&mut self, partitions: Vec<(String, String, usize)>) {
+        self.partitions = partitions;
     }
 
     /// Postgres described a table. True when it is an outbox. The plan of before is gone even when
@@ -112,7 +120,12 @@ impl Outboxes {
     #[must_use]
     pub fn find(&self, namespace: &str, name: &str) -> Option<(usize, &OutboxTable)> {
         let mut tables = self.tables.iter().enumerate();
-        tables.find(|(_, table)| table.schema == namespace && table.table == name)
+        tables.find(|(_, table)| table.schema == namespace && table.table == name).or_else(|| {
+            let mut partitions = self.partitions.iter();
+            let (_, _, index) =
+                partitions.find(|(schema, table, _)| schema == namespace && table == name)?;
+            Some((*index, self.tables.get(*index)?))
+        })
     }
 
     /// The plan for a row's table; `None` when the table is published but no outbox.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::faults;
+use super::link::Catalog;
 use super::shaping::Shaping;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::ledger::Ledger;
@@ -95,11 +96,17 @@ impl Core {
     }
 
     /// A new connection: tables are described anew, and transactions begin again.
-    pub(super) fn connected(&mut self, binary: bool, published: Vec<(String, String)>) {
+    pub(super) fn connected(&mut self, binary: bool, catalog: Catalog) {
         self.binary = binary;
-        self.published = published.into_iter().collect();
+        self.published = catalog.published.into_iter().collect();
         self.outboxes.forget();
+        self.outboxes.set_partitions(catalog.partitions);
         self.progress.on_connected();
+    }
+
+    /// Where the slot stood when this process met it on this timeline.
+    pub(super) fn starts_at(&mut self, floor: Lsn) {
+        self.admitted.starts_at(floor);
     }
 
     /// The connection broke.
@@ -110,6 +117,7 @@ impl Core {
     /// Another timeline: no position means anything any more.
     pub(super) fn forget(&mut self) {
         self.admitted.forget();
+        self.window.forget();
         self.ledger.forget();
         self.progress.forget();
     }
@@ -176,8 +184,9 @@ impl Core {
             }
             Packet::Notice(notice) => {
                 let text = notice.message;
-                // PostgreSQL 18 goes on without the publication and drops its rows in silence.
-                if text.contains("skipped loading publication") {
+                // PostgreSQL 18 goes on without the publication and drops its rows in silence. The
+                // text may be translated.
+                if notice.sqlstate == "55000" || notice.routine == "LoadPublications" {
                     return Err(faults::publication_gone(&text, &self.place));
                 }
                 tracing::info!(notice = text, "postgres says");
@@ -233,10 +242,18 @@ impl Core {
                 // A partition under its own name, say, because publish_via_partition_root was
                 // turned off: its rows must not be passed over before the catalog was asked.
                 let name = (relation.namespace.clone(), relation.name.clone());
-                if self.published.contains(&name) || !self.looked_up.insert(name) {
+                if self.published.contains(&name) {
                     return Ok(Taken::Yes);
                 }
-                Ok(Taken::LookAgain)
+                if self.looked_up.insert(name) {
+                    return Ok(Taken::LookAgain);
+                }
+                let table = relation.qualified_name();
+                tracing::warn!(
+                    table,
+                    "a table that is in the publication no more: its rows are no events"
+                );
+                Ok(Taken::Yes)
             }
             Err(ExtractError::NeedsText { column, .. }) => {
                 tracing::info!(column, "reading columns in text form");
@@ -262,6 +279,11 @@ impl Core {
         }
         if !window.has_room() {
             return Ok(Taken::Full);
+        }
+        if window.next_is_confirmed() {
+            window.pass_over();
+            admitted.advance();
+            return Ok(Taken::Yes);
         }
         let mut headers = HeaderSlots::new();
         match plan.extract(tuple, transaction, scratch, &mut headers) {
@@ -294,6 +316,11 @@ impl Core {
         }
         if !window.has_room() {
             return Ok(Taken::Full);
+        }
+        if window.next_is_confirmed() {
+            window.pass_over();
+            admitted.advance();
+            return Ok(Taken::Yes);
         }
         let mut headers = HeaderSlots::new();
         match plan.extract(lsn, content, transaction, scratch, &mut headers) {

@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use super::Relay;
+use crate::delivery::backoff::Backoff;
+use crate::delivery::settings::DeliverySettings;
 use crate::error::{Exit, Fault};
 use crate::health::Phase;
-use crate::message::Sequence;
-use crate::sink::{Disposition, Failure};
 use crate::source::stream::StreamError;
 
 /// How long the server may take to answer the end of the stream.
 const FAREWELL: Duration = Duration::from_secs(2);
-/// Waits before a new sink: the first, and the longest.
-const REBUILD_WAIT: Duration = Duration::from_millis(500);
+/// A new sink is never built in circles.
+const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);
 
 impl Relay {
     /// Finishes the open transaction, settles the window, sends the final LSN and awaits the
@@ -24,10 +24,16 @@ impl Relay {
         while Instant::now() < deadline {
             // Cut inside a transaction, its first part would be repeated by the next process. After
             // a fault there is no going on.
-            let reading =
-                outcome.is_ok() && self.stream.is_some() && !self.core.between_transactions();
-            if !reading && (self.core.is_settled() || self.sink_rebuild_at.is_some()) {
+            let reading = outcome.is_ok()
+                && self.stream.is_some()
+                && self.sink.is_some()
+                && !self.core.between_transactions();
+            if !reading && (self.core.is_settled() || self.sink.is_none()) {
                 break;
+            }
+            if let Some(stream) = self.stream.as_mut().filter(|_| !reading) {
+                // Not read on purpose.
+                stream.excuse_silence(Instant::now());
             }
             let step = if reading { self.intake(Instant::now()) } else { Ok(false) };
             let step = step.and_then(|more| {
@@ -51,7 +57,7 @@ impl Relay {
             Exit::Failed,
             "stop.unsettled",
             format!(
-                "{left} events were not confirmed within {waited_s} s; nothing is lost: they will be published again at the next start"
+                "{left} events were not confirmed before the end (drain_timeout {waited_s} s); nothing is lost: they will be published again at the next start"
             ),
             "delivery.drain_timeout",
             "see why the broker does not answer, or raise delivery.drain_timeout",
@@ -81,45 +87,37 @@ impl Relay {
         self.stream = None;
     }
 
-    /// One event was not published.
-    pub(super) fn failed(&mut self, sequence: Sequence, failure: Failure) -> Result<(), Fault> {
-        match failure.disposition {
-            Disposition::Outage => {
-                self.break_sink(&failure.reason);
-                Ok(())
-            }
-            Disposition::Transient | Disposition::Terminal => {
-                Err(self.core.halt(sequence, &failure))
-            }
-        }
-    }
-
-    /// Nothing more will be heard of what is in flight: it will be published again by a new sink,
-    /// from the first event on that is not settled in order.
+    /// Nothing more will be heard of what is in flight: a new sink will publish again what is not
+    /// confirmed. The old one ends at once, or it would go on with later events of a key.
     pub(super) fn break_sink(&mut self, reason: &str) {
-        if self.sink_rebuild_at.is_some() {
+        if self.sink.take().is_none() {
             return;
         }
+        let delay = self.sink_backoff.next_delay().max(REBUILD_WAIT_MIN);
+        self.sink_due_at = Instant::now() + delay;
+        self.sink_reachable = false;
         tracing::warn!(
             error = reason,
             in_flight = self.core.window.events(),
-            "the sink lost track: building a new one"
+            retry_in_ms = delay.as_millis() as u64,
+            "the sink lost track of what is in flight: building a new one"
         );
-        self.sink_reachable = false;
-        self.sink_rebuild_at = Some(Instant::now() + REBUILD_WAIT);
     }
 
-    /// Builds the new sink when it is time.
+    /// Builds the next sink when it is time.
     pub(super) fn mind_sink(&mut self, now: Instant) -> Result<(), Fault> {
-        let Some(at) = self.sink_rebuild_at else { return Ok(()) };
-        if now < at {
+        if self.sink.is_some() || now < self.sink_due_at {
             return Ok(());
         }
-        self.sink = (self.sink_factory)()?;
-        self.sink_rebuild_at = None;
+        self.sink = Some((self.sink_factory)()?);
         self.sink_reachable = true;
         self.disconnect();
         self.core.rewind();
         Ok(())
     }
+}
+
+/// Waits between sinks; fresh once one has confirmed something.
+pub(super) fn sink_backoff(settings: &DeliverySettings) -> Backoff {
+    Backoff::new(settings.backoff_base, settings.backoff_cap)
 }

@@ -106,6 +106,21 @@ pub(super) fn slot_moved(source: &SourceSettings, ours: Lsn, found: Lsn) -> Faul
     )
 }
 
+/// The database is older than it was.
+pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
+    Fault::new(
+        Exit::Slot,
+        "slot.went-back",
+        format!(
+            "postgres ends at {found}, but this relay has read up to {seen}: the database was \
+             restored from a copy, or lost WAL, without a new timeline"
+        ),
+        format!("slot {}", source.slot),
+        "compare the outbox with the broker: events after the restored position were published \
+         and are gone from the database; then start the relay anew to go on from the slot",
+    )
+}
+
 /// What a new connection would only meet again.
 pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
     let place = format!("slot {}, publication {}", source.slot, source.publication);

@@ -14,11 +14,15 @@ use crate::error::Fault;
 use crate::lsn::Lsn;
 use crate::source::connect::{self, ConnectError, Kind, Session, StartReplication};
 use crate::source::settings::SourceSettings;
-use crate::source::{preflight, slot, sql};
+use crate::source::{preflight, sql, table, watch};
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
 /// wrong address is told and not retried for ever. A relay that has streamed never gives up.
 const STARTUP_GRACE: Duration = Duration::from_secs(10);
+/// A session that lived this long was no flash in the pan: waits begin small again.
+const STEADY_AFTER: Duration = Duration::from_secs(10);
+/// Longest way to a session; starting to decode may take a while behind a long backlog.
+const OPEN_WITHIN: Duration = Duration::from_secs(120);
 /// How often a standby looks whether the slot is free.
 const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -61,8 +65,17 @@ pub struct Opened {
     pub slot_confirmed: Lsn,
     /// How long the server waits for a sign of life.
     pub wal_sender_timeout: Option<Duration>,
-    /// Everything in the publication, outbox or not.
-    pub tables_published: Vec<(String, String)>,
+    /// What the catalog says of tables.
+    pub catalog: Catalog,
+}
+
+/// Tables that the stream may describe.
+#[derive(Debug, Default)]
+pub struct Catalog {
+    /// Everything in the publication by schema and name, outbox or not.
+    pub published: Vec<(String, String)>,
+    /// Partitions of outboxes by schema and name, with the place of their root in the settings.
+    pub partitions: Vec<(String, String, usize)>,
 }
 
 /// Two ends of a new link.
@@ -95,10 +108,20 @@ enum Failed {
 /// Opens sessions as long as somebody asks. Dropping the future between two requests loses nothing.
 pub async fn serve(settings: &SourceSettings, mut connector: Connector) {
     let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
+    let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
+    let mut opened_at: Option<Instant> = None;
     while let Some(Request { text_only }) = connector.requests.recv().await {
-        let news = open_patiently(settings, text_only, grace_until, &connector.news).await;
+        match opened_at {
+            Some(at) if at.elapsed() > STEADY_AFTER => backoff.succeeded(),
+            // A session that breaks as soon as it is open must not be asked for in circles.
+            Some(_) => tokio::time::sleep(backoff.next_delay()).await,
+            None => {}
+        }
+        let news =
+            open_patiently(settings, text_only, grace_until, &mut backoff, &connector.news).await;
         if matches!(news, LinkNews::Opened(_)) {
             grace_until = None;
+            opened_at = Some(Instant::now());
         }
         if connector.news.send(news).is_err() {
             return;
@@ -110,12 +133,17 @@ async fn open_patiently(
     settings: &SourceSettings,
     text_only: bool,
     grace_until: Option<Instant>,
+    backoff: &mut Backoff,
     news: &std_mpsc::SyncSender<LinkNews>,
 ) -> LinkNews {
-    let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     let mut standby = false;
     loop {
-        let error = match open(settings, text_only).await {
+        let opening = tokio::time::timeout(OPEN_WITHIN, open(settings, text_only)).await;
+        let late = || {
+            let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
+            Err(Failed::Connect(ConnectError::Timeout { at: at.to_owned(), after: OPEN_WITHIN }))
+        };
+        let error = match opening.unwrap_or_else(|_| late()) {
             Ok(opened) => return LinkNews::Opened(Box::new(opened)),
             Err(Failed::Fault(fault)) => return LinkNews::Fatal(fault),
             Err(Failed::Connect(error)) => error,
@@ -173,14 +201,13 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
     };
     let session = control.map_err(Failed::Connect)?.start(&start).await.map_err(Failed::Connect)?;
     // Asked only now that the stream holds the slot: before, somebody could still have moved it.
-    let slot_confirmed = slot::show(&sql.client, &settings.slot)
-        .await
-        .map_err(Failed::Fault)?
-        .map_or(Lsn::ZERO, |view| view.slot.confirmed_flush);
+    let told = |error| Failed::Connect(ConnectError::of_query(&sql.server, &error));
+    let slot = watch::sample(&sql.client, &settings.slot).await.map_err(told)?;
+    let partitions = table::partitions(&sql.client, settings).await.map_err(told)?;
     Ok(Opened {
         session,
-        slot_confirmed,
+        slot_confirmed: slot.map_or(Lsn::ZERO, |slot| slot.confirmed_flush),
         wal_sender_timeout: report.facts.wal_sender_timeout,
-        tables_published: report.facts.tables_published,
+        catalog: Catalog { published: report.facts.tables_published, partitions },
     })
 }

@@ -22,11 +22,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use self::core::{Core, Taken};
 use self::link::Link;
 use self::session::Sessions;
+use crate::delivery::backoff::Backoff;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
 use crate::metrics::Metrics;
-use crate::sink::{News, Sink};
+use crate::sink::{Disposition, News, Sink};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -42,7 +43,7 @@ const IDLE_TICK: Duration = Duration::from_millis(100);
 #[derive(Debug, Default)]
 pub struct Control {
     /// Stop: settle, report, end.
-    pub stop: AtomicBool,
+    pub stop: Arc<AtomicBool>,
     /// Postgres refuses new connections because it shuts down.
     pub source_stopping: AtomicBool,
 }
@@ -73,11 +74,14 @@ pub struct Parts {
 /// The relay.
 pub struct Relay {
     core: Core,
-    sink: Box<dyn Sink>,
+    /// None after one has broken, until the next is built.
+    sink: Option<Box<dyn Sink>>,
     sink_factory: SinkFactory,
-    /// When to build the next sink, after one has broken.
-    sink_rebuild_at: Option<Instant>,
+    sink_due_at: Instant,
+    sink_backoff: Backoff,
     sink_reachable: bool,
+    /// The sink took no more although the window has room.
+    sink_full: bool,
     stream: Option<Stream>,
     link: Link,
     link_asked: bool,
@@ -87,7 +91,8 @@ pub struct Relay {
     stop_seen_at: Option<Instant>,
     last_report: Instant,
     reply_wanted: bool,
-    probed: bool,
+    /// When the server was asked for a sign of life.
+    probed_at: Option<Instant>,
     news: Vec<News>,
     settled_events: u64,
     source: SourceSettings,
@@ -106,10 +111,12 @@ impl Relay {
         let now = Instant::now();
         Ok(Relay {
             core: Core::new(&source, &delivery, &metrics)?,
-            sink: sink_factory()?,
+            sink: Some(sink_factory()?),
             sink_factory,
-            sink_rebuild_at: None,
+            sink_due_at: now,
+            sink_backoff: drain::sink_backoff(&delivery),
             sink_reachable: true,
+            sink_full: false,
             stream: None,
             link,
             link_asked: false,
@@ -119,7 +126,7 @@ impl Relay {
             stop_seen_at: None,
             last_report: now,
             reply_wanted: false,
-            probed: false,
+            probed_at: None,
             news: Vec::new(),
             settled_events: 0,
             source,
@@ -165,11 +172,15 @@ impl Relay {
     /// Reads and hands over what fits.
     fn intake(&mut self, now: Instant) -> Result<bool, Fault> {
         let Some(stream) = &mut self.stream else { return Ok(false) };
-        if self.sink_rebuild_at.is_some() || !self.core.window.has_room() {
-            // Not read on purpose.
-            stream.excuse_silence(now);
-            return Ok(false);
-        }
+        self.sink_full = false;
+        let sink = match &mut self.sink {
+            Some(sink) if self.core.window.has_room() => sink,
+            _ => {
+                // Not read on purpose.
+                stream.excuse_silence(now);
+                return Ok(false);
+            }
+        };
         let filled = stream.fill(now);
         let closing = self.phase == Phase::Draining;
         loop {
@@ -177,7 +188,7 @@ impl Relay {
                 return Ok(false);
             }
             let (taken, length) = match stream.peek() {
-                Ok(Some((packet, length))) => (self.core.take(packet, &mut *self.sink)?, length),
+                Ok(Some((packet, length))) => (self.core.take(packet, &mut **sink)?, length),
                 Ok(None) => break,
                 Err(error) => return self.ended(error),
             };
@@ -187,7 +198,11 @@ impl Relay {
                     stream.consume(length);
                     self.reply_wanted = true;
                 }
-                Taken::Full => return Ok(false),
+                Taken::Full => {
+                    self.sink_full = true;
+                    stream.excuse_silence(now);
+                    return Ok(false);
+                }
                 Taken::TextWanted => {
                     self.text_only = true;
                     self.disconnect();
@@ -214,7 +229,9 @@ impl Relay {
         let busy = !self.core.window.is_empty() || self.reply_wanted;
         let tick = if busy { CONFIRM_TICK } else { IDLE_TICK.min(self.sessions.status_interval) };
         match &mut self.stream {
-            Some(stream) if self.core.window.has_room() && self.sink_rebuild_at.is_none() => {
+            Some(stream)
+                if self.core.window.has_room() && self.sink.is_some() && !self.sink_full =>
+            {
                 if let Err(error) = stream.wait(tick) {
                     self.lost(&StreamError::Io(error));
                 }
@@ -226,18 +243,27 @@ impl Relay {
 
     /// Takes in what the sink has to tell.
     fn collect(&mut self, patience: Duration) -> Result<(), Fault> {
+        let Some(sink) = &mut self.sink else {
+            std::thread::sleep(patience);
+            return Ok(());
+        };
         let mut news = std::mem::take(&mut self.news);
-        self.sink.poll(patience, &mut news);
+        sink.poll(patience, &mut news);
         let now_unix_us = if news.is_empty() { 0 } else { unix_now_us() };
-        let mut outcome = Ok(());
+        let (mut outcome, mut broken, mut confirmed) = (Ok(()), None, false);
         for item in news.drain(..) {
             match item {
                 News::Confirmed(sequence) => {
                     self.settled_events += 1;
+                    confirmed = true;
                     outcome = outcome.and(self.core.confirmed(sequence, now_unix_us));
                 }
                 News::Failed(sequence, failure) => {
-                    outcome = outcome.and(self.failed(sequence, failure));
+                    if failure.disposition == Disposition::Outage {
+                        broken = Some(failure.reason);
+                    } else {
+                        outcome = outcome.and(Err(self.core.halt(sequence, &failure)));
+                    }
                 }
                 News::Reachable => {
                     tracing::info!("the broker answers again");
@@ -248,8 +274,17 @@ impl Relay {
                         tracing::warn!(error = reason, "the broker does not answer: events wait");
                     }
                 }
-                News::Broken(reason) => self.break_sink(&reason),
+                News::Broken(reason) => broken = Some(reason),
             }
+        }
+        if confirmed {
+            self.sink_backoff.succeeded();
+        }
+        // An event that will never pass is told first: a new sink would only meet it again.
+        if let Some(reason) = broken
+            && outcome.is_ok()
+        {
+            self.break_sink(&reason);
         }
         self.news = news;
         outcome
@@ -271,10 +306,13 @@ impl Relay {
             return;
         }
         let half_dead = silence > self.source.stall_timeout / 2;
-        let probe = half_dead && !self.probed;
+        let answered = self.probed_at.is_none_or(|at| stream.last_heard() > at);
+        let probe = half_dead && answered;
         let worth_it = reportable > self.core.progress.reported() || self.reply_wanted;
         if probe || since >= self.sessions.status_interval || (worth_it && since >= REPORT_GAP) {
-            self.probed = half_dead;
+            if probe {
+                self.probed_at = Some(now);
+            }
             self.report(probe);
         }
     }

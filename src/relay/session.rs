@@ -48,7 +48,7 @@ impl Relay {
             }
             return Ok(());
         }
-        if !self.link_asked && self.sink_rebuild_at.is_none() {
+        if !self.link_asked && self.sink.is_some() {
             self.link_asked = true;
             self.link.ask(self.text_only);
         }
@@ -65,13 +65,16 @@ impl Relay {
 
     /// Takes a session over, after making sure that it is the same slot of the same system.
     fn adopt(&mut self, opened: Opened, now: Instant) -> Result<(), Fault> {
-        let Opened { session, slot_confirmed, wal_sender_timeout, tables_published } = opened;
+        let Opened { session, slot_confirmed, wal_sender_timeout, catalog } = opened;
         self.link_asked = false;
         self.stop_seen_at = None;
         self.control.source_stopping.store(false, Ordering::Relaxed);
         let sessions = &mut self.sessions;
         match &sessions.system_id {
-            None => sessions.slot_floor = slot_confirmed,
+            None => {
+                sessions.slot_floor = slot_confirmed;
+                self.core.starts_at(slot_confirmed);
+            }
             Some(known) if *known != session.system_id => {
                 return Err(faults::system_changed(&self.source, known, &session.system_id));
             }
@@ -83,11 +86,16 @@ impl Relay {
                 );
                 sessions.slot_floor = slot_confirmed;
                 self.core.forget();
+                self.core.starts_at(slot_confirmed);
             }
             Some(_) => {
                 let ours = self.core.progress.reported().max(sessions.slot_floor);
                 if slot_confirmed > ours {
                     return Err(faults::slot_moved(&self.source, ours, slot_confirmed));
+                }
+                let seen = self.core.progress.seen();
+                if session.xlogpos < seen {
+                    return Err(faults::went_back(&self.source, seen, session.xlogpos));
                 }
             }
         }
@@ -96,7 +104,7 @@ impl Relay {
         // A third, so that two updates may get lost; never so often that it costs anything.
         let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
         sessions.status_interval = allowed.clamp(IDLE_TICK, STATUS_INTERVAL_MAX);
-        self.core.connected(!self.text_only, tables_published);
+        self.core.connected(!self.text_only, catalog);
         match Stream::new(session.transport, &session.leftover, now) {
             Ok(stream) => {
                 tracing::info!(
@@ -133,7 +141,7 @@ impl Relay {
             self.metrics.source_reconnects.inc();
         }
         self.core.interrupt();
-        self.probed = false;
+        self.probed_at = None;
         if self.phase == Phase::Streaming {
             self.phase = Phase::Connecting;
         }

@@ -8,6 +8,8 @@ pub mod kafka;
 pub mod null;
 pub mod settings;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use self::settings::SinkSettings;
@@ -75,11 +77,12 @@ pub enum Disposition {
 }
 
 /// Builds sinks of the configured kind. The first must find its broker and `topics`; a later one,
-/// built after an outage, must not insist.
+/// built after an outage, must not insist. `stop` ends the wait for the broker.
 #[must_use]
 pub fn factory(
     settings: SinkSettings,
     topics: Vec<String>,
+    stop: Arc<AtomicBool>,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let mut first = true;
     Box::new(move || match &settings {
@@ -87,7 +90,7 @@ pub fn factory(
         SinkSettings::Kafka(kafka) => {
             let mut sink = kafka::KafkaSink::new(kafka).map_err(|reason| refused(&reason))?;
             if std::mem::take(&mut first) {
-                kafka::preflight::inspect(&mut sink, kafka, &topics).map_err(worst)?;
+                kafka::preflight::inspect(&mut sink, kafka, &topics, &stop).map_err(worst)?;
             }
             Ok(Box::new(sink) as Box<dyn Sink>)
         }

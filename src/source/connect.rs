@@ -111,6 +111,8 @@ pub struct Session {
     pub leftover: Vec<u8>,
     /// See [`Identity`].
     pub system_id: String,
+    /// End of the WAL when the session began.
+    pub xlogpos: Lsn,
     /// See [`Identity`].
     pub timeline: u32,
     /// E.g. 170011 for 17.11.
@@ -241,6 +243,7 @@ impl Control {
             transport,
             leftover: Vec::new(),
             system_id: identity.system_id,
+            xlogpos: identity.xlogpos,
             timeline: identity.timeline,
             server_version,
             backend_pid: self.backend_pid,

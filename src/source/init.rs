@@ -242,12 +242,18 @@ fn refused(error: &tokio_postgres::Error, step: &Step, slots: &[String]) -> Faul
     } else {
         "a role that may CREATE in the schema (GRANT CREATE ON SCHEMA … TO …;)"
     };
+    // Whoever owns the tables need not be whoever reads the slot: the other role goes on from here.
+    let rest = if is_slot {
+        "or run walrelay init again, with that role in source.url: what is made already stays"
+    } else {
+        "walrelay init --sql prints all that is missing"
+    };
     Fault::new(
         Exit::Source,
         "init.permission",
         format!("this role may not {}: {message}", step.what),
         "",
-        format!("let {who} run it:\n{}\nwalrelay init --sql prints all that is missing", step.sql),
+        format!("let {who} run it:\n{}\n{rest}", step.sql),
     )
 }
 

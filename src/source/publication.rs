@@ -92,8 +92,8 @@ pub(super) fn missing(settings: &SourceSettings, slot_exists: bool) -> Fault {
     let mend = if slot_exists {
         format!(
             "{create}\nthe slot is older than that publication and cannot read past it: walrelay \
-             slot drop && walrelay slot create, then walrelay backfill for what was written \
-             before"
+             slot drop && walrelay slot create, then publish by hand what was written \
+             before (docs/operations.md)"
         )
     } else {
         format!("walrelay init, or as the owner of the tables: {create}")
@@ -305,7 +305,8 @@ impl PublicationFingerprint {
     /// Dropped and made again between two looks: rows written in between were skipped.
     fn made_anew(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
         let name = &settings.publication;
-        let mend = "publish what was written in between: walrelay backfill; then start again";
+        let mend =
+            "publish by hand what was written in between (docs/operations.md), then start again";
         let (before, after) =
             (self.published.publication.as_ref()?, now.published.publication.as_ref()?);
         if before.oid != after.oid {

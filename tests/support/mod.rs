@@ -1,13 +1,24 @@
-//! Services of the whole run: started once, by whoever asks first.
+//! What the tests share: one Postgres and one Kafka per run, and a [`Site`] for each test.
 //!
-//! Tests keep out of each other's way by database, slot and topic. A test that hurts a service, or
-//! needs it with other settings, starts its own. The harness ends these with the process.
-
-use std::sync::OnceLock;
-
-use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+//! A site is a database, a slot and a topic of its own, so tests do not meet. A test that hurts a
+//! service starts its own. Waiting is polling for a fact with a limit that only a failure reaches.
 
 pub(crate) mod faults;
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use walrelay_harness::consumer::{self, Consumer, Mode, Record};
+use walrelay_harness::load::{self, ChaosWriters};
+use walrelay_harness::oracle::{self, Verdict};
+use walrelay_harness::relay::{RelayConfig, RelayProcess};
+use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+
+/// Longest wait for anything that should happen soon.
+pub(crate) const LIMIT: Duration = Duration::from_secs(90);
+const POLL: Duration = Duration::from_millis(5);
 
 /// The Postgres that no test hurts.
 pub(crate) fn shared_postgres() -> &'static Postgres {
@@ -30,4 +41,229 @@ pub(crate) fn shared_postgres() -> &'static Postgres {
 pub(crate) fn shared_kafka() -> &'static Kafka {
     static KAFKA: OnceLock<Kafka> = OnceLock::new();
     KAFKA.get_or_init(|| Kafka::start().unwrap())
+}
+
+/// Held by tests that load the machine or assert a time: they take turns.
+pub(crate) fn machine() -> MutexGuard<'static, ()> {
+    static MACHINE: Mutex<()> = Mutex::new(());
+    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Polls until `look` finds something.
+#[track_caller]
+pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Option<T>) -> T {
+    let began = Instant::now();
+    loop {
+        if let Some(found) = look() {
+            return found;
+        }
+        assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
+        std::thread::sleep(POLL);
+    }
+}
+
+/// The first column of the first row, as text; an error when Postgres is away.
+pub(crate) fn query(url: &str, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+        let driver = tokio::spawn(connection);
+        let messages = client.simple_query(sql).await?;
+        driver.abort();
+        Ok(messages.iter().find_map(|message| match message {
+            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
+            _ => None,
+        }))
+    })
+}
+
+/// What one test works with.
+pub(crate) struct Site {
+    /// Database, slot and topic.
+    pub(crate) name: String,
+    pub(crate) url: String,
+    pub(crate) brokers: String,
+}
+
+impl Site {
+    /// Makes database, outbox, publication, slot, and a topic that carries the broker's time.
+    pub(crate) fn new(postgres: &Postgres, kafka: &Kafka, name: &str) -> Site {
+        postgres.create_database(name).unwrap();
+        let (url, brokers) = (postgres.url(name), kafka.bootstrap());
+        load::create_outbox(&url, "public.outbox").unwrap();
+        load::create_slot(&url, "walrelay", name, "public.outbox").unwrap();
+        let stamped = [("message.timestamp.type", "LogAppendTime")];
+        consumer::create_topic(&brokers, name, 4, &stamped).unwrap();
+        Site { name: name.into(), url, brokers }
+    }
+
+    /// A site on the shared services.
+    pub(crate) fn shared(name: &str) -> Site {
+        Site::new(shared_postgres(), shared_kafka(), name)
+    }
+
+    /// The configuration of a relay for this site.
+    pub(crate) fn config(&self) -> RelayConfig {
+        RelayConfig {
+            slot: self.name.clone(),
+            topic: self.name.clone(),
+            env: vec![("NO_COLOR".into(), "1".into())],
+            ..RelayConfig::new(&self.url, &self.brokers)
+        }
+    }
+
+    /// A relay that is ready.
+    pub(crate) fn relay(&self) -> RelayProcess {
+        self.relay_with(self.config())
+    }
+
+    /// A relay of another configuration, ready.
+    pub(crate) fn relay_with(&self, config: RelayConfig) -> RelayProcess {
+        let mut relay = start(config, &self.name);
+        relay.wait_ready(LIMIT).unwrap();
+        relay
+    }
+
+    /// Reads the topic from its beginning.
+    pub(crate) fn consumer(&self) -> Consumer {
+        Consumer::start(&self.brokers, &[&self.name], Mode::Records).unwrap()
+    }
+
+    /// Writers of small and middling transactions, spread over `last`.
+    pub(crate) fn writers(&self, events: u64, last: Duration) -> ChaosWriters {
+        let (rows_max, last) = (2_000, Some(last));
+        ChaosWriters { rows_max, last, ..ChaosWriters::new(&self.url, events, seed()) }
+    }
+
+    /// Runs SQL.
+    pub(crate) fn execute(&self, sql: &str) {
+        load::execute(&self.url, sql).unwrap();
+    }
+
+    /// A value, as text.
+    pub(crate) fn value(&self, sql: &str) -> String {
+        query(&self.url, sql).unwrap().unwrap_or_default()
+    }
+
+    /// One more event.
+    pub(crate) fn insert_event(&self, key: &str, seq: u64) {
+        self.execute(&format!(
+            "insert into outbox values (gen_random_uuid(), 'order', '{key}', 'created',
+             '{{\"seq\": {seq}}}')"
+        ));
+    }
+
+    /// Terminates the slot's walsender; false when there is none, or no Postgres.
+    pub(crate) fn terminate_walsender(&self) -> bool {
+        let sql = format!(
+            "select pg_terminate_backend(active_pid)::text from pg_replication_slots
+             where slot_name = '{}' and active_pid is not null",
+            self.name
+        );
+        matches!(query(&self.url, &sql), Ok(Some(told)) if told == "true")
+    }
+
+    /// Whether somebody streams from the slot; none while Postgres is away.
+    pub(crate) fn slot_is_active(&self) -> Option<bool> {
+        let sql = format!(
+            "select active::text from pg_replication_slots where slot_name = '{}'",
+            self.name
+        );
+        query(&self.url, &sql).ok().flatten().map(|active| active == "true")
+    }
+
+    /// The slot's confirmed LSN, as a number; none while Postgres is away.
+    pub(crate) fn confirmed(&self) -> Option<u64> {
+        let sql = format!(
+            "select (confirmed_flush_lsn - '0/0'::pg_lsn)::bigint::text
+             from pg_replication_slots where slot_name = '{}'",
+            self.name
+        );
+        query(&self.url, &sql).ok().flatten()?.parse().ok()
+    }
+
+    /// Waits until the slot is confirmed up to where the WAL ends now; says how long that took.
+    #[track_caller]
+    pub(crate) fn wait_confirmed(&self, relay: &mut RelayProcess, limit: Duration) -> Duration {
+        let tip = self.value("select pg_current_wal_lsn()");
+        let sql = format!(
+            "select (confirmed_flush_lsn >= '{tip}')::text from pg_replication_slots
+             where slot_name = '{}'",
+            self.name
+        );
+        let began = Instant::now();
+        until(&format!("{} confirmed up to {tip}\n{}", self.name, relay.tail(15)), limit, || {
+            assert!(relay.is_running(), "the relay has ended\n{}", relay.tail(30));
+            matches!(query(&self.url, &sql), Ok(Some(told)) if told == "true").then_some(())
+        });
+        began.elapsed()
+    }
+
+    /// Waits until all is confirmed and read, then compares exactly. What the slot says is
+    /// confirmed must be in the topic by now: nothing is waited for beyond that.
+    #[track_caller]
+    pub(crate) fn judge(
+        &self,
+        relay: &mut RelayProcess,
+        consumer: Consumer,
+    ) -> (Verdict, Vec<Record>) {
+        self.wait_confirmed(relay, LIMIT);
+        let ends = consumer::end_offsets(&self.brokers, &self.name).unwrap();
+        let held = u64::try_from(ends.values().sum::<i64>()).unwrap();
+        consumer.wait_until(held, LIMIT).unwrap();
+        let records = consumer.stop().records;
+        let truth = oracle::read_truth(&self.url, "public.outbox").unwrap();
+        (oracle::check(&truth, &records, &HashSet::new()), records)
+    }
+}
+
+/// Starts a relay that need not become ready; `name` is its folder's. `WALRELAY_BIN` puts another
+/// binary under test: an older one, or one broken on purpose.
+pub(crate) fn start(config: RelayConfig, name: &str) -> RelayProcess {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("relays").join(name);
+    // What an earlier run said would only confuse.
+    drop(std::fs::remove_dir_all(&folder));
+    let binary = std::env::var_os("WALRELAY_BIN").map(PathBuf::from);
+    let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_walrelay").into());
+    RelayProcess::start(&binary, &folder, config).unwrap()
+}
+
+/// The sample of `/metrics` by that name, once the relay answers.
+pub(crate) fn metric(relay: &RelayProcess, name: &str) -> Option<f64> {
+    relay.metrics().ok()?.get(name).copied()
+}
+
+/// The seed of this run: `WALRELAY_SEED`, else drawn once.
+pub(crate) fn seed() -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| match std::env::var("WALRELAY_SEED") {
+        Ok(text) => text.parse().expect("WALRELAY_SEED is a number"),
+        Err(_) => u64::try_from(walrelay_harness::kit::now_us()).unwrap() % 1_000_000,
+    })
+}
+
+/// Tells how to repeat a test: at its start, and again when it fails.
+pub(crate) struct Repeatable(&'static str);
+
+impl Repeatable {
+    pub(crate) fn new(test: &'static str) -> Repeatable {
+        let told = Repeatable(test);
+        println!("{}", told.command());
+        told
+    }
+
+    fn command(&self) -> String {
+        let (seed, test) = (seed(), self.0);
+        format!(
+            "seed {seed}; repeat it with: WALRELAY_SEED={seed} cargo test --release --test main {test} -- --nocapture"
+        )
+    }
+}
+
+impl Drop for Repeatable {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed with {}", self.command());
+        }
+    }
 }

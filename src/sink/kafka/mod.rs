@@ -36,7 +36,10 @@ const DEFAULTS: &[(&str, &str)] = &[
     // The partition that Java producers choose for the same key.
     ("partitioner", "murmur2_random"),
     ("allow.auto.create.topics", "false"),
-    ("topic.metadata.propagation.max.ms", "5000"),
+    // A topic that is not there may only be late: a broker that has just started says so, too.
+    ("topic.metadata.propagation.max.ms", "15000"),
+    // What follows a refused event is not sent: it would overtake the event's next delivery.
+    ("enable.gapless.guarantee", "true"),
     ("socket.keepalive.enable", "true"),
     ("socket.nagle.disable", "true"),
     ("reconnect.backoff.ms", "50"),
@@ -45,6 +48,8 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("log.connection.close", "false"),
 ];
 
+/// As long as the timer that hurrying is meant to shorten.
+const HURRY_FOR: Duration = Duration::from_millis(500);
 /// How often an idle sink that was unreachable is asked whether it is back.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -52,8 +57,8 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 pub struct KafkaSink {
     producer: Producer,
     in_flight: usize,
-    /// Topic of the first event, until the first confirm; see [`KafkaSink::hurry`].
-    hurried: Option<String>,
+    /// Topic of the first event and when it was handed over; see [`KafkaSink::hurry`].
+    hurried: Option<(String, Instant)>,
     confirmed_any: bool,
     /// While unreachable: when we last heard so or asked.
     asked_at: Option<Instant>,
@@ -90,14 +95,18 @@ impl KafkaSink {
 
     /// librdkafka retires the bootstrap connection on the first metadata answer and its
     /// producer-id step then sleeps on a 500 ms timer; another metadata request wakes it. So the
-    /// topic is asked for again and again until the first confirm.
+    /// topic is asked for again and again until the first confirm. Never longer than the timer
+    /// would have taken: each question counts as a request in flight, and from a far broker the
+    /// answers would come too late to let a record through between two of them.
     fn hurry(&mut self) {
         if self.confirmed_any {
             return;
         }
-        if let Some(topic) = self.hurried.take() {
-            let _unused: Result<_, Code> = self.producer.metadata(Some(&topic), 1);
-            self.hurried = Some(topic);
+        if let Some((topic, since)) = &self.hurried
+            && since.elapsed() < HURRY_FOR
+        {
+            // Its answer is of no interest.
+            let _unanswered = self.producer.metadata(Some(topic), 1).is_err();
         }
     }
 
@@ -126,7 +135,7 @@ impl Sink for KafkaSink {
             Ok(()) => {
                 self.in_flight += 1;
                 if !self.confirmed_any && self.hurried.is_none() {
-                    self.hurried = Some(event.topic.to_owned());
+                    self.hurried = Some((event.topic.to_owned(), Instant::now()));
                 }
                 Ok(())
             }
@@ -148,7 +157,9 @@ impl Sink for KafkaSink {
                 failed += 1;
                 news.push(News::Failed(sequence, fault::failure(code, &id, &topic)));
             }
-            ProducerEvent::Error { fatal: true, text, .. } => news.push(News::Broken(text)),
+            ProducerEvent::Error { code: Code::Fatal | Code::GaplessGuarantee, text, .. } => {
+                news.push(News::Broken(text));
+            }
             // One broker of several may come and go; these concern the cluster.
             ProducerEvent::Error {
                 code: Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve,

@@ -1,6 +1,7 @@
 //! What must be true of the cluster before the first event.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
@@ -20,12 +21,16 @@ pub fn inspect(
     sink: &mut KafkaSink,
     settings: &KafkaSettings,
     topics: &[String],
+    stop: &AtomicBool,
 ) -> Result<(), Vec<Fault>> {
     let wanted: BTreeSet<&String> = topics.iter().chain(&settings.topics).collect();
     let first = wanted.first().map(|topic| topic.as_str());
-    answer(sink, settings, first).map_err(|fault| vec![fault])?;
-    let faults: Vec<Fault> =
-        wanted.into_iter().filter_map(|topic| missing(sink, settings, topic)).collect();
+    answer(sink, settings, first, stop).map_err(|fault| vec![fault])?;
+    let faults: Vec<Fault> = wanted
+        .into_iter()
+        .take_while(|_| !stop.load(Relaxed))
+        .filter_map(|topic| missing(sink, settings, topic))
+        .collect();
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
@@ -33,6 +38,7 @@ fn answer(
     sink: &mut KafkaSink,
     settings: &KafkaSettings,
     topic: Option<&str>,
+    stop: &AtomicBool,
 ) -> Result<(), Fault> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     let mut said = String::new();
@@ -46,7 +52,7 @@ fn answer(
                 said = reason;
             }
         }
-        if Instant::now() > deadline {
+        if Instant::now() > deadline || stop.load(Relaxed) {
             let reason = if said.is_empty() { code.to_string() } else { said };
             return Err(unreachable(settings, &reason));
         }

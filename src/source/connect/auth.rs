@@ -48,6 +48,8 @@ pub(super) async fn startup(
         ("client_encoding", "UTF8"),
         // Text values of dates must not depend on how the server is configured.
         ("DateStyle", "ISO"),
+        // PostgreSQL 18 tells by a warning, and by nothing else, that a publication is gone.
+        ("client_min_messages", "warning"),
     ];
     parameters.extend(info.options.as_deref().map(|options| ("options", options)));
     framing::write_startup_message(stream, PROTOCOL_3_0, &parameters)

@@ -203,10 +203,17 @@ impl ConnectError {
             | ConnectError::Login { .. } => Kind::Fatal,
             ConnectError::Server { error, .. } => error.kind(),
             // A fatal one ends the search, so these are all of the passing sort.
-            ConnectError::All(each) => match each.iter().map(ConnectError::kind).next_back() {
-                Some(kind) if each.iter().all(|error| error.kind() == kind) => kind,
-                _ => Kind::Retry,
-            },
+            ConnectError::All(each) => {
+                let any = |kind| each.iter().any(|error| error.kind() == kind);
+                if any(Kind::Stopping) {
+                    // The one that would do is shutting down, whatever is wrong with the others.
+                    Kind::Stopping
+                } else if any(Kind::Busy) {
+                    Kind::Busy
+                } else {
+                    Kind::Retry
+                }
+            }
         }
     }
 

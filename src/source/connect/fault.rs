@@ -111,7 +111,7 @@ impl Asked<'_> {
                 "publication.missing",
                 format!("walrelay init, then a new slot: one made before its publication {} cannot be used", identifier(self.publication)),
             ),
-            "42704" => ("slot.missing", Exit::Slot, format!("walrelay slot create  # makes {slot}; events before it need walrelay backfill")),
+            "42704" => ("slot.missing", Exit::Slot, format!("walrelay slot create  # makes {slot}; events before it must be published by hand (docs/operations.md)")),
             "55006" => ("slot.busy", Exit::Slot, self.busy()),
             "55000" if error.routine == "CheckLogicalDecodingRequirements" => source(
                 "source.wal-level",
@@ -120,7 +120,7 @@ impl Asked<'_> {
             "55000" | "58P01" => (
                 "slot.unusable",
                 Exit::Slot,
-                format!("SELECT * FROM pg_replication_slots WHERE slot_name = {};  -- a lost slot must be dropped and made anew: walrelay slot drop, walrelay slot create, walrelay backfill", literal(slot)),
+                format!("SELECT * FROM pg_replication_slots WHERE slot_name = {};  -- a lost slot must be dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md", literal(slot)),
             ),
             "53300" => source("source.full", "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: SELECT * FROM pg_stat_activity;".to_owned()),
             "0A000" => source("source.unsupported", "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer".to_owned()),

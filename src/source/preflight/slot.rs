@@ -33,7 +33,7 @@ pub(crate) fn missing(name: &str) -> Fault {
         "source.slot",
         "walrelay init (or, once the publication exists: walrelay slot create). If the slot was \
          there before, events written since it vanished are not in the new one: publish them \
-         with walrelay backfill",
+         by hand (docs/operations.md, \"A lost slot\")",
     )
 }
 
@@ -74,8 +74,8 @@ fn lost(slot: &SlotFacts) -> Option<Fault> {
             slot.name, slot.confirmed_flush
         ),
         "source.slot",
-        "walrelay slot drop && walrelay slot create, then publish what it never delivered: \
-         walrelay backfill. To keep it from happening again raise max_slot_wal_keep_size and \
+        "walrelay slot drop && walrelay slot create, then publish what it never \
+         delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from happening again raise max_slot_wal_keep_size and \
          alarm on safe_wal_size (config/alerts.yml)",
     ))
 }
@@ -118,7 +118,8 @@ fn ahead(slot: &SlotFacts, facts: &Facts) -> Option<Fault> {
                 slot.name, slot.confirmed_flush
             ),
             "source.slot",
-            "walrelay slot drop && walrelay slot create, then walrelay backfill",
+            "walrelay slot drop && walrelay slot create, then publish what it never delivered \
+             by hand (docs/operations.md, \"A lost slot\")",
         )
     })
 }

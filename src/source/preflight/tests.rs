@@ -356,7 +356,7 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let slot =
         |change: &dyn Fn(&mut SlotFacts)| judged(&|facts| change(facts.slot.as_mut().unwrap()));
     let found = slot(&|slot| slot.wal_status = Some("lost".into()));
-    expect(&found, Exit::Slot, "slot.lost", "wal_removed", "walrelay backfill");
+    expect(&found, Exit::Slot, "slot.lost", "wal_removed", "by hand");
     let found = slot(&|slot| slot.invalidation_reason = Some("idle_timeout".into()));
     expect(&found, Exit::Slot, "slot.lost", "idle_timeout", "max_slot_wal_keep_size");
     let found = slot(&|slot| slot.wal_status = Some("unreserved".into()));

@@ -19,7 +19,8 @@ const START_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const PORT_ATTEMPTS: u32 = 3;
-const JVM: [&str; 3] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto"];
+// Without performance data, which a JVM that is killed leaves in /tmp.
+const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
 
 /// A running Kafka. Dropping it removes it.
 pub struct Kafka {

@@ -7,9 +7,10 @@
 //!
 //! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
 //! [`consumer`] reads what arrived, [`oracle`] judges it exactly, [`proc`] and [`stats`] tell what
-//! it cost.
+//! it cost. [`demo`] plays all of it for people.
 
 pub mod consumer;
+pub mod demo;
 pub mod kit;
 pub mod load;
 pub mod oracle;

@@ -333,6 +333,13 @@ fn spawn(
 ) -> KitResult<(Child, Vec<JoinHandle<()>>)> {
     let mut command = proc::tied_command(binary);
     command.args(["run", "--config"]).arg(folder.join("walrelay.toml")).current_dir(folder);
+    // Settings of the caller's own, and what steers the test: the relay refuses names it does not
+    // know.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WALRELAY_") {
+            command.env_remove(name);
+        }
+    }
     command.envs(config.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let starting = || format!("start {}", binary.display());

@@ -1,0 +1,306 @@
+//! A backlog, as fast as possible: every contender reads the same bytes from a slot of its own.
+//!
+//! Events are counted after the first: what a process needs to start is a figure of its own.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use walrelay::pgoutput::frame::Frame;
+use walrelay::source::connect::{self, StartReplication};
+use walrelay::source::conninfo;
+use walrelay::source::stream::{Packet, Stream};
+use walrelay_harness::consumer::end_offsets;
+use walrelay_harness::kit::{KitError, KitResult};
+use walrelay_harness::load::Backlog;
+use walrelay_harness::proc;
+use walrelay_harness::relay::{RelayProcess, get};
+use walrelay_harness::stats::{human_count, human_duration, human_rate};
+
+use crate::bed::{Bed, PUBLICATION, To};
+use crate::meter::{self, Watch};
+use crate::options::Options;
+use crate::progress::Progress;
+use crate::recvlogical::Recvlogical;
+
+/// Nothing here takes this long unless it is stuck.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Who reads the backlog.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Contender {
+    /// The relay's own reader without anything behind it.
+    LazyReader,
+    /// `pg_recvlogical` to /dev/null.
+    PgRecvlogical,
+    /// The relay, confirming everything itself.
+    NullSink,
+    /// The relay to Kafka.
+    Kafka,
+    /// The relay to Kafka, header `id` only, as the peers were measured.
+    KafkaDebezium,
+    /// Another binary of the relay to Kafka: which of `--against`.
+    Against(usize),
+}
+
+const USUAL: [Contender; 5] = [
+    Contender::LazyReader,
+    Contender::PgRecvlogical,
+    Contender::NullSink,
+    Contender::Kafka,
+    Contender::KafkaDebezium,
+];
+
+impl Contender {
+    /// In the order of a round. An A/B of binaries needs no others beside them.
+    pub(crate) fn all(options: &Options) -> Vec<Contender> {
+        let against = (0..options.against.len()).map(Contender::Against);
+        let usual = if against.len() > 0 { &[Contender::Kafka][..] } else { &USUAL };
+        usual.iter().copied().chain(against).collect()
+    }
+
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Contender::LazyReader => "lazy reader, discards",
+            Contender::PgRecvlogical => "pg_recvlogical, /dev/null",
+            Contender::NullSink => "walrelay, null sink",
+            Contender::Kafka => "walrelay, Kafka",
+            Contender::KafkaDebezium => "walrelay, Kafka, preset debezium",
+            Contender::Against(0) => "first --against, Kafka",
+            Contender::Against(1) => "second --against, Kafka",
+            Contender::Against(_) => "another --against, Kafka",
+        }
+    }
+}
+
+/// One contender's run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Run {
+    pub(crate) contender: Contender,
+    pub(crate) round: usize,
+    pub(crate) events_per_s: f64,
+    /// Of the reader alone; per million events, its start included.
+    pub(crate) cpu_s_per_million: f64,
+    pub(crate) walsender_cpu_s_per_million: f64,
+    /// None for the reader that lives in this process.
+    pub(crate) peak_rss_bytes: Option<u64>,
+    /// From the start of the process to the first event, confirmed if there is anything to confirm.
+    pub(crate) first_event_ms: f64,
+    pub(crate) load_average_before: f64,
+}
+
+/// When what happened.
+struct Times {
+    started_at: Instant,
+    first_at: Instant,
+    /// Events that were there already at `first_at`.
+    first_events: u64,
+    done_at: Instant,
+    cpu_s: f64,
+    walsender_cpu_s: f64,
+    peak_rss_bytes: Option<u64>,
+}
+
+/// Fills once, then lets everybody drain it, in rounds.
+pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitResult<Vec<Run>> {
+    progress.step(&format!("writing {} rows", human_count(options.rows)));
+    bed.begin_backlog()?;
+    let filled = Backlog::new(bed.url(), options.rows).fill()?;
+    bed.checkpoint()?;
+    progress.say(&format!(
+        "{} rows of 330 B in 100-row transactions written in {}",
+        human_count(filled.rows),
+        human_duration(filled.elapsed)
+    ));
+    progress.step("one drain to Kafka that does not count: the JVM compiles what it uses");
+    run(bed, Contender::Kafka, 0, options.rows)?;
+    let mut runs = Vec::new();
+    for round in 1..=options.runs {
+        for contender in Contender::all(options) {
+            progress.step(&format!("drain {round}/{}: {}", options.runs, contender.name()));
+            let run = run(bed, contender, round, options.rows)?;
+            progress.say(&format!(
+                "drain {round}/{}: {:<32} {:>7}  {:.2} CPU-s per million  load {:.1}",
+                options.runs,
+                contender.name(),
+                human_rate(run.events_per_s),
+                run.cpu_s_per_million,
+                run.load_average_before
+            ));
+            runs.push(run);
+        }
+    }
+    bed.end_backlog()?;
+    Ok(runs)
+}
+
+fn run(bed: &Bed, contender: Contender, round: usize, rows: u64) -> KitResult<Run> {
+    let slot = bed.copied_slot()?;
+    let load_average_before = meter::load_average();
+    let times = match contender {
+        Contender::LazyReader => lazy_reader(bed, &slot, rows)?,
+        Contender::PgRecvlogical => pg_recvlogical(bed, &slot)?,
+        Contender::NullSink => relay(bed, To::Null, &slot, rows)?,
+        Contender::Kafka => relay(bed, To::Kafka, &slot, rows)?,
+        Contender::KafkaDebezium => relay(bed, To::KafkaDebezium, &slot, rows)?,
+        Contender::Against(which) => relay(bed, To::KafkaAgainst(which), &slot, rows)?,
+    };
+    bed.drop_slot(&slot)?;
+    let per_million = |seconds: f64| seconds * 1e6 / rows as f64;
+    let (events, span) = (rows - times.first_events, times.done_at - times.first_at);
+    Ok(Run {
+        contender,
+        round,
+        events_per_s: events as f64 / span.as_secs_f64(),
+        cpu_s_per_million: per_million(times.cpu_s),
+        walsender_cpu_s_per_million: per_million(times.walsender_cpu_s),
+        peak_rss_bytes: times.peak_rss_bytes,
+        first_event_ms: (times.first_at - times.started_at).as_secs_f64() * 1e3,
+        load_average_before,
+    })
+}
+
+fn other(error: impl std::fmt::Display) -> KitError {
+    KitError::Other(error.to_string())
+}
+
+/// A thread of its own, so that its CPU can be told from the rest of this process.
+fn lazy_reader(bed: &Bed, slot: &str, rows: u64) -> KitResult<Times> {
+    let info = conninfo::parse(&bed.url(), &|_| None).map_err(other)?;
+    let start = StartReplication {
+        slot: slot.to_owned(),
+        publication: PUBLICATION.to_owned(),
+        messages: false,
+        binary: true,
+    };
+    let read = move || -> KitResult<Times> {
+        let started_at = Instant::now();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(other)?;
+        let session = runtime.block_on(connect::open_stream(&info, &start)).map_err(other)?;
+        let walsender = Watch::start(u32::try_from(session.backend_pid).map_err(other)?);
+        let stream = Stream::new(session.transport, &session.leftover, Instant::now());
+        let (first_at, first_events) = discard(&mut stream.map_err(other)?, rows)?;
+        Ok(Times {
+            started_at,
+            first_at,
+            first_events,
+            done_at: Instant::now(),
+            cpu_s: meter::own_thread_cpu_seconds(),
+            walsender_cpu_s: walsender.cpu_seconds(),
+            peak_rss_bytes: None,
+        })
+    };
+    let gone = |_| Err(KitError::Other("the reader's thread panicked".to_owned()));
+    std::thread::spawn(read).join().unwrap_or_else(gone)
+}
+
+/// Reads and forgets until `rows` inserts were seen; says when the first came, and with how many.
+fn discard(stream: &mut Stream, rows: u64) -> KitResult<(Instant, u64)> {
+    let mut seen = 0;
+    let mut first = None;
+    let began = Instant::now();
+    while seen < rows {
+        let now = Instant::now();
+        let more = stream.fill(now).map_err(other)?;
+        while let Some((packet, length)) = stream.peek().map_err(other)? {
+            if let Packet::Frame(Frame::XLogData { body: [b'I', ..], .. }) = packet {
+                seen += 1;
+            }
+            stream.consume(length);
+        }
+        if seen > 0 {
+            first.get_or_insert((now, seen));
+        }
+        if !more && seen < rows {
+            stream.wait(Duration::from_millis(100)).map_err(other)?;
+        }
+        if began.elapsed() > LIMIT {
+            return Err(KitError::Timeout { what: format!("{rows} rows"), waited: LIMIT });
+        }
+    }
+    first.ok_or_else(|| other("a backlog without rows"))
+}
+
+/// Its rate is over the time between its first message and its end, all rows counted.
+fn pg_recvlogical(bed: &Bed, slot: &str) -> KitResult<Times> {
+    let endpos = bed.ask("select pg_current_wal_flush_lsn()")?;
+    let mut reader = Recvlogical::start(bed, slot, "/dev/null", Some(&endpos))?;
+    let own = Watch::start(reader.pid());
+    let first_at = reader.wait_first(LIMIT)?;
+    let walsender = Watch::start(bed.walsender("pg_recvlogical")?);
+    let done_at = reader.wait_end(LIMIT)?;
+    Ok(Times {
+        started_at: reader.spawned_at(),
+        first_at,
+        first_events: 0,
+        done_at,
+        cpu_s: own.cpu_seconds(),
+        walsender_cpu_s: walsender.cpu_seconds(),
+        peak_rss_bytes: Some(own.peak_rss_bytes()),
+    })
+}
+
+fn relay(bed: &Bed, to: To, slot: &str, rows: u64) -> KitResult<Times> {
+    let topic = bed.topic()?;
+    let relay = bed.relay(to, slot, &topic)?;
+    let (first_at, first_events) = wait_confirmed(&relay, 1, LIMIT)?;
+    let walsender = Watch::start(bed.walsender("walrelay")?);
+    let (done_at, _) = wait_confirmed(&relay, rows, LIMIT)?;
+    let cpu_s = proc::cpu_seconds(relay.pid())?;
+    let memory = proc::memory(relay.pid())?;
+    let times = Times {
+        started_at: relay.spawned_at(),
+        first_at,
+        first_events,
+        done_at,
+        cpu_s,
+        walsender_cpu_s: walsender.cpu_seconds(),
+        peak_rss_bytes: Some(memory.peak_rss_bytes),
+    };
+    bed.stop(relay)?;
+    if to != To::Null {
+        let records: i64 = end_offsets(&bed.brokers(), &topic.name)?.values().sum();
+        if u64::try_from(records).ok() != Some(rows) {
+            return Err(KitError::Other(format!("{rows} rows gave {records} records")));
+        }
+    }
+    Ok(times)
+}
+
+/// Waits until the relay counts `events` as confirmed; says when, and how many it were then.
+///
+/// Asks often at both ends and seldom between them: every answer costs the relay CPU.
+pub(crate) fn wait_confirmed(
+    relay: &RelayProcess,
+    events: u64,
+    limit: Duration,
+) -> KitResult<(Instant, u64)> {
+    let began = Instant::now();
+    let mut from: Option<(Instant, u64)> = None;
+    loop {
+        let confirmed = confirmed(relay);
+        let now = Instant::now();
+        if confirmed >= events {
+            return Ok((now, confirmed));
+        }
+        if began.elapsed() > limit {
+            let what = format!("{events} confirmed, {confirmed} are\n{}", relay.tail(20));
+            return Err(KitError::Timeout { what, waited: limit });
+        }
+        let (since, base) = *from.get_or_insert((now, confirmed));
+        let rate = (confirmed - base) as f64 / (now - since).as_secs_f64().max(1e-3);
+        let left_s = (events - confirmed) as f64 / rate.max(1.0);
+        let nap_s = if confirmed == base { 0.001 } else { (left_s / 2.0).clamp(0.001, 0.1) };
+        std::thread::sleep(Duration::from_secs_f64(nap_s));
+    }
+}
+
+/// Events that the relay counts as published; 0 as long as it does not answer.
+fn confirmed(relay: &RelayProcess) -> u64 {
+    const SAMPLE: &str = "outbox_events_total{outcome=\"published\"} ";
+    let Ok(answer) = get(relay.admin(), "/metrics", Duration::from_secs(5)) else { return 0 };
+    let sample = answer.body.lines().find_map(|line| line.strip_prefix(SAMPLE));
+    sample.and_then(|number| number.trim().parse::<f64>().ok()).map_or(0, |number| number as u64)
+}

@@ -1,0 +1,64 @@
+//! The relay against a real PostgreSQL and a real Kafka: what it carries, what it costs, how late.
+//!
+//! Every figure that depends on the machine stands beside one that nobody can beat, taken in the
+//! same run: a reader that discards what it reads, `pg_recvlogical`, a producer without a source.
+//! Ratios travel between machines, absolute figures do not. What each row means is told in
+//! docs/benchmarks.md.
+
+#![allow(clippy::print_stdout, reason = "its product is a table on the terminal")]
+
+mod bed;
+mod drain;
+mod grid;
+mod growth;
+mod latency;
+mod meter;
+mod options;
+mod progress;
+mod recvlogical;
+mod report;
+mod targets;
+
+use std::process::ExitCode;
+
+use bed::Bed;
+use options::{Options, Part};
+use progress::Progress;
+use report::Report;
+use walrelay_harness::kit::KitResult;
+
+fn main() -> ExitCode {
+    let options = Options::read();
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> KitResult<()> {
+    let progress = Progress::start();
+    progress.say(&options.announcement());
+    let mut report = Report::new(options)?;
+    progress.step("starting PostgreSQL and Kafka");
+    let bed = Bed::start(options)?;
+    report.server_version = bed.server_version()?;
+    progress.say("PostgreSQL and Kafka are up");
+    if options.runs_part(Part::Drain) {
+        report.drain = drain::measure(&bed, options, &progress)?;
+    }
+    if options.runs_part(Part::Latency) {
+        report.latency = latency::measure(&bed, options, &progress)?;
+    }
+    if options.runs_part(Part::Growth) {
+        report.growth = growth::measure(&bed, options, &progress)?;
+    }
+    drop(bed);
+    report.finish(progress.elapsed());
+    println!("\n{}", report.terminal());
+    let files = report.write(&options.out)?;
+    progress.say(&format!("written: {files}"));
+    Ok(())
+}

@@ -1,0 +1,116 @@
+//! What to measure and for how long.
+
+use std::path::PathBuf;
+
+use clap::{Parser, ValueEnum};
+
+/// One part of the programme.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// A backlog, as fast as possible.
+    Drain,
+    /// A steady rate, commit to consumer.
+    Latency,
+    /// Does the cost of an event depend on how many there are?
+    Growth,
+}
+
+/// Measures walrelay against a real PostgreSQL and Kafka.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "relay")]
+pub(crate) struct Options {
+    /// Rows of the backlog
+    #[arg(long, default_value_t = 1_000_000)]
+    pub(crate) rows: u64,
+    /// Rounds of the drain; every contender runs once in each
+    #[arg(long, default_value_t = 3)]
+    pub(crate) runs: usize,
+    /// Seconds at each rate, after a warm-up
+    #[arg(long, default_value_t = 20)]
+    pub(crate) seconds: u64,
+    /// Events per second
+    #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
+    pub(crate) rates: Vec<u64>,
+    /// About a minute: 200,000 rows, one round, 4 s at 100 and 1,000 events/s
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Growth too: backlogs, transactions and keys from few to a million
+    #[arg(long)]
+    pub(crate) growth: bool,
+    /// Growth up to a backlog of ten million
+    #[arg(long)]
+    pub(crate) long: bool,
+    /// Only these parts
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) only: Vec<Part>,
+    /// A release binary of the relay to measure instead of this tree's
+    #[arg(long)]
+    pub(crate) binary: Option<PathBuf>,
+    /// Other release binaries, drained to Kafka beside this one and instead of all else
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) against: Vec<PathBuf>,
+    /// Folder for relay.json and relay.md
+    #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"))]
+    pub(crate) out: PathBuf,
+    /// Given by `cargo bench`
+    #[arg(long, hide = true)]
+    bench: bool,
+}
+
+impl Options {
+    /// From the command line.
+    pub(crate) fn read() -> Options {
+        let mut options = Options::parse();
+        if options.quick {
+            options.rows = options.rows.min(200_000);
+            options.runs = 1;
+            options.seconds = options.seconds.min(4);
+            options.rates.retain(|rate| *rate <= 1_000);
+        }
+        if !options.against.is_empty() {
+            options.only = vec![Part::Drain];
+        }
+        options.runs = options.runs.max(1);
+        options.rates.retain(|rate| *rate > 0);
+        options
+    }
+
+    /// Whether a part was asked for.
+    pub(crate) fn runs_part(&self, part: Part) -> bool {
+        if !self.only.is_empty() {
+            return self.only.contains(&part);
+        }
+        part != Part::Growth || self.growth || self.long
+    }
+
+    fn contenders(&self) -> u64 {
+        if self.against.is_empty() { 5 } else { 1 + self.against.len() as u64 }
+    }
+
+    /// Seconds of load before figures count.
+    pub(crate) fn warm_up_seconds(&self) -> u64 {
+        self.seconds.div_ceil(8).clamp(1, 3)
+    }
+
+    /// One line: what will happen and how long it takes on two cores.
+    pub(crate) fn announcement(&self) -> String {
+        let mut seconds = 10;
+        let mut parts = Vec::new();
+        if self.runs_part(Part::Drain) {
+            // The fill, one discarded drain, then all contenders a round at 130,000/s or more.
+            seconds += self.rows / 60_000
+                + self.rows / 130_000 * (1 + self.contenders() * self.runs as u64);
+            seconds += 4 * self.runs as u64;
+            parts.push(format!("drain of {} rows × {}", self.rows, self.runs));
+        }
+        if self.runs_part(Part::Latency) {
+            seconds += self.rates.len() as u64 * 3 * (self.seconds + self.warm_up_seconds() + 2);
+            parts.push(format!("latency at {:?} events/s for {} s", self.rates, self.seconds));
+        }
+        if self.runs_part(Part::Growth) {
+            seconds += if self.long { 900 } else { 240 };
+            parts.push("growth".to_owned());
+        }
+        format!("{}; about {} min {:02} s", parts.join(", "), seconds / 60, seconds % 60)
+    }
+}

@@ -1,0 +1,214 @@
+//! All figures of a run: on the terminal, as Markdown, as JSON.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use serde::Serialize;
+use walrelay_harness::kit::{KitError, KitResult};
+use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
+
+use crate::drain::{Contender, Run};
+use crate::grid::Grid;
+use crate::growth::Cost;
+use crate::latency::{Points, Rate};
+use crate::meter::load_average;
+use crate::options::Options;
+use crate::targets::{self, Limit, Target};
+
+/// What a run found.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    pub(crate) relay_version: &'static str,
+    pub(crate) server_version: String,
+    pub(crate) started_unix_s: u64,
+    pub(crate) took_s: f64,
+    pub(crate) cores: usize,
+    pub(crate) load_average_at_start: f64,
+    pub(crate) rows: u64,
+    pub(crate) seconds_per_rate: u64,
+    pub(crate) drain: Vec<Run>,
+    pub(crate) latency: Vec<Rate>,
+    pub(crate) growth: Vec<Cost>,
+    pub(crate) targets: Vec<Target>,
+}
+
+impl Report {
+    pub(crate) fn new(options: &Options) -> KitResult<Report> {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Report {
+            relay_version: env!("CARGO_PKG_VERSION"),
+            server_version: String::new(),
+            started_unix_s: since.as_secs(),
+            took_s: 0.0,
+            cores: std::thread::available_parallelism().map_or(0, usize::from),
+            load_average_at_start: load_average(),
+            rows: options.rows,
+            seconds_per_rate: options.seconds,
+            drain: Vec::new(),
+            latency: Vec::new(),
+            growth: Vec::new(),
+            targets: Vec::new(),
+        })
+    }
+
+    /// Judges what was measured.
+    pub(crate) fn finish(&mut self, took: Duration) {
+        self.took_s = took.as_secs_f64();
+        self.targets = targets::drain(&self.drain);
+        self.targets.extend(targets::latency(&self.latency));
+        self.targets.extend(targets::growth(&self.growth));
+    }
+
+    /// For a terminal.
+    pub(crate) fn terminal(&self) -> String {
+        let grids = self.grids();
+        let tables: Vec<String> = grids.iter().map(Grid::terminal).collect();
+        format!("{}\n{}", tables.join("\n"), self.conditions())
+    }
+
+    /// Writes both files; tells their names.
+    pub(crate) fn write(&self, folder: &Path) -> KitResult<String> {
+        let failed = |source| KitError::Io { what: format!("write {}", folder.display()), source };
+        std::fs::create_dir_all(folder).map_err(failed)?;
+        let (json, markdown) = (folder.join("relay.json"), folder.join("relay.md"));
+        let text = serde_json::to_string_pretty(self)
+            .map_err(|error| KitError::Other(format!("the report: {error}")))?;
+        std::fs::write(&json, text + "\n").map_err(failed)?;
+        let tables: Vec<String> = self.grids().iter().map(Grid::markdown).collect();
+        let text = format!("{}\n{}\n", tables.join("\n"), self.conditions());
+        std::fs::write(&markdown, text).map_err(failed)?;
+        Ok(format!("{}, {}", json.display(), markdown.display()))
+    }
+
+    fn conditions(&self) -> String {
+        format!(
+            "walrelay {} · PostgreSQL {} · Kafka 4.1 · {} cores · load {:.1} at the start · {:.0} s",
+            self.relay_version,
+            self.server_version,
+            self.cores,
+            self.load_average_at_start,
+            self.took_s
+        )
+    }
+
+    fn grids(&self) -> Vec<Grid> {
+        let grids =
+            [self.drain_grid(), self.latency_grid(), self.growth_grid(), self.target_grid()];
+        grids.into_iter().filter(|grid| !grid.is_empty()).collect()
+    }
+
+    fn drain_grid(&self) -> Grid {
+        let rounds = self.drain.iter().map(|run| run.round).max().unwrap_or(0);
+        let title = format!(
+            "Drain of {} rows, median of {rounds} (lowest – highest)",
+            human_count(self.rows)
+        );
+        let header = [
+            "reader",
+            "events/s",
+            "range",
+            "CPU-s per million",
+            "walsender CPU-s",
+            "peak memory",
+            "first event",
+            "load before",
+        ];
+        let mut grid = Grid::new(title, &header);
+        let mut contenders: Vec<Contender> = Vec::new();
+        for run in &self.drain {
+            if !contenders.contains(&run.contender) {
+                contenders.push(run.contender);
+            }
+        }
+        for contender in contenders {
+            let own = |figure: fn(&Run) -> f64| targets::of(&self.drain, contender, figure);
+            let Some(speed) = own(|run| run.events_per_s) else { continue };
+            let runs = self.drain.iter().filter(|run| run.contender == contender);
+            let speeds: Vec<f64> = runs.map(|run| run.events_per_s).collect();
+            let lowest = speeds.iter().copied().fold(f64::INFINITY, f64::min);
+            let highest = speeds.iter().copied().fold(0.0, f64::max);
+            let number = |figure: Option<f64>| figure.map_or("–".into(), |f| format!("{f:.2}"));
+            let peak = own(|run| run.peak_rss_bytes.map_or(f64::NAN, |bytes| bytes as f64));
+            let first = own(|run| run.first_event_ms).unwrap_or(0.0);
+            grid.row(vec![
+                contender.name().into(),
+                human_rate(speed),
+                format!("{} – {}", human_rate(lowest), human_rate(highest)),
+                number(own(|run| run.cpu_s_per_million)),
+                number(own(|run| run.walsender_cpu_s_per_million)),
+                peak.map_or("–".into(), |bytes| human_bytes(bytes as u64)),
+                format!("{} ms", human_ms(first)),
+                number(own(|run| run.load_average_before)),
+            ]);
+        }
+        grid
+    }
+
+    fn latency_grid(&self) -> Grid {
+        let title = format!("Latency in ms, {} s at each rate", self.seconds_per_rate);
+        let header = [
+            "events/s",
+            "from → to",
+            "p50",
+            "p90",
+            "p99",
+            "p99.9",
+            "max",
+            "relay CPU",
+            "memory",
+            "load late p99",
+        ];
+        let mut grid = Grid::new(title, &header);
+        for rate in &self.latency {
+            let row = |name: &str, points: &Points, more: [String; 3]| {
+                let ms = [points.p50, points.p90, points.p99, points.p999, points.max];
+                let first = [human_count(rate.events_per_s), name.to_owned()];
+                first.into_iter().chain(ms.map(human_ms)).chain(more).collect()
+            };
+            let nothing = || [const { String::new() }; 3];
+            grid.row(row("commit → pg_recvlogical", &rate.leg1_ms, nothing()));
+            grid.row(row("bare producer → consumer", &rate.leg2_ms, nothing()));
+            let cost = [
+                format!("{:.1} %", rate.relay_cpu_percent),
+                human_bytes(rate.relay_rss_bytes),
+                human_ms(rate.load_late_p99_ms),
+            ];
+            grid.row(row("commit → consumer, walrelay", &rate.relay_ms, cost));
+        }
+        grid
+    }
+
+    fn growth_grid(&self) -> Grid {
+        let header =
+            ["grows", "rows", "per transaction", "keys", "CPU-µs per event", "peak memory"];
+        let mut grid = Grid::new("Growth, through Kafka", &header);
+        for cost in &self.growth {
+            grid.row(vec![
+                cost.case.axis.name().into(),
+                human_count(cost.case.rows),
+                human_count(cost.case.rows_per_transaction),
+                human_count(cost.case.keys),
+                format!("{:.2}", cost.cpu_us_per_event),
+                human_bytes(cost.peak_rss_bytes),
+            ]);
+        }
+        grid
+    }
+
+    fn target_grid(&self) -> Grid {
+        let mut grid = Grid::new("Targets", &["", "what", "measured", "target"]);
+        for target in &self.targets {
+            let number = |value: f64| match target.unit {
+                "×" => format!("{value:.2} ×"),
+                unit => format!("{} {unit}", human_ms(value)),
+            };
+            let limit = match target.limit {
+                Limit::AtLeast(least) => format!("≥ {}", number(least)),
+                Limit::AtMost(most) => format!("≤ {}", number(most)),
+            };
+            let mark = if target.met { "✓" } else { "✗" };
+            grid.row(vec![mark.into(), target.what.clone(), number(target.measured), limit]);
+        }
+        grid
+    }
+}

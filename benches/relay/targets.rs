@@ -1,0 +1,112 @@
+//! What the figures must reach, and whether they do.
+
+use serde::Serialize;
+
+use crate::drain::{Contender, Run};
+use crate::growth::{Axis, Cost};
+use crate::latency::Rate;
+use crate::meter::median;
+
+/// One requirement with its figure.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Target {
+    pub(crate) what: String,
+    pub(crate) limit: Limit,
+    pub(crate) unit: &'static str,
+    pub(crate) measured: f64,
+    pub(crate) met: bool,
+}
+
+/// Which side of a number is good.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Limit {
+    AtLeast(f64),
+    AtMost(f64),
+}
+
+impl Target {
+    fn new(what: impl Into<String>, measured: f64, unit: &'static str, limit: Limit) -> Target {
+        let met = match limit {
+            Limit::AtLeast(least) => measured >= least,
+            Limit::AtMost(most) => measured <= most,
+        };
+        Target { what: what.into(), limit, unit, measured, met }
+    }
+}
+
+/// The median of one figure of one contender.
+pub(crate) fn of(runs: &[Run], contender: Contender, figure: impl Fn(&Run) -> f64) -> Option<f64> {
+    let own = runs.iter().filter(|run| run.contender == contender);
+    median(own.map(figure).collect())
+}
+
+/// The median over the rounds of one contender's speed over another's in the same round.
+pub(crate) fn ratio(runs: &[Run], above: Contender, below: Contender) -> Option<f64> {
+    let speed = |contender, round| {
+        let found = runs.iter().find(|run| run.contender == contender && run.round == round);
+        found.map(|run: &Run| run.events_per_s)
+    };
+    let rounds = runs.iter().map(|run| run.round).max().unwrap_or(0);
+    let ratios = (1..=rounds).filter_map(|round| Some(speed(above, round)? / speed(below, round)?));
+    median(ratios.collect())
+}
+
+/// Of the drain.
+pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let mut add = |what: String, figure: Option<f64>, unit, limit| {
+        targets.extend(figure.map(|figure| Target::new(what, figure, unit, limit)));
+    };
+    let null = ratio(runs, Contender::NullSink, Contender::LazyReader);
+    add("null sink over the lazy reader".into(), null, "×", Limit::AtLeast(0.9));
+    for (contender, name) in
+        [(Contender::Kafka, "Kafka"), (Contender::KafkaDebezium, "Kafka, preset debezium")]
+    {
+        let faster = ratio(runs, contender, Contender::PgRecvlogical);
+        add(format!("{name} over pg_recvlogical"), faster, "×", Limit::AtLeast(1.6));
+        let cpu = of(runs, contender, |run| run.cpu_s_per_million);
+        add(format!("{name}: CPU per million events"), cpu, "s", Limit::AtMost(2.0));
+        let peak = of(runs, contender, |run| run.peak_rss_bytes.unwrap_or(0) as f64 / 1e6);
+        add(format!("{name}: peak memory in the drain"), peak, "MB", Limit::AtMost(32.0));
+        let first = of(runs, contender, |run| run.first_event_ms);
+        add(format!("{name}: start to first confirmed"), first, "ms", Limit::AtMost(100.0));
+    }
+    targets
+}
+
+/// Of the latencies: multiples of the sum of the two legs.
+pub(crate) fn latency(rates: &[Rate]) -> Vec<Target> {
+    let mut targets = Vec::new();
+    for rate in rates {
+        let (leg1, leg2, relay) = (&rate.leg1_ms, &rate.leg2_ms, &rate.relay_ms);
+        let at = rate.events_per_s;
+        // At the highest rate the load itself saturates two cores.
+        let p50_most = if at >= 5_000 { 4.0 } else { 1.5 };
+        let p50 = relay.p50 / (leg1.p50 + leg2.p50);
+        let p99 = relay.p99 / (leg1.p99 + leg2.p99);
+        let what = |point| format!("{at} events/s: {point} over the two legs");
+        targets.push(Target::new(what("p50"), p50, "×", Limit::AtMost(p50_most)));
+        targets.push(Target::new(what("p99"), p99, "×", Limit::AtMost(2.0)));
+        if at == 1_000 {
+            let rss = rate.relay_rss_bytes as f64 / 1e6;
+            let what = "1000 events/s: memory";
+            targets.push(Target::new(what, rss, "MB", Limit::AtMost(16.0)));
+        }
+    }
+    targets
+}
+
+/// Of growth: the dearest event over the cheapest, along each axis.
+pub(crate) fn growth(costs: &[Cost]) -> Vec<Target> {
+    let spread = |axis: Axis| {
+        let own = costs.iter().filter(|cost| cost.case.axis == axis);
+        let own: Vec<f64> = own.map(|cost| cost.cpu_us_per_event).collect();
+        let most = own.iter().copied().reduce(f64::max)?;
+        let least = own.iter().copied().reduce(f64::min)?;
+        let what = format!("CPU per event along {}: most over least", axis.name());
+        Some(Target::new(what, most / least, "×", Limit::AtMost(1.5)))
+    };
+    let axes = [Axis::Backlog, Axis::RowsPerTransaction, Axis::Keys];
+    axes.into_iter().filter_map(spread).collect()
+}

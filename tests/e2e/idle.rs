@@ -1,0 +1,65 @@
+//! An idle relay: it pins no WAL that others write, and it confirms at once what little comes.
+
+use std::time::Duration;
+
+use walrelay_harness::stats::{human_bytes, human_duration};
+use walrelay_harness::{Postgres, PostgresOptions};
+
+use crate::support::{LIMIT, Site, query, shared_kafka, until};
+
+const NEIGHBOUR_BYTES: u64 = 200_000_000;
+const RETAINED_BYTES_MAX: u64 = 2 * (16 << 20);
+
+#[test]
+fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
+    // GIVEN an idle relay on a database whose neighbour writes
+    let postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Site::new(&postgres, shared_kafka(), "idle");
+    let mut relay = site.relay();
+    let before = site.value("select pg_current_wal_lsn()");
+    let tables = "select count(*)::text from pg_class where relkind = 'r' and oid > 16383";
+    let tables_before = site.value(tables);
+    let neighbour = postgres.url("postgres");
+    query(&neighbour, "create table noise (text text)").unwrap();
+    // A slot may let go only at the snapshots that Postgres logs: with a checkpoint, or every 15 s.
+    let chunk = "insert into noise select repeat(md5(n::text), 30) from generate_series(1, 8000) n";
+    let written = || {
+        let sql = format!("select pg_wal_lsn_diff(pg_current_wal_lsn(), '{before}')::bigint::text");
+        query(&neighbour, &sql).unwrap().unwrap().parse::<u64>().unwrap()
+    };
+    let retained = || {
+        let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint::text
+                   from pg_replication_slots where slot_name = 'idle'";
+        query(&neighbour, sql).unwrap().unwrap().parse::<u64>().unwrap()
+    };
+    let mut most = 0;
+    while written() < NEIGHBOUR_BYTES {
+        query(&neighbour, chunk).unwrap();
+        query(&neighbour, "checkpoint").unwrap();
+        // WHEN another chunk was written, THEN the slot lets go of the one before
+        until("the slot to follow", LIMIT, || (retained() < RETAINED_BYTES_MAX / 2).then_some(()));
+        most = most.max(retained());
+    }
+    println!("{} written, at most {} kept", human_bytes(written()), human_bytes(most));
+    assert!(retained() < RETAINED_BYTES_MAX);
+    // THEN it did so without writing anything
+    assert_eq!(site.value(tables), tables_before);
+    assert_eq!(site.value("select count(*)::text from outbox"), "0");
+    assert!(relay.is_running());
+}
+
+#[test]
+fn a_lone_event_is_confirmed_to_postgres_at_once() {
+    let site = Site::shared("lone_event");
+    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let times: Vec<Duration> = (1..=5)
+        .map(|seq| {
+            site.insert_event("key", seq);
+            site.wait_confirmed(&mut relay, LIMIT)
+        })
+        .collect();
+    let times: Vec<String> = times.into_iter().map(human_duration).collect();
+    println!("confirmed after {}", times.join(", "));
+    let (verdict, _) = site.judge(&mut relay, consumer);
+    verdict.assert_exact(0);
+}

@@ -1,0 +1,240 @@
+//! The kill test: 100,000 events while relay, Kafka and Postgres are killed again and again.
+//!
+//! Each service has a lane of faults at times drawn from the seed; the lanes run at once, so faults
+//! overlap. The seed fixes plans and load; interleaving is the machine's. What is judged does not
+//! depend on it: nothing missing, invented or reordered, nothing confirmed to Postgres before Kafka
+//! held it, and no repetition that a kill does not explain.
+
+mod causes;
+mod plan;
+
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use walrelay_harness::kit::now_us;
+use walrelay_harness::load::{ChaosReport, ChaosWriters};
+use walrelay_harness::oracle::{ConfirmedSampler, check_confirmed};
+use walrelay_harness::relay::{RelayProcess, get};
+use walrelay_harness::stats::{Table, human_count, human_duration};
+use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+
+use self::causes::Moments;
+use self::plan::{Fault, Lane, Plan};
+use crate::support::{LIMIT, Repeatable, Site, machine, seed, until};
+
+const EVENTS: u64 = 100_000;
+const LOAD: Duration = Duration::from_secs(75);
+const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(2);
+/// A start that finds a service dead may give up: source unusable, sink unusable.
+const GAVE_UP: [i32; 2] = [4, 5];
+
+/// What was done, when.
+#[derive(Default)]
+struct Done {
+    moments: Moments,
+    freezes: u64,
+    /// Starts that gave up because a service was dead.
+    gave_up: u64,
+    terminations: u64,
+}
+
+#[test]
+fn nothing_is_lost_whatever_is_killed() {
+    let _machine = machine();
+    let _repeatable = Repeatable::new("e2e::kill");
+    let began = Instant::now();
+    let timeout_ms = WAL_SENDER_TIMEOUT.as_millis().to_string();
+    let settings = vec![("wal_sender_timeout".to_owned(), timeout_ms)];
+    let mut postgres =
+        Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
+    let mut kafka = Kafka::start().unwrap();
+    let site = Site::new(&postgres, &kafka, "kill");
+    // GIVEN a relay, a reader, a watch on the confirmed LSN
+    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let sampler =
+        ConfirmedSampler::start(&site.url, &site.name, Duration::from_millis(50)).unwrap();
+    // WHEN everything breaks under load
+    let (report, done) = break_everything(&site, &mut relay, &mut postgres, &mut kafka);
+    let broken_for = began.elapsed();
+    // THEN the relay catches up, and the slot's confirmed LSN reaches the tip
+    if !relay.is_running() {
+        relay.restart().unwrap();
+    }
+    relay.wait_ready(LIMIT).unwrap();
+    let caught_up = Instant::now();
+    let (verdict, records) = site.judge(&mut relay, consumer);
+    let confirmed = check_confirmed(&sampler.stop(), &records);
+    let moments = &done.moments;
+    let causes = causes::explain(&records, moments);
+    let mut table = Table::new("Kill test", ["what", "count"]);
+    let mut row = |what: &str, count: u64| {
+        table.row([what.to_owned(), human_count(count)]);
+    };
+    row("relay killed (-9)", moments.relay.len() as u64 - done.gave_up);
+    row("relay frozen past wal_sender_timeout", done.freezes);
+    row("relay starts that found a service dead", done.gave_up);
+    row("walsender terminated", done.terminations);
+    row("Postgres crashed", moments.postgres.len() as u64);
+    row("Kafka killed (-9)", moments.kafka.len() as u64);
+    row("writers reconnected", report.reconnects);
+    row("events committed", verdict.committed);
+    row("duplicates in all", verdict.duplicates);
+    row("  after a kill of the relay", causes.relay);
+    row("  after a kill of the relay and a crash of Postgres", causes.relay_and_postgres);
+    row("  after a kill of Kafka alone", causes.kafka);
+    row("  without a cause", causes.unexplained);
+    println!("{table}{verdict}{confirmed}");
+    for (kill_us, (count, oldest_ms)) in &causes.by_kill {
+        let near = |crash: &&i64| (*crash - kill_us).abs() < 20_000_000;
+        let crashes: Vec<i64> =
+            moments.postgres.iter().filter(near).map(|crash| (crash - kill_us) / 1_000).collect();
+        println!(
+            "a kill repeated {count} events of up to {oldest_ms} ms before; Postgres crashed at {crashes:?} ms"
+        );
+    }
+    println!(
+        "{report:?}\nbroken for {}, caught up in {}, {} in all",
+        human_duration(broken_for),
+        human_duration(caught_up.elapsed()),
+        human_duration(began.elapsed())
+    );
+    verdict.assert_exact(EVENTS * 3 / 100 - 1);
+    confirmed.assert_clean();
+    assert_eq!(causes.unexplained, 0, "{:?}", causes.first_unexplained);
+}
+
+/// Runs the load and all lanes until the load is done and every fault has happened.
+fn break_everything(
+    site: &Site,
+    relay: &mut RelayProcess,
+    postgres: &mut Postgres,
+    kafka: &mut Kafka,
+) -> (ChaosReport, Done) {
+    let plan = Plan::draw(seed(), LOAD);
+    let load = ChaosWriters { last: Some(LOAD), ..ChaosWriters::new(&site.url, EVENTS, seed()) };
+    let (over, alive, admin) = (AtomicBool::new(false), Mutex::new(()), relay.admin());
+    std::thread::scope(|scope| {
+        let Plan { relay: relay_lane, postgres: postgres_lane, kafka: kafka_lane } = &plan;
+        let relays = scope.spawn(|| on_relay(site, relay, relay_lane, &alive, &over));
+        let postgreses = scope.spawn(|| on_postgres(site, postgres, postgres_lane, &alive, admin));
+        let kafkas = scope.spawn(|| on_kafka(kafka, kafka_lane));
+        let report = load.run();
+        let (postgreses, kafkas) = (postgreses.join(), kafkas.join());
+        over.store(true, Ordering::Relaxed);
+        let mut done = relays.join().unwrap();
+        (done.terminations, done.moments.postgres) = postgreses.unwrap();
+        done.moments.kafka = kafkas.unwrap();
+        (report.unwrap(), done)
+    })
+}
+
+/// Kills and freezes the relay, and like any supervisor starts it again when it gives up.
+/// It waits out `alive`: see [`crash`].
+fn on_relay(
+    site: &Site,
+    relay: &mut RelayProcess,
+    lane: &Lane,
+    alive: &Mutex<()>,
+    over: &AtomicBool,
+) -> Done {
+    let began = Instant::now();
+    let mut done = Done::default();
+    for (due, fault) in lane {
+        let _alive = until("the next fault of the relay", LOAD * 2, || {
+            supervise(relay, &mut done);
+            if began.elapsed() >= *due { alive.try_lock().ok() } else { None }
+        });
+        match fault {
+            Fault::Freeze => {
+                freeze(site, relay);
+                done.freezes += 1;
+            }
+            _ => {
+                done.moments.relay.push(now_us());
+                relay.restart().unwrap();
+            }
+        }
+    }
+    until("the end of all lanes", LOAD * 3, || {
+        supervise(relay, &mut done);
+        over.load(Ordering::Relaxed).then_some(())
+    });
+    done
+}
+
+fn supervise(relay: &mut RelayProcess, done: &mut Done) {
+    if relay.is_running() {
+        return;
+    }
+    let code = relay.wait_exit(Duration::ZERO).unwrap();
+    assert!(GAVE_UP.contains(&code), "the relay ended with {code}\n{}", relay.tail(40));
+    done.gave_up += 1;
+    done.moments.relay.push(now_us());
+    relay.restart().unwrap();
+}
+
+/// Stops the relay's clock until Postgres has given its connection up.
+fn freeze(site: &Site, relay: &mut RelayProcess) {
+    if relay.freeze().is_err() {
+        return;
+    }
+    let frozen = Instant::now();
+    until("wal_sender_timeout", LIMIT, || {
+        let long = frozen.elapsed() > WAL_SENDER_TIMEOUT;
+        (long && site.slot_is_active() == Some(false)).then_some(())
+    });
+    relay.thaw().unwrap();
+}
+
+fn on_postgres(
+    site: &Site,
+    postgres: &mut Postgres,
+    lane: &Lane,
+    alive: &Mutex<()>,
+    admin: SocketAddr,
+) -> (u64, Vec<i64>) {
+    let began = Instant::now();
+    let (mut terminations, mut crashes_us) = (0, Vec::new());
+    for (due, fault) in lane {
+        until("the next fault of Postgres", LOAD * 2, || (began.elapsed() >= *due).then_some(()));
+        match fault {
+            Fault::Crash => crashes_us.push(crash(site, postgres, alive, admin)),
+            _ => {
+                until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+                terminations += 1;
+            }
+        }
+    }
+    (terminations, crashes_us)
+}
+
+/// Crashes Postgres while the relay lives. It comes back with a slot that it saved up to half a
+/// minute ago; a relay that has streamed knows better, and is kept alive until it has said so.
+/// What happens when both are gone has a test of its own.
+fn crash(site: &Site, postgres: &mut Postgres, alive: &Mutex<()>, admin: SocketAddr) -> i64 {
+    let metrics = || Some(get(admin, "/metrics", Duration::from_secs(1)).ok()?.body);
+    let (_alive, confirmed) = until("a relay that streams", LIMIT, || {
+        let guard = alive.try_lock().ok()?;
+        metrics()?.contains("\noutbox_connected 1\n").then_some(())?;
+        Some((guard, site.confirmed()?))
+    });
+    let crashed_us = now_us();
+    postgres.crash().unwrap();
+    postgres.start_again().unwrap();
+    until("the slot to be put right", LIMIT, || (site.confirmed()? >= confirmed).then_some(()));
+    crashed_us
+}
+
+fn on_kafka(kafka: &mut Kafka, lane: &Lane) -> Vec<i64> {
+    let began = Instant::now();
+    let mut killed_us = Vec::new();
+    for (due, _) in lane {
+        until("the next fault of Kafka", LOAD * 2, || (began.elapsed() >= *due).then_some(()));
+        killed_us.push(now_us());
+        kafka.kill9().unwrap();
+        kafka.start_again().unwrap();
+    }
+    killed_us
+}

@@ -1,0 +1,11 @@
+//! The relay as a process, between a real PostgreSQL and a real Kafka that break on purpose.
+
+mod idle;
+mod kill;
+mod memory;
+mod postgres_stop;
+mod proxy;
+mod slot;
+mod source_faults;
+mod standby;
+mod stop;

@@ -1,0 +1,48 @@
+//! A slot that somebody else touched: the relay stops with 3 and says so, it never skips on.
+
+use walrelay_harness::relay::RelayProcess;
+
+use crate::support::{LIMIT, Site, until};
+
+/// A relay that has carried an event, frozen, its walsender gone: whatever happens to the slot now
+/// happens behind its back.
+fn frozen(name: &str) -> (Site, RelayProcess) {
+    let site = Site::shared(name);
+    let mut relay = site.relay();
+    site.insert_event("key", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    relay.freeze().unwrap();
+    assert!(site.terminate_walsender());
+    until("the slot to be free", LIMIT, || (site.slot_is_active() == Some(false)).then_some(()));
+    // An event that only this slot position knows of.
+    site.insert_event("key", 2);
+    (site, relay)
+}
+
+fn assert_stops(mut relay: RelayProcess, codes: &[&str]) {
+    relay.thaw().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 3, "{}", relay.tail(20));
+    assert!(codes.iter().any(|code| relay.said(code)), "{}", relay.tail(20));
+}
+
+#[test]
+fn an_advanced_slot_stops_the_relay() {
+    let (site, relay) = frozen("slot_advanced");
+    site.execute("select pg_replication_slot_advance('slot_advanced', pg_current_wal_lsn())");
+    assert_stops(relay, &["slot.moved"]);
+}
+
+#[test]
+fn a_dropped_slot_stops_the_relay() {
+    let (site, relay) = frozen("slot_dropped");
+    site.execute("select pg_drop_replication_slot('slot_dropped')");
+    assert_stops(relay, &["slot.missing"]);
+}
+
+#[test]
+fn a_recreated_slot_stops_the_relay() {
+    let (site, relay) = frozen("slot_recreated");
+    site.execute("select pg_drop_replication_slot('slot_recreated')");
+    site.execute("select pg_create_logical_replication_slot('slot_recreated', 'pgoutput')");
+    assert_stops(relay, &["slot.moved"]);
+}

@@ -1,0 +1,93 @@
+//! The source side breaks under a living relay: nothing is lost, and nothing is repeated (G3).
+
+use std::time::Duration;
+
+use walrelay_harness::load::Backlog;
+use walrelay_harness::{Postgres, PostgresOptions};
+
+use super::proxy::Proxy;
+use crate::support::{LIMIT, Repeatable, Site, machine, metric, shared_kafka, until};
+
+const TERMINATIONS: u32 = 20;
+
+#[test]
+fn a_living_relay_repeats_nothing_whatever_its_source_does() {
+    let _machine = machine();
+    let _repeatable = Repeatable::new("e2e::source_faults");
+    // GIVEN a relay that reaches Postgres over a network that can be cut, under load
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Site::new(&postgres, shared_kafka(), "source_faults");
+    let proxy = Proxy::start(postgres.port());
+    let mut config = site.config();
+    config.url = config.url.replace(&postgres.port().to_string(), &proxy.port.to_string());
+    let (mut relay, consumer) = (site.relay_with(config), site.consumer());
+    let pid = relay.pid();
+    let load = site.writers(60_000, Duration::from_secs(30));
+    let writers = std::thread::spawn(move || load.run().unwrap());
+    // WHEN its walsender is terminated, its connections are cut, and Postgres restarts and crashes
+    let streaming = || site.slot_is_active() == Some(true);
+    for round in 1..=TERMINATIONS {
+        consumer.wait_until(consumer.count() + 200, LIMIT).unwrap();
+        until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+        if round % 4 == 0 {
+            until("a stream to cut", LIMIT, || streaming().then_some(()));
+            assert!(proxy.cut() > 0);
+        }
+        match round {
+            5 => drop(postgres.stop_fast(Duration::from_secs(10)).unwrap()),
+            10 | 15 => postgres.crash().unwrap(),
+            _ => continue,
+        }
+        postgres.start_again().unwrap();
+    }
+    let report = writers.join().unwrap();
+    // THEN the same process has carried everything, once
+    let (verdict, _) = site.judge(&mut relay, consumer);
+    let reconnects = metric(&relay, "outbox_source_reconnects_total").unwrap();
+    println!("{reconnects} reconnects; writers: {report:?}; {verdict}");
+    assert_eq!(relay.pid(), pid);
+    assert!(reconnects >= f64::from(TERMINATIONS), "{reconnects}");
+    verdict.assert_exact(0);
+}
+
+#[test]
+fn a_crash_of_postgres_right_after_a_restart_of_the_relay_repeats_nothing() {
+    // GIVEN a relay that took over from one that was stopped, and has carried nothing itself
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Site::new(&postgres, shared_kafka(), "crash_after_restart");
+    let (mut relay, consumer) = (site.relay(), site.consumer());
+    Backlog::new(&site.url, 2_000).fill().unwrap();
+    site.wait_confirmed(&mut relay, LIMIT);
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    // WHEN Postgres crashes and comes back with a slot that stands before all of it
+    postgres.crash().unwrap();
+    postgres.start_again().unwrap();
+    // THEN nothing of it is published again
+    let (verdict, _) = site.judge(&mut relay, consumer);
+    println!("{verdict}");
+    verdict.assert_exact(0);
+}
+
+#[test]
+fn a_relay_killed_while_postgres_is_crashed_repeats_and_loses_nothing() {
+    // GIVEN events that were confirmed, and a slot that Postgres has not saved since
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Site::new(&postgres, shared_kafka(), "crash_and_kill");
+    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let rows = 2_000;
+    Backlog::new(&site.url, rows).fill().unwrap();
+    site.wait_confirmed(&mut relay, LIMIT);
+    // WHEN Postgres crashes, and the relay, the only one who knows, is killed
+    postgres.crash().unwrap();
+    relay.kill9().unwrap();
+    postgres.start_again().unwrap();
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    // THEN nothing is lost; what the slot has forgotten comes again, as a repetition
+    let (verdict, _) = site.judge(&mut relay, consumer);
+    println!("{verdict}");
+    verdict.assert_exact(rows);
+}

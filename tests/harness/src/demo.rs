@@ -1,0 +1,278 @@
+//! The relay shown at work: a steady load, two faults, a burst, and an exact count at the end.
+//!
+//! Nothing is staged: the services are real, the relay is the release binary set up by its own
+//! `init` and `check`, and the verdict is the [`oracle`](crate::oracle)'s, from the table itself.
+//! Everything lies in folders that the services' guards remove, so that Ctrl-C leaves nothing.
+
+mod screen;
+mod summary;
+mod watcher;
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use self::screen::Screen;
+use self::summary::{Burst, Faulted, Slot, Summary};
+use self::watcher::Watcher;
+use crate::kit::{KitError, KitResult, now_us};
+use crate::load::{Backlog, SteadyLoad};
+use crate::oracle::{check, read_truth};
+use crate::relay::{RelayConfig, RelayProcess, default_binary};
+use crate::stats::{human_count, human_duration};
+use crate::{Kafka, Postgres, PostgresOptions, proc};
+
+/// What the steady load writes to, and the burst: order is judged per topic and key, and both
+/// loads count their rows from 0.
+const TOPICS: [&str; 2] = ["outbox.event.order", "outbox.event.invoice"];
+const DATABASE: &str = "app";
+const TABLE: &str = "public.outbox";
+/// The roles of a real installation: the relay can do nothing but replicate.
+const ROLES: &str = include_str!("../../../sql/roles.sql");
+const ROLE: &str = "walrelay";
+const RATE_PER_SECOND: f64 = 200.0;
+const BURST_ROWS: u64 = 20_000;
+/// How long the numbers are watched after a fault.
+const AFTERMATH: Duration = Duration::from_millis(1_500);
+/// Not counted as steady: connections, metadata and caches are new.
+const WARM_UP: Duration = Duration::from_secs(1);
+const FIRST_LIMIT: Duration = Duration::from_secs(5);
+const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
+const READY_LIMIT: Duration = Duration::from_secs(20);
+
+/// How the demo may be changed.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Length of the steady load.
+    pub steady: Duration,
+}
+
+impl Settings {
+    /// From `DEMO_SECONDS`; 15 seconds without it.
+    pub fn from_environment() -> Result<Settings, String> {
+        Settings::parse(std::env::var("DEMO_SECONDS").ok().as_deref())
+    }
+
+    fn parse(seconds: Option<&str>) -> Result<Settings, String> {
+        let text = seconds.filter(|text| !text.is_empty()).unwrap_or("15");
+        match text.parse::<u64>() {
+            Ok(seconds @ 6..=3_600) => Ok(Settings { steady: Duration::from_secs(seconds) }),
+            Ok(_) | Err(_) => Err(format!("DEMO_SECONDS={text}: give whole seconds, 6 to 3600")),
+        }
+    }
+}
+
+/// Runs the demo; true when every committed event arrived, in order and unaltered.
+pub fn run(settings: &Settings) -> KitResult<bool> {
+    let outcome = show(settings);
+    // Not empty, and so not removed, while somebody else's services run.
+    std::fs::remove_dir(crate::run_folder()?).ok();
+    outcome
+}
+
+fn show(settings: &Settings) -> KitResult<bool> {
+    let screen = Screen::new();
+    let seconds = settings.steady.as_secs();
+    screen.head(&format!("walrelay demo: {seconds} s of steady load, two faults, a burst"));
+    let binary = default_binary()?;
+    let began = Instant::now();
+    let postgres = Postgres::start(PostgresOptions::default())?;
+    postgres.create_database(DATABASE)?;
+    let kafka = Kafka::start()?;
+    screen.say(&format!(
+        "PostgreSQL on port {}, Kafka on port {}: ready in {}",
+        postgres.port(),
+        kafka.port(),
+        human_duration(began.elapsed())
+    ));
+    postgres.psql(DATABASE, ROLES)?;
+    let mut owner = RelayConfig::new(postgres.url(DATABASE), kafka.bootstrap());
+    owner.kafka_extra = format!("topics = {TOPICS:?}");
+    let login = |url: &str| url.replace("//postgres@", &format!("//{ROLE}@"));
+    let config = RelayConfig { url: login(&owner.url), ..owner.clone() };
+    // Removed by Kafka's guard, whatever ends the demo.
+    let folder = kafka.folder().join("relay");
+    prepare(&screen, &binary, &folder, &owner, &format!("init --role {ROLE}"))?;
+    prepare(&screen, &binary, &folder, &config, "check")?;
+
+    screen.command("walrelay run");
+    let mut relay = RelayProcess::start(&binary, &folder, config)?;
+    relay.wait_ready(READY_LIMIT)?;
+    let ready = human_duration(relay.spawned_at().elapsed());
+    screen.say(&format!("ready after {ready}, http://{}/ while it runs", relay.admin()));
+    let watcher = Watcher::start(&kafka.bootstrap(), &TOPICS, &screen)?;
+    Show { screen: &screen, postgres, relay, watcher, cpu_seconds: 0.0 }.play(settings.steady)
+}
+
+/// Runs a command as a person would type it.
+fn prepare(
+    screen: &Screen,
+    binary: &Path,
+    folder: &Path,
+    config: &RelayConfig,
+    words: &str,
+) -> KitResult<()> {
+    std::fs::create_dir_all(folder).map_err(KitError::io("make the relay's folder"))?;
+    let file = folder.join("walrelay.toml");
+    let admin = ([127, 0, 0, 1], 0).into();
+    std::fs::write(&file, config.toml(admin)).map_err(KitError::io("write walrelay.toml"))?;
+    screen.command(&format!("walrelay {words}"));
+    let status = Command::new(binary).args(words.split(' ')).arg("--config").arg(&file).status();
+    match status.map_err(KitError::io(format!("run walrelay {words}")))? {
+        status if status.success() => Ok(()),
+        status => Err(KitError::Other(format!("walrelay {words} ended with {status}"))),
+    }
+}
+
+/// What plays.
+struct Show<'a> {
+    screen: &'a Screen,
+    postgres: Postgres,
+    relay: RelayProcess,
+    watcher: Watcher<'a>,
+    /// Of relay processes that were killed.
+    cpu_seconds: f64,
+}
+
+impl Show<'_> {
+    fn play(mut self, length: Duration) -> KitResult<bool> {
+        let url = self.postgres.url(DATABASE);
+        let rate = RATE_PER_SECOND;
+        self.screen
+            .head(&format!("steady load: {rate} transactions a second for {} s", length.as_secs()));
+        let load = SteadyLoad::new(&url, rate, length + WARM_UP);
+        let loading = std::thread::spawn(move || load.run());
+        let third = length / 3;
+        self.watcher.wait_distinct(1, FIRST_LIMIT)?;
+        self.watcher.live(WARM_UP)?;
+        self.watcher.take_seen();
+        self.watcher.live(third)?;
+        let cut = self.fault("walsender terminated", Show::cut)?;
+        self.watcher.live(third.saturating_sub(AFTERMATH))?;
+        let killed = self.fault("relay killed (kill -9) and started again", Show::kill)?;
+        self.watcher.live_until(|| loading.is_finished())?;
+        let steady = joined(loading)?;
+        self.watcher.wait_distinct(steady.events, ARRIVAL_LIMIT)?;
+        let quiet = self.watcher.take_latencies();
+
+        let burst = self.burst(&url)?;
+        self.watcher.wait_distinct(steady.events + BURST_ROWS, ARRIVAL_LIMIT)?;
+        let burst = Burst { arrival: self.watcher.take_seen(), ..burst };
+        let slot = self.slot()?;
+        let before_stop = self.watcher.repeated();
+        let memory = proc::memory(self.relay.pid())?;
+        self.cpu_seconds += proc::cpu_seconds(self.relay.pid())?;
+        let stopped = self.stop()?;
+
+        let repeated_by_stop = self.watcher.repeated() - before_stop;
+        let truth = read_truth(&url, TABLE)?;
+        let verdict = check(&truth, &self.watcher.finish(), &Default::default());
+        let summary = Summary {
+            faults: vec![cut, killed],
+            repeated_by_stop,
+            stopped,
+            quiet,
+            burst,
+            slot,
+            memory,
+            cpu_seconds: self.cpu_seconds,
+            steady,
+        };
+        self.screen.head("summary");
+        print!("{}", summary.text(&verdict, self.screen));
+        Ok(verdict.is_exact(u64::MAX))
+    }
+
+    /// Does harm under load and watches what comes of it.
+    fn fault(
+        &mut self,
+        name: &'static str,
+        harm: fn(&mut Self) -> KitResult<()>,
+    ) -> KitResult<Faulted> {
+        self.watcher.settle_phase();
+        self.watcher.settle_line();
+        self.screen.event(name);
+        let (before, from_us) = (self.watcher.repeated(), now_us());
+        harm(self)?;
+        self.watcher.live(AFTERMATH)?;
+        self.watcher.settle_line();
+        let repeated = self.watcher.repeated() - before;
+        let pause = self.watcher.longest_pause_since(from_us);
+        let told = human_duration(pause);
+        self.screen.event(&format!("{name}: {repeated} repeated, longest pause {told}"));
+        let latencies = self.watcher.take_phase();
+        Ok(Faulted { name, repeated, latencies })
+    }
+
+    fn cut(&mut self) -> KitResult<()> {
+        let sql = "select count(pg_terminate_backend(pid)) from pg_stat_replication";
+        match self.postgres.psql(DATABASE, sql)?.as_str() {
+            "1" => Ok(()),
+            count => Err(KitError::Other(format!("{count} walsenders, one was expected"))),
+        }
+    }
+
+    fn kill(&mut self) -> KitResult<()> {
+        self.cpu_seconds += proc::cpu_seconds(self.relay.pid())?;
+        self.relay.restart()
+    }
+
+    fn burst(&mut self, url: &str) -> KitResult<Burst> {
+        self.screen.head(&format!("burst: {} rows at once", human_count(BURST_ROWS)));
+        let rows = BURST_ROWS;
+        let backlog =
+            Backlog { aggregatetype: "invoice".into(), seed: 2, ..Backlog::new(url, rows) };
+        let filling = std::thread::spawn(move || backlog.fill());
+        self.watcher.live_until(|| filling.is_finished())?;
+        Ok(Burst { rows, written: joined(filling)?.elapsed, arrival: Default::default() })
+    }
+
+    /// The slot once everything is confirmed; what it says after five seconds otherwise.
+    fn slot(&self) -> KitResult<Slot> {
+        let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint || ' ' \
+                   || pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint \
+                   from pg_replication_slots where slot_name = 'walrelay'";
+        let began = Instant::now();
+        loop {
+            let text = self.postgres.psql(DATABASE, sql)?;
+            let mut numbers = text.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
+            let (lag_bytes, retained_bytes) =
+                (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
+            if lag_bytes == 0 || began.elapsed() > Duration::from_secs(5) {
+                return Ok(Slot { lag_bytes, retained_bytes });
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn stop(&mut self) -> KitResult<Duration> {
+        let began = Instant::now();
+        self.relay.sigterm()?;
+        match self.relay.wait_exit(Duration::from_secs(30))? {
+            0 => Ok(began.elapsed()),
+            code => {
+                let said = self.relay.tail(20);
+                Err(KitError::Other(format!("the relay ended with {code}\n{said}")))
+            }
+        }
+    }
+}
+
+fn joined<T>(thread: std::thread::JoinHandle<KitResult<T>>) -> KitResult<T> {
+    thread.join().unwrap_or_else(|_| Err(KitError::Other("a load thread panicked".into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_are_whole_and_bounded() {
+        assert_eq!(Settings::parse(None).unwrap().steady, Duration::from_secs(15));
+        assert_eq!(Settings::parse(Some("")).unwrap().steady, Duration::from_secs(15));
+        assert_eq!(Settings::parse(Some("6")).unwrap().steady, Duration::from_secs(6));
+        for bad in ["0", "5", "x", "1.5", "-3", "3601"] {
+            assert!(Settings::parse(Some(bad)).is_err(), "{bad}");
+        }
+    }
+}
