@@ -54,7 +54,12 @@ fn connection(
     conninfo::parse(url.expose(), env)
         .map_err(|error| {
             let what = error.to_string();
-            let mend = "write postgres://user@host:5432/database?sslmode=verify-full";
+            let mend = match error {
+                conninfo::ConnInfoError::Passfile(_) => {
+                    "name a file of your own in PGPASSFILE, or passfile= in source.url, and: chmod 0600 FILE"
+                }
+                _ => "write postgres://user@host:5432/database?sslmode=verify-full",
+            };
             problems.push(Problem::at(
                 &setting.origin,
                 "source.url",

@@ -81,7 +81,7 @@ fn a_row_without_what_its_route_needs_halts() {
     let name = scene.name.clone();
     let cases = [
         (
-            format!("('e1', NULL, 'k', 'p', 0, NULL)"),
+            "('e1', NULL, 'k', 'p', 0, NULL)".to_owned(),
             vec![
                 "event e1: column aggregatetype is NULL",
                 "outbox.event.${aggregatetype}",
@@ -94,7 +94,7 @@ fn a_row_without_what_its_route_needs_halts() {
         ),
         (format!("(NULL, '{name}', 'k', 'p', 0, NULL)"), vec!["column id is NULL", "null-column"]),
         (
-            format!("('e3', 'no topic!', 'k', 'p', 0, NULL)"),
+            "('e3', 'no topic!', 'k', 'p', 0, NULL)".to_owned(),
             vec!["event e3", "outbox.event.no topic!", "bad-topic"],
         ),
         (

@@ -10,18 +10,19 @@ fn carrying(name: &str) -> (Scene<'static>, Relay) {
     (scene, relay)
 }
 
-/// An event that cannot pass any more, and where it begins.
-fn insert_after(scene: &Scene<'_>, sql: &str) -> String {
-    scene.sql(sql);
-    scene.sql("SELECT pg_current_wal_lsn()")
+/// One row of those columns that every table here has; where its transaction ended.
+fn insert_unseen(scene: &Scene<'_>) -> String {
+    scene.commit(&format!(
+        "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('{}', '2', 'T')",
+        scene.name
+    ))
 }
 
 #[test]
 fn a_publication_that_is_dropped_stops_the_relay() {
     let (scene, relay) = carrying("run_pub_dropped");
     scene.sql("DROP PUBLICATION walrelay");
-    scene.insert("2", "{}");
-    let end = scene.sql("SELECT pg_current_wal_lsn()");
+    let end = insert_unseen(&scene);
     let codes = ["publication.missing", "source.stream-refused"];
     relay.wait().assert_fault_of(
         4,
@@ -36,13 +37,7 @@ fn a_publication_that_is_dropped_stops_the_relay() {
 fn a_column_that_is_dropped_stops_the_relay() {
     let (scene, relay) = carrying("run_column_dropped");
     scene.sql("ALTER TABLE outbox DROP COLUMN payload");
-    let name = &scene.name;
-    let end = insert_after(
-        &scene,
-        &format!(
-            "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('{name}', '2', 'T')"
-        ),
-    );
+    let end = insert_unseen(&scene);
     let codes = ["table.misfit", "table.column-missing"];
     relay.wait().assert_fault_of(4, &codes, &["public.outbox", "no column payload"]);
     assert!(scene.held_before(&end));

@@ -68,9 +68,13 @@ fn a_wrong_password_is_told_and_never_printed() {
     let ended = scene.walrelay(&["run"]);
     ended.assert_fault(4, "source.password", &[]);
     assert!(!ended.all().contains(CANARY), "{ended}");
-    scene.env =
-        vec![("PGPASSFILE".into(), "/nonexistent".into()), ("HOME".into(), "/nonexistent".into())];
+    scene.env = vec![("HOME".into(), "/nonexistent".into())];
     scene.walrelay(&["run"]).assert_fault(4, "source.no-password", &["PGPASSWORD", ".pgpass"]);
+    // THEN a passfile that was named and is not there is told, not passed over
+    scene.env = vec![("PGPASSFILE".into(), "/nonexistent/pw".into())];
+    let words = ["the passfile /nonexistent/pw cannot be read", "PGPASSFILE", "chmod 0600"];
+    scene.walrelay(&["run"]).assert_fault(2, "config.bad-value", &words);
+    scene.env.clear();
     // THEN a role that pg_hba.conf turns away gets the line that lets it in
     scene.url = base.replace("postgres@", "nobody@");
     scene.walrelay(&["run"]).assert_fault(

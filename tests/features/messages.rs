@@ -62,7 +62,9 @@ fn messages_and_rows_of_one_transaction_keep_their_order() {
 fn a_message_that_is_no_object_halts_and_nothing_is_skipped() {
     let scene = scene("messages_bad");
     scene.sql(&emit(true, "outbox", &scene.name, "1"));
-    let lsn = scene.sql("SELECT pg_logical_emit_message(true, 'outbox', 'not json, a secret')");
+    let lsn = scene.commit(
+        "DO $$ BEGIN PERFORM pg_logical_emit_message(true, 'outbox', 'not json, a secret'); END $$",
+    );
     let ended = scene.walrelay(&["run"]);
     ended.assert_fault(
         6,

@@ -211,6 +211,12 @@ impl<'p> Scene<'p> {
         ))
     }
 
+    /// Runs SQL as one transaction; where it ended. Taken in the same breath, so that a slot which
+    /// has confirmed the transaction is at that position or beyond.
+    pub(crate) fn commit(&self, sql: &str) -> String {
+        self.sql(&format!("BEGIN; {sql}; COMMIT; SELECT pg_current_wal_lsn()"))
+    }
+
     /// `confirmed_flush_lsn` is behind `lsn`.
     pub(crate) fn held_before(&self, lsn: &str) -> bool {
         let name = &self.name;
