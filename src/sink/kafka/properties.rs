@@ -87,11 +87,6 @@ fn refuse_by_presence(name: &str, value: &str) -> Option<Refusal> {
             "events behind a refused one would overtake its next delivery",
             "remove it: true is set already",
         ),
-        "queue.buffering.max.messages" | "queue.buffering.max.kbytes" => (
-            true,
-            "the window must be the bound, not the client's queue",
-            "remove it, and set delivery.window_events_max or window_bytes_max",
-        ),
         "delivery.report.only.error" => (
             value != "false",
             "events would never be confirmed, and the slot would never move on",
@@ -131,7 +126,6 @@ mod tests {
             ("metadata.broker.list", "kafka:9092"),
             ("queuing.strategy", "lifo"),
             ("enable.gapless.guarantee", "false"),
-            ("queue.buffering.max.messages", "10"),
             ("delivery.report.only.error", "true"),
             ("dr_cb", "x"),
             ("dr_msg_cb", "x"),
