@@ -352,6 +352,8 @@ unsafe extern "C" fn forward_log(
     // SAFETY: librdkafka passes NUL-terminated strings.
     let (facility, line) = unsafe { (text_of(facility), text_of(line)) };
     match level {
+        // Opinions on properties, one of which we set for good reason.
+        _ if facility == "CONFWARN" => tracing::debug!(target: "librdkafka", facility, "{line}"),
         0..=3 => tracing::warn!(target: "librdkafka", facility, "{line}"),
         4 => tracing::info!(target: "librdkafka", facility, "{line}"),
         _ => tracing::debug!(target: "librdkafka", facility, "{line}"),

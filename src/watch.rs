@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use crate::delivery::backoff::Backoff;
 use crate::error::{Exit, Fault};
-use crate::health::Facts;
+use crate::health::{Facts, Phase};
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectError, Kind};
@@ -22,6 +22,8 @@ use crate::source::watch::{RestartAge, SlotSample, Watcher};
 
 /// The publication is looked at less often than the slot.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
+/// How often the watch asks whether the first session has come.
+const FIRST_SESSION_TICK: Duration = Duration::from_millis(20);
 /// Longest answer to one look.
 const PATIENCE: Duration = Duration::from_secs(10);
 const VERSION_SQL: &str = "SELECT current_setting('server_version_num')::int4";
@@ -40,6 +42,10 @@ pub struct Watch {
 
 /// Watches until something is found that must stop the relay. Cancelling it loses nothing.
 pub async fn watch(mut watch: Watch) -> Fault {
+    // Until then the preflight is the one to say what is wrong.
+    while matches!(watch.facts.snapshot().phase, Phase::Starting | Phase::Connecting) {
+        tokio::time::sleep(FIRST_SESSION_TICK).await;
+    }
     let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
     let mut ages = Ages::default();
     loop {

@@ -183,25 +183,27 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
     let info = &settings.connection;
     let (sql, control) = tokio::join!(sql::connect(info), connect::open(info));
     let sql = sql.map_err(Failed::Connect)?;
-    let report = preflight::inspect(&sql.client, settings)
-        .await
-        .map_err(|error| Failed::Connect(ConnectError::of_query(&sql.server, &error)))?;
-    for finding in report.findings.iter().filter(|finding| finding.level == preflight::Level::Warn)
-    {
-        tracing::warn!(check = finding.topic, "{}", finding.text);
-    }
-    if let Some(fault) = report.first_fault() {
-        return Err(Failed::Fault(fault.clone()));
-    }
+    let told = |error| Failed::Connect(ConnectError::of_query(&sql.server, &error));
     let start = StartReplication {
         slot: settings.slot.clone(),
         publication: settings.publication.clone(),
         messages: settings.messages.is_some(),
         binary: !text_only,
     };
-    let session = control.map_err(Failed::Connect)?.start(&start).await.map_err(Failed::Connect)?;
+    // At once, because each takes its time. A stream that is dropped unread has moved nothing.
+    let streaming = async { control?.start(&start).await };
+    let (report, session) = tokio::join!(preflight::inspect(&sql.client, settings), streaming);
+    let report = report.map_err(told)?;
+    for finding in report.findings.iter().filter(|finding| finding.level == preflight::Level::Warn)
+    {
+        tracing::warn!(check = finding.topic, "{}", finding.text);
+    }
+    // What the preflight says is told better than what the stream failed with because of it.
+    if let Some(fault) = report.first_fault() {
+        return Err(Failed::Fault(fault.clone()));
+    }
+    let session = session.map_err(Failed::Connect)?;
     // Asked only now that the stream holds the slot: before, somebody could still have moved it.
-    let told = |error| Failed::Connect(ConnectError::of_query(&sql.server, &error));
     let slot = watch::sample(&sql.client, &settings.slot).await.map_err(told)?;
     let partitions = table::partitions(&sql.client, settings).await.map_err(told)?;
     Ok(Opened {

@@ -109,6 +109,9 @@ impl Relay {
         let Parts { source, delivery, mut sink_factory, link, control, metrics, recorder, origin } =
             parts;
         let now = Instant::now();
+        let text_only = !source.binary;
+        // While the sink finds its broker, the session can open.
+        link.ask(text_only);
         Ok(Relay {
             core: Core::new(&source, &delivery, &metrics)?,
             sink: Some(sink_factory()?),
@@ -119,9 +122,9 @@ impl Relay {
             sink_full: false,
             stream: None,
             link,
-            link_asked: false,
+            link_asked: true,
             phase: Phase::Connecting,
-            text_only: !source.binary,
+            text_only,
             sessions: Sessions::default(),
             stop_seen_at: None,
             last_report: now,
