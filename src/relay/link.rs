@@ -14,7 +14,7 @@ use crate::error::Fault;
 use crate::lsn::Lsn;
 use crate::source::connect::{self, ConnectError, Kind, Session, StartReplication};
 use crate::source::settings::SourceSettings;
-use crate::source::{preflight, slot, sql};
+use crate::source::{facts, preflight, sql};
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
 /// wrong address is told and not retried for ever. A relay that has streamed never gives up.
@@ -165,10 +165,11 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
     };
     let session = control.map_err(Failed::Connect)?.start(&start).await.map_err(Failed::Connect)?;
     // Asked only now that the stream holds the slot: before, somebody could still have moved it.
-    let slot_confirmed = slot::show(&sql.client, &settings.slot)
+    // A connection that breaks here is one more to retry, like any before it.
+    let slot_confirmed = facts::slot(&sql.client, &settings.slot)
         .await
-        .map_err(Failed::Fault)?
-        .map_or(Lsn::ZERO, |view| view.slot.confirmed_flush);
+        .map_err(|error| Failed::Connect(ConnectError::of_query(&sql.server, &error)))?
+        .map_or(Lsn::ZERO, |slot| slot.confirmed_flush);
     Ok(Opened {
         session,
         slot_confirmed,
