@@ -112,6 +112,8 @@ fn break_everything(
     kafka: &mut Kafka,
 ) -> ([ChaosReport; 2], Done) {
     let plan = Plan::draw(seed(), LOAD);
+    // Both loads would make it at once.
+    site.execute("create table keys (key text primary key, seq bigint not null)");
     let (many, few) = loads(site);
     let (over, alive, admin) = (AtomicBool::new(false), Mutex::new(()), relay.admin());
     std::thread::scope(|scope| {
