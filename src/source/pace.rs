@@ -2,47 +2,61 @@
 //!
 //! Most of a walsender's CPU is one `send()` per message into an empty socket. A reader that wakes
 //! for each keeps the socket empty and halves what both can do. So while bytes come fast the reader
-//! sleeps between gulps and lets the socket fill. Naps of a few milliseconds do not pay (the
-//! walsender drains and refills in step with them); below the rate of a backlog there are none at
-//! all, so steady traffic keeps its latency.
+//! sleeps between gulps and lets the socket fill; naps of a few milliseconds do not pay there (the
+//! walsender drains and refills in step with them). Traffic that is merely brisk gets naps of one
+//! millisecond, and slower traffic none at all: it keeps its latency.
 
 use std::time::{Duration, Instant};
 
 /// Bytes per microsecond above which a backlog is assumed: some 40,000 events a second, far more
 /// than the steady rates that want latency.
-const BACKLOG_BYTES_PER_US: u64 = 16;
-/// The rate is judged over at least this long.
-const JUDGED_OVER: Duration = Duration::from_millis(1);
+const BACKLOG_BYTES_PER_US: f64 = 16.0;
+/// A backlog is judged over at least this long.
+const BACKLOG_OVER: Duration = Duration::from_millis(1);
 /// A gulp at least this large means there is more: read on at once.
 pub(super) const LARGE_READ_BYTES: usize = 32 * 1024;
 /// Long enough for megabytes to gather, short enough to go unnoticed behind a backlog.
-const NAP: Duration = Duration::from_millis(12);
+const BACKLOG_NAP: Duration = Duration::from_millis(12);
+/// Bytes per microsecond of brisk traffic, some 3,000 events a second: waking for each event by
+/// itself would cost more time than it saves.
+const BRISK_BYTES_PER_US: f64 = 1.4;
+/// Brisk traffic is judged over at least this long, so that a burst does not count.
+const BRISK_OVER: Duration = Duration::from_millis(10);
+/// A few events together, at the price of half of this on average.
+const BRISK_NAP: Duration = Duration::from_millis(1);
 
 /// How fast bytes arrive.
 #[derive(Debug)]
 pub struct Pace {
     since: Instant,
-    bytes: u64,
+    bytes: usize,
+    brisk: bool,
 }
 
 impl Pace {
     /// Starts to count.
     #[must_use]
     pub fn new(now: Instant) -> Pace {
-        Pace { since: now, bytes: 0 }
+        Pace { since: now, bytes: 0, brisk: false }
     }
 
     /// `bytes` were read; how long to leave the socket alone, if at all.
     pub fn after_read(&mut self, now: Instant, bytes: usize) -> Option<Duration> {
-        self.bytes += bytes as u64;
+        self.bytes += bytes;
         let elapsed = now.saturating_duration_since(self.since);
-        if bytes >= LARGE_READ_BYTES || elapsed < JUDGED_OVER {
+        if bytes >= LARGE_READ_BYTES {
             return None;
         }
-        let elapsed_us = u64::try_from(elapsed.as_micros()).unwrap_or(u64::MAX);
-        let fast = self.bytes > BACKLOG_BYTES_PER_US.saturating_mul(elapsed_us);
-        *self = Pace::new(now);
-        fast.then_some(NAP)
+        let bytes_per_us = self.bytes as f64 / (elapsed.as_secs_f64() * 1e6);
+        if elapsed >= BACKLOG_OVER && bytes_per_us > BACKLOG_BYTES_PER_US {
+            (self.since, self.bytes) = (now, 0);
+            return Some(BACKLOG_NAP);
+        }
+        if elapsed >= BRISK_OVER {
+            self.brisk = bytes_per_us > BRISK_BYTES_PER_US;
+            (self.since, self.bytes) = (now, 0);
+        }
+        (self.brisk && bytes > 0).then_some(BRISK_NAP)
     }
 }
 
@@ -51,13 +65,28 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_backlog_earns_a_nap_and_steady_traffic_none() {
+    fn a_backlog_earns_a_long_nap_and_steady_traffic_none() {
         let start = Instant::now();
         let ms = |n| start + Duration::from_millis(n);
         let mut pace = Pace::new(start);
         assert_eq!(pace.after_read(ms(2), 200_000), None, "a large gulp means there is more");
-        assert_eq!(pace.after_read(ms(2), 10_000), Some(NAP));
-        assert_eq!(pace.after_read(ms(12), 10_000), None, "1 byte per microsecond");
-        assert_eq!(pace.after_read(ms(12), 30_000), None, "too soon to judge");
+        assert_eq!(pace.after_read(ms(2), 10_000), Some(BACKLOG_NAP));
+        assert_eq!(pace.after_read(ms(2), 30_000), None, "too soon to judge");
+        assert_eq!(pace.after_read(ms(42), 0), None, "0.75 bytes per microsecond");
+        assert_eq!(pace.after_read(ms(43), 500), None);
+    }
+
+    #[test]
+    fn brisk_traffic_earns_short_naps_until_it_slows_down() {
+        let start = Instant::now();
+        let ms = |n| start + Duration::from_millis(n);
+        let mut pace = Pace::new(start);
+        for n in 1..10 {
+            assert_eq!(pace.after_read(ms(n), 2_000), None, "not judged yet");
+        }
+        assert_eq!(pace.after_read(ms(10), 2_000), Some(BRISK_NAP));
+        assert_eq!(pace.after_read(ms(11), 2_000), Some(BRISK_NAP));
+        assert_eq!(pace.after_read(ms(11), 0), None, "nothing came: wait for the socket");
+        assert_eq!(pace.after_read(ms(25), 2_000), None, "slow again");
     }
 }
