@@ -20,7 +20,7 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (DEMO_S
 	@$(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (first run builds 3-6 minutes)
-	cargo test --release --workspace
+	cargo test --release --workspace --no-fail-fast
 
 lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny and promtool are there
 	cargo fmt --all --check

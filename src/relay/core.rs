@@ -273,17 +273,8 @@ impl Core {
             }
             Err(error) => return Err(faults::protocol(&error.to_string(), &self.place)),
         };
-        if admitted.is_repeat() {
-            admitted.advance();
-            return Ok(Taken::Yes);
-        }
-        if !window.has_room() {
-            return Ok(Taken::Full);
-        }
-        if window.next_is_confirmed() {
-            window.pass_over();
-            admitted.advance();
-            return Ok(Taken::Yes);
+        if let Some(taken) = unless_new(admitted, window) {
+            return Ok(taken);
         }
         let mut headers = HeaderSlots::new();
         match plan.extract(tuple, transaction, scratch, &mut headers) {
@@ -310,17 +301,8 @@ impl Core {
             self.meter.ignored(Ignored::Message);
             return Ok(Taken::Yes);
         };
-        if admitted.is_repeat() {
-            admitted.advance();
-            return Ok(Taken::Yes);
-        }
-        if !window.has_room() {
-            return Ok(Taken::Full);
-        }
-        if window.next_is_confirmed() {
-            window.pass_over();
-            admitted.advance();
-            return Ok(Taken::Yes);
+        if let Some(taken) = unless_new(admitted, window) {
+            return Ok(taken);
         }
         let mut headers = HeaderSlots::new();
         match plan.extract(lsn, content, transaction, scratch, &mut headers) {
@@ -356,6 +338,25 @@ impl Core {
     fn garbled(&self, error: &DecodeError) -> Fault {
         faults::protocol(&error.to_string(), &self.place)
     }
+}
+
+/// What becomes of the next event before it is even looked at; nothing when it is new and there is
+/// room for it.
+#[inline]
+fn unless_new(admitted: &mut Admitted, window: &mut Window) -> Option<Taken> {
+    if admitted.is_repeat() {
+        admitted.advance();
+        return Some(Taken::Yes);
+    }
+    if !window.has_room() {
+        return Some(Taken::Full);
+    }
+    if window.next_is_confirmed() {
+        window.pass_over();
+        admitted.advance();
+        return Some(Taken::Yes);
+    }
+    None
 }
 
 /// Offers an event to the sink, and admits it when the sink has taken it.
