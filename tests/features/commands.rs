@@ -44,7 +44,7 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
         "+ make outbox table",
         "+ make publication walrelay",
         "+ make slot commands_init",
-        "+ topic commands.init",
+        "+ make topic commands.init",
     ]);
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
