@@ -214,6 +214,13 @@ impl Show<'_> {
 
     fn kill(&mut self) -> KitResult<()> {
         self.cpu_seconds += proc::cpu_seconds(self.relay.pid())?;
+        // What may be repeated is what Postgres has not been told, so tell how much that was.
+        let metrics = self.relay.metrics()?;
+        let in_flight = metrics.get("outbox_in_flight_events").copied().unwrap_or(f64::NAN);
+        let lag = "select pg_current_wal_lsn() - confirmed_flush_lsn from pg_replication_slots";
+        let lag = self.postgres.psql(DATABASE, lag)?;
+        self.screen
+            .event(&format!("before the kill: {in_flight} in flight, slot {lag} bytes behind"));
         self.relay.restart()
     }
 
