@@ -34,8 +34,8 @@ fn an_advanced_slot_stops_the_relay() {
 
 #[test]
 fn a_dropped_slot_stops_the_relay() {
-    let (site, relay) = frozen("slot_dropped");
-    site.execute("select pg_drop_replication_slot('slot_dropped')");
+    let (site, relay) = frozen("slot_dropped_behind");
+    site.execute("select pg_drop_replication_slot('slot_dropped_behind')");
     assert_stops(relay, &["slot.missing"]);
 }
 
