@@ -172,7 +172,7 @@ impl Producer {
                             break;
                         }
                         let sequence = (*message)._private.addr() as Sequence;
-                        tell(match code_of(message) {
+                        tell(match code_at(&raw const (*message).err) {
                             RDKafkaErrorCode::NoError => ProducerEvent::Confirmed(sequence),
                             code => {
                                 let topic = text_of(c::rd_kafka_topic_name((*message).rkt));
@@ -210,14 +210,12 @@ impl Producer {
                 return Err(code.into());
             }
             let count = usize::try_from((*answer).topic_cnt).unwrap_or(0);
-            let topics =
-                if count == 0 { &[] } else { std::slice::from_raw_parts((*answer).topics, count) };
+            let topics = (0..count).map(|index| (*answer).topics.add(index));
             let found = topics
-                .iter()
                 .map(|topic| TopicMetadata {
-                    name: text_of(topic.topic),
-                    partitions: topic.partition_cnt,
-                    code: topic.err.into(),
+                    name: text_of((*topic).topic),
+                    partitions: (*topic).partition_cnt,
+                    code: code_at(&raw const (*topic).err),
                 })
                 .collect();
             c::rd_kafka_metadata_destroy(answer);
@@ -301,14 +299,14 @@ fn native_headers(event: &Outbound<'_>) -> Result<*mut c::rd_kafka_headers_t, RD
     }
 }
 
-/// What became of a record. A broker newer than the bindings may send a code that their enum does
-/// not have, so the number is read as a number.
+/// A code that a broker may have sent. One newer than the bindings may send a number that their enum
+/// does not have, so it is read as a number.
 ///
 /// # Safety
-/// `message` is one that an event holds, and the event lives.
-unsafe fn code_of(message: *const c::rd_kafka_message_t) -> RDKafkaErrorCode {
-    // SAFETY: the field is a C int in front of the struct's other fields.
-    let number = unsafe { (&raw const (*message).err).cast::<c_int>().read() };
+/// `code` points into a message or an answer that lives.
+unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
+    // SAFETY: the enum is a C int.
+    let number = unsafe { code.cast::<c_int>().read() };
     c::rd_kafka_resp_err_t::try_from(number).map_or(RDKafkaErrorCode::Unknown, Into::into)
 }
 
