@@ -30,6 +30,7 @@ fn outbox(preset: Preset, headers: &str) -> OutboxTable {
     let template = |text| Template::parse(text).expect("a template");
     let route = Route {
         topic: template("outbox.event.${aggregatetype}"),
+        exchange: None,
         key: template("${aggregateid}"),
         headers: Vec::new(),
         preset,

@@ -17,7 +17,7 @@ use crate::health::{self, Limits, Recorder};
 use crate::metrics::Metrics;
 use crate::relay::link::{self, Connector, Link};
 use crate::relay::{Control, Parts, Relay};
-use crate::sink;
+use crate::sink::{self, Wanted};
 use crate::watch::{self, Watch};
 
 /// Relays until stopped.
@@ -137,8 +137,8 @@ impl DataThread<'_> {
             source: self.config.source.clone(),
             delivery: self.config.delivery.clone(),
             sink_factory: sink::factory(
-                self.config.sink.clone(),
-                constant_topics(self.config),
+                Arc::clone(&self.config.sink),
+                wanted(self.config),
                 Arc::clone(&self.control.stop),
             ),
             link: self.link,
@@ -159,16 +159,16 @@ impl DataThread<'_> {
     }
 }
 
-/// Topics that are known before the first row: they must exist.
+/// What is known before the first row to be needed at the broker.
 #[must_use]
-pub fn constant_topics(config: &Config) -> Vec<String> {
+pub fn wanted(config: &Config) -> Wanted {
     let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
     let mut topics: Vec<String> =
         routes.filter_map(|route| route.topic.constant().map(str::to_owned)).collect();
     topics.sort();
     topics.dedup();
-    topics
+    Wanted { topics, dead_letter: config.dead_letter.topic.clone() }
 }
 
 fn system_fault(error: &std::io::Error, what: &str) -> Fault {

@@ -7,6 +7,7 @@
 
 pub mod admin;
 pub mod app;
+pub mod backoff;
 pub mod cli;
 pub mod config;
 pub mod delivery;

@@ -19,6 +19,8 @@ pub type Sequence = u64;
 /// An event ready to be published. Borrowed: a sink copies what it keeps.
 #[derive(Clone, Copy, Debug)]
 pub struct Outbound<'a> {
+    /// RabbitMQ exchange; empty for Kafka.
+    pub exchange: &'a str,
     /// Kafka topic / RabbitMQ routing key.
     pub topic: &'a str,
     /// Ordering key; `None` has no order with anything.
@@ -27,6 +29,10 @@ pub struct Outbound<'a> {
     pub value: Option<&'a [u8]>,
     /// Event id as text.
     pub id: &'a str,
+    /// Event type, where the row has one: a property of an AMQP message.
+    pub event_type: Option<&'a str>,
+    /// What the value is, where that is known: a property of an AMQP message.
+    pub content_type: Option<&'a str>,
     /// Headers in order; `id` is among them where the preset wants it.
     pub headers: &'a [(&'a str, &'a [u8])],
     /// Commit time, microseconds since the Unix epoch.
@@ -42,7 +48,8 @@ impl Outbound<'_> {
     pub fn size_bytes(&self) -> usize {
         let headers: usize =
             self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
-        self.topic.len()
+        self.exchange.len()
+            + self.topic.len()
             + self.key.map_or(0, <[u8]>::len)
             + self.value.map_or(0, <[u8]>::len)
             + headers

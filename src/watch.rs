@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use crate::delivery::backoff::Backoff;
+use crate::backoff::Backoff;
 use crate::error::{Exit, Fault};
 use crate::health::{Facts, Phase};
 use crate::lsn::Lsn;

@@ -158,7 +158,7 @@ impl Bed {
     /// A relay on a slot. One configuration for all parts: the defaults.
     pub(crate) fn relay(&self, to: To, slot: &str, topic: &Topic) -> KitResult<RelayProcess> {
         let mut config = match to {
-            To::Null => RelayConfig::null_sink(self.url()),
+            To::Null => RelayConfig::memory_sink(self.url()),
             _ => RelayConfig::new(self.url(), self.brokers()),
         };
         config.slot = slot.to_owned();

@@ -92,14 +92,14 @@ mod tests {
     use crate::cli::slot;
     use crate::config::AdminSettings;
     use crate::delivery::settings::{DeadLetterSettings, DeliverySettings, OnDeadLetter};
-    use crate::sink::settings::SinkSettings;
+    use crate::sink::memory::MemorySettings;
     use crate::source::preflight::Finding;
     use crate::source::testing;
 
     fn config(source: SourceSettings) -> Config {
         Config {
             source,
-            sink: SinkSettings::Null,
+            sink: std::sync::Arc::new(MemorySettings::default()),
             delivery: DeliverySettings {
                 window_events_max: 16,
                 window_bytes_max: 1 << 20,

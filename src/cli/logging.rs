@@ -27,7 +27,8 @@ pub(crate) fn start(level: Option<&str>) -> Result<(), Fault> {
 }
 
 fn filter(level: &str) -> Result<EnvFilter, Fault> {
-    EnvFilter::builder().parse(level).map_err(|error| {
+    // The AMQP client logs whole messages that the broker returns: payloads do not belong in logs.
+    EnvFilter::builder().parse(format!("{level},lapin=off")).map_err(|error| {
         Fault::new(
             Exit::Usage,
             "config.bad-value",

@@ -77,7 +77,7 @@ fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
         Command::Init { sql, role } => {
             let config = prepare(args.log.as_deref(), &request)?;
             let exit = wait_for(init::run(&config, sql, role.as_deref())).map_err(one)?;
-            if sql { Ok(exit) } else { wait_for(sink::init(&config)).map(|()| exit).map_err(one) }
+            if sql { Ok(exit) } else { sink::init(&config).map(|()| exit) }
         }
         Command::Slot { action } => {
             let config = prepare(args.log.as_deref(), &request)?;

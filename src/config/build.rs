@@ -5,13 +5,15 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::delivery::settings::{DeadLetterSettings, DeliverySettings, OnDeadLetter};
 use crate::outbox::settings::{Columns, Messages, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
 use crate::secret::Secret;
-use crate::sink::settings::{KafkaSettings, SinkSettings};
+use crate::sink::settings::Section;
+use crate::sink::{Broker, SINKS};
 use crate::source::conninfo;
 use crate::source::settings::{ConnInfo, SourceSettings};
 
@@ -28,10 +30,11 @@ pub(crate) fn build(
     env: Lookup<'_>,
 ) -> Option<Config> {
     let connection = connection(effective, problems, env)?;
+    let sink = sink(effective, problems)?;
     let values = Values(effective);
     Some(Config {
         source: source(values, connection),
-        sink: sink(values),
+        sink,
         delivery: delivery(values),
         dead_letter: DeadLetterSettings { topic: values.text(&Path::of("dead_letter.topic")) },
         admin: AdminSettings {
@@ -131,6 +134,7 @@ fn route(values: Values<'_>, owner: &Path) -> Route {
     let key_column = || values.text(&owner.child("columns").child("key"));
     Route {
         topic: template(find("topic").unwrap_or_default()),
+        exchange: values.optional_text(&Path::of("sink.rabbitmq.exchange")).map(template),
         key: find("key").map_or_else(|| Template::column(&key_column()), template),
         headers: headers.into_iter().map(|(name, text)| (name, template(text))).collect(),
         preset: match find("preset").as_deref() {
@@ -142,20 +146,63 @@ fn route(values: Values<'_>, owner: &Path) -> Route {
     }
 }
 
-fn sink(values: Values<'_>) -> SinkSettings {
-    let at = |name: &str| Path::of("sink.kafka").child(name);
-    // Another kind is refused by the cross checks, so what stands here for it is never used.
-    if values.text(&Path::of("sink.kind")) != "kafka" {
-        return SinkSettings::Null;
+fn sink(effective: &Effective, problems: &mut Vec<Problem>) -> Option<Arc<dyn Broker>> {
+    let name = Values(effective).text(&Path::of("sink.kind"));
+    let kind = SINKS.iter().find(|kind| kind.name == name)?;
+    let section = SectionOf { values: Values(effective), path: Path::of("sink").child(kind.name) };
+    let misfits = match (kind.configure)(&section) {
+        Ok(broker) => return Some(broker),
+        Err(misfits) => misfits,
+    };
+    for misfit in misfits {
+        let path = section.path.child(misfit.key);
+        // A value that cannot be read at all has been told.
+        if !effective.broken.contains(&path) {
+            let (origin, place) = (effective.origin(&path), path.to_string());
+            let code = "config.bad-value";
+            problems.push(Problem::at(&origin, &place, code, &misfit.what, &misfit.mend));
+        }
     }
-    let small = |name: &str| i32::try_from(values.integer(&at(name))).unwrap_or(i32::MAX);
-    SinkSettings::Kafka(KafkaSettings {
-        brokers: values.text(&at("brokers")).split_whitespace().collect(),
-        properties: values.secrets_below(&at("properties")),
-        topics: values.strings(&at("topics")),
-        partitions: small("partitions"),
-        replication: small("replication"),
-    })
+    None
+}
+
+/// A sink's own section.
+struct SectionOf<'a> {
+    values: Values<'a>,
+    path: Path,
+}
+
+impl Section for SectionOf<'_> {
+    fn optional_text(&self, key: &str) -> Option<String> {
+        self.values.optional_text(&self.path.child(key))
+    }
+
+    fn secret(&self, key: &str) -> Option<Secret> {
+        match self.values.value(&self.path.child(key)) {
+            Some(Value::Secret(secret)) => Some(secret.clone()),
+            Some(_) | None => None,
+        }
+    }
+
+    fn integer(&self, key: &str) -> i64 {
+        self.values.integer(&self.path.child(key))
+    }
+
+    fn duration(&self, key: &str) -> Duration {
+        self.values.duration(&self.path.child(key))
+    }
+
+    fn strings(&self, key: &str) -> Vec<String> {
+        self.values.strings(&self.path.child(key))
+    }
+
+    fn texts_below(&self, key: &str) -> BTreeMap<String, String> {
+        self.values.texts_below(&self.path.child(key))
+    }
+
+    fn secrets_below(&self, key: &str) -> BTreeMap<String, Secret> {
+        self.values.secrets_below(&self.path.child(key))
+    }
 }
 
 fn delivery(values: Values<'_>) -> DeliverySettings {

@@ -43,11 +43,6 @@ impl Checks<'_> {
             let mend = "mode = \"cdc\"";
             self.refuse(&mode, code, "polling is not available in this release", mend);
         }
-        let kind = Path::of("sink.kind");
-        if self.values.text(&kind) == "rabbitmq" {
-            let mend = "kind = \"kafka\"";
-            self.refuse(&kind, code, "rabbitmq is not available in this build", mend);
-        }
     }
 
     fn waits(&mut self, base: &str, cap: &str) {

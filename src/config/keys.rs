@@ -186,9 +186,9 @@ const ROUTE: &[Row] = &[
 
 const SINK: &[Row] = &[(
     "kind",
-    Kind::Choice(&["kafka", "rabbitmq", "null"]),
+    Kind::Choice(&["kafka", "rabbitmq", "memory"]),
     Absent::Value("kafka"),
-    "Broker. `null` confirms everything and keeps nothing, for measuring the source alone; `rabbitmq` is not available in this build.",
+    "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.",
 )];
 
 const KAFKA: &[Row] = &[
@@ -233,9 +233,9 @@ const RABBITMQ: &[Row] = &[
     ),
     (
         "exchange",
-        Kind::Text(rule::FILLED),
+        Kind::Template,
         Absent::Value("outbox.events"),
-        "Exchange that events are published to.",
+        "Exchange that events are published to; `${column}` takes it from the row.",
     ),
 ];
 

@@ -9,10 +9,11 @@
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use crate::delivery::settings::{DeadLetterSettings, DeliverySettings};
 use crate::error::{Exit, Fault};
-use crate::sink::settings::SinkSettings;
+use crate::sink::Broker;
 use crate::source::settings::SourceSettings;
 
 mod build;
@@ -42,8 +43,8 @@ pub const DEFAULT_FILE: &str = "walrelay.toml";
 pub struct Config {
     /// `[source]`, with `[route]` folded into each outbox.
     pub source: SourceSettings,
-    /// `[sink]`.
-    pub sink: SinkSettings,
+    /// `[sink]`, and the section of its kind.
+    pub sink: Arc<dyn Broker>,
     /// `[delivery]`.
     pub delivery: DeliverySettings,
     /// `[dead_letter]`.

@@ -19,7 +19,6 @@
 //! * I7 A full window stops intake, never feedback.
 
 pub mod admitted;
-pub mod backoff;
 pub mod ledger;
 pub mod settings;
 pub mod window;

@@ -137,6 +137,10 @@ impl Routing {
         let payload = compiler.required(&columns.payload, "columns.payload")?;
         let topic = compiler.template(&route.topic, "route.topic")?;
         let key = compiler.template(&route.key, "route.key")?;
+        let exchange = route.exchange.as_ref();
+        let exchange = exchange
+            .map(|template| compiler.template(template, "sink.rabbitmq.exchange"))
+            .transpose()?;
         let partition = route.partition.as_deref();
         let partition =
             partition.map(|name| compiler.required(name, "route.partition")).transpose()?;
@@ -159,9 +163,18 @@ impl Routing {
             partition,
             commit_ts: compiler.standard_wanted("commit_ts"),
             lsn: compiler.standard_wanted("lsn"),
+            // A property of the message, whatever the preset says about headers.
+            message_type: if exchange.is_some() && (compiler.has)(&columns.event_type) {
+                Some(compiler.slot(&columns.event_type)?)
+            } else {
+                None
+            },
+            content_type: None,
+            exchange,
             topic,
             key,
             extras,
+            exchange_text: route.exchange.as_ref().map(text_of).unwrap_or_default(),
             topic_text: text_of(&route.topic),
             key_text: text_of(&route.key),
             names: compiler.names,

@@ -137,24 +137,30 @@ impl Plan {
     ) -> Result<Plan, ExtractError> {
         let position = |name: &str| relation.columns.iter().position(|column| column.name == name);
         let has = |name: &str| position(name).is_some();
-        let routing = Routing::compile(&outbox.route, &outbox.columns, has).map_err(|misfit| {
-            let present: Vec<_> = relation.columns.iter().map(|it| it.name.as_str()).collect();
-            ExtractError::from_misfit(misfit, relation.qualified_name(), present.join(", "))
-        })?;
+        let mut routing =
+            Routing::compile(&outbox.route, &outbox.columns, has).map_err(|misfit| {
+                let present: Vec<_> = relation.columns.iter().map(|it| it.name.as_str()).collect();
+                ExtractError::from_misfit(misfit, relation.qualified_name(), present.join(", "))
+            })?;
         let mut slots = vec![UNUSED; relation.columns.len()];
         let mut kinds = Vec::with_capacity(routing.names().len());
-        for (slot, name) in (0..UNUSED).zip(routing.names()) {
+        let mut payload_type = 0;
+        for (slot, name) in (0..UNUSED).zip(routing.names().to_vec()) {
             // Every name of the routing was found in the relation above.
-            let Some(at) = position(name) else { continue };
+            let Some(at) = position(&name) else { continue };
             let type_oid = relation.columns[at].type_oid;
             let kind = Kind::of(type_oid);
             if binary && kind == Kind::Other {
-                let (table, column) = (relation.qualified_name(), name.clone());
+                let (table, column) = (relation.qualified_name(), name);
                 return Err(ExtractError::NeedsText { table, column, type_oid });
             }
             kinds.push(kind);
             slots[at] = slot;
+            if usize::from(slot) == routing.payload_slot() {
+                payload_type = type_oid;
+            }
         }
+        routing.set_payload_type(payload_type);
         Ok(Plan { routing, kinds, slots, outbox_index })
     }
 

@@ -25,6 +25,7 @@ pub(crate) fn columns() -> Columns {
 pub(crate) fn route() -> Route {
     Route {
         topic: Template::parse("outbox.event.${aggregatetype}").unwrap(),
+        exchange: None,
         key: Template::parse("${aggregateid}").unwrap(),
         headers: Vec::new(),
         preset: Preset::Walrelay,

@@ -20,6 +20,8 @@ use super::transaction::Transaction;
 use crate::lsn::Lsn;
 use crate::message::{HeaderSlots, Outbound};
 
+const JSON_OID: u32 = 114;
+
 /// How logical messages become events.
 #[derive(Debug)]
 pub struct MessagePlan {
@@ -30,11 +32,13 @@ pub struct MessagePlan {
 impl MessagePlan {
     /// Compiles the plan. Fields are looked for in each message, so none can be missing yet.
     pub fn compile(settings: &Messages) -> Result<MessagePlan, ExtractError> {
-        let routing =
+        let mut routing =
             Routing::compile(&settings.route, &settings.columns, |_| true).map_err(|misfit| {
                 let place = format!("messages with prefix {}", settings.prefix);
                 ExtractError::from_misfit(misfit, place, String::new())
             })?;
+        // The field's JSON text.
+        routing.set_payload_type(JSON_OID);
         Ok(MessagePlan { prefix: settings.prefix.clone(), routing })
     }
 

@@ -34,9 +34,16 @@ pub(super) struct Routing {
     pub(super) partition: Option<usize>,
     pub(super) commit_ts: bool,
     pub(super) lsn: bool,
+    /// The event type as a property of the message.
+    pub(super) message_type: Option<usize>,
+    /// What the payload column holds, as far as its type tells.
+    pub(super) content_type: Option<&'static str>,
+    /// Only RabbitMQ has exchanges.
+    pub(super) exchange: Option<Compiled>,
     pub(super) topic: Compiled,
     pub(super) key: Compiled,
     pub(super) extras: Vec<(String, Compiled)>,
+    pub(super) exchange_text: String,
     pub(super) topic_text: String,
     pub(super) key_text: String,
 }
@@ -50,6 +57,17 @@ impl Routing {
     /// The slot of the payload.
     pub(super) const fn payload_slot(&self) -> usize {
         self.payload
+    }
+
+    /// What the payload column holds, by its type. Text may be anything.
+    pub(super) const fn set_payload_type(&mut self, type_oid: u32) {
+        self.content_type = match type_oid {
+            // json, jsonb
+            114 | 3802 => Some("application/json"),
+            // bytea
+            17 => Some("application/octet-stream"),
+            _ => None,
+        };
     }
 
     /// The slot of the headers column.
@@ -86,14 +104,18 @@ impl Routing {
             expected: "UTF-8 text",
         })?;
         let topic = self.checked_topic(made.topic.bytes(arena).unwrap_or_default(), id)?;
+        let text = |cell: Cell<'a>| std::str::from_utf8(cell.bytes(arena)?).ok();
         let partition = self.partition(cells, arena, id)?;
         self.push_headers(id, cells, transaction, scratch, slots)
             .map_err(|TooManyHeaders| EventError::TooManyHeaders { event: id.to_owned() })?;
         Ok(Outbound {
+            exchange: text(made.exchange).unwrap_or_default(),
             topic,
             key: made.key.bytes(arena),
             value: cells[self.payload].bytes(arena),
             id,
+            event_type: self.message_type.and_then(|slot| text(cells[slot])),
+            content_type: self.content_type,
             headers: slots.as_slice(),
             commit_unix_us: transaction.commit_unix_us(),
             partition,
@@ -107,12 +129,26 @@ impl Routing {
     ) -> Result<Made<'a>, EventError> {
         let topic = match self.topic.render(cells, &mut scratch.arena) {
             Ok(topic) => topic,
-            Err(slot) => return Err(self.null_in_template(cells, scratch, slot, true)),
+            Err(slot) => {
+                return Err(self.null_in_template(cells, scratch, slot, "route.topic"));
+            }
+        };
+        let exchange = match &self.exchange {
+            None => Cell::Null,
+            Some(exchange) => match exchange.render(cells, &mut scratch.arena) {
+                Ok(exchange) => exchange,
+                Err(slot) => {
+                    let template = "sink.rabbitmq.exchange";
+                    return Err(self.null_in_template(cells, scratch, slot, template));
+                }
+            },
         };
         let key = match (self.key.render(cells, &mut scratch.arena), &self.key) {
             (Ok(key), _) => key,
             (Err(_), Compiled::Column(_)) => Cell::Null,
-            (Err(slot), _) => return Err(self.null_in_template(cells, scratch, slot, false)),
+            (Err(slot), _) => {
+                return Err(self.null_in_template(cells, scratch, slot, "route.key"));
+            }
         };
         scratch.extras.clear();
         for (_, template) in &self.extras {
@@ -130,7 +166,7 @@ impl Routing {
                 reason: error.to_string(),
             });
         }
-        Ok(Made { topic, key })
+        Ok(Made { exchange, topic, key })
     }
 
     #[cold]
@@ -139,10 +175,13 @@ impl Routing {
         cells: &Cells<'_>,
         scratch: &Scratch,
         slot: usize,
-        topic: bool,
+        template: &'static str,
     ) -> EventError {
-        let (template, text) =
-            if topic { ("route.topic", &self.topic_text) } else { ("route.key", &self.key_text) };
+        let text = match template {
+            "route.topic" => &self.topic_text,
+            "route.key" => &self.key_text,
+            _ => &self.exchange_text,
+        };
         EventError::NullInTemplate {
             event: self.event_name(cells, scratch),
             column: self.names[slot].clone(),
@@ -153,8 +192,11 @@ impl Routing {
 
     #[inline]
     fn checked_topic<'a>(&self, topic: &'a [u8], id: &str) -> Result<&'a str, EventError> {
+        // A routing key is any text; what AMQP cannot carry, its sink refuses.
+        let any = self.exchange.is_some();
         let fits = (1..=TOPIC_BYTES_MAX).contains(&topic.len());
         match std::str::from_utf8(topic) {
+            Ok(text) if any => Ok(text),
             Ok(text) if fits && topic.iter().all(|byte| TOPIC_BYTES[usize::from(*byte)]) => {
                 Ok(text)
             }
@@ -241,6 +283,8 @@ impl Routing {
     ) -> Outbound<'a> {
         let topic = self.topic.render(cells, &mut scratch.arena).unwrap_or_default();
         let key = self.key.render(cells, &mut scratch.arena).unwrap_or_default();
+        let exchange = self.exchange.as_ref();
+        let exchange = exchange.map(|it| it.render(cells, &mut scratch.arena).unwrap_or_default());
         let arena = scratch.arena.as_slice();
         let text = |cell: Cell<'a>| {
             cell.bytes(arena).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
@@ -249,10 +293,13 @@ impl Routing {
         // One header always fits.
         slots.push("id", id.as_bytes()).ok();
         Outbound {
+            exchange: exchange.map(text).unwrap_or_default(),
             topic: text(topic),
             key: key.bytes(arena),
             value: cells[self.payload].bytes(arena),
             id,
+            event_type: None,
+            content_type: self.content_type,
             headers: slots.as_slice(),
             commit_unix_us: transaction.commit_unix_us(),
             partition: None,
@@ -262,11 +309,12 @@ impl Routing {
 
 /// What had to be rendered.
 struct Made<'a> {
+    exchange: Cell<'a>,
     topic: Cell<'a>,
     key: Cell<'a>,
 }
 
-/// Kafka's limit; AMQP's is 255.
+/// Kafka's limit.
 const TOPIC_BYTES_MAX: usize = 249;
 
 /// Letters, digits, `.`, `_` and `-`.

@@ -49,6 +49,9 @@ pub struct Messages {
 pub struct Route {
     /// Kafka topic / RabbitMQ routing key. Default `outbox.event.${aggregatetype}`.
     pub topic: Template,
+    /// RabbitMQ exchange (`sink.rabbitmq.exchange`); none for other sinks. Where there is one, the
+    /// topic is a routing key and need not be a Kafka topic name.
+    pub exchange: Option<Template>,
     /// Ordering key, Kafka record key. Default `${<columns.key>}`. A template that is exactly one
     /// column and finds NULL gives a null key.
     pub key: Template,

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Relay;
-use crate::delivery::backoff::Backoff;
+use crate::backoff::Backoff;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::{Exit, Fault};
 use crate::health::Phase;

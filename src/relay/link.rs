@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use crate::delivery::backoff::Backoff;
+use crate::backoff::Backoff;
 use crate::error::Fault;
 use crate::lsn::Lsn;
 use crate::source::connect::{self, ConnectError, Kind, Session, StartReplication};

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use self::core::{Core, Taken};
 use self::link::Link;
 use self::session::Sessions;
-use crate::delivery::backoff::Backoff;
+use crate::backoff::Backoff;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};

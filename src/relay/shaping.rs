@@ -5,6 +5,7 @@ use crate::error::Fault;
 use crate::format::{self, Binding, Format};
 use crate::message::{HeaderSlots, Outbound};
 use crate::outbox::EventError;
+use crate::outbox::settings::Route;
 use crate::source::settings::SourceSettings;
 
 /// The payload format of each outbox; nothing where bytes pass through untouched.
@@ -22,9 +23,9 @@ pub(super) struct Shape {
 impl Shaping {
     pub(super) fn new(source: &SourceSettings) -> Result<Shaping, Fault> {
         let tables = source.outboxes.iter().map(|outbox| {
-            Shape::new(&outbox.route.format, &format!("{}.{}", outbox.schema, outbox.table))
+            Shape::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
         });
-        let messages = source.messages.as_ref().map(|it| Shape::new(&it.route.format, &it.prefix));
+        let messages = source.messages.as_ref().map(|it| Shape::new(&it.route, &it.prefix));
         Ok(Shaping {
             tables: tables.collect::<Result<_, Fault>>()?,
             messages: messages.transpose()?.unwrap_or_default(),
@@ -41,13 +42,14 @@ impl Shaping {
 }
 
 impl Shape {
-    fn new(name: &str, origin: &str) -> Result<Shape, Fault> {
-        if matches!(name, "raw" | "debezium") {
+    fn new(route: &Route, origin: &str) -> Result<Shape, Fault> {
+        if matches!(route.format.as_str(), "raw" | "debezium") {
             return Ok(Shape::default());
         }
-        let context =
-            format::Context { source: format!("/walrelay/{origin}"), binding: Binding::Kafka };
-        let format = format::make(name, &context).map_err(|error| faults::format(&error))?;
+        let binding = if route.exchange.is_some() { Binding::Amqp } else { Binding::Kafka };
+        let context = format::Context { source: format!("/walrelay/{origin}"), binding };
+        let format =
+            format::make(&route.format, &context).map_err(|error| faults::format(&error))?;
         Ok(Shape { format: Some(format), scratch: Vec::new() })
     }
 

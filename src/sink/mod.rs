@@ -3,16 +3,21 @@
 //!
 //! A sink lives on the data thread and never blocks it. It fails closed: what it does not report
 //! as confirmed is unconfirmed.
+//!
+//! A new sink is one folder and one line in [`SINKS`]; the conformance suite runs over all of them.
 
 pub mod kafka;
-pub mod null;
+pub mod memory;
+pub mod rabbitmq;
 pub mod settings;
 
+use std::any::Any;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use self::settings::SinkSettings;
+use self::settings::{Misfit, Section};
 use crate::error::{Exit, Fault};
 use crate::message::{Outbound, Sequence};
 
@@ -24,6 +29,12 @@ pub trait Sink {
 
     /// Collects receipts and news, waiting at most `patience` for the first.
     fn poll(&mut self, patience: Duration, news: &mut Vec<News>);
+
+    /// Publishes once more what has failed under `sequence`; later events of its key have waited.
+    /// False from a sink that keeps nothing of what failed.
+    fn retry(&mut self, _sequence: Sequence) -> bool {
+        false
+    }
 }
 
 /// The sink did not take an event.
@@ -76,43 +87,105 @@ pub enum Disposition {
     Terminal,
 }
 
-/// Builds sinks of the configured kind. The first must find its broker and `topics`; a later one,
-/// built after an outage, must not insist. `stop` ends the wait for the broker.
+/// A configured broker: the way to it, and what can be asked of it before the first event.
+pub trait Broker: Any + fmt::Debug + Send + Sync {
+    /// A sink. The first of a process is opened with `first`, and must find its broker and what
+    /// is wanted there; a later one, built after an outage, must not insist.
+    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>>;
+
+    /// What could keep events from arriving, found without changing anything.
+    fn inspect(&self, wanted: &Wanted) -> Inspection;
+
+    /// Makes what is missing; says what it made.
+    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>>;
+}
+
+/// What the first sink of a process looks for.
+#[derive(Clone, Copy, Debug)]
+pub struct First<'a> {
+    /// What must be there.
+    pub wanted: &'a Wanted,
+    /// Ends the wait for the broker.
+    pub stop: &'a AtomicBool,
+}
+
+/// What must be there before the first event, as far as it is known without a row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Kafka topics, RabbitMQ routing keys: those of routes without columns.
+    pub topics: Vec<String>,
+    /// The dead-letter topic.
+    pub dead_letter: String,
+}
+
+/// What was found at a broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inspection {
+    /// What is as it should be, a sentence each.
+    pub well: Vec<String>,
+    /// What works and may surprise, or cannot be known.
+    pub doubtful: Vec<String>,
+    /// What must be mended.
+    pub faults: Vec<Fault>,
+}
+
+/// Reads a section.
+pub type Configure = fn(&dyn Section) -> Result<Arc<dyn Broker>, Vec<Misfit>>;
+
+/// A kind of broker.
+pub struct Kind {
+    /// The value of `sink.kind`, and the name of its section.
+    pub name: &'static str,
+    /// Reads the section `[sink.NAME]`.
+    pub configure: Configure,
+}
+
+/// Every kind there is.
+pub const SINKS: &[Kind] = &[
+    Kind { name: "kafka", configure: kafka::configure },
+    Kind { name: "rabbitmq", configure: rabbitmq::configure },
+    Kind { name: "memory", configure: memory::configure },
+];
+
+/// Builds sinks, the first with a look at what is `wanted`. `stop` ends the wait for the broker.
 #[must_use]
 pub fn factory(
-    settings: SinkSettings,
-    topics: Vec<String>,
+    broker: Arc<dyn Broker>,
+    wanted: Wanted,
     stop: Arc<AtomicBool>,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let mut first = true;
-    Box::new(move || match &settings {
-        SinkSettings::Null => Ok(Box::new(null::NullSink::default()) as Box<dyn Sink>),
-        SinkSettings::Kafka(kafka) => {
-            let mut sink = kafka::KafkaSink::new(kafka).map_err(|reason| refused(&reason))?;
-            if std::mem::take(&mut first) {
-                kafka::preflight::inspect(&mut sink, kafka, &topics, &stop).map_err(worst)?;
-            }
-            Ok(Box::new(sink) as Box<dyn Sink>)
-        }
+    Box::new(move || {
+        let look = First { wanted: &wanted, stop: &stop };
+        let sink = broker.open(first.then_some(&look)).map_err(worst)?;
+        first = false;
+        Ok(sink)
     })
+}
+
+/// Awaits an answer outside any runtime.
+fn on_own_runtime<T>(answer: impl Future<Output = T>) -> Result<T, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Fault::new(
+            Exit::Failed,
+            "system.refused",
+            format!("the system refused a runtime: {error}"),
+            "",
+            "look at the limits of the process (ulimit -a, container limits)",
+        )
+    })?;
+    Ok(runtime.block_on(answer))
 }
 
 /// The first of several faults, with the others told in passing.
 fn worst(faults: Vec<Fault>) -> Fault {
     let mut faults = faults.into_iter();
-    let first = faults.next().unwrap_or_else(|| refused("no reason given"));
+    let first = faults.next().unwrap_or_else(|| {
+        Fault::new(Exit::Sink, "sink.refused", "no reason given", "sink", "walrelay check")
+    });
     for other in faults {
         tracing::error!("{other}");
     }
     first
-}
-
-fn refused(reason: &str) -> Fault {
-    Fault::new(
-        Exit::Usage,
-        "sink.refused-property",
-        format!("librdkafka refuses the configuration: {reason}"),
-        "sink.kafka.properties",
-        "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
-    )
 }

@@ -1,29 +1,41 @@
-//! What the sinks obey: the `[sink]` section, typed.
+//! How a sink is configured: it reads its own `[sink.NAME]` section, and says what will not do.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::secret::Secret;
 
-/// The `[sink]` section: exactly one kind.
-#[derive(Clone, Debug)]
-pub enum SinkSettings {
-    /// `kind = "kafka"`.
-    Kafka(KafkaSettings),
-    /// `kind = "null"`: confirms everything and keeps nothing; for measuring the source alone.
-    Null,
+/// The values of one section, each already of its kind and with its default. A key that is absent
+/// reads as its type's default.
+pub trait Section {
+    /// A text; nothing when the key is absent.
+    fn optional_text(&self, key: &str) -> Option<String>;
+    /// A secret; nothing when the key is absent.
+    fn secret(&self, key: &str) -> Option<Secret>;
+    /// A number.
+    fn integer(&self, key: &str) -> i64;
+    /// A duration.
+    fn duration(&self, key: &str) -> Duration;
+    /// A list of texts.
+    fn strings(&self, key: &str) -> Vec<String>;
+    /// The entries of a table whose names the user chose.
+    fn texts_below(&self, key: &str) -> BTreeMap<String, String>;
+    /// The same, of secrets.
+    fn secrets_below(&self, key: &str) -> BTreeMap<String, Secret>;
+
+    /// A text; empty when the key is absent.
+    fn text(&self, key: &str) -> String {
+        self.optional_text(key).unwrap_or_default()
+    }
 }
 
-/// The `[sink.kafka]` section.
-#[derive(Clone, Debug)]
-pub struct KafkaSettings {
-    /// `host:port,host:port`.
-    pub brokers: String,
-    /// librdkafka producer properties, as given. Values may be secrets.
-    pub properties: BTreeMap<String, Secret>,
-    /// Topics that `init` creates and that `check` and `run` insist on (`sink.kafka.topics`).
-    pub topics: Vec<String>,
-    /// Partitions of a topic that `init` creates (`sink.kafka.partitions`, 8).
-    pub partitions: i32,
-    /// Replication factor of a topic that `init` creates (`sink.kafka.replication`, -1: the broker's default).
-    pub replication: i32,
+/// Why a section cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    /// The key in the section.
+    pub key: &'static str,
+    /// What is wrong with its value.
+    pub what: String,
+    /// What to write instead.
+    pub mend: String,
 }

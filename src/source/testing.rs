@@ -125,6 +125,7 @@ pub(crate) fn outbox() -> OutboxTable {
         },
         route: Route {
             topic: Template::parse("outbox.event.${aggregatetype}").unwrap(),
+            exchange: None,
             key: Template::column("aggregateid"),
             headers: Vec::new(),
             preset: Preset::Walrelay,

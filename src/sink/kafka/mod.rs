@@ -8,13 +8,15 @@
 mod fault;
 pub mod preflight;
 pub mod properties;
-pub mod topics;
+pub mod settings;
+mod topics;
 
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::settings::KafkaSettings;
+use self::settings::KafkaSettings;
+pub(super) use self::settings::configure;
 use super::{News, Refused, Sink};
 use crate::ffi::{Producer, ProducerEvent};
 use crate::message::{Outbound, Sequence};

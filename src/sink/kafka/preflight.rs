@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
+use super::settings::KafkaSettings;
 use super::{KafkaSink, fault};
 use crate::error::{Exit, Fault};
-use crate::sink::settings::KafkaSettings;
 use crate::sink::{News, Sink};
 
 /// How long a broker may take to answer for the first time.

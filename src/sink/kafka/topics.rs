@@ -7,14 +7,15 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
+use super::settings::KafkaSettings;
 use super::{effective_properties, fault};
 use crate::error::{Exit, Fault};
-use crate::sink::settings::KafkaSettings;
+use crate::sink::on_own_runtime;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Creates those of `wanted` that do not exist; returns which it made.
-pub async fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<String>, Fault> {
+pub(super) fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<String>, Fault> {
     let client: AdminClient<DefaultClientContext> = effective_properties(settings)
         .into_iter()
         .collect::<ClientConfig>()
@@ -29,9 +30,7 @@ pub async fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<S
         .collect();
     let options =
         AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
-    let answers = client
-        .create_topics(&topics, &options)
-        .await
+    let answers = on_own_runtime(client.create_topics(&topics, &options))?
         .map_err(|error| unmade("any topic", &error.to_string(), settings, ""))?;
     let mut made = Vec::new();
     for answer in answers {

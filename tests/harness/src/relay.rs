@@ -39,7 +39,7 @@ pub struct RelayConfig {
     pub table: String,
     /// `route.topic`.
     pub topic: String,
-    /// `sink.kafka.brokers`; the null sink when empty.
+    /// `sink.kafka.brokers`; the memory sink when empty.
     pub brokers: String,
     /// `sink.kafka.properties`.
     pub properties: Vec<(String, String)>,
@@ -72,7 +72,7 @@ impl RelayConfig {
     }
 
     /// Everything by its default name, to the sink that confirms and forgets.
-    pub fn null_sink(url: impl Into<String>) -> RelayConfig {
+    pub fn memory_sink(url: impl Into<String>) -> RelayConfig {
         RelayConfig::new(url, "")
     }
 
@@ -89,7 +89,7 @@ impl RelayConfig {
             quoted(&self.topic),
         );
         if self.brokers.is_empty() {
-            text.push_str("[sink]\nkind = \"null\"\n\n");
+            text.push_str("[sink]\nkind = \"memory\"\n\n");
         } else {
             let pair =
                 |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));

@@ -56,8 +56,8 @@ listen = "127.0.0.1:9"
 attempts_max = 2
 "#;
     assert_eq!(config.toml(([127, 0, 0, 1], 9).into()), want);
-    let null = RelayConfig::null_sink("postgres://h/db").toml(([127, 0, 0, 1], 9).into());
-    assert!(null.contains("kind = \"null\"") && !null.contains("kafka"));
+    let null = RelayConfig::memory_sink("postgres://h/db").toml(([127, 0, 0, 1], 9).into());
+    assert!(null.contains("kind = \"memory\"") && !null.contains("kafka"));
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_process_is_started_heard_stopped_and_started_again() {
 #[test]
 fn a_frozen_process_does_not_move_until_thawed() {
     let (binary, folder) = stand_in("freeze", "exec sleep 60");
-    let config = RelayConfig::null_sink("postgres://x/y");
+    let config = RelayConfig::memory_sink("postgres://x/y");
     let mut relay = RelayProcess::start(&binary, &folder, config).unwrap();
     let state = |pid: u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
@@ -113,7 +113,7 @@ fn a_frozen_process_does_not_move_until_thawed() {
 fn readiness_and_metrics_come_from_the_admin_server() {
     // GIVEN a relay that never answers, replaced by a server of ours on its admin address
     let (binary, folder) = stand_in("admin", "exec sleep 60");
-    let config = RelayConfig::null_sink("postgres://x/y");
+    let config = RelayConfig::memory_sink("postgres://x/y");
     let mut relay = RelayProcess::start(&binary, &folder, config).unwrap();
     let listener = TcpListener::bind(relay.admin()).unwrap();
     let server = std::thread::spawn(move || {
@@ -139,7 +139,7 @@ fn readiness_and_metrics_come_from_the_admin_server() {
 #[test]
 fn waiting_for_a_relay_that_ended_tells_what_it_said() {
     let (binary, folder) = stand_in("dead", "echo 'error[slot.missing]: gone' >&2; exit 3");
-    let config = RelayConfig::null_sink("postgres://x/y");
+    let config = RelayConfig::memory_sink("postgres://x/y");
     let mut relay = RelayProcess::start(&binary, &folder, config).unwrap();
     let error = relay.wait_ready(LIMIT).unwrap_err().to_string();
     assert!(error.contains("ended with 3") && error.contains("slot.missing"), "{error}");

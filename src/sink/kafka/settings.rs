@@ -1,0 +1,104 @@
+//! The `[sink.kafka]` section, typed, and what it opens.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::{KafkaSink, preflight, topics};
+use crate::error::{Exit, Fault};
+use crate::secret::Secret;
+use crate::sink::settings::{Misfit, Section};
+use crate::sink::{Broker, First, Inspection, Sink, Wanted};
+
+/// The `[sink.kafka]` section.
+#[derive(Clone, Debug)]
+pub struct KafkaSettings {
+    /// `host:port,host:port`.
+    pub brokers: String,
+    /// librdkafka producer properties, as given. Values may be secrets.
+    pub properties: BTreeMap<String, Secret>,
+    /// Topics that `init` creates and that `check` and `run` insist on (`sink.kafka.topics`).
+    pub topics: Vec<String>,
+    /// Partitions of a topic that `init` creates (`sink.kafka.partitions`, 8).
+    pub partitions: i32,
+    /// Replication factor of a topic that `init` creates (`sink.kafka.replication`, -1: the broker's default).
+    pub replication: i32,
+}
+
+pub(in crate::sink) fn configure(section: &dyn Section) -> Result<Arc<dyn Broker>, Vec<Misfit>> {
+    Ok(Arc::new(KafkaSettings::read(section)))
+}
+
+impl KafkaSettings {
+    /// Reads the section.
+    #[must_use]
+    pub fn read(section: &dyn Section) -> KafkaSettings {
+        let small = |key| i32::try_from(section.integer(key)).unwrap_or(i32::MAX);
+        KafkaSettings {
+            brokers: section.text("brokers").split_whitespace().collect(),
+            properties: section.secrets_below("properties"),
+            topics: section.strings("topics"),
+            partitions: small("partitions"),
+            replication: small("replication"),
+        }
+    }
+
+    fn sink(&self) -> Result<KafkaSink, Vec<Fault>> {
+        KafkaSink::new(self).map_err(|reason| {
+            vec![Fault::new(
+                Exit::Usage,
+                "sink.refused-property",
+                format!("librdkafka refuses the configuration: {reason}"),
+                "sink.kafka.properties",
+                "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
+            )]
+        })
+    }
+
+    fn wanted(&self, wanted: &Wanted) -> Vec<String> {
+        let mut known: Vec<String> = wanted.topics.iter().chain(&self.topics).cloned().collect();
+        known.sort();
+        known.dedup();
+        known
+    }
+}
+
+impl Broker for KafkaSettings {
+    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        let mut sink = self.sink()?;
+        if let Some(First { wanted, stop }) = first {
+            preflight::inspect(&mut sink, self, &self.wanted(wanted), stop)?;
+        }
+        Ok(Box::new(sink))
+    }
+
+    fn inspect(&self, wanted: &Wanted) -> Inspection {
+        let known = self.wanted(wanted);
+        let found = self.sink().and_then(|mut sink| {
+            preflight::inspect(&mut sink, self, &known, &AtomicBool::new(false))
+        });
+        if let Err(faults) = found {
+            return Inspection { faults, ..Inspection::default() };
+        }
+        let brokers = &self.brokers;
+        let text = match known.as_slice() {
+            [] => format!(
+                "kafka answers at {brokers}; topics come from rows, none is named in sink.kafka.topics to look for"
+            ),
+            [topic] => format!("kafka answers at {brokers}; topic {topic} is there"),
+            topics => format!("kafka answers at {brokers}; {} topics are there", topics.len()),
+        };
+        Inspection { well: vec![text], ..Inspection::default() }
+    }
+
+    /// Makes the topics of routes without columns, those of `sink.kafka.topics`, and the
+    /// dead-letter topic.
+    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+        let mut topics = self.wanted(wanted);
+        topics.push(wanted.dead_letter.clone());
+        topics.sort();
+        topics.dedup();
+        let made = topics::create(self, &topics).map_err(|fault| vec![fault])?;
+        Ok(made.into_iter().map(|topic| format!("topic {topic}")).collect())
+    }
+}

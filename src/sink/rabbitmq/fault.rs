@@ -1,0 +1,168 @@
+//! What the broker's codes mean: an outage, an event that may pass later, or one that never will.
+
+use lapin::ErrorKind;
+
+use super::message::Message;
+use super::returns::Returned;
+use super::settings::{Login, RabbitSettings};
+use crate::error::{Exit, Fault};
+use crate::sink::{Disposition, Failure};
+
+/// Why there is no connection (any more).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Loss {
+    /// The reply code, when the broker gave one.
+    pub(super) code: Option<u16>,
+    /// For people.
+    pub(super) text: String,
+}
+
+impl From<lapin::Error> for Loss {
+    fn from(error: lapin::Error) -> Loss {
+        match error.kind() {
+            ErrorKind::ProtocolError(refusal) => {
+                Loss { code: Some(refusal.get_id()), text: refusal.get_message().to_string() }
+            }
+            ErrorKind::IOError(io) => Loss { code: None, text: io.to_string() },
+            ErrorKind::MissingHeartbeatError => {
+                Loss { code: None, text: "nothing was heard for two heartbeats".to_owned() }
+            }
+            _ => Loss { code: None, text: error.to_string() },
+        }
+    }
+}
+
+impl From<std::io::Error> for Loss {
+    fn from(error: std::io::Error) -> Loss {
+        Loss { code: None, text: error.to_string() }
+    }
+}
+
+impl Loss {
+    /// Did the broker close over what one message is, and not over its own state?
+    pub(super) fn is_over_a_message(&self) -> bool {
+        match self.code {
+            // content-too-large, no-consumers, precondition-failed (a message above the broker's
+            // limit), and what only malformed content can cause.
+            Some(311 | 313 | 406 | 501 | 502 | 503 | 505) => true,
+            // access-refused, not-found, resource-locked, connection-forced, invalid-path,
+            // channel-error, resource-error, not-allowed, not-implemented, internal-error.
+            Some(403 | 404 | 405 | 320 | 402 | 504 | 506 | 530 | 540 | 541) | None => false,
+            Some(code) => {
+                tracing::warn!(code, "a reply code that is not known");
+                true
+            }
+        }
+    }
+
+    /// Will another attempt with the same settings fail in the same way?
+    pub(super) fn is_final(&self) -> bool {
+        matches!(self.code, Some(402 | 403 | 530))
+    }
+}
+
+/// A message that came back.
+pub(super) fn unroutable(message: &Message, returned: &Returned) -> Failure {
+    let Message { exchange, routing_key, .. } = message;
+    Failure {
+        disposition: Disposition::Transient,
+        class: match returned.code {
+            312 => "rabbitmq.no-route".to_owned(),
+            code => format!("rabbitmq.returned-{code}"),
+        },
+        subject: subject(message),
+        reason: format!(
+            "no queue is bound to exchange {exchange:?} for routing key {routing_key:?}: the broker returned it ({} {})",
+            returned.code, returned.text
+        ),
+        mend: format!(
+            "bind a queue: rabbitmqadmin declare binding source={exchange:?} destination=QUEUE routing_key={routing_key:?}, or list it in sink.rabbitmq.queues and run: walrelay init"
+        ),
+    }
+}
+
+/// A message that was not kept.
+pub(super) fn nacked(message: &Message) -> Failure {
+    Failure {
+        disposition: Disposition::Transient,
+        class: "rabbitmq.nack".to_owned(),
+        subject: subject(message),
+        reason: "a queue refused it: it is full (overflow = reject-publish), or it failed"
+            .to_owned(),
+        mend: format!(
+            "rabbitmqctl list_queues name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
+            message.exchange
+        ),
+    }
+}
+
+/// A message to an exchange that does not exist.
+pub(super) fn no_exchange(message: &Message, loss: &Loss) -> Failure {
+    let exchange = &message.exchange;
+    Failure {
+        disposition: Disposition::Transient,
+        class: "rabbitmq.not-found".to_owned(),
+        subject: subject(message),
+        reason: loss.text.clone(),
+        mend: format!(
+            "rabbitmqadmin declare exchange name={exchange:?} type=topic, or: walrelay init"
+        ),
+    }
+}
+
+/// The message over which the broker closed.
+pub(super) fn poison(message: &Message, loss: &Loss) -> Failure {
+    let code = loss.code.unwrap_or_default();
+    Failure {
+        disposition: Disposition::Terminal,
+        class: match code {
+            311 => "rabbitmq.content-too-large".to_owned(),
+            406 => "rabbitmq.precondition-failed".to_owned(),
+            _ => format!("rabbitmq.closed-{code}"),
+        },
+        subject: subject(message),
+        reason: format!("the broker closed the channel over it: {}", loss.text),
+        mend: "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf"
+            .to_owned(),
+    }
+}
+
+fn subject(message: &Message) -> String {
+    let Message { id, exchange, routing_key, .. } = message;
+    format!("event {id}, exchange {exchange}, routing key {routing_key}")
+}
+
+/// The broker cannot be used.
+pub(super) fn unreachable(settings: &RabbitSettings, loss: &Loss) -> Fault {
+    let vhost = &settings.vhost;
+    let who = match &settings.login {
+        Login::Plain { user, .. } => user.as_str(),
+        Login::External => "USER",
+    };
+    let (code, mend) = match loss.code {
+        Some(403) => (
+            "sink.login",
+            format!(
+                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {who} …"
+            ),
+        ),
+        Some(402 | 530) => (
+            "sink.vhost",
+            format!(
+                "rabbitmqctl add_vhost {vhost:?}; rabbitmqctl set_permissions -p {vhost:?} {who} '' '.*' ''"
+            ),
+        ),
+        _ => (
+            "sink.unreachable",
+            "start the broker, or correct sink.rabbitmq.url; try: rabbitmq-diagnostics check_port_connectivity"
+                .to_owned(),
+        ),
+    };
+    Fault::new(
+        Exit::Sink,
+        code,
+        format!("no RabbitMQ could be used: {}", loss.text),
+        settings.place(),
+        mend,
+    )
+}

@@ -1,0 +1,213 @@
+//! RabbitMQ through lapin: confirmed, mandatory, persistent, in order per key.
+//!
+//! A thread of its own owns the connection ([`worker`]); the data thread hands events over and
+//! takes receipts back, and waits for neither. An event is confirmed when the broker has acked it
+//! *and* has not returned it ([`returns`] says why that is more than one bit). Until then it is
+//! kept ([`desk`]), so that a lost connection costs a new one and nothing else.
+
+mod confirms;
+mod connection;
+mod desk;
+mod fault;
+mod message;
+mod returns;
+pub mod settings;
+mod shared;
+mod topology;
+mod transport;
+mod worker;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+use self::connection::Connection;
+use self::message::{Lanes, Message};
+use self::settings::RabbitSettings;
+pub(super) use self::settings::configure;
+use self::shared::{Order, Shared};
+use self::worker::Worker;
+use super::{Broker, First, Inspection, News, Refused, Sink, Wanted};
+use crate::error::{Exit, Fault};
+use crate::message::{Outbound, Sequence};
+
+/// Orders are handed over at the next poll, or when there are this many.
+const GATHERED_MAX: usize = 256;
+/// How long a broker may take to answer for the first time.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Between two attempts of the first connection.
+const ASK_EVERY: Duration = Duration::from_millis(250);
+/// How long the thread may take to say goodbye to the broker.
+const END_WITHIN: Duration = Duration::from_secs(1);
+
+/// The RabbitMQ sink.
+#[derive(Debug)]
+pub struct RabbitSink {
+    shared: Arc<Shared>,
+    lanes: Lanes,
+    gathered: Vec<Order>,
+    /// Hangs up when the thread has ended.
+    ended: Receiver<()>,
+    broken: bool,
+}
+
+impl Broker for RabbitSettings {
+    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        Ok(Box::new(RabbitSink::open(self, first)?))
+    }
+
+    fn inspect(&self, wanted: &Wanted) -> Inspection {
+        topology::inspect(self, wanted)
+    }
+
+    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+        topology::prepare(self, wanted)
+    }
+}
+
+impl RabbitSink {
+    fn open(
+        settings: &RabbitSettings,
+        first: Option<&First<'_>>,
+    ) -> Result<RabbitSink, Vec<Fault>> {
+        let shared = Arc::new(Shared::default());
+        let (alive, ended) = sync_channel(0);
+        let (tell, told) = sync_channel(1);
+        let (own, settings) = (Arc::clone(&shared), settings.clone());
+        let wanted = first.map(|first| first.wanted.clone());
+        let thread = std::thread::Builder::new().name("rabbitmq".to_owned());
+        thread
+            .spawn(move || live(settings, own, wanted, tell, alive))
+            .map_err(|error| vec![refused_by_system(&error)])?;
+        let sink = RabbitSink {
+            shared,
+            lanes: Lanes::default(),
+            gathered: Vec::new(),
+            ended,
+            broken: false,
+        };
+        let Some(first) = first else { return Ok(sink) };
+        loop {
+            match told.recv_timeout(Duration::from_millis(20)) {
+                Ok(Ok(())) => return Ok(sink),
+                Ok(Err(faults)) => return Err(faults),
+                Err(RecvTimeoutError::Timeout) if !first.stop.load(Ordering::Relaxed) => {}
+                Err(_) => return Ok(sink),
+            }
+        }
+    }
+
+    fn hand_over(&mut self) {
+        if !self.gathered.is_empty() {
+            self.shared.order(&mut self.gathered);
+        }
+    }
+}
+
+/// The life of the connection's thread.
+fn live(
+    settings: RabbitSettings,
+    shared: Arc<Shared>,
+    wanted: Option<Wanted>,
+    tell: SyncSender<Result<(), Vec<Fault>>>,
+    alive: SyncSender<()>,
+) {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let _nobody_waits = tell.try_send(Err(vec![refused_by_system(&error)])).is_err();
+            return;
+        }
+    };
+    runtime.block_on(async {
+        let mut connection = None;
+        if let Some(wanted) = wanted {
+            match begin(&settings, &shared, &wanted).await {
+                Ok(opened) => connection = opened,
+                Err(faults) => {
+                    let _nobody_waits = tell.try_send(Err(faults)).is_err();
+                    return;
+                }
+            }
+        }
+        let _nobody_waits = tell.try_send(Ok(())).is_err();
+        Worker::new(settings, shared).run(connection).await;
+    });
+    // Not waited for: a name that is being resolved would hold it up.
+    runtime.shutdown_background();
+    drop(alive);
+}
+
+/// The first connection, with a look at what must be there.
+async fn begin(
+    settings: &RabbitSettings,
+    shared: &Shared,
+    wanted: &Wanted,
+) -> Result<Option<Connection>, Vec<Fault>> {
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    loop {
+        match connection::open(settings).await {
+            Ok(mut connection) => {
+                let found = topology::look(settings, wanted, &mut connection).await;
+                for text in found.doubtful {
+                    tracing::warn!("{text}");
+                }
+                let faults = found.faults;
+                return if faults.is_empty() { Ok(Some(connection)) } else { Err(faults) };
+            }
+            Err(loss) if loss.is_final() || Instant::now() > deadline => {
+                return Err(vec![fault::unreachable(settings, &loss)]);
+            }
+            Err(_) if shared.is_stopping() => return Ok(None),
+            Err(_) => tokio::time::sleep(ASK_EVERY).await,
+        }
+    }
+}
+
+impl Sink for RabbitSink {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        if self.shared.is_blocked() {
+            return Err(Refused::Full);
+        }
+        let message = Message::copy(event, &self.lanes).map_err(Refused::Failed)?;
+        self.gathered.push(Order::Publish(sequence, message));
+        if self.gathered.len() >= GATHERED_MAX {
+            self.hand_over();
+        }
+        Ok(())
+    }
+
+    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
+        self.hand_over();
+        self.shared.take_news(patience, news);
+        if !self.broken && self.ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Disconnected)
+        {
+            self.broken = true;
+            news.push(News::Broken("the connection's thread has ended".to_owned()));
+        }
+    }
+
+    fn retry(&mut self, sequence: Sequence) -> bool {
+        self.gathered.push(Order::Retry(sequence));
+        true
+    }
+}
+
+impl Drop for RabbitSink {
+    /// Nothing more is sent once this returns, or the connection is closed soon after.
+    fn drop(&mut self) {
+        self.shared.stop();
+        let _hung_up = self.ended.recv_timeout(END_WITHIN).is_err();
+    }
+}
+
+fn refused_by_system(error: &std::io::Error) -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "system.refused",
+        format!("the system refused a thread for RabbitMQ: {error}"),
+        "",
+        "look at the limits of the process (ulimit -a, container limits)",
+    )
+}

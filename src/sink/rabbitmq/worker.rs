@@ -1,0 +1,204 @@
+//! The thread that owns the connection: sends what the desk allows, settles what the broker
+//! confirms, and comes back after every loss with the unconfirmed in hand.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::Event;
+
+use super::confirms::Confirms;
+use super::connection::{self, Connection};
+use super::desk::Desk;
+use super::fault::{self, Loss};
+use super::returns::{Returns, Verdict};
+use super::settings::RabbitSettings;
+use super::shared::{Order, Shared};
+use crate::backoff::Backoff;
+use crate::message::Sequence;
+use crate::sink::News;
+
+const RECONNECT_BASE: Duration = Duration::from_millis(50);
+const RECONNECT_CAP: Duration = Duration::from_secs(5);
+
+/// Why the pump ended.
+enum End {
+    Stopped,
+    Lost(Loss),
+}
+
+pub(super) struct Worker {
+    settings: RabbitSettings,
+    shared: Arc<Shared>,
+    desk: Desk,
+    backoff: Backoff,
+    reachable: bool,
+}
+
+impl Worker {
+    pub(super) fn new(settings: RabbitSettings, shared: Arc<Shared>) -> Worker {
+        Worker {
+            settings,
+            shared,
+            desk: Desk::default(),
+            backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
+            reachable: true,
+        }
+    }
+
+    /// Until stopped. `connection` is the one that the first look was made over.
+    pub(super) async fn run(mut self, connection: Option<Connection>) {
+        let mut given = connection;
+        while !self.shared.is_stopping() {
+            let opened = match given.take() {
+                Some(connection) => Ok(connection),
+                None => connection::open(&self.settings).await,
+            };
+            let loss = match opened {
+                Ok(mut connection) => match self.carry(&mut connection).await {
+                    End::Stopped => return connection.close().await,
+                    End::Lost(loss) => loss,
+                },
+                Err(loss) => loss,
+            };
+            self.lost(&loss);
+            let delay = self.backoff.next_delay();
+            tokio::select! {
+                () = tokio::time::sleep(delay) => {}
+                () = self.until_stopped() => {}
+            }
+        }
+    }
+
+    async fn until_stopped(&self) {
+        while !self.shared.is_stopping() {
+            self.shared.bell.notified().await;
+        }
+    }
+
+    /// Carries messages over one connection.
+    async fn carry(&mut self, connection: &mut Connection) -> End {
+        let channel = connection.channel.clone();
+        let mut confirms = Confirms::new(&channel, &self.shared.bell);
+        let mut returns = Returns::default();
+        let mut blocked = false;
+        self.reached();
+        loop {
+            self.take_orders();
+            let settled = match confirms.collect() {
+                Ok(batch) => returns.settle(batch),
+                Err(error) => return End::Lost(error.into()),
+            };
+            self.settle(settled);
+            if self.shared.is_stopping() {
+                return End::Stopped;
+            }
+            if connection.is_blocked() != blocked {
+                blocked = !blocked;
+                self.blocked(blocked);
+            }
+            if !blocked && let Err(loss) = self.send(connection, &mut confirms).await {
+                return End::Lost(loss);
+            }
+            tokio::select! {
+                () = self.shared.bell.notified() => {}
+                event = connection.event() => match event {
+                    Some(Event::Error(error)) => return End::Lost(error.into()),
+                    Some(_) => {}
+                    None => {
+                        let text = "the connection ended".to_owned();
+                        return End::Lost(Loss { code: None, text });
+                    }
+                },
+            }
+        }
+    }
+
+    fn take_orders(&mut self) {
+        for order in self.shared.take_orders() {
+            match order {
+                Order::Publish(sequence, message) => self.desk.take(sequence, message),
+                Order::Retry(sequence) => self.desk.retry(sequence),
+            }
+        }
+    }
+
+    async fn send(
+        &mut self,
+        connection: &mut Connection,
+        confirms: &mut Confirms<'_>,
+    ) -> Result<(), Loss> {
+        while let Some((sequence, message)) = self.desk.peek() {
+            if !connection.knows_exchange(&message.exchange)
+                && let Err(loss) = connection.has_exchange(&message.exchange).await
+            {
+                if loss.code != Some(404) {
+                    return Err(loss);
+                }
+                self.desk.refused(sequence);
+                self.shared.post([News::Failed(sequence, fault::no_exchange(&message, &loss))]);
+                continue;
+            }
+            if let Some((sequence, message)) = self.desk.next() {
+                confirms.send(sequence, message)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, verdicts: Vec<(Sequence, Verdict)>) {
+        if verdicts.is_empty() {
+            return;
+        }
+        self.backoff.succeeded();
+        let mut news = Vec::with_capacity(verdicts.len());
+        for (sequence, verdict) in verdicts {
+            let Some(message) = self.desk.message(sequence) else { continue };
+            let failure = match verdict {
+                Verdict::Confirmed => {
+                    self.desk.confirmed(sequence);
+                    news.push(News::Confirmed(sequence));
+                    continue;
+                }
+                Verdict::Nacked => fault::nacked(message),
+                Verdict::Returned(returned) => fault::unroutable(message, &returned),
+            };
+            self.desk.refused(sequence);
+            news.push(News::Failed(sequence, failure));
+        }
+        self.shared.post(news);
+    }
+
+    fn blocked(&mut self, blocked: bool) {
+        self.shared.set_blocked(blocked);
+        if blocked {
+            let text = "the broker blocks publishers: a memory or disk alarm is raised";
+            self.reachable = false;
+            self.shared.post([News::Unreachable(text.to_owned())]);
+        } else {
+            self.reached();
+        }
+    }
+
+    fn reached(&mut self) {
+        if !std::mem::replace(&mut self.reachable, true) {
+            self.shared.post([News::Reachable]);
+        }
+    }
+
+    fn lost(&mut self, loss: &Loss) {
+        let over_a_message = loss.is_over_a_message();
+        let alone = self.desk.only_in_flight().filter(|_| over_a_message);
+        if let Some(sequence) = alone
+            && let Some(message) = self.desk.message(sequence)
+        {
+            let failure = fault::poison(message, loss);
+            self.desk.refused(sequence);
+            self.shared.post([News::Failed(sequence, failure)]);
+        }
+        self.desk.lost(over_a_message);
+        self.shared.set_blocked(false);
+        if std::mem::replace(&mut self.reachable, false) {
+            self.shared.post([News::Unreachable(loss.text.clone())]);
+        }
+    }
+}
