@@ -178,3 +178,7 @@ impl Desk {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "desk_tests.rs"]
+mod tests;
