@@ -87,12 +87,12 @@ impl<'c> Confirms<'c> {
             slot
         });
         let channel = self.channel;
-        let id = message.id.clone();
+        let id = message.id().to_owned();
         let options = BasicPublishOptions { mandatory: true, immediate: false };
         let publish = async move {
-            let (exchange, key) = (short(&message.exchange), short(&message.routing_key));
+            let (exchange, key) = (short(message.exchange()), short(message.routing_key()));
             let properties = message.properties();
-            channel.basic_publish(exchange, key, options, &message.body, properties).await?.await
+            channel.basic_publish(exchange, key, options, message.body(), properties).await?.await
         };
         let it = &mut self.slots[slot];
         it.publish = Some(Box::pin(publish));

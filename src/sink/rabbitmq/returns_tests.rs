@@ -12,12 +12,7 @@ fn returned(id: &str) -> Returned {
 }
 
 fn completion(sequence: Sequence, carried: Option<&str>) -> Completion {
-    Completion {
-        sequence,
-        id: sequence.to_string(),
-        acked: true,
-        carried: carried.map(returned),
-    }
+    Completion { sequence, id: sequence.to_string(), acked: true, carried: carried.map(returned) }
 }
 
 #[test]

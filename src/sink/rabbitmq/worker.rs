@@ -128,8 +128,8 @@ impl Worker {
         confirms: &mut Confirms<'_>,
     ) -> Result<(), Loss> {
         while let Some((sequence, message)) = self.desk.peek() {
-            if !connection.knows_exchange(&message.exchange)
-                && let Err(loss) = connection.has_exchange(&message.exchange).await
+            if !connection.knows_exchange(message.exchange())
+                && let Err(loss) = connection.has_exchange(message.exchange()).await
             {
                 if loss.code != Some(404) {
                     return Err(loss);
