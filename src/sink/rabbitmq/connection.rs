@@ -23,7 +23,7 @@ use super::transport;
 
 /// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
 /// 8 MiB per connection.
-const FRAME_BYTES_MAX: u32 = 32 * 1024;
+pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
 /// Exchanges that are remembered to exist; a template can name any number.
 const KNOWN_EXCHANGES_MAX: usize = 1024;
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);

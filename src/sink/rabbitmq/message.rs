@@ -8,6 +8,7 @@ use std::hash::{BuildHasher, RandomState};
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
+use super::connection::FRAME_BYTES_MAX;
 use crate::message::Outbound;
 use crate::sink::{Disposition, Failure};
 
@@ -19,6 +20,9 @@ const APP_ID: &str = "walrelay";
 const KEY_HEADER: &str = "key";
 /// What the lengths of a header take.
 const HEADER_LENGTHS_BYTES: usize = 1 + 4;
+/// AMQP sends all headers in one frame. This is what is left of it beside the longest names that
+/// travel with them.
+pub(super) const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;
 /// A header of this name is the message's content type.
 const CONTENT_TYPE: &str = "content-type";
 
@@ -75,6 +79,11 @@ impl Message {
             bytes.extend(value);
         }
         let headers = bytes.len() - start;
+        // On the wire each has a byte that says what it is.
+        let framed = headers + event.headers.len() + 1;
+        if framed > HEADERS_BYTES_MAX {
+            return Err(headers_too_large(framed, event.id));
+        }
         bytes.extend(event.value.unwrap_or_default());
         Ok(Message {
             bytes: bytes.into_boxed_slice(),
@@ -192,6 +201,18 @@ fn put_name(bytes: &mut Vec<u8>, what: &'static str, name: &[u8], id: &str) -> R
         ),
         mend: "correct the column or template that it comes from".to_owned(),
     })
+}
+
+fn headers_too_large(bytes: usize, id: &str) -> Failure {
+    Failure {
+        disposition: Disposition::Terminal,
+        class: "rabbitmq.headers-too-large".to_owned(),
+        subject: format!("event {id}"),
+        reason: format!(
+            "the headers have {bytes} bytes, and one frame carries {HEADERS_BYTES_MAX}"
+        ),
+        mend: "carry less in headers: correct [route], or the row's own headers".to_owned(),
+    }
 }
 
 #[cfg(test)]
