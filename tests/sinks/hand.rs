@@ -32,6 +32,8 @@ pub(crate) struct Event {
     pub(crate) key: Option<Vec<u8>>,
     pub(crate) value: Option<Vec<u8>>,
     pub(crate) id: String,
+    pub(crate) event_type: Option<String>,
+    pub(crate) content_type: Option<String>,
     pub(crate) headers: Vec<(String, Vec<u8>)>,
 }
 
@@ -48,18 +50,16 @@ impl Event {
     }
 
     pub(crate) fn with_outbound<T>(&self, give: impl FnOnce(&Outbound<'_>) -> T) -> T {
-        let own = |(name, value): &'_ (String, Vec<u8>)| (name.clone(), value.clone());
-        let headers: Vec<(String, Vec<u8>)> = self.headers.iter().map(own).collect();
         let headers: Vec<(&str, &[u8])> =
-            headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         give(&Outbound {
             exchange: &self.exchange,
             topic: &self.topic,
             key: self.key.as_deref(),
             value: self.value.as_deref(),
             id: &self.id,
-            event_type: Some("tested"),
-            content_type: None,
+            event_type: self.event_type.as_deref(),
+            content_type: self.content_type.as_deref(),
             headers: &headers,
             commit_unix_us: 1_700_000_000_000_000,
             partition: None,

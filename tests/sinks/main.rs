@@ -12,5 +12,6 @@ mod section;
 mod blocked;
 mod closes;
 mod links;
+mod names;
 mod real;
 mod schedules;

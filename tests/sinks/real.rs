@@ -12,7 +12,7 @@ use crate::hand::{Event, Hand};
 use crate::section;
 
 /// A hand on the RabbitMQ that no test hurts, and an administrator of it.
-fn open() -> (Hand, Rabbit) {
+pub(crate) fn open() -> (Hand, Rabbit) {
     static RABBITMQ: OnceLock<RabbitMq> = OnceLock::new();
     let rabbitmq = RABBITMQ.get_or_init(|| RabbitMq::start().unwrap());
     let hand = Hand::open(section::rabbitmq(rabbitmq.port(), Duration::from_secs(10)));
@@ -20,14 +20,14 @@ fn open() -> (Hand, Rabbit) {
 }
 
 /// An exchange and a queue of one name, bound by `key`.
-fn arrange(rabbit: &mut Rabbit, name: &str, key: &str, arguments: &[(&str, Value)]) {
+pub(crate) fn arrange(rabbit: &mut Rabbit, name: &str, key: &str, arguments: &[(&str, Value)]) {
     rabbit.declare_exchange(name, "topic").unwrap();
     rabbit.declare_queue_with(name, Queue::Classic, arguments).unwrap();
     rabbit.bind(name, name, key).unwrap();
 }
 
 /// Of the exchange `name`, with its value naming it.
-fn event(name: &str, topic: &str, id: impl Into<String>) -> Event {
+pub(crate) fn event(name: &str, topic: &str, id: impl Into<String>) -> Event {
     Event { exchange: name.to_owned(), ..Event::new(topic, id) }
 }
 
