@@ -35,6 +35,7 @@ const EVENTS: u64 = 100_000;
 const WINDOW_EVENTS: u64 = 1_000;
 const LOAD: Duration = Duration::from_secs(75);
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(2);
+const FREEZE_MAX: Duration = Duration::from_secs(6);
 /// A start that finds a service dead may give up: source unusable, sink unusable.
 const GAVE_UP: [i32; 2] = [4, 5];
 const ALARMS: usize = 3;
@@ -249,15 +250,17 @@ fn supervise(relay: &mut RelayProcess, done: &mut Done) {
     relay.restart().unwrap();
 }
 
-/// Stops the relay's clock until Postgres has given its connection up.
+/// Stops the relay's clock until Postgres has given its connection up, which it does not when the
+/// walsender was terminated meanwhile: that one says so first, and waits for ever to be heard.
 fn freeze(site: &Site, relay: &mut RelayProcess) {
     if relay.freeze().is_err() {
         return;
     }
     let frozen = Instant::now();
     until("wal_sender_timeout", LIMIT, || {
-        let long = frozen.elapsed() > WAL_SENDER_TIMEOUT;
-        (long && site.slot_is_active() == Some(false)).then_some(())
+        let frozen_for = frozen.elapsed();
+        let free = site.slot_is_active() == Some(false);
+        (frozen_for > WAL_SENDER_TIMEOUT && free || frozen_for > FREEZE_MAX).then_some(())
     });
     relay.thaw().unwrap();
 }
