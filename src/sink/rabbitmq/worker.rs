@@ -86,7 +86,6 @@ impl Worker {
         let channel = connection.channel.clone();
         let mut confirms = Confirms::new(&channel, &self.shared.bell);
         let mut returns = Returns::default();
-        self.reached();
         let mut end = self.pump(connection, &mut confirms, &mut returns).await;
         // What was confirmed before the end counts.
         let told = self.harvest(&mut confirms, &mut returns);
@@ -135,6 +134,10 @@ impl Worker {
                     if !connection.channel.status().connected() {
                         let text = "the channel is closed".to_owned();
                         return End::Lost(Loss { code: None, text });
+                    }
+                    // A broker that lets us in and refuses what we send has ended it by now.
+                    if !blocked {
+                        self.reached();
                     }
                 }
             }
@@ -185,6 +188,10 @@ impl Worker {
             return;
         }
         self.backoff.succeeded();
+        // While it is blocked the broker still answers for what it has read already.
+        if !self.shared.is_blocked() {
+            self.reached();
+        }
         let mut news = Vec::with_capacity(verdicts.len());
         for (sequence, verdict) in verdicts {
             let Some(message) = self.desk.message(sequence) else { continue };
@@ -209,8 +216,6 @@ impl Worker {
             let text = "the broker blocks publishers: a memory or disk alarm is raised";
             self.reachable = false;
             self.shared.post([News::Unreachable(text.to_owned())]);
-        } else {
-            self.reached();
         }
     }
 
