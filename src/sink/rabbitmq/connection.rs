@@ -145,6 +145,11 @@ impl Connection {
         }
     }
 
+    /// Can messages be published over it?
+    pub(super) fn is_open(&self) -> bool {
+        self.connection.status().connected() && self.channel.status().connected()
+    }
+
     /// Does the broker take no messages for now?
     pub(super) fn is_blocked(&self) -> bool {
         self.connection.status().blocked()

@@ -126,12 +126,15 @@ impl Worker {
             }
             tokio::select! {
                 () = self.shared.bell.notified() => {}
-                event = connection.event() => if let Some(Event::Error(error)) = event {
+                // A channel that asked in vain for an exchange ends with an error of its own.
+                event = connection.event() => if let Some(Event::Error(error)) = event
+                    && !connection.is_open()
+                {
                     return End::Lost(error.into());
                 },
                 // A connection that ends without a word.
                 () = tokio::time::sleep(LOOK_EVERY) => {
-                    if !connection.channel.status().connected() {
+                    if !connection.is_open() {
                         let text = "the channel is closed".to_owned();
                         return End::Lost(Loss { code: None, text });
                     }
