@@ -15,6 +15,7 @@ use crate::support::{
 const WINDOW_BYTES: u64 = 64 << 20;
 /// What the process may need beside its window.
 const ALLOWANCE_BYTES: u64 = 40_000_000;
+const KEYS: u64 = 1_000;
 const FREEZE: Duration = Duration::from_secs(60);
 
 fn assert_lean(relay: &RelayProcess) {
@@ -50,22 +51,29 @@ fn a_million_rows(place: impl Into<Place>, name: &str) {
 #[test]
 fn a_broker_frozen_for_a_minute_does_not_grow_the_process() {
     let kafka = Broker::Kafka(Kafka::start().unwrap());
-    a_standstill("memory_freeze", &kafka, Broker::freeze, Broker::thaw);
+    a_standstill("memory_freeze", &kafka, (Broker::freeze, Broker::thaw), 0);
 }
 
 #[test]
 fn a_rabbitmq_that_blocks_for_a_minute_does_not_grow_the_process() {
     let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
-    a_standstill("memory_blocked", &rabbitmq, Broker::block, Broker::unblock);
+    a_standstill("memory_blocked", &rabbitmq, (Broker::block, Broker::unblock), 0);
 }
 
 #[test]
 fn a_rabbitmq_frozen_for_a_minute_does_not_grow_the_process() {
     let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
-    a_standstill("memory_freeze_rabbitmq", &rabbitmq, Broker::freeze, Broker::thaw);
+    // Its connection is given up after two heartbeats, and what was on its way comes again: at most
+    // one event of each key.
+    a_standstill("memory_freeze_rabbitmq", &rabbitmq, (Broker::freeze, Broker::thaw), KEYS);
 }
 
-fn a_standstill(name: &str, broker: &Broker, stop: fn(&Broker), go_on: fn(&Broker)) {
+fn a_standstill(
+    name: &str,
+    broker: &Broker,
+    (stop, go_on): (fn(&Broker), fn(&Broker)),
+    repeated_max: u64,
+) {
     // GIVEN a relay whose broker stands still, and 160 MB to carry
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Site::new(&postgres, broker, name);
@@ -75,16 +83,18 @@ fn a_standstill(name: &str, broker: &Broker, stop: fn(&Broker), go_on: fn(&Broke
     stop(broker);
     let frozen = Instant::now();
     let payload_bytes = 8_000;
-    Backlog { payload_bytes, ..Backlog::new(&site.url, 20_000) }.fill().unwrap();
-    let held =
+    Backlog { payload_bytes, keys: KEYS, ..Backlog::new(&site.url, 20_000) }.fill().unwrap();
+    let full =
         || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= WINDOW_BYTES as f64);
-    until("a full window", LIMIT, || held().then_some(()));
+    // A broker that says that it takes nothing is given nothing.
+    let told = || relay.said("the broker blocks publishers");
+    until("a standstill", LIMIT, || (full() || told()).then_some(()));
     // WHEN it stands still for a minute
     until("the end of the minute", FREEZE * 2, || (frozen.elapsed() > FREEZE).then_some(()));
     go_on(broker);
-    // THEN the process has not grown, and all arrives, once
+    // THEN the process has not grown, and all arrives
     let (verdict, _) = site.judge(&mut relay, reader);
     assert_lean(&relay);
     println!("{verdict}");
-    verdict.assert_exact(0);
+    verdict.assert_exact(repeated_max);
 }
