@@ -48,16 +48,21 @@ impl Worker {
     /// Until stopped. `connection` is the one that the first look was made over.
     pub(super) async fn run(mut self, connection: Option<Connection>) {
         let mut given = connection;
+        let mut host = 0;
         while !self.shared.is_stopping() {
             let opened = match given.take() {
                 Some(connection) => Ok(connection),
-                None => connection::open(&self.settings).await,
+                None => connection::open(&self.settings, host).await,
             };
             let loss = match opened {
-                Ok(mut connection) => match self.carry(&mut connection).await {
-                    End::Stopped => return connection.close().await,
-                    End::Lost(loss) => loss,
-                },
+                Ok(mut connection) => {
+                    // What was lost may stay away for a while: the next host is asked first.
+                    host = connection.host + 1;
+                    match self.carry(&mut connection).await {
+                        End::Stopped => return connection.close().await,
+                        End::Lost(loss) => loss,
+                    }
+                }
                 Err(loss) => loss,
             };
             self.lost(&loss);
@@ -105,8 +110,7 @@ impl Worker {
                     Some(Event::Error(error)) => return End::Lost(error.into()),
                     Some(_) => {}
                     None => {
-                        let text = "the connection ended".to_owned();
-                        return End::Lost(Loss { code: None, text });
+                        return End::Lost(Loss::of("the connection ended"));
                     }
                 },
             }
