@@ -5,6 +5,7 @@
 //! *and* has not returned it ([`returns`] says why that is more than one bit). Until then it is
 //! kept ([`desk`]), so that a lost connection costs a new one and nothing else.
 
+mod bindings;
 mod confirms;
 mod connection;
 mod desk;
@@ -12,6 +13,8 @@ mod fault;
 mod http;
 mod management;
 mod message;
+mod missing;
+mod questions;
 mod returns;
 pub mod settings;
 mod shared;
