@@ -4,6 +4,7 @@
 //! service starts its own. Waiting is polling for a fact with a limit that only a failure reaches.
 
 pub(crate) mod faults;
+pub(crate) mod rabbitmq;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
