@@ -20,6 +20,7 @@
 
 pub mod admitted;
 pub mod ledger;
+pub mod retry;
 pub mod settings;
 pub mod window;
 

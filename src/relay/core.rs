@@ -7,8 +7,10 @@ use std::time::{Duration, Instant};
 use super::faults;
 use super::link::Catalog;
 use super::shaping::Shaping;
+use crate::backoff::Backoff;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::ledger::Ledger;
+use crate::delivery::retry::{Next, Retries};
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::Window;
 use crate::error::Fault;
@@ -34,6 +36,7 @@ pub(super) struct Core {
     pub(super) progress: Progress,
     pub(super) meter: PassMeter,
     ledger: Ledger,
+    retries: Retries,
     admitted: Admitted,
     outboxes: Outboxes,
     transaction: Transaction,
@@ -74,12 +77,16 @@ impl Core {
         metrics: &Arc<Metrics>,
     ) -> Result<Core, Fault> {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref())
-            .map_err(|error| faults::table(&error))?;
+            .map_err(Fault::from)?;
         Ok(Core {
             window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
             progress: Progress::default(),
             meter: metrics.pass_meter(),
             ledger: Ledger::default(),
+            retries: Retries::new(
+                delivery.attempts_max,
+                Backoff::new(delivery.backoff_base, delivery.backoff_cap),
+            ),
             admitted: Admitted::default(),
             outboxes,
             transaction: Transaction::default(),
@@ -119,6 +126,7 @@ impl Core {
         self.admitted.forget();
         self.window.forget();
         self.ledger.forget();
+        self.retries.forget();
         self.progress.forget();
     }
 
@@ -131,6 +139,7 @@ impl Core {
         self.progress.on_settled(self.ledger.settle(settled_below));
         self.progress.on_connected();
         self.ledger.rewind();
+        self.retries.rewind();
         self.window.rewind();
     }
 
@@ -160,7 +169,20 @@ impl Core {
         let commit_unix_us =
             self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
         self.meter.published(commit_unix_us, now_unix_us);
+        self.retries.settled(sequence);
         Ok(())
+    }
+
+    /// The sink could not publish an event this time.
+    pub(super) fn failed(&mut self, sequence: Sequence, now: Instant) -> Next {
+        self.retries.failed(sequence, now)
+    }
+
+    /// An event that may be tried again now.
+    pub(super) fn take_due(&mut self, now: Instant) -> Option<Sequence> {
+        let sequence = self.retries.take_due(now)?;
+        self.meter.retried();
+        Some(sequence)
     }
 
     /// The sink will never confirm an event; the fault that stops the relay.
@@ -259,7 +281,7 @@ impl Core {
                 tracing::info!(column, "reading columns in text form");
                 Ok(Taken::TextWanted)
             }
-            Err(error) => Err(faults::table(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 

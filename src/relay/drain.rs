@@ -11,6 +11,8 @@ use crate::source::stream::StreamError;
 
 /// How long the server may take to answer the end of the stream.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// After a fault: how long the broker may confirm nothing before nothing more is expected.
+const LAST_WORDS: Duration = Duration::from_secs(1);
 /// A new sink is never built in circles.
 const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);
 
@@ -21,6 +23,7 @@ impl Relay {
         self.phase = Phase::Draining;
         let deadline = Instant::now() + self.delivery.drain_timeout;
         let mut outcome = outcome;
+        let mut last_settled = (self.settled_events, Instant::now());
         while Instant::now() < deadline {
             // Cut inside a transaction, its first part would be repeated by the next process. After
             // a fault there is no going on.
@@ -31,6 +34,13 @@ impl Relay {
             if !reading && (self.core.is_settled() || self.sink.is_none()) {
                 break;
             }
+            if last_settled.0 != self.settled_events {
+                last_settled = (self.settled_events, Instant::now());
+            }
+            // What is behind a refused event of its key will never settle.
+            if outcome.is_err() && last_settled.1.elapsed() > LAST_WORDS {
+                break;
+            }
             if let Some(stream) = self.stream.as_mut().filter(|_| !reading) {
                 // Not read on purpose.
                 stream.excuse_silence(Instant::now());
@@ -39,6 +49,7 @@ impl Relay {
             let step = step.and_then(|more| {
                 self.collect(if more { Duration::ZERO } else { Duration::from_millis(2) })
             });
+            self.retry_due(Instant::now());
             self.feedback(Instant::now());
             self.publish_facts();
             outcome = outcome.and(step);

@@ -12,6 +12,7 @@ mod core;
 mod drain;
 mod faults;
 pub mod link;
+mod receipts;
 mod session;
 mod shaping;
 
@@ -27,7 +28,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
 use crate::metrics::Metrics;
-use crate::sink::{Disposition, News, Sink};
+use crate::sink::{News, Sink};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -95,6 +96,8 @@ pub struct Relay {
     probed_at: Option<Instant>,
     news: Vec<News>,
     settled_events: u64,
+    /// When a refused event was last told of.
+    warned_at: Option<Instant>,
     source: SourceSettings,
     delivery: DeliverySettings,
     control: Arc<Control>,
@@ -132,6 +135,7 @@ impl Relay {
             probed_at: None,
             news: Vec::new(),
             settled_events: 0,
+            warned_at: None,
             source,
             delivery,
             control,
@@ -165,6 +169,7 @@ impl Relay {
         let now = Instant::now();
         self.mind_link(now)?;
         self.mind_sink(now)?;
+        self.retry_due(now);
         let more = self.intake(now)?;
         self.collect(Duration::ZERO)?;
         self.feedback(now);
@@ -242,55 +247,6 @@ impl Relay {
             }
             _ => self.collect(CONFIRM_TICK),
         }
-    }
-
-    /// Takes in what the sink has to tell.
-    fn collect(&mut self, patience: Duration) -> Result<(), Fault> {
-        let Some(sink) = &mut self.sink else {
-            std::thread::sleep(patience);
-            return Ok(());
-        };
-        let mut news = std::mem::take(&mut self.news);
-        sink.poll(patience, &mut news);
-        let now_unix_us = if news.is_empty() { 0 } else { unix_now_us() };
-        let (mut outcome, mut broken, mut confirmed) = (Ok(()), None, false);
-        for item in news.drain(..) {
-            match item {
-                News::Confirmed(sequence) => {
-                    self.settled_events += 1;
-                    confirmed = true;
-                    outcome = outcome.and(self.core.confirmed(sequence, now_unix_us));
-                }
-                News::Failed(sequence, failure) => {
-                    if failure.disposition == Disposition::Outage {
-                        broken = Some(failure.reason);
-                    } else {
-                        outcome = outcome.and(Err(self.core.halt(sequence, &failure)));
-                    }
-                }
-                News::Reachable => {
-                    tracing::info!("the broker answers again");
-                    self.sink_reachable = true;
-                }
-                News::Unreachable(reason) => {
-                    if std::mem::replace(&mut self.sink_reachable, false) {
-                        tracing::warn!(error = reason, "the broker does not answer: events wait");
-                    }
-                }
-                News::Broken(reason) => broken = Some(reason),
-            }
-        }
-        if confirmed {
-            self.sink_backoff.succeeded();
-        }
-        // An event that will never pass is told first: a new sink would only meet it again.
-        if let Some(reason) = broken
-            && outcome.is_ok()
-        {
-            self.break_sink(&reason);
-        }
-        self.news = news;
-        outcome
     }
 
     /// Tells Postgres what it may forget, when that is news or a sign of life is due.

@@ -140,10 +140,12 @@ impl Sink for MemorySink {
         news.append(&mut self.news);
     }
 
-    fn retry(&mut self, sequence: Sequence) -> bool {
-        let known = self.waiting.front().is_some_and(|(head, _)| *head == sequence);
-        self.held &= !known;
-        known
+    fn keeps_failed(&self) -> bool {
+        true
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.held &= self.waiting.front().is_none_or(|(head, _)| *head != sequence);
     }
 }
 

@@ -30,11 +30,14 @@ pub trait Sink {
     /// Collects receipts and news, waiting at most `patience` for the first.
     fn poll(&mut self, patience: Duration, news: &mut Vec<News>);
 
-    /// Publishes once more what has failed under `sequence`; later events of its key have waited.
-    /// False from a sink that keeps nothing of what failed.
-    fn retry(&mut self, _sequence: Sequence) -> bool {
+    /// Does it keep what has failed, and let later events of its key wait for it? Then
+    /// [`Sink::retry`] publishes it once more.
+    fn keeps_failed(&self) -> bool {
         false
     }
+
+    /// Publishes once more what has failed under `sequence`.
+    fn retry(&mut self, _sequence: Sequence) {}
 }
 
 /// The sink did not take an event.

@@ -1,13 +1,14 @@
 //! One RabbitMQ for the tests of its configuration: plain and TLS listeners, the management API,
 //! logins by certificate. Users and virtual hosts are each test's own.
 
-use std::io::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use walrelay_harness::{RabbitMq, RabbitOptions, run_folder};
+use walrelay_harness::proc::{spawn_tied, tied_command};
+use walrelay_harness::{RabbitMq, RabbitOptions, free_port, run_folder};
 
 /// A broker with its certificates.
 pub(crate) struct Broker {
@@ -50,7 +51,7 @@ impl Broker {
         let made = Command::new("sh").args(["-c", CERTIFICATES]).current_dir(&folder).output();
         let made = made.unwrap();
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-        let (tls_port, management_port) = (free_port(), free_port());
+        let (tls_port, management_port) = (free_port().unwrap(), free_port().unwrap());
         let at = folder.display();
         let extra_conf = format!(
             "listeners.ssl.1 = 127.0.0.1:{tls_port}
@@ -77,10 +78,6 @@ management.tcp.port = {management_port}
         self.folder.join(name).display().to_string()
     }
 
-    pub(crate) fn folder(&self) -> &Path {
-        &self.folder
-    }
-
     /// `rabbitmqctl`.
     #[track_caller]
     pub(crate) fn ctl(&self, args: &[&str]) -> String {
@@ -95,6 +92,8 @@ management.tcp.port = {management_port}
         self.ctl(&["add_user", name, name]);
         self.ctl(&["set_user_tags", name, "management", "policymaker"]);
         self.allow(name, rights);
+        // The management API works in it, too.
+        self.ctl(&["set_permissions", "-p", name, "guest", ".*", ".*", ".*"]);
     }
 
     #[track_caller]
@@ -119,17 +118,36 @@ management.tcp.port = {management_port}
         format!("management_url = \"http://127.0.0.1:{}\"\n", self.management_port)
     }
 
-    /// An exchange or a queue, made through the management API as `guest`.
+    /// What a tenant's queue holds.
     #[track_caller]
-    pub(crate) fn put(&self, path: &str, body: &str) {
-        self.api("PUT", path, body);
+    pub(crate) fn messages(&self, tenant: &str, queue: &str) -> Option<u64> {
+        let words = ["-q", "list_queues", "-p", tenant, "name", "messages", "--no-table-headers"];
+        let listed = self.ctl(&words);
+        let mut lines = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        let line = lines.find(|line| line.first() == Some(&queue))?;
+        line.get(1)?.parse().ok()
     }
 
+    /// An exchange of the tenant.
+    #[track_caller]
+    pub(crate) fn exchange(&self, tenant: &str, name: &str, body: &str) {
+        self.api("PUT", &format!("exchanges/{tenant}/{name}"), body);
+    }
+
+    /// A queue of the tenant, bound to an exchange by the key.
+    #[track_caller]
+    pub(crate) fn queue(&self, tenant: &str, name: &str, body: &str, bound: (&str, &str)) {
+        self.api("PUT", &format!("queues/{tenant}/{name}"), body);
+        let (exchange, key) = bound;
+        let path = format!("bindings/{tenant}/e/{exchange}/q/{name}");
+        self.api("POST", &path, &format!("{{\"routing_key\": {key:?}}}"));
+    }
+
+    /// Asks the management API as `guest`.
     #[track_caller]
     pub(crate) fn api(&self, method: &str, path: &str, body: &str) {
-        use std::io::Read as _;
         let mut stream =
-            std::net::TcpStream::connect(("127.0.0.1", self.management_port)).unwrap();
+            TcpStream::connect(("127.0.0.1", self.management_port)).unwrap();
         let length = body.len();
         write!(
             stream,
@@ -157,14 +175,14 @@ pub(crate) struct TlsServer {
 impl TlsServer {
     /// With the certificate of that name.
     pub(crate) fn start(broker: &Broker, name: &str) -> TlsServer {
-        let port = free_port();
+        let port = free_port().unwrap();
         let (cert, key) = (broker.file(&format!("{name}.crt")), broker.file(&format!("{name}.key")));
         let accept = port.to_string();
-        let mut command = walrelay_harness::proc::tied_command(Path::new("openssl"));
+        let mut command = tied_command(Path::new("openssl"));
         command.args(["s_server", "-quiet", "-accept", &accept, "-cert", &cert, "-key", &key]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
-        let child = walrelay_harness::proc::spawn_tied(command).unwrap();
-        let listens = || std::net::TcpStream::connect(("127.0.0.1", port)).ok();
+        let child = spawn_tied(command).unwrap();
+        let listens = || TcpStream::connect(("127.0.0.1", port)).ok();
         super::until("the TLS server", super::LIMIT, listens);
         TlsServer { port, child }
     }
@@ -177,8 +195,3 @@ impl Drop for TlsServer {
     }
 }
 
-/// A port that nobody listens on.
-pub(crate) fn free_port() -> u16 {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    listener.local_addr().unwrap().port()
-}

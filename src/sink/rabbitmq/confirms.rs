@@ -87,12 +87,12 @@ impl<'c> Confirms<'c> {
             slot
         });
         let channel = self.channel;
-        let id = message.id.clone();
+        let id = message.id().to_owned();
         let options = BasicPublishOptions { mandatory: true, immediate: false };
         let publish = async move {
-            let (exchange, key) = (short(&message.exchange), short(&message.routing_key));
+            let (exchange, key) = (short(message.exchange()), short(message.routing_key()));
             let properties = message.properties();
-            channel.basic_publish(exchange, key, options, &message.body, properties).await?.await
+            channel.basic_publish(exchange, key, options, message.body(), properties).await?.await
         };
         let it = &mut self.slots[slot];
         it.publish = Some(Box::pin(publish));
@@ -101,20 +101,21 @@ impl<'c> Confirms<'c> {
         self.advance(slot)
     }
 
-    /// Everything that was completed, leaving out nothing that was completed before it.
-    pub(super) fn collect(&mut self) -> lapin::Result<Vec<Completion>> {
-        loop {
+    /// Everything that was completed, leaving out nothing that was completed before it; and why
+    /// there will be no more, if that is so. Rejections come after the last confirm.
+    pub(super) fn collect(&mut self) -> (Vec<Completion>, lapin::Result<()>) {
+        let mut outcome = Ok(());
+        while outcome.is_ok() {
             let called = {
                 let mut slots = self.called.slots.lock().unwrap_or_else(PoisonError::into_inner);
                 std::mem::take(&mut *slots)
             };
             if called.is_empty() {
-                return Ok(std::mem::take(&mut self.batch));
+                break;
             }
-            for slot in called {
-                self.advance(slot)?;
-            }
+            outcome = called.into_iter().try_for_each(|slot| self.advance(slot));
         }
+        (std::mem::take(&mut self.batch), outcome)
     }
 
     fn advance(&mut self, slot: usize) -> lapin::Result<()> {

@@ -195,7 +195,15 @@ impl Connection {
         }
     }
 
-    /// Why it does not take messages for now.
+    /// Why it ended, if it says so in time.
+    pub(super) async fn reason(&mut self, patience: Duration) -> Option<Loss> {
+        match tokio::time::timeout(patience, self.event()).await {
+            Ok(Some(Event::Error(error))) => Some(error.into()),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// Does the broker take no messages for now?
     pub(super) fn is_blocked(&self) -> bool {
         self.connection.status().blocked()
     }

@@ -80,8 +80,8 @@ impl Desk {
         let (sequence, message) = self.peek()?;
         self.ready.remove(&sequence);
         self.set(sequence, State::InFlight);
-        self.in_flight_bytes += message.body.len();
-        self.ids.insert(message.id.clone(), sequence);
+        self.in_flight_bytes += message.body().len();
+        self.ids.insert(message.id().to_owned(), sequence);
         Some((sequence, message))
     }
 
@@ -94,8 +94,8 @@ impl Desk {
         }
         let sequence = *self.ready.first()?;
         let message = &self.entries.get(&sequence)?.message;
-        let too_much = self.in_flight_bytes + message.body.len() > IN_FLIGHT_BYTES_MAX;
-        if (too_much && in_flight > 0) || self.ids.contains_key(&message.id) {
+        let too_much = self.in_flight_bytes + message.body().len() > IN_FLIGHT_BYTES_MAX;
+        if (too_much && in_flight > 0) || self.ids.contains_key(message.id()) {
             return None;
         }
         Some((sequence, Arc::clone(message)))
@@ -167,8 +167,8 @@ impl Desk {
     fn landed(&mut self, sequence: Sequence) {
         let Some(entry) = self.entries.get(&sequence) else { return };
         if entry.state == State::InFlight {
-            self.in_flight_bytes -= entry.message.body.len();
-            self.ids.remove(&entry.message.id);
+            self.in_flight_bytes -= entry.message.body().len();
+            self.ids.remove(entry.message.id());
         }
     }
 
@@ -178,3 +178,7 @@ impl Desk {
         }
     }
 }
+
+#[cfg(test)]
+#[path = "desk_tests.rs"]
+mod tests;

@@ -80,7 +80,7 @@ impl Loss {
 
 /// A message that came back.
 pub(super) fn unroutable(message: &Message, returned: &Returned) -> Failure {
-    let Message { exchange, routing_key, .. } = message;
+    let (exchange, routing_key) = (message.exchange(), message.routing_key());
     Failure {
         disposition: Disposition::Transient,
         class: match returned.code {
@@ -108,14 +108,14 @@ pub(super) fn nacked(message: &Message) -> Failure {
             .to_owned(),
         mend: format!(
             "rabbitmqctl list_queues name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
-            message.exchange
+            message.exchange()
         ),
     }
 }
 
 /// A message to an exchange that does not exist.
 pub(super) fn no_exchange(message: &Message, loss: &Loss) -> Failure {
-    let exchange = &message.exchange;
+    let exchange = message.exchange();
     Failure {
         disposition: Disposition::Transient,
         class: "rabbitmq.not-found".to_owned(),
@@ -145,7 +145,8 @@ pub(super) fn poison(message: &Message, loss: &Loss) -> Failure {
 }
 
 fn subject(message: &Message) -> String {
-    let Message { id, exchange, routing_key, .. } = message;
+    let (id, exchange) = (message.id(), message.exchange());
+    let routing_key = message.routing_key();
     format!("event {id}, exchange {exchange}, routing key {routing_key}")
 }
 

@@ -17,20 +17,23 @@ const PERSISTENT: u8 = 2;
 const APP_ID: &str = "walrelay";
 /// AMQP has no record key: it travels as a header of this name.
 const KEY_HEADER: &str = "key";
+/// What the lengths of a header take.
+const HEADER_LENGTHS_BYTES: usize = 1 + 4;
 /// A header of this name is the message's content type.
 const CONTENT_TYPE: &str = "content-type";
 
-/// An owned event.
-#[derive(Debug)]
+/// An owned event, in one allocation: a window full of them is most of the relay's memory.
 pub(super) struct Message {
-    pub(super) exchange: String,
-    pub(super) routing_key: String,
-    pub(super) id: String,
-    event_type: Option<String>,
-    content_type: Option<String>,
-    headers: Vec<(String, Vec<u8>)>,
+    /// Exchange, routing key, id, type, content type, headers, body.
+    bytes: Box<[u8]>,
+    exchange: u8,
+    routing_key: u8,
+    id: u8,
+    event_type: Option<u8>,
+    content_type: Option<u8>,
+    /// Each: length of the name (1 byte), name, length of the value (4 bytes), value.
+    headers: usize,
     commit_unix_us: i64,
-    pub(super) body: Vec<u8>,
     /// Messages of one lane are sent one after the other.
     pub(super) lane: Option<u64>,
 }
@@ -48,52 +51,122 @@ impl Lanes {
 impl Message {
     /// A copy of an event, or why AMQP cannot carry it.
     pub(super) fn copy(event: &Outbound<'_>, lanes: &Lanes) -> Result<Message, Failure> {
-        let name = |what: &'static str, text: &str| name(what, text, event.id);
-        let mut content_type = event.content_type.map(|it| name("content type", it)).transpose()?;
-        let mut headers = Vec::with_capacity(event.headers.len() + 1);
         let key = event.key.map(|key| (KEY_HEADER, key));
-        for (header, value) in event.headers.iter().copied().chain(key) {
-            if header == CONTENT_TYPE {
-                content_type = Some(name("content type", &String::from_utf8_lossy(value))?);
-            } else {
-                headers.push((name("header name", header)?, value.to_vec()));
-            }
+        let all = || event.headers.iter().copied().chain(key);
+        let declared = all().find(|(name, _)| *name == CONTENT_TYPE).map(|(_, value)| value);
+        let content_type = declared.or(event.content_type.map(str::as_bytes));
+        let lengths = HEADER_LENGTHS_BYTES * (event.headers.len() + 1) + KEY_HEADER.len();
+        let names = [Some(event.id), event.event_type, event.content_type];
+        let names: usize = names.into_iter().flatten().map(str::len).sum();
+        // Exact in the usual case, so that nothing is moved when it is boxed.
+        let mut bytes = Vec::with_capacity(event.size_bytes() + lengths + names);
+        let mut put = |what, text: &[u8]| put_name(&mut bytes, what, text, event.id);
+        let exchange = put("exchange", event.exchange.as_bytes())?;
+        let routing_key = put("routing key", event.topic.as_bytes())?;
+        let id = put("event id", event.id.as_bytes())?;
+        let event_type = event.event_type.map(|it| put("event type", it.as_bytes())).transpose()?;
+        let content_type = content_type.map(|it| put("content type", it)).transpose()?;
+        let start = bytes.len();
+        for (name, value) in all().filter(|(name, _)| *name != CONTENT_TYPE) {
+            let length = bytes.len();
+            bytes.push(0);
+            bytes[length] = put_name(&mut bytes, "header name", name.as_bytes(), event.id)?;
+            bytes.extend(u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes());
+            bytes.extend(value);
         }
+        let headers = bytes.len() - start;
+        bytes.extend(event.value.unwrap_or_default());
         Ok(Message {
-            exchange: name("exchange", event.exchange)?,
-            routing_key: name("routing key", event.topic)?,
-            id: name("event id", event.id)?,
-            event_type: event.event_type.map(|it| name("event type", it)).transpose()?,
+            bytes: bytes.into_boxed_slice(),
+            exchange,
+            routing_key,
+            id,
+            event_type,
             content_type,
             headers,
             commit_unix_us: event.commit_unix_us,
-            body: event.value.unwrap_or_default().to_vec(),
             lane: event.key.map(|key| lanes.of(key)),
         })
+    }
+
+    /// The exchange.
+    pub(super) fn exchange(&self) -> &str {
+        self.text(0, self.exchange)
+    }
+
+    /// The routing key.
+    pub(super) fn routing_key(&self) -> &str {
+        self.text(usize::from(self.exchange), self.routing_key)
+    }
+
+    /// The event id.
+    pub(super) fn id(&self) -> &str {
+        self.text(usize::from(self.exchange) + usize::from(self.routing_key), self.id)
+    }
+
+    /// The value.
+    pub(super) fn body(&self) -> &[u8] {
+        &self.bytes[self.headers_at() + self.headers..]
+    }
+
+    fn text(&self, start: usize, length: u8) -> &str {
+        // Ids and routing keys were text; a content type from a header need not be.
+        std::str::from_utf8(&self.bytes[start..start + usize::from(length)]).unwrap_or_default()
+    }
+
+    fn event_type_at(&self) -> usize {
+        usize::from(self.exchange) + usize::from(self.routing_key) + usize::from(self.id)
+    }
+
+    fn content_type_at(&self) -> usize {
+        self.event_type_at() + usize::from(self.event_type.unwrap_or_default())
+    }
+
+    fn headers_at(&self) -> usize {
+        self.content_type_at() + usize::from(self.content_type.unwrap_or_default())
     }
 
     /// The properties of the message.
     pub(super) fn properties(&self) -> BasicProperties {
         let mut table = FieldTable::default();
-        for (name, value) in &self.headers {
-            let value = AMQPValue::LongString(LongString::from(value.as_slice()));
-            table.insert(short(name), value);
+        let mut rest = &self.bytes[self.headers_at()..][..self.headers];
+        while let Some((name, value, after)) = header(rest) {
+            let value = AMQPValue::LongString(LongString::from(value));
+            table.insert(short(std::str::from_utf8(name).unwrap_or_default()), value);
+            rest = after;
         }
         let seconds = u64::try_from(self.commit_unix_us / 1_000_000).unwrap_or_default();
         let mut properties = BasicProperties::default()
             .with_delivery_mode(PERSISTENT)
-            .with_message_id(short(&self.id))
+            .with_message_id(short(self.id()))
             .with_app_id(short(APP_ID))
             .with_timestamp(seconds)
             .with_headers(table);
-        if let Some(event_type) = &self.event_type {
-            properties = properties.with_type(short(event_type));
+        if let Some(length) = self.event_type {
+            properties = properties.with_type(short(self.text(self.event_type_at(), length)));
         }
-        if let Some(content_type) = &self.content_type {
+        if let Some(length) = self.content_type {
+            let content_type = self.text(self.content_type_at(), length);
             properties = properties.with_content_type(short(content_type));
         }
         properties
     }
+}
+
+impl std::fmt::Debug for Message {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // Payloads do not belong in logs.
+        f.debug_struct("Message").field("id", &self.id()).finish_non_exhaustive()
+    }
+}
+
+/// The first header, and what follows it.
+fn header(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (length, rest) = bytes.split_first()?;
+    let (name, rest) = rest.split_at_checked(usize::from(*length))?;
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let (value, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+    Some((name, value, rest))
 }
 
 /// A name whose length was checked.
@@ -101,20 +174,26 @@ pub(super) fn short(name: &str) -> ShortString {
     ShortString::try_new(name).unwrap_or_default()
 }
 
-fn name(what: &'static str, text: &str, id: &str) -> Result<String, Failure> {
-    if text.len() <= NAME_BYTES_MAX {
-        return Ok(text.to_owned());
+/// Appends a name; returns its length.
+fn put_name(bytes: &mut Vec<u8>, what: &'static str, name: &[u8], id: &str) -> Result<u8, Failure> {
+    if let Ok(length) = u8::try_from(name.len()) {
+        bytes.extend(name);
+        return Ok(length);
     }
-    let shown = |text: &str| text.chars().take(60).collect::<String>();
+    let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
     Err(Failure {
         disposition: Disposition::Terminal,
         class: "rabbitmq.name-too-long".to_owned(),
-        subject: format!("event {}", shown(id)),
+        subject: format!("event {}", shown(id.as_bytes())),
         reason: format!(
             "the {what} has {} bytes, and AMQP carries {NAME_BYTES_MAX}: {}…",
-            text.len(),
-            shown(text)
+            name.len(),
+            shown(name)
         ),
         mend: "correct the column or template that it comes from".to_owned(),
     })
 }
+
+#[cfg(test)]
+#[path = "message_tests.rs"]
+mod tests;

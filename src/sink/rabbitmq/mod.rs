@@ -195,9 +195,12 @@ impl Sink for RabbitSink {
         }
     }
 
-    fn retry(&mut self, sequence: Sequence) -> bool {
-        self.gathered.push(Order::Retry(sequence));
+    fn keeps_failed(&self) -> bool {
         true
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.gathered.push(Order::Retry(sequence));
     }
 }
 

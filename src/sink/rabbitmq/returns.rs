@@ -107,3 +107,7 @@ impl Returns {
         verdicts
     }
 }
+
+#[cfg(test)]
+#[path = "returns_tests.rs"]
+mod tests;

@@ -1,7 +1,8 @@
-//! What Kafka holds, read without a group: all partitions from their beginning.
+//! What a broker holds, read as it comes: Kafka's topics, all partitions from their beginning and
+//! without a group, or RabbitMQ's queues.
 //!
-//! The consumer adds as little as it can: the broker answers a fetch at once, one thread polls,
-//! and in [`Mode::Latency`] a record costs a byte scan and a histogram bump. Broker restarts are
+//! The consumer adds as little as it can: the broker answers at once, one thread polls, and in
+//! [`Mode::Latency`] a record costs a byte scan and a histogram bump. Kafka's restarts are
 //! librdkafka's business; only its fatal errors end the thread.
 
 mod admin;
@@ -12,13 +13,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
 pub use admin::{DrainWatch, create_topic, delete_topic, end_offsets, wait_end_offsets};
 
 use crate::kit::{KitError, KitResult, now_us, payload_hash};
+use crate::rabbit::{self, Rabbit};
 use crate::stats::Latencies;
 
 /// How long a topic may take to appear in metadata after its creation.
@@ -36,21 +38,22 @@ pub enum Mode {
 /// One record as consumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Topic.
+    /// Topic, or routing key.
     pub topic: Arc<str>,
-    /// Partition.
+    /// Partition, or which of the queues.
     pub partition: i32,
-    /// Offset.
+    /// Offset, or place in the queue.
     pub offset: i64,
-    /// Record key as text; empty when null.
+    /// Record key as text, or header `key`; empty when there is none.
     pub key: String,
-    /// Header `id`; empty when absent.
+    /// Header `id`, or message id; empty when absent.
     pub id: String,
     /// Header `lsn`, if there is one that parses (`16/B374D848`).
     pub lsn: Option<u64>,
     /// [`payload_hash`] of the value; that of nothing when null.
     pub hash: u128,
-    /// Broker or producer time, whichever the topic says, in milliseconds.
+    /// Broker or producer time, whichever the topic says, in milliseconds; in RabbitMQ the
+    /// producer's, in whole seconds.
     pub timestamp_ms: i64,
     /// When the consumer had it, in microseconds of the wall clock.
     pub arrived_us: i64,
@@ -81,20 +84,37 @@ impl Seen {
     }
 }
 
-struct Shared {
+#[derive(Default)]
+pub(crate) struct Shared {
     stop: AtomicBool,
     count: AtomicU64,
     seen: Mutex<Seen>,
-    fatal: Mutex<Option<KafkaError>>,
+    fatal: Mutex<Option<KitError>>,
 }
 
 impl Shared {
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Takes in what arrived; `record` is only made when it is kept.
+    pub(crate) fn take(
+        &self,
+        payload: &[u8],
+        mode: Mode,
+        arrived_us: i64,
+        record: impl FnOnce() -> Record,
+    ) {
+        self.seen().take(payload, mode, arrived_us, record);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+
     fn seen(&self) -> std::sync::MutexGuard<'_, Seen> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// A consumer thread over some topics.
+/// A consumer thread over some topics or queues.
 pub struct Consumer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -111,15 +131,23 @@ impl Consumer {
             }
         }
         consumer.assign(&assignment)?;
-        let shared = Arc::new(Shared {
-            stop: AtomicBool::new(false),
-            count: AtomicU64::new(0),
-            seen: Mutex::new(Seen::default()),
-            fatal: Mutex::new(None),
-        });
+        Ok(Consumer::spawn(move |shared| read(&consumer, shared, mode)))
+    }
+
+    /// Consumes existing queues of RabbitMQ; what is read leaves them.
+    pub fn of_queues(url: &str, queues: &[&str], mode: Mode) -> KitResult<Consumer> {
+        let mut rabbit = Rabbit::open(url)?;
+        queues.iter().try_for_each(|queue| rabbit.message_count(queue).map(drop))?;
+        let url = url.to_owned();
+        let queues: Vec<String> = queues.iter().map(|queue| (*queue).to_owned()).collect();
+        Ok(Consumer::spawn(move |shared| rabbit::read(&url, &queues, rabbit, shared, mode)))
+    }
+
+    fn spawn(read: impl FnOnce(&Shared) + Send + 'static) -> Consumer {
+        let shared = Arc::new(Shared::default());
         let own = shared.clone();
-        let thread = std::thread::spawn(move || read(&consumer, &own, mode));
-        Ok(Consumer { shared, thread: Some(thread) })
+        let thread = std::thread::spawn(move || read(&own));
+        Consumer { shared, thread: Some(thread) }
     }
 
     /// Records counted since the start.
@@ -131,9 +159,9 @@ impl Consumer {
     pub fn wait_until(&self, n: u64, timeout: Duration) -> KitResult<()> {
         let began = Instant::now();
         while self.count() < n {
-            let fatal = self.shared.fatal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let fatal = self.shared.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
             if let Some(error) = fatal {
-                return Err(error.into());
+                return Err(error);
             }
             if began.elapsed() > timeout {
                 let what = format!("{n} records, {} came", self.count());
@@ -215,16 +243,20 @@ fn config(brokers: &str) -> ClientConfig {
 
 fn read(consumer: &BaseConsumer, shared: &Shared, mode: Mode) {
     let mut topics: Vec<Arc<str>> = Vec::new();
-    while !shared.stop.load(Ordering::Relaxed) {
+    while !shared.is_stopped() {
         match consumer.poll(Duration::from_millis(20)) {
             None => {}
             Some(Ok(message)) => {
-                shared.seen().take(&message, mode, &mut topics);
-                shared.count.fetch_add(1, Ordering::Release);
+                let arrived_us = now_us();
+                let payload = message.payload().unwrap_or_default();
+                shared.take(payload, mode, arrived_us, || {
+                    record(&message, payload, &mut topics, arrived_us)
+                });
             }
             Some(Err(error)) => {
                 if error.rdkafka_error_code() == Some(RDKafkaErrorCode::Fatal) {
-                    *shared.fatal.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    *shared.fatal.lock().unwrap_or_else(PoisonError::into_inner) =
+                        Some(error.into());
                     return;
                 }
                 // A dead broker is reported again at once: do not spin while it is away.
@@ -234,10 +266,33 @@ fn read(consumer: &BaseConsumer, shared: &Shared, mode: Mode) {
     }
 }
 
+fn record(
+    message: &BorrowedMessage<'_>,
+    payload: &[u8],
+    topics: &mut Vec<Arc<str>>,
+    arrived_us: i64,
+) -> Record {
+    Record {
+        topic: shared_name(topics, message.topic()),
+        partition: message.partition(),
+        offset: message.offset(),
+        key: text(message.key()),
+        id: text(header(message, "id")),
+        lsn: header(message, "lsn").and_then(parse_lsn),
+        hash: payload_hash(payload),
+        timestamp_ms: message.timestamp().to_millis().unwrap_or(-1),
+        arrived_us,
+    }
+}
+
 impl Seen {
-    fn take(&mut self, message: &BorrowedMessage<'_>, mode: Mode, topics: &mut Vec<Arc<str>>) {
-        let arrived_us = now_us();
-        let payload = message.payload().unwrap_or_default();
+    fn take(
+        &mut self,
+        payload: &[u8],
+        mode: Mode,
+        arrived_us: i64,
+        record: impl FnOnce() -> Record,
+    ) {
         self.count += 1;
         self.value_bytes += payload.len() as u64;
         self.first_us.get_or_insert(arrived_us);
@@ -248,17 +303,7 @@ impl Seen {
                     self.latencies.record_us(arrived_us - stamped_us);
                 }
             }
-            Mode::Records => self.records.push(Record {
-                topic: shared_name(topics, message.topic()),
-                partition: message.partition(),
-                offset: message.offset(),
-                key: text(message.key()),
-                id: text(header(message, "id")),
-                lsn: header(message, "lsn").and_then(parse_lsn),
-                hash: payload_hash(payload),
-                timestamp_ms: message.timestamp().to_millis().unwrap_or(-1),
-                arrived_us,
-            }),
+            Mode::Records => self.records.push(record()),
         }
     }
 }

@@ -20,6 +20,14 @@ pub enum KitError {
     /// Kafka refused or vanished.
     #[error("kafka: {0}")]
     Kafka(#[from] rdkafka::error::KafkaError),
+    /// RabbitMQ refused.
+    #[error("rabbitmq: {code} {text}")]
+    Amqp {
+        /// Reply code, such as 404.
+        code: u16,
+        /// Its words.
+        text: String,
+    },
     /// A file, socket or process.
     #[error("{what}: {source}")]
     Io {

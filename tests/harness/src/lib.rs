@@ -6,8 +6,8 @@
 //! mend it, never a reason to skip a test.
 //!
 //! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
-//! [`consumer`] reads what arrived, [`oracle`] judges it exactly, [`proc`] and [`stats`] tell what
-//! it cost. [`demo`] plays all of it for people.
+//! [`consumer`] and [`rabbit`] read what arrived, [`oracle`] judges it exactly, [`proc`] and
+//! [`stats`] tell what it cost. [`demo`] plays all of it for people.
 
 pub mod consumer;
 pub mod demo;
@@ -15,9 +15,11 @@ pub mod kit;
 pub mod load;
 pub mod oracle;
 pub mod proc;
+pub mod rabbit;
 pub mod relay;
 pub mod stats;
 
+mod amqp;
 mod error;
 mod guard;
 mod install;
@@ -30,5 +32,6 @@ mod rabbitmq;
 pub use error::{HarnessError, Result};
 pub use install::run_folder;
 pub use kafka::Kafka;
+pub use ports::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};
-pub use rabbitmq::RabbitMq;
+pub use rabbitmq::{RabbitMq, RabbitOptions};

@@ -23,7 +23,7 @@ struct Taken {
 }
 
 /// A port on which nothing listens and which this process has not given out before.
-pub(crate) fn free() -> Result<u16> {
+pub fn free() -> Result<u16> {
     let (low, high) = range();
     let mut guard = TAKEN.lock().map_err(|_| HarnessError::Other("port list poisoned".into()))?;
     let taken = guard.get_or_insert_with(|| Taken { given: HashSet::new(), next: seed(low, high) });

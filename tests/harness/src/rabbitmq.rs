@@ -5,12 +5,11 @@
 //! have a leader, and a quorum queue declared in the seconds before a kill can be forgotten with
 //! its messages: a kill test declares, waits 8 s, then begins.
 
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use crate::amqp::Client;
 use crate::process::{self, Kind, Process};
 use crate::{HarnessError, Result, install, ports};
 
@@ -18,8 +17,20 @@ const START_LIMIT: Duration = Duration::from_secs(90);
 const END_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const PORT_ATTEMPTS: u32 = 3;
-const FRAME_END: u8 = 0xCE;
-const FRAME_BYTES_MAX: usize = 128 * 1024;
+/// As the node has them when nothing is set.
+const MEMORY_LIMIT_FRACTION: f64 = 0.4;
+const DISK_FREE_LIMIT_BYTES: u64 = 50_000_000;
+
+/// What a node is started with, beyond its places and ports.
+#[derive(Clone, Debug, Default)]
+pub struct RabbitOptions {
+    /// Plugins, such as `rabbitmq_management`.
+    pub plugins: Vec<String>,
+    /// More lines of `rabbitmq.conf`: a TLS listener, a limit. Take ports from
+    /// [`free_port`](crate::free_port), and write files that it names where the node's user can
+    /// read them.
+    pub extra_conf: String,
+}
 
 /// A running RabbitMQ; user and password `guest`. Dropping it removes it.
 pub struct RabbitMq {
@@ -33,16 +44,21 @@ pub struct RabbitMq {
 impl RabbitMq {
     /// Starts a new node; returns when a client can work with it.
     pub fn start() -> Result<RabbitMq> {
+        RabbitMq::start_with(&RabbitOptions::default())
+    }
+
+    /// The same, with options.
+    pub fn start_with(options: &RabbitOptions) -> Result<RabbitMq> {
         let mut attempt = 1;
         loop {
-            match RabbitMq::start_once() {
+            match RabbitMq::start_once(options) {
                 Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
                 outcome => return outcome,
             }
         }
     }
 
-    fn start_once() -> Result<RabbitMq> {
+    fn start_once(options: &RabbitOptions) -> Result<RabbitMq> {
         let bin = install::rabbitmq_bin()?;
         let user = install::service_user(&["rabbitmq", "nobody"])?;
         let (port, dist_port, epmd_port) = (ports::free()?, ports::free()?, ports::free()?);
@@ -53,8 +69,8 @@ impl RabbitMq {
             std::fs::write(&path, text)
                 .map_err(HarnessError::io(format!("writing {}", path.display())))
         };
-        write("rabbitmq.conf", configuration(port))?;
-        write("enabled_plugins", "[].\n".into())?;
+        write("rabbitmq.conf", configuration(port, &options.extra_conf))?;
+        write("enabled_plugins", enabled_plugins(&options.plugins))?;
         write("env", String::new())?;
         let mut rabbitmq = RabbitMq { process, bin, port, dist_port, epmd_port };
         rabbitmq.launch()?;
@@ -119,7 +135,7 @@ impl RabbitMq {
 
     /// A URL with the default user and virtual host.
     pub fn amqp_url(&self) -> String {
-        format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
+        url(self.port)
     }
 
     /// The AMQP port on 127.0.0.1.
@@ -143,6 +159,26 @@ impl RabbitMq {
         self.environment(&mut command);
         command.args(["--node", &self.node()]).args(args);
         process::run(&mut command)
+    }
+
+    /// Raises the memory alarm: connections that publish are blocked when this returns.
+    pub fn raise_memory_alarm(&self) -> Result<()> {
+        self.ctl(&["set_vm_memory_high_watermark", "absolute", "1MB"]).map(drop)
+    }
+
+    /// Raises the disk alarm, which blocks them as well.
+    pub fn raise_disk_alarm(&self) -> Result<()> {
+        self.ctl(&["set_disk_free_limit", "1000000GB"]).map(drop)
+    }
+
+    /// Ends both alarms. A restart ends them too.
+    pub fn clear_alarms(&self) -> Result<()> {
+        // One call instead of two: each takes a second.
+        let limits = format!(
+            "vm_memory_monitor:set_vm_memory_high_watermark({MEMORY_LIMIT_FRACTION}),
+             rabbit_disk_monitor:set_disk_free_limit({DISK_FREE_LIMIT_BYTES})."
+        );
+        self.ctl(&["eval", &limits]).map(drop)
     }
 
     /// Kills the node with SIGKILL.
@@ -183,78 +219,40 @@ impl RabbitMq {
     }
 }
 
-fn configuration(port: u16) -> String {
+fn configuration(port: u16, extra: &str) -> String {
     format!(
         "listeners.tcp.1 = 127.0.0.1:{port}
 log.file = false
 log.console = true
 log.console.level = info
+{extra}
 "
     )
 }
 
+/// What `rabbitmq-plugins` would write.
+fn enabled_plugins(names: &[String]) -> String {
+    format!("[{}].\n", names.join(","))
+}
+
+/// Logs in and opens the virtual host, as a client does: an open port alone may belong to a node
+/// that is still starting.
 fn answers(port: u16) -> bool {
-    log_in(port).is_ok()
+    Client::open_within(&url(port), ANSWER_LIMIT).map(Client::close).is_ok()
 }
 
-/// Logs in and opens the virtual host, as a client does; each step must be answered in kind.
-fn log_in(port: u16) -> std::io::Result<()> {
-    const START: (u16, u16) = (10, 10);
-    const START_OK: (u16, u16) = (10, 11);
-    const TUNE: (u16, u16) = (10, 30);
-    const TUNE_OK: (u16, u16) = (10, 31);
-    const OPEN: (u16, u16) = (10, 40);
-    const OPEN_OK: (u16, u16) = (10, 41);
-    const CLOSE: (u16, u16) = (10, 50);
-    const CLOSE_OK: (u16, u16) = (10, 51);
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_LIMIT)?;
-    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
-    stream.set_write_timeout(Some(ANSWER_LIMIT))?;
-    let end = Instant::now() + ANSWER_LIMIT * 3;
-    stream.write_all(b"AMQP\x00\x00\x09\x01")?;
-    expect(&mut stream, START, end)?;
-    // No client properties; mechanism; user and password; locale.
-    send(&mut stream, START_OK, b"\0\0\0\0\x05PLAIN\0\0\0\x0c\0guest\0guest\x05en_US")?;
-    let tune = expect(&mut stream, TUNE, end)?;
-    // Channels and frame size as offered, no heartbeat.
-    let mut limits = tune.get(..6).ok_or(std::io::ErrorKind::InvalidData)?.to_vec();
-    limits.extend([0, 0]);
-    send(&mut stream, TUNE_OK, &limits)?;
-    send(&mut stream, OPEN, b"\x01/\0\0")?;
-    expect(&mut stream, OPEN_OK, end)?;
-    send(&mut stream, CLOSE, b"\0\xc8\0\0\0\0\0")?;
-    expect(&mut stream, CLOSE_OK, end).map(drop)
+fn url(port: u16) -> String {
+    format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
 }
 
-fn send(stream: &mut TcpStream, method: (u16, u16), arguments: &[u8]) -> std::io::Result<()> {
-    let size = (arguments.len() + 4) as u32;
-    // Method frame on channel 0.
-    let mut frame = vec![1, 0, 0];
-    frame.extend(size.to_be_bytes());
-    frame.extend(method.0.to_be_bytes());
-    frame.extend(method.1.to_be_bytes());
-    frame.extend(arguments);
-    frame.push(FRAME_END);
-    stream.write_all(&frame)
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-fn expect(stream: &mut TcpStream, method: (u16, u16), end: Instant) -> std::io::Result<Vec<u8>> {
-    let wrong = || std::io::Error::from(std::io::ErrorKind::InvalidData);
-    if Instant::now() > end {
-        return Err(std::io::ErrorKind::TimedOut.into());
+    #[test]
+    fn plugins_are_an_erlang_list() {
+        assert_eq!(enabled_plugins(&[]), "[].\n");
+        let both = ["rabbitmq_management".to_owned(), "rabbitmq_auth_mechanism_ssl".to_owned()];
+        assert_eq!(enabled_plugins(&both), "[rabbitmq_management,rabbitmq_auth_mechanism_ssl].\n");
     }
-    let mut head = [0_u8; 7];
-    stream.read_exact(&mut head)?;
-    let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
-    if head[0] != 1 || !(4..=FRAME_BYTES_MAX).contains(&size) {
-        return Err(wrong());
-    }
-    let mut body = vec![0_u8; size + 1];
-    stream.read_exact(&mut body)?;
-    let found = (u16::from_be_bytes([body[0], body[1]]), u16::from_be_bytes([body[2], body[3]]));
-    if found != method || body[size] != FRAME_END {
-        return Err(wrong());
-    }
-    Ok(body[4..size].to_vec())
 }

@@ -47,10 +47,23 @@ pub struct RelayConfig {
     pub source_extra: String,
     /// More lines for `[sink.kafka]`, as TOML.
     pub kafka_extra: String,
+    /// To RabbitMQ instead.
+    pub rabbitmq: Option<RabbitTarget>,
     /// Whole sections, as TOML: `[delivery]`, `[dead_letter]`.
     pub extra: String,
     /// Environment of the process, over its inherited one.
     pub env: Vec<(String, String)>,
+}
+
+/// The `[sink.rabbitmq]` section.
+#[derive(Clone, Debug)]
+pub struct RabbitTarget {
+    /// `url`.
+    pub url: String,
+    /// `exchange`.
+    pub exchange: String,
+    /// More lines, as TOML.
+    pub extra: String,
 }
 
 impl RelayConfig {
@@ -66,9 +79,21 @@ impl RelayConfig {
             properties: Vec::new(),
             source_extra: String::new(),
             kafka_extra: String::new(),
+            rabbitmq: None,
             extra: String::new(),
             env: Vec::new(),
         }
+    }
+
+    /// Everything by its default name, to an exchange of RabbitMQ.
+    pub fn rabbitmq(
+        url: impl Into<String>,
+        amqp_url: impl Into<String>,
+        exchange: impl Into<String>,
+    ) -> RelayConfig {
+        let extra = String::new();
+        let target = RabbitTarget { url: amqp_url.into(), exchange: exchange.into(), extra };
+        RelayConfig { rabbitmq: Some(target), ..RelayConfig::new(url, "") }
     }
 
     /// Everything by its default name, to the sink that confirms and forgets.
@@ -88,21 +113,30 @@ impl RelayConfig {
             quoted(&self.table),
             quoted(&self.topic),
         );
-        if self.brokers.is_empty() {
-            text.push_str("[sink]\nkind = \"memory\"\n\n");
-        } else {
-            let pair =
-                |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
-            let properties: Vec<String> = self.properties.iter().map(pair).collect();
-            text.push_str(&format!(
-                "[sink]\nkind = \"kafka\"\n\n[sink.kafka]\nbrokers = {}\nproperties = {{ {} }}\n{}\n\n",
-                quoted(&self.brokers),
-                properties.join(", "),
-                self.kafka_extra.trim_end(),
-            ));
-        }
+        text.push_str(&self.sink());
         text.push_str(&format!("[admin]\nlisten = \"{admin}\"\n\n{}\n", self.extra.trim_end()));
         text
+    }
+
+    fn sink(&self) -> String {
+        if let Some(RabbitTarget { url, exchange, extra }) = &self.rabbitmq {
+            let (url, exchange, extra) = (quoted(url), quoted(exchange), extra.trim_end());
+            return format!(
+                "[sink]\nkind = \"rabbitmq\"\n\n[sink.rabbitmq]\nurl = {url}\nexchange = {exchange}\n{extra}\n\n"
+            );
+        }
+        if self.brokers.is_empty() {
+            return "[sink]\nkind = \"memory\"\n\n".to_owned();
+        }
+        let pair =
+            |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
+        let properties: Vec<String> = self.properties.iter().map(pair).collect();
+        format!(
+            "[sink]\nkind = \"kafka\"\n\n[sink.kafka]\nbrokers = {}\nproperties = {{ {} }}\n{}\n\n",
+            quoted(&self.brokers),
+            properties.join(", "),
+            self.kafka_extra.trim_end(),
+        )
     }
 }
 

@@ -145,3 +145,14 @@ fn waiting_for_a_relay_that_ended_tells_what_it_said() {
     assert!(error.contains("ended with 3") && error.contains("slot.missing"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
 }
+
+#[test]
+fn the_rabbitmq_section_is_written() {
+    let mut config = RelayConfig::rabbitmq("postgres://x/db", "amqp://u:p\"@h:1/%2f", "events");
+    config.rabbitmq.as_mut().unwrap().extra = "queues = { all = \"#\" }".into();
+    let text = config.toml(([127, 0, 0, 1], 9).into());
+    let section = "[sink]\nkind = \"rabbitmq\"\n\n[sink.rabbitmq]\n\
+                   url = \"amqp://u:p\\\"@h:1/%2f\"\nexchange = \"events\"\n\
+                   queues = { all = \"#\" }\n";
+    assert!(text.contains(section), "{text}");
+}
