@@ -139,7 +139,11 @@ fn a_section_that_contradicts_itself_is_told_at_once_and_quotes_no_url() {
     let ended = scene.assert_refused(2, "config.bad-value", &words);
     assert!(!ended.all().contains("canary"), "{ended}");
     scene.sink = sink("amqp://u:canary@mq/v?heartbeat=5") + "server_name = \"mq\"\n";
-    scene.assert_refused(2, "config.bad-value", &["instead of heartbeat write heartbeat = \"10s\""]);
+    scene.assert_refused(
+        2,
+        "config.bad-value",
+        &["instead of heartbeat write heartbeat = \"10s\""],
+    );
     scene.sink = sink("amqp://u:canary@mq/v") + "cert_file = \"c\"\nauth = \"external\"\n";
     let words = ["cert_file: has no effect", "auth: \"external\" needs TLS"];
     scene.assert_refused(2, "config.bad-value", &words);

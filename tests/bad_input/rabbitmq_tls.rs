@@ -64,7 +64,8 @@ fn a_client_certificate_that_is_not_trusted_or_names_nobody_is_told() {
     let mut scene = waiting("rabbit_tls_client");
     let (broker, good) = (shared(), scene.sink.clone());
     let with = |leaf: &str| {
-        let (cert, key) = (broker.file(&format!("{leaf}.crt")), broker.file(&format!("{leaf}.key")));
+        let (cert, key) =
+            (broker.file(&format!("{leaf}.crt")), broker.file(&format!("{leaf}.key")));
         format!("{good}cert_file = {cert:?}\nkey_file = {key:?}\n")
     };
     scene.sink = with("stranger");

@@ -146,8 +146,7 @@ management.tcp.port = {management_port}
     /// Asks the management API as `guest`.
     #[track_caller]
     pub(crate) fn api(&self, method: &str, path: &str, body: &str) {
-        let mut stream =
-            TcpStream::connect(("127.0.0.1", self.management_port)).unwrap();
+        let mut stream = TcpStream::connect(("127.0.0.1", self.management_port)).unwrap();
         let length = body.len();
         write!(
             stream,
@@ -176,7 +175,8 @@ impl TlsServer {
     /// With the certificate of that name.
     pub(crate) fn start(broker: &Broker, name: &str) -> TlsServer {
         let port = free_port().unwrap();
-        let (cert, key) = (broker.file(&format!("{name}.crt")), broker.file(&format!("{name}.key")));
+        let (cert, key) =
+            (broker.file(&format!("{name}.crt")), broker.file(&format!("{name}.key")));
         let accept = port.to_string();
         let mut command = tied_command(Path::new("openssl"));
         command.args(["s_server", "-quiet", "-accept", &accept, "-cert", &cert, "-key", &key]);
@@ -194,4 +194,3 @@ impl Drop for TlsServer {
         self.child.wait().ok();
     }
 }
-

@@ -184,7 +184,8 @@ mod tests {
             "arguments": { "x-max-length": 5, "x-message-ttl": 1 },
             "effective_policy_definition": { "expires": 9 },
         }));
-        let words = ["not durable", "last consumer", "made it", "max-length with", "ttl", "expires"];
+        let words =
+            ["not durable", "last consumer", "made it", "max-length with", "ttl", "expires"];
         for word in words {
             assert!(bad.contains(word), "{word}: {bad}");
         }

@@ -88,7 +88,10 @@ impl Management {
         let (name, port) = match server.rsplit_once(':') {
             Some((name, port)) if !server.ends_with(']') => {
                 let port = port.parse().ok().filter(|port| *port > 0);
-                (name, port.ok_or_else(|| wrong("has a port that is not a number from 1 to 65535"))?)
+                (
+                    name,
+                    port.ok_or_else(|| wrong("has a port that is not a number from 1 to 65535"))?,
+                )
             }
             _ => (server, if tls { PORT_TLS } else { PORT_PLAIN }),
         };

@@ -39,7 +39,10 @@ fn a_question_carries_its_login_and_an_encoded_path() {
     let secret = Secret::new("pw");
     let parts = ["exchanges", "/", "a b%/ü"];
     let asked = parsed("http://mq:1/x").request(&parts, Some(("relay", &secret)));
-    assert!(asked.starts_with("GET /x/api/exchanges/%2F/a%20b%25%2F%C3%BC HTTP/1.1\r\n"), "{asked}");
+    assert!(
+        asked.starts_with("GET /x/api/exchanges/%2F/a%20b%25%2F%C3%BC HTTP/1.1\r\n"),
+        "{asked}"
+    );
     assert!(asked.contains("\r\nHost: mq:1\r\n"), "{asked}");
     assert!(asked.contains("\r\nAuthorization: Basic cmVsYXk6cHc=\r\n"), "{asked}");
     let own = parsed("http://a:b@mq").request(&[], Some(("relay", &secret)));

@@ -54,7 +54,10 @@ pub(super) fn exchange(settings: &RabbitSettings, name: &str) -> Fault {
 pub(super) fn permission(settings: &RabbitSettings, name: &str) -> Fault {
     let who = user(settings);
     let rights = format!("'' '{}' ''", pattern(name));
-    let mend = format!("{} (configure, write, read: this replaces what there is)", grant(settings, &rights));
+    let mend = format!(
+        "{} (configure, write, read: this replaces what there is)",
+        grant(settings, &rights)
+    );
     let what = format!("{who} may not publish to exchange {name}");
     told(settings, "sink.exchange-forbidden", &format!("exchange {name}"), what, mend)
 }
@@ -70,14 +73,20 @@ pub(super) fn misshapen(settings: &RabbitSettings, name: &str, shape: &Shape) ->
     if let Some(found) = &shape.other_type {
         tell(
             "sink.exchange-type",
-            format!("exchange {name} is of type {found}, and sink.rabbitmq.exchange_type says {wanted}"),
-            format!("exchange_type = {found:?} under [sink.rabbitmq]; or make it anew: {anew}, then: walrelay init"),
+            format!(
+                "exchange {name} is of type {found}, and sink.rabbitmq.exchange_type says {wanted}"
+            ),
+            format!(
+                "exchange_type = {found:?} under [sink.rabbitmq]; or make it anew: {anew}, then: walrelay init"
+            ),
         );
     }
     if shape.transient {
         tell(
             "sink.exchange-not-durable",
-            format!("exchange {name} is not durable: it and its bindings are gone after a restart of the broker"),
+            format!(
+                "exchange {name} is not durable: it and its bindings are gone after a restart of the broker"
+            ),
             format!("{anew}, then: walrelay init"),
         );
     }
@@ -121,7 +130,9 @@ pub(super) fn unusable_queue(settings: &RabbitSettings, name: &str, loss: &Loss)
 /// Nothing is bound for the key; with none, nothing at all is bound.
 pub(super) fn binding(settings: &RabbitSettings, name: &str, key: Option<&str>) -> Fault {
     let what = match key {
-        Some(key) => format!("nothing is bound to exchange {name} for routing key {key}: events would come back"),
+        Some(key) => format!(
+            "nothing is bound to exchange {name} for routing key {key}: events would come back"
+        ),
         None => format!("nothing is bound to exchange {name}: every event would come back"),
     };
     let key = key.unwrap_or("#");
@@ -140,7 +151,8 @@ pub(super) fn unbound_queue(
     key: &str,
 ) -> Fault {
     let what = format!("queue {queue} is not bound to exchange {name} by {key:?}");
-    let words = format!("declare binding source={name:?} destination={queue:?} routing_key={key:?}");
+    let words =
+        format!("declare binding source={name:?} destination={queue:?} routing_key={key:?}");
     let mend = format!("walrelay init, or: {}", admin(settings, &words));
     told(settings, "sink.binding-missing", &format!("queue {queue}"), what, mend)
 }

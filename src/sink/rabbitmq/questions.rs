@@ -1,7 +1,7 @@
-//! What AMQP itself can tell of exchanges and queues, without changing anything.
+//! What AMQP itself can tell of exchanges and queues, and the three orders that `init` gives.
 //!
-//! Each question has a channel of its own: the broker closes the channel of who asks in vain. Two of
-//! them look like orders. Declaring an exchange that is there already changes nothing, and the broker
+//! Each question has a channel of its own: the broker closes the channel of who asks in vain. No
+//! question changes anything, though two of them look like orders. Declaring an exchange that is there already changes nothing, and the broker
 //! says in what it differs. Unbinding what was never bound changes nothing either, but the broker
 //! looks first whether we may write to the exchange, which is what a publish needs.
 
@@ -106,7 +106,8 @@ pub(super) async fn shape(connection: &Connection, name: &str, kind: &str) -> Re
     // The broker names one difference at a time. Those that can be agreed to are, to see the next.
     for _ in 0..4 {
         let (internal, auto_delete) = (shape.internal, shape.auto_delete);
-        let Err(loss) = declare_exchange(connection, name, kind, internal, auto_delete).await else {
+        let Err(loss) = declare_exchange(connection, name, kind, internal, auto_delete).await
+        else {
             break;
         };
         match loss.code {

@@ -203,7 +203,11 @@ impl Reader<'_> {
         if !url.tls {
             for (key, _) in given.into_iter().filter(|(_, given)| *given) {
                 let what = "has no effect: the URL begins with amqp://, without TLS";
-                self.refuse(key, what, "write amqps:// and the TLS port (5671) in url, or remove it");
+                self.refuse(
+                    key,
+                    what,
+                    "write amqps:// and the TLS port (5671) in url, or remove it",
+                );
             }
             return None;
         }
@@ -253,7 +257,11 @@ impl Reader<'_> {
         }
         if url.user.is_some() || url.password.is_some() {
             let what = "names a user, and auth = \"external\" would ignore it";
-            self.refuse("url", what, "write amqps://host:5671/vhost: the certificate says who it is");
+            self.refuse(
+                "url",
+                what,
+                "write amqps://host:5671/vhost: the certificate says who it is",
+            );
         }
         Login::External
     }

@@ -81,7 +81,8 @@ fn who_logs_in_depends_on_url_and_auth() {
 fn tls_keys_need_tls_and_a_whole_identity() {
     let keys = [("ca_file", "a"), ("cert_file", "c"), ("key_file", "k"), ("server_name", "n")];
     let [ca, cert, key, name] = keys;
-    let no_effect = ["ca_file: has no", "cert_file: has no", "key_file: has no", "server_name: has no"];
+    let no_effect =
+        ["ca_file: has no", "cert_file: has no", "key_file: has no", "server_name: has no"];
     told(&[("url", "amqp://mq"), ca, cert, key, name], &no_effect);
     let tls = read(&[("url", "amqps://mq"), ca, cert, key, name]).unwrap().tls.unwrap();
     assert_eq!(tls.ca_file.as_deref(), Some(std::path::Path::new("a")));

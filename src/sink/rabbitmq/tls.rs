@@ -153,7 +153,10 @@ pub(super) fn cause(error: &io::Error) -> Option<Cause> {
             | Refused::ExpiredContext { .. }
             | Refused::NotValidYet
             | Refused::NotValidYetContext { .. },
-        )) => ("sink.tls-untrusted", "renew the broker's certificate, or correct this machine's clock"),
+        )) => (
+            "sink.tls-untrusted",
+            "renew the broker's certificate, or correct this machine's clock",
+        ),
         Some(Error::InvalidCertificate(_)) => (
             "sink.tls-untrusted",
             "set sink.rabbitmq.ca_file to the PEM file of the authority that signed it; look at it: openssl s_client -connect HOST:5671 -showcerts",

@@ -3,6 +3,7 @@
 //! At the start only AMQP is asked, over the connection that events will take. `check` asks the same
 //! and more: what it cannot know it says. Neither changes anything.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use super::bindings::{self, Binding, Reach};
@@ -38,7 +39,10 @@ pub(super) fn inspect(settings: &RabbitSettings, wanted: &Wanted) -> Inspection 
             Err(loss) => return survey.found.faults.push(fault::unreachable(settings, &loss)),
         };
         let at = connection.host;
-        survey.well(format!("rabbitmq answers at {}, virtual host {}", settings.hosts[at], settings.vhost));
+        survey.well(format!(
+            "rabbitmq answers at {}, virtual host {}",
+            settings.hosts[at], settings.vhost
+        ));
         survey.exposed();
         survey.run(&connection).await;
         connection.close().await;
@@ -76,7 +80,8 @@ async fn make(
     let exchange = settings.exchange.as_deref().filter(|name| !name.is_empty());
     let mut new_exchange = false;
     if let Some(name) = exchange {
-        let failed = |loss: Loss| vec![missing::not_made(settings, &format!("exchange {name}"), &loss)];
+        let failed =
+            |loss: Loss| vec![missing::not_made(settings, &format!("exchange {name}"), &loss)];
         new_exchange = !ask::exchange_exists(connection, name).await.map_err(failed)?;
         let kind = &settings.exchange_type;
         if new_exchange {
@@ -91,7 +96,8 @@ async fn make(
         }
     }
     for (queue, key) in &settings.queues {
-        let failed = |loss: Loss| vec![missing::not_made(settings, &format!("queue {queue}"), &loss)];
+        let failed =
+            |loss: Loss| vec![missing::not_made(settings, &format!("queue {queue}"), &loss)];
         let new_queue = !ask::queue_exists(connection, queue).await.map_err(failed)?;
         if new_queue {
             let kind = &settings.queue_type;
@@ -142,7 +148,9 @@ impl Survey<'_> {
         };
         let away = self.settings.hosts.iter().find(|host| !local(&host.name));
         if let (None, Some(host)) = (&self.settings.tls, away) {
-            let text = format!("amqp:// to {host} is not encrypted: password and events can be read on the way; write amqps:// in sink.rabbitmq.url");
+            let text = format!(
+                "amqp:// to {host} is not encrypted: password and events can be read on the way; write amqps:// in sink.rabbitmq.url"
+            );
             self.doubt(text);
         }
     }
@@ -157,19 +165,17 @@ impl Survey<'_> {
     }
 
     async fn ask(&mut self, connection: &Connection) -> Result<(), Loss> {
+        let mut queues: BTreeSet<&String> = self.settings.queues.keys().collect();
         match self.settings.exchange.as_deref() {
             None => self.remark(
-                "the exchange comes from rows: none can be looked at before the first event".to_owned(),
+                "the exchange comes from rows: none can be looked at before the first event"
+                    .to_owned(),
             ),
             // There, a routing key is the name of a queue.
-            Some("") => {
-                for queue in &self.wanted.topics {
-                    self.queue(connection, queue).await?;
-                }
-            }
+            Some("") => queues.extend(&self.wanted.topics),
             Some(name) => self.exchange(connection, name).await?,
         }
-        for queue in self.settings.queues.keys() {
+        for queue in queues {
             self.queue(connection, queue).await?;
         }
         Ok(())
@@ -202,7 +208,10 @@ impl Survey<'_> {
                 self.settings.exchange_type
             ));
         } else {
-            self.well(format!("exchange {name} is there: {}, durable", self.settings.exchange_type));
+            self.well(format!(
+                "exchange {name} is there: {}, durable",
+                self.settings.exchange_type
+            ));
         }
         if let Some(alternate) = &shape.alternate {
             self.doubt(alternate_doubt(name, alternate));

@@ -59,10 +59,9 @@ fn wrong(what: &'static str, mend: &str) -> UrlError {
 
 /// Takes a URL apart.
 pub(super) fn parse(url: &str) -> Result<AmqpUrl, UrlError> {
-    let (scheme, rest) = url
-        .trim()
-        .split_once("://")
-        .ok_or_else(|| wrong("is no AMQP URL: it does not begin with amqp:// or amqps://", EXAMPLE))?;
+    let (scheme, rest) = url.trim().split_once("://").ok_or_else(|| {
+        wrong("is no AMQP URL: it does not begin with amqp:// or amqps://", EXAMPLE)
+    })?;
     let tls = match scheme.to_ascii_lowercase().as_str() {
         "amqp" => false,
         "amqps" => true,
@@ -152,7 +151,10 @@ fn host(server: &str, tls: bool) -> Result<Host, UrlError> {
         None if tls => PORT_TLS,
         None => PORT_PLAIN,
         Some(port) => port.parse().ok().filter(|port| *port > 0).ok_or_else(|| {
-            wrong("has a port that is not a number from 1 to 65535", &format!("{EXAMPLE}; {ENCODE}"))
+            wrong(
+                "has a port that is not a number from 1 to 65535",
+                &format!("{EXAMPLE}; {ENCODE}"),
+            )
         })?,
     };
     Ok(Host { name, port })
@@ -226,12 +228,10 @@ mod tests {
 
     #[test]
     fn several_hosts_each_have_a_port() {
-        assert_eq!(places("amqp://u:p@a:1,b,[::1]:2,[fe80::1%25eth0]/v"), [
-            "a 1",
-            "b 5672",
-            "::1 2",
-            "fe80::1%eth0 5672"
-        ]);
+        assert_eq!(
+            places("amqp://u:p@a:1,b,[::1]:2,[fe80::1%25eth0]/v"),
+            ["a 1", "b 5672", "::1 2", "fe80::1%eth0 5672"]
+        );
         assert_eq!(places("amqps://a,b:7"), ["a 5671", "b 7"]);
     }
 
