@@ -192,7 +192,10 @@ impl Worker {
             return;
         }
         self.backoff.succeeded();
-        self.reached();
+        // While it is blocked the broker still answers for what it has read already.
+        if !self.shared.is_blocked() {
+            self.reached();
+        }
         let mut news = Vec::with_capacity(verdicts.len());
         for (sequence, verdict) in verdicts {
             let Some(message) = self.desk.message(sequence) else { continue };
