@@ -72,7 +72,7 @@ fn an_exchange_or_queue_that_is_missing_is_told_before_anything_moves() {
     // WHEN the user follows the hint THEN the event that waited is relayed
     scene.walrelay(&["init"]).assert_done();
     scene.carry(&[]);
-    assert_eq!(shared().messages(&name, "never"), Some(1));
+    shared().assert_holds(&name, "never", 1);
 }
 
 #[test]
@@ -114,7 +114,7 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
     shared().allow(&name, ["", "^outbox\\.events$", ""]);
     shared().queue(&name, "kept", r#"{"durable": true}"#, ("outbox.events", "#"));
     scene.carry(&[]);
-    assert_eq!(shared().messages(&name, "kept"), Some(1));
+    shared().assert_holds(&name, "kept", 1);
     // What run does not need, init does.
     scene.sink.push_str("queues = { fresh = \"#\" }\n");
     let words = ["cannot make queue fresh", "WALRELAY_SINK__RABBITMQ__URL="];

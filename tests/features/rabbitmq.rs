@@ -39,7 +39,7 @@ fn init_makes_exchange_queues_and_bindings_and_says_so_once() {
         "✓ 2 bindings to exchange outbox.events",
     ]);
     scene.carry(&[]);
-    assert_eq!(shared().messages(&name, "all"), Some(1));
+    shared().assert_holds(&name, "all", 1);
     let listed = shared().ctl(&["-q", "list_queues", "-p", &name, "type", "durable"]);
     assert!(!listed.contains("classic") && !listed.contains("false"), "{listed}");
 }
@@ -56,7 +56,7 @@ fn a_queue_type_and_an_exchange_type_are_what_init_makes() {
     let listed = shared().ctl(&["-q", "list_queues", "-p", &name, "name", "type"]);
     assert!(listed.contains("classic"), "{listed}");
     scene.carry(&[]);
-    assert_eq!(shared().messages(&name, "c"), Some(1));
+    shared().assert_holds(&name, "c", 1);
     // The default exchange reaches queues by their names.
     scene.sink = shared().sink(&name) + "exchange = \"\"\nqueues = { direct = \"\" }\n";
     scene.route = "topic = \"direct\"".into();
@@ -64,7 +64,7 @@ fn a_queue_type_and_an_exchange_type_are_what_init_makes() {
     scene.walrelay(&["init"]).assert_done();
     scene.insert("2", "{}");
     scene.carry(&[]);
-    assert_eq!(shared().messages(&name, "direct"), Some(1));
+    shared().assert_holds(&name, "direct", 1);
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_login_needs_write_and_nothing_else() {
     let check = scene.walrelay(&["check"]);
     check.assert_done().assert_says(&["cannot be known: this login may not declare it"]);
     scene.carry(&[]);
-    assert_eq!(broker.messages(&name, "kept"), Some(1));
+    broker.assert_holds(&name, "kept", 1);
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn events_go_over_tls_by_password_and_by_certificate() {
     scene.sink = broker.tls_sink(&name) + "queues = { kept = \"#\" }\n";
     scene.walrelay(&["init"]).assert_done();
     scene.carry(&[]);
-    assert_eq!(broker.messages(&name, "kept"), Some(1));
+    broker.assert_holds(&name, "kept", 1);
     // The address is in the certificate, too; and a name can be given for one that is not.
     let good = scene.sink.clone();
     scene.sink = good.replace("@localhost:", "@127.0.0.1:");
@@ -164,7 +164,7 @@ fn events_go_over_tls_by_password_and_by_certificate() {
          SELECT 'rabbit_tls', n, 'T', '{}' FROM generate_series(2, 200) n",
     );
     scene.carry(&[]);
-    assert_eq!(broker.messages(&name, "kept"), Some(200));
+    broker.assert_holds(&name, "kept", 200);
 }
 
 #[test]
@@ -179,5 +179,5 @@ fn the_second_host_is_taken_when_the_first_is_away() {
     scene.sink.push_str("queues = { kept = \"#\" }\n");
     scene.walrelay(&["init"]).assert_done();
     scene.carry(&[]);
-    assert_eq!(broker.messages(&name, "kept"), Some(1));
+    broker.assert_holds(&name, "kept", 1);
 }

@@ -213,3 +213,7 @@ impl Connection {
         let _in_time = tokio::time::timeout(CLOSE_WITHIN, farewell).await.is_ok();
     }
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;
