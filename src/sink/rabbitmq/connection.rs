@@ -188,8 +188,7 @@ impl Connection {
         loop {
             let event = std::future::poll_fn(|context| self.events.as_mut().poll_next(context));
             let event = event.await;
-            let lives = self.connection.status().connected() && self.channel.status().connected();
-            if !(matches!(event, Some(Event::Error(_))) && lives) {
+            if !(matches!(event, Some(Event::Error(_))) && self.is_open()) {
                 return event;
             }
         }
@@ -201,6 +200,11 @@ impl Connection {
             Ok(Some(Event::Error(error))) => Some(error.into()),
             Ok(_) | Err(_) => None,
         }
+    }
+
+    /// Can messages be published over it?
+    pub(super) fn is_open(&self) -> bool {
+        self.connection.status().connected() && self.channel.status().connected()
     }
 
     /// Does the broker take no messages for now?

@@ -131,12 +131,15 @@ impl Worker {
             }
             tokio::select! {
                 () = self.shared.bell.notified() => {}
-                event = connection.event() => if let Some(Event::Error(error)) = event {
+                // A channel that asked in vain for an exchange ends with an error of its own.
+                event = connection.event() => if let Some(Event::Error(error)) = event
+                    && !connection.is_open()
+                {
                     return End::Lost(error.into());
                 },
                 // A connection that ends without a word.
                 () = tokio::time::sleep(LOOK_EVERY) => {
-                    if !connection.channel.status().connected() {
+                    if !connection.is_open() {
                         return End::Lost(Loss::of("the channel is closed"));
                     }
                     // A broker that lets us in and refuses what we send has ended it by now.
