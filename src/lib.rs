@@ -24,4 +24,5 @@ pub mod relay;
 pub mod secret;
 pub mod sink;
 pub mod source;
+pub mod tls;
 pub mod watch;

@@ -134,7 +134,7 @@ fn route(values: Values<'_>, owner: &Path) -> Route {
     let key_column = || values.text(&owner.child("columns").child("key"));
     Route {
         topic: template(find("topic").unwrap_or_default()),
-        exchange: values.optional_text(&Path::of("sink.rabbitmq.exchange")).map(template),
+        exchange: exchange(values).map(template),
         key: find("key").map_or_else(|| Template::column(&key_column()), template),
         headers: headers.into_iter().map(|(name, text)| (name, template(text))).collect(),
         preset: match find("preset").as_deref() {
@@ -144,6 +144,12 @@ fn route(values: Values<'_>, owner: &Path) -> Route {
         format: find("format").unwrap_or_default(),
         partition: find("partition"),
     }
+}
+
+/// A section of another sink may stand in the file and has no part in it.
+fn exchange(values: Values<'_>) -> Option<String> {
+    let published_to = values.text(&Path::of("sink.kind")) == "rabbitmq";
+    values.optional_text(&Path::of("sink.rabbitmq.exchange")).filter(|_| published_to)
 }
 
 fn sink(effective: &Effective, problems: &mut Vec<Problem>) -> Option<Arc<dyn Broker>> {
@@ -202,6 +208,11 @@ impl Section for SectionOf<'_> {
 
     fn secrets_below(&self, key: &str) -> BTreeMap<String, Secret> {
         self.values.secrets_below(&self.path.child(key))
+    }
+
+    fn constant(&self, key: &str) -> Option<String> {
+        let template = Template::parse(&self.text(key)).ok()?;
+        template.constant().map(str::to_owned)
     }
 }
 

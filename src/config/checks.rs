@@ -10,6 +10,7 @@ use crate::sink::kafka::properties;
 use super::build::Values;
 use super::effective::{Effective, MESSAGES, OUTBOX};
 use super::kind::Value;
+use super::kind::rule::NAME_BYTES_MAX;
 use super::layers::{Origin, Problem};
 use super::path::Path;
 use super::units;
@@ -80,13 +81,23 @@ impl Checks<'_> {
         let mut owners: Vec<Path> = outboxes.map(|owner| owner.child("route")).collect();
         owners.push(Path::of(MESSAGES).child("route"));
         owners.push(Path::of("route"));
+        let rabbitmq = self.values.text(&Path::of("sink.kind")) == "rabbitmq";
         let dead_letter = self.values.text(&Path::of("dead_letter.topic"));
         for owner in owners {
             let topic = owner.child("topic");
             let text = self.values.optional_text(&topic);
             let template = text.and_then(|text| Template::parse(&text).ok());
             if let Some(constant) = template.as_ref().and_then(Template::constant) {
-                self.constant_topic(&topic, constant, &dead_letter);
+                if rabbitmq {
+                    self.routing_key(&topic, constant);
+                } else {
+                    self.constant_topic(&topic, constant, &dead_letter);
+                }
+            }
+            let partition = owner.child("partition");
+            if rabbitmq && self.values.optional_text(&partition).is_some() {
+                let what = "RabbitMQ has no partitions: the column would be ignored";
+                self.refuse(&partition, "config.conflict", what, "remove it");
             }
             self.headers(&owner.child("headers"));
         }
@@ -102,6 +113,15 @@ impl Checks<'_> {
             let what = format!("{topic:?} is no topic name");
             let mend = format!("write {}", super::kind::rule::TOPIC.wanted);
             self.refuse(path, "config.bad-value", &what, &mend);
+        }
+    }
+
+    /// Any bytes will do, as long as AMQP can carry them.
+    fn routing_key(&mut self, path: &Path, key: &str) {
+        let bytes = key.len();
+        if bytes > NAME_BYTES_MAX {
+            let what = format!("the routing key has {bytes} bytes, and AMQP carries 255");
+            self.refuse(path, "config.bad-value", &what, "write a shorter one");
         }
     }
 

@@ -90,6 +90,22 @@ pub(crate) mod rule {
         wanted: "host:port,host:port",
         holds: |text| text.split(',').all(|broker| broker_address(broker.trim())),
     };
+    pub(crate) const EXCHANGE_TYPE: Rule = Rule {
+        pattern: "^(topic|direct|fanout|headers|x-.{1,253})$",
+        wanted: "topic, direct, fanout, headers, or a type that begins with x-",
+        holds: |text| {
+            ["topic", "direct", "fanout", "headers"].contains(&text)
+                || (text.starts_with("x-") && (3..=NAME_BYTES_MAX).contains(&text.len()))
+        },
+    };
+    pub(crate) const BINDING_KEY: Rule = Rule {
+        pattern: "^.{0,255}$",
+        wanted: "a binding key of at most 255 bytes",
+        holds: |text| text.len() <= NAME_BYTES_MAX,
+    };
+
+    /// Most bytes of a name in AMQP.
+    pub(crate) const NAME_BYTES_MAX: usize = 255;
 
     fn slot_byte(byte: u8) -> bool {
         byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_'

@@ -463,8 +463,17 @@ fn the_documentation_is_that_of_the_table() {
 
 #[test]
 fn the_example_files_load() {
-    let variables = [("DATABASE_URL", "postgres://walrelay@db/app"), ("KAFKA_PASSWORD", "x")];
-    for name in ["config/walrelay.example.toml", "config/kafka.toml", "config/compose.toml"] {
+    let variables = [
+        ("DATABASE_URL", "postgres://walrelay@db/app"),
+        ("KAFKA_PASSWORD", "x"),
+        ("RABBITMQ_URL", "amqps://walrelay@mq/v"),
+    ];
+    for name in [
+        "config/walrelay.example.toml",
+        "config/kafka.toml",
+        "config/rabbitmq.toml",
+        "config/compose.toml",
+    ] {
         let text = std::fs::read_to_string(repository(name)).unwrap();
         let result = load_with(&text, &variables, &[]);
         assert!(result.is_ok(), "{name}: {}", rendered(&result.unwrap_err()));

@@ -23,6 +23,11 @@ pub trait Section {
     /// The same, of secrets.
     fn secrets_below(&self, key: &str) -> BTreeMap<String, Secret>;
 
+    /// A template's text; nothing when there is a column in it.
+    fn constant(&self, key: &str) -> Option<String> {
+        self.optional_text(key).filter(|text| !text.contains("${"))
+    }
+
     /// A text; empty when the key is absent.
     fn text(&self, key: &str) -> String {
         self.optional_text(key).unwrap_or_default()

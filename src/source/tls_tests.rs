@@ -1,11 +1,14 @@
 //! Every `sslmode` against certificates that fit, that name somebody else, and that nobody signed:
 //! a whole handshake each, in memory.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::sync::{Arc, OnceLock};
 
-use rustls::{ServerConfig, ServerConnection};
+use rustls::crypto::ring;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{CertificateError, ServerConfig, ServerConnection};
 
 use super::super::conninfo::parse;
 use super::*;
@@ -60,13 +63,13 @@ fn certificates() -> &'static Certificates {
 /// A server's certificate and key, for tests that only need some.
 pub(in crate::source) fn identity() -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
     let made = certificates();
-    let chain = super::certificates("sslcert", &made.path("good.crt")).unwrap();
+    let chain = tls::certificates("sslcert", &made.path("good.crt")).unwrap();
     (chain, PrivateKeyDer::from_pem_file(made.path("good.key")).unwrap())
 }
 
 fn server(leaf: &str) -> Arc<ServerConfig> {
     let made = certificates();
-    let chain = super::certificates("sslcert", &made.path(&format!("{leaf}.crt"))).unwrap();
+    let chain = tls::certificates("sslcert", &made.path(&format!("{leaf}.crt"))).unwrap();
     let key = PrivateKeyDer::from_pem_file(made.path(&format!("{leaf}.key"))).unwrap();
     // Not the checked constructor: it would refuse the v1 certificate.
     let key = ring::default_provider().key_provider.load_private_key(key).unwrap();

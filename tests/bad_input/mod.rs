@@ -4,6 +4,8 @@
 mod config;
 mod event;
 mod publication;
+mod rabbitmq;
+mod rabbitmq_tls;
 mod running;
 mod server;
 mod sink;

@@ -5,6 +5,7 @@ mod commands;
 mod formats;
 mod messages;
 mod rabbitmq;
+mod rabbitmq_setup;
 mod record;
 mod tables;
 mod transactions;

@@ -6,6 +6,7 @@
 
 pub(crate) mod broker;
 pub(crate) mod faults;
+pub(crate) mod rabbitmq;
 
 use std::collections::HashSet;
 use std::path::PathBuf;

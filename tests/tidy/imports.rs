@@ -12,7 +12,10 @@ struct Group {
 
 const GROUPS: &[Group] = &[
     // 1: foundations.
-    Group { members: &["lsn", "message", "error", "secret", "metrics", "ffi"], may: &[] },
+    Group {
+        members: &["lsn", "message", "error", "secret", "metrics", "ffi", "backoff", "tls"],
+        may: &[],
+    },
     // 2: bytes to messages.
     Group { members: &["pgoutput"], may: &[] },
     // 3: the slot.

@@ -16,9 +16,10 @@ use lapin::uri::{
 use lapin::{AsyncTcpStream, Channel, ConnectionProperties, Error, Event, ExchangeKind};
 use tokio::net::TcpStream;
 
-use super::fault::Loss;
+use super::fault::{Cause, Loss};
 use super::message::short;
 use super::settings::{Host, Login, RabbitSettings};
+use super::tls::Carrier;
 use super::transport;
 
 /// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
@@ -26,46 +27,87 @@ use super::transport;
 pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
 /// Exchanges that are remembered to exist; a template can name any number.
 const KNOWN_EXCHANGES_MAX: usize = 1024;
+/// The reply code for a login mechanism that is not there: command-invalid.
+const NO_MECHANISM: u16 = 503;
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
+
+type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
 /// An open connection.
 pub(super) struct Connection {
     connection: lapin::Connection,
     /// In confirm mode.
     pub(super) channel: Channel,
+    /// Which of the hosts it is to.
+    pub(super) host: usize,
     /// Exchanges that were there when they were asked for.
     known: BTreeSet<String>,
-    events: Pin<Box<dyn Stream<Item = Event> + Send>>,
+    events: Events,
+    /// Ends with the connection.
+    _carrier: Option<Carrier>,
 }
 
-/// The first host that lets us in; else what the last one said.
-pub(super) async fn open(settings: &RabbitSettings) -> Result<Connection, Loss> {
-    let mut last = Loss { code: None, text: "no host is configured".to_owned() };
-    for host in &settings.hosts {
-        match log_in(settings, host).await {
+/// The first host that lets us in, beginning with number `from`; else what they all said, with what
+/// follows from the most final of them.
+pub(super) async fn open(settings: &RabbitSettings, from: usize) -> Result<Connection, Loss> {
+    let mut losses: Vec<Loss> = Vec::new();
+    let count = settings.hosts.len();
+    for at in (0..count).map(|step| from.wrapping_add(step) % count) {
+        let host = &settings.hosts[at];
+        match log_in(settings, at).await {
             Ok(connection) => return Ok(connection),
-            Err(loss) => {
-                last = Loss { text: format!("{}:{}: {}", host.name, host.port, loss.text), ..loss }
-            }
+            Err(loss) => losses.push(Loss { text: format!("{host}: {}", loss.text), ..loss }),
         }
     }
-    Err(last)
+    let text = losses.iter().map(|loss| loss.text.as_str()).collect::<Vec<_>>().join("; ");
+    let telling = losses.iter().position(Loss::is_final);
+    let loss = telling.map_or_else(|| losses.last(), |at| losses.get(at)).cloned();
+    Err(loss.map_or_else(|| Loss::of("no host is configured"), |loss| Loss { text, ..loss }))
 }
 
-async fn log_in(settings: &RabbitSettings, host: &Host) -> Result<Connection, Loss> {
-    let stream = transport::dial(settings, host).await?;
+async fn log_in(settings: &RabbitSettings, at: usize) -> Result<Connection, Loss> {
+    let host = &settings.hosts[at];
+    let (stream, carrier) = transport::dial(settings, host).await?;
     let opening = async {
         let connection = shake_hands(settings, host, stream).await?;
-        let events = Box::pin(connection.events_listener());
+        let events: Events = Box::pin(connection.events_listener());
         let channel = connection.create_channel().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        Ok(Connection { connection, channel, known: BTreeSet::new(), events })
+        lapin::Result::Ok((connection, channel, events))
     };
-    let late = || Loss {
-        code: None,
-        text: format!("no answer within {} s", settings.connect_timeout.as_secs_f32()),
-    };
-    tokio::time::timeout(settings.connect_timeout, opening).await.unwrap_or_else(|_| Err(late()))
+    let opened = tokio::time::timeout(settings.connect_timeout, opening).await;
+    match opened {
+        Ok(Ok((connection, channel, events))) => Ok(Connection {
+            connection,
+            channel,
+            host: at,
+            known: BTreeSet::new(),
+            events,
+            _carrier: carrier,
+        }),
+        Ok(Err(error)) => Err(refused(settings, error.into(), carrier.as_ref())),
+        Err(_) => {
+            let waited_s = settings.connect_timeout.as_secs_f32();
+            let late = Loss::of(format!("no answer within {waited_s} s"));
+            Err(refused(settings, late, carrier.as_ref()))
+        }
+    }
+}
+
+/// A server that hangs up during the login, or is silent, gives no reason: the likely one is told.
+fn refused(settings: &RabbitSettings, mut loss: Loss, carrier: Option<&Carrier>) -> Loss {
+    if let Some(cause) = carrier.and_then(Carrier::end) {
+        return cause;
+    }
+    if loss.code == Some(NO_MECHANISM) && settings.login == Login::External {
+        let mend = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL";
+        loss.cause = Some(Cause { code: "sink.login", mend: mend.to_owned(), is_final: true });
+    } else if loss.code.is_none() && settings.tls.is_none() {
+        let mend = "if that is a TLS port, write amqps:// in sink.rabbitmq.url; else see the broker's log, and try: rabbitmq-diagnostics listeners";
+        let cause = Cause { code: "sink.unreachable", mend: mend.to_owned(), is_final: false };
+        loss.cause = Some(cause);
+    }
+    loss
 }
 
 async fn shake_hands(
@@ -73,11 +115,14 @@ async fn shake_hands(
     host: &Host,
     stream: TcpStream,
 ) -> lapin::Result<lapin::Connection> {
-    // lapin asks once: its own reconnecting is not used.
+    // lapin dials again when the server hangs up before its first word, and never otherwise.
     let stream = Arc::new(Mutex::new(Some(stream)));
     let connect = async move |_uri: AMQPUri, _runtime: Runtime<async_rs::Tokio>| {
         let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let stream = stream.ok_or_else(|| Error::from(std::io::Error::other("dialled twice")))?;
+        let stream = stream.ok_or_else(|| {
+            let text = "the server hung up during the login";
+            Error::from(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, text))
+        })?;
         Ok(AsyncTcpStream::Plain(stream.compat()))
     };
     let properties = ConnectionProperties::default().with_connection_name("walrelay".into());
@@ -115,7 +160,7 @@ impl Connection {
         if name.is_empty() || self.known.contains(name) {
             return Ok(());
         }
-        let channel = self.connection.create_channel().await?;
+        let channel = self.asking().await?;
         let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
         let kind = ExchangeKind::Topic;
         channel.exchange_declare(short(name), kind, options, FieldTable::default()).await?;
@@ -127,14 +172,26 @@ impl Connection {
         Ok(())
     }
 
+    /// A channel to ask one question on: the broker closes the channel of who asks in vain.
+    pub(super) async fn asking(&self) -> Result<Channel, Loss> {
+        Ok(self.connection.create_channel().await?)
+    }
+
     /// Is it known without asking?
     pub(super) fn knows_exchange(&self, name: &str) -> bool {
         name.is_empty() || self.known.contains(name)
     }
 
-    /// The next thing the connection has to tell.
+    /// The next thing the connection has to tell. A channel that was closed over a question is no
+    /// news: lapin tells of any channel as if it were the connection.
     pub(super) async fn event(&mut self) -> Option<Event> {
-        std::future::poll_fn(|context| self.events.as_mut().poll_next(context)).await
+        loop {
+            let event = std::future::poll_fn(|context| self.events.as_mut().poll_next(context));
+            let event = event.await;
+            if !(matches!(event, Some(Event::Error(_))) && self.is_open()) {
+                return event;
+            }
+        }
     }
 
     /// Why it ended, if it says so in time.
@@ -160,3 +217,7 @@ impl Connection {
         let _in_time = tokio::time::timeout(CLOSE_WITHIN, farewell).await.is_ok();
     }
 }
+
+#[cfg(test)]
+#[path = "connection_tests.rs"]
+mod tests;

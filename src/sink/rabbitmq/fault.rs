@@ -5,6 +5,7 @@ use lapin::{ChannelState, ErrorKind};
 use super::message::Message;
 use super::returns::Returned;
 use super::settings::{Login, RabbitSettings};
+use super::tls;
 use crate::error::{Exit, Fault};
 use crate::sink::{Disposition, Failure};
 
@@ -20,34 +21,49 @@ pub(super) struct Loss {
     pub(super) code: Option<u16>,
     /// For people.
     pub(super) text: String,
+    /// What is behind it, when that is known better than from the code.
+    pub(super) cause: Option<Cause>,
+}
+
+/// A cause with a remedy of its own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cause {
+    /// The fault's code.
+    pub(super) code: &'static str,
+    pub(super) mend: String,
+    /// Another attempt with the same settings would fail in the same way.
+    pub(super) is_final: bool,
 }
 
 impl From<lapin::Error> for Loss {
     fn from(error: lapin::Error) -> Loss {
         match error.kind() {
             ErrorKind::ProtocolError(refusal) => {
-                Loss { code: Some(refusal.get_id()), text: refusal.get_message().to_string() }
+                Loss { code: Some(refusal.get_id()), ..Loss::of(refusal.get_message().to_string()) }
             }
             ErrorKind::InvalidChannelState(ChannelState::Closing, CLOSED_UNTOLD) => Loss {
                 code: Some(CODE_NOT_TOLD),
-                text: "the channel was closed with a code that is not known".to_owned(),
+                ..Loss::of("the channel was closed with a code that is not known")
             },
-            ErrorKind::IOError(io) => Loss { code: None, text: io.to_string() },
-            ErrorKind::MissingHeartbeatError => {
-                Loss { code: None, text: "nothing was heard for two heartbeats".to_owned() }
-            }
-            _ => Loss { code: None, text: error.to_string() },
+            ErrorKind::IOError(io) => Loss::of(io.to_string()),
+            ErrorKind::MissingHeartbeatError => Loss::of("nothing was heard for two heartbeats"),
+            _ => Loss::of(error.to_string()),
         }
     }
 }
 
 impl From<std::io::Error> for Loss {
     fn from(error: std::io::Error) -> Loss {
-        Loss { code: None, text: error.to_string() }
+        Loss { cause: tls::cause(&error), ..Loss::of(tls::describe(&error)) }
     }
 }
 
 impl Loss {
+    /// Without a reply code.
+    pub(super) fn of(text: impl Into<String>) -> Loss {
+        Loss { code: None, text: text.into(), cause: None }
+    }
+
     /// Did the broker close over what one message is, and not over its own state?
     pub(super) fn is_over_a_message(&self) -> bool {
         match self.code {
@@ -66,7 +82,8 @@ impl Loss {
 
     /// Will another attempt with the same settings fail in the same way?
     pub(super) fn is_final(&self) -> bool {
-        matches!(self.code, Some(402 | 403 | 530))
+        let known = self.cause.as_ref().is_some_and(|cause| cause.is_final);
+        known || matches!(self.code, Some(402 | 403 | 530))
     }
 }
 
@@ -150,17 +167,13 @@ pub(super) fn unreachable(settings: &RabbitSettings, loss: &Loss) -> Fault {
         Login::Plain { user, .. } => user.as_str(),
         Login::External => "USER",
     };
-    let (code, mend) = match loss.code {
-        Some(403) => (
-            "sink.login",
-            format!(
-                "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {who} …"
-            ),
-        ),
-        Some(402 | 530) => (
+    let (code, mend) = match (loss.code, &loss.cause) {
+        (_, Some(Cause { code, mend, .. })) => (*code, mend.clone()),
+        (Some(403), _) => ("sink.login", login(settings)),
+        (Some(402 | 530), _) => (
             "sink.vhost",
             format!(
-                "rabbitmqctl add_vhost {vhost:?}; rabbitmqctl set_permissions -p {vhost:?} {who} '' '.*' ''"
+                "rabbitmqctl add_vhost {vhost:?}; rabbitmqctl set_permissions -p {vhost:?} {who:?} '' '.*' ''"
             ),
         ),
         _ => (
@@ -176,4 +189,16 @@ pub(super) fn unreachable(settings: &RabbitSettings, loss: &Loss) -> Fault {
         settings.place(),
         mend,
     )
+}
+
+fn login(settings: &RabbitSettings) -> String {
+    match &settings.login {
+        Login::Plain { user, .. } => format!(
+            "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user:?} …"
+        ),
+        Login::External => {
+            "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate"
+                .to_owned()
+        }
+    }
 }

@@ -5,16 +5,23 @@
 //! *and* has not returned it ([`returns`] says why that is more than one bit). Until then it is
 //! kept ([`desk`]), so that a lost connection costs a new one and nothing else.
 
+mod bindings;
 mod confirms;
 mod connection;
 mod desk;
 mod fault;
+mod http;
+mod management;
 mod message;
+mod missing;
+mod questions;
 mod returns;
 pub mod settings;
 mod shared;
+mod tls;
 mod topology;
 mod transport;
+mod url;
 mod worker;
 
 use std::sync::Arc;
@@ -147,7 +154,7 @@ async fn begin(
 ) -> Result<Option<Connection>, Vec<Fault>> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     loop {
-        match connection::open(settings).await {
+        match connection::open(settings, 0).await {
             Ok(mut connection) => {
                 let found = topology::look(settings, wanted, &mut connection).await;
                 for text in found.doubtful {

@@ -1,8 +1,7 @@
 //! The socket below the AMQP client: dialled here, handed to lapin.
 //!
 //! A connection attempt has a deadline, and a peer that acknowledges nothing for as long as two
-//! heartbeats is dead, whatever TCP would think of it. TLS is ours as well: lapin reads and writes
-//! one end of a socket pair, and what goes in comes out of the other end encrypted.
+//! heartbeats is dead, whatever TCP would think of it. TLS is ours as well ([`super::tls`]).
 
 use std::io;
 use std::net::SocketAddr;
@@ -13,16 +12,20 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
 use super::settings::{Host, RabbitSettings};
+use super::tls::{self, Carrier};
+
+/// What the AMQP client is given, and what carries its bytes when they are encrypted.
+pub(super) type Dialled = (TcpStream, Option<Carrier>);
 
 /// Connects to one host.
-pub(super) async fn dial(settings: &RabbitSettings, host: &Host) -> io::Result<TcpStream> {
+pub(super) async fn dial(settings: &RabbitSettings, host: &Host) -> io::Result<Dialled> {
     let attempt = async {
         let stream = connect(host).await?;
         tune(&stream, settings.heartbeat)?;
-        match &settings.tls {
-            None => Ok(stream),
-            Some(_) => Err(io::Error::other("TLS is to come")),
-        }
+        let Some(secured) = &settings.tls else { return Ok((stream, None)) };
+        let secured = tls::over(stream, &host.name, secured).await?;
+        let (plain, carrier) = tls::as_plain(secured)?;
+        Ok((plain, Some(carrier)))
     };
     timeout(settings.connect_timeout, attempt).await.unwrap_or_else(|_| {
         let waited_s = settings.connect_timeout.as_secs_f32();

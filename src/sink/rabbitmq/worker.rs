@@ -54,16 +54,21 @@ impl Worker {
     /// Until stopped. `connection` is the one that the first look was made over.
     pub(super) async fn run(mut self, connection: Option<Connection>) {
         let mut given = connection;
+        let mut host = 0;
         while !self.shared.is_stopping() {
             let opened = match given.take() {
                 Some(connection) => Ok(connection),
-                None => connection::open(&self.settings).await,
+                None => connection::open(&self.settings, host).await,
             };
             let loss = match opened {
-                Ok(mut connection) => match self.carry(&mut connection).await {
-                    End::Stopped => return connection.close().await,
-                    End::Lost(loss) => loss,
-                },
+                Ok(mut connection) => {
+                    // What was lost may stay away for a while: the next host is asked first.
+                    host = connection.host + 1;
+                    match self.carry(&mut connection).await {
+                        End::Stopped => return connection.close().await,
+                        End::Lost(loss) => loss,
+                    }
+                }
                 Err(loss) => loss,
             };
             self.lost(&loss);
@@ -135,8 +140,7 @@ impl Worker {
                 // A connection that ends without a word.
                 () = tokio::time::sleep(LOOK_EVERY) => {
                     if !connection.is_open() {
-                        let text = "the channel is closed".to_owned();
-                        return End::Lost(Loss { code: None, text });
+                        return End::Lost(Loss::of("the channel is closed"));
                     }
                     // A broker that lets us in and refuses what we send has ended it by now.
                     if !blocked {

@@ -12,7 +12,7 @@ use pgwire_replication::PgWireError;
 use pgwire_replication::protocol::messages::ErrorFields;
 
 use crate::source::settings::{Host, TargetSessionAttrs};
-use crate::source::tls::TlsError;
+use crate::tls::TlsError;
 
 /// What the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,131 @@
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::*;
+
+/// A section in memory; a key that is absent reads as its type's default.
+#[derive(Default)]
+struct Given(BTreeMap<&'static str, &'static str>);
+
+impl Section for Given {
+    fn optional_text(&self, key: &str) -> Option<String> {
+        self.0.get(key).map(|text| (*text).to_owned())
+    }
+    fn secret(&self, key: &str) -> Option<Secret> {
+        self.optional_text(key).map(Secret::new)
+    }
+    fn integer(&self, _key: &str) -> i64 {
+        0
+    }
+    fn duration(&self, _key: &str) -> Duration {
+        Duration::from_secs(5)
+    }
+    fn strings(&self, _key: &str) -> Vec<String> {
+        Vec::new()
+    }
+    fn texts_below(&self, key: &str) -> BTreeMap<String, String> {
+        let prefix = format!("{key}.");
+        let below = self.0.iter().filter_map(|(name, text)| {
+            Some((name.strip_prefix(&prefix)?.to_owned(), (*text).to_owned()))
+        });
+        below.collect()
+    }
+    fn secrets_below(&self, _key: &str) -> BTreeMap<String, Secret> {
+        BTreeMap::new()
+    }
+    fn constant(&self, key: &str) -> Option<String> {
+        self.optional_text(key).filter(|text| !text.contains("${"))
+    }
+}
+
+fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<Misfit>> {
+    let mut given: BTreeMap<_, _> = [("exchange", "x"), ("auth", "plain")].into();
+    given.extend(pairs.iter().copied());
+    RabbitSettings::read(&Given(given))
+}
+
+/// Each misfit as `key: what`.
+fn misfits(pairs: &[(&'static str, &'static str)]) -> Vec<String> {
+    let misfits = read(pairs).unwrap_err();
+    misfits.iter().map(|misfit| format!("{}: {}", misfit.key, misfit.what)).collect()
+}
+
+#[track_caller]
+fn told(pairs: &[(&'static str, &'static str)], wanted: &[&str]) {
+    let misfits = misfits(pairs);
+    assert_eq!(misfits.len(), wanted.len(), "{misfits:?}");
+    for (misfit, wanted) in misfits.iter().zip(wanted) {
+        assert!(misfit.contains(wanted), "{wanted}: {misfits:?}");
+    }
+}
+
+#[test]
+fn who_logs_in_depends_on_url_and_auth() {
+    let login = |pairs: &[_]| read(pairs).unwrap().login;
+    let plain = |user: &str, password: &str| Login::Plain {
+        user: user.to_owned(),
+        password: Secret::new(password),
+    };
+    assert_eq!(login(&[("url", "amqp://mq")]), plain("guest", "guest"));
+    assert_eq!(login(&[("url", "amqp://u:p@mq")]), plain("u", "p"));
+    assert_eq!(login(&[("url", "amqp://u@mq")]), plain("u", ""));
+    let external = [("auth", "external"), ("cert_file", "c"), ("key_file", "k")];
+    let [auth, cert, key] = external;
+    assert_eq!(login(&[("url", "amqps://mq"), auth, cert, key]), Login::External);
+    told(&[("url", "amqps://u:p@mq"), auth, cert, key], &["url: names a user"]);
+    told(&[("url", "amqps://mq"), auth], &["auth: \"external\" needs a client certificate"]);
+    told(&[("url", "amqp://mq"), auth], &["auth: \"external\" needs TLS"]);
+}
+
+#[test]
+fn tls_keys_need_tls_and_a_whole_identity() {
+    let keys = [("ca_file", "a"), ("cert_file", "c"), ("key_file", "k"), ("server_name", "n")];
+    let [ca, cert, key, name] = keys;
+    let no_effect =
+        ["ca_file: has no", "cert_file: has no", "key_file: has no", "server_name: has no"];
+    told(&[("url", "amqp://mq"), ca, cert, key, name], &no_effect);
+    let tls = read(&[("url", "amqps://mq"), ca, cert, key, name]).unwrap().tls.unwrap();
+    assert_eq!(tls.ca_file.as_deref(), Some(std::path::Path::new("a")));
+    assert_eq!(tls.server_name.as_deref(), Some("n"));
+    told(&[("url", "amqps://mq"), cert], &["cert_file: needs key_file"]);
+    told(&[("url", "amqps://mq"), key], &["key_file: needs cert_file"]);
+    told(&[("url", "amqps://mq"), ("server_name", "no name")], &["server_name: \"no name\""]);
+    told(&[("url", "amqps://mq,-bad-")], &["url: has a host that no certificate"]);
+    read(&[("url", "amqps://-bad-"), name]).unwrap();
+    // The management API may need the roots where AMQP does not.
+    let api = ("management_url", "https://mq");
+    let settings = read(&[("url", "amqp://mq"), ca, api]).unwrap();
+    assert!(settings.tls.is_none() && settings.management.unwrap().ca_file.is_some());
+}
+
+#[test]
+fn queues_are_bound_to_an_exchange_that_is_known() {
+    let url = ("url", "amqp://mq");
+    let settings = read(&[url, ("queues.orders", "order.#")]).unwrap();
+    assert_eq!(settings.queues["orders"], "order.#");
+    let row = ("exchange", "x.${type}");
+    assert_eq!(read(&[url, row]).unwrap().exchange, None);
+    told(&[url, row, ("queues.q", "#")], &["queues: cannot be bound"]);
+    let default = ("exchange", "");
+    read(&[url, default, ("queues.q", ""), ("queues.r", "r")]).unwrap();
+    told(&[url, default, ("queues.q", "#")], &["queues: binds queue \"q\" by \"#\""]);
+    told(&[url, ("queues.", "#")], &["queues: has a queue whose name"]);
+    let long: &'static str = "x".repeat(256).leak();
+    told(&[url, ("exchange", long)], &["exchange: has more than 255 bytes"]);
+}
+
+#[test]
+fn all_misfits_are_told_at_once_and_none_quotes_the_url() {
+    let pairs = [("url", "amqp://u:canary/@mq"), ("management_url", "canary"), ("exchange", "")];
+    let misfits = read(&[pairs[0], pairs[1], pairs[2], ("queues.q", "x")]).unwrap_err();
+    assert_eq!(misfits.len(), 3, "{misfits:?}");
+    assert!(!format!("{misfits:?}").contains("canary"), "{misfits:?}");
+}
+
+#[test]
+fn the_place_shows_no_login() {
+    let place = read(&[("url", "amqps://u:canary@mq:1,[::1]/v")]).unwrap().place();
+    assert_eq!(place, "amqps://mq:1,[::1]:5671, virtual host v");
+    let debug = format!("{:?}", read(&[("url", "amqp://u:canary@mq")]).unwrap());
+    assert!(!debug.contains("canary"), "{debug}");
+}

@@ -1,0 +1,168 @@
+//! Both directions of the carrier, and each way in which it ends. The broker is a TLS server in the
+//! same process; certificates are those of an `openssl` run.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server;
+
+use super::*;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A self-signed certificate for `mq.example` and its key.
+fn folder() -> &'static PathBuf {
+    static MADE: OnceLock<PathBuf> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join(format!("target/tmp/amqps-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=own -addext subjectAltName=DNS:mq.example -keyout own.key -out own.crt";
+        let done = Command::new("openssl")
+            .args(line.split_whitespace())
+            .current_dir(&folder)
+            .output()
+            .expect("openssl (Debian: openssl) is needed by this test");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        folder
+    })
+}
+
+fn settings() -> TlsSettings {
+    TlsSettings { ca_file: Some(folder().join("own.crt")), ..TlsSettings::default() }
+}
+
+/// A client's socket, its carrier, and the server's side of it.
+async fn connected() -> (TcpStream, Carrier, server::TlsStream<TcpStream>) {
+    let chain = tls::certificates("test", &folder().join("own.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(folder().join("own.key")).unwrap();
+    let config = ServerConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accept = async {
+        let (stream, _) = listener.accept().await.unwrap();
+        TlsAcceptor::from(Arc::new(config)).accept(stream).await.unwrap()
+    };
+    let dial = async {
+        let stream = TcpStream::connect(address).await.unwrap();
+        as_plain(over(stream, "mq.example", &settings()).await.unwrap()).unwrap()
+    };
+    let ((plain, carrier), server) = tokio::join!(dial, accept);
+    (plain, carrier, server)
+}
+
+fn run(test: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { timeout(LIMIT, test).await.expect("it hangs") });
+}
+
+async fn task_has_ended(carrier: &Carrier) {
+    while !carrier.task.is_finished() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[test]
+fn bytes_pass_in_both_directions_and_larger_than_any_buffer() {
+    run(async {
+        let (mut plain, _carrier, mut server) = connected().await;
+        let sent: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+        let copy = sent.clone();
+        let echo = tokio::spawn(async move {
+            let mut got = vec![0; copy.len()];
+            server.read_exact(&mut got).await.unwrap();
+            server.write_all(&got).await.unwrap();
+            server.flush().await.unwrap();
+            server
+        });
+        plain.write_all(&sent).await.unwrap();
+        let mut back = vec![0; sent.len()];
+        plain.read_exact(&mut back).await.unwrap();
+        assert!(back == sent);
+        drop(echo.await.unwrap());
+    });
+}
+
+#[test]
+fn the_end_of_either_side_is_the_end_of_both() {
+    run(async {
+        // WHEN the client closes THEN the server sees an orderly end, and the task goes
+        let (plain, carrier, mut server) = connected().await;
+        drop(plain);
+        assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 0);
+        drop(server);
+        task_has_ended(&carrier).await;
+
+        // WHEN the server says goodbye THEN the client sees an end
+        let (mut plain, carrier, mut server) = connected().await;
+        server.shutdown().await.unwrap();
+        assert_eq!(plain.read(&mut [0; 8]).await.unwrap(), 0);
+        drop((plain, server));
+        task_has_ended(&carrier).await;
+        assert_eq!(carrier.end(), None);
+
+        // WHEN the server is gone without a word THEN the client sees an end at once
+        let (mut plain, carrier, server) = connected().await;
+        let (tcp, _) = server.into_inner();
+        drop(tcp);
+        assert!(!matches!(plain.read(&mut [0; 8]).await, Ok(1..)));
+        task_has_ended(&carrier).await;
+    });
+}
+
+#[test]
+fn a_dropped_connection_ends_the_task_though_nobody_closes() {
+    run(async {
+        let (plain, carrier, mut server) = connected().await;
+        let task = carrier.task.clone();
+        drop(carrier);
+        while !task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+        assert!(!matches!(server.read(&mut [0; 8]).await, Ok(1..)));
+        drop(plain);
+    });
+}
+
+#[test]
+fn a_peer_that_speaks_no_tls_is_told_as_that() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            stream.write_all(b"AMQP\0\0\x09\x01").await.unwrap();
+            drop(stream.read(&mut [0; 1024]).await);
+        });
+        let stream = TcpStream::connect(address).await.unwrap();
+        let error = over(stream, "mq.example", &settings()).await.unwrap_err();
+        assert_eq!(cause(&error).unwrap().code, "sink.no-tls");
+        assert_eq!(describe(&error), "the server does not speak TLS on this port");
+    });
+}
+
+#[test]
+fn a_file_that_cannot_be_used_is_named_with_its_key() {
+    run(async {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let absent = TlsSettings { ca_file: Some("/absent.pem".into()), ..TlsSettings::default() };
+        let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let error = over(stream, "mq.example", &absent).await.unwrap_err();
+        assert_eq!(cause(&error).unwrap().code, "sink.tls-settings");
+        assert!(describe(&error).starts_with("sink.rabbitmq.ca_file /absent.pem: "), "{error}");
+    });
+}

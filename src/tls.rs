@@ -1,0 +1,249 @@
+//! What both sides need of TLS: roots, a client's identity, and a verifier, on rustls.
+//!
+//! The provider is handed in, never taken from the process: other libraries in the process may have
+//! installed another one, or none. What differs from rustls' own verifier, and why:
+//!
+//! * the name may be left unchecked, in both forms rustls reports a wrong one (libpq's `verify-ca`);
+//! * a server certificate that is itself among the roots is trusted, though it is marked as a CA
+//!   (`openssl req -x509` marks it so, and half of all self-made certificates come from there).
+//!
+//! Invariant: no error quotes a file's content; a line may be of a private key.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::pem::{self, PemObject};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+};
+
+/// Why no TLS configuration can be made from the settings.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsError {
+    /// A PEM file that cannot be read.
+    #[error("{parameter} {}: {why}", path.display())]
+    File {
+        /// The setting that names it.
+        parameter: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// No root certificate anywhere.
+    #[error("the system has no root certificates; set {parameter} to a PEM file")]
+    NoRoots {
+        /// The setting that names a file of roots.
+        parameter: &'static str,
+    },
+    /// A certificate without key, or the reverse.
+    #[error("{present} and {missing} go together: {missing} is missing")]
+    HalfIdentity {
+        /// The given one.
+        present: &'static str,
+        /// The absent one.
+        missing: &'static str,
+    },
+    /// rustls refuses the settings.
+    #[error("TLS cannot be set up: {0}")]
+    Setup(String),
+}
+
+/// A file that a setting names.
+#[derive(Clone, Copy, Debug)]
+pub struct PemFile<'a> {
+    /// The setting.
+    pub parameter: &'static str,
+    /// The file, when it is set.
+    pub path: Option<&'a Path>,
+}
+
+/// A certificate chain and its key.
+#[derive(Debug)]
+pub struct Identity {
+    chain: Vec<CertificateDer<'static>>,
+    key: PrivateKeyDer<'static>,
+    key_parameter: &'static str,
+    key_path: PathBuf,
+}
+
+/// The cryptography in use.
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+/// A client's configuration with this verifier.
+pub fn client_config(
+    provider: Arc<CryptoProvider>,
+    verifier: Arc<dyn ServerCertVerifier>,
+    identity: Option<Identity>,
+) -> Result<Arc<ClientConfig>, TlsError> {
+    let builder = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(setup)?
+        .dangerous()
+        .with_custom_certificate_verifier(verifier);
+    let config = match identity {
+        None => builder.with_no_client_auth(),
+        Some(Identity { chain, key, key_parameter, key_path }) => {
+            builder.with_client_auth_cert(chain, key).map_err(|error| TlsError::File {
+                parameter: key_parameter,
+                path: key_path,
+                why: error.to_string(),
+            })?
+        }
+    };
+    Ok(Arc::new(config))
+}
+
+fn setup(error: impl std::fmt::Display) -> TlsError {
+    TlsError::Setup(error.to_string())
+}
+
+/// The certificates of the file; the system's roots when none is set.
+pub fn roots(file: PemFile<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let PemFile { parameter, path } = file;
+    if let Some(path) = path {
+        return certificates(parameter, path);
+    }
+    let found = rustls_native_certs::load_native_certs().certs;
+    if found.is_empty() { Err(TlsError::NoRoots { parameter }) } else { Ok(found) }
+}
+
+/// The certificates of a file, at least one.
+pub fn certificates(
+    parameter: &'static str,
+    path: &Path,
+) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let wrong = |error| file_error("no PEM certificate in it", parameter, path, &error);
+    let found = CertificateDer::pem_file_iter(path)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(wrong)?;
+    if found.is_empty() { Err(wrong(pem::Error::NoItemsFound)) } else { Ok(found) }
+}
+
+/// The client's identity, when one is set.
+pub fn identity(cert: PemFile<'_>, key: PemFile<'_>) -> Result<Option<Identity>, TlsError> {
+    let half = |present: PemFile<'_>, missing: PemFile<'_>| TlsError::HalfIdentity {
+        present: present.parameter,
+        missing: missing.parameter,
+    };
+    match (cert.path, key.path) {
+        (None, None) => Ok(None),
+        (Some(_), None) => Err(half(cert, key)),
+        (None, Some(_)) => Err(half(key, cert)),
+        (Some(cert_path), Some(key_path)) => {
+            let chain = certificates(cert.parameter, cert_path)?;
+            let none = "no unencrypted PEM private key in it";
+            let read = PrivateKeyDer::from_pem_file(key_path)
+                .map_err(|error| file_error(none, key.parameter, key_path, &error))?;
+            Ok(Some(Identity {
+                chain,
+                key: read,
+                key_parameter: key.parameter,
+                key_path: key_path.to_owned(),
+            }))
+        }
+    }
+}
+
+/// The library's text for a broken file quotes its lines.
+fn file_error(none: &str, parameter: &'static str, path: &Path, error: &pem::Error) -> TlsError {
+    let why = match error {
+        pem::Error::Io(error) => error.to_string(),
+        pem::Error::NoItemsFound => none.to_owned(),
+        _ => "not well-formed PEM".to_owned(),
+    };
+    TlsError::File { parameter, path: path.to_owned(), why }
+}
+
+/// Trusts what these roots have signed, or are.
+#[derive(Debug)]
+pub struct Verified {
+    chain: Arc<WebPkiServerVerifier>,
+    roots: Vec<CertificateDer<'static>>,
+    name: bool,
+    provider: Arc<CryptoProvider>,
+}
+
+impl Verified {
+    /// `name` tells whether the certificate must bear the server's.
+    pub fn new(
+        roots: Vec<CertificateDer<'static>>,
+        name: bool,
+        provider: &Arc<CryptoProvider>,
+    ) -> Result<Verified, TlsError> {
+        let mut store = RootCertStore::empty();
+        let (added, _) = store.add_parsable_certificates(roots.iter().cloned());
+        if added == 0 {
+            return Err(TlsError::Setup("no usable certificate among the roots".to_owned()));
+        }
+        let chain =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider))
+                .build()
+                .map_err(setup)?;
+        Ok(Verified { chain, roots, name, provider: Arc::clone(provider) })
+    }
+}
+
+impl ServerCertVerifier for Verified {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        use rustls::Error::InvalidCertificate;
+        match self.chain.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
+            // The chain is checked before the name, so a wrong name means a right chain.
+            Err(InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) if !self.name => Ok(ServerCertVerified::assertion()),
+            // "A CA where a server is expected" has no variant of its own. Its dates are checked before.
+            Err(InvalidCertificate(CertificateError::Other(_)))
+                if self.roots.iter().any(|root| root == end_entity) =>
+            {
+                if self.name {
+                    rustls::client::verify_server_name(
+                        &ParsedCertificate::try_from(end_entity)?,
+                        name,
+                    )?;
+                }
+                Ok(ServerCertVerified::assertion())
+            }
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls12_signature(message, cert, dss, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        verify_tls13_signature(message, cert, dss, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
