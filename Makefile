@@ -14,10 +14,10 @@ help: ## Show this list
 setup: ## Fetch what is missing: compiler, Kafka, PostgreSQL, RabbitMQ (first time 1-3 minutes)
 	@scripts/setup
 
-demo: ## Watch events go from Postgres to Kafka through a cut and a kill (DEMO_SECONDS=15; first run builds 3-6 minutes)
-	@scripts/setup --without-rabbitmq
+demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SINK=rabbitmq, DEMO_SECONDS=15; first run builds 3-6 minutes)
+	@scripts/setup $(if $(filter rabbitmq,$(SINK)),--with-rabbitmq,--without-rabbitmq)
 	cargo build --release --workspace --bin walrelay --bin demo
-	@$(CARGO_RUN) demo
+	@SINK=$(SINK) $(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (first run builds 3-6 minutes)
 	cargo test --release --workspace --no-fail-fast

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use crate::backoff::Backoff;
-use crate::error::{Exit, Fault};
+use crate::error::Fault;
 use crate::health::{Facts, Phase};
 use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectError, Kind};
+use crate::source::preflight::slot::lost_slot;
 use crate::source::publication::PublicationFingerprint;
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
@@ -129,20 +130,7 @@ fn show(watch: &Watch, sample: &SlotSample, ages: &mut Ages) {
 
 fn lost(settings: &SourceSettings, sample: &SlotSample) -> Fault {
     let reason = sample.invalidation_reason.as_deref().unwrap_or("wal_removed");
-    Fault::new(
-        Exit::Slot,
-        "slot.lost",
-        format!(
-            "postgres has invalidated slot {} ({reason}): WAL after {} is gone, events in it cannot be read from the slot",
-            settings.slot, sample.confirmed_flush
-        ),
-        format!("slot {}", settings.slot),
-        format!(
-            "walrelay slot drop {0} && walrelay slot create, then publish from the table what was committed since; \
-             raise max_slot_wal_keep_size so that it does not happen again",
-            settings.slot
-        ),
-    )
+    lost_slot(&settings.slot, reason, &sample.confirmed_flush)
 }
 
 /// How old the oldest WAL is that the slot has not confirmed: remembers when the server stood where.

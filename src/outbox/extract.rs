@@ -73,7 +73,7 @@ impl From<ExtractError> for Fault {
         match error {
             ExtractError::MissingColumn { table, column, needed_by, .. } => Fault::new(
                 Exit::Source,
-                "outbox.column-missing",
+                "table.column-missing",
                 what,
                 format!("table {table}"),
                 format!(
@@ -84,7 +84,7 @@ impl From<ExtractError> for Fault {
             ),
             ExtractError::NeedsText { table, .. } => Fault::new(
                 Exit::Source,
-                "outbox.needs-text",
+                "table.needs-text",
                 what,
                 format!("table {table}"),
                 "set source.binary = false",
@@ -92,7 +92,7 @@ impl From<ExtractError> for Fault {
             ExtractError::TooManyColumns { table } | ExtractError::TooManyHeaders { table } => {
                 Fault::new(
                     Exit::Usage,
-                    "outbox.route-too-large",
+                    "table.route-too-large",
                     what,
                     format!("route of {table}"),
                     "name fewer columns in [route], and put the rest into the headers column",

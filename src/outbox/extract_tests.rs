@@ -316,7 +316,7 @@ fn a_table_that_does_not_fit_is_told_with_what_it_has() {
         "table public.outbox has no column payload, which columns.payload needs; \
          it has: id, aggregatetype, aggregateid, type"
     );
-    assert_eq!(Fault::from(error).code, "outbox.column-missing");
+    assert_eq!(Fault::from(error).code, "table.column-missing");
     let without_topic = [SHAPE[0], SHAPE[2], SHAPE[4]];
     let error = compile(&without_topic, true).unwrap_err().to_string();
     assert!(error.contains("no column aggregatetype, which route.topic needs"), "{error}");

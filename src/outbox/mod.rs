@@ -26,42 +26,6 @@ pub(crate) use transaction::push_rfc3339;
 use crate::pgoutput::relation::Relation;
 use settings::{Messages, OutboxTable};
 
-/// What was done to an outbox table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
-    /// INSERT, COPY.
-    Insert,
-    /// UPDATE.
-    Update,
-    /// DELETE.
-    Delete,
-    /// TRUNCATE.
-    Truncate,
-}
-
-/// What an operation on an outbox table means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
-    /// It is an event.
-    Event,
-    /// It is none, but someone may believe it is: counted and warned of.
-    Warned,
-    /// Cleaning up is nobody's event.
-    Ignored,
-}
-
-impl Operation {
-    /// What it means.
-    #[must_use]
-    pub const fn meaning(self) -> Meaning {
-        match self {
-            Operation::Insert => Meaning::Event,
-            Operation::Update => Meaning::Warned,
-            Operation::Delete | Operation::Truncate => Meaning::Ignored,
-        }
-    }
-}
-
 /// A row came for a table that was never described: the stream cannot be trusted any further.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a row of table oid {0} came before the table was described")]

@@ -190,18 +190,10 @@ fn a_shape_that_no_longer_fits_closes_the_table() {
     let whole = ["id", "aggregatetype", "aggregateid", "payload"];
     outboxes.learn(&relation(9, "outbox", &whole), true).unwrap();
     let error = outboxes.learn(&relation(9, "outbox", &whole[..3]), true).unwrap_err();
-    assert_eq!(Fault::from(error).code, "outbox.column-missing");
+    assert_eq!(Fault::from(error).code, "table.column-missing");
     assert_eq!(outboxes.plan(9).map(drop), Err(UnknownRelation(9)));
     assert_eq!(outboxes.learn(&relation(9, "outbox", &whole), true), Ok(true));
     // Columns that changed places are found again.
     let turned = ["payload", "aggregateid", "aggregatetype", "id"];
     assert_eq!(outboxes.learn(&relation(9, "outbox", &turned), true), Ok(true));
-}
-
-#[test]
-fn only_inserts_are_events() {
-    assert_eq!(Operation::Insert.meaning(), Meaning::Event);
-    assert_eq!(Operation::Update.meaning(), Meaning::Warned);
-    assert_eq!(Operation::Delete.meaning(), Meaning::Ignored);
-    assert_eq!(Operation::Truncate.meaning(), Meaning::Ignored);
 }

@@ -77,7 +77,7 @@ impl Core {
         metrics: &Arc<Metrics>,
     ) -> Result<Core, Fault> {
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref())
-            .map_err(|error| faults::table(&error))?;
+            .map_err(Fault::from)?;
         Ok(Core {
             window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
             progress: Progress::default(),
@@ -281,7 +281,7 @@ impl Core {
                 tracing::info!(column, "reading columns in text form");
                 Ok(Taken::TextWanted)
             }
-            Err(error) => Err(faults::table(&error)),
+            Err(error) => Err(error.into()),
         }
     }
 

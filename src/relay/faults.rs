@@ -3,7 +3,6 @@
 use crate::delivery::window::NotInFlight;
 use crate::error::{Exit, Fault};
 use crate::lsn::Lsn;
-use crate::outbox::ExtractError;
 use crate::sink::Failure;
 use crate::source::connect::Kind;
 use crate::source::settings::SourceSettings;
@@ -38,17 +37,6 @@ pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
 pub(super) fn format(error: &crate::format::UnknownFormat) -> Fault {
     let mend = "use raw, cloudevents, cloudevents-structured or debezium";
     Fault::new(Exit::Usage, "config.bad-value", error.to_string(), "route.format", mend)
-}
-
-/// A table is not what the configuration says.
-pub(super) fn table(error: &ExtractError) -> Fault {
-    Fault::new(
-        Exit::Source,
-        "table.misfit",
-        error.to_string(),
-        "source.outbox",
-        "give the table the column back, or correct source.outbox.columns and route; nothing was confirmed past this point",
-    )
 }
 
 /// The stream is not what it should be.

@@ -6,7 +6,7 @@
 //! changed here.
 
 mod server;
-mod slot;
+pub(crate) mod slot;
 
 pub(crate) use slot::missing as slot_missing;
 

@@ -51,7 +51,7 @@ fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
 #[test]
 fn a_lone_event_is_confirmed_to_postgres_at_once() {
     let site = Site::shared("lone_event");
-    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let (mut relay, reader) = (site.relay(), site.reader());
     let times: Vec<Duration> = (1..=5)
         .map(|seq| {
             site.insert_event("key", seq);
@@ -60,6 +60,6 @@ fn a_lone_event_is_confirmed_to_postgres_at_once() {
         .collect();
     let times: Vec<String> = times.into_iter().map(human_duration).collect();
     println!("confirmed after {}", times.join(", "));
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     verdict.assert_exact(0);
 }

@@ -1,9 +1,12 @@
-//! The kill test: 100,000 events while relay, Kafka and Postgres are killed again and again.
+//! The kill test: 100,000 events while relay, broker and Postgres are killed again and again.
 //!
 //! Each service has a lane of faults at times drawn from the seed; the lanes run at once, so faults
 //! overlap. The seed fixes plans and load; interleaving is the machine's. What is judged does not
-//! depend on it: nothing missing, invented or reordered, nothing confirmed to Postgres before Kafka
-//! held it, and no repetition that a kill does not explain.
+//! depend on it: nothing missing, invented or reordered, nothing confirmed to Postgres before the
+//! broker held it, and no repetition that a kill does not explain.
+//!
+//! RabbitMQ has alarms raised as well, and must keep all of it in a quorum queue and in a classic
+//! one at once. Its queues do not say when they got a message: a tap on the relay's connection does.
 
 mod causes;
 mod plan;
@@ -13,15 +16,18 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use walrelay_harness::consumer::Record;
 use walrelay_harness::kit::now_us;
 use walrelay_harness::load::{ChaosReport, ChaosWriters};
-use walrelay_harness::oracle::{ConfirmedSampler, check_confirmed};
+use walrelay_harness::oracle::{ConfirmedSample, ConfirmedSampler, Verdict, check_confirmed};
+use walrelay_harness::rabbit::Tap;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{Table, human_count, human_duration};
-use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use self::causes::Moments;
 use self::plan::{Fault, Lane, Plan};
+use crate::support::broker::{Broker, Place};
 use crate::support::{LIMIT, Repeatable, Site, machine, seed, until};
 
 const EVENTS: u64 = 100_000;
@@ -29,14 +35,18 @@ const EVENTS: u64 = 100_000;
 const WINDOW_EVENTS: u64 = 1_000;
 const LOAD: Duration = Duration::from_secs(75);
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(2);
+const FREEZE_MAX: Duration = Duration::from_secs(6);
 /// A start that finds a service dead may give up: source unusable, sink unusable.
 const GAVE_UP: [i32; 2] = [4, 5];
+const ALARMS: usize = 3;
+const ALARM: Duration = Duration::from_secs(3);
 
 /// What was done, when.
 #[derive(Default)]
 struct Done {
     moments: Moments,
     freezes: u64,
+    alarms: u64,
     /// Starts that gave up because a service was dead.
     gave_up: u64,
     terminations: u64,
@@ -45,22 +55,39 @@ struct Done {
 #[test]
 fn nothing_is_lost_whatever_is_killed() {
     let _machine = machine();
-    let _repeatable = Repeatable::new("e2e::kill");
-    let began = Instant::now();
+    let _repeatable = Repeatable::new("e2e::kill::nothing_is_lost_whatever_is_killed");
+    let broker = Broker::Kafka(Kafka::start().unwrap());
+    let place = Place::from(&broker);
+    kill_everything("kill", broker, place, None);
+}
+
+#[test]
+fn nothing_is_lost_in_rabbitmq_whatever_is_killed() {
+    let _machine = machine();
+    let _repeatable = Repeatable::new("e2e::kill::nothing_is_lost_in_rabbitmq");
+    let rabbitmq = RabbitMq::start().unwrap();
+    let tap = Tap::start(rabbitmq.port()).unwrap();
+    let place = Place::tapped(&rabbitmq, &tap);
+    kill_everything("kill_rabbitmq", Broker::RabbitMq(rabbitmq), place, Some(&tap));
+}
+
+fn kill_everything(name: &str, mut broker: Broker, place: Place, tap: Option<&Tap>) {
     let timeout_ms = WAL_SENDER_TIMEOUT.as_millis().to_string();
     let settings = vec![("wal_sender_timeout".to_owned(), timeout_ms)];
     let mut postgres =
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
-    let mut kafka = Kafka::start().unwrap();
-    let site = Site::new(&postgres, &kafka, "kill");
+    let site = Site::new(&postgres, place, name);
+    let began = Instant::now();
+    let queue_age = broker.queue_age();
+    until("queues of some age", LIMIT, || (began.elapsed() >= queue_age).then_some(()));
     // GIVEN a relay, a reader, a watch on the confirmed LSN
     let mut config = site.config();
     config.extra = format!("[delivery]\nwindow_events_max = {WINDOW_EVENTS}\n");
-    let (mut relay, consumer) = (site.relay_with(config), site.consumer());
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
     let sampler =
         ConfirmedSampler::start(&site.url, &site.name, Duration::from_millis(50)).unwrap();
     // WHEN everything breaks under load
-    let (report, done) = break_everything(&site, &mut relay, &mut postgres, &mut kafka);
+    let (report, done) = break_everything(&site, &mut relay, &mut postgres, &mut broker);
     let broken_for = began.elapsed();
     // THEN the relay catches up, and the slot's confirmed LSN reaches the tip
     if !relay.is_running() {
@@ -68,37 +95,69 @@ fn nothing_is_lost_whatever_is_killed() {
     }
     relay.wait_ready(LIMIT).unwrap();
     let caught_up = Instant::now();
-    let (verdict, records) = site.judge(&mut relay, consumer);
-    let confirmed = check_confirmed(&sampler.stop(), &records);
-    let moments = &done.moments;
-    let causes = causes::explain(&records, moments);
-    let mut table = Table::new("Kill test", ["what", "count"]);
-    let mut row = |what: &str, count: u64| {
-        table.row([what.to_owned(), human_count(count)]);
-    };
-    row("relay killed (-9)", moments.relay.len() as u64 - done.gave_up);
-    row("relay frozen past wal_sender_timeout", done.freezes);
-    row("relay starts that found a service dead", done.gave_up);
-    row("walsender terminated", done.terminations);
-    row("Postgres crashed", moments.postgres.len() as u64);
-    row("Kafka killed (-9)", moments.kafka.len() as u64);
-    row("writers reconnected", report.iter().map(|report| report.reconnects).sum());
-    row("events committed", verdict.committed);
-    row("duplicates in all", verdict.duplicates);
-    row("  after a kill of the relay", causes.relay);
-    row("    of them in large transactions that it cut", causes.in_large_transactions());
-    row("  after a kill of the relay and a crash of Postgres", causes.relay_and_postgres);
-    row("  after a kill of Kafka alone", causes.kafka);
-    row("  without a cause", causes.unexplained);
-    println!("{table}{verdict}{confirmed}");
+    let judged = site.judge_each(&mut relay, reader);
     println!(
         "{report:?}\nbroken for {}, caught up in {}, {} in all",
         human_duration(broken_for),
         human_duration(caught_up.elapsed()),
         human_duration(began.elapsed())
     );
+    let samples = sampler.stop();
+    let reconnects = report.iter().map(|report| report.reconnects).sum();
+    println!("{}", told(&done, broker.name(), reconnects));
+    for (verdict, records) in judged {
+        assert_kept(&verdict, records, &samples, &done, tap);
+    }
+}
+
+fn told(done: &Done, broker: &str, reconnects: u64) -> Table {
+    let mut table = Table::new("Kill test", ["what", "count"]);
+    let mut row = |what: &str, count: u64| {
+        table.row([what.to_owned(), human_count(count)]);
+    };
+    let moments = &done.moments;
+    row("relay killed (-9)", moments.relay.len() as u64 - done.gave_up);
+    row("relay frozen past wal_sender_timeout", done.freezes);
+    row("relay starts that found a service dead", done.gave_up);
+    row("walsender terminated", done.terminations);
+    row("Postgres crashed", moments.postgres.len() as u64);
+    row(&format!("{broker} killed (-9)"), moments.broker.len() as u64);
+    row(&format!("{broker} alarms, of memory and of disk"), done.alarms);
+    row("writers reconnected", reconnects);
+    table
+}
+
+/// One topic, or one queue.
+fn assert_kept(
+    verdict: &Verdict,
+    mut records: Vec<Record>,
+    samples: &[ConfirmedSample],
+    done: &Done,
+    tap: Option<&Tap>,
+) {
+    // A topic has the broker's time already.
+    if let Some(tap) = tap {
+        tap.stamp_confirmed(&mut records);
+    }
+    let confirmed = check_confirmed(samples, &records);
+    if let Some(tap) = tap {
+        tap.stamp_published(&mut records);
+    }
+    let causes = causes::explain(&records, &done.moments);
+    let mut table = Table::new("", ["what", "count"]);
+    let mut row = |what: &str, count: u64| {
+        table.row([what.to_owned(), human_count(count)]);
+    };
+    row("events committed", verdict.committed);
+    row("duplicates in all", verdict.duplicates);
+    row("  after a kill of the relay", causes.relay);
+    row("    of them in large transactions that it cut", causes.in_large_transactions());
+    row("  after a kill of the relay and a crash of Postgres", causes.relay_and_postgres);
+    row("  after a kill of the broker alone", causes.broker);
+    row("  without a cause", causes.unexplained);
+    println!("{table}{verdict}{confirmed}");
     verdict.assert_exact(verdict.duplicates);
-    let ordinary = causes.relay - causes.in_large_transactions() + causes.kafka;
+    let ordinary = causes.relay - causes.in_large_transactions() + causes.broker;
     assert!(ordinary < EVENTS * 3 / 100, "{ordinary} duplicates");
     confirmed.assert_clean();
     assert_eq!(causes.unexplained, 0, "{:?}", causes.first_unexplained);
@@ -109,26 +168,27 @@ fn break_everything(
     site: &Site,
     relay: &mut RelayProcess,
     postgres: &mut Postgres,
-    kafka: &mut Kafka,
+    broker: &mut Broker,
 ) -> ([ChaosReport; 2], Done) {
-    let plan = Plan::draw(seed(), LOAD);
+    let alarms = if matches!(broker, Broker::RabbitMq(_)) { ALARMS } else { 0 };
+    let plan = Plan::draw(seed(), LOAD, alarms);
     // Both loads would make it at once.
     site.execute("create table keys (key text primary key, seq bigint not null)");
     let (many, few) = loads(site);
     let (over, alive, admin) = (AtomicBool::new(false), Mutex::new(()), relay.admin());
     std::thread::scope(|scope| {
-        let Plan { relay: relay_lane, postgres: postgres_lane, kafka: kafka_lane } = &plan;
+        let Plan { relay: relay_lane, postgres: postgres_lane, broker: broker_lane } = &plan;
         let relays = scope.spawn(|| on_relay(site, relay, relay_lane, &alive, &over));
         let postgreses = scope.spawn(|| on_postgres(site, postgres, postgres_lane, &alive, admin));
-        let kafkas = scope.spawn(|| on_kafka(kafka, kafka_lane));
+        let brokers = scope.spawn(|| on_broker(broker, broker_lane));
         let large = scope.spawn(move || few.run());
         let report = many.run();
         let large = large.join().unwrap();
-        let (postgreses, kafkas) = (postgreses.join(), kafkas.join());
+        let (postgreses, brokers) = (postgreses.join(), brokers.join());
         over.store(true, Ordering::Relaxed);
         let mut done = relays.join().unwrap();
         (done.terminations, done.moments.postgres) = postgreses.unwrap();
-        done.moments.kafka = kafkas.unwrap();
+        (done.alarms, done.moments.broker) = brokers.unwrap();
         ([report.unwrap(), large.unwrap()], done)
     })
 }
@@ -190,15 +250,17 @@ fn supervise(relay: &mut RelayProcess, done: &mut Done) {
     relay.restart().unwrap();
 }
 
-/// Stops the relay's clock until Postgres has given its connection up.
+/// Stops the relay's clock until Postgres has given its connection up, which it does not when the
+/// walsender was terminated meanwhile: that one says so first, and waits for ever to be heard.
 fn freeze(site: &Site, relay: &mut RelayProcess) {
     if relay.freeze().is_err() {
         return;
     }
     let frozen = Instant::now();
     until("wal_sender_timeout", LIMIT, || {
-        let long = frozen.elapsed() > WAL_SENDER_TIMEOUT;
-        (long && site.slot_is_active() == Some(false)).then_some(())
+        let frozen_for = frozen.elapsed();
+        let free = site.slot_is_active() == Some(false);
+        (frozen_for > WAL_SENDER_TIMEOUT && free || frozen_for > FREEZE_MAX).then_some(())
     });
     relay.thaw().unwrap();
 }
@@ -242,14 +304,33 @@ fn crash(site: &Site, postgres: &mut Postgres, alive: &Mutex<()>, admin: SocketA
     crashed_us
 }
 
-fn on_kafka(kafka: &mut Kafka, lane: &Lane) -> Vec<i64> {
+fn on_broker(broker: &mut Broker, lane: &Lane) -> (u64, Vec<i64>) {
     let began = Instant::now();
-    let mut killed_us = Vec::new();
-    for (due, _) in lane {
-        until("the next fault of Kafka", LOAD * 2, || (began.elapsed() >= *due).then_some(()));
-        killed_us.push(now_us());
-        kafka.kill9().unwrap();
-        kafka.start_again().unwrap();
+    let (mut alarms, mut killed_us) = (0, Vec::new());
+    for (due, fault) in lane {
+        until("the next fault of the broker", LOAD * 2, || (began.elapsed() >= *due).then_some(()));
+        match (fault, &*broker) {
+            (Fault::Alarm, Broker::RabbitMq(rabbitmq)) => {
+                alarm(rabbitmq, alarms);
+                alarms += 1;
+            }
+            _ => {
+                killed_us.push(now_us());
+                broker.kill9();
+                broker.start_again();
+            }
+        }
     }
-    killed_us
+    (alarms, killed_us)
+}
+
+/// Memory, disk, memory, each for a while.
+fn alarm(rabbitmq: &RabbitMq, number: u64) {
+    match number % 2 {
+        0 => rabbitmq.raise_memory_alarm().unwrap(),
+        _ => rabbitmq.raise_disk_alarm().unwrap(),
+    }
+    let raised = Instant::now();
+    until("the end of the alarm", ALARM * 2, || (raised.elapsed() >= ALARM).then_some(()));
+    rabbitmq.clear_alarms().unwrap();
 }

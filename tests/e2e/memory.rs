@@ -5,9 +5,12 @@ use std::time::{Duration, Instant};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::stats::human_bytes;
-use walrelay_harness::{Kafka, Postgres, PostgresOptions, proc};
+use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq, proc};
 
-use crate::support::{LIMIT, Site, machine, metric, shared_kafka, shared_postgres, until};
+use crate::support::broker::{Broker, Place};
+use crate::support::{
+    LIMIT, Site, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq, until,
+};
 
 const WINDOW_BYTES: u64 = 64 << 20;
 /// What the process may need beside its window.
@@ -22,12 +25,23 @@ fn assert_lean(relay: &RelayProcess) {
 
 #[test]
 fn a_transaction_of_a_million_rows_passes_through_a_small_process() {
+    a_million_rows(shared_kafka(), "memory_rows");
+}
+
+#[test]
+fn a_transaction_of_a_million_rows_passes_through_a_small_process_to_rabbitmq() {
+    a_million_rows(shared_rabbitmq(), "memory_rows_rabbitmq");
+}
+
+fn a_million_rows(place: impl Into<Place>, name: &str) {
     let _machine = machine();
-    let site = Site::new(shared_postgres(), shared_kafka(), "memory_rows");
-    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let site = Site::new(shared_postgres(), place, name);
+    let (mut relay, reader) = (site.relay(), site.reader());
     let rows = 1_000_000;
     Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) }.fill().unwrap();
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    // A broker that takes some 20,000 a second takes most of a minute for them.
+    site.wait_confirmed(&mut relay, LIMIT * 2);
+    let (verdict, _) = site.judge(&mut relay, reader);
     assert_lean(&relay);
     println!("{verdict}");
     verdict.assert_exact(0);
@@ -35,14 +49,30 @@ fn a_transaction_of_a_million_rows_passes_through_a_small_process() {
 
 #[test]
 fn a_broker_frozen_for_a_minute_does_not_grow_the_process() {
-    // GIVEN a relay whose Kafka stands still, and 100 MB to carry
+    let kafka = Broker::Kafka(Kafka::start().unwrap());
+    a_standstill("memory_freeze", &kafka, Broker::freeze, Broker::thaw);
+}
+
+#[test]
+fn a_rabbitmq_that_blocks_for_a_minute_does_not_grow_the_process() {
+    let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
+    a_standstill("memory_blocked", &rabbitmq, Broker::block, Broker::unblock);
+}
+
+#[test]
+fn a_rabbitmq_frozen_for_a_minute_does_not_grow_the_process() {
+    let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
+    a_standstill("memory_freeze_rabbitmq", &rabbitmq, Broker::freeze, Broker::thaw);
+}
+
+fn a_standstill(name: &str, broker: &Broker, stop: fn(&Broker), go_on: fn(&Broker)) {
+    // GIVEN a relay whose broker stands still, and 160 MB to carry
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let kafka = Kafka::start().unwrap();
-    let site = Site::new(&postgres, &kafka, "memory_freeze");
-    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let site = Site::new(&postgres, broker, name);
+    let (mut relay, reader) = (site.relay(), site.reader());
     site.insert_event("first", 1);
-    consumer.wait_until(1, LIMIT).unwrap();
-    kafka.freeze().unwrap();
+    reader.wait_until(1, LIMIT);
+    stop(broker);
     let frozen = Instant::now();
     let payload_bytes = 8_000;
     Backlog { payload_bytes, ..Backlog::new(&site.url, 20_000) }.fill().unwrap();
@@ -51,9 +81,9 @@ fn a_broker_frozen_for_a_minute_does_not_grow_the_process() {
     until("a full window", LIMIT, || held().then_some(()));
     // WHEN it stands still for a minute
     until("the end of the minute", FREEZE * 2, || (frozen.elapsed() > FREEZE).then_some(()));
-    kafka.thaw().unwrap();
+    go_on(broker);
     // THEN the process has not grown, and all arrives, once
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     assert_lean(&relay);
     println!("{verdict}");
     verdict.assert_exact(0);

@@ -3,8 +3,9 @@
 use std::time::{Duration, Instant};
 
 use walrelay_harness::load::Backlog;
-use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
+use crate::support::broker::Broker;
 use crate::support::{LIMIT, Repeatable, Site, machine, metric, shared_kafka, until};
 
 const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
@@ -16,7 +17,7 @@ fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     let _repeatable = Repeatable::new("e2e::postgres_stop");
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Site::new(&postgres, shared_kafka(), "postgres_stop");
-    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let (mut relay, reader) = (site.relay(), site.reader());
     // GIVEN an idle relay, WHEN Postgres stops, THEN soon
     let idle = postgres.stop_fast(HEALTHY_LIMIT).unwrap();
     postgres.start_again().unwrap();
@@ -24,30 +25,42 @@ fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     // GIVEN one under load, WHEN Postgres stops, THEN soon
     let load = site.writers(30_000, Duration::from_secs(10));
     let writers = std::thread::spawn(move || load.run().unwrap());
-    consumer.wait_until(5_000, LIMIT).unwrap();
+    reader.wait_until(5_000, LIMIT);
     let loaded = postgres.stop_fast(HEALTHY_LIMIT).unwrap();
     postgres.start_again().unwrap();
     writers.join().unwrap();
     // THEN the relay has lived through both and all is there, once
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     println!("stopped in {idle:?} idle, {loaded:?} under load; {verdict}");
     verdict.assert_exact(0);
 }
 
 #[test]
 fn a_fast_shutdown_ends_although_kafka_is_dead() {
+    with_a_dead_broker("postgres_stop_dead", Broker::Kafka(Kafka::start().unwrap()));
+}
+
+#[test]
+fn a_fast_shutdown_ends_although_rabbitmq_is_dead() {
+    let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
+    with_a_dead_broker("postgres_stop_dead_rabbitmq", rabbitmq);
+}
+
+fn with_a_dead_broker(name: &str, mut broker: Broker) {
     let _machine = machine();
-    // GIVEN a window full of events whose Kafka was killed
+    // GIVEN a window full of events whose broker was killed
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let mut kafka = Kafka::start().unwrap();
-    let site = Site::new(&postgres, &kafka, "postgres_stop_dead");
+    let site = Site::new(&postgres, &broker, name);
+    let queue_age = broker.queue_age();
+    let declared = Instant::now();
+    until("queues of some age", LIMIT, || (declared.elapsed() >= queue_age).then_some(()));
     let window = 1_000;
     let mut config = site.config();
     config.extra = format!("[delivery]\nwindow_events_max = {window}\n");
     let mut relay = site.relay_with(config);
     site.insert_event("first", 1);
     site.wait_confirmed(&mut relay, LIMIT);
-    kafka.kill9().unwrap();
+    broker.kill9();
     Backlog::new(&site.url, 20_000).fill().unwrap();
     let full = || metric(&relay, "outbox_in_flight_events") == Some(f64::from(window));
     until("a full window", LIMIT, || full().then_some(()));
@@ -55,10 +68,10 @@ fn a_fast_shutdown_ends_although_kafka_is_dead() {
     let took = postgres.stop_fast(SINK_DEAD_LIMIT).unwrap();
     // THEN it does, and after a restart of both nothing is lost, and nothing repeated
     postgres.start_again().unwrap();
-    kafka.start_again().unwrap();
+    broker.start_again();
     let recovered = Instant::now();
-    let consumer = site.consumer();
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let reader = site.reader();
+    let (verdict, _) = site.judge(&mut relay, reader);
     println!("stopped in {took:?}, caught up in {:?}; {verdict}", recovered.elapsed());
     verdict.assert_exact(0);
 }

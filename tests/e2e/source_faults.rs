@@ -6,28 +6,40 @@ use walrelay_harness::load::Backlog;
 use walrelay_harness::{Postgres, PostgresOptions};
 
 use super::proxy::Proxy;
-use crate::support::{LIMIT, Repeatable, Site, machine, metric, shared_kafka, until};
+use crate::support::broker::Place;
+use crate::support::{
+    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_rabbitmq, until,
+};
 
 const TERMINATIONS: u32 = 20;
 
 #[test]
 fn a_living_relay_repeats_nothing_whatever_its_source_does() {
+    break_the_source(shared_kafka(), "source_faults");
+}
+
+#[test]
+fn a_living_relay_repeats_nothing_in_rabbitmq_whatever_its_source_does() {
+    break_the_source(shared_rabbitmq(), "source_faults_rabbitmq");
+}
+
+fn break_the_source(place: impl Into<Place>, name: &str) {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::source_faults");
     // GIVEN a relay that reaches Postgres over a network that can be cut, under load
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Site::new(&postgres, shared_kafka(), "source_faults");
+    let site = Site::new(&postgres, place, name);
     let proxy = Proxy::start(postgres.port());
     let mut config = site.config();
     config.url = config.url.replace(&postgres.port().to_string(), &proxy.port.to_string());
-    let (mut relay, consumer) = (site.relay_with(config), site.consumer());
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
     let pid = relay.pid();
     let load = site.writers(60_000, Duration::from_secs(30));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN its walsender is terminated, its connections are cut, and Postgres restarts and crashes
     let streaming = || site.slot_is_active() == Some(true);
     for round in 1..=TERMINATIONS {
-        consumer.wait_until(consumer.count() + 200, LIMIT).unwrap();
+        reader.wait_until(reader.count() + 200, LIMIT);
         until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
         if round % 4 == 0 {
             until("a stream to cut", LIMIT, || streaming().then_some(()));
@@ -42,7 +54,7 @@ fn a_living_relay_repeats_nothing_whatever_its_source_does() {
     }
     let report = writers.join().unwrap();
     // THEN the same process has carried everything, once
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     let reconnects = metric(&relay, "outbox_source_reconnects_total").unwrap();
     println!("{reconnects} reconnects; writers: {report:?}; {verdict}");
     assert_eq!(relay.pid(), pid);
@@ -56,7 +68,7 @@ fn a_crash_of_postgres_right_after_a_restart_of_the_relay_repeats_nothing() {
     // GIVEN a relay that took over from one that was stopped, and has carried nothing itself
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Site::new(&postgres, shared_kafka(), "crash_after_restart");
-    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let (mut relay, reader) = (site.relay(), site.reader());
     Backlog::new(&site.url, 2_000).fill().unwrap();
     site.wait_confirmed(&mut relay, LIMIT);
     relay.sigterm().unwrap();
@@ -67,7 +79,7 @@ fn a_crash_of_postgres_right_after_a_restart_of_the_relay_repeats_nothing() {
     postgres.crash().unwrap();
     postgres.start_again().unwrap();
     // THEN nothing of it is published again
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     println!("{verdict}");
     verdict.assert_exact(0);
 }
@@ -77,7 +89,7 @@ fn a_relay_killed_while_postgres_is_crashed_repeats_and_loses_nothing() {
     // GIVEN events that were confirmed, and a slot that Postgres has not saved since
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Site::new(&postgres, shared_kafka(), "crash_and_kill");
-    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let (mut relay, reader) = (site.relay(), site.reader());
     let rows = 2_000;
     Backlog::new(&site.url, rows).fill().unwrap();
     site.wait_confirmed(&mut relay, LIMIT);
@@ -88,7 +100,7 @@ fn a_relay_killed_while_postgres_is_crashed_repeats_and_loses_nothing() {
     relay.restart().unwrap();
     relay.wait_ready(LIMIT).unwrap();
     // THEN nothing is lost; what the slot has forgotten comes again, as a repetition
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     println!("{verdict}");
     verdict.assert_exact(rows);
 }

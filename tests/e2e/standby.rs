@@ -10,7 +10,7 @@ use crate::support::{LIMIT, Site, start, until};
 fn a_second_relay_stands_by_and_takes_over() {
     // GIVEN a relay that streams, and a second one
     let site = Site::shared("standby");
-    let (mut first, consumer) = (site.relay(), site.consumer());
+    let (mut first, reader) = (site.relay(), site.reader());
     let mut second = start(site.config(), "standby_second");
     let ready = |relay: &walrelay_harness::relay::RelayProcess| {
         get(relay.admin(), "/readyz", Duration::from_secs(2)).ok()
@@ -34,7 +34,7 @@ fn a_second_relay_stands_by_and_takes_over() {
     }
     // THEN the second carries on
     second.wait_ready(LIMIT).unwrap();
-    let (verdict, _) = site.judge(&mut second, consumer);
+    let (verdict, _) = site.judge(&mut second, reader);
     println!("{verdict}");
     verdict.assert_exact(100);
     // AND the first, started again, stands by in its turn

@@ -1,54 +1,80 @@
 //! SIGTERM: everything settles, Postgres knows it, and the next process repeats nothing.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix_signal::{cont, stop};
+use walrelay_harness::RabbitMq;
 use walrelay_harness::load::Backlog;
 
-use crate::support::{LIMIT, Repeatable, Site, machine, until};
+use crate::support::broker::{Broker, Place};
+use crate::support::{
+    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq, until,
+};
 
 const STOPS: u32 = 5;
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
+const DRAIN_S: u32 = 2;
+/// For an end without a broker: drain, Postgres' last answer, farewells that nobody hears.
+const STOP_LIMIT: Duration = Duration::from_secs(8);
 
 #[test]
 fn a_sigterm_under_load_repeats_nothing() {
+    under_load(shared_kafka(), "stop_under_load");
+}
+
+#[test]
+fn a_sigterm_under_load_repeats_nothing_in_rabbitmq() {
+    under_load(shared_rabbitmq(), "stop_under_load_rabbitmq");
+}
+
+fn under_load(place: impl Into<Place>, name: &str) {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::stop");
     // GIVEN a relay under load
-    let site = Site::shared("stop_under_load");
-    let (mut relay, consumer) = (site.relay(), site.consumer());
+    let site = Site::new(shared_postgres(), place, name);
+    let (mut relay, reader) = (site.relay(), site.reader());
     let load = site.writers(40_000, Duration::from_secs(15));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN it is stopped again and again, each time while events are on their way
     for _ in 0..STOPS {
-        consumer.wait_until(consumer.count() + 3_000, LIMIT).unwrap();
+        reader.wait_until(reader.count() + 3_000, LIMIT);
         relay.sigterm().unwrap();
         assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));
         relay.restart().unwrap();
     }
     writers.join().unwrap();
     // THEN all is there, once
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     println!("{STOPS} stops: {verdict}");
     verdict.assert_exact(0);
 }
 
 #[test]
 fn a_sigterm_inside_a_transaction_of_100_000_rows_repeats_nothing() {
+    inside_a_transaction(shared_kafka(), "stop_inside");
+}
+
+#[test]
+fn a_sigterm_inside_a_transaction_of_100_000_rows_repeats_nothing_in_rabbitmq() {
+    inside_a_transaction(shared_rabbitmq(), "stop_inside_rabbitmq");
+}
+
+fn inside_a_transaction(place: impl Into<Place>, name: &str) {
     // GIVEN a relay with a small window in the middle of a large transaction: its sender stands
-    let site = Site::shared("stop_inside");
+    let site = Site::new(shared_postgres(), place, name);
     let mut config = site.config();
     config.extra = "[delivery]\nwindow_events_max = 500\n".into();
-    let (mut relay, consumer) = (site.relay_with(config), site.consumer());
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
     let rows = 100_000;
-    let sender: u32 = site
-        .value("select active_pid::text from pg_replication_slots where slot_name = 'stop_inside'")
-        .parse()
-        .unwrap();
+    let sender = format!(
+        "select active_pid::text from pg_replication_slots where slot_name = '{}'",
+        site.name
+    );
+    let sender: u32 = site.value(&sender).parse().unwrap();
     Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) }.fill().unwrap();
-    until("the first event", LIMIT, || (consumer.count() > 0).then_some(()));
+    until("the first event", LIMIT, || (reader.count() > 0).then_some(()));
     stop(sender);
-    let seen = consumer.count();
+    let seen = reader.count();
     assert!(seen < rows, "the transaction was over before it could be interrupted");
     // WHEN it is told to stop there
     relay.sigterm().unwrap();
@@ -58,9 +84,65 @@ fn a_sigterm_inside_a_transaction_of_100_000_rows_repeats_nothing() {
     // THEN it finishes the transaction first
     assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));
     relay.restart().unwrap();
-    let (verdict, _) = site.judge(&mut relay, consumer);
+    let (verdict, _) = site.judge(&mut relay, reader);
     println!("stopped after {seen} of {rows}: {verdict}");
     verdict.assert_exact(0);
+}
+
+#[test]
+fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
+    let _machine = machine();
+    let mut broker = Broker::RabbitMq(RabbitMq::start().unwrap());
+    let site = Site::new(shared_postgres(), &broker, "stop_without_rabbitmq");
+    let declared = Instant::now();
+    let mut config = site.config();
+    let window: u32 = 500;
+    config.extra =
+        format!("[delivery]\nwindow_events_max = {window}\ndrain_timeout = \"{DRAIN_S}s\"\n");
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
+    until("a queue of some age", LIMIT, || {
+        (declared.elapsed() >= broker.queue_age()).then_some(())
+    });
+    type Act = fn(&mut Broker);
+    let harms: [(&str, Act, Act); 3] = [
+        ("frozen", |broker| broker.freeze(), |broker| broker.thaw()),
+        ("blocked", |broker| broker.block(), |broker| broker.unblock()),
+        ("dead", Broker::kill9, Broker::start_again),
+    ];
+    for (what, harm, mend) in harms {
+        for (load, code) in [(0, 0), (2_000, 1)] {
+            // GIVEN a relay with nothing, or with a window full of events that nobody takes
+            site.insert_event(&format!("{what}-{load}"), 1);
+            site.wait_confirmed(&mut relay, LIMIT);
+            harm(&mut broker);
+            if load > 0 {
+                site.execute(&format!(
+                    "do $$ begin for n in 1..{load} loop
+                       insert into outbox values
+                         (gen_random_uuid(), 'order', '{what}-of-many-' || n, 'created', '{{\"seq\": 1}}');
+                       commit;
+                     end loop; end $$"
+                ));
+                let full = || metric(&relay, "outbox_in_flight_events") == Some(window.into());
+                until("a full window", LIMIT, || full().then_some(()));
+            }
+            // WHEN it is told to stop THEN it does, and says what it leaves
+            let told = Instant::now();
+            relay.sigterm().unwrap();
+            assert_eq!(relay.wait_exit(LIMIT).unwrap(), code, "{what}\n{}", relay.tail(20));
+            let took = told.elapsed();
+            println!("{what}, {load} events: stopped in {took:?}");
+            assert!(took < STOP_LIMIT, "{what}: {took:?}");
+            assert!(load == 0 || relay.tail(20).contains("stop.unsettled"), "{}", relay.tail(20));
+            mend(&mut broker);
+            relay.restart().unwrap();
+            relay.wait_ready(LIMIT).unwrap();
+        }
+    }
+    // THEN nothing is lost, and at most what was in flight has come twice
+    let (verdict, _) = site.judge(&mut relay, reader);
+    println!("{verdict}");
+    verdict.assert_exact(3 * u64::from(window));
 }
 
 /// A walsender belongs to nobody here, so it is signalled by its pid.

@@ -4,6 +4,7 @@ mod columns;
 mod commands;
 mod formats;
 mod messages;
+mod rabbitmq;
 mod record;
 mod tables;
 mod transactions;

@@ -1,8 +1,10 @@
-//! What the tests share: one Postgres and one Kafka per run, and a [`Site`] for each test.
+//! What the tests share: one Postgres and one broker of each kind per run, and a [`Site`] for each
+//! test.
 //!
-//! A site is a database, a slot and a topic of its own, so tests do not meet. A test that hurts a
+//! A site is a database, a slot and a topic or queue of its own, so tests do not meet. A test that hurts a
 //! service starts its own. Waiting is polling for a fact with a limit that only a failure reaches.
 
+pub(crate) mod broker;
 pub(crate) mod faults;
 
 use std::collections::HashSet;
@@ -10,11 +12,13 @@ use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use walrelay_harness::consumer::{self, Consumer, Mode, Record};
+use walrelay_harness::consumer::Record;
 use walrelay_harness::load::{self, ChaosWriters};
 use walrelay_harness::oracle::{self, Verdict};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
+
+use self::broker::{Place, Reader};
 
 /// Longest wait for anything that should happen soon.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -41,6 +45,12 @@ pub(crate) fn shared_postgres() -> &'static Postgres {
 pub(crate) fn shared_kafka() -> &'static Kafka {
     static KAFKA: OnceLock<Kafka> = OnceLock::new();
     KAFKA.get_or_init(|| Kafka::start().unwrap())
+}
+
+/// The RabbitMQ that no test hurts.
+pub(crate) fn shared_rabbitmq() -> &'static RabbitMq {
+    static RABBITMQ: OnceLock<RabbitMq> = OnceLock::new();
+    RABBITMQ.get_or_init(|| RabbitMq::start().unwrap())
 }
 
 /// Held by tests that load the machine or assert a time: they take turns.
@@ -79,25 +89,24 @@ pub(crate) fn query(url: &str, sql: &str) -> Result<Option<String>, tokio_postgr
 
 /// What one test works with.
 pub(crate) struct Site {
-    /// Database, slot and topic.
+    /// Database, slot, and topic or exchange, routing key and queue.
     pub(crate) name: String,
     pub(crate) url: String,
-    pub(crate) brokers: String,
+    place: Place,
 }
 
 impl Site {
-    /// Makes database, outbox, publication, slot, and a topic that carries the broker's time.
-    pub(crate) fn new(postgres: &Postgres, kafka: &Kafka, name: &str) -> Site {
+    /// Makes database, outbox, publication, slot, and what the broker needs.
+    pub(crate) fn new(postgres: &Postgres, place: impl Into<Place>, name: &str) -> Site {
         postgres.create_database(name).unwrap();
-        let (url, brokers) = (postgres.url(name), kafka.bootstrap());
+        let (url, place) = (postgres.url(name), place.into());
         load::create_outbox(&url, "public.outbox").unwrap();
         load::create_slot(&url, "walrelay", name, "public.outbox").unwrap();
-        let stamped = [("message.timestamp.type", "LogAppendTime")];
-        consumer::create_topic(&brokers, name, 4, &stamped).unwrap();
-        Site { name: name.into(), url, brokers }
+        place.prepare(name);
+        Site { name: name.into(), url, place }
     }
 
-    /// A site on the shared services.
+    /// A site on the shared Postgres and Kafka.
     pub(crate) fn shared(name: &str) -> Site {
         Site::new(shared_postgres(), shared_kafka(), name)
     }
@@ -108,7 +117,7 @@ impl Site {
             slot: self.name.clone(),
             topic: self.name.clone(),
             env: vec![("NO_COLOR".into(), "1".into())],
-            ..RelayConfig::new(&self.url, &self.brokers)
+            ..self.place.config(&self.url, &self.name)
         }
     }
 
@@ -124,9 +133,9 @@ impl Site {
         relay
     }
 
-    /// Reads the topic from its beginning.
-    pub(crate) fn consumer(&self) -> Consumer {
-        Consumer::start(&self.brokers, &[&self.name], Mode::Records).unwrap()
+    /// Reads what has arrived since the beginning.
+    pub(crate) fn reader(&self) -> Reader {
+        self.place.reader(&self.name)
     }
 
     /// Writers of small and middling transactions, spread over `last`.
@@ -199,21 +208,28 @@ impl Site {
         began.elapsed()
     }
 
-    /// Waits until all is confirmed and read, then compares exactly. What the slot says is
-    /// confirmed must be in the topic by now: nothing is waited for beyond that.
+    /// Waits until all is confirmed, then compares exactly. What the slot says is confirmed must be
+    /// at the broker by now: nothing is waited for beyond that.
     #[track_caller]
-    pub(crate) fn judge(
+    pub(crate) fn judge(&self, relay: &mut RelayProcess, reader: Reader) -> (Verdict, Vec<Record>) {
+        self.judge_each(relay, reader).swap_remove(0)
+    }
+
+    /// The same for each queue there is: every one of them must hold everything.
+    #[track_caller]
+    pub(crate) fn judge_each(
         &self,
         relay: &mut RelayProcess,
-        consumer: Consumer,
-    ) -> (Verdict, Vec<Record>) {
+        reader: Reader,
+    ) -> Vec<(Verdict, Vec<Record>)> {
         self.wait_confirmed(relay, LIMIT);
-        let ends = consumer::end_offsets(&self.brokers, &self.name).unwrap();
-        let held = u64::try_from(ends.values().sum::<i64>()).unwrap();
-        consumer.wait_until(held, LIMIT).unwrap();
-        let records = consumer.stop().records;
         let truth = oracle::read_truth(&self.url, "public.outbox").unwrap();
-        (oracle::check(&truth, &records, &HashSet::new()), records)
+        let held = reader.finish();
+        let judged = held.into_iter().map(|records| {
+            let verdict = oracle::check(&truth, &records, &HashSet::new());
+            (verdict, records)
+        });
+        judged.collect()
     }
 }
 

@@ -101,20 +101,21 @@ impl<'c> Confirms<'c> {
         self.advance(slot)
     }
 
-    /// Everything that was completed, leaving out nothing that was completed before it.
-    pub(super) fn collect(&mut self) -> lapin::Result<Vec<Completion>> {
-        loop {
+    /// Everything that was completed, leaving out nothing that was completed before it; and why
+    /// there will be no more, if that is so. Rejections come after the last confirm.
+    pub(super) fn collect(&mut self) -> (Vec<Completion>, lapin::Result<()>) {
+        let mut outcome = Ok(());
+        while outcome.is_ok() {
             let called = {
                 let mut slots = self.called.slots.lock().unwrap_or_else(PoisonError::into_inner);
                 std::mem::take(&mut *slots)
             };
             if called.is_empty() {
-                return Ok(std::mem::take(&mut self.batch));
+                break;
             }
-            for slot in called {
-                self.advance(slot)?;
-            }
+            outcome = called.into_iter().try_for_each(|slot| self.advance(slot));
         }
+        (std::mem::take(&mut self.batch), outcome)
     }
 
     fn advance(&mut self, slot: usize) -> lapin::Result<()> {

@@ -137,7 +137,20 @@ impl Connection {
         std::future::poll_fn(|context| self.events.as_mut().poll_next(context)).await
     }
 
-    /// Why it does not take messages for now.
+    /// Why it ended, if it says so in time.
+    pub(super) async fn reason(&mut self, patience: Duration) -> Option<Loss> {
+        match tokio::time::timeout(patience, self.event()).await {
+            Ok(Some(Event::Error(error))) => Some(error.into()),
+            Ok(_) | Err(_) => None,
+        }
+    }
+
+    /// Can messages be published over it?
+    pub(super) fn is_open(&self) -> bool {
+        self.connection.status().connected() && self.channel.status().connected()
+    }
+
+    /// Does the broker take no messages for now?
     pub(super) fn is_blocked(&self) -> bool {
         self.connection.status().blocked()
     }

@@ -1,12 +1,17 @@
 //! What the broker's codes mean: an outage, an event that may pass later, or one that never will.
 
-use lapin::ErrorKind;
+use lapin::{ChannelState, ErrorKind};
 
 use super::message::Message;
 use super::returns::Returned;
 use super::settings::{Login, RabbitSettings};
 use crate::error::{Exit, Fault};
 use crate::sink::{Disposition, Failure};
+
+/// Stands for a code that lapin does not know, and therefore does not tell.
+const CODE_NOT_TOLD: u16 = 0;
+/// How lapin ends a channel that the broker closed with such a code.
+const CLOSED_UNTOLD: &str = "channel.close-ok sent";
 
 /// Why there is no connection (any more).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +28,10 @@ impl From<lapin::Error> for Loss {
             ErrorKind::ProtocolError(refusal) => {
                 Loss { code: Some(refusal.get_id()), text: refusal.get_message().to_string() }
             }
+            ErrorKind::InvalidChannelState(ChannelState::Closing, CLOSED_UNTOLD) => Loss {
+                code: Some(CODE_NOT_TOLD),
+                text: "the channel was closed with a code that is not known".to_owned(),
+            },
             ErrorKind::IOError(io) => Loss { code: None, text: io.to_string() },
             ErrorKind::MissingHeartbeatError => {
                 Loss { code: None, text: "nothing was heard for two heartbeats".to_owned() }
@@ -118,6 +127,7 @@ pub(super) fn poison(message: &Message, loss: &Loss) -> Failure {
         class: match code {
             311 => "rabbitmq.content-too-large".to_owned(),
             406 => "rabbitmq.precondition-failed".to_owned(),
+            CODE_NOT_TOLD => "rabbitmq.closed-unknown".to_owned(),
             _ => format!("rabbitmq.closed-{code}"),
         },
         subject: subject(message),

@@ -45,6 +45,5 @@ async fn connect(host: &Host) -> io::Result<TcpStream> {
 fn tune(stream: &TcpStream, heartbeat: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
-    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(heartbeat))?;
-    socket.set_tcp_user_timeout(Some(heartbeat * 2))
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(heartbeat))
 }

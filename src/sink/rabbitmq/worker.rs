@@ -20,6 +20,12 @@ use crate::sink::News;
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
 
+/// How often an idle connection is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// How long the broker's reason for a close may take.
+const REASON_WITHIN: Duration = Duration::from_millis(200);
+
 /// Why the pump ended.
 enum End {
     Stopped,
@@ -80,15 +86,34 @@ impl Worker {
         let channel = connection.channel.clone();
         let mut confirms = Confirms::new(&channel, &self.shared.bell);
         let mut returns = Returns::default();
+        let mut end = self.pump(connection, &mut confirms, &mut returns).await;
+        // What was confirmed before the end counts.
+        let told = self.harvest(&mut confirms, &mut returns);
+        // A publish on a channel that is being closed fails before the reason is known.
+        if let End::Lost(loss) = &mut end
+            && loss.code.is_none()
+        {
+            let told = match told {
+                Err(told) if told.code.is_some() => Some(told),
+                _ => connection.reason(REASON_WITHIN).await,
+            };
+            *loss = told.filter(|told| told.code.is_some()).unwrap_or_else(|| loss.clone());
+        }
+        end
+    }
+
+    async fn pump(
+        &mut self,
+        connection: &mut Connection,
+        confirms: &mut Confirms<'_>,
+        returns: &mut Returns,
+    ) -> End {
         let mut blocked = false;
-        self.reached();
         loop {
             self.take_orders();
-            let settled = match confirms.collect() {
-                Ok(batch) => returns.settle(batch),
-                Err(error) => return End::Lost(error.into()),
-            };
-            self.settle(settled);
+            if let Err(loss) = self.harvest(confirms, returns) {
+                return End::Lost(loss);
+            }
             if self.shared.is_stopping() {
                 return End::Stopped;
             }
@@ -96,21 +121,37 @@ impl Worker {
                 blocked = !blocked;
                 self.blocked(blocked);
             }
-            if !blocked && let Err(loss) = self.send(connection, &mut confirms).await {
+            if !blocked && let Err(loss) = self.send(connection, confirms).await {
                 return End::Lost(loss);
             }
             tokio::select! {
                 () = self.shared.bell.notified() => {}
-                event = connection.event() => match event {
-                    Some(Event::Error(error)) => return End::Lost(error.into()),
-                    Some(_) => {}
-                    None => {
-                        let text = "the connection ended".to_owned();
+                // A channel that asked in vain for an exchange ends with an error of its own.
+                event = connection.event() => if let Some(Event::Error(error)) = event
+                    && !connection.is_open()
+                {
+                    return End::Lost(error.into());
+                },
+                // A connection that ends without a word.
+                () = tokio::time::sleep(LOOK_EVERY) => {
+                    if !connection.is_open() {
+                        let text = "the channel is closed".to_owned();
                         return End::Lost(Loss { code: None, text });
                     }
-                },
+                    // A broker that lets us in and refuses what we send has ended it by now.
+                    if !blocked {
+                        self.reached();
+                    }
+                }
             }
         }
+    }
+
+    /// Settles what the broker has answered.
+    fn harvest(&mut self, confirms: &mut Confirms<'_>, returns: &mut Returns) -> Result<(), Loss> {
+        let (batch, outcome) = confirms.collect();
+        self.settle(returns.settle(batch));
+        Ok(outcome?)
     }
 
     fn take_orders(&mut self) {
@@ -150,6 +191,10 @@ impl Worker {
             return;
         }
         self.backoff.succeeded();
+        // While it is blocked the broker still answers for what it has read already.
+        if !self.shared.is_blocked() {
+            self.reached();
+        }
         let mut news = Vec::with_capacity(verdicts.len());
         for (sequence, verdict) in verdicts {
             let Some(message) = self.desk.message(sequence) else { continue };
@@ -174,8 +219,6 @@ impl Worker {
             let text = "the broker blocks publishers: a memory or disk alarm is raised";
             self.reachable = false;
             self.shared.post([News::Unreachable(text.to_owned())]);
-        } else {
-            self.reached();
         }
     }
 

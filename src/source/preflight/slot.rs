@@ -66,18 +66,22 @@ fn lost(slot: &SlotFacts) -> Option<Fault> {
         return None;
     }
     let reason = slot.invalidation_reason.as_deref().unwrap_or("wal_removed");
-    Some(Fault::new(
+    Some(lost_slot(&slot.name, reason, &slot.confirmed_flush))
+}
+
+/// Postgres has given the slot up.
+pub(crate) fn lost_slot(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) -> Fault {
+    Fault::new(
         Exit::Slot,
         "slot.lost",
         format!(
-            "slot {} is lost ({reason}): Postgres removed WAL after {} that it still needed",
-            slot.name, slot.confirmed_flush
+            "slot {slot} is lost ({reason}): Postgres removed WAL after {confirmed} that it still needed"
         ),
         "source.slot",
         "walrelay slot drop && walrelay slot create, then publish what it never \
          delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from happening again raise max_slot_wal_keep_size and \
          alarm on safe_wal_size (config/alerts.yml)",
-    ))
+    )
 }
 
 fn temporary(slot: &SlotFacts) -> Option<Fault> {

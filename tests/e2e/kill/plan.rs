@@ -8,7 +8,7 @@ const RELAY_KILLS: usize = 20;
 const RELAY_FREEZES: usize = 3;
 const TERMINATIONS: usize = 20;
 const POSTGRES_CRASHES: usize = 3;
-const KAFKA_KILLS: usize = 3;
+const BROKER_KILLS: usize = 3;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -16,7 +16,9 @@ pub(super) enum Fault {
     Freeze,
     Terminate,
     Crash,
-    KillKafka,
+    KillBroker,
+    /// A memory or disk alarm of RabbitMQ, for a while.
+    Alarm,
 }
 
 /// Faults of one service, by time since the start.
@@ -26,12 +28,12 @@ pub(super) type Lane = Vec<(Duration, Fault)>;
 pub(super) struct Plan {
     pub(super) relay: Lane,
     pub(super) postgres: Lane,
-    pub(super) kafka: Lane,
+    pub(super) broker: Lane,
 }
 
 impl Plan {
     /// Faults all over the time of the load.
-    pub(super) fn draw(seed: u64, load: Duration) -> Plan {
+    pub(super) fn draw(seed: u64, load: Duration, alarms: usize) -> Plan {
         // The actors below are the writers'.
         let mut rng = Rng::fork(seed, 1_000);
         let mut lane = |faults: &[(Fault, usize)]| {
@@ -44,7 +46,7 @@ impl Plan {
         Plan {
             relay: lane(&[(Fault::KillRelay, RELAY_KILLS), (Fault::Freeze, RELAY_FREEZES)]),
             postgres: lane(&[(Fault::Terminate, TERMINATIONS), (Fault::Crash, POSTGRES_CRASHES)]),
-            kafka: lane(&[(Fault::KillKafka, KAFKA_KILLS)]),
+            broker: lane(&[(Fault::KillBroker, BROKER_KILLS), (Fault::Alarm, alarms)]),
         }
     }
 }

@@ -100,7 +100,7 @@ pub struct Delivery {
 /// What the broker says unasked.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Word {
-    Delivery(Delivery),
+    Delivery(Box<Delivery>),
     /// A confirm: tag, all up to it too, taken.
     Confirm(u64, bool, bool),
     /// A message that could not be routed came back.
@@ -331,7 +331,7 @@ impl Client {
             RETURN => Word::Returned(properties.message_id.unwrap_or_default()),
             _ => {
                 let mut reader = Reader(&arguments);
-                Word::Delivery(Delivery {
+                Word::Delivery(Box::new(Delivery {
                     consumer: reader.short().unwrap_or_default(),
                     tag: reader.u64().unwrap_or_default(),
                     redelivered: reader.u8().unwrap_or_default() != 0,
@@ -339,7 +339,7 @@ impl Client {
                     routing_key: reader.short().unwrap_or_default(),
                     properties,
                     body,
-                })
+                }))
             }
         });
     }

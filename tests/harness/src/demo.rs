@@ -4,6 +4,7 @@
 //! `init` and `check`, and the verdict is the [`oracle`](crate::oracle)'s, from the table itself.
 //! Everything lies in folders that the services' guards remove, so that Ctrl-C leaves nothing.
 
+mod broker;
 mod screen;
 mod summary;
 mod watcher;
@@ -12,6 +13,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use self::broker::Broker;
+pub use self::broker::Sink;
 use self::screen::Screen;
 use self::summary::{Burst, Faulted, Slot, Summary};
 use self::watcher::Watcher;
@@ -20,7 +23,7 @@ use crate::load::{Backlog, SteadyLoad};
 use crate::oracle::{check, read_truth};
 use crate::relay::{RelayConfig, RelayProcess, default_binary};
 use crate::stats::{human_count, human_duration};
-use crate::{Kafka, Postgres, PostgresOptions, proc};
+use crate::{Postgres, PostgresOptions, proc};
 
 /// What the steady load writes to, and the burst: order is judged per topic and key, and both
 /// loads count their rows from 0.
@@ -45,20 +48,31 @@ const READY_LIMIT: Duration = Duration::from_secs(20);
 pub struct Settings {
     /// Length of the steady load.
     pub steady: Duration,
+    /// Where the events go.
+    pub sink: Sink,
 }
 
 impl Settings {
-    /// From `DEMO_SECONDS`; 15 seconds without it.
+    /// From `DEMO_SECONDS` and `SINK`; 15 seconds and Kafka without them.
     pub fn from_environment() -> Result<Settings, String> {
-        Settings::parse(std::env::var("DEMO_SECONDS").ok().as_deref())
+        let variable = |name: &str| std::env::var(name).ok();
+        Settings::parse(variable("DEMO_SECONDS").as_deref(), variable("SINK").as_deref())
     }
 
-    fn parse(seconds: Option<&str>) -> Result<Settings, String> {
+    fn parse(seconds: Option<&str>, sink: Option<&str>) -> Result<Settings, String> {
         let text = seconds.filter(|text| !text.is_empty()).unwrap_or("15");
-        match text.parse::<u64>() {
-            Ok(seconds @ 6..=3_600) => Ok(Settings { steady: Duration::from_secs(seconds) }),
-            Ok(_) | Err(_) => Err(format!("DEMO_SECONDS={text}: give whole seconds, 6 to 3600")),
-        }
+        let steady = match text.parse::<u64>() {
+            Ok(seconds @ 6..=3_600) => Duration::from_secs(seconds),
+            Ok(_) | Err(_) => {
+                return Err(format!("DEMO_SECONDS={text}: give whole seconds, 6 to 3600"));
+            }
+        };
+        let sink = match sink.filter(|text| !text.is_empty()).unwrap_or("kafka") {
+            "kafka" => Sink::Kafka,
+            "rabbitmq" => Sink::RabbitMq,
+            text => return Err(format!("SINK={text}: kafka or rabbitmq")),
+        };
+        Ok(Settings { steady, sink })
     }
 }
 
@@ -78,20 +92,20 @@ fn show(settings: &Settings) -> KitResult<bool> {
     let began = Instant::now();
     let postgres = Postgres::start(PostgresOptions::default())?;
     postgres.create_database(DATABASE)?;
-    let kafka = Kafka::start()?;
+    let broker = Broker::start(settings.sink)?;
     screen.say(&format!(
-        "PostgreSQL on port {}, Kafka on port {}: ready in {}",
+        "PostgreSQL on port {}, {} on port {}: ready in {}",
         postgres.port(),
-        kafka.port(),
+        broker.name(),
+        broker.port(),
         human_duration(began.elapsed())
     ));
     postgres.psql(DATABASE, ROLES)?;
-    let mut owner = RelayConfig::new(postgres.url(DATABASE), kafka.bootstrap());
-    owner.kafka_extra = format!("topics = {TOPICS:?}");
+    let owner = broker.config(&postgres.url(DATABASE), &TOPICS);
     let login = |url: &str| url.replace("//postgres@", &format!("//{ROLE}@"));
     let config = RelayConfig { url: login(&owner.url), ..owner.clone() };
-    // Removed by Kafka's guard, whatever ends the demo.
-    let folder = kafka.folder().join("relay");
+    // Removed by the broker's guard, whatever ends the demo.
+    let folder = broker.folder().join("relay");
     prepare(&screen, &binary, &folder, &owner, &format!("init --role {ROLE}"))?;
     prepare(&screen, &binary, &folder, &config, "check")?;
 
@@ -100,7 +114,7 @@ fn show(settings: &Settings) -> KitResult<bool> {
     relay.wait_ready(READY_LIMIT)?;
     let ready = human_duration(relay.spawned_at().elapsed());
     screen.say(&format!("ready after {ready}, http://{}/ while it runs", relay.admin()));
-    let watcher = Watcher::start(&kafka.bootstrap(), &TOPICS, &screen)?;
+    let watcher = Watcher::start(&broker, &TOPICS, &screen)?;
     Show { screen: &screen, postgres, relay, watcher, cpu_seconds: 0.0 }.play(settings.steady)
 }
 
@@ -275,11 +289,20 @@ mod tests {
 
     #[test]
     fn seconds_are_whole_and_bounded() {
-        assert_eq!(Settings::parse(None).unwrap().steady, Duration::from_secs(15));
-        assert_eq!(Settings::parse(Some("")).unwrap().steady, Duration::from_secs(15));
-        assert_eq!(Settings::parse(Some("6")).unwrap().steady, Duration::from_secs(6));
+        let seconds = |text| Settings::parse(text, None).map(|settings| settings.steady.as_secs());
+        assert_eq!(seconds(None), Ok(15));
+        assert_eq!(seconds(Some("")), Ok(15));
+        assert_eq!(seconds(Some("6")), Ok(6));
         for bad in ["0", "5", "x", "1.5", "-3", "3601"] {
-            assert!(Settings::parse(Some(bad)).is_err(), "{bad}");
+            assert!(seconds(Some(bad)).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn the_sink_is_one_of_two() {
+        let sink = |text| Settings::parse(None, text).map(|settings| settings.sink);
+        assert_eq!(sink(None), Ok(Sink::Kafka));
+        assert_eq!(sink(Some("rabbitmq")), Ok(Sink::RabbitMq));
+        assert!(sink(Some("nats")).is_err());
     }
 }

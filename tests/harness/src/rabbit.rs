@@ -195,7 +195,7 @@ impl Rabbit {
             match self.client.word(patience)? {
                 Some(Word::Delivery(delivery)) => {
                     last = delivery.tag;
-                    take(delivery);
+                    take(*delivery);
                     (left, empty) = (left.saturating_sub(1), 0);
                     if last >= acked + ACK_EVERY {
                         self.ack(last)?;

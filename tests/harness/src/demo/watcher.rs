@@ -1,10 +1,11 @@
-//! What arrives in Kafka, told once a second.
+//! What arrives at the broker, told once a second.
 //!
 //! Two consumers, because the kit's either keeps every record, for the verdict, or its latency.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
+use super::broker::Broker;
 use super::screen::Screen;
 use crate::consumer::{Consumer, Mode, Record, Seen};
 use crate::kit::{KitError, KitResult};
@@ -31,13 +32,13 @@ pub(super) struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn start(brokers: &str, topics: &[&str], screen: &'a Screen) -> KitResult<Self> {
+    pub(super) fn start(broker: &Broker, topics: &[&str], screen: &'a Screen) -> KitResult<Self> {
         let now = Instant::now();
         Ok(Watcher {
             screen,
             began: now,
-            records: Consumer::start(brokers, topics, Mode::Records)?,
-            latency: Consumer::start(brokers, topics, Mode::Latency)?,
+            records: broker.consumer(topics, Mode::Records)?,
+            latency: broker.consumer(topics, Mode::Latency)?,
             line: Latencies::new(),
             line_since: now,
             phase: Seen::default(),

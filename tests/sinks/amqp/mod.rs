@@ -1,0 +1,358 @@
+//! A scripted AMQP 0-9-1 broker: it does what the script says, in the order the script says.
+//!
+//! Login, tuning, channels and passive declares are answered here; a script sees publishes and
+//! decides what becomes of each. A script ends with its connection, whoever closed it.
+
+mod wire;
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use amq_protocol::frame::{AMQPContentHeader, AMQPFrame};
+use amq_protocol::protocol::basic::{Ack, Nack, Publish, Return};
+use amq_protocol::protocol::{AMQPClass, BasicProperties, basic, channel, confirm, connection};
+use amq_protocol::protocol::{exchange, queue};
+use amq_protocol::types::{AMQPValue, FieldTable};
+
+use self::wire::Wire;
+
+/// A broker on a loopback port. Dropping it ends all its connections.
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    stop: Arc<AtomicBool>,
+    sockets: Arc<Mutex<Vec<TcpStream>>>,
+}
+
+impl Server {
+    /// `script` is run for each connection, with its number from 0.
+    pub(crate) fn start(
+        script: impl Fn(usize, TcpStream) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Server {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let (stop, sockets) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<_>>>::default());
+        let (script, own_stop, own) = (Arc::new(script), Arc::clone(&stop), Arc::clone(&sockets));
+        std::thread::spawn(move || {
+            for (number, socket) in listener.incoming().flatten().enumerate() {
+                if own_stop.load(Ordering::SeqCst) {
+                    return;
+                }
+                own.lock().unwrap().push(socket.try_clone().unwrap());
+                let script = Arc::clone(&script);
+                // An error is the end of the connection, which is the client's to notice.
+                std::thread::spawn(move || drop(script(number, socket)));
+            }
+        });
+        Server { port, stop, sockets }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        drop(TcpStream::connect(("127.0.0.1", self.port)));
+        for socket in self.sockets.lock().unwrap().drain(..) {
+            drop(socket.shutdown(Shutdown::Both));
+        }
+    }
+}
+
+/// A message as it came in.
+#[derive(Clone, Debug)]
+pub(crate) struct Published {
+    pub(crate) tag: u64,
+    pub(crate) exchange: String,
+    pub(crate) routing_key: String,
+    pub(crate) mandatory: bool,
+    pub(crate) properties: BasicProperties,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Published {
+    pub(crate) fn id(&self) -> &str {
+        self.properties.message_id().as_ref().expect("a message id").as_str()
+    }
+
+    /// The header `key`, as text.
+    pub(crate) fn key(&self) -> String {
+        let headers = self.properties.headers().as_ref().expect("headers").inner();
+        match headers.get("key") {
+            Some(AMQPValue::LongString(key)) => key.to_string(),
+            other => panic!("a key that is {other:?}"),
+        }
+    }
+}
+
+/// A client that has logged in.
+pub(crate) struct Peer {
+    wire: Wire,
+    /// The channel in confirm mode.
+    confirming: u16,
+    tags: u64,
+    /// The channel was closed by us: what comes on it is passed over.
+    closed: bool,
+    partial: Option<(Published, u64)>,
+    /// Exchanges that are not there.
+    pub(crate) missing: BTreeSet<String>,
+}
+
+impl Peer {
+    /// Takes the client's greeting and lets it in.
+    pub(crate) fn welcome(socket: TcpStream) -> io::Result<Peer> {
+        let mut wire = Wire::new(socket)?;
+        loop {
+            match wire.read(LOGIN)?.ok_or(io::ErrorKind::TimedOut)? {
+                AMQPFrame::ProtocolHeader(_) => {
+                    let start = connection::Start {
+                        version_major: 0,
+                        version_minor: 9,
+                        server_properties: capabilities(),
+                        mechanisms: "PLAIN EXTERNAL".into(),
+                        locales: "en_US".into(),
+                    };
+                    wire.connection(connection::AMQPMethod::Start(start));
+                }
+                AMQPFrame::Method(0, AMQPClass::Connection(method)) => match method {
+                    connection::AMQPMethod::StartOk(told) => {
+                        assert_eq!(told.mechanism.as_str(), "PLAIN");
+                        assert_eq!(told.response.as_bytes(), b"\0guest\0guest");
+                        let tune = connection::Tune {
+                            channel_max: 2047,
+                            frame_max: 128 * 1024,
+                            heartbeat: 60,
+                        };
+                        wire.connection(connection::AMQPMethod::Tune(tune));
+                    }
+                    connection::AMQPMethod::TuneOk(_) => {}
+                    connection::AMQPMethod::Open(_) => {
+                        wire.connection(connection::AMQPMethod::OpenOk(connection::OpenOk {}));
+                        let mut peer = Peer {
+                            wire,
+                            confirming: 0,
+                            tags: 0,
+                            closed: false,
+                            partial: None,
+                            missing: BTreeSet::new(),
+                        };
+                        peer.flush()?;
+                        return Ok(peer);
+                    }
+                    other => panic!("{other:?} in a login"),
+                },
+                other => panic!("{other:?} in a login"),
+            }
+            wire.flush()?;
+        }
+    }
+
+    /// The next message.
+    pub(crate) fn next(&mut self) -> io::Result<Published> {
+        loop {
+            if let Some(published) = self.next_within(Duration::from_secs(3600))? {
+                return Ok(published);
+            }
+        }
+    }
+
+    /// The next message, if one comes in time.
+    pub(crate) fn next_within(&mut self, patience: Duration) -> io::Result<Option<Published>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            self.flush()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.wire.read(left.min(HEARTBEAT))? {
+                Some(frame) => {
+                    if let Some(published) = self.take(frame)? {
+                        return Ok(Some(published));
+                    }
+                }
+                None if left.is_zero() => return Ok(None),
+                None => self.wire.write(&AMQPFrame::Heartbeat),
+            }
+        }
+    }
+
+    fn take(&mut self, frame: AMQPFrame) -> io::Result<Option<Published>> {
+        match frame {
+            AMQPFrame::Heartbeat => {}
+            AMQPFrame::Method(channel, class) => self.method(channel, class)?,
+            AMQPFrame::Header(_, header) => {
+                let Some((published, left)) = &mut self.partial else { return Ok(None) };
+                published.properties = header.properties;
+                *left = header.body_size;
+            }
+            AMQPFrame::Body(_, part) => {
+                let Some((published, left)) = &mut self.partial else { return Ok(None) };
+                published.body.extend_from_slice(&part);
+                *left -= part.len() as u64;
+            }
+            other => panic!("{other:?} from a client"),
+        }
+        let whole = self.partial.take_if(|(_, left)| *left == 0);
+        Ok(whole.map(|(published, _)| published))
+    }
+
+    fn method(&mut self, channel: u16, class: AMQPClass) -> io::Result<()> {
+        let answer = match class {
+            AMQPClass::Channel(channel::AMQPMethod::Open(_)) => {
+                AMQPClass::Channel(channel::AMQPMethod::OpenOk(channel::OpenOk {}))
+            }
+            AMQPClass::Channel(channel::AMQPMethod::Close(_)) => {
+                AMQPClass::Channel(channel::AMQPMethod::CloseOk(channel::CloseOk {}))
+            }
+            AMQPClass::Confirm(confirm::AMQPMethod::Select(_)) => {
+                self.confirming = channel;
+                AMQPClass::Confirm(confirm::AMQPMethod::SelectOk(confirm::SelectOk {}))
+            }
+            AMQPClass::Exchange(exchange::AMQPMethod::Declare(it)) => {
+                assert!(it.passive, "the relay makes no exchange");
+                if self.missing.contains(it.exchange.as_str()) {
+                    let text = format!("NOT_FOUND - no exchange '{}' in vhost '/'", it.exchange);
+                    channel_close(404, &text)
+                } else {
+                    AMQPClass::Exchange(exchange::AMQPMethod::DeclareOk(exchange::DeclareOk {}))
+                }
+            }
+            AMQPClass::Queue(queue::AMQPMethod::Declare(it)) => {
+                let queue = it.queue;
+                let told = queue::DeclareOk { queue, message_count: 0, consumer_count: 0 };
+                AMQPClass::Queue(queue::AMQPMethod::DeclareOk(told))
+            }
+            AMQPClass::Basic(basic::AMQPMethod::Publish(publish)) => {
+                self.publish(channel, publish);
+                return Ok(());
+            }
+            AMQPClass::Connection(connection::AMQPMethod::Close(_)) => {
+                AMQPClass::Connection(connection::AMQPMethod::CloseOk(connection::CloseOk {}))
+            }
+            AMQPClass::Channel(channel::AMQPMethod::CloseOk(_))
+            | AMQPClass::Connection(connection::AMQPMethod::CloseOk(_)) => return Ok(()),
+            other => panic!("{other:?} from a client"),
+        };
+        self.wire.write(&AMQPFrame::Method(channel, answer));
+        Ok(())
+    }
+
+    fn publish(&mut self, channel: u16, publish: Publish) {
+        assert_eq!(channel, self.confirming, "a publish outside the channel in confirm mode");
+        if self.closed {
+            return;
+        }
+        self.tags += 1;
+        let published = Published {
+            tag: self.tags,
+            exchange: publish.exchange.to_string(),
+            routing_key: publish.routing_key.to_string(),
+            mandatory: publish.mandatory,
+            properties: BasicProperties::default(),
+            body: Vec::new(),
+        };
+        self.partial = Some((published, u64::MAX));
+    }
+
+    /// Puts what was said on the wire.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
+        self.wire.flush()
+    }
+
+    fn basic(&mut self, method: basic::AMQPMethod) {
+        self.wire.write(&AMQPFrame::Method(self.confirming, AMQPClass::Basic(method)));
+    }
+
+    pub(crate) fn ack(&mut self, delivery_tag: u64, multiple: bool) {
+        self.basic(basic::AMQPMethod::Ack(Ack { delivery_tag, multiple }));
+    }
+
+    pub(crate) fn nack(&mut self, delivery_tag: u64, multiple: bool) {
+        self.basic(basic::AMQPMethod::Nack(Nack { delivery_tag, multiple, requeue: false }));
+    }
+
+    /// Sends a message back, as it came.
+    pub(crate) fn send_back(&mut self, published: &Published, reply_code: u16) {
+        let text = if reply_code == 312 { "NO_ROUTE" } else { "NO_CONSUMERS" };
+        self.basic(basic::AMQPMethod::Return(Return {
+            reply_code,
+            reply_text: text.into(),
+            exchange: published.exchange.as_str().into(),
+            routing_key: published.routing_key.as_str().into(),
+        }));
+        let header = AMQPContentHeader {
+            class_id: 60,
+            body_size: published.body.len() as u64,
+            properties: published.properties.clone(),
+        };
+        self.wire.write(&AMQPFrame::Header(self.confirming, header));
+        for part in published.body.chunks(BODY_BYTES) {
+            self.wire.write(&AMQPFrame::Body(self.confirming, part.to_vec()));
+        }
+    }
+
+    /// Closes the channel; what the client sends on it from now on is passed over.
+    pub(crate) fn close_channel(&mut self, code: u16, text: &str) -> io::Result<()> {
+        self.closed = true;
+        self.wire.write(&AMQPFrame::Method(self.confirming, channel_close(code, text)));
+        self.flush()
+    }
+
+    pub(crate) fn close_connection(&mut self, code: u16, text: &str) -> io::Result<()> {
+        self.closed = true;
+        let close = connection::Close {
+            reply_code: code,
+            reply_text: text.into(),
+            class_id: 0,
+            method_id: 0,
+        };
+        self.wire.connection(connection::AMQPMethod::Close(close));
+        self.flush()
+    }
+
+    pub(crate) fn block(&mut self, reason: &str) -> io::Result<()> {
+        let blocked = connection::Blocked { reason: reason.into() };
+        self.wire.connection(connection::AMQPMethod::Blocked(blocked));
+        self.flush()
+    }
+
+    pub(crate) fn unblock(&mut self) -> io::Result<()> {
+        self.wire.connection(connection::AMQPMethod::Unblocked(connection::Unblocked {}));
+        self.flush()
+    }
+
+    /// Listens, and passes over everything, until the client has gone.
+    pub(crate) fn until_gone(&mut self) -> io::Result<()> {
+        loop {
+            self.next()?;
+        }
+    }
+
+    /// Neither reads nor writes any more; the connection stays open as long as the server.
+    pub(crate) fn fall_silent(mut self) {
+        self.wire.fall_silent();
+    }
+}
+
+const LOGIN: Duration = Duration::from_secs(10);
+const HEARTBEAT: Duration = Duration::from_millis(250);
+const BODY_BYTES: usize = 4096;
+
+fn channel_close(code: u16, text: &str) -> AMQPClass {
+    AMQPClass::Channel(channel::AMQPMethod::Close(channel::Close {
+        reply_code: code,
+        reply_text: text.into(),
+        class_id: 60,
+        method_id: 40,
+    }))
+}
+
+fn capabilities() -> FieldTable {
+    let mut able = FieldTable::default();
+    for name in ["publisher_confirms", "basic.nack", "connection.blocked"] {
+        able.insert(name.into(), AMQPValue::Boolean(true));
+    }
+    let mut properties = FieldTable::default();
+    properties.insert("capabilities".into(), AMQPValue::FieldTable(able));
+    properties
+}

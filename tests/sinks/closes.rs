@@ -1,0 +1,210 @@
+//! The broker closes the channel or the connection: over one message, over what it lacks, or over
+//! itself. Only the message that is at fault fails.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use walrelay::sink::Disposition;
+
+use crate::amqp::{Peer, Published, Server};
+use crate::hand::{Event, Hand};
+use crate::section;
+
+const HEARTBEAT: Duration = Duration::from_secs(10);
+/// Long enough for a client that would send too much to have sent it.
+const MOMENT: Duration = Duration::from_millis(100);
+
+fn five(prefix: &str) -> Vec<Event> {
+    (0..5).map(|i| Event::new("k", format!("{prefix}{i}"))).collect()
+}
+
+/// Collects `count` messages.
+fn collect(peer: &mut Peer, count: usize) -> io::Result<Vec<Published>> {
+    (0..count).map(|_| peer.next()).collect()
+}
+
+fn ids(messages: &[Published]) -> Vec<&str> {
+    messages.iter().map(Published::id).collect()
+}
+
+/// Closes over the message `c2` however often it comes, and takes all others.
+fn close_over_one(
+    code: u16,
+    by: fn(&mut Peer, u16) -> io::Result<()>,
+) -> (Server, Arc<AtomicUsize>) {
+    let too_many = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&too_many);
+    let server = Server::start(move |number, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        if number == 0 {
+            collect(&mut peer, 5)?;
+            by(&mut peer, code)?;
+            return peer.until_gone();
+        }
+        loop {
+            let message = peer.next()?;
+            // While the culprit is looked for, one message is in flight at a time.
+            if message.id().starts_with('c') && peer.next_within(MOMENT)?.is_some() {
+                seen.fetch_add(1, Ordering::SeqCst);
+            }
+            if message.id() == "c2" {
+                by(&mut peer, code)?;
+                return peer.until_gone();
+            }
+            peer.ack(message.tag, false);
+        }
+    });
+    (server, too_many)
+}
+
+fn by_channel(peer: &mut Peer, code: u16) -> io::Result<()> {
+    peer.close_channel(code, "the broker's words")
+}
+
+fn by_connection(peer: &mut Peer, code: u16) -> io::Result<()> {
+    peer.close_connection(code, "the broker's words")
+}
+
+fn only_the_culprit_fails(code: u16, class: &str, by: fn(&mut Peer, u16) -> io::Result<()>) {
+    let (server, too_many) = close_over_one(code, by);
+    // GIVEN five in flight
+    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    let sequences: Vec<u64> = five("c").iter().map(|event| hand.publish(event)).collect();
+    // WHEN the broker closes over one of them, whenever it comes
+    hand.settle();
+    // THEN that one fails for good, and the others are confirmed
+    assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
+    let (sequence, failure) = hand.failures[0].clone();
+    assert_eq!(sequence, sequences[2]);
+    assert_eq!((failure.disposition, failure.class.as_str()), (Disposition::Terminal, class));
+    assert!(failure.subject.contains("c2"), "{}", failure.subject);
+    // The words that come with a code lapin does not know are not passed on.
+    let words = if code == 599 { "not known" } else { "the broker's words" };
+    assert!(failure.reason.contains(words), "{}", failure.reason);
+    assert_eq!(hand.confirmed.len(), 4);
+    assert_eq!(too_many.load(Ordering::SeqCst), 0, "suspects were sent together");
+    // AND the sink goes on
+    hand.publish(&Event::new("k", "d"));
+    hand.settle();
+    assert_eq!(hand.confirmed.len(), 5);
+}
+
+#[test]
+fn a_channel_closed_over_one_of_several_fails_only_that_one() {
+    only_the_culprit_fails(406, "rabbitmq.precondition-failed", by_channel);
+}
+
+#[test]
+fn a_channel_closed_with_an_unknown_code_fails_only_the_culprit() {
+    only_the_culprit_fails(599, "rabbitmq.closed-unknown", by_channel);
+}
+
+#[test]
+fn a_connection_closed_over_a_frame_fails_only_the_culprit() {
+    only_the_culprit_fails(501, "rabbitmq.closed-501", by_connection);
+}
+
+/// Five are in flight when `close` ends the first connection; the second takes all.
+fn an_outage(close: fn(&mut Peer) -> io::Result<()>) {
+    let again = Arc::new(Mutex::new(Vec::new()));
+    let seen = Arc::clone(&again);
+    let server = Server::start(move |number, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        let messages = collect(&mut peer, 5)?;
+        if number == 0 {
+            close(&mut peer)?;
+            return peer.until_gone();
+        }
+        seen.lock().unwrap().extend(ids(&messages).into_iter().map(str::to_owned));
+        peer.ack(5, true);
+        peer.until_gone()
+    });
+    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    for event in five("o") {
+        hand.publish(&event);
+    }
+    hand.settle();
+    assert_eq!(hand.failures, [], "an outage is nobody's fault");
+    assert_eq!(hand.confirmed.len(), 5);
+    assert_eq!(*again.lock().unwrap(), ["o0", "o1", "o2", "o3", "o4"], "sent again in order");
+    assert_eq!(hand.weather, [false, true], "the outage and its end are told");
+}
+
+#[test]
+fn a_channel_closed_for_want_of_a_right_is_an_outage() {
+    an_outage(|peer| peer.close_channel(403, "ACCESS_REFUSED"));
+}
+
+#[test]
+fn a_connection_that_is_forced_closed_is_an_outage() {
+    an_outage(|peer| peer.close_connection(320, "CONNECTION_FORCED"));
+}
+
+#[test]
+fn a_connection_closed_by_an_internal_error_is_an_outage() {
+    an_outage(|peer| peer.close_connection(541, "INTERNAL_ERROR"));
+}
+
+#[test]
+fn a_connection_that_is_cut_is_an_outage() {
+    an_outage(|_| Err(io::ErrorKind::ConnectionAborted.into()));
+}
+
+#[test]
+fn an_exchange_that_is_deleted_under_way_fails_its_events_until_it_is_back() {
+    // GIVEN an exchange that goes away with five in flight, two of one key
+    let there = Arc::new(AtomicBool::new(false));
+    let (back, came) = (Arc::clone(&there), Arc::new(Mutex::new(Vec::new())));
+    let seen = Arc::clone(&came);
+    let server = Server::start(move |number, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        if number == 0 {
+            collect(&mut peer, 4)?;
+            peer.close_channel(404, "NOT_FOUND - no exchange 'gone' in vhost '/'")?;
+            return peer.until_gone();
+        }
+        if !back.load(Ordering::SeqCst) {
+            peer.missing.insert("gone".to_owned());
+        }
+        loop {
+            if let Some(message) = peer.next_within(Duration::from_millis(2))? {
+                seen.lock().unwrap().push(message.id().to_owned());
+                peer.ack(message.tag, false);
+            }
+            if back.load(Ordering::SeqCst) {
+                peer.missing.clear();
+            }
+        }
+    });
+    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    let event = |id: &str| Event { exchange: "gone".to_owned(), ..Event::new("k", id) };
+    let first = hand.publish(&event("a0").keyed("a"));
+    let second = hand.publish(&event("a1").keyed("a"));
+    for id in ["b", "c", "d"] {
+        hand.publish(&event(id).keyed(id));
+    }
+    // WHEN the sink finds it missing THEN the events that could be sent fail, for now
+    hand.until("four failures", |hand| hand.failures.len() == 4);
+    for failure in hand.refused.values() {
+        assert_eq!(failure.disposition, Disposition::Transient);
+        assert_eq!(failure.class, "rabbitmq.not-found");
+    }
+    assert!(hand.refused.contains_key(&first) && !hand.refused.contains_key(&second));
+    // AND another exchange is not held up by it
+    let other = hand.publish(&Event { exchange: "here".to_owned(), ..Event::new("k", "other") });
+    hand.until("the other is confirmed", |hand| hand.confirmed.contains(&other));
+    // WHEN it is back and they are retried THEN all are confirmed, and the key keeps its order
+    there.store(true, Ordering::SeqCst);
+    while hand.confirmed.len() < 6 {
+        for sequence in hand.refused.keys().copied().collect::<Vec<_>>() {
+            hand.retry(sequence);
+        }
+        hand.poll(Duration::from_millis(5));
+    }
+    let came = came.lock().unwrap();
+    let place = |id: &str| came.iter().position(|it| it == id).unwrap();
+    assert_eq!(came.len(), 6, "{came:?}");
+    assert!(place("a0") < place("a1"), "{came:?}");
+}

@@ -1,0 +1,114 @@
+//! What a kind of broker must offer to be tested: a place for events, a look at what arrived, and
+//! its faults.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use walrelay::sink::{Broker, SINKS};
+
+use super::kafka::KafkaBed;
+use super::memory::MemoryBed;
+use super::rabbitmq::RabbitBed;
+use crate::hand::Event;
+
+/// An event as the broker holds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Arrived {
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+    /// In order; `id` is among them.
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+}
+
+impl Arrived {
+    pub(crate) fn id(&self) -> String {
+        let id = self.headers.iter().find(|(name, _)| name == "id");
+        String::from_utf8(id.expect("a header id").1.clone()).unwrap()
+    }
+}
+
+/// A broker under test, with what breaks it.
+pub(crate) trait Bed: Send {
+    /// The broker, as the relay would have it.
+    fn broker(&self) -> Arc<dyn Broker>;
+
+    /// Makes a place; what is published like this event goes there.
+    fn place(&mut self, name: &str) -> Event;
+
+    /// How many events are there.
+    fn count(&mut self, place: &Event) -> usize;
+
+    /// Takes what is there, in order of arrival as far as the broker has one.
+    fn take(&mut self, place: &Event) -> Vec<Arrived>;
+
+    /// What a broker without nulls, or with headers in its own order, makes of an event.
+    fn normal(&self, arrived: Arrived) -> Arrived {
+        arrived
+    }
+
+    /// The event, such that the broker will never take it.
+    fn poison(&mut self, event: Event) -> Event;
+
+    /// The event, such that the broker refuses it until [`Bed::provide`].
+    fn refuse_for_now(&mut self, event: Event) -> Event;
+
+    /// Ends what the place lacks.
+    fn provide(&mut self, place: &Event);
+
+    /// The broker takes events, and its answers are lost, until the next cut.
+    fn lose_answers(&mut self);
+
+    /// Ends the connections.
+    fn cut(&mut self);
+
+    /// Nothing passes.
+    fn stall(&mut self);
+
+    /// Everything passes.
+    fn go_on(&mut self);
+
+    /// The broker dies.
+    fn kill(&mut self);
+
+    /// It is back.
+    fn revive(&mut self);
+
+    /// Clients that are connected.
+    fn connections(&self) -> usize;
+}
+
+/// Where the beds are made. A kind that is not here fails every test of the suite.
+fn make(kind: &str) -> Box<dyn Bed> {
+    match kind {
+        "memory" => Box::new(MemoryBed::default()),
+        "kafka" => Box::new(KafkaBed::start()),
+        "rabbitmq" => Box::new(RabbitBed::start()),
+        other => panic!("sink {other:?} has no bed: write one, so that the suite runs over it"),
+    }
+}
+
+type Beds = BTreeMap<&'static str, Mutex<Option<Box<dyn Bed>>>>;
+
+/// Runs a case over every kind of sink, and tells which failed. A bed serves one case at a time.
+#[track_caller]
+pub(crate) fn each(case: fn(&mut dyn Bed)) {
+    static BEDS: OnceLock<Beds> = OnceLock::new();
+    let beds =
+        BEDS.get_or_init(|| SINKS.iter().map(|kind| (kind.name, Mutex::default())).collect());
+    let failed = std::thread::scope(|scope| {
+        let start = |(kind, bed): (&&'static str, &'static Mutex<Option<Box<dyn Bed>>>)| {
+            let kind = *kind;
+            let work = move || {
+                // A case that failed over it has not lost it.
+                let mut bed = bed.lock().unwrap_or_else(PoisonError::into_inner);
+                case(&mut **bed.get_or_insert_with(|| make(kind)));
+            };
+            let thread = std::thread::Builder::new().name(format!("over {kind}"));
+            (kind, thread.spawn_scoped(scope, work).unwrap())
+        };
+        let running: Vec<_> = beds.iter().map(start).collect();
+        let ended = running.into_iter().map(|(kind, thread)| (kind, thread.join()));
+        ended.filter(|(_, outcome)| outcome.is_err()).map(|(kind, _)| kind).collect::<Vec<_>>()
+    });
+    assert!(failed.is_empty(), "failed over {failed:?}: see above");
+}

@@ -1,0 +1,146 @@
+//! A real Kafka with two listeners: one behind a proxy for the sink, one for the test's own eyes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use walrelay::sink::Broker;
+use walrelay_harness::{Kafka, consumer};
+
+use super::bed::{Arrived, Bed};
+use crate::hand::{Event, LIMIT};
+use crate::proxy::Proxy;
+use crate::section::Values;
+
+/// Most bytes of a record here, so that one above them is refused by the broker and not before.
+const RECORD_BYTES_MAX: usize = 2_000_000;
+
+pub(crate) struct KafkaBed {
+    kafka: Kafka,
+    proxy: Proxy,
+}
+
+impl KafkaBed {
+    pub(crate) fn start() -> KafkaBed {
+        let mut kafka = Kafka::start().unwrap();
+        kafka.stop().unwrap();
+        let port = walrelay_harness::free_port().unwrap();
+        let proxy = Proxy::start(port);
+        let path = kafka.folder().join("server.properties");
+        let (before, proxied) = (std::fs::read_to_string(&path).unwrap(), proxy.port);
+        let mut after = String::new();
+        for line in before.lines() {
+            let more = match line.split_once('=') {
+                // A client is sent on to the address under which it came.
+                Some(("listeners", _)) => format!(",PROXIED://127.0.0.1:{port}"),
+                Some(("advertised.listeners", _)) => format!(",PROXIED://127.0.0.1:{proxied}"),
+                Some(("listener.security.protocol.map", _)) => ",PROXIED:PLAINTEXT".to_owned(),
+                _ => String::new(),
+            };
+            after.push_str(&format!("{line}{more}\n"));
+        }
+        std::fs::write(&path, after).unwrap();
+        kafka.start_again().unwrap();
+        KafkaBed { kafka, proxy }
+    }
+
+    fn consumer(&self) -> BaseConsumer {
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", self.kafka.bootstrap()).set("group.id", "bed");
+        config.set("fetch.message.max.bytes", "8000000").set("fetch.wait.max.ms", "10");
+        config.create().unwrap()
+    }
+}
+
+impl Bed for KafkaBed {
+    fn broker(&self) -> Arc<dyn Broker> {
+        Values::default()
+            .text("brokers", &format!("127.0.0.1:{}", self.proxy.port))
+            .below("properties", "message.max.bytes", "8000000")
+            .integer("partitions", 4)
+            .configure("kafka")
+    }
+
+    fn place(&mut self, name: &str) -> Event {
+        let most = RECORD_BYTES_MAX.to_string();
+        let limit = [("max.message.bytes", most.as_str())];
+        consumer::create_topic(&self.kafka.bootstrap(), name, 4, &limit).unwrap();
+        Event::new(name, "")
+    }
+
+    fn count(&mut self, place: &Event) -> usize {
+        let ends = consumer::end_offsets(&self.kafka.bootstrap(), &place.topic).unwrap();
+        usize::try_from(ends.values().sum::<i64>()).unwrap()
+    }
+
+    fn take(&mut self, place: &Event) -> Vec<Arrived> {
+        let (count, reader) = (self.count(place), self.consumer());
+        let mut assignment = TopicPartitionList::new();
+        for partition in 0..4 {
+            let begin = Offset::Beginning;
+            assignment.add_partition_offset(&place.topic, partition, begin).unwrap();
+        }
+        reader.assign(&assignment).unwrap();
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            let message = reader.poll(LIMIT).expect("a record in time").unwrap();
+            taken.push(arrived(&message));
+        }
+        assert!(reader.poll(Duration::from_millis(50)).is_none(), "more than was counted");
+        taken
+    }
+
+    fn poison(&mut self, event: Event) -> Event {
+        Event { value: Some(vec![b'x'; RECORD_BYTES_MAX + 1]), ..event }
+    }
+
+    fn refuse_for_now(&mut self, event: Event) -> Event {
+        Event { topic: format!("{}-later", event.topic), ..event }
+    }
+
+    fn provide(&mut self, place: &Event) {
+        self.place(&format!("{}-later", place.topic));
+    }
+
+    fn lose_answers(&mut self) {
+        self.proxy.lose_answers();
+    }
+
+    fn cut(&mut self) {
+        self.proxy.cut();
+    }
+
+    fn stall(&mut self) {
+        self.proxy.stall();
+    }
+
+    fn go_on(&mut self) {
+        self.proxy.go_on();
+    }
+
+    fn kill(&mut self) {
+        self.kafka.kill9().unwrap();
+    }
+
+    fn revive(&mut self) {
+        self.kafka.start_again().unwrap();
+    }
+
+    fn connections(&self) -> usize {
+        self.proxy.open()
+    }
+}
+
+fn arrived(message: &BorrowedMessage<'_>) -> Arrived {
+    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
+    let own = |header: rdkafka::message::Header<'_, &[u8]>| {
+        (header.key.to_owned(), header.value.expect("a value").to_vec())
+    };
+    Arrived {
+        key: message.key().map(<[u8]>::to_vec),
+        value: message.payload().map(<[u8]>::to_vec),
+        headers: headers.map(own).collect(),
+    }
+}

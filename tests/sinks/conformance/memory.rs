@@ -1,0 +1,165 @@
+//! The broker in the process. It has no network: what would be lost on it is lost in its sink's ears.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use walrelay::error::Fault;
+use walrelay::message::{Outbound, Sequence};
+use walrelay::sink::memory::{MemoryBroker, MemorySettings};
+use walrelay::sink::{
+    Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted,
+};
+
+use super::bed::{Arrived, Bed};
+use crate::hand::Event;
+use crate::section::Values;
+
+#[derive(Default)]
+pub(crate) struct MemoryBed {
+    broker: MemoryBroker,
+    ears: Arc<Ears>,
+}
+
+impl MemoryBed {
+    fn refuse(&self, event: &Event, disposition: Disposition) {
+        let text = String::new;
+        let class = "memory.refused".to_owned();
+        let failure = Failure { disposition, class, subject: text(), reason: text(), mend: text() };
+        self.broker.refuse(&event.id, failure);
+    }
+
+    fn at(&self, place: &Event) -> Vec<Arrived> {
+        let here = self.broker.arrived().into_iter().filter(|event| event.topic == place.topic);
+        here.map(|event| Arrived { key: event.key, value: event.value, headers: event.headers })
+            .collect()
+    }
+}
+
+impl Bed for MemoryBed {
+    fn broker(&self) -> Arc<dyn Broker> {
+        // The section alone gives a broker that keeps nothing.
+        drop(Values::default().configure("memory"));
+        let inner = MemorySettings { broker: Some(self.broker.clone()) };
+        Arc::new(Heard { inner, ears: Arc::clone(&self.ears) })
+    }
+
+    fn place(&mut self, name: &str) -> Event {
+        Event::new(name, "")
+    }
+
+    fn count(&mut self, place: &Event) -> usize {
+        self.at(place).len()
+    }
+
+    fn take(&mut self, place: &Event) -> Vec<Arrived> {
+        self.at(place)
+    }
+
+    fn poison(&mut self, event: Event) -> Event {
+        self.refuse(&event, Disposition::Terminal);
+        event
+    }
+
+    fn refuse_for_now(&mut self, event: Event) -> Event {
+        self.refuse(&event, Disposition::Transient);
+        event
+    }
+
+    fn provide(&mut self, _place: &Event) {
+        self.broker.accept();
+    }
+
+    fn lose_answers(&mut self) {
+        self.ears.deaf.store(true, Ordering::SeqCst);
+    }
+
+    fn cut(&mut self) {
+        self.ears.cuts.fetch_add(1, Ordering::SeqCst);
+        self.ears.deaf.store(false, Ordering::SeqCst);
+    }
+
+    fn stall(&mut self) {
+        self.broker.set_silent(true);
+    }
+
+    fn go_on(&mut self) {
+        self.broker.set_silent(false);
+    }
+
+    fn kill(&mut self) {
+        self.broker.set_down(true);
+    }
+
+    fn revive(&mut self) {
+        self.broker.set_down(false);
+    }
+
+    fn connections(&self) -> usize {
+        0
+    }
+}
+
+#[derive(Debug, Default)]
+struct Ears {
+    deaf: AtomicBool,
+    cuts: AtomicUsize,
+}
+
+/// A memory broker whose answers may be lost.
+#[derive(Debug)]
+struct Heard {
+    inner: MemorySettings,
+    ears: Arc<Ears>,
+}
+
+impl Broker for Heard {
+    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        let (inner, ears) = (self.inner.open(first)?, Arc::clone(&self.ears));
+        let cuts = ears.cuts.load(Ordering::SeqCst);
+        Ok(Box::new(HeardSink { inner, ears, cuts, lost: false }))
+    }
+
+    fn inspect(&self, wanted: &Wanted) -> Inspection {
+        self.inner.inspect(wanted)
+    }
+
+    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+        self.inner.prepare(wanted)
+    }
+}
+
+struct HeardSink {
+    inner: Box<dyn Sink>,
+    ears: Arc<Ears>,
+    cuts: usize,
+    /// Something was not heard.
+    lost: bool,
+}
+
+impl Sink for HeardSink {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        self.inner.publish(sequence, event)
+    }
+
+    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
+        let before = news.len();
+        self.inner.poll(patience, news);
+        if self.ears.deaf.load(Ordering::SeqCst) {
+            self.lost |= news.len() > before;
+            news.truncate(before);
+        }
+        if self.cuts != self.ears.cuts.load(Ordering::SeqCst) && self.lost {
+            self.lost = false;
+            news.push(News::Broken("answers were lost".to_owned()));
+        }
+    }
+
+    fn keeps_failed(&self) -> bool {
+        self.inner.keeps_failed()
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.inner.retry(sequence);
+    }
+}

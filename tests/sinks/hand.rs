@@ -1,0 +1,264 @@
+//! Drives a sink as the relay does, and holds it to its word: nothing is told twice, nothing is
+//! told that was not handed over, and what a broken sink leaves open goes to the next one in order.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use walrelay::message::{Outbound, Sequence};
+use walrelay::sink::{Broker, Disposition, Failure, First, News, Refused, Sink, Wanted};
+
+/// Longest wait for anything that should happen soon.
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
+/// As many events as the relay has in flight.
+pub(crate) const WINDOW: usize = 16_384;
+const PATIENCE: Duration = Duration::from_millis(20);
+
+/// The seed of this run: `WALRELAY_SEED`, else drawn once.
+pub(crate) fn seed() -> u64 {
+    static SEED: OnceLock<u64> = OnceLock::new();
+    *SEED.get_or_init(|| match std::env::var("WALRELAY_SEED") {
+        Ok(text) => text.parse().expect("WALRELAY_SEED is a number"),
+        Err(_) => u64::try_from(walrelay_harness::kit::now_us()).unwrap() % 1_000_000,
+    })
+}
+
+/// An event of one's own.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Event {
+    pub(crate) exchange: String,
+    pub(crate) topic: String,
+    pub(crate) key: Option<Vec<u8>>,
+    pub(crate) value: Option<Vec<u8>>,
+    pub(crate) id: String,
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+}
+
+impl Event {
+    /// With its id as value.
+    pub(crate) fn new(topic: &str, id: impl Into<String>) -> Event {
+        let id = id.into();
+        let value = Some(id.clone().into_bytes());
+        Event { topic: topic.to_owned(), value, id, ..Event::default() }
+    }
+
+    pub(crate) fn keyed(self, key: impl AsRef<[u8]>) -> Event {
+        Event { key: Some(key.as_ref().to_vec()), ..self }
+    }
+
+    pub(crate) fn with_outbound<T>(&self, give: impl FnOnce(&Outbound<'_>) -> T) -> T {
+        let own = |(name, value): &'_ (String, Vec<u8>)| (name.clone(), value.clone());
+        let headers: Vec<(String, Vec<u8>)> = self.headers.iter().map(own).collect();
+        let headers: Vec<(&str, &[u8])> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        give(&Outbound {
+            exchange: &self.exchange,
+            topic: &self.topic,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            id: &self.id,
+            event_type: Some("tested"),
+            content_type: None,
+            headers: &headers,
+            commit_unix_us: 1_700_000_000_000_000,
+            partition: None,
+        })
+    }
+}
+
+/// A relay's hand on a sink.
+pub(crate) struct Hand {
+    broker: Arc<dyn Broker>,
+    sink: Option<Box<dyn Sink>>,
+    next: Sequence,
+    /// Not settled, by number.
+    events: BTreeMap<Sequence, Event>,
+    /// Of these, not yet given to the sink that is in use.
+    backlog: BTreeSet<Sequence>,
+    /// Failed, and not retried.
+    pub(crate) refused: BTreeMap<Sequence, Failure>,
+    /// Every failure that was told, in order.
+    pub(crate) failures: Vec<(Sequence, Failure)>,
+    /// In the order in which they were told.
+    pub(crate) confirmed: Vec<Sequence>,
+    settled: HashMap<Sequence, &'static str>,
+    /// Reachable and unreachable, in the order in which they were told.
+    pub(crate) weather: Vec<bool>,
+    /// After a failure nothing more is handed over, and no other sink is opened: as the relay does
+    /// that stops.
+    pub(crate) halts: bool,
+}
+
+impl Hand {
+    /// A first sink.
+    pub(crate) fn open(broker: Arc<dyn Broker>) -> Hand {
+        let (wanted, stop) = (Wanted::default(), AtomicBool::new(false));
+        let first = First { wanted: &wanted, stop: &stop };
+        let sink = broker.open(Some(&first)).unwrap_or_else(|faults| panic!("{faults:?}"));
+        Hand {
+            broker,
+            sink: Some(sink),
+            next: 0,
+            events: BTreeMap::new(),
+            backlog: BTreeSet::new(),
+            refused: BTreeMap::new(),
+            failures: Vec::new(),
+            confirmed: Vec::new(),
+            settled: HashMap::new(),
+            weather: Vec::new(),
+            halts: false,
+        }
+    }
+
+    /// Hands an event over, or says why not.
+    pub(crate) fn offer(&mut self, event: &Event) -> Result<Sequence, Refused> {
+        let sequence = self.next;
+        let sink = self.sink.as_mut().expect("a sink");
+        event.with_outbound(|outbound| sink.publish(sequence, outbound))?;
+        self.next += 1;
+        self.events.insert(sequence, event.clone());
+        Ok(sequence)
+    }
+
+    /// Hands an event over, waiting for room. A refusal counts as told.
+    pub(crate) fn publish(&mut self, event: &Event) -> Sequence {
+        let sequence = self.next;
+        self.next += 1;
+        self.events.insert(sequence, event.clone());
+        self.backlog.insert(sequence);
+        self.hand_over();
+        let began = Instant::now();
+        while !self.has_halted() && (self.in_flight() >= WINDOW || self.backlog.contains(&sequence))
+        {
+            assert!(began.elapsed() < LIMIT, "no room for event {sequence} within {LIMIT:?}");
+            self.poll(PATIENCE);
+        }
+        sequence
+    }
+
+    /// Events that were handed over and may still be confirmed.
+    pub(crate) fn in_flight(&self) -> usize {
+        self.events.len() - self.refused.len()
+    }
+
+    /// Gives the sink what it has not got, in order.
+    fn hand_over(&mut self) {
+        while let Some(&sequence) = self.backlog.first() {
+            if self.has_halted() {
+                return;
+            }
+            let sink = self.sink.as_mut().expect("a sink");
+            let event = &self.events[&sequence];
+            match event.with_outbound(|outbound| sink.publish(sequence, outbound)) {
+                Ok(()) => {}
+                Err(Refused::Full) => return,
+                Err(Refused::Failed(failure)) if failure.disposition == Disposition::Outage => {
+                    return self.reopen();
+                }
+                Err(Refused::Failed(failure)) => self.failed(sequence, failure),
+            }
+            self.backlog.remove(&sequence);
+        }
+    }
+
+    fn has_halted(&self) -> bool {
+        self.halts && !self.failures.is_empty()
+    }
+
+    /// The sink has lost track: the next one gets what is open.
+    pub(crate) fn reopen(&mut self) {
+        self.sink = None;
+        let open = self.events.keys().filter(|it| !self.refused.contains_key(it));
+        self.backlog = open.copied().collect();
+        self.sink = Some(self.broker.open(None).unwrap_or_else(|faults| panic!("{faults:?}")));
+    }
+
+    /// Collects what the sink has to tell.
+    pub(crate) fn poll(&mut self, patience: Duration) {
+        let mut news = Vec::new();
+        self.sink.as_mut().expect("a sink").poll(patience, &mut news);
+        let mut lost_track = false;
+        for item in news {
+            match item {
+                News::Confirmed(sequence) => self.settle_one(sequence),
+                News::Failed(_, failure) if failure.disposition == Disposition::Outage => {
+                    lost_track = true;
+                }
+                News::Failed(sequence, failure) => self.failed(sequence, failure),
+                News::Reachable => self.weather.push(true),
+                News::Unreachable(_) => self.weather.push(false),
+                News::Broken(_) => lost_track = true,
+            }
+        }
+        if lost_track && !self.has_halted() {
+            self.reopen();
+        }
+        self.hand_over();
+    }
+
+    fn settle_one(&mut self, sequence: Sequence) {
+        let before = self.settled.insert(sequence, "confirmed");
+        assert_eq!(before, None, "event {sequence} was confirmed, and settled before");
+        let known = self.events.remove(&sequence);
+        assert!(known.is_some(), "event {sequence} was confirmed and is not in flight");
+        assert!(!self.backlog.contains(&sequence), "event {sequence} was not even handed over");
+        self.confirmed.push(sequence);
+    }
+
+    fn failed(&mut self, sequence: Sequence, failure: Failure) {
+        assert!(self.events.contains_key(&sequence), "event {sequence} failed: not in flight");
+        self.failures.push((sequence, failure.clone()));
+        let before = self.refused.insert(sequence, failure);
+        assert_eq!(before, None, "event {sequence} failed twice");
+    }
+
+    /// Does the sink keep what has failed?
+    pub(crate) fn keeps_failed(&self) -> bool {
+        self.sink.as_ref().expect("a sink").keeps_failed()
+    }
+
+    /// Asks for a refused event to be published again.
+    pub(crate) fn retry(&mut self, sequence: Sequence) {
+        assert!(self.keeps_failed());
+        let failed = self.refused.remove(&sequence);
+        assert!(failed.is_some(), "event {sequence} has not failed");
+        self.sink.as_mut().expect("a sink").retry(sequence);
+    }
+
+    /// Gives up on what has failed.
+    pub(crate) fn forget_refused(&mut self) {
+        for sequence in std::mem::take(&mut self.refused).into_keys() {
+            self.events.remove(&sequence);
+            self.settled.insert(sequence, "given up");
+        }
+    }
+
+    /// Polls until `done`.
+    #[track_caller]
+    pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Hand) -> bool) {
+        let began = Instant::now();
+        while !done(self) {
+            self.poll(PATIENCE);
+            assert!(
+                began.elapsed() < LIMIT || done(self),
+                "not within {LIMIT:?}: {what}; in flight {:?}…, refused {:?}",
+                self.events.keys().take(5).collect::<Vec<_>>(),
+                self.refused
+            );
+        }
+    }
+
+    /// Polls until nothing is in flight.
+    #[track_caller]
+    pub(crate) fn settle(&mut self) {
+        self.until("everything is settled", |hand| hand.in_flight() == 0);
+    }
+
+    /// Ends the sink; says how long that took.
+    pub(crate) fn end(&mut self) -> Duration {
+        let began = Instant::now();
+        self.sink = None;
+        began.elapsed()
+    }
+}

@@ -1,0 +1,16 @@
+//! The sinks alone, driven as the relay drives them: against a scripted broker that does what a
+//! real one does once a year, against real ones, and all of them against one suite.
+
+#![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
+
+mod amqp;
+mod conformance;
+mod hand;
+mod proxy;
+mod section;
+
+mod blocked;
+mod closes;
+mod links;
+mod real;
+mod schedules;

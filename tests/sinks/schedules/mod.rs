@@ -1,0 +1,77 @@
+//! Returns, acks and nacks in every order that the protocol allows: what was routed is confirmed,
+//! what was not is told as failed, each once, and no other message is blamed or thanked for it.
+
+mod plan;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use walrelay::sink::Disposition;
+
+use self::plan::{Plan, id};
+use crate::amqp::{Peer, Server};
+use crate::hand::{Event, Hand, seed};
+use crate::section;
+
+const CONNECTIONS: u64 = 4;
+const SCHEDULES_PER_CONNECTION: u64 = 3_000;
+
+#[test]
+fn every_order_of_returns_and_confirms_settles_each_message_as_the_broker_meant_it() {
+    let seed = seed();
+    let repeat =
+        format!("WALRELAY_SEED={seed} cargo test --release --test sinks schedules -- --nocapture");
+    println!("seed {seed}; repeat it with: {repeat}");
+    for connection in 0..CONNECTIONS {
+        // GIVEN a broker that answers as the schedule says
+        let range =
+            connection * SCHEDULES_PER_CONNECTION..(connection + 1) * SCHEDULES_PER_CONNECTION;
+        let served = range.clone();
+        let server = Server::start(move |_, socket| {
+            let mut peer = Peer::welcome(socket)?;
+            for schedule in served.clone() {
+                Plan::new(seed, schedule).play(schedule, &mut peer)?;
+            }
+            peer.until_gone()
+        });
+        let mut hand = Hand::open(section::rabbitmq(server.port, Duration::from_secs(10)));
+        // WHEN the messages of one schedule after the other are published
+        for schedule in range {
+            play(&mut hand, seed, schedule);
+        }
+        assert!(hand.weather.is_empty(), "a connection was lost: {:?}; {repeat}", hand.weather);
+    }
+}
+
+fn play(hand: &mut Hand, seed: u64, schedule: u64) {
+    let plan = Plan::new(seed, schedule);
+    let mut sequences = BTreeMap::new();
+    for (number, round) in plan.rounds.iter().enumerate() {
+        for &member in round.keys() {
+            match sequences.get(&member) {
+                Some(&sequence) => hand.retry(sequence),
+                None => {
+                    let value = vec![b'x'; member * 7 % 40];
+                    let event = Event::new("some.key", id(schedule, member));
+                    let event = Event { value: Some(value), ..event };
+                    sequences.insert(member, hand.publish(&event));
+                }
+            }
+        }
+        hand.confirmed.clear();
+        hand.failures.clear();
+        hand.settle();
+        // THEN each is settled as the broker meant it; that none is settled twice, the hand sees
+        for (member, fate) in round {
+            let sequence = sequences[member];
+            let at = format!("seed {seed}, schedule {schedule}, round {number}, message {member}");
+            let failure = hand.refused.get(&sequence);
+            let told = failure.map(|failure| failure.class.as_str());
+            assert_eq!(told, fate.class(), "{at} ({fate:?})");
+            assert!(failure.is_none_or(|it| it.disposition == Disposition::Transient), "{at}");
+            assert_eq!(hand.confirmed.contains(&sequence), fate.class().is_none(), "{at}");
+        }
+        assert_eq!(hand.confirmed.len() + hand.failures.len(), round.len(), "{seed} {schedule}");
+    }
+    hand.forget_refused();
+}

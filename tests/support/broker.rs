@@ -1,0 +1,250 @@
+//! Kafka or RabbitMQ, so that a test can be told once and hold for both.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use walrelay_harness::consumer::{self, Consumer, Mode, Record};
+use walrelay_harness::rabbit::{Queue, Rabbit, Tap};
+use walrelay_harness::relay::RelayConfig;
+use walrelay_harness::{Kafka, RabbitMq};
+
+use super::{LIMIT, until};
+
+/// RabbitMQ forgets a quorum queue that is younger when it is killed.
+const QUORUM_QUEUE_AGE: Duration = Duration::from_secs(8);
+
+/// A broker of the test's own, to be hurt.
+pub(crate) enum Broker {
+    Kafka(Kafka),
+    RabbitMq(RabbitMq),
+}
+
+impl Broker {
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Broker::Kafka(_) => "Kafka",
+            Broker::RabbitMq(_) => "RabbitMQ",
+        }
+    }
+
+    pub(crate) fn kill9(&mut self) {
+        match self {
+            Broker::Kafka(kafka) => kafka.kill9().unwrap(),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.kill9().unwrap(),
+        }
+    }
+
+    pub(crate) fn start_again(&mut self) {
+        match self {
+            Broker::Kafka(kafka) => kafka.start_again().unwrap(),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.start_again().unwrap(),
+        }
+    }
+
+    pub(crate) fn freeze(&self) {
+        match self {
+            Broker::Kafka(kafka) => kafka.freeze().unwrap(),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.freeze().unwrap(),
+        }
+    }
+
+    /// Lets a memory alarm block whoever publishes; Kafka knows nothing like it.
+    pub(crate) fn block(&self) {
+        match self {
+            Broker::Kafka(_) => unreachable!("Kafka has no alarms"),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.raise_memory_alarm().unwrap(),
+        }
+    }
+
+    pub(crate) fn unblock(&self) {
+        match self {
+            Broker::Kafka(_) => unreachable!("Kafka has no alarms"),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.clear_alarms().unwrap(),
+        }
+    }
+
+    /// How old its queues must be before it is killed.
+    pub(crate) fn queue_age(&self) -> Duration {
+        match self {
+            Broker::Kafka(_) => Duration::ZERO,
+            Broker::RabbitMq(_) => QUORUM_QUEUE_AGE,
+        }
+    }
+
+    pub(crate) fn thaw(&self) {
+        match self {
+            Broker::Kafka(kafka) => kafka.thaw().unwrap(),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.thaw().unwrap(),
+        }
+    }
+}
+
+/// Where a site's events go.
+pub(crate) enum Place {
+    Kafka {
+        brokers: String,
+    },
+    RabbitMq {
+        url: String,
+        /// What the relay is given instead: the same broker through a [`Tap`].
+        relay_url: String,
+        /// A queue of each, all bound to the site's exchange.
+        queues: Vec<Queue>,
+    },
+}
+
+impl From<&Kafka> for Place {
+    fn from(kafka: &Kafka) -> Place {
+        Place::Kafka { brokers: kafka.bootstrap() }
+    }
+}
+
+impl From<&RabbitMq> for Place {
+    fn from(rabbitmq: &RabbitMq) -> Place {
+        let url = rabbitmq.amqp_url();
+        Place::RabbitMq { relay_url: url.clone(), url, queues: vec![Queue::Quorum] }
+    }
+}
+
+impl From<&Broker> for Place {
+    fn from(broker: &Broker) -> Place {
+        match broker {
+            Broker::Kafka(kafka) => kafka.into(),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.into(),
+        }
+    }
+}
+
+impl Place {
+    /// Both kinds of durable queues, and a tap between the relay and its broker.
+    pub(crate) fn tapped(rabbitmq: &RabbitMq, tap: &Tap) -> Place {
+        Place::RabbitMq {
+            url: rabbitmq.amqp_url(),
+            relay_url: tap.amqp_url(),
+            queues: vec![Queue::Quorum, Queue::Classic],
+        }
+    }
+
+    /// A topic that carries the broker's time, or exchange and queues.
+    pub(super) fn prepare(&self, name: &str) {
+        match self {
+            Place::Kafka { brokers } => {
+                let stamped = [("message.timestamp.type", "LogAppendTime")];
+                consumer::create_topic(brokers, name, 4, &stamped).unwrap();
+            }
+            Place::RabbitMq { url, queues, .. } => {
+                let mut rabbit = Rabbit::open(url).unwrap();
+                rabbit.declare_exchange(name, "topic").unwrap();
+                for kind in queues {
+                    let queue = queue(name, *kind);
+                    rabbit.declare_queue(&queue, *kind).unwrap();
+                    rabbit.bind(&queue, name, name).unwrap();
+                }
+                rabbit.close();
+            }
+        }
+    }
+
+    pub(super) fn config(&self, url: &str, name: &str) -> RelayConfig {
+        match self {
+            Place::Kafka { brokers } => RelayConfig::new(url, brokers),
+            Place::RabbitMq { relay_url, .. } => RelayConfig::rabbitmq(url, relay_url, name),
+        }
+    }
+
+    pub(super) fn reader(&self, name: &str) -> Reader {
+        match self {
+            Place::Kafka { brokers } => Reader::Topic {
+                consumer: Consumer::start(brokers, &[name], Mode::Records).unwrap(),
+                brokers: brokers.clone(),
+                topic: name.into(),
+            },
+            Place::RabbitMq { url, queues, .. } => Reader::Queues(Box::new(Queues {
+                url: url.clone(),
+                names: queues.iter().map(|kind| queue(name, *kind)).collect(),
+                rabbit: Mutex::new(None),
+                last: AtomicU64::new(0),
+            })),
+        }
+    }
+}
+
+fn queue(name: &str, kind: Queue) -> String {
+    match kind {
+        Queue::Quorum => name.to_owned(),
+        Queue::Classic => format!("{name}.classic"),
+    }
+}
+
+/// What has arrived.
+pub(crate) enum Reader {
+    Topic {
+        consumer: Consumer,
+        brokers: String,
+        topic: String,
+    },
+    /// Read only at the end: what a consumer had at a broker's kill would come again.
+    Queues(Box<Queues>),
+}
+
+pub(crate) struct Queues {
+    url: String,
+    names: Vec<String>,
+    rabbit: Mutex<Option<Rabbit>>,
+    last: AtomicU64,
+}
+
+impl Reader {
+    /// How much has arrived; while the broker is away, what was last known.
+    pub(crate) fn count(&self) -> u64 {
+        match self {
+            Reader::Topic { consumer, .. } => consumer.count(),
+            Reader::Queues(queues) => queues.count(),
+        }
+    }
+
+    /// Waits until so much has arrived.
+    #[track_caller]
+    pub(crate) fn wait_until(&self, wanted: u64, limit: Duration) {
+        match self {
+            Reader::Topic { consumer, .. } => consumer.wait_until(wanted, limit).unwrap(),
+            Reader::Queues(queues) => {
+                let what = format!("{wanted} messages");
+                until(&what, limit, || (queues.count() >= wanted).then_some(()));
+            }
+        }
+    }
+
+    /// Everything that the broker holds, by queue; a topic is one.
+    pub(super) fn finish(self) -> Vec<Vec<Record>> {
+        match self {
+            Reader::Topic { consumer, brokers, topic } => {
+                let ends = consumer::end_offsets(&brokers, &topic).unwrap();
+                let held = u64::try_from(ends.values().sum::<i64>()).unwrap();
+                consumer.wait_until(held, LIMIT).unwrap();
+                vec![consumer.stop().records]
+            }
+            Reader::Queues(queues) => {
+                let mut rabbit = Rabbit::open(&queues.url).unwrap();
+                queues.names.iter().map(|name| rabbit.drain(name).unwrap()).collect()
+            }
+        }
+    }
+}
+
+impl Queues {
+    fn count(&self) -> u64 {
+        let mut rabbit = self.rabbit.lock().unwrap_or_else(PoisonError::into_inner);
+        let counted =
+            rabbit.take().map_or_else(|| Rabbit::open(&self.url), Ok).and_then(|mut it| {
+                let count = it.message_count(&self.names[0])?;
+                *rabbit = Some(it);
+                Ok(count)
+            });
+        if let Ok(count) = counted {
+            self.last.store(count, Ordering::Relaxed);
+        }
+        self.last.load(Ordering::Relaxed)
+    }
+}
