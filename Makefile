@@ -30,7 +30,7 @@ lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny 
 	@if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else \
 		echo 'skipped: cargo deny (cargo install --locked cargo-deny)'; fi
 
-bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one)
+bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
 	cargo bench --bench relay -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the window alone (a minute)

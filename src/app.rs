@@ -22,7 +22,9 @@ use crate::watch::{self, Watch};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
-    crate::ffi::share_malloc_arena();
+    if config.sink.shares_malloc_arena() {
+        crate::ffi::share_malloc_arena();
+    }
     let origin = Instant::now();
     let metrics = Arc::new(Metrics::new());
     let (recorder, facts) = health::facts(0);

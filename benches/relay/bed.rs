@@ -1,19 +1,17 @@
-//! The services, and the slots and topics that each measurement gets afresh.
+//! The services, and the slots that each measurement gets afresh.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use walrelay_harness::consumer::{create_topic, delete_topic};
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::{create_outbox, create_slot, execute};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::{Kafka, Postgres, PostgresOptions, proc, run_folder};
+use walrelay_harness::{Postgres, PostgresOptions, proc, run_folder};
 
+use crate::broker::{Broker, Queue, Target};
 use crate::options::Options;
 
-/// Partitions of every topic, as the peers were measured.
-const PARTITIONS: i32 = 8;
 /// The one publication.
 pub(crate) const PUBLICATION: &str = "walrelay";
 /// The slot that stands before a backlog; nobody reads it, it is copied.
@@ -26,18 +24,18 @@ const STOP_LIMIT: Duration = Duration::from_secs(30);
 pub(crate) enum To {
     /// Nowhere: confirmed at once.
     Null,
-    /// Kafka, the default preset.
-    Kafka,
-    /// Kafka, header `id` only.
-    KafkaDebezium,
-    /// Kafka, through another binary.
-    KafkaAgainst(usize),
+    /// The broker, the default preset.
+    Broker,
+    /// The broker, header `id` only.
+    Debezium,
+    /// The broker, through another binary.
+    Against(usize),
 }
 
 /// Real services with an outbox.
 pub(crate) struct Bed {
     postgres: Postgres,
-    kafka: Kafka,
+    broker: Broker,
     folder: PathBuf,
     binary: PathBuf,
     against: Vec<PathBuf>,
@@ -59,23 +57,19 @@ impl Bed {
         let version = Some(17);
         let postgres =
             Postgres::start(PostgresOptions { settings, version, ..Default::default() })?;
-        let kafka = Kafka::start()?;
+        let broker = Broker::start(options.sink)?;
         let folder = run_folder()?.join(format!("bench-{}", std::process::id()));
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_walrelay"));
         let binary = options.binary.clone().unwrap_or_else(built);
         let against = options.against.clone();
         let next = AtomicU64::new(0);
-        let bed = Bed { postgres, kafka, folder, binary, against, next };
+        let bed = Bed { postgres, broker, folder, binary, against, next };
         create_outbox(&bed.url(), OUTBOX)?;
         Ok(bed)
     }
 
     pub(crate) fn url(&self) -> String {
         self.postgres.url("postgres")
-    }
-
-    pub(crate) fn brokers(&self) -> String {
-        self.kafka.bootstrap()
     }
 
     /// A number that was not given before: for names and seeds.
@@ -85,6 +79,10 @@ impl Bed {
 
     pub(crate) fn server_version(&self) -> KitResult<String> {
         self.ask("show server_version")
+    }
+
+    pub(crate) fn broker_version(&self) -> KitResult<String> {
+        self.broker.version()
     }
 
     /// One value.
@@ -147,28 +145,24 @@ impl Bed {
         execute(&self.url(), &sql)
     }
 
-    /// A topic and the prefix from which a route makes its name.
-    pub(crate) fn topic(&self) -> KitResult<Topic> {
-        let prefix = format!("bench{}", self.number());
-        let name = format!("{prefix}.order");
-        create_topic(&self.brokers(), &name, PARTITIONS, &[])?;
-        Ok(Topic { brokers: self.brokers(), name, prefix })
+    /// A topic, or a queue of that kind.
+    pub(crate) fn target(&self, queue: Queue) -> KitResult<Target> {
+        self.broker.target(queue, self.number())
     }
 
     /// A relay on a slot. One configuration for all parts: the defaults.
-    pub(crate) fn relay(&self, to: To, slot: &str, topic: &Topic) -> KitResult<RelayProcess> {
+    pub(crate) fn relay(&self, to: To, slot: &str, target: &Target) -> KitResult<RelayProcess> {
         let mut config = match to {
             To::Null => RelayConfig::memory_sink(self.url()),
-            _ => RelayConfig::new(self.url(), self.brokers()),
+            _ => target.relay_config(self.url()),
         };
         config.slot = slot.to_owned();
         config.publication = PUBLICATION.to_owned();
-        config.topic = format!("{}.${{aggregatetype}}", topic.prefix);
-        if to == To::KafkaDebezium {
+        if to == To::Debezium {
             config.env.push(("WALRELAY_ROUTE__PRESET".into(), "debezium".into()));
         }
         let binary = match to {
-            To::KafkaAgainst(which) => self.against.get(which).unwrap_or(&self.binary),
+            To::Against(which) => self.against.get(which).unwrap_or(&self.binary),
             _ => &self.binary,
         };
         RelayProcess::start(binary, &self.folder, config)
@@ -208,18 +202,5 @@ impl Drop for Bed {
     fn drop(&mut self) {
         // Temporary files; what cannot be removed is no reason to hide a result.
         drop(std::fs::remove_dir_all(&self.folder));
-    }
-}
-
-/// A topic that goes with its measurement: the broker's disk is bounded too.
-pub(crate) struct Topic {
-    brokers: String,
-    pub(crate) name: String,
-    prefix: String,
-}
-
-impl Drop for Topic {
-    fn drop(&mut self) {
-        drop(delete_topic(&self.brokers, &self.name));
     }
 }

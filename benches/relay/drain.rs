@@ -9,7 +9,6 @@ use walrelay::pgoutput::frame::Frame;
 use walrelay::source::connect::{self, StartReplication};
 use walrelay::source::conninfo;
 use walrelay::source::stream::{Packet, Stream};
-use walrelay_harness::consumer::end_offsets;
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::proc;
@@ -17,8 +16,10 @@ use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{human_count, human_duration, human_rate};
 
 use crate::bed::{Bed, PUBLICATION, To};
+use crate::broker::{Kind, Queue, Target};
 use crate::meter::{self, Watch};
 use crate::options::Options;
+use crate::pipeline::{self, Windows};
 use crate::progress::Progress;
 use crate::recvlogical::Recvlogical;
 
@@ -39,24 +40,54 @@ pub(crate) enum Contender {
     Kafka,
     /// The relay to Kafka, header `id` only, as the peers were measured.
     KafkaDebezium,
-    /// Another binary of the relay to Kafka: which of `--against`.
+    /// A publisher without a source, into a queue of RabbitMQ: what the broker can take.
+    Bare(Queue),
+    /// The relay to the same type of queue.
+    Rabbitmq(Queue),
+    /// Another binary of the relay to the broker: which of `--against`.
     Against(usize),
 }
 
-const USUAL: [Contender; 5] = [
+const KAFKA: [Contender; 5] = [
     Contender::LazyReader,
     Contender::PgRecvlogical,
     Contender::NullSink,
     Contender::Kafka,
     Contender::KafkaDebezium,
 ];
+const RABBITMQ: [Contender; 5] = [
+    Contender::LazyReader,
+    Contender::Bare(Queue::Quorum),
+    Contender::Rabbitmq(Queue::Quorum),
+    Contender::Bare(Queue::Classic),
+    Contender::Rabbitmq(Queue::Classic),
+];
 
 impl Contender {
     /// In the order of a round. An A/B of binaries needs no others beside them.
     pub(crate) fn all(options: &Options) -> Vec<Contender> {
         let against = (0..options.against.len()).map(Contender::Against);
-        let usual = if against.len() > 0 { &[Contender::Kafka][..] } else { &USUAL };
+        let usual = match (options.sink, against.len()) {
+            (Kind::Kafka, 0) => &KAFKA[..],
+            (Kind::Rabbitmq, 0) => &RABBITMQ,
+            (sink, _) => &[Contender::of(sink)],
+        };
         usual.iter().copied().chain(against).collect()
+    }
+
+    /// The relay to a broker, as most people run it.
+    fn of(sink: Kind) -> Contender {
+        match sink {
+            Kind::Kafka => Contender::Kafka,
+            Kind::Rabbitmq => Contender::Rabbitmq(Queue::Quorum),
+        }
+    }
+
+    fn queue(self) -> Queue {
+        match self {
+            Contender::Bare(queue) | Contender::Rabbitmq(queue) => queue,
+            _ => Queue::Quorum,
+        }
     }
 
     /// For people.
@@ -67,9 +98,13 @@ impl Contender {
             Contender::NullSink => "walrelay, null sink",
             Contender::Kafka => "walrelay, Kafka",
             Contender::KafkaDebezium => "walrelay, Kafka, preset debezium",
-            Contender::Against(0) => "first --against, Kafka",
-            Contender::Against(1) => "second --against, Kafka",
-            Contender::Against(_) => "another --against, Kafka",
+            Contender::Bare(Queue::Quorum) => "bare publisher, quorum queue",
+            Contender::Bare(Queue::Classic) => "bare publisher, classic queue",
+            Contender::Rabbitmq(Queue::Quorum) => "walrelay, RabbitMQ, quorum queue",
+            Contender::Rabbitmq(Queue::Classic) => "walrelay, RabbitMQ, classic queue",
+            Contender::Against(0) => "first --against",
+            Contender::Against(1) => "second --against",
+            Contender::Against(_) => "another --against",
         }
     }
 }
@@ -91,15 +126,23 @@ pub(crate) struct Run {
 }
 
 /// When what happened.
-struct Times {
-    started_at: Instant,
-    first_at: Instant,
+pub(crate) struct Times {
+    pub(crate) started_at: Instant,
+    pub(crate) first_at: Instant,
     /// Events that were there already at `first_at`.
-    first_events: u64,
-    done_at: Instant,
-    cpu_s: f64,
-    walsender_cpu_s: f64,
-    peak_rss_bytes: Option<u64>,
+    pub(crate) first_events: u64,
+    pub(crate) done_at: Instant,
+    pub(crate) cpu_s: f64,
+    /// Not a number where there is none.
+    pub(crate) walsender_cpu_s: f64,
+    pub(crate) peak_rss_bytes: Option<u64>,
+}
+
+impl Times {
+    /// Of `rows` in all.
+    pub(crate) fn events_per_s(&self, rows: u64) -> f64 {
+        (rows - self.first_events) as f64 / (self.done_at - self.first_at).as_secs_f64()
+    }
 }
 
 /// Fills once, then lets everybody drain it, in rounds.
@@ -113,13 +156,13 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitR
         human_count(filled.rows),
         human_duration(filled.elapsed)
     ));
-    progress.step("one drain to Kafka that does not count: the JVM compiles what it uses");
-    run(bed, Contender::Kafka, 0, options.rows)?;
+    let windows = prepare(bed, options, progress)?;
+    let drain = Drain { bed, rows: options.rows, windows };
     let mut runs = Vec::new();
     for round in 1..=options.runs {
         for contender in Contender::all(options) {
             progress.step(&format!("drain {round}/{}: {}", options.runs, contender.name()));
-            let run = run(bed, contender, round, options.rows)?;
+            let run = drain.run(contender, round)?;
             progress.say(&format!(
                 "drain {round}/{}: {:<32} {:>7}  {:.2} CPU-s per million  load {:.1}",
                 options.runs,
@@ -135,30 +178,65 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitR
     Ok(runs)
 }
 
-fn run(bed: &Bed, contender: Contender, round: usize, rows: u64) -> KitResult<Run> {
+/// What does not count: a broker runs faster once it has compiled and filled what it uses.
+fn prepare(bed: &Bed, options: &Options, progress: &Progress) -> KitResult<Option<Windows>> {
+    progress.step("one drain that does not count");
     let slot = bed.copied_slot()?;
-    let load_average_before = meter::load_average();
-    let times = match contender {
-        Contender::LazyReader => lazy_reader(bed, &slot, rows)?,
-        Contender::PgRecvlogical => pg_recvlogical(bed, &slot)?,
-        Contender::NullSink => relay(bed, To::Null, &slot, rows)?,
-        Contender::Kafka => relay(bed, To::Kafka, &slot, rows)?,
-        Contender::KafkaDebezium => relay(bed, To::KafkaDebezium, &slot, rows)?,
-        Contender::Against(which) => relay(bed, To::KafkaAgainst(which), &slot, rows)?,
-    };
+    let target = bed.target(Queue::Quorum)?;
+    relay(bed, To::Broker, &slot, &target, options.rows)?;
     bed.drop_slot(&slot)?;
-    let per_million = |seconds: f64| seconds * 1e6 / rows as f64;
-    let (events, span) = (rows - times.first_events, times.done_at - times.first_at);
-    Ok(Run {
-        contender,
-        round,
-        events_per_s: events as f64 / span.as_secs_f64(),
-        cpu_s_per_million: per_million(times.cpu_s),
-        walsender_cpu_s_per_million: per_million(times.walsender_cpu_s),
-        peak_rss_bytes: times.peak_rss_bytes,
-        first_event_ms: (times.first_at - times.started_at).as_secs_f64() * 1e3,
-        load_average_before,
-    })
+    if options.sink == Kind::Kafka {
+        return Ok(None);
+    }
+    target.compare_with_bare()?;
+    if !options.against.is_empty() {
+        return Ok(None);
+    }
+    progress.step("the best window of the bare publisher");
+    Windows::find(bed, options.rows / 2, progress).map(Some)
+}
+
+struct Drain<'a> {
+    bed: &'a Bed,
+    rows: u64,
+    windows: Option<Windows>,
+}
+
+impl Drain<'_> {
+    fn run(&self, contender: Contender, round: usize) -> KitResult<Run> {
+        let slot = self.bed.copied_slot()?;
+        let load_average_before = meter::load_average();
+        let times = self.times(contender, &slot)?;
+        self.bed.drop_slot(&slot)?;
+        let per_million = |seconds: f64| seconds * 1e6 / self.rows as f64;
+        Ok(Run {
+            contender,
+            round,
+            events_per_s: times.events_per_s(self.rows),
+            cpu_s_per_million: per_million(times.cpu_s),
+            walsender_cpu_s_per_million: per_million(times.walsender_cpu_s),
+            peak_rss_bytes: times.peak_rss_bytes,
+            first_event_ms: (times.first_at - times.started_at).as_secs_f64() * 1e3,
+            load_average_before,
+        })
+    }
+
+    fn times(&self, contender: Contender, slot: &str) -> KitResult<Times> {
+        let (bed, rows) = (self.bed, self.rows);
+        let to = match contender {
+            Contender::LazyReader => return lazy_reader(bed, slot, rows),
+            Contender::PgRecvlogical => return pg_recvlogical(bed, slot),
+            Contender::Bare(queue) => {
+                let window = self.windows.ok_or_else(|| other("no window was looked for"))?;
+                return pipeline::publish(&bed.target(queue)?, rows, window.of(queue));
+            }
+            Contender::NullSink => To::Null,
+            Contender::Kafka | Contender::Rabbitmq(_) => To::Broker,
+            Contender::KafkaDebezium => To::Debezium,
+            Contender::Against(which) => To::Against(which),
+        };
+        relay(bed, to, slot, &bed.target(contender.queue())?, rows)
+    }
 }
 
 fn other(error: impl std::fmt::Display) -> KitError {
@@ -242,9 +320,8 @@ fn pg_recvlogical(bed: &Bed, slot: &str) -> KitResult<Times> {
     })
 }
 
-fn relay(bed: &Bed, to: To, slot: &str, rows: u64) -> KitResult<Times> {
-    let topic = bed.topic()?;
-    let relay = bed.relay(to, slot, &topic)?;
+fn relay(bed: &Bed, to: To, slot: &str, target: &Target, rows: u64) -> KitResult<Times> {
+    let relay = bed.relay(to, slot, target)?;
     let (first_at, first_events) = wait_confirmed(&relay, 1, LIMIT)?;
     let walsender = Watch::start(bed.walsender("walrelay")?);
     let (done_at, _) = wait_confirmed(&relay, rows, LIMIT)?;
@@ -261,10 +338,7 @@ fn relay(bed: &Bed, to: To, slot: &str, rows: u64) -> KitResult<Times> {
     };
     bed.stop(relay)?;
     if to != To::Null {
-        let records: i64 = end_offsets(&bed.brokers(), &topic.name)?.values().sum();
-        if u64::try_from(records).ok() != Some(rows) {
-            return Err(KitError::Other(format!("{rows} rows gave {records} records")));
-        }
+        target.expect(rows)?;
     }
     Ok(times)
 }

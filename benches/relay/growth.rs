@@ -7,13 +7,13 @@
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::consumer::DrainWatch;
 use walrelay_harness::kit::KitResult;
 use walrelay_harness::load::Backlog;
 use walrelay_harness::proc;
 use walrelay_harness::stats::human_count;
 
 use crate::bed::{Bed, To};
+use crate::broker::Queue;
 use crate::drain::wait_confirmed;
 use crate::options::Options;
 use crate::progress::Progress;
@@ -109,9 +109,9 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitR
 
 fn run(bed: &Bed, case: Case) -> KitResult<Cost> {
     bed.empty()?;
-    let topic = bed.topic()?;
+    let target = bed.target(Queue::Quorum)?;
     let slot = bed.fresh_slot()?;
-    let mut relay = bed.relay(To::Kafka, &slot, &topic)?;
+    let mut relay = bed.relay(To::Broker, &slot, &target)?;
     relay.wait_ready(LIMIT)?;
     let mut backlog = Backlog::new(bed.url(), case.rows);
     backlog.rows_per_transaction = case.rows_per_transaction;
@@ -124,7 +124,7 @@ fn run(bed: &Bed, case: Case) -> KitResult<Cost> {
     wait_confirmed(&relay, expected, LIMIT)?;
     backlog.rows = case.rows;
     let repeats = EVENTS_MIN.div_ceil(case.rows.max(1)).clamp(1, REPEATS_MAX);
-    let watch = DrainWatch::new(&bed.brokers(), &topic.name)?;
+    let watch = target.watch()?;
     let mut cpu_s = 0.0;
     for _ in 0..repeats {
         relay.freeze()?;

@@ -6,17 +6,15 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::ClientConfig;
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use serde::Serialize;
-use walrelay_harness::consumer::{Consumer, Mode};
-use walrelay_harness::kit::{KitError, KitResult, now_us};
+use walrelay_harness::kit::KitResult;
 use walrelay_harness::load::{SteadyLoad, SteadyReport};
 use walrelay_harness::proc;
 use walrelay_harness::stats::{Latencies, human_ms};
 
+use crate::bare;
 use crate::bed::{Bed, To};
+use crate::broker::Queue;
 use crate::meter;
 use crate::options::Options;
 use crate::progress::Progress;
@@ -24,8 +22,6 @@ use crate::recvlogical::Stopwatch;
 
 /// What is still under way when the load has ended comes within this, or never.
 const LIMIT: Duration = Duration::from_secs(60);
-const KEYS: u64 = 1_000;
-const PAYLOAD_BYTES: usize = 230;
 
 /// The points of a distribution, in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -142,22 +138,22 @@ impl Plan<'_> {
     }
 
     fn leg2(&self) -> KitResult<Points> {
-        let topic = self.bed.topic()?;
-        let consumer = Consumer::start(&self.bed.brokers(), &[&topic.name], Mode::Latency)?;
-        let producer = Bare::new(&self.bed.brokers())?;
-        let warm = producer.run(&topic.name, self.rate, self.warm_up())?;
+        let target = self.bed.target(Queue::Quorum)?;
+        let consumer = target.consumer()?;
+        let mut producer = target.bare()?;
+        let warm = bare::pace(&mut *producer, self.rate, self.warm_up())?;
         consumer.wait_until(warm, LIMIT)?;
         consumer.reset();
-        let counted = producer.run(&topic.name, self.rate, self.measured())?;
+        let counted = bare::pace(&mut *producer, self.rate, self.measured())?;
         consumer.wait_until(warm + counted, LIMIT)?;
         Ok(Points::of(&consumer.stop().latencies))
     }
 
     fn through_relay(&self) -> KitResult<Through> {
-        let topic = self.bed.topic()?;
+        let target = self.bed.target(Queue::Quorum)?;
         let slot = self.bed.fresh_slot()?;
-        let consumer = Consumer::start(&self.bed.brokers(), &[&topic.name], Mode::Latency)?;
-        let mut relay = self.bed.relay(To::Kafka, &slot, &topic)?;
+        let consumer = target.consumer()?;
+        let mut relay = self.bed.relay(To::Broker, &slot, &target)?;
         relay.wait_ready(LIMIT)?;
         let warm = self.load(self.warm_up())?.events;
         consumer.wait_until(warm, LIMIT)?;
@@ -172,57 +168,5 @@ impl Plan<'_> {
         self.bed.stop(relay)?;
         self.bed.drop_slot(&slot)?;
         Ok(Through { points, cpu_percent, rss_bytes, load_late_p99_ms: load.lateness.p99_ms })
-    }
-}
-
-/// A producer with nothing before it, set as the relay sets its own.
-struct Bare {
-    producer: BaseProducer,
-}
-
-impl Bare {
-    fn new(brokers: &str) -> KitResult<Bare> {
-        let mut config = ClientConfig::new();
-        config
-            .set("bootstrap.servers", brokers)
-            .set("enable.idempotence", "true")
-            .set("acks", "all")
-            .set("linger.ms", "0")
-            .set("socket.nagle.disable", "true")
-            .set("log_level", "0");
-        Ok(Bare { producer: config.create()? })
-    }
-
-    /// Sends at a rate, and returns the number of records once all are confirmed.
-    fn run(&self, topic: &str, rate: u64, duration: Duration) -> KitResult<u64> {
-        let events = rate * duration.as_secs();
-        let pad = "x".repeat(PAYLOAD_BYTES - 49);
-        let began = Instant::now();
-        for event in 0..events {
-            let due = began + Duration::from_secs_f64(event as f64 / rate as f64);
-            std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            let key = format!("key-{}", event % KEYS);
-            let payload = format!("{{\"t\": {}, \"pad\": \"{pad}\", \"seq\": {event}}}", now_us());
-            self.send(topic, &key, &payload)?;
-            self.producer.poll(Duration::ZERO);
-        }
-        self.producer.flush(LIMIT)?;
-        Ok(events)
-    }
-
-    fn send(&self, topic: &str, key: &str, payload: &str) -> KitResult<()> {
-        let began = Instant::now();
-        loop {
-            let record = BaseRecord::<str, str>::to(topic).key(key).payload(payload);
-            match self.producer.send(record) {
-                Ok(()) => return Ok(()),
-                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _))
-                    if began.elapsed() < LIMIT =>
-                {
-                    self.producer.poll(Duration::from_millis(1));
-                }
-                Err((error, _)) => return Err(KitError::from(error)),
-            }
-        }
     }
 }

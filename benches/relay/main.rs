@@ -1,4 +1,4 @@
-//! The relay against a real PostgreSQL and a real Kafka: what it carries, what it costs, how late.
+//! The relay between a real PostgreSQL and a real broker: what it carries, what it costs, how late.
 //!
 //! Every figure that depends on the machine stands beside one that nobody can beat, taken in the
 //! same run: a reader that discards what it reads, `pg_recvlogical`, a producer without a source.
@@ -7,13 +7,17 @@
 
 #![allow(clippy::print_stdout, reason = "its product is a table on the terminal")]
 
+mod amqp;
+mod bare;
 mod bed;
+mod broker;
 mod drain;
 mod grid;
 mod growth;
 mod latency;
 mod meter;
 mod options;
+mod pipeline;
 mod progress;
 mod recvlogical;
 mod report;
@@ -42,10 +46,11 @@ fn run(options: &Options) -> KitResult<()> {
     let progress = Progress::start();
     progress.say(&options.announcement());
     let mut report = Report::new(options)?;
-    progress.step("starting PostgreSQL and Kafka");
+    progress.step("starting PostgreSQL and the broker");
     let bed = Bed::start(options)?;
     report.server_version = bed.server_version()?;
-    progress.say("PostgreSQL and Kafka are up");
+    report.broker_version = bed.broker_version()?;
+    progress.say(&format!("PostgreSQL and {} are up", report.broker_version));
     if options.runs_part(Part::Drain) {
         report.drain = drain::measure(&bed, options, &progress)?;
     }

@@ -2,7 +2,11 @@
 
 use std::path::PathBuf;
 
-use clap::{Parser, ValueEnum};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser, ValueEnum};
+
+use crate::broker::Kind;
+use crate::drain::Contender;
 
 /// One part of the programme.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -15,12 +19,15 @@ pub(crate) enum Part {
     Growth,
 }
 
-/// Measures walrelay against a real PostgreSQL and Kafka.
+/// Measures walrelay between a real PostgreSQL and a real broker.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "relay")]
 pub(crate) struct Options {
+    /// Which broker; with rabbitmq, only its rows and the reader that nobody can beat
+    #[arg(long, value_enum, default_value_t = Kind::Kafka)]
+    pub(crate) sink: Kind,
     /// Rows of the backlog
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, default_value_if("sink", "rabbitmq", "200000"))]
     pub(crate) rows: u64,
     /// Rounds of the drain; every contender runs once in each
     #[arg(long, default_value_t = 3)]
@@ -31,7 +38,7 @@ pub(crate) struct Options {
     /// Events per second
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     pub(crate) rates: Vec<u64>,
-    /// About a minute: 200,000 rows, one round, 4 s at 100 and 1,000 events/s
+    /// About a minute: 200,000 rows (RabbitMQ: 50,000), one round, 4 s at 100 and 1,000 events/s
     #[arg(long)]
     pub(crate) quick: bool,
     /// Growth too: backlogs, transactions and keys from few to a million
@@ -46,7 +53,7 @@ pub(crate) struct Options {
     /// A release binary of the relay to measure instead of this tree's
     #[arg(long)]
     pub(crate) binary: Option<PathBuf>,
-    /// Other release binaries, drained to Kafka beside this one and instead of all else
+    /// Other release binaries, drained to the broker beside this one and instead of all else
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Vec<PathBuf>,
     /// Folder for relay.json and relay.md
@@ -62,13 +69,20 @@ impl Options {
     pub(crate) fn read() -> Options {
         let mut options = Options::parse();
         if options.quick {
-            options.rows = options.rows.min(200_000);
+            options.rows = options.rows.min(match options.sink {
+                Kind::Kafka => 200_000,
+                Kind::Rabbitmq => 50_000,
+            });
             options.runs = 1;
             options.seconds = options.seconds.min(4);
             options.rates.retain(|rate| *rate <= 1_000);
         }
         if !options.against.is_empty() {
             options.only = vec![Part::Drain];
+        }
+        if options.sink == Kind::Rabbitmq && options.runs_part(Part::Growth) {
+            let text = "growth is measured through Kafka";
+            Options::command().error(ErrorKind::ArgumentConflict, text).exit();
         }
         options.runs = options.runs.max(1);
         options.rates.retain(|rate| *rate > 0);
@@ -83,8 +97,16 @@ impl Options {
         part != Part::Growth || self.growth || self.long
     }
 
-    fn contenders(&self) -> u64 {
-        if self.against.is_empty() { 5 } else { 1 + self.against.len() as u64 }
+    /// Of the drain, on two cores: the fill, what does not count, then a round of all contenders.
+    fn drain_seconds(&self) -> u64 {
+        let runs = Contender::all(self).len() * self.runs;
+        let (rate, uncounted) = match self.sink {
+            Kind::Kafka => (130_000, 1),
+            // The best window is looked for with half the rows, three times for each queue.
+            Kind::Rabbitmq => (15_000, 4),
+        };
+        let each = |runs: u64| runs * self.rows / rate;
+        self.rows / 60_000 + each(runs as u64 + uncounted) + 4 * self.runs as u64
     }
 
     /// Seconds of load before figures count.
@@ -97,10 +119,7 @@ impl Options {
         let mut seconds = 10;
         let mut parts = Vec::new();
         if self.runs_part(Part::Drain) {
-            // The fill, one discarded drain, then all contenders a round at 130,000/s or more.
-            seconds += self.rows / 60_000
-                + self.rows / 130_000 * (1 + self.contenders() * self.runs as u64);
-            seconds += 4 * self.runs as u64;
+            seconds += self.drain_seconds();
             parts.push(format!("drain of {} rows × {}", self.rows, self.runs));
         }
         if self.runs_part(Part::Latency) {

@@ -20,6 +20,7 @@ use crate::targets::{self, Limit, Target};
 pub(crate) struct Report {
     pub(crate) relay_version: &'static str,
     pub(crate) server_version: String,
+    pub(crate) broker_version: String,
     pub(crate) started_unix_s: u64,
     pub(crate) took_s: f64,
     pub(crate) cores: usize,
@@ -38,6 +39,7 @@ impl Report {
         Ok(Report {
             relay_version: env!("CARGO_PKG_VERSION"),
             server_version: String::new(),
+            broker_version: String::new(),
             started_unix_s: since.as_secs(),
             took_s: 0.0,
             cores: std::thread::available_parallelism().map_or(0, usize::from),
@@ -82,9 +84,10 @@ impl Report {
 
     fn conditions(&self) -> String {
         format!(
-            "walrelay {} · PostgreSQL {} · Kafka 4.1 · {} cores · load {:.1} at the start · {:.0} s",
+            "walrelay {} · PostgreSQL {} · {} · {} cores · load {:.1} at the start · {:.0} s",
             self.relay_version,
             self.server_version,
+            self.broker_version,
             self.cores,
             self.load_average_at_start,
             self.took_s

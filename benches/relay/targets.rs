@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::broker::Queue;
 use crate::drain::{Contender, Run};
 use crate::growth::{Axis, Cost};
 use crate::latency::Rate;
@@ -60,13 +61,22 @@ pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
     };
     let null = ratio(runs, Contender::NullSink, Contender::LazyReader);
     add("null sink over the lazy reader".into(), null, "×", Limit::AtLeast(0.9));
-    for (contender, name) in
-        [(Contender::Kafka, "Kafka"), (Contender::KafkaDebezium, "Kafka, preset debezium")]
-    {
-        let faster = ratio(runs, contender, Contender::PgRecvlogical);
-        add(format!("{name} over pg_recvlogical"), faster, "×", Limit::AtLeast(1.6));
-        let cpu = of(runs, contender, |run| run.cpu_s_per_million);
-        add(format!("{name}: CPU per million events"), cpu, "s", Limit::AtMost(2.0));
+    let (quorum, classic) = (Queue::Quorum, Queue::Classic);
+    for (contender, name) in [
+        (Contender::Kafka, "Kafka"),
+        (Contender::KafkaDebezium, "Kafka, preset debezium"),
+        (Contender::Rabbitmq(quorum), "RabbitMQ, quorum queue"),
+        (Contender::Rabbitmq(classic), "RabbitMQ, classic queue"),
+    ] {
+        if let Contender::Rabbitmq(queue) = contender {
+            let faster = ratio(runs, contender, Contender::Bare(queue));
+            add(format!("{name} over the bare publisher"), faster, "×", Limit::AtLeast(0.9));
+        } else {
+            let faster = ratio(runs, contender, Contender::PgRecvlogical);
+            add(format!("{name} over pg_recvlogical"), faster, "×", Limit::AtLeast(1.6));
+            let cpu = of(runs, contender, |run| run.cpu_s_per_million);
+            add(format!("{name}: CPU per million events"), cpu, "s", Limit::AtMost(2.0));
+        }
         let peak = of(runs, contender, |run| run.peak_rss_bytes.unwrap_or(0) as f64 / 1e6);
         add(format!("{name}: peak memory in the drain"), peak, "MB", Limit::AtMost(32.0));
         let first = of(runs, contender, |run| run.first_event_ms);

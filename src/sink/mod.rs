@@ -101,6 +101,12 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
 
     /// Makes what is missing; says what it made.
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>>;
+
+    /// Do its threads allocate from one malloc arena? That keeps memory small where one of them is
+    /// busy; where several are, they wait for the arena's lock.
+    fn shares_malloc_arena(&self) -> bool {
+        true
+    }
 }
 
 /// What the first sink of a process looks for.

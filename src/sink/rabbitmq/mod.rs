@@ -71,6 +71,12 @@ impl Broker for RabbitSettings {
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
         topology::prepare(self, wanted)
     }
+
+    /// Ours and lapin's are busy at once: over a shared arena they cost a quarter more, and with
+    /// arenas of their own the memory stays the same.
+    fn shares_malloc_arena(&self) -> bool {
+        false
+    }
 }
 
 impl RabbitSink {

@@ -1,0 +1,212 @@
+//! The broker that is measured, and the topic or queue that each measurement gets afresh.
+
+use std::time::{Duration, Instant};
+
+use clap::ValueEnum;
+use serde::Serialize;
+use walrelay_harness::consumer::{
+    Consumer, DrainWatch, Mode, create_topic, delete_topic, end_offsets,
+};
+use walrelay_harness::kit::{KitError, KitResult};
+use walrelay_harness::rabbit::{self, Rabbit};
+use walrelay_harness::relay::RelayConfig;
+use walrelay_harness::{Kafka, RabbitMq};
+
+use crate::amqp::{Publisher, Shape};
+use crate::bare::{Bare, KafkaBare, RabbitBare};
+
+/// Partitions of every topic, as the peers were measured.
+const PARTITIONS: i32 = 8;
+/// A queue may count what it has confirmed a little later.
+const COUNT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Which broker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Kind {
+    Kafka,
+    Rabbitmq,
+}
+
+/// What kind of queue; Kafka has topics only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Queue {
+    Quorum,
+    Classic,
+}
+
+/// A running broker.
+pub(crate) enum Broker {
+    Kafka(Kafka),
+    RabbitMq(RabbitMq),
+}
+
+impl Broker {
+    pub(crate) fn start(kind: Kind) -> KitResult<Broker> {
+        Ok(match kind {
+            Kind::Kafka => Broker::Kafka(Kafka::start()?),
+            Kind::Rabbitmq => Broker::RabbitMq(RabbitMq::start()?),
+        })
+    }
+
+    /// Name and version.
+    pub(crate) fn version(&self) -> KitResult<String> {
+        Ok(match self {
+            Broker::Kafka(_) => "Kafka 4.1".to_owned(),
+            Broker::RabbitMq(server) => format!("RabbitMQ {}", server.ctl(&["version"])?.trim()),
+        })
+    }
+
+    /// A new place for events; `number` was not given before.
+    pub(crate) fn target(&self, queue: Queue, number: u64) -> KitResult<Target> {
+        let prefix = format!("bench{number}");
+        let name = format!("{prefix}.order");
+        let at = match self {
+            Broker::Kafka(kafka) => {
+                let brokers = kafka.bootstrap();
+                create_topic(&brokers, &name, PARTITIONS, &[])?;
+                At::Kafka(brokers)
+            }
+            Broker::RabbitMq(server) => {
+                let url = server.amqp_url();
+                let kind = match queue {
+                    Queue::Quorum => rabbit::Queue::Quorum,
+                    Queue::Classic => rabbit::Queue::Classic,
+                };
+                let mut rabbit = Rabbit::open(&url)?;
+                rabbit.declare_exchange(&prefix, "topic")?;
+                rabbit.declare_queue(&name, kind)?;
+                rabbit.bind(&name, &prefix, &name)?;
+                rabbit.close();
+                At::RabbitMq { url, port: server.port() }
+            }
+        };
+        Ok(Target { at, prefix, name })
+    }
+}
+
+enum At {
+    Kafka(String),
+    RabbitMq { url: String, port: u16 },
+}
+
+/// A topic, or a queue behind an exchange. It goes with its measurement: the broker's disk is
+/// bounded too.
+pub(crate) struct Target {
+    at: At,
+    prefix: String,
+    /// Of the topic; of the queue and of the routing key that leads to it.
+    name: String,
+}
+
+impl Target {
+    /// A relay that publishes here.
+    pub(crate) fn relay_config(&self, postgres_url: String) -> RelayConfig {
+        let mut config = match &self.at {
+            At::Kafka(brokers) => RelayConfig::new(postgres_url, brokers),
+            At::RabbitMq { url, .. } => RelayConfig::rabbitmq(postgres_url, url, &self.prefix),
+        };
+        config.topic = format!("{}.${{aggregatetype}}", self.prefix);
+        config
+    }
+
+    /// Times what arrives.
+    pub(crate) fn consumer(&self) -> KitResult<Consumer> {
+        match &self.at {
+            At::Kafka(brokers) => Consumer::start(brokers, &[&self.name], Mode::Latency),
+            At::RabbitMq { url, .. } => Consumer::of_queues(url, &[&self.name], Mode::Latency),
+        }
+    }
+
+    /// A producer with nothing before it.
+    pub(crate) fn bare(&self) -> KitResult<Box<dyn Bare>> {
+        Ok(match &self.at {
+            At::Kafka(brokers) => Box::new(KafkaBare::new(brokers, &self.name)?),
+            At::RabbitMq { .. } => {
+                let (publisher, shape) = self.publisher()?;
+                Box::new(RabbitBare::new(publisher, shape))
+            }
+        })
+    }
+
+    /// A raw publisher into the queue, and what it publishes.
+    pub(crate) fn publisher(&self) -> KitResult<(Publisher, Shape)> {
+        match &self.at {
+            At::Kafka(_) => Err(KitError::Other("Kafka has no bare pipelined publisher".into())),
+            At::RabbitMq { port, .. } => {
+                Ok((Publisher::open(*port)?, Shape::new(&self.prefix, &self.name)))
+            }
+        }
+    }
+
+    /// What the broker holds must be exactly `events`.
+    pub(crate) fn expect(&self, events: u64) -> KitResult<()> {
+        let began = Instant::now();
+        loop {
+            let held = self.held()?;
+            if held == events {
+                return Ok(());
+            }
+            if held > events || began.elapsed() > COUNT_LIMIT {
+                return Err(KitError::Other(format!("{events} events gave {held} messages")));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn held(&self) -> KitResult<u64> {
+        match &self.at {
+            At::Kafka(brokers) => {
+                let records: i64 = end_offsets(brokers, &self.name)?.values().sum();
+                Ok(u64::try_from(records).unwrap_or(0))
+            }
+            At::RabbitMq { url, .. } => {
+                let mut rabbit = Rabbit::open(url)?;
+                let held = rabbit.message_count(&self.name);
+                rabbit.close();
+                held
+            }
+        }
+    }
+
+    /// Takes all messages out of the queue and compares the first with what the bare publisher
+    /// sends: the two must be the same load for the broker.
+    pub(crate) fn compare_with_bare(&self) -> KitResult<()> {
+        let At::RabbitMq { url, .. } = &self.at else { return Ok(()) };
+        let mut rabbit = Rabbit::open(url)?;
+        let taken = rabbit.take(&self.name)?;
+        rabbit.close();
+        match taken.first() {
+            Some(delivery) => Shape::compare(delivery),
+            None => Err(KitError::Other("the relay published nothing".into())),
+        }
+    }
+
+    /// Watches a topic grow.
+    pub(crate) fn watch(&self) -> KitResult<DrainWatch> {
+        match &self.at {
+            At::Kafka(brokers) => DrainWatch::new(brokers, &self.name),
+            At::RabbitMq { .. } => Err(KitError::Other("growth goes through Kafka".into())),
+        }
+    }
+
+    fn remove(&self) -> KitResult<()> {
+        match &self.at {
+            At::Kafka(brokers) => delete_topic(brokers, &self.name),
+            At::RabbitMq { url, .. } => {
+                let mut rabbit = Rabbit::open(url)?;
+                rabbit.delete_queue(&self.name)?;
+                rabbit.delete_exchange(&self.prefix)?;
+                rabbit.close();
+                Ok(())
+            }
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        drop(self.remove());
+    }
+}
