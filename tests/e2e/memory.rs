@@ -40,8 +40,8 @@ fn a_million_rows(place: impl Into<Place>, name: &str) {
     let (mut relay, reader) = (site.relay(), site.reader());
     let rows = 1_000_000;
     Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) }.fill().unwrap();
-    // A broker that takes some 20,000 a second takes most of a minute for them.
-    site.wait_confirmed(&mut relay, LIMIT * 2);
+    // RabbitMQ takes a minute for them on a quiet machine, and most of ten beside other work.
+    site.wait_confirmed(&mut relay, LIMIT * 8);
     let (verdict, _) = site.judge(&mut relay, reader);
     assert_lean(&relay);
     println!("{verdict}");

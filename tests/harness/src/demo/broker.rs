@@ -4,8 +4,7 @@ use std::path::Path;
 
 use crate::consumer::{Consumer, Mode};
 use crate::kit::KitResult;
-use crate::rabbit::{Queue, Rabbit};
-use crate::relay::RelayConfig;
+use crate::relay::{RabbitTarget, RelayConfig};
 use crate::{Kafka, RabbitMq};
 
 const EXCHANGE: &str = "outbox.events";
@@ -32,11 +31,7 @@ impl Broker {
     pub(super) fn start(sink: Sink) -> KitResult<Broker> {
         match sink {
             Sink::Kafka => Ok(Broker::Kafka(Kafka::start()?)),
-            Sink::RabbitMq => {
-                let rabbitmq = RabbitMq::start()?;
-                declare(&rabbitmq)?;
-                Ok(Broker::RabbitMq(rabbitmq))
-            }
+            Sink::RabbitMq => Ok(Broker::RabbitMq(RabbitMq::start()?)),
         }
     }
 
@@ -68,7 +63,15 @@ impl Broker {
                 kafka_extra: format!("topics = {topics:?}"),
                 ..RelayConfig::new(url, kafka.bootstrap())
             },
-            Broker::RabbitMq(rabbitmq) => RelayConfig::rabbitmq(url, rabbitmq.amqp_url(), EXCHANGE),
+            Broker::RabbitMq(rabbitmq) => {
+                let queues = [RECORDS, LATENCY].map(|queue| format!("{queue:?} = {BINDING:?}"));
+                let target = RabbitTarget {
+                    url: rabbitmq.amqp_url(),
+                    exchange: EXCHANGE.into(),
+                    extra: format!("queues = {{ {} }}", queues.join(", ")),
+                };
+                RelayConfig { rabbitmq: Some(target), ..RelayConfig::new(url, "") }
+            }
         }
     }
 
@@ -85,15 +88,4 @@ impl Broker {
             }
         }
     }
-}
-
-fn declare(rabbitmq: &RabbitMq) -> KitResult<()> {
-    let mut rabbit = Rabbit::open(&rabbitmq.amqp_url())?;
-    rabbit.declare_exchange(EXCHANGE, "topic")?;
-    for queue in [RECORDS, LATENCY] {
-        rabbit.declare_queue(queue, Queue::Quorum)?;
-        rabbit.bind(queue, EXCHANGE, BINDING)?;
-    }
-    rabbit.close();
-    Ok(())
 }
