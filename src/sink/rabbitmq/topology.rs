@@ -249,11 +249,7 @@ impl Survey<'_> {
         }
     }
 
-    async fn bindings<'n>(
-        &mut self,
-        api: &Management,
-        name: &'n str,
-    ) -> Result<(), (String, NoAnswer)> {
+    async fn bindings(&mut self, api: &Management, name: &str) -> Result<(), (String, NoAnswer)> {
         let vhost = self.settings.vhost.as_str();
         let login = match &self.settings.login {
             Login::Plain { user, password } => Some((user.as_str(), password)),
