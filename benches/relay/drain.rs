@@ -123,6 +123,9 @@ pub(crate) struct Run {
     /// From the start of the process to the first event, confirmed if there is anything to confirm.
     pub(crate) first_event_ms: f64,
     pub(crate) load_average_before: f64,
+    /// Of the bare publisher: most messages unconfirmed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) window_events: Option<u64>,
 }
 
 /// When what happened.
@@ -218,7 +221,15 @@ impl Drain<'_> {
             peak_rss_bytes: times.peak_rss_bytes,
             first_event_ms: (times.first_at - times.started_at).as_secs_f64() * 1e3,
             load_average_before,
+            window_events: self.window_events(contender),
         })
+    }
+
+    fn window_events(&self, contender: Contender) -> Option<u64> {
+        match contender {
+            Contender::Bare(queue) => self.windows.map(|windows| windows.of(queue)),
+            _ => None,
+        }
     }
 
     fn times(&self, contender: Contender, slot: &str) -> KitResult<Times> {
@@ -227,8 +238,9 @@ impl Drain<'_> {
             Contender::LazyReader => return lazy_reader(bed, slot, rows),
             Contender::PgRecvlogical => return pg_recvlogical(bed, slot),
             Contender::Bare(queue) => {
-                let window = self.windows.ok_or_else(|| other("no window was looked for"))?;
-                return pipeline::publish(&bed.target(queue)?, rows, window.of(queue));
+                let window = self.window_events(contender);
+                let window = window.ok_or_else(|| other("no window was looked for"))?;
+                return pipeline::publish(&bed.target(queue)?, rows, window);
             }
             Contender::NullSink => To::Null,
             Contender::Kafka | Contender::Rabbitmq(_) => To::Broker,

@@ -84,14 +84,25 @@ impl Report {
 
     fn conditions(&self) -> String {
         format!(
-            "walrelay {} · PostgreSQL {} · {} · {} cores · load {:.1} at the start · {:.0} s",
+            "walrelay {} · PostgreSQL {} · {}{} · {} cores · load {:.1} at the start · {:.0} s",
             self.relay_version,
             self.server_version,
             self.broker_version,
+            self.windows(),
             self.cores,
             self.load_average_at_start,
             self.took_s
         )
+    }
+
+    /// Of the bare publisher.
+    fn windows(&self) -> String {
+        let first = self.drain.iter().filter(|run| run.round == 1);
+        let told = first.filter_map(|run| {
+            let window = human_count(run.window_events?);
+            Some(format!(" · {}: {window} unconfirmed", run.contender.name()))
+        });
+        told.collect()
     }
 
     fn grids(&self) -> Vec<Grid> {
