@@ -17,6 +17,7 @@ pub struct Retries {
     /// Attempts that have failed, by event.
     failed: HashMap<Sequence, u32>,
     due: BTreeSet<(Instant, Sequence)>,
+    numbers_change: bool,
 }
 
 /// What follows a failed attempt.
@@ -40,7 +41,13 @@ impl Retries {
     /// Nothing has failed.
     #[must_use]
     pub fn new(attempts_max: u32, backoff: Backoff) -> Retries {
-        Retries { attempts_max, backoff, failed: HashMap::new(), due: BTreeSet::new() }
+        Retries {
+            attempts_max,
+            backoff,
+            failed: HashMap::new(),
+            due: BTreeSet::new(),
+            numbers_change: false,
+        }
     }
 
     /// An attempt has failed.
@@ -74,12 +81,15 @@ impl Retries {
     /// Everything unsettled is published anew: nobody waits any more.
     pub fn rewind(&mut self) {
         self.due.clear();
+        if std::mem::take(&mut self.numbers_change) {
+            self.failed.clear();
+        }
     }
 
-    /// The numbers mean other events now.
+    /// From the next rewind on the numbers mean other events. What is in flight stays in flight,
+    /// and what waits for its turn keeps it.
     pub fn forget(&mut self) {
-        self.due.clear();
-        self.failed.clear();
+        self.numbers_change = true;
     }
 }
 
@@ -134,7 +144,18 @@ mod tests {
         assert_eq!(retries.failed(1, now), Next::Exhausted { attempts: 2 });
         retries.settled(1);
         assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 1, .. }));
+    }
+
+    #[test]
+    fn another_timeline_takes_nobodys_turn_and_new_numbers_begin_anew() {
+        let (mut retries, now) = (retries(3), Instant::now());
+        assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 1, .. }));
+        // GIVEN an event that waits WHEN the timeline changes THEN its turn comes all the same
         retries.forget();
+        assert_eq!(retries.take_due(now + BASE), Some(1));
+        assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 2, .. }));
+        // WHEN the sink is built anew THEN 1 is another event
+        retries.rewind();
         assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 1, .. }));
     }
 }

@@ -186,10 +186,10 @@ impl Core {
     }
 
     /// The sink will never confirm an event; the fault that stops the relay.
-    pub(super) fn halt(&mut self, sequence: Sequence, failure: &Failure) -> Fault {
+    pub(super) fn halt(&mut self, sequence: Sequence, failure: &Failure, attempts: u32) -> Fault {
         self.refused += 1;
         let lsn = self.ledger.position_of(sequence).map(|position| position.commit_lsn);
-        faults::refused(failure, lsn.unwrap_or_else(|| self.transaction.commit_lsn()))
+        faults::refused(failure, lsn.unwrap_or_else(|| self.transaction.commit_lsn()), attempts)
     }
 
     /// One packet.
@@ -401,7 +401,7 @@ fn hand_over(
         }
         Err(Refused::Failed(failure)) => {
             let lsn = admitted.next().map_or(Lsn::ZERO, |position| position.commit_lsn);
-            Err(faults::refused(&failure, lsn))
+            Err(faults::refused(&failure, lsn, 1))
         }
     }
 }

@@ -8,13 +8,14 @@ use crate::source::connect::Kind;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::StreamError;
 
-/// The broker will not take an event.
-pub(super) fn refused(failure: &Failure, commit_lsn: Lsn) -> Fault {
+/// An event that cannot be published, or could not in all its attempts.
+pub(super) fn refused(failure: &Failure, commit_lsn: Lsn, attempts: u32) -> Fault {
     let Failure { class, subject, reason, mend, .. } = failure;
+    let after = if attempts > 1 { format!(" after {attempts} attempts") } else { String::new() };
     Fault::new(
         Exit::Halted,
         "event.refused",
-        format!("the broker refuses an event for good: {reason} ({class})"),
+        format!("an event could not be published{after}: {reason} ({class})"),
         format!("{subject}, committed at {commit_lsn}"),
         format!(
             "{mend}\nthen start again: the slot is held before this event, nothing is lost or skipped"

@@ -98,6 +98,8 @@ pub struct Relay {
     settled_events: u64,
     /// When a refused event was last told of.
     warned_at: Option<Instant>,
+    /// When the sink's trouble was last told of.
+    trouble_told_at: Option<Instant>,
     source: SourceSettings,
     delivery: DeliverySettings,
     control: Arc<Control>,
@@ -136,6 +138,7 @@ impl Relay {
             news: Vec::new(),
             settled_events: 0,
             warned_at: None,
+            trouble_told_at: None,
             source,
             delivery,
             control,

@@ -8,6 +8,8 @@ use crate::error::Fault;
 use crate::message::Sequence;
 use crate::sink::{Disposition, Failure, News};
 
+/// An outage whose reason changes is told of no more often than this.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// A broker that refuses many events is told of no more often than this.
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
@@ -35,17 +37,16 @@ impl Relay {
                         outcome = outcome.and(self.try_again(sequence, &failure));
                     }
                     Disposition::Terminal => {
-                        outcome = outcome.and(Err(self.core.halt(sequence, &failure)));
+                        outcome = outcome.and(Err(self.core.halt(sequence, &failure, 1)));
                     }
                 },
                 News::Reachable => {
                     tracing::info!("the broker answers again");
                     self.sink_reachable = true;
+                    self.recorder.note("");
                 }
                 News::Unreachable(reason) => {
-                    if std::mem::replace(&mut self.sink_reachable, false) {
-                        tracing::warn!(error = reason, "the broker does not answer: events wait");
-                    }
+                    self.sink_trouble(&reason);
                 }
                 News::Broken(reason) => broken = Some(reason),
             }
@@ -63,14 +64,25 @@ impl Relay {
         outcome
     }
 
+    /// Events wait, and why; the reason may change while they do.
+    fn sink_trouble(&mut self, reason: &str) {
+        let now = Instant::now();
+        let fresh = std::mem::replace(&mut self.sink_reachable, false);
+        if fresh || self.trouble_told_at.is_none_or(|at| now.duration_since(at) >= TELL_EVERY) {
+            self.trouble_told_at = Some(now);
+            self.recorder.note(reason);
+            tracing::warn!(error = reason, "events wait for the broker");
+        }
+    }
+
     /// The event's key waits for its next attempt; other keys flow.
     fn try_again(&mut self, sequence: Sequence, failure: &Failure) -> Result<(), Fault> {
         if !self.sink.as_ref().is_some_and(|sink| sink.keeps_failed()) {
-            return Err(self.core.halt(sequence, failure));
+            return Err(self.core.halt(sequence, failure, 1));
         }
         let now = Instant::now();
         match self.core.failed(sequence, now) {
-            Next::Exhausted { .. } => Err(self.core.halt(sequence, failure)),
+            Next::Exhausted { attempts } => Err(self.core.halt(sequence, failure, attempts)),
             Next::Retry { attempts, wait } => {
                 if self.warned_at.is_none_or(|at| now.duration_since(at) >= WARN_EVERY) {
                     self.warned_at = Some(now);

@@ -71,7 +71,7 @@ fn a_rabbitmq_frozen_for_a_minute_does_not_grow_the_process() {
 fn a_standstill(
     name: &str,
     broker: &Broker,
-    (stop, go_on): (fn(&Broker), fn(&Broker)),
+    (stop, go_on): (Act, Act),
     repeated_max: u64,
 ) {
     // GIVEN a relay whose broker stands still, and 160 MB to carry

@@ -9,6 +9,7 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Instant;
 
 use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
@@ -53,11 +54,11 @@ struct Slot<'c> {
     ticket: Waker,
     sequence: Sequence,
     id: String,
+    sent_at: Instant,
 }
 
 /// The publishes under way.
 pub(super) struct Confirms<'c> {
-    channel: &'c Channel,
     slots: Vec<Slot<'c>>,
     free: Vec<usize>,
     called: Arc<Called>,
@@ -66,10 +67,9 @@ pub(super) struct Confirms<'c> {
 
 impl<'c> Confirms<'c> {
     /// None yet. The bell rings when [`Confirms::collect`] has something to do.
-    pub(super) fn new(channel: &'c Channel, bell: &Arc<Notify>) -> Confirms<'c> {
+    pub(super) fn new(bell: &Arc<Notify>) -> Confirms<'c> {
         let called = Called { slots: Mutex::default(), bell: Arc::clone(bell) };
         Confirms {
-            channel,
             slots: Vec::new(),
             free: Vec::new(),
             called: Arc::new(called),
@@ -78,15 +78,12 @@ impl<'c> Confirms<'c> {
     }
 
     /// Sends a message behind all that were sent before it.
-    pub(super) fn send(&mut self, sequence: Sequence, message: Arc<Message>) -> lapin::Result<()> {
-        let slot = self.free.pop().unwrap_or_else(|| {
-            let slot = self.slots.len();
-            let ticket = Arc::new(Ticket { slot, called: Arc::clone(&self.called) });
-            let ticket = Waker::from(ticket);
-            self.slots.push(Slot { publish: None, ticket, sequence, id: String::new() });
-            slot
-        });
-        let channel = self.channel;
+    pub(super) fn send(
+        &mut self,
+        channel: &'c Channel,
+        sequence: Sequence,
+        message: Arc<Message>,
+    ) -> lapin::Result<()> {
         let id = message.id().to_owned();
         let options = BasicPublishOptions { mandatory: true, immediate: false };
         let publish = async move {
@@ -94,28 +91,56 @@ impl<'c> Confirms<'c> {
             let properties = message.properties();
             channel.basic_publish(exchange, key, options, message.body(), properties).await?.await
         };
+        self.begin(sequence, id, Box::pin(publish))
+    }
+
+    fn begin(&mut self, sequence: Sequence, id: String, publish: Publish<'c>) -> lapin::Result<()> {
+        let slot = self.free.pop().unwrap_or_else(|| {
+            let slot = self.slots.len();
+            let ticket = Arc::new(Ticket { slot, called: Arc::clone(&self.called) });
+            let ticket = Waker::from(ticket);
+            self.slots.push(Slot {
+                publish: None,
+                ticket,
+                sequence,
+                id: String::new(),
+                sent_at: Instant::now(),
+            });
+            slot
+        });
         let it = &mut self.slots[slot];
-        it.publish = Some(Box::pin(publish));
-        (it.sequence, it.id) = (sequence, id);
+        (it.publish, it.sequence, it.id) = (Some(publish), sequence, id);
+        it.sent_at = Instant::now();
         // The first poll puts it on the wire: the order of delivery tags is the order of calls.
         self.advance(slot)
     }
 
     /// Everything that was completed, leaving out nothing that was completed before it; and why
-    /// there will be no more, if that is so. Rejections come after the last confirm.
+    /// there will be no more, if that is so.
+    ///
+    /// Nobody is left out for another's rejection: a note may be older than the completion that it
+    /// leads to, so behind a rejected publish there may be notes of confirms that came before.
     pub(super) fn collect(&mut self) -> (Vec<Completion>, lapin::Result<()>) {
         let mut outcome = Ok(());
-        while outcome.is_ok() {
+        loop {
             let called = {
                 let mut slots = self.called.slots.lock().unwrap_or_else(PoisonError::into_inner);
                 std::mem::take(&mut *slots)
             };
             if called.is_empty() {
-                break;
+                return (std::mem::take(&mut self.batch), outcome);
             }
-            outcome = called.into_iter().try_for_each(|slot| self.advance(slot));
+            for slot in called {
+                let advanced = self.advance(slot);
+                outcome = outcome.and(advanced);
+            }
         }
-        (std::mem::take(&mut self.batch), outcome)
+    }
+
+    /// When the oldest publish under way was sent.
+    pub(super) fn oldest(&self) -> Option<Instant> {
+        let under_way = self.slots.iter().filter(|slot| slot.publish.is_some());
+        under_way.map(|slot| slot.sent_at).min()
     }
 
     fn advance(&mut self, slot: usize) -> lapin::Result<()> {
@@ -149,3 +174,7 @@ fn returned(message: BasicReturnMessage) -> Returned {
         text: message.reply_text.to_string(),
     }
 }
+
+#[cfg(test)]
+#[path = "confirms_tests.rs"]
+mod tests;

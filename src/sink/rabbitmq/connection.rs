@@ -1,6 +1,5 @@
 //! A connection with one confirm channel to publish on, and one to ask on.
 
-use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -8,42 +7,49 @@ use std::time::Duration;
 use async_compat::CompatExt as _;
 use async_rs::Runtime;
 use futures_core::Stream;
-use lapin::options::{ConfirmSelectOptions, ExchangeDeclareOptions};
-use lapin::types::FieldTable;
+use lapin::options::ConfirmSelectOptions;
 use lapin::uri::{
     AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism,
 };
-use lapin::{AsyncTcpStream, Channel, ConnectionProperties, Error, Event, ExchangeKind};
+use lapin::{AsyncTcpStream, Channel, ConnectionProperties, Error, Event};
 use tokio::net::TcpStream;
 
 use super::fault::{Cause, Loss};
-use super::message::short;
 use super::settings::{Host, Login, RabbitSettings};
 use super::tls::Carrier;
-use super::transport;
+use super::transport::{self, Cord};
 
 /// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
 /// 8 MiB per connection.
 pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
-/// Exchanges that are remembered to exist; a template can name any number.
-const KNOWN_EXCHANGES_MAX: usize = 1024;
 /// The reply code for a login mechanism that is not there: command-invalid.
 const NO_MECHANISM: u16 = 503;
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
 type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
+/// The connection as questions need it: each is asked on a channel of its own, because the broker
+/// closes the channel of who asks in vain.
+#[derive(Clone)]
+pub(super) struct Link(Arc<lapin::Connection>);
+
+impl Link {
+    /// A channel to ask one question on.
+    pub(super) async fn asking(&self) -> Result<Channel, Loss> {
+        Ok(self.0.create_channel().await?)
+    }
+}
+
 /// An open connection.
 pub(super) struct Connection {
-    connection: lapin::Connection,
+    pub(super) link: Link,
     /// In confirm mode.
     pub(super) channel: Channel,
     /// Which of the hosts it is to.
     pub(super) host: usize,
-    /// Exchanges that were there when they were asked for.
-    known: BTreeSet<String>,
     events: Events,
-    /// Ends with the connection.
+    /// Cut with the connection, so that nothing of it is delivered behind what the next one sends.
+    _cord: Cord,
     _carrier: Option<Carrier>,
 }
 
@@ -68,6 +74,8 @@ pub(super) async fn open(settings: &RabbitSettings, from: usize) -> Result<Conne
 async fn log_in(settings: &RabbitSettings, at: usize) -> Result<Connection, Loss> {
     let host = &settings.hosts[at];
     let (stream, carrier) = transport::dial(settings, host).await?;
+    // Cut when the login fails: lapin's thread would wait for ever on a server that is silent.
+    let cord = Cord::of(&stream)?;
     let opening = async {
         let connection = shake_hands(settings, host, stream).await?;
         let events: Events = Box::pin(connection.events_listener());
@@ -78,11 +86,11 @@ async fn log_in(settings: &RabbitSettings, at: usize) -> Result<Connection, Loss
     let opened = tokio::time::timeout(settings.connect_timeout, opening).await;
     match opened {
         Ok(Ok((connection, channel, events))) => Ok(Connection {
-            connection,
+            link: Link(Arc::new(connection)),
             channel,
             host: at,
-            known: BTreeSet::new(),
             events,
+            _cord: cord,
             _carrier: carrier,
         }),
         Ok(Err(error)) => Err(refused(settings, error.into(), carrier.as_ref())),
@@ -153,35 +161,6 @@ fn uri(settings: &RabbitSettings, host: &Host) -> AMQPUri {
 }
 
 impl Connection {
-    /// Is there such an exchange? Asked once per connection, on a channel of its own: the broker
-    /// closes the channel of who asks in vain.
-    pub(super) async fn has_exchange(&mut self, name: &str) -> Result<(), Loss> {
-        // The default exchange is always there, and may not be asked for.
-        if name.is_empty() || self.known.contains(name) {
-            return Ok(());
-        }
-        let channel = self.asking().await?;
-        let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-        let kind = ExchangeKind::Topic;
-        channel.exchange_declare(short(name), kind, options, FieldTable::default()).await?;
-        let _closed = channel.close(200, "".into()).await.is_ok();
-        if self.known.len() >= KNOWN_EXCHANGES_MAX {
-            self.known.clear();
-        }
-        self.known.insert(name.to_owned());
-        Ok(())
-    }
-
-    /// A channel to ask one question on: the broker closes the channel of who asks in vain.
-    pub(super) async fn asking(&self) -> Result<Channel, Loss> {
-        Ok(self.connection.create_channel().await?)
-    }
-
-    /// Is it known without asking?
-    pub(super) fn knows_exchange(&self, name: &str) -> bool {
-        name.is_empty() || self.known.contains(name)
-    }
-
     /// The next thing the connection has to tell. A channel that was closed over a question is no
     /// news: lapin tells of any channel as if it were the connection.
     pub(super) async fn event(&mut self) -> Option<Event> {
@@ -204,16 +183,16 @@ impl Connection {
 
     /// Can messages be published over it?
     pub(super) fn is_open(&self) -> bool {
-        self.connection.status().connected() && self.channel.status().connected()
+        self.link.0.status().connected() && self.channel.status().connected()
     }
 
     /// Does the broker take no messages for now?
     pub(super) fn is_blocked(&self) -> bool {
-        self.connection.status().blocked()
+        self.link.0.status().blocked()
     }
 
     pub(super) async fn close(self) {
-        let farewell = self.connection.close(200, "".into());
+        let farewell = self.link.0.close(200, "".into());
         let _in_time = tokio::time::timeout(CLOSE_WITHIN, farewell).await.is_ok();
     }
 }

@@ -80,7 +80,7 @@ impl Desk {
         let (sequence, message) = self.peek()?;
         self.ready.remove(&sequence);
         self.set(sequence, State::InFlight);
-        self.in_flight_bytes += message.body().len();
+        self.in_flight_bytes += message.size_bytes();
         self.ids.insert(message.id().to_owned(), sequence);
         Some((sequence, message))
     }
@@ -94,7 +94,7 @@ impl Desk {
         }
         let sequence = *self.ready.first()?;
         let message = &self.entries.get(&sequence)?.message;
-        let too_much = self.in_flight_bytes + message.body().len() > IN_FLIGHT_BYTES_MAX;
+        let too_much = self.in_flight_bytes + message.size_bytes() > IN_FLIGHT_BYTES_MAX;
         if (too_much && in_flight > 0) || self.ids.contains_key(message.id()) {
             return None;
         }
@@ -143,7 +143,8 @@ impl Desk {
     }
 
     /// The connection is gone: whatever was in flight will be sent again. When the broker closed
-    /// it over a message, those in flight go one at a time, so that the next close names the one.
+    /// it over a message, those in flight go one at a time: the next close then names the one, and
+    /// nothing else is sent once more for its sake.
     pub(super) fn lost(&mut self, over_a_message: bool) {
         for (_, sequence) in std::mem::take(&mut self.ids) {
             self.ready.insert(sequence);
@@ -158,16 +159,17 @@ impl Desk {
         self.in_flight_bytes = 0;
     }
 
-    /// The only event in flight, when there is exactly one.
-    pub(super) fn only_in_flight(&self) -> Option<Sequence> {
+    /// The only event in flight, when it is one that was suspect before.
+    pub(super) fn convicted(&self) -> Option<Sequence> {
         let mut all = self.ids.values();
-        all.next().copied().filter(|_| all.next().is_none())
+        let only = all.next().copied().filter(|_| all.next().is_none())?;
+        self.entries.get(&only).filter(|entry| entry.suspect).map(|_| only)
     }
 
     fn landed(&mut self, sequence: Sequence) {
         let Some(entry) = self.entries.get(&sequence) else { return };
         if entry.state == State::InFlight {
-            self.in_flight_bytes -= entry.message.body().len();
+            self.in_flight_bytes -= entry.message.size_bytes();
             self.ids.remove(entry.message.id());
         }
     }

@@ -80,13 +80,13 @@ fn after_a_close_over_a_message_suspects_go_one_at_a_time_and_then_all_flow_agai
     let mut desk = desk(&[("0", None), ("1", None), ("2", None)]);
     assert_eq!(desk.next().map(|(sequence, _)| sequence), Some(0));
     assert_eq!(desk.next().map(|(sequence, _)| sequence), Some(1));
-    assert_eq!(desk.only_in_flight(), None);
+    assert_eq!(desk.convicted(), None);
     desk.lost(true);
     assert_eq!(send_all(&mut desk), [0]);
     desk.confirmed(0);
     assert_eq!(send_all(&mut desk), [1]);
     // WHEN it happens again THEN it can only have been this one
-    assert_eq!(desk.only_in_flight(), Some(1));
+    assert_eq!(desk.convicted(), Some(1));
     desk.refused(1);
     desk.lost(true);
     assert_eq!(send_all(&mut desk), [2]);

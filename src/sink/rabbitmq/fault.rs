@@ -14,6 +14,8 @@ const CODE_NOT_TOLD: u16 = 0;
 /// How lapin ends a channel that the broker closed with such a code.
 const CLOSED_UNTOLD: &str = "channel.close-ok sent";
 
+const ACCESS_REFUSED: u16 = 403;
+
 /// Why there is no connection (any more).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Loss {
@@ -72,7 +74,9 @@ impl Loss {
             Some(311 | 313 | 406 | 501 | 502 | 503 | 505) => true,
             // access-refused, not-found, resource-locked, connection-forced, invalid-path,
             // channel-error, resource-error, not-allowed, not-implemented, internal-error.
-            Some(403 | 404 | 405 | 320 | 402 | 504 | 506 | 530 | 540 | 541) | None => false,
+            Some(ACCESS_REFUSED | 404 | 405 | 320 | 402 | 504 | 506 | 530 | 540 | 541) | None => {
+                false
+            }
             Some(code) => {
                 tracing::warn!(code, "a reply code that is not known");
                 true
@@ -80,10 +84,16 @@ impl Loss {
         }
     }
 
+    /// Must what was in flight be sent again one at a time? Either one of it is to blame, or the
+    /// broker will go on closing over one, and all before that would be doubled each time.
+    pub(super) fn narrows(&self) -> bool {
+        self.code == Some(ACCESS_REFUSED) || self.is_over_a_message()
+    }
+
     /// Will another attempt with the same settings fail in the same way?
     pub(super) fn is_final(&self) -> bool {
         let known = self.cause.as_ref().is_some_and(|cause| cause.is_final);
-        known || matches!(self.code, Some(402 | 403 | 530))
+        known || matches!(self.code, Some(402 | ACCESS_REFUSED | 530))
     }
 }
 
@@ -123,13 +133,13 @@ pub(super) fn nacked(message: &Message) -> Failure {
 }
 
 /// A message to an exchange that does not exist.
-pub(super) fn no_exchange(message: &Message, loss: &Loss) -> Failure {
+pub(super) fn no_exchange(message: &Message) -> Failure {
     let exchange = message.exchange();
     Failure {
         disposition: Disposition::Transient,
         class: "rabbitmq.not-found".to_owned(),
         subject: subject(message),
-        reason: loss.text.clone(),
+        reason: format!("there is no exchange {exchange:?}"),
         mend: format!(
             "rabbitmqadmin declare exchange name={exchange:?} type=topic, or: walrelay init"
         ),
@@ -169,7 +179,7 @@ pub(super) fn unreachable(settings: &RabbitSettings, loss: &Loss) -> Fault {
     };
     let (code, mend) = match (loss.code, &loss.cause) {
         (_, Some(Cause { code, mend, .. })) => (*code, mend.clone()),
-        (Some(403), _) => ("sink.login", login(settings)),
+        (Some(ACCESS_REFUSED), _) => ("sink.login", login(settings)),
         (Some(402 | 530), _) => (
             "sink.vhost",
             format!(

@@ -113,6 +113,11 @@ impl Message {
         self.text(usize::from(self.exchange) + usize::from(self.routing_key), self.id)
     }
 
+    /// Everything that is copied when it is sent.
+    pub(super) fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// The value.
     pub(super) fn body(&self) -> &[u8] {
         &self.bytes[self.headers_at() + self.headers..]

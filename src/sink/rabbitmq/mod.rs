@@ -9,6 +9,7 @@ mod bindings;
 mod confirms;
 mod connection;
 mod desk;
+mod exchanges;
 mod fault;
 mod http;
 mod management;

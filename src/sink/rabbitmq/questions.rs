@@ -11,7 +11,7 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
-use super::connection::Connection;
+use super::connection::Link;
 use super::fault::Loss;
 use super::message::short;
 
@@ -42,10 +42,10 @@ pub(super) struct Shape {
 }
 
 async fn ask<T>(
-    connection: &Connection,
+    link: &Link,
     question: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
 ) -> Result<T, Loss> {
-    let channel = connection.asking().await?;
+    let channel = link.asking().await?;
     let answer = question(&channel).await?;
     let _closed = channel.close(200, "".into()).await.is_ok();
     Ok(answer)
@@ -60,22 +60,22 @@ fn found(answer: Result<(), Loss>) -> Result<bool, Loss> {
     }
 }
 
-pub(super) async fn exchange_exists(connection: &Connection, name: &str) -> Result<bool, Loss> {
+pub(super) async fn exchange_exists(link: &Link, name: &str) -> Result<bool, Loss> {
     let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
     let none = FieldTable::default();
     found(
-        ask(connection, async |channel| {
+        ask(link, async |channel| {
             channel.exchange_declare(short(name), ExchangeKind::Topic, options, none).await
         })
         .await,
     )
 }
 
-pub(super) async fn queue_exists(connection: &Connection, name: &str) -> Result<bool, Loss> {
+pub(super) async fn queue_exists(link: &Link, name: &str) -> Result<bool, Loss> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let none = FieldTable::default();
     found(
-        ask(connection, async |channel| {
+        ask(link, async |channel| {
             channel.queue_declare(short(name), options, none).await.map(drop)
         })
         .await,
@@ -83,9 +83,9 @@ pub(super) async fn queue_exists(connection: &Connection, name: &str) -> Result<
 }
 
 /// May this login publish to the exchange, which exists?
-pub(super) async fn may_publish(connection: &Connection, name: &str) -> Result<bool, Loss> {
+pub(super) async fn may_publish(link: &Link, name: &str) -> Result<bool, Loss> {
     let options = ExchangeUnbindOptions::default();
-    let answer = ask(connection, async |channel| {
+    let answer = ask(link, async |channel| {
         let (to, from) = (short(name), short(NO_SUCH_EXCHANGE));
         channel.exchange_unbind(to, from, short("never"), options, FieldTable::default()).await
     });
@@ -101,13 +101,12 @@ pub(super) async fn may_publish(connection: &Connection, name: &str) -> Result<b
 }
 
 /// In what the exchange, which exists, differs from a durable one of this type.
-pub(super) async fn shape(connection: &Connection, name: &str, kind: &str) -> Result<Shape, Loss> {
+pub(super) async fn shape(link: &Link, name: &str, kind: &str) -> Result<Shape, Loss> {
     let mut shape = Shape::default();
     // The broker names one difference at a time. Those that can be agreed to are, to see the next.
     for _ in 0..4 {
         let (internal, auto_delete) = (shape.internal, shape.auto_delete);
-        let Err(loss) = declare_exchange(connection, name, kind, internal, auto_delete).await
-        else {
+        let Err(loss) = declare_exchange(link, name, kind, internal, auto_delete).await else {
             break;
         };
         match loss.code {
@@ -141,7 +140,7 @@ fn agree(shape: &mut Shape, text: &str) -> bool {
 }
 
 pub(super) async fn declare_exchange(
-    connection: &Connection,
+    link: &Link,
     name: &str,
     kind: &str,
     internal: bool,
@@ -156,35 +155,26 @@ pub(super) async fn declare_exchange(
     };
     let durable = true;
     let options = ExchangeDeclareOptions { durable, internal, auto_delete, ..Default::default() };
-    ask(connection, async |channel| {
+    ask(link, async |channel| {
         channel.exchange_declare(short(name), kind, options, FieldTable::default()).await
     })
     .await
 }
 
 /// Makes a durable queue of this type.
-pub(super) async fn declare_queue(
-    connection: &Connection,
-    name: &str,
-    kind: &str,
-) -> Result<(), Loss> {
+pub(super) async fn declare_queue(link: &Link, name: &str, kind: &str) -> Result<(), Loss> {
     let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
     let mut arguments = FieldTable::default();
     arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
-    ask(connection, async |channel| {
+    ask(link, async |channel| {
         channel.queue_declare(short(name), options, arguments).await.map(drop)
     })
     .await
 }
 
-pub(super) async fn bind(
-    connection: &Connection,
-    queue: &str,
-    exchange: &str,
-    key: &str,
-) -> Result<(), Loss> {
+pub(super) async fn bind(link: &Link, queue: &str, exchange: &str, key: &str) -> Result<(), Loss> {
     let options = QueueBindOptions::default();
-    ask(connection, async |channel| {
+    ask(link, async |channel| {
         let (queue, exchange) = (short(queue), short(exchange));
         channel.queue_bind(queue, exchange, short(key), options, FieldTable::default()).await
     })

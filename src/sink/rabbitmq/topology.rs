@@ -82,13 +82,15 @@ async fn make(
     if let Some(name) = exchange {
         let failed =
             |loss: Loss| vec![missing::not_made(settings, &format!("exchange {name}"), &loss)];
-        new_exchange = !ask::exchange_exists(connection, name).await.map_err(failed)?;
+        new_exchange = !ask::exchange_exists(&connection.link, name).await.map_err(failed)?;
         let kind = &settings.exchange_type;
         if new_exchange {
-            ask::declare_exchange(connection, name, kind, false, false).await.map_err(failed)?;
+            ask::declare_exchange(&connection.link, name, kind, false, false)
+                .await
+                .map_err(failed)?;
             made.push(format!("exchange {name}: {kind}, durable"));
         } else {
-            let shape = ask::shape(connection, name, kind).await.map_err(failed)?;
+            let shape = ask::shape(&connection.link, name, kind).await.map_err(failed)?;
             let faults = missing::misshapen(settings, name, &shape);
             if !faults.is_empty() {
                 return Err(faults);
@@ -98,15 +100,15 @@ async fn make(
     for (queue, key) in &settings.queues {
         let failed =
             |loss: Loss| vec![missing::not_made(settings, &format!("queue {queue}"), &loss)];
-        let new_queue = !ask::queue_exists(connection, queue).await.map_err(failed)?;
+        let new_queue = !ask::queue_exists(&connection.link, queue).await.map_err(failed)?;
         if new_queue {
             let kind = &settings.queue_type;
-            ask::declare_queue(connection, queue, kind).await.map_err(failed)?;
+            ask::declare_queue(&connection.link, queue, kind).await.map_err(failed)?;
             made.push(format!("queue {queue}: {kind}, durable"));
         }
         let Some(name) = exchange else { continue };
         let what = format!("binding of queue {queue} to exchange {name} by {key:?}");
-        let bound = ask::bind(connection, queue, name, key).await;
+        let bound = ask::bind(&connection.link, queue, name, key).await;
         bound.map_err(|loss| vec![missing::not_made(settings, &what, &loss)])?;
         // AMQP does not say whether a binding was there before.
         if new_queue || new_exchange {
@@ -183,15 +185,15 @@ impl Survey<'_> {
 
     async fn exchange(&mut self, connection: &Connection, name: &str) -> Result<(), Loss> {
         let settings = self.settings;
-        if !ask::exchange_exists(connection, name).await? {
+        if !ask::exchange_exists(&connection.link, name).await? {
             self.found.faults.push(missing::exchange(settings, name));
             return Ok(());
         }
-        if !ask::may_publish(connection, name).await? {
+        if !ask::may_publish(&connection.link, name).await? {
             self.found.faults.push(missing::permission(settings, name));
         }
         let kind = &settings.exchange_type;
-        let shape = ask::shape(connection, name, kind).await?;
+        let shape = ask::shape(&connection.link, name, kind).await?;
         let faults = missing::misshapen(settings, name, &shape);
         if faults.is_empty() {
             self.sound_exchange(name, &shape);
@@ -222,7 +224,7 @@ impl Survey<'_> {
     }
 
     async fn queue(&mut self, connection: &Connection, name: &str) -> Result<(), Loss> {
-        match ask::queue_exists(connection, name).await {
+        match ask::queue_exists(&connection.link, name).await {
             Ok(true) => self.well(format!("queue {name} is there")),
             Ok(false) => self.found.faults.push(missing::queue(self.settings, name)),
             Err(loss) if loss.code.is_some() => {

@@ -1,13 +1,12 @@
 //! The socket below the AMQP client: dialled here, handed to lapin.
 //!
-//! A connection attempt has a deadline, and a peer that acknowledges nothing for as long as two
-//! heartbeats is dead, whatever TCP would think of it. TLS is ours as well ([`super::tls`]).
+//! A connection attempt has a deadline, and lapin's side can be cut from here. TLS is ours as well ([`super::tls`]).
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
+use socket2::{SockRef, Socket, TcpKeepalive};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
@@ -43,6 +42,23 @@ async fn connect(host: &Host) -> io::Result<TcpStream> {
         }
     }
     Err(last)
+}
+
+/// Ends a socket that lapin holds.
+#[derive(Debug)]
+pub(super) struct Cord(Socket);
+
+impl Cord {
+    pub(super) fn of(stream: &TcpStream) -> io::Result<Cord> {
+        SockRef::from(stream).try_clone().map(Cord)
+    }
+}
+
+impl Drop for Cord {
+    fn drop(&mut self) {
+        // It may have been closed by the other side.
+        let _gone_already = self.0.shutdown(Shutdown::Both).is_err();
+    }
 }
 
 fn tune(stream: &TcpStream, heartbeat: Duration) -> io::Result<()> {

@@ -2,13 +2,14 @@
 //! confirms, and comes back after every loss with the unconfirmed in hand.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use lapin::Event;
+use lapin::{Channel, Event};
 
 use super::confirms::Confirms;
 use super::connection::{self, Connection};
 use super::desk::Desk;
+use super::exchanges::{Exchanges, Presence};
 use super::fault::{self, Loss};
 use super::returns::{Returns, Verdict};
 use super::settings::RabbitSettings;
@@ -26,6 +27,9 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long the broker's reason for a close may take.
 const REASON_WITHIN: Duration = Duration::from_millis(200);
 
+/// How long a message may be under way before that is told.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+
 /// Why the pump ended.
 enum End {
     Stopped,
@@ -37,7 +41,17 @@ pub(super) struct Worker {
     shared: Arc<Shared>,
     desk: Desk,
     backoff: Backoff,
-    reachable: bool,
+    /// Why events wait, as it was told last.
+    trouble: Option<String>,
+    /// A message has been under way for too long.
+    overdue: bool,
+}
+
+/// What belongs to one connection.
+struct UnderWay<'c> {
+    confirms: Confirms<'c>,
+    returns: Returns,
+    exchanges: Exchanges,
 }
 
 impl Worker {
@@ -47,7 +61,8 @@ impl Worker {
             shared,
             desk: Desk::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
-            reachable: true,
+            trouble: None,
+            overdue: false,
         }
     }
 
@@ -89,73 +104,98 @@ impl Worker {
     /// Carries messages over one connection.
     async fn carry(&mut self, connection: &mut Connection) -> End {
         let channel = connection.channel.clone();
-        let mut confirms = Confirms::new(&channel, &self.shared.bell);
-        let mut returns = Returns::default();
-        let mut end = self.pump(connection, &mut confirms, &mut returns).await;
+        let mut under_way = UnderWay {
+            confirms: Confirms::new(&self.shared.bell),
+            returns: Returns::default(),
+            exchanges: Exchanges::default(),
+        };
+        let mut end = self.pump(connection, &channel, &mut under_way).await;
         // What was confirmed before the end counts.
-        let told = self.harvest(&mut confirms, &mut returns);
-        // A publish on a channel that is being closed fails before the reason is known.
-        if let End::Lost(loss) = &mut end
-            && loss.code.is_none()
-        {
+        let told = self.harvest(&mut under_way);
+        if let End::Lost(loss) = &mut end {
+            // Our own channel knows best, when it was told; a publish on a channel that is being
+            // closed fails before the reason is known.
             let told = match told {
                 Err(told) if told.code.is_some() => Some(told),
-                _ => connection.reason(REASON_WITHIN).await,
+                _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
+                _ => None,
             };
-            *loss = told.filter(|told| told.code.is_some()).unwrap_or_else(|| loss.clone());
+            if let Some(told) = told.filter(|told| told.code.is_some()) {
+                *loss = told;
+            }
         }
         end
     }
 
-    async fn pump(
+    async fn pump<'c>(
         &mut self,
         connection: &mut Connection,
-        confirms: &mut Confirms<'_>,
-        returns: &mut Returns,
+        channel: &'c Channel,
+        under_way: &mut UnderWay<'c>,
     ) -> End {
         let mut blocked = false;
+        let mut look = tokio::time::interval(LOOK_EVERY);
+        look.reset();
         loop {
+            if connection.is_blocked() != blocked {
+                blocked = !blocked;
+                self.shared.set_blocked(blocked);
+            }
             self.take_orders();
-            if let Err(loss) = self.harvest(confirms, returns) {
+            if let Err(loss) = self.harvest(under_way) {
                 return End::Lost(loss);
             }
             if self.shared.is_stopping() {
                 return End::Stopped;
             }
-            if connection.is_blocked() != blocked {
-                blocked = !blocked;
-                self.blocked(blocked);
-            }
-            if !blocked && let Err(loss) = self.send(connection, confirms).await {
+            if let Err(loss) = self.send(connection, channel, under_way) {
                 return End::Lost(loss);
             }
             tokio::select! {
                 () = self.shared.bell.notified() => {}
-                // A channel that asked in vain for an exchange ends with an error of its own.
-                event = connection.event() => if let Some(Event::Error(error)) = event
-                    && !connection.is_open()
-                {
-                    return End::Lost(error.into());
+                event = connection.event() => match event {
+                    Some(Event::Error(error)) => return End::Lost(error.into()),
+                    Some(Event::ConnectionBlocked(reason)) => {
+                        self.trouble(format!("the broker takes no messages for now: {reason}"));
+                    }
+                    Some(_) => {}
+                    None => return End::Lost(Loss::of("the connection ended")),
                 },
-                // A connection that ends without a word.
-                () = tokio::time::sleep(LOOK_EVERY) => {
+                answer = under_way.exchanges.answered() => if let Err(loss) = answer {
+                    return End::Lost(loss);
+                },
+                _ = look.tick() => {
+                    // A connection that ends without a word.
                     if !connection.is_open() {
                         return End::Lost(Loss::of("the channel is closed"));
                     }
-                    // A broker that lets us in and refuses what we send has ended it by now.
-                    if !blocked {
-                        self.reached();
-                    }
+                    self.look_after(blocked, under_way.confirms.oldest());
                 }
             }
         }
     }
 
     /// Settles what the broker has answered.
-    fn harvest(&mut self, confirms: &mut Confirms<'_>, returns: &mut Returns) -> Result<(), Loss> {
-        let (batch, outcome) = confirms.collect();
-        self.settle(returns.settle(batch));
+    fn harvest(&mut self, under_way: &mut UnderWay<'_>) -> Result<(), Loss> {
+        let (batch, outcome) = under_way.confirms.collect();
+        self.settle(under_way.returns.settle(batch));
         Ok(outcome?)
+    }
+
+    /// A broker that lets us in and then says nothing of what we sent is not to be called well.
+    fn look_after(&mut self, blocked: bool, oldest_sent_at: Option<Instant>) {
+        let waiting = oldest_sent_at.map(|at| at.elapsed()).unwrap_or_default();
+        self.overdue = !blocked && waiting > ANSWER_WITHIN;
+        if self.overdue {
+            // Sent again it would only be there twice: a queue without a majority has it already.
+            let limit_s = ANSWER_WITHIN.as_secs();
+            let text = format!(
+                "the broker has left a message unconfirmed for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
+            );
+            self.trouble(text);
+        } else if !blocked {
+            self.reached();
+        }
     }
 
     fn take_orders(&mut self) {
@@ -167,24 +207,25 @@ impl Worker {
         }
     }
 
-    async fn send(
+    fn send<'c>(
         &mut self,
-        connection: &mut Connection,
-        confirms: &mut Confirms<'_>,
+        connection: &Connection,
+        channel: &'c Channel,
+        under_way: &mut UnderWay<'c>,
     ) -> Result<(), Loss> {
-        while let Some((sequence, message)) = self.desk.peek() {
-            if !connection.knows_exchange(message.exchange())
-                && let Err(loss) = connection.has_exchange(message.exchange()).await
-            {
-                if loss.code != Some(404) {
-                    return Err(loss);
+        while !connection.is_blocked() && !self.shared.is_stopping() {
+            let Some((sequence, message)) = self.desk.peek() else { break };
+            match under_way.exchanges.presence(&connection.link, message.exchange()) {
+                Presence::There => {
+                    if let Some((sequence, message)) = self.desk.next() {
+                        under_way.confirms.send(channel, sequence, message)?;
+                    }
                 }
-                self.desk.refused(sequence);
-                self.shared.post([News::Failed(sequence, fault::no_exchange(&message, &loss))]);
-                continue;
-            }
-            if let Some((sequence, message)) = self.desk.next() {
-                confirms.send(sequence, message)?;
+                Presence::Absent => {
+                    self.desk.refused(sequence);
+                    self.shared.post([News::Failed(sequence, fault::no_exchange(&message))]);
+                }
+                Presence::Asked => break,
             }
         }
         Ok(())
@@ -196,7 +237,7 @@ impl Worker {
         }
         self.backoff.succeeded();
         // While it is blocked the broker still answers for what it has read already.
-        if !self.shared.is_blocked() {
+        if !self.shared.is_blocked() && !self.overdue {
             self.reached();
         }
         let mut news = Vec::with_capacity(verdicts.len());
@@ -217,35 +258,33 @@ impl Worker {
         self.shared.post(news);
     }
 
-    fn blocked(&mut self, blocked: bool) {
-        self.shared.set_blocked(blocked);
-        if blocked {
-            let text = "the broker blocks publishers: a memory or disk alarm is raised";
-            self.reachable = false;
-            self.shared.post([News::Unreachable(text.to_owned())]);
-        }
-    }
-
     fn reached(&mut self) {
-        if !std::mem::replace(&mut self.reachable, true) {
+        if self.trouble.take().is_some() {
             self.shared.post([News::Reachable]);
         }
     }
 
+    /// Something keeps events waiting; told when it is news.
+    fn trouble(&mut self, text: String) {
+        if self.trouble.as_ref() != Some(&text) {
+            self.shared.post([News::Unreachable(text.clone())]);
+            self.trouble = Some(text);
+        }
+    }
+
     fn lost(&mut self, loss: &Loss) {
-        let over_a_message = loss.is_over_a_message();
-        let alone = self.desk.only_in_flight().filter(|_| over_a_message);
-        if let Some(sequence) = alone
+        if loss.is_over_a_message()
+            && let Some(sequence) = self.desk.convicted()
             && let Some(message) = self.desk.message(sequence)
         {
             let failure = fault::poison(message, loss);
             self.desk.refused(sequence);
             self.shared.post([News::Failed(sequence, failure)]);
         }
-        self.desk.lost(over_a_message);
+        self.desk.lost(loss.narrows());
         self.shared.set_blocked(false);
-        if std::mem::replace(&mut self.reachable, false) {
-            self.shared.post([News::Unreachable(loss.text.clone())]);
-        }
+        self.overdue = false;
+        let fault = fault::unreachable(&self.settings, loss);
+        self.trouble(format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend));
     }
 }
