@@ -122,7 +122,9 @@ fn told(done: &Done, broker: &str, reconnects: u64) -> Table {
     row("walsender terminated", done.terminations);
     row("Postgres crashed", moments.postgres.len() as u64);
     row(&format!("{broker} killed (-9)"), moments.broker.len() as u64);
-    row(&format!("{broker} alarms, of memory and of disk"), done.alarms);
+    if done.alarms > 0 {
+        row(&format!("{broker} alarms, of memory and of disk"), done.alarms);
+    }
     row("writers reconnected", reconnects);
     table
 }

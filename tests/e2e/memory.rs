@@ -68,12 +68,9 @@ fn a_rabbitmq_frozen_for_a_minute_does_not_grow_the_process() {
     a_standstill("memory_freeze_rabbitmq", &rabbitmq, (Broker::freeze, Broker::thaw), KEYS);
 }
 
-fn a_standstill(
-    name: &str,
-    broker: &Broker,
-    (stop, go_on): (Act, Act),
-    repeated_max: u64,
-) {
+type Act = fn(&Broker);
+
+fn a_standstill(name: &str, broker: &Broker, (stop, go_on): (Act, Act), repeated_max: u64) {
     // GIVEN a relay whose broker stands still, and 160 MB to carry
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Site::new(&postgres, broker, name);
