@@ -100,7 +100,10 @@ mod tests {
     const BASE: Duration = Duration::from_millis(200);
 
     fn retries(attempts_max: u32) -> Retries {
-        Retries::new(attempts_max, Backoff::seeded(BASE, Duration::from_secs(30), 0x9E37_79B9_7F4A_7C15))
+        Retries::new(
+            attempts_max,
+            Backoff::seeded(BASE, Duration::from_secs(30), 0x9E37_79B9_7F4A_7C15),
+        )
     }
 
     #[test]

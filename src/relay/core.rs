@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::admission::{Taken, hand_over, unless_new, unpublishable};
 use super::faults;
 use super::link::Catalog;
 use super::shaping::Shaping;
@@ -15,14 +16,14 @@ use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::Window;
 use crate::error::Fault;
 use crate::lsn::Lsn;
-use crate::message::{HeaderSlots, Outbound, Sequence};
+use crate::message::{HeaderSlots, Sequence};
 use crate::metrics::{Ignored, Metrics, PassMeter};
-use crate::outbox::{EventError, ExtractError, Outboxes, RowError, Scratch, Transaction};
+use crate::outbox::{ExtractError, Outboxes, RowError, Scratch, Transaction};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 use crate::pgoutput::message::{Message, Tuple};
 use crate::pgoutput::relation::Relation;
-use crate::sink::{Disposition, Failure, Refused, Sink};
+use crate::sink::{Failure, Sink};
 use crate::source::progress::Progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
@@ -51,23 +52,6 @@ pub(super) struct Core {
     looked_up: HashSet<(String, String)>,
     last_warning: Option<Instant>,
     place: String,
-}
-
-/// What became of a packet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Taken {
-    /// It is done with.
-    Yes,
-    /// It is done with, and the server wants to hear from us.
-    ReplyWanted,
-    /// There is no room for it; offer it again.
-    Full,
-    /// It can be read from a stream in text mode only.
-    TextWanted,
-    /// The publication has changed: look at it before going on.
-    LookAgain,
-    /// The sink has failed as a whole.
-    SinkBroken,
 }
 
 impl Core {
@@ -360,52 +344,4 @@ impl Core {
     fn garbled(&self, error: &DecodeError) -> Fault {
         faults::protocol(&error.to_string(), &self.place)
     }
-}
-
-/// What becomes of the next event before it is even looked at; nothing when it is new and there is
-/// room for it.
-#[inline]
-fn unless_new(admitted: &mut Admitted, window: &mut Window) -> Option<Taken> {
-    if admitted.is_repeat() {
-        admitted.advance();
-        return Some(Taken::Yes);
-    }
-    if !window.has_room() {
-        return Some(Taken::Full);
-    }
-    if window.next_is_confirmed() {
-        window.pass_over();
-        admitted.advance();
-        return Some(Taken::Yes);
-    }
-    None
-}
-
-/// Offers an event to the sink, and admits it when the sink has taken it.
-#[inline]
-fn hand_over(
-    event: &Outbound<'_>,
-    window: &mut Window,
-    admitted: &mut Admitted,
-    sink: &mut dyn Sink,
-) -> Result<Taken, Fault> {
-    match sink.publish(window.next(), event) {
-        Ok(()) => {
-            window.admit(event.size_bytes(), event.commit_unix_us);
-            admitted.advance();
-            Ok(Taken::Yes)
-        }
-        Err(Refused::Full) => Ok(Taken::Full),
-        Err(Refused::Failed(failure)) if failure.disposition == Disposition::Outage => {
-            Ok(Taken::SinkBroken)
-        }
-        Err(Refused::Failed(failure)) => {
-            let lsn = admitted.next().map_or(Lsn::ZERO, |position| position.commit_lsn);
-            Err(faults::refused(&failure, lsn, 1))
-        }
-    }
-}
-
-fn unpublishable(error: &EventError, transaction: &Transaction) -> Fault {
-    faults::unpublishable(error.class(), &error.to_string(), transaction.commit_lsn())
 }

@@ -8,6 +8,7 @@
 //! A broken stream changes nothing about what is in flight: it stays in flight, and what Postgres
 //! sends again is recognised and passed over ([`crate::delivery::admitted`]).
 
+mod admission;
 mod core;
 mod drain;
 mod faults;
@@ -20,7 +21,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use self::core::{Core, Taken};
+use self::admission::Taken;
+use self::core::Core;
 use self::link::Link;
 use self::session::Sessions;
 use crate::backoff::Backoff;

@@ -84,7 +84,7 @@ fn a_standstill(name: &str, broker: &Broker, (stop, go_on): (Act, Act), repeated
     let full =
         || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= WINDOW_BYTES as f64);
     // A broker that says that it takes nothing is given nothing.
-    let told = || relay.said("the broker blocks publishers");
+    let told = || relay.said("the broker takes no messages for now");
     until("a standstill", LIMIT, || (full() || told()).then_some(()));
     // WHEN it stands still for a minute
     until("the end of the minute", FREEZE * 2, || (frozen.elapsed() > FREEZE).then_some(()));

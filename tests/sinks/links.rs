@@ -172,7 +172,7 @@ fn events_whose_answer_was_lost_are_sent_again_in_order_with_one_of_a_key_under_
 
 #[test]
 fn slow_answers_hold_up_their_keys_and_bound_what_is_in_flight() {
-    const IN_FLIGHT_MAX: u64 = 4096;
+    const IN_FLIGHT_MAX: u64 = 1024;
     // GIVEN a broker that answers nothing
     let most = Arc::new(Mutex::new(0));
     let seen = Arc::clone(&most);

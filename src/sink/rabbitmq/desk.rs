@@ -14,8 +14,9 @@ use std::sync::Arc;
 use super::message::Message;
 use crate::message::Sequence;
 
-/// Unconfirmed messages on one connection: enough to keep a broker busy.
-const IN_FLIGHT_EVENTS_MAX: usize = 4096;
+/// Unconfirmed messages on one connection: enough to keep a broker busy. The client library takes
+/// kilobytes for each; four times as many are no faster and cost ten megabytes.
+const IN_FLIGHT_EVENTS_MAX: usize = 1024;
 /// Bytes of them: the client library copies what it sends, and a broker that stops reading leaves
 /// the copies in memory. A single larger message passes alone.
 const IN_FLIGHT_BYTES_MAX: usize = 8 << 20;

@@ -4,6 +4,7 @@
 //! that a failing test can show it. The process ends with its owner: on drop by its pid, and by
 //! the kernel when the test itself is killed.
 
+mod config;
 mod http;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
+pub use config::{RabbitTarget, RelayConfig};
 pub use http::{Response, get};
 
 use crate::kit::{KitError, KitResult};
@@ -25,134 +27,6 @@ use crate::proc;
 
 /// Lines of output kept in memory; the file has all of them.
 const LINES_MAX: usize = 20_000;
-
-/// What is written into the relay's configuration file.
-#[derive(Clone, Debug)]
-pub struct RelayConfig {
-    /// `source.url`.
-    pub url: String,
-    /// `source.slot`.
-    pub slot: String,
-    /// `source.publication`.
-    pub publication: String,
-    /// `source.outbox.table`.
-    pub table: String,
-    /// `route.topic`.
-    pub topic: String,
-    /// `sink.kafka.brokers`; the memory sink when empty.
-    pub brokers: String,
-    /// `sink.kafka.properties`.
-    pub properties: Vec<(String, String)>,
-    /// More lines for `[source]`, as TOML.
-    pub source_extra: String,
-    /// More lines for `[sink.kafka]`, as TOML.
-    pub kafka_extra: String,
-    /// To RabbitMQ instead.
-    pub rabbitmq: Option<RabbitTarget>,
-    /// Whole sections, as TOML: `[delivery]`, `[dead_letter]`.
-    pub extra: String,
-    /// Environment of the process, over its inherited one.
-    pub env: Vec<(String, String)>,
-}
-
-/// The `[sink.rabbitmq]` section.
-#[derive(Clone, Debug)]
-pub struct RabbitTarget {
-    /// `url`.
-    pub url: String,
-    /// `exchange`.
-    pub exchange: String,
-    /// More lines, as TOML.
-    pub extra: String,
-}
-
-impl RelayConfig {
-    /// Everything by its default name, to Kafka.
-    pub fn new(url: impl Into<String>, brokers: impl Into<String>) -> RelayConfig {
-        RelayConfig {
-            url: url.into(),
-            slot: "walrelay".into(),
-            publication: "walrelay".into(),
-            table: "public.outbox".into(),
-            topic: "outbox.event.${aggregatetype}".into(),
-            brokers: brokers.into(),
-            properties: Vec::new(),
-            source_extra: String::new(),
-            kafka_extra: String::new(),
-            rabbitmq: None,
-            extra: String::new(),
-            env: Vec::new(),
-        }
-    }
-
-    /// Everything by its default name, to an exchange of RabbitMQ.
-    pub fn rabbitmq(
-        url: impl Into<String>,
-        amqp_url: impl Into<String>,
-        exchange: impl Into<String>,
-    ) -> RelayConfig {
-        let extra = String::new();
-        let target = RabbitTarget { url: amqp_url.into(), exchange: exchange.into(), extra };
-        RelayConfig { rabbitmq: Some(target), ..RelayConfig::new(url, "") }
-    }
-
-    /// Everything by its default name, to the sink that confirms and forgets.
-    pub fn memory_sink(url: impl Into<String>) -> RelayConfig {
-        RelayConfig::new(url, "")
-    }
-
-    /// The file's text.
-    pub fn toml(&self, admin: SocketAddr) -> String {
-        let mut text = format!(
-            "[source]\nurl = {}\nslot = {}\npublication = {}\n{}\n\n[[source.outbox]]\ntable = {}\n\n\
-             [route]\ntopic = {}\n\n",
-            quoted(&self.url),
-            quoted(&self.slot),
-            quoted(&self.publication),
-            self.source_extra.trim_end(),
-            quoted(&self.table),
-            quoted(&self.topic),
-        );
-        text.push_str(&self.sink());
-        text.push_str(&format!("[admin]\nlisten = \"{admin}\"\n\n{}\n", self.extra.trim_end()));
-        text
-    }
-
-    fn sink(&self) -> String {
-        if let Some(RabbitTarget { url, exchange, extra }) = &self.rabbitmq {
-            let (url, exchange, extra) = (quoted(url), quoted(exchange), extra.trim_end());
-            return format!(
-                "[sink]\nkind = \"rabbitmq\"\n\n[sink.rabbitmq]\nurl = {url}\nexchange = {exchange}\n{extra}\n\n"
-            );
-        }
-        if self.brokers.is_empty() {
-            return "[sink]\nkind = \"memory\"\n\n".to_owned();
-        }
-        let pair =
-            |(name, value): &(String, String)| format!("{} = {}", quoted(name), quoted(value));
-        let properties: Vec<String> = self.properties.iter().map(pair).collect();
-        format!(
-            "[sink]\nkind = \"kafka\"\n\n[sink.kafka]\nbrokers = {}\nproperties = {{ {} }}\n{}\n\n",
-            quoted(&self.brokers),
-            properties.join(", "),
-            self.kafka_extra.trim_end(),
-        )
-    }
-}
-
-/// A TOML basic string.
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => out.push_str(&format!("\\u{:04X}", u32::from(c))),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
-}
 
 /// The relay binary: `WALRELAY_BIN`, or `walrelay` near this executable (`target/release`).
 pub fn default_binary() -> KitResult<PathBuf> {
