@@ -126,10 +126,15 @@ impl Checks<'_> {
     }
 
     fn headers(&mut self, path: &Path) {
+        let rabbitmq = self.values.text(&Path::of("sink.kind")) == "rabbitmq";
         let names: Vec<String> = self.values.below(path).map(|(name, _)| name.to_owned()).collect();
         for name in names {
-            if name == "id" {
-                let what = "the header id always carries the event id";
+            let taken = match name.as_str() {
+                "id" => Some("the header id always carries the event id"),
+                "key" if rabbitmq => Some("the header key carries the ordering key on RabbitMQ"),
+                _ => None,
+            };
+            if let Some(what) = taken {
                 self.refuse(&path.child(&name), "config.conflict", what, "choose another name");
             } else if name.is_empty() {
                 let what = "a header needs a name";

@@ -25,6 +25,9 @@ pub(super) fn configure(_section: &dyn Section) -> Result<Arc<dyn Broker>, Vec<M
 
 impl Broker for MemorySettings {
     fn open(&self, _first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        if self.broker.is_none() {
+            tracing::warn!("sink.kind is memory: events are confirmed and dropped");
+        }
         Ok(Box::new(MemorySink { broker: self.broker.clone(), ..MemorySink::default() }))
     }
 

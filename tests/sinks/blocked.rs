@@ -82,5 +82,5 @@ fn a_connection_that_is_lost_while_blocked_is_replaced() {
     hand.settle();
     hand.confirmed.sort_unstable();
     assert_eq!(hand.confirmed, [0, 1]);
-    assert_eq!(hand.weather, [false, true]);
+    assert_eq!(hand.weather, [false, false, true], "blocked, then lost, then back");
 }

@@ -102,7 +102,7 @@ impl Desk {
         Some((sequence, Arc::clone(message)))
     }
 
-    /// The event in flight under this number.
+    /// The event under this number.
     pub(super) fn message(&self, sequence: Sequence) -> Option<&Message> {
         self.entries.get(&sequence).map(|entry| &*entry.message)
     }

@@ -14,8 +14,8 @@ use super::questions;
 
 /// Exchanges that are remembered; a template can name any number.
 const REMEMBERED_MAX: usize = 1024;
-/// How long an exchange counts as absent before it is asked for again.
-const ABSENT_FOR: Duration = Duration::from_millis(200);
+/// How long an exchange counts as absent for further events.
+const ABSENT_FOR: Duration = Duration::from_secs(1);
 
 type Question = Pin<Box<dyn Future<Output = (String, Result<bool, Loss>)> + Send>>;
 
@@ -54,6 +54,11 @@ impl Exchanges {
             }));
         }
         Presence::Asked
+    }
+
+    /// An event that was refused for want of it is tried again.
+    pub(super) fn ask_again(&mut self, name: &str) {
+        self.absent.remove(name);
     }
 
     /// When the question is answered; never when there is none.

@@ -141,7 +141,7 @@ pub(super) fn no_exchange(message: &Message) -> Failure {
         subject: subject(message),
         reason: format!("there is no exchange {exchange:?}"),
         mend: format!(
-            "rabbitmqadmin declare exchange name={exchange:?} type=topic, or: walrelay init"
+            "rabbitmqadmin declare exchange name={exchange:?} type=… durable=true, or, where the exchange is not a template: walrelay init"
         ),
     }
 }

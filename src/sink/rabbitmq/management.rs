@@ -60,6 +60,11 @@ pub(super) enum NoAnswer {
 }
 
 impl Management {
+    /// The host, when what is said to it can be read on the way.
+    pub(super) fn unencrypted(&self) -> Option<&str> {
+        (!self.tls).then_some(self.host.name.as_str())
+    }
+
     /// Takes `http://user:password@host:15672/prefix` apart.
     pub(super) fn parse(url: &str, ca_file: Option<PathBuf>) -> Result<Management, UrlError> {
         let wrong = |what| {

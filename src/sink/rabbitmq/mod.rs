@@ -162,8 +162,8 @@ async fn begin(
     let deadline = Instant::now() + ANSWER_WITHIN;
     loop {
         match connection::open(settings, 0).await {
-            Ok(mut connection) => {
-                let found = topology::look(settings, wanted, &mut connection).await;
+            Ok(connection) => {
+                let found = topology::look(settings, wanted, &connection).await;
                 for text in found.doubtful {
                     tracing::warn!("{text}");
                 }

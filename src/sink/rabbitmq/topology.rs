@@ -1,7 +1,8 @@
 //! What must be there before the first event, and its making.
 //!
-//! At the start only AMQP is asked, over the connection that events will take. `check` asks the same
-//! and more: what it cannot know it says. Neither changes anything.
+//! At the start AMQP is asked, over the connection that events will take, and the management API
+//! where there is one. `check` asks the same, and says what cannot be known. Neither changes
+//! anything.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -23,10 +24,14 @@ const QUEUES_MAX: usize = 100;
 pub(super) async fn look(
     settings: &RabbitSettings,
     wanted: &Wanted,
-    connection: &mut Connection,
+    connection: &Connection,
 ) -> Inspection {
     let mut survey = Survey { settings, wanted, found: Inspection::default(), thorough: false };
+    survey.exposed();
     survey.run(connection).await;
+    if survey.found.faults.is_empty() {
+        survey.routes().await;
+    }
     survey.found
 }
 
@@ -155,6 +160,13 @@ impl Survey<'_> {
             );
             self.doubt(text);
         }
+        if let Some(api) = &self.settings.management
+            && let Some(host) = api.unencrypted().filter(|host| !local(host))
+        {
+            self.doubt(format!(
+                "http:// to {host} is not encrypted: the password can be read on the way; write https:// in sink.rabbitmq.management_url"
+            ));
+        }
     }
 
     async fn run(&mut self, connection: &Connection) {
@@ -241,7 +253,7 @@ impl Survey<'_> {
             return;
         };
         let Some(api) = &self.settings.management else {
-            self.doubt(format!(
+            self.remark(format!(
                 "what is bound to exchange {name} cannot be seen over AMQP: set sink.rabbitmq.management_url to have it looked at"
             ));
             return;

@@ -141,7 +141,7 @@ impl Worker {
                 blocked = !blocked;
                 self.shared.set_blocked(blocked);
             }
-            self.take_orders();
+            self.take_orders(&mut under_way.exchanges);
             if let Err(loss) = self.harvest(under_way) {
                 return End::Lost(loss);
             }
@@ -198,11 +198,16 @@ impl Worker {
         }
     }
 
-    fn take_orders(&mut self) {
+    fn take_orders(&mut self, exchanges: &mut Exchanges) {
         for order in self.shared.take_orders() {
             match order {
                 Order::Publish(sequence, message) => self.desk.take(sequence, message),
-                Order::Retry(sequence) => self.desk.retry(sequence),
+                Order::Retry(sequence) => {
+                    if let Some(message) = self.desk.message(sequence) {
+                        exchanges.ask_again(message.exchange());
+                    }
+                    self.desk.retry(sequence);
+                }
             }
         }
     }

@@ -114,7 +114,10 @@ fn an_event_that_is_refused_for_good_is_told_once_and_not_overtaken() {
         assert_eq!(*sequence, culprit, "{failure:?}");
         assert_eq!(failure.disposition, Disposition::Terminal, "{failure:?}");
         assert!(!hand.confirmed.contains(&culprit));
-        assert_eq!(hand.failures.len(), 1, "others are blamed: {:?}", hand.failures);
+        // A broker may refuse a whole batch for one of it; then none of the batch is there.
+        for (other, _) in &hand.failures {
+            assert!(!hand.confirmed.contains(other), "{other} is confirmed and refused");
+        }
         // AND nothing of its key is there behind it
         hand.end();
         let arrived = ids(&bed.take(&place));
