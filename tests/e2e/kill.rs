@@ -160,7 +160,9 @@ fn assert_kept(
     println!("{table}{verdict}{confirmed}");
     verdict.assert_exact(verdict.duplicates);
     let ordinary = causes.relay - causes.in_large_transactions() + causes.broker;
-    assert!(ordinary < EVENTS * 3 / 100, "{ordinary} duplicates");
+    // RabbitMQ confirms ten times slower than Kafka, so more is in flight when the relay is killed.
+    let percent = if tap.is_some() { 8 } else { 3 };
+    assert!(ordinary < EVENTS * percent / 100, "{ordinary} duplicates");
     confirmed.assert_clean();
     assert_eq!(causes.unexplained, 0, "{:?}", causes.first_unexplained);
 }
