@@ -31,6 +31,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use self::connection::Connection;
+use self::fault::Loss;
 use self::message::{Lanes, Message};
 use self::settings::RabbitSettings;
 pub(super) use self::settings::configure;
@@ -163,7 +164,11 @@ async fn begin(
     loop {
         match connection::open(settings, 0).await {
             Ok(connection) => {
-                let found = topology::look(settings, wanted, &connection).await;
+                let looking = topology::look(settings, wanted, &connection);
+                let Ok(found) = tokio::time::timeout(ANSWER_WITHIN, looking).await else {
+                    let late = Loss::of("it let us in and answers no question");
+                    return Err(vec![fault::unreachable(settings, &late)]);
+                };
                 for text in found.doubtful {
                     tracing::warn!("{text}");
                 }
