@@ -19,6 +19,7 @@ pub mod lsn;
 pub mod message;
 pub mod metrics;
 pub mod outbox;
+pub mod percent;
 pub mod pgoutput;
 pub mod relay;
 pub mod secret;

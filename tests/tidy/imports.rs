@@ -13,7 +13,9 @@ struct Group {
 const GROUPS: &[Group] = &[
     // 1: foundations.
     Group {
-        members: &["lsn", "message", "error", "secret", "metrics", "ffi", "backoff", "tls"],
+        members: &[
+            "lsn", "message", "error", "secret", "metrics", "ffi", "backoff", "percent", "tls",
+        ],
         may: &[],
     },
     // 2: bytes to messages.

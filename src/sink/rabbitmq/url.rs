@@ -9,6 +9,7 @@
 
 use super::message::NAME_BYTES_MAX;
 use super::settings::Host;
+use crate::percent::{self, Malformed};
 use crate::secret::Secret;
 
 const PORT_PLAIN: u16 = 5672;
@@ -162,25 +163,14 @@ fn host(server: &str, tls: bool) -> Result<Host, UrlError> {
 
 /// Undoes percent-encoding.
 pub(super) fn decode(text: &str) -> Result<String, UrlError> {
-    let broken = || wrong("has a % that is not followed by two hexadecimal digits", ENCODE);
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || {
-            let digit = rest.next().and_then(|byte| char::from(byte).to_digit(16));
-            digit.and_then(|digit| u8::try_from(digit).ok()).ok_or_else(broken)
+    percent::decode(text).map_err(|malformed| {
+        let what = match malformed {
+            Malformed::Digits => "has a % that is not followed by two hexadecimal digits",
+            Malformed::Nul => "has a NUL (%00) in it",
+            Malformed::Text => "is not UTF-8 once decoded",
         };
-        bytes.push(digit()? * 16 + digit()?);
-    }
-    // NUL is what separates user from password in a PLAIN login.
-    if bytes.contains(&0) {
-        return Err(wrong("has a NUL (%00) in it", ENCODE));
-    }
-    String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8 once decoded", ENCODE))
+        wrong(what, ENCODE)
+    })
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! Messages are fixed text: at this depth any piece of the input may be part of a password.
 
 use super::ConnInfoError;
+use crate::percent::{self, Malformed};
 
 /// The usual cause of a URL that falls apart in an odd place.
 pub(super) const ENCODE: &str = "a parameter has an impossible name or no `=` (a `/`, `?`, `#`, `&` or \
@@ -80,25 +81,13 @@ fn server_pairs(servers: &str, pairs: &mut Pairs) -> Result<(), ConnInfoError> {
 }
 
 fn decode(text: &str) -> Result<String, ConnInfoError> {
-    const BROKEN: ConnInfoError =
-        ConnInfoError::Malformed("a `%` is not followed by two hexadecimal digits (write %25)");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit =
-            || rest.next().and_then(|b| char::from(b).to_digit(16)).ok_or(BROKEN).map(|d| d as u8);
-        let value = digit()? * 16 + digit()?;
-        if value == 0 {
-            return Err(ConnInfoError::Malformed("%00 is not allowed"));
-        }
-        bytes.push(value);
-    }
-    String::from_utf8(bytes)
-        .map_err(|_| ConnInfoError::Malformed("a percent-encoded text is not UTF-8"))
+    percent::decode(text).map_err(|malformed| {
+        ConnInfoError::Malformed(match malformed {
+            Malformed::Digits => "a `%` is not followed by two hexadecimal digits (write %25)",
+            Malformed::Nul => "%00 is not allowed",
+            Malformed::Text => "a percent-encoded text is not UTF-8",
+        })
+    })
 }
 
 /// `name = value name='va l\'ue'`, spaces around `=` allowed.
