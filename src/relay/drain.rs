@@ -122,6 +122,7 @@ impl Relay {
         }
         self.sink = Some((self.sink_factory)()?);
         self.sink_reachable = true;
+        self.trouble = None;
         self.disconnect();
         self.core.rewind();
         Ok(())

@@ -100,8 +100,10 @@ pub struct Relay {
     settled_events: u64,
     /// When a refused event was last told of.
     warned_at: Option<Instant>,
-    /// When the sink's trouble was last told of.
-    trouble_told_at: Option<Instant>,
+    /// Why events wait for the broker.
+    trouble: Option<String>,
+    /// What was last told of it, and when.
+    trouble_told: Option<(Instant, String)>,
     source: SourceSettings,
     delivery: DeliverySettings,
     control: Arc<Control>,
@@ -140,7 +142,8 @@ impl Relay {
             news: Vec::new(),
             settled_events: 0,
             warned_at: None,
-            trouble_told_at: None,
+            trouble: None,
+            trouble_told: None,
             source,
             delivery,
             control,

@@ -9,7 +9,7 @@ use crate::message::Sequence;
 use crate::sink::{Disposition, Failure, News};
 
 /// An outage whose reason changes is told of no more often than this.
-const TELL_EVERY: Duration = Duration::from_secs(5);
+const TELL_EVERY: Duration = Duration::from_secs(10);
 /// A broker that refuses many events is told of no more often than this.
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
@@ -43,10 +43,13 @@ impl Relay {
                 News::Reachable => {
                     tracing::info!("the broker answers again");
                     self.sink_reachable = true;
+                    (self.trouble, self.trouble_told) = (None, None);
                     self.recorder.note("");
                 }
                 News::Unreachable(reason) => {
-                    self.sink_trouble(&reason);
+                    self.sink_reachable = false;
+                    self.recorder.note(&reason);
+                    self.trouble = Some(reason);
                 }
                 News::Broken(reason) => broken = Some(reason),
             }
@@ -54,6 +57,7 @@ impl Relay {
         if confirmed {
             self.sink_backoff.succeeded();
         }
+        self.tell_trouble();
         // An event that will never pass is told first: a new sink would only meet it again.
         if let Some(reason) = broken
             && outcome.is_ok()
@@ -64,14 +68,14 @@ impl Relay {
         outcome
     }
 
-    /// Events wait, and why; the reason may change while they do.
-    fn sink_trouble(&mut self, reason: &str) {
-        let now = Instant::now();
-        let fresh = std::mem::replace(&mut self.sink_reachable, false);
-        if fresh || self.trouble_told_at.is_none_or(|at| now.duration_since(at) >= TELL_EVERY) {
-            self.trouble_told_at = Some(now);
-            self.recorder.note(reason);
+    /// Tells why events wait: at once, and again when the reason has changed, but not too often.
+    fn tell_trouble(&mut self) {
+        let Some(reason) = &self.trouble else { return };
+        let told = self.trouble_told.as_ref();
+        let quiet = told.is_some_and(|(at, text)| text == reason || at.elapsed() < TELL_EVERY);
+        if !quiet {
             tracing::warn!(error = reason, "events wait for the broker");
+            self.trouble_told = Some((Instant::now(), reason.clone()));
         }
     }
 

@@ -113,7 +113,7 @@ impl Relay {
                 );
                 self.stream = Some(stream);
                 self.phase = Phase::Streaming;
-                self.recorder.note("");
+                self.recorder.note(self.trouble.as_deref().unwrap_or_default());
                 // A Postgres that crashed remembers an older position than we do.
                 self.report(false);
             }

@@ -175,10 +175,15 @@ impl Connection {
 
     /// Why it ended, if it says so in time.
     pub(super) async fn reason(&mut self, patience: Duration) -> Option<Loss> {
-        match tokio::time::timeout(patience, self.event()).await {
-            Ok(Some(Event::Error(error))) => Some(error.into()),
-            Ok(_) | Err(_) => None,
-        }
+        let reason = async {
+            loop {
+                match self.event().await? {
+                    Event::Error(error) => return Some(error.into()),
+                    _ => continue,
+                }
+            }
+        };
+        tokio::time::timeout(patience, reason).await.ok().flatten()
     }
 
     /// Can messages be published over it?

@@ -34,9 +34,15 @@ pub(super) struct Exchanges {
     there: BTreeSet<String>,
     absent: BTreeMap<String, Instant>,
     question: Option<Question>,
+    asked_at: Option<Instant>,
 }
 
 impl Exchanges {
+    /// Since when a question has no answer.
+    pub(super) fn asked_at(&self) -> Option<Instant> {
+        self.asked_at
+    }
+
     /// Is it there? Asks when that is not known.
     pub(super) fn presence(&mut self, link: &Link, name: &str) -> Presence {
         // The default exchange is always there, and may not be asked for.
@@ -48,6 +54,7 @@ impl Exchanges {
         }
         if self.question.is_none() {
             let (link, name) = (link.clone(), name.to_owned());
+            self.asked_at = Some(Instant::now());
             self.question = Some(Box::pin(async move {
                 let answer = questions::exchange_exists(&link, &name).await;
                 (name, answer)
@@ -65,7 +72,7 @@ impl Exchanges {
     pub(super) async fn answered(&mut self) -> Result<(), Loss> {
         let Some(question) = &mut self.question else { return std::future::pending().await };
         let (name, answer) = question.await;
-        self.question = None;
+        (self.question, self.asked_at) = (None, None);
         if self.there.len() + self.absent.len() >= REMEMBERED_MAX {
             self.there.clear();
             self.absent.clear();

@@ -170,6 +170,25 @@ fn subject(message: &Message) -> String {
     format!("event {id}, exchange {exchange}, routing key {routing_key}")
 }
 
+/// Why a connection that was there is there no more.
+pub(super) fn interrupted(settings: &RabbitSettings, loss: &Loss) -> String {
+    let text = &loss.text;
+    match (loss.code, &settings.login) {
+        (Some(ACCESS_REFUSED), Login::Plain { user, .. }) => format!(
+            "{text}; to mend it: rabbitmqctl set_permissions -p {:?} {user:?} '' '.*' ''",
+            settings.vhost
+        ),
+        (Some(_), _) => text.clone(),
+        (None, _) => format!("{text} ({})", settings.place()),
+    }
+}
+
+/// Why there is no connection, in a sentence.
+pub(super) fn unreachable_text(settings: &RabbitSettings, loss: &Loss) -> String {
+    let fault = unreachable(settings, loss);
+    format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
+}
+
 /// The broker cannot be used.
 pub(super) fn unreachable(settings: &RabbitSettings, loss: &Loss) -> Fault {
     let vhost = &settings.vhost;

@@ -64,5 +64,7 @@ impl Drop for Cord {
 fn tune(stream: &TcpStream, heartbeat: Duration) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let socket = SockRef::from(stream);
+    // What a dead connection still holds must not be delivered behind what the next one sends.
+    socket.set_linger(Some(Duration::ZERO))?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(heartbeat))
 }

@@ -75,18 +75,21 @@ impl Worker {
                 Some(connection) => Ok(connection),
                 None => connection::open(&self.settings, host).await,
             };
-            let loss = match opened {
+            let text = match opened {
                 Ok(mut connection) => {
                     // What was lost may stay away for a while: the next host is asked first.
                     host = connection.host + 1;
                     match self.carry(&mut connection).await {
                         End::Stopped => return connection.close().await,
-                        End::Lost(loss) => loss,
+                        End::Lost(loss) => {
+                            self.lost(&loss);
+                            fault::interrupted(&self.settings, &loss)
+                        }
                     }
                 }
-                Err(loss) => loss,
+                Err(loss) => fault::unreachable_text(&self.settings, &loss),
             };
-            self.lost(&loss);
+            self.trouble(text);
             let delay = self.backoff.next_delay();
             tokio::select! {
                 () = tokio::time::sleep(delay) => {}
@@ -133,12 +136,12 @@ impl Worker {
         channel: &'c Channel,
         under_way: &mut UnderWay<'c>,
     ) -> End {
-        let mut blocked = false;
+        let (mut blocked, mut flows_since) = (false, Instant::now());
         let mut look = tokio::time::interval(LOOK_EVERY);
         look.reset();
         loop {
             if connection.is_blocked() != blocked {
-                blocked = !blocked;
+                (blocked, flows_since) = (!blocked, Instant::now());
                 self.shared.set_blocked(blocked);
             }
             self.take_orders(&mut under_way.exchanges);
@@ -169,7 +172,8 @@ impl Worker {
                     if !connection.is_open() {
                         return End::Lost(Loss::of("the channel is closed"));
                     }
-                    self.look_after(blocked, under_way.confirms.oldest());
+                    let oldest = under_way.confirms.oldest().or(under_way.exchanges.asked_at());
+                    self.look_after(blocked, oldest.map(|at| at.max(flows_since)));
                 }
             }
         }
@@ -183,14 +187,14 @@ impl Worker {
     }
 
     /// A broker that lets us in and then says nothing of what we sent is not to be called well.
-    fn look_after(&mut self, blocked: bool, oldest_sent_at: Option<Instant>) {
-        let waiting = oldest_sent_at.map(|at| at.elapsed()).unwrap_or_default();
+    fn look_after(&mut self, blocked: bool, oldest_at: Option<Instant>) {
+        let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
         self.overdue = !blocked && waiting > ANSWER_WITHIN;
         if self.overdue {
             // Sent again it would only be there twice: a queue without a majority has it already.
             let limit_s = ANSWER_WITHIN.as_secs();
             let text = format!(
-                "the broker has left a message unconfirmed for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
+                "the broker has left a message or a question unanswered for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
             );
             self.trouble(text);
         } else if !blocked {
@@ -289,7 +293,5 @@ impl Worker {
         self.desk.lost(loss.narrows());
         self.shared.set_blocked(false);
         self.overdue = false;
-        let fault = fault::unreachable(&self.settings, loss);
-        self.trouble(format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend));
     }
 }
