@@ -159,6 +159,10 @@ impl Worker {
                 event = connection.event() => match event {
                     Some(Event::Error(error)) => return End::Lost(error.into()),
                     Some(Event::ConnectionBlocked(reason)) => {
+                        // First the gate, then the word; it may be open again by now, which the
+                        // next turn sees.
+                        (blocked, flows_since) = (true, Instant::now());
+                        self.shared.set_blocked(true);
                         self.trouble(format!("the broker takes no messages for now: {reason}"));
                     }
                     Some(_) => {}

@@ -118,11 +118,14 @@ fn an_event_that_is_refused_for_good_is_told_once_and_not_overtaken() {
         for (other, _) in &hand.failures {
             assert!(!hand.confirmed.contains(other), "{other} is confirmed and refused");
         }
-        // AND nothing of its key is there behind it
+        // AND nothing of its key is there behind it, where the sink itself holds the key back. A
+        // client that had sent more already may have brought some of it to the broker.
+        let held = hand.keeps_failed();
         hand.end();
         let arrived = ids(&bed.take(&place));
         let of_a: Vec<&String> = arrived.iter().filter(|id| id.starts_with('a')).collect();
-        assert_eq!(of_a, ["a0", "a1", "a2", "a3", "a4"]);
+        assert!(of_a.starts_with(&["a0", "a1", "a2", "a3", "a4"].map(str::to_owned).each_ref()));
+        assert!(!held || of_a.len() == 5, "{of_a:?}");
         bed.provide(&place);
     });
 }
