@@ -1,9 +1,10 @@
-//! The relay as seen from outside: `/metrics`, `/livez`, `/readyz`, `/status`, and a page.
+//! The relay as seen from outside: `/metrics`, `/livez`, `/readyz`, `/status`, a page, and dead
+//! letters under `/api`.
 //!
 //! The server has a thread and a runtime of its own and shares nothing with the data thread but
-//! atomics, so it answers truthfully while the data thread is stuck. It only reads. Clients cannot
-//! pile up: one request per connection, a fixed number of connections, a fixed time for each
-//! (see `bounded`); request bodies are never read.
+//! atomics, so it answers truthfully while the data thread is stuck. What needs no token only reads
+//! those. Clients cannot pile up: one request per connection, a fixed number of connections, a
+//! fixed time for each (see `bounded`); no body is read before the token (see `api`).
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -18,10 +19,16 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
 
+use self::api::Api;
+use self::bounded::Client;
 use crate::error::{Exit, Fault};
 use crate::health::{Facts, Health, Limits, Reason};
+use crate::letter::Address;
 use crate::metrics::Metrics;
+use crate::secret::Secret;
+use crate::sink::Broker;
 
+mod api;
 mod bounded;
 mod page;
 mod status;
@@ -52,6 +59,17 @@ pub struct View {
     pub slot: String,
 }
 
+/// What `/api` acts on.
+#[derive(Clone)]
+pub struct Letters {
+    /// Whose dead letters.
+    pub broker: Arc<dyn Broker>,
+    /// Where they are.
+    pub address: Address,
+    /// Opens it; without one it is closed.
+    pub token: Option<Secret>,
+}
+
 /// A clock that counts from `origin`.
 #[must_use]
 pub fn clock_since(origin: Instant) -> Clock {
@@ -67,28 +85,31 @@ impl View {
 /// A running server; dropping it stops it.
 pub struct Admin {
     addr: SocketAddr,
+    api: Arc<Api>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Admin {
     /// Binds `listen` and serves from a new thread. The address is taken when this returns.
-    pub fn start(listen: SocketAddr, view: View) -> Result<Admin, Fault> {
+    pub fn start(listen: SocketAddr, view: View, letters: Letters) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .map_err(|error| thread_fault(&error))?;
         let (stop, stopped) = watch::channel(false);
+        let api = Arc::new(Api::new(letters));
+        let router = router(view).merge(api::router(&api)).layer(map_response(harden));
         let thread = std::thread::Builder::new()
             .name("admin".into())
             .spawn(move || {
-                runtime.block_on(serve(listener, router(view), stopped));
+                runtime.block_on(serve(listener, router, stopped));
                 runtime.shutdown_background();
             })
             .map_err(|error| thread_fault(&error))?;
         tracing::info!(%addr, "admin server listens");
-        Ok(Admin { addr, stop, thread: Some(thread) })
+        Ok(Admin { addr, api, stop, thread: Some(thread) })
     }
 
     /// Where it listens; the port is a real one even when 0 was asked for.
@@ -97,7 +118,8 @@ impl Admin {
         self.addr
     }
 
-    /// Stops accepting, lets requests under way end (at most two seconds), and joins the thread.
+    /// Stops accepting, lets requests under way end (at most two seconds) and a job settle what it
+    /// has in flight, and joins the thread.
     pub fn stop(mut self) {
         self.end();
     }
@@ -105,6 +127,7 @@ impl Admin {
     fn end(&mut self) {
         self.stop.send_replace(true);
         let Some(thread) = self.thread.take() else { return };
+        self.api.end();
         if thread.join().is_err() {
             tracing::error!("admin server panicked");
         }
@@ -153,6 +176,7 @@ async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<b
         Err(error) => return tracing::error!(%error, "admin server cannot start"),
     };
     let (graceful, forced) = (stopped.clone(), stopped);
+    let router = router.into_make_service_with_connect_info::<Client>();
     let serving =
         axum::serve(listener, router).with_graceful_shutdown(until_stopped(graceful)).into_future();
     tokio::select! {
@@ -181,10 +205,9 @@ fn router(view: View) -> Router {
         .route("/readyz", get(readyz))
         .route("/status", get(show_status))
         .fallback(async || {
-            let text = "not here; try /, /metrics, /livez, /readyz, /status\n";
+            let text = "not here; try /, /metrics, /livez, /readyz, /status, /api/dlq\n";
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
-        .layer(map_response(harden))
         .with_state(Arc::new(view))
 }
 

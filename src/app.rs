@@ -1,21 +1,27 @@
 //! Wiring and supervision: builds the parts, gives each its thread, waits for the first that ends.
 //!
-//! Three threads: the data thread (the loop), the admin thread (probes must answer when the loop is
-//! stuck), and this one: the control runtime with the connector, the slot watch and the signals.
+//! Four threads: the data thread (the loop), the admin thread (probes must answer when the loop is
+//! stuck), the one that follows the dead-letter topic, and this one: the control runtime with the
+//! connector, the slot watch and the signals.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Instant;
 
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::admin::{self, Admin, View};
+use crate::admin::{self, Admin, Letters, View};
 use crate::config::Config;
+use crate::delivery::settings::OnDeadLetter;
 use crate::error::{Exit, Fault};
-use crate::health::{self, Limits, Recorder};
+use crate::follow::{Follow, Following};
+use crate::health::{self, Facts, Limits, Recorder};
+use crate::letter::Mailbox;
 use crate::metrics::Metrics;
 use crate::relay::link::{self, Connector, Link};
+use crate::relay::log_news::{self, LogNews};
 use crate::relay::{Control, Parts, Relay};
 use crate::sink::{self, Wanted};
 use crate::watch::{self, Watch};
@@ -39,8 +45,23 @@ pub fn run(config: &Config) -> Result<(), Fault> {
             clock: admin::clock_since(origin),
             slot: config.source.slot.clone(),
         },
+        Letters {
+            broker: Arc::clone(&config.sink),
+            address: config.dead_letter.address.clone(),
+            token: config.admin.token.clone(),
+        },
     )?;
-    let data = DataThread { config, link, control: &control, metrics: &metrics, recorder, origin };
+    let (news, log_news) = log_news::channel();
+    let reading = Reading::begin(config, news, &metrics, &facts)?;
+    let data = DataThread {
+        config,
+        link,
+        log_news,
+        control: &control,
+        metrics: &metrics,
+        recorder,
+        origin,
+    };
     let (data, ended) = data.start()?;
     let watch = Watch {
         settings: config.source.clone(),
@@ -60,6 +81,7 @@ pub fn run(config: &Config) -> Result<(), Fault> {
     runtime.shutdown_background();
     let joined = data.join();
     admin.stop();
+    reading.end();
     match joined {
         Ok(()) => outcome,
         Err(_) => Err(Fault::new(
@@ -69,6 +91,45 @@ pub fn run(config: &Config) -> Result<(), Fault> {
             "",
             "start it again, and report the message above",
         )),
+    }
+}
+
+/// Who reads the dead-letter topic.
+enum Reading {
+    Followed(Following),
+    /// Nothing is written to it. The line to the loop stays open, and is silent.
+    Unread(Follow),
+}
+
+impl Reading {
+    fn begin(
+        config: &Config,
+        news: SyncSender<LogNews>,
+        metrics: &Arc<Metrics>,
+        facts: &Arc<Facts>,
+    ) -> Result<Reading, Fault> {
+        let follow = Follow {
+            broker: Arc::clone(&config.sink),
+            slot: config.source.slot.clone(),
+            parks_keys: config.delivery.on_dead_letter == OnDeadLetter::ParkKey,
+            settings: config.dead_letter.clone(),
+            news,
+            metrics: Arc::clone(metrics),
+            facts: Arc::clone(facts),
+        };
+        match config.delivery.on_dead_letter {
+            OnDeadLetter::Halt => Ok(Reading::Unread(follow)),
+            OnDeadLetter::Continue | OnDeadLetter::ParkKey => {
+                Following::start(follow).map(Reading::Followed)
+            }
+        }
+    }
+
+    fn end(self) {
+        match self {
+            Reading::Followed(following) => following.stop(),
+            Reading::Unread(follow) => drop(follow),
+        }
     }
 }
 
@@ -125,6 +186,7 @@ fn stop(control: &Control, signal: &str) {
 struct DataThread<'a> {
     config: &'a Config,
     link: Link,
+    log_news: Receiver<LogNews>,
     control: &'a Arc<Control>,
     metrics: &'a Arc<Metrics>,
     recorder: Recorder,
@@ -143,6 +205,11 @@ impl DataThread<'_> {
                 wanted(self.config),
                 Arc::clone(&self.control.stop),
             ),
+            mailbox: Mailbox {
+                settings: self.config.dead_letter.clone(),
+                relay: format!("{}@{}", self.config.source.slot, host_name()),
+            },
+            log_news: self.log_news,
             link: self.link,
             control: Arc::clone(self.control),
             metrics: Arc::clone(self.metrics),
@@ -170,7 +237,15 @@ pub fn wanted(config: &Config) -> Wanted {
         routes.filter_map(|route| route.topic.constant().map(str::to_owned)).collect();
     topics.sort();
     topics.dedup();
-    Wanted { topics, dead_letter: config.dead_letter.topic.clone() }
+    let writes = config.delivery.on_dead_letter != OnDeadLetter::Halt;
+    let dead_letters = writes.then(|| config.dead_letter.address.clone());
+    Wanted { topics, dead_letters }
+}
+
+/// The name of this machine, for the letters it writes.
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 fn system_fault(error: &std::io::Error, what: &str) -> Fault {

@@ -1,9 +1,10 @@
-//! The one place with `unsafe`: calls into C that no safe crate offers at the cost we need.
+//! The one place with `unsafe` (this file and its folder): calls into C that no safe crate offers at the cost we need.
 //!
 //! * librdkafka's producer with an integer opaque, a topic handle per topic and an event queue that
 //!   is polled by the loop that owns the window. The safe API costs a `CString`, a locked scan of
 //!   the topic list and a callback per message; its futures reorder when the queue is full.
 //! * `SO_RCVLOWAT`, so that a lone Begin or Commit wakes nobody.
+//! * `mmap`, for the crash file ([`SharedWords`]).
 //! * `mallopt`, so that librdkafka's threads share one arena instead of growing one each.
 //!
 //! Soundness, once for all: every pointer below is created here, checked for null, owned by exactly
@@ -12,42 +13,76 @@
 //! librdkafka's API is thread-safe, and not `Sync` because nobody needs that.
 #![allow(unsafe_code)]
 
+mod answer;
+mod record;
+mod shared_words;
+mod system;
+
 use std::collections::HashMap;
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ffi::{CString, c_char, c_void};
 use std::ptr;
 
 use rdkafka::bindings as c;
 use rdkafka::types::RDKafkaErrorCode;
 
+use self::answer::{code_at, described, forward_log, text_of};
+pub use self::record::Record;
+use self::record::{copy_back, native_headers, pointer_of};
+pub use self::shared_words::SharedWords;
+pub use self::system::{set_receive_low_water, share_malloc_arena};
 use crate::message::{Outbound, Sequence};
 
 /// A librdkafka producer.
 pub struct Producer {
     rk: *mut c::rd_kafka_t,
     queue: *mut c::rd_kafka_queue_t,
-    topics: HashMap<Box<str>, *mut c::rd_kafka_topic_t>,
+    /// By name: their places in `handles`.
+    topics: HashMap<Box<str>, TopicId>,
+    handles: Vec<*mut c::rd_kafka_topic_t>,
+    partitioner: Partitioner,
     vus: Vec<c::rd_kafka_vu_t>,
 }
 
 // SAFETY: librdkafka handles may be used from any thread.
 unsafe impl Send for Producer {}
 
+/// A topic of one producer: consecutive from 0.
+pub type TopicId = usize;
+
+type Partitioner = unsafe extern "C" fn(
+    *const c::rd_kafka_topic_t,
+    *const c_void,
+    usize,
+    i32,
+    *mut c_void,
+    *mut c_void,
+) -> i32;
+
 /// What librdkafka tells its user.
 #[derive(Debug)]
 pub enum ProducerEvent {
-    /// The broker has the record that was given to [`Producer::produce`] under this number.
-    Confirmed(Sequence),
+    /// The broker has the record.
+    Confirmed {
+        /// Given to [`Producer::produce`].
+        sequence: Sequence,
+        /// Where it is.
+        partition: i32,
+    },
     /// It does not, or may not.
     Failed {
         /// Given to [`Producer::produce`].
         sequence: Sequence,
         /// Why.
         code: RDKafkaErrorCode,
-        /// Where it was to go.
-        topic: String,
-        /// Its header `id`, if it has one.
-        id: String,
+        /// What was given.
+        record: Record,
+    },
+    /// The answer to [`Producer::ask_partitions`].
+    Partitions {
+        /// The topic.
+        topic: TopicId,
+        /// How many it has.
+        count: i32,
     },
     /// Something about the client as a whole.
     Error {
@@ -105,33 +140,42 @@ impl Producer {
                 return Err(text_of(message.as_ptr()));
             }
             let queue = c::rd_kafka_queue_get_main(rk);
-            Ok(Producer { rk, queue, topics: HashMap::new(), vus: Vec::with_capacity(8) })
+            Ok(Producer {
+                rk,
+                queue,
+                topics: HashMap::new(),
+                handles: Vec::new(),
+                partitioner: partitioner(properties),
+                vus: Vec::with_capacity(8),
+            })
         }
     }
 
-    /// Hands one record over. `Err` means librdkafka did not take it.
+    /// Hands one record over, for that partition, or for the one that its key has. `Err` means
+    /// librdkafka did not take it.
     pub fn produce(
         &mut self,
+        topic: TopicId,
         sequence: Sequence,
         event: &Outbound<'_>,
+        partition: Option<i32>,
     ) -> Result<(), RDKafkaErrorCode> {
-        let topic = self.topic(event.topic)?;
         let headers = native_headers(event)?;
         let (key, key_len) = pointer_of(event.key);
         let (value, value_len) = pointer_of(event.value);
         use c::rd_kafka_vtype_t as kind;
         self.vus.clear();
         let vus = &mut self.vus;
-        vus.push(vu(kind::RD_KAFKA_VTYPE_RKT, |u| u.rkt = topic));
+        vus.push(vu(kind::RD_KAFKA_VTYPE_RKT, |u| u.rkt = self.handles[topic]));
         vus.push(vu(kind::RD_KAFKA_VTYPE_MSGFLAGS, |u| u.i = c::RD_KAFKA_MSG_F_COPY));
         vus.push(vu(kind::RD_KAFKA_VTYPE_KEY, |u| u.mem = mem(key, key_len)));
         vus.push(vu(kind::RD_KAFKA_VTYPE_VALUE, |u| u.mem = mem(value, value_len)));
         vus.push(vu(kind::RD_KAFKA_VTYPE_TIMESTAMP, |u| u.i64_ = event.commit_unix_us / 1000));
-        // The opaque is a number that is never dereferenced.
-        vus.push(vu(kind::RD_KAFKA_VTYPE_OPAQUE, |u| {
-            u.ptr = ptr::without_provenance_mut(sequence as usize)
-        }));
-        if let Some(partition) = event.partition {
+        // The opaque is a number that is never dereferenced: the sequence, and in the lowest bit
+        // whether the event asked for its partition.
+        let opaque = (sequence as usize) << 1 | usize::from(event.partition.is_some());
+        vus.push(vu(kind::RD_KAFKA_VTYPE_OPAQUE, |u| u.ptr = ptr::without_provenance_mut(opaque)));
+        if let Some(partition) = partition {
             vus.push(vu(kind::RD_KAFKA_VTYPE_PARTITION, |u| u.i32_ = partition));
         }
         if !headers.is_null() {
@@ -171,15 +215,26 @@ impl Producer {
                         if message.is_null() {
                             break;
                         }
-                        let sequence = (*message)._private.addr() as Sequence;
+                        let opaque = (*message)._private.addr();
+                        let sequence = (opaque >> 1) as Sequence;
                         tell(match code_at(&raw const (*message).err) {
-                            RDKafkaErrorCode::NoError => ProducerEvent::Confirmed(sequence),
+                            RDKafkaErrorCode::NoError => {
+                                let partition = (*message).partition;
+                                ProducerEvent::Confirmed { sequence, partition }
+                            }
                             code => {
-                                let topic = text_of(c::rd_kafka_topic_name((*message).rkt));
-                                ProducerEvent::Failed { sequence, code, topic, id: id_of(message) }
+                                let record = copy_back(message, opaque & 1 == 1);
+                                ProducerEvent::Failed { sequence, code, record }
                             }
                         });
                     },
+                    c::RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => {
+                        for (name, count) in described(event) {
+                            if let Some(&topic) = self.topics.get(name.as_str()) {
+                                tell(ProducerEvent::Partitions { topic, count });
+                            }
+                        }
+                    }
                     c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
                         code: c::rd_kafka_event_error(event).into(),
                         text: text_of(c::rd_kafka_event_error_string(event)),
@@ -191,6 +246,39 @@ impl Producer {
         }
     }
 
+    /// Asks how many partitions a topic has; the answer comes with [`Producer::poll`], or never.
+    pub fn ask_partitions(&mut self, topic: TopicId) {
+        // SAFETY: the name belongs to the handle; the collection copies it, and is destroyed once
+        // it was asked for; no options are the defaults.
+        unsafe {
+            let mut name = c::rd_kafka_topic_name(self.handles[topic]);
+            let topics = c::rd_kafka_TopicCollection_of_topic_names(&mut name, 1);
+            c::rd_kafka_DescribeTopics(self.rk, topics, ptr::null(), self.queue);
+            c::rd_kafka_TopicCollection_destroy(topics);
+        }
+    }
+
+    /// The partition that a key has among `count`.
+    pub fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32 {
+        let (key, length) = pointer_of(Some(key));
+        // SAFETY: it hashes the key, and looks at nothing else.
+        unsafe {
+            let (topic, none) = (self.handles[topic], ptr::null_mut());
+            (self.partitioner)(topic, key, length, count, none, none)
+        }
+    }
+
+    /// Why the producer is unusable from now on, if it is.
+    pub fn fatal(&mut self) -> Option<String> {
+        let mut message: [c_char; 512] = [0; 512];
+        // SAFETY: `message` outlives the call, which ends what it writes with NUL.
+        unsafe {
+            let code = c::rd_kafka_fatal_error(self.rk, message.as_mut_ptr(), message.len());
+            let none = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+            (code != none).then(|| text_of(message.as_ptr()))
+        }
+    }
+
     /// Asks the cluster about one topic (or, without one, only whether it answers).
     pub fn metadata(
         &mut self,
@@ -198,7 +286,7 @@ impl Producer {
         timeout_ms: i32,
     ) -> Result<Vec<TopicMetadata>, RDKafkaErrorCode> {
         let handle = match topic {
-            Some(name) => self.topic(name)?,
+            Some(name) => self.topic(name).map(|topic| self.handles[topic])?,
             None => ptr::null_mut(),
         };
         let mut answer: *const c::rd_kafka_metadata = ptr::null();
@@ -223,9 +311,10 @@ impl Producer {
         }
     }
 
-    fn topic(&mut self, name: &str) -> Result<*mut c::rd_kafka_topic_t, RDKafkaErrorCode> {
-        if let Some(handle) = self.topics.get(name) {
-            return Ok(*handle);
+    /// The topic of that name.
+    pub fn topic(&mut self, name: &str) -> Result<TopicId, RDKafkaErrorCode> {
+        if let Some(topic) = self.topics.get(name) {
+            return Ok(*topic);
         }
         let c_name = CString::new(name).map_err(|_| RDKafkaErrorCode::InvalidTopic)?;
         // SAFETY: `rk` lives; a null configuration means the producer's own.
@@ -233,8 +322,10 @@ impl Producer {
         if handle.is_null() {
             return Err(RDKafkaErrorCode::InvalidTopic);
         }
-        self.topics.insert(name.into(), handle);
-        Ok(handle)
+        let topic = self.handles.len();
+        self.handles.push(handle);
+        self.topics.insert(name.into(), topic);
+        Ok(topic)
     }
 }
 
@@ -247,7 +338,7 @@ impl Drop for Producer {
                 | c::RD_KAFKA_PURGE_F_INFLIGHT
                 | c::RD_KAFKA_PURGE_F_NON_BLOCKING;
             c::rd_kafka_purge(self.rk, all);
-            for handle in self.topics.values() {
+            for handle in &self.handles {
                 c::rd_kafka_topic_destroy(*handle);
             }
             c::rd_kafka_queue_destroy(self.queue);
@@ -268,122 +359,12 @@ fn mem(ptr: *mut c_void, size: usize) -> c::rd_kafka_vu_s__bindgen_ty_1__bindgen
     c::rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 { ptr, size }
 }
 
-/// Null for an absent value; an empty one keeps its (dangling, never read) address.
-fn pointer_of(bytes: Option<&[u8]>) -> (*mut c_void, usize) {
-    bytes.map_or((ptr::null_mut(), 0), |bytes| (bytes.as_ptr().cast_mut().cast(), bytes.len()))
-}
-
-fn native_headers(event: &Outbound<'_>) -> Result<*mut c::rd_kafka_headers_t, RDKafkaErrorCode> {
-    if event.headers.is_empty() {
-        return Ok(ptr::null_mut());
-    }
-    // SAFETY: the list is fresh; names and values are copied with their lengths.
-    unsafe {
-        let list = c::rd_kafka_headers_new(event.headers.len());
-        for (name, value) in event.headers.iter() {
-            let name_len = isize::try_from(name.len()).unwrap_or(isize::MAX);
-            let value_len = isize::try_from(value.len()).unwrap_or(isize::MAX);
-            let code = c::rd_kafka_header_add(
-                list,
-                name.as_ptr().cast(),
-                name_len,
-                value.as_ptr().cast(),
-                value_len,
-            );
-            if code != c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
-                c::rd_kafka_headers_destroy(list);
-                return Err(code.into());
-            }
-        }
-        Ok(list)
+/// What hashes a key for these properties. Those that draw lots do so for records without a key.
+fn partitioner(properties: &[(String, String)]) -> Partitioner {
+    let wanted = properties.iter().rev().find(|(name, _)| name == "partitioner");
+    match wanted.map(|(_, value)| value.as_str()) {
+        Some("consistent" | "consistent_random") => c::rd_kafka_msg_partitioner_consistent,
+        Some("fnv1a" | "fnv1a_random") => c::rd_kafka_msg_partitioner_fnv1a,
+        _ => c::rd_kafka_msg_partitioner_murmur2,
     }
 }
-
-/// A code that a broker may have sent. One newer than the bindings may send a number that their enum
-/// does not have, so it is read as a number.
-///
-/// # Safety
-/// `code` points into a message or an answer that lives.
-unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
-    // SAFETY: the enum is a C int.
-    let number = unsafe { code.cast::<c_int>().read() };
-    c::rd_kafka_resp_err_t::try_from(number).map_or(RDKafkaErrorCode::Unknown, Into::into)
-}
-
-/// The header `id` of a record whose delivery failed.
-///
-/// # Safety
-/// `message` is one that an event holds, and the event lives.
-unsafe fn id_of(message: *const c::rd_kafka_message_t) -> String {
-    let mut headers = ptr::null_mut();
-    let (mut value, mut length) = (ptr::null(), 0);
-    let ok = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
-    // SAFETY: the list belongs to the message; the value has the length beside it.
-    unsafe {
-        if c::rd_kafka_message_headers(message, &mut headers) != ok
-            || c::rd_kafka_header_get_last(headers, c"id".as_ptr(), &mut value, &mut length) != ok
-            || value.is_null()
-        {
-            return "without id".to_owned();
-        }
-        String::from_utf8_lossy(std::slice::from_raw_parts(value.cast::<u8>(), length)).into_owned()
-    }
-}
-
-/// # Safety
-/// `text` is null or NUL-terminated.
-unsafe fn text_of(text: *const c_char) -> String {
-    if text.is_null() {
-        return String::new();
-    }
-    // SAFETY: see above.
-    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
-}
-
-/// librdkafka's own log lines, from its own threads.
-unsafe extern "C" fn forward_log(
-    _: *const c::rd_kafka_t,
-    level: c_int,
-    facility: *const c_char,
-    line: *const c_char,
-) {
-    // SAFETY: librdkafka passes NUL-terminated strings.
-    let (facility, line) = unsafe { (text_of(facility), text_of(line)) };
-    match level {
-        // Opinions on properties, one of which we set for good reason.
-        _ if facility == "CONFWARN" => tracing::debug!(target: "librdkafka", facility, "{line}"),
-        0..=3 => tracing::warn!(target: "librdkafka", facility, "{line}"),
-        4 => tracing::info!(target: "librdkafka", facility, "{line}"),
-        _ => tracing::debug!(target: "librdkafka", facility, "{line}"),
-    }
-}
-
-/// Lets `poll` report a socket readable only once `bytes` are waiting (or it ended).
-pub fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> std::io::Result<()> {
-    let length = size_of::<c_int>() as libc::socklen_t;
-    // SAFETY: the descriptor is open for the length of the borrow; the option is an int.
-    let outcome = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVLOWAT,
-            (&raw const bytes).cast(),
-            length,
-        )
-    };
-    if outcome == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
-}
-
-/// One malloc arena for all threads. Call before any other thread exists. librdkafka allocates on
-/// one thread and frees on another, which makes glibc grow an arena for each.
-#[cfg(target_env = "gnu")]
-pub fn share_malloc_arena() {
-    // SAFETY: mallopt only sets a tunable.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-}
-
-/// Only glibc has arenas.
-#[cfg(not(target_env = "gnu"))]
-pub fn share_malloc_arena() {}

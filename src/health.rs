@@ -88,6 +88,11 @@ pub enum Reason {
         /// For so long.
         for_ms: u64,
     },
+    /// Nothing comes in before the dead-letter topic has been read.
+    LettersUnread {
+        /// For so long.
+        for_ms: u64,
+    },
     /// There is something unconfirmed and it does not move.
     NoProgress {
         /// For so long.
@@ -115,6 +120,7 @@ impl Reason {
             Reason::SlotBusy => "slot_busy",
             Reason::NotStreaming { .. } => "not_streaming",
             Reason::SinkDown { .. } => "sink_down",
+            Reason::LettersUnread { .. } => "letters_unread",
             Reason::NoProgress { .. } => "no_progress",
             Reason::LoopStuck { .. } => "loop_stuck",
             Reason::Draining => "draining",
@@ -133,6 +139,13 @@ impl fmt::Display for Reason {
             }
             Reason::SinkDown { for_ms } => {
                 write!(f, "broker unreachable for {} s", for_ms / 1000)
+            }
+            Reason::LettersUnread { for_ms } => {
+                let for_s = for_ms / 1000;
+                write!(
+                    f,
+                    "no event taken in for {for_s} s: the dead-letter topic is still being read"
+                )
             }
             Reason::NoProgress { for_ms, events } => {
                 write!(f, "{events} events unconfirmed, none settled for {} s", for_ms / 1000)
@@ -187,10 +200,15 @@ impl Health {
         }
         let still_ms = now_ms.saturating_sub(facts.progress_ms);
         let events = facts.in_flight_events;
-        let stalled = events > 0 && still_ms > limits.stall_ms;
-        if stalled {
+        let stands = events > 0 && still_ms > limits.stall_ms;
+        if stands {
             reasons.push(Reason::NoProgress { for_ms: still_ms, events });
         }
+        let unread_ms =
+            facts.letters_unread_since_ms.map(|since_ms| now_ms.saturating_sub(since_ms));
+        let unread_ms = unread_ms.filter(|for_ms| *for_ms > limits.stall_ms);
+        reasons.extend(unread_ms.map(|for_ms| Reason::LettersUnread { for_ms }));
+        let stalled = stands || unread_ms.is_some();
         let state = match state {
             // The end and the way to it are told as such; what hinders them is in the reasons.
             State::Draining | State::Stopped => state,

@@ -69,6 +69,22 @@ table! {
         "Events settled, by what became of them.";
     retries: IntCounter = "outbox_retries_total", "attempts", NONE,
         "Attempts to publish after the first.";
+    retry_exhaustions: IntCounter = "outbox_retry_exhaustions_total", "events", NONE,
+        "Events that failed in all their attempts.";
+    unknown_errors: IntCounter = "outbox_unknown_errors_total", "answers", NONE,
+        "Answers of the broker that this release does not know; each is logged.";
+    dlq_published: IntCounter = "outbox_dlq_published_total", "events", NONE,
+        "Dead letters confirmed in the dead-letter topic.";
+    dlq_publish_failed: IntCounter = "outbox_dlq_publish_failed_total", "attempts", NONE,
+        "Attempts to write a dead letter that failed; the slot is held until one succeeds.";
+    dlq_breaker_open: IntGauge = "outbox_dlq_breaker_open", "0 or 1", NONE,
+        "1 once there were more dead letters than dead_letter.burst_max in dead_letter.burst_window: the relay stops.";
+    dlq_parked_keys: IntGauge = "outbox_dlq_parked_keys", "keys", NONE,
+        "Keys whose events go to the dead-letter topic until they are released.";
+    dlq_depth: Gauge = "outbox_dlq_depth", "events", NONE,
+        "Dead letters that are open; NaN before the dead-letter topic was read.";
+    dlq_oldest_age_seconds: Gauge = "outbox_dlq_oldest_age_seconds", "seconds", NONE,
+        "Age of the oldest open dead letter; 0 without one, NaN before the dead-letter topic was read.";
     publish_latency_seconds: Histogram = "outbox_publish_latency_seconds", "seconds", LATENCY_SECONDS,
         "From commit in Postgres to confirmation by the broker.";
     stage_seconds: Family<Histogram, Stage> = "outbox_stage_seconds", "seconds", STAGE_SECONDS,
@@ -122,6 +138,8 @@ impl Metrics {
         metrics.info.at(Version).set(1);
         // 0 would read as "no room left" before anything was measured.
         metrics.slot_safe_wal_bytes.set(f64::NAN);
+        metrics.dlq_depth.set(f64::NAN);
+        metrics.dlq_oldest_age_seconds.set(f64::NAN);
         metrics
     }
 

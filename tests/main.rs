@@ -7,5 +7,7 @@
 mod support;
 
 mod bad_input;
+mod dead_letters;
+mod dlq;
 mod e2e;
 mod features;

@@ -2,27 +2,56 @@
 //!
 //! Each connection holds one of a fixed number of permits and dies at a fixed age, whatever it is
 //! doing: waiting to send its request, or taking its answer one byte at a time. An age instead of
-//! an idle time, because a client that sends a byte a second is never idle.
+//! an idle time, because a client that sends a byte a second is never idle. Only a client that has
+//! shown the token gets more: reading a long log takes a while.
 
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use axum::serve::Listener;
+use axum::extract::connect_info::Connected;
+use axum::serve::{IncomingStream, Listener};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Sleep, sleep};
+use tokio::time::{Instant, Sleep, sleep};
 
 /// Connections served at once; more wait in the kernel's backlog.
 pub(super) const CONNECTIONS_MAX: usize = 64;
 /// Age at which a connection is cut: Prometheus' own default for a scrape.
 pub(super) const AGE_MAX: Duration = Duration::from_secs(10);
+/// What a client that was let in gets on top.
+const AGE_MORE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (no file descriptors left), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Who is at the other end.
+#[derive(Clone, Debug)]
+pub(super) struct Client {
+    pub(super) addr: SocketAddr,
+    let_in: Arc<AtomicBool>,
+}
+
+impl Client {
+    fn new(addr: SocketAddr) -> Client {
+        Client { addr, let_in: Arc::default() }
+    }
+
+    /// May stay longer.
+    pub(super) fn let_in(&self) {
+        self.let_in.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Connected<IncomingStream<'_, Bounded>> for Client {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Client {
+        stream.remote_addr().clone()
+    }
+}
 
 pub(super) struct Bounded {
     listener: TcpListener,
@@ -42,9 +71,9 @@ impl Bounded {
 
 impl Listener for Bounded {
     type Io = Connection;
-    type Addr = SocketAddr;
+    type Addr = Client;
 
-    async fn accept(&mut self) -> (Connection, SocketAddr) {
+    async fn accept(&mut self) -> (Connection, Client) {
         loop {
             let Ok(permit) = Arc::clone(&self.permits).acquire_owned().await else {
                 // Never closed; were it, no connection may be served.
@@ -54,7 +83,9 @@ impl Listener for Bounded {
             match self.listener.accept().await {
                 Ok((stream, addr)) => {
                     let age = Box::pin(sleep(self.age_max));
-                    return (Connection { stream, age, _permit: permit }, addr);
+                    let client = Client::new(addr);
+                    let let_in = Arc::clone(&client.let_in);
+                    return (Connection { stream, age, let_in, _permit: permit }, client);
                 }
                 Err(error) => {
                     tracing::debug!(%error, "admin server could not accept");
@@ -64,14 +95,15 @@ impl Listener for Bounded {
         }
     }
 
-    fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    fn local_addr(&self) -> io::Result<Client> {
+        self.listener.local_addr().map(Client::new)
     }
 }
 
 pub(super) struct Connection {
     stream: TcpStream,
     age: Pin<Box<Sleep>>,
+    let_in: Arc<AtomicBool>,
     _permit: OwnedSemaphorePermit,
 }
 
@@ -79,6 +111,10 @@ impl Connection {
     /// Only asked where the socket has nothing to give, so a ready socket is served first.
     fn too_old<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         ready!(self.age.as_mut().poll(cx));
+        if self.let_in.swap(false, Ordering::Relaxed) {
+            self.age.as_mut().reset(Instant::now() + AGE_MORE);
+            ready!(self.age.as_mut().poll(cx));
+        }
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 }

@@ -59,6 +59,21 @@ pub(super) fn render(status: &Status) -> String {
             ),
         ],
     );
+    let letters = &status.dead_letters;
+    let unknown = || "not known".to_owned();
+    let age = letters.oldest_age_seconds.map(|seconds| duration(seconds as u64));
+    let parked = u64::try_from(letters.parked_keys).unwrap_or(0);
+    table(
+        &mut html,
+        "Dead letters",
+        &[
+            ("open", letters.open.map_or_else(unknown, number)),
+            ("age of the oldest", age.unwrap_or_else(unknown)),
+            ("parked keys", number(parked)),
+            ("breaker", if letters.breaker_open { "open" } else { "closed" }.to_owned()),
+            ("failed writes", number(letters.publish_failed)),
+        ],
+    );
     table(
         &mut html,
         "Log positions",

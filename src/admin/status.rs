@@ -27,6 +27,7 @@ pub(super) struct Status {
     pub(super) lsn: Positions,
     pub(super) in_flight: InFlight,
     pub(super) events: Events,
+    pub(super) dead_letters: DeadLetters,
     pub(super) slot: Slot,
 }
 
@@ -49,6 +50,17 @@ pub(super) struct Events {
     pub(super) dead_lettered: u64,
     pub(super) retries: u64,
     pub(super) source_reconnects: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct DeadLetters {
+    /// `null` while the dead-letter topic is not read.
+    pub(super) open: Option<u64>,
+    /// 0 without one, `null` while the dead-letter topic is not read.
+    pub(super) oldest_age_seconds: Option<f64>,
+    pub(super) parked_keys: i64,
+    pub(super) breaker_open: bool,
+    pub(super) publish_failed: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -97,8 +109,21 @@ impl Status {
                 retries: metrics.retries.get(),
                 source_reconnects: metrics.source_reconnects.get(),
             },
+            dead_letters: dead_letters(view),
             slot: slot(view),
         }
+    }
+}
+
+fn dead_letters(view: &View) -> DeadLetters {
+    let metrics = &view.metrics;
+    let known = |value: f64| value.is_finite().then_some(value);
+    DeadLetters {
+        open: known(metrics.dlq_depth.get()).map(|depth| depth as u64),
+        oldest_age_seconds: known(metrics.dlq_oldest_age_seconds.get()),
+        parked_keys: metrics.dlq_parked_keys.get(),
+        breaker_open: metrics.dlq_breaker_open.get() == 1,
+        publish_failed: metrics.dlq_publish_failed.get(),
     }
 }
 

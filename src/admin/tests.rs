@@ -27,14 +27,21 @@ fn stage() -> Stage {
         clock: Arc::new(move || clock.load(Ordering::Relaxed)),
         slot: "relay<1>".into(),
     };
-    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view).unwrap();
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters()).unwrap();
     Stage { addr: admin.addr(), admin: Some(admin), recorder, metrics, now_ms }
+}
+
+/// Nobody may act on them.
+fn letters() -> Letters {
+    let broker = Arc::new(crate::sink::memory::MemorySettings::default());
+    Letters { broker, address: Address::default(), token: None }
 }
 
 fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
+        letters_unread: false,
         settled_events: 0,
         in_flight_events: 0,
         in_flight_bytes: 0,
@@ -140,6 +147,36 @@ fn status_is_json_with_positions_and_slot() {
 }
 
 #[test]
+fn status_and_page_tell_of_dead_letters() {
+    let stage = stage();
+    let letters = || {
+        let (_, body) = get(stage.addr, "/status");
+        serde_json::from_str::<serde_json::Value>(&body).unwrap()["dead_letters"].take()
+    };
+    // GIVEN a topic that was not read yet THEN that is no zero
+    assert_eq!(letters()["open"], serde_json::Value::Null);
+    assert_eq!(letters()["oldest_age_seconds"], serde_json::Value::Null);
+    assert!(get(stage.addr, "/").1.contains("not known"));
+    // WHEN it is read
+    stage.metrics.dlq_depth.set(1234.0);
+    stage.metrics.dlq_oldest_age_seconds.set(3_700.5);
+    stage.metrics.dlq_parked_keys.set(3);
+    stage.metrics.dlq_breaker_open.set(1);
+    stage.metrics.dlq_publish_failed.inc_by(2);
+    assert_eq!(
+        letters(),
+        serde_json::json!({
+            "open": 1234, "oldest_age_seconds": 3_700.5, "parked_keys": 3,
+            "breaker_open": true, "publish_failed": 2
+        })
+    );
+    let page = get(stage.addr, "/").1;
+    for part in ["<td>1\u{202f}234</td>", "<td>1 h 1 min</td>", "<td>open</td>"] {
+        assert!(page.contains(part), "{part}");
+    }
+}
+
+#[test]
 fn the_page_escapes_everything_and_loads_nothing() {
     let mut stage = stage();
     stage.recorder.note("<script>alert('x')</script> & \"more\"");
@@ -203,7 +240,7 @@ fn an_address_in_use_is_a_fault_that_says_how_to_mend_it() {
         clock: clock_since(Instant::now()),
         slot: String::new(),
     };
-    let fault = Admin::start(taken, view).err().unwrap();
+    let fault = Admin::start(taken, view, letters()).err().unwrap();
     assert_eq!((fault.code, fault.exit), ("admin.listen", Exit::Usage));
     assert!(fault.what.contains(&taken.to_string()));
     assert!(fault.mend.contains(&format!("ss -ltnp 'sport = :{}'", taken.port())));
@@ -250,5 +287,29 @@ fn a_silent_client_is_cut_and_its_place_given_to_the_next() {
         assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
         drop(first);
         let (_second, _) = listener.accept().await;
+    });
+}
+
+#[test]
+fn who_was_let_in_may_stay_longer() {
+    use axum::serve::Listener as _;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    on_runtime(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let mut listener = bounded::Bounded::with_limits(listener, 1, Duration::ZERO);
+        let mut far = tokio::net::TcpStream::connect(addr).await.unwrap();
+        let (mut near, client) = listener.accept().await;
+        assert_eq!(client.addr, far.local_addr().unwrap());
+        // GIVEN a connection past its age WHEN its client is let in THEN it is served
+        client.let_in();
+        let ((), byte) = tokio::join!(
+            async {
+                tokio::task::yield_now().await;
+                far.write_all(b"x").await.unwrap();
+            },
+            near.read_u8()
+        );
+        assert_eq!(byte.unwrap(), b'x');
     });
 }

@@ -3,6 +3,8 @@
 //! No value of `--set` is parsed here: an error of the argument parser quotes what it got, and that
 //! may be a secret.
 
+mod dlq;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::LazyLock;
@@ -10,6 +12,8 @@ use std::sync::LazyLock;
 use clap::{Parser, Subcommand};
 
 use crate::config::Request;
+
+pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -31,7 +35,8 @@ Examples:
   walrelay check                        find every fault before the first event
   walrelay run                          relay until stopped
   walrelay --config prod.toml run       with another file
-  walrelay --set delivery.attempts_max=3 run";
+  walrelay --set delivery.attempts_max=3 run
+  walrelay dlq list --since 2h          what could not be published lately";
 
 /// Carries outbox events from a Postgres replication slot to Kafka or RabbitMQ.
 #[derive(Parser)]
@@ -112,6 +117,14 @@ pub(crate) enum Command {
     Slot {
         #[command(subcommand)]
         action: SlotAction,
+    },
+    /// Look into the dead-letter topic, and act on it.
+    #[command(
+        after_help = "Examples:\n  walrelay dlq list --since 2h\n  walrelay dlq replay --topic orders --rate 50/s"
+    )]
+    Dlq {
+        #[command(subcommand)]
+        action: DlqAction,
     },
     /// Show what is configured, or the JSON Schema of the file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]

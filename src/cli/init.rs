@@ -91,7 +91,8 @@ mod tests {
     use super::*;
     use crate::cli::slot;
     use crate::config::AdminSettings;
-    use crate::delivery::settings::{DeadLetterSettings, DeliverySettings, OnDeadLetter};
+    use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
+    use crate::letter::DeadLetterSettings;
     use crate::sink::memory::MemorySettings;
     use crate::source::preflight::Finding;
     use crate::source::testing;
@@ -108,9 +109,11 @@ mod tests {
                 backoff_cap: Duration::from_secs(30),
                 on_dead_letter: OnDeadLetter::Continue,
                 drain_timeout: Duration::from_secs(20),
+                retry_budget_percent: 20,
+                crash_file: None,
             },
-            dead_letter: DeadLetterSettings { topic: "outbox.dlq".into() },
-            admin: AdminSettings { listen: ([127, 0, 0, 1], 9464).into() },
+            dead_letter: DeadLetterSettings::default(),
+            admin: AdminSettings { listen: ([127, 0, 0, 1], 9464).into(), token: None },
         }
     }
 

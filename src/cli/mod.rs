@@ -17,8 +17,10 @@ mod args;
 mod check;
 mod completions;
 mod config;
+mod dlq;
 mod init;
 mod logging;
+mod progress;
 mod run;
 mod sink;
 mod slot;
@@ -78,6 +80,10 @@ fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
             let config = prepare(args.log.as_deref(), &request)?;
             let exit = wait_for(init::run(&config, sql, role.as_deref())).map_err(one)?;
             if sql { Ok(exit) } else { sink::init(&config).map(|()| exit) }
+        }
+        Command::Dlq { action } => {
+            let config = prepare(args.log.as_deref(), &request)?;
+            dlq::run(&config, &action)
         }
         Command::Slot { action } => {
             let config = prepare(args.log.as_deref(), &request)?;

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::delivery::settings::{DeadLetterSettings, DeliverySettings, OnDeadLetter};
+use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
+use crate::letter::{Address, DeadLetterSettings};
 use crate::outbox::settings::{Columns, Messages, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
 use crate::secret::Secret;
@@ -36,12 +38,13 @@ pub(crate) fn build(
         source: source(values, connection),
         sink,
         delivery: delivery(values),
-        dead_letter: DeadLetterSettings { topic: values.text(&Path::of("dead_letter.topic")) },
+        dead_letter: dead_letter(values),
         admin: AdminSettings {
             listen: values
                 .text(&Path::of("admin.listen"))
                 .parse()
                 .unwrap_or_else(|_| SocketAddr::from((Ipv4Addr::LOCALHOST, 9464))),
+            token: values.secret(&Path::of("admin.token")),
         },
     })
 }
@@ -184,10 +187,7 @@ impl Section for SectionOf<'_> {
     }
 
     fn secret(&self, key: &str) -> Option<Secret> {
-        match self.values.value(&self.path.child(key)) {
-            Some(Value::Secret(secret)) => Some(secret.clone()),
-            Some(_) | None => None,
-        }
+        self.values.secret(&self.path.child(key))
     }
 
     fn integer(&self, key: &str) -> i64 {
@@ -232,6 +232,23 @@ fn delivery(values: Values<'_>) -> DeliverySettings {
             _ => OnDeadLetter::Continue,
         },
         drain_timeout: values.duration(&at("drain_timeout")),
+        retry_budget_percent: u32::try_from(values.integer(&at("retry_budget_percent")))
+            .unwrap_or(u32::MAX),
+        crash_file: values.optional_text(&at("crash_file")).map(PathBuf::from),
+    }
+}
+
+fn dead_letter(values: Values<'_>) -> DeadLetterSettings {
+    let at = |name: &str| Path::of("dead_letter").child(name);
+    let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    DeadLetterSettings {
+        address: Address {
+            exchange: values.text(&at("exchange")),
+            topic: values.text(&at("topic")),
+        },
+        value_bytes_max: size(values.bytes(&at("value_bytes_max"))),
+        burst_max: usize::try_from(values.integer(&at("burst_max"))).unwrap_or(usize::MAX),
+        burst_window: values.duration(&at("burst_window")),
     }
 }
 
@@ -253,6 +270,13 @@ impl<'a> Values<'a> {
 
     pub(crate) fn text(self, path: &Path) -> String {
         self.optional_text(path).unwrap_or_default()
+    }
+
+    pub(crate) fn secret(self, path: &Path) -> Option<Secret> {
+        match self.value(path) {
+            Some(Value::Secret(secret)) => Some(secret.clone()),
+            Some(_) | None => None,
+        }
     }
 
     fn flag(self, path: &Path) -> bool {
@@ -280,7 +304,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn strings(self, path: &Path) -> Vec<String> {
+    pub(crate) fn strings(self, path: &Path) -> Vec<String> {
         match self.value(path) {
             Some(Value::Strings(strings)) => strings.clone(),
             Some(_) | None => Vec::new(),

@@ -15,6 +15,9 @@ use super::layers::{Origin, Problem};
 use super::path::Path;
 use super::units;
 
+/// Of a bearer token.
+const TOKEN_BYTES_MIN: usize = 16;
+
 /// Appends a problem for every contradiction.
 pub(crate) fn check(effective: &Effective, problems: &mut Vec<Problem>) {
     let mut checks = Checks { values: Values(effective), problems };
@@ -24,6 +27,8 @@ pub(crate) fn check(effective: &Effective, problems: &mut Vec<Problem>) {
     checks.tables();
     checks.routes();
     checks.kafka();
+    checks.dead_letters();
+    checks.token();
 }
 
 struct Checks<'a> {
@@ -169,6 +174,33 @@ impl Checks<'_> {
                 self.refuse(&path, "config.unsafe-property", &refusal.reason, &refusal.mend);
             }
             self.queue(&path, &name, &value);
+        }
+    }
+
+    /// An event that goes where the letters are would be taken for one.
+    fn dead_letters(&mut self) {
+        let kind = self.values.text(&Path::of("sink.kind"));
+        let (own, key) = match kind.as_str() {
+            "kafka" => ("sink.kafka.topics", "dead_letter.topic"),
+            "rabbitmq" => ("sink.rabbitmq.exchange", "dead_letter.exchange"),
+            _ => return,
+        };
+        let (own, letters) = (Path::of(own), self.values.text(&Path::of(key)));
+        let taken =
+            self.values.text(&own) == letters || self.values.strings(&own).contains(&letters);
+        if taken && !letters.is_empty() {
+            let what = format!("{letters:?} is where dead letters go: events need another place");
+            self.refuse(&own, "config.conflict", &what, &format!("give {key} another name"));
+        }
+    }
+
+    /// A short one can be guessed.
+    fn token(&mut self) {
+        let path = Path::of("admin.token");
+        let length = self.values.secret(&path).map(|token| token.expose().len());
+        if length.is_some_and(|length| length < TOKEN_BYTES_MIN) {
+            let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
+            self.refuse(&path, "config.bad-value", &what, "make one: openssl rand -hex 32");
         }
     }
 

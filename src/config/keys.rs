@@ -253,10 +253,16 @@ const DELIVERY: &[Row] = &[
     ),
     ("backoff_cap", within_ms(1, HOUR_MS), Absent::Value("30s"), "Longest wait before a retry."),
     (
+        "retry_budget_percent",
+        Kind::Integer { min: 1, max: 1000 },
+        Absent::Value("20"),
+        "Most retries in a hundred first attempts; a few are always allowed. More wait.",
+    ),
+    (
         "on_dead_letter",
         Kind::Choice(&["continue", "park_key", "halt"]),
         Absent::Value("continue"),
-        "After a dead letter: go on, send later events of its key to the dead-letter topic too, or stop.",
+        "After a dead letter: go on (`continue`), or send later events of its key to the dead-letter topic too, until it is released (`park_key`). `halt` writes none: the relay stops, and the slot is held before the event.",
     ),
     (
         "drain_timeout",
@@ -264,21 +270,61 @@ const DELIVERY: &[Row] = &[
         Absent::Value("20s"),
         "How long a stop may take to settle the window.",
     ),
+    (
+        "crash_file",
+        Kind::Text(rule::FILLED),
+        Absent::Means("a file named after the slot in the directory for temporary files"),
+        "Remembers across crashes which event was in hand: one that killed the process three times becomes a dead letter. Must survive a restart of the process; 100 bytes.",
+    ),
 ];
 
-const DEAD_LETTER: &[Row] = &[(
-    "topic",
-    Kind::Text(rule::TOPIC),
-    Absent::Value("outbox.dlq"),
-    "Where events go that cannot be published.",
-)];
+const DEAD_LETTER: &[Row] = &[
+    (
+        "topic",
+        Kind::Text(rule::TOPIC),
+        Absent::Value("outbox.dlq"),
+        "Where events go that cannot be published: Kafka topic, or RabbitMQ stream queue.",
+    ),
+    (
+        "exchange",
+        Kind::Text(rule::FILLED),
+        Absent::Value("outbox.dlx"),
+        "RabbitMQ: the exchange in front of that queue.",
+    ),
+    (
+        "value_bytes_max",
+        Kind::Bytes { min: 0, max: MIB << 10 },
+        Absent::Value("900KiB"),
+        "A larger value is cut in its dead letter; its size and SHA-256 stand in headers. Must fit into what the broker takes.",
+    ),
+    (
+        "burst_max",
+        Kind::Integer { min: 1, max: 10_000_000 },
+        Absent::Value("100"),
+        "The breaker: with more dead letters than this in `burst_window` the relay stops, because something else is wrong than the events.",
+    ),
+    (
+        "burst_window",
+        within_ms(SECOND_MS, 24 * HOUR_MS),
+        Absent::Value("60s"),
+        "What `burst_max` is counted in.",
+    ),
+];
 
-const ADMIN: &[Row] = &[(
-    "listen",
-    Kind::Address,
-    Absent::Value("127.0.0.1:9464"),
-    "Where `/metrics`, `/livez`, `/readyz` and `/status` listen.",
-)];
+const ADMIN: &[Row] = &[
+    (
+        "listen",
+        Kind::Address,
+        Absent::Value("127.0.0.1:9464"),
+        "Where `/metrics`, `/livez`, `/readyz`, `/status` and `/api` listen.",
+    ),
+    (
+        "token",
+        Kind::Secret,
+        Absent::Means("`/api` is refused"),
+        "Bearer token for `/api`, at least 16 characters.",
+    ),
+];
 
 /// Sections in the order in which they are shown; the flag marks those that inherit from `[route]`.
 const SECTIONS: &[(&str, &[Row], bool)] = &[

@@ -11,8 +11,10 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::delivery::settings::{DeadLetterSettings, DeliverySettings};
+use crate::delivery::settings::DeliverySettings;
 use crate::error::{Exit, Fault};
+use crate::letter::DeadLetterSettings;
+use crate::secret::Secret;
 use crate::sink::Broker;
 use crate::source::settings::SourceSettings;
 
@@ -58,6 +60,8 @@ pub struct Config {
 pub struct AdminSettings {
     /// Where `/metrics`, `/livez` and `/readyz` listen. Default `127.0.0.1:9464`.
     pub listen: std::net::SocketAddr,
+    /// Bearer token for `/api`; without one it is refused.
+    pub token: Option<Secret>,
 }
 
 /// Where to look for the configuration. No `Debug`: variables and settings may hold secrets.

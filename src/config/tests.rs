@@ -183,7 +183,7 @@ fn a_minimal_file_has_the_defaults_of_the_contract() {
         (Duration::from_millis(200), Duration::from_secs(30))
     );
     assert_eq!(delivery.drain_timeout, Duration::from_secs(20));
-    assert_eq!(dead_letter.topic, "outbox.dlq");
+    assert_eq!(dead_letter.address.topic, "outbox.dlq");
     assert_eq!(admin.listen.to_string(), "127.0.0.1:9464");
 }
 
@@ -318,6 +318,13 @@ fn contradictions_are_refused() {
             "source.mode: polling is not available in this release",
         ),
         ("[route]\ntopic = \"outbox.dlq\"", "config.conflict", "is the dead-letter topic"),
+        ("[sink.kafka]\ntopics = [\"outbox.dlq\"]", "config.conflict", "where dead letters go"),
+        (
+            "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = \"amqp://mq\"\nexchange = \"outbox.dlx\"",
+            "config.conflict",
+            "sink.rabbitmq.exchange: \"outbox.dlx\" is where dead letters go",
+        ),
+        ("[admin]\ntoken = \"c4n4ry\"", "config.bad-value", "fewer than 16 characters"),
         ("[route]\ntopic = \"a topic\"", "config.bad-value", "is no topic name"),
         ("[route]\nheaders = { id = \"x\" }", "config.conflict", "always carries the event id"),
         (
@@ -366,6 +373,7 @@ fn contradictions_are_refused() {
         let [fault] = faults.as_slice() else { panic!("{text}\n{}", rendered(&faults)) };
         assert_eq!((fault.code, fault.exit), (code, Exit::Usage), "{text}");
         assert!(fault.what.contains(what), "{text}: {}", fault.what);
+        assert!(!fault.to_string().contains("c4n4ry"), "{fault}");
         assert!(!fault.mend.is_empty() && fault.place.starts_with("w.toml:"), "{text}: {fault}");
     }
 }

@@ -74,7 +74,8 @@ impl Ledger {
     /// Where the first event stood that is not settled in order, if it was admitted at all.
     #[must_use]
     pub fn position_of(&self, settled_below: Sequence) -> Option<Position> {
-        let closed = self.closed.iter().find(|entry| settled_below < entry.below);
+        let at = self.closed.partition_point(|entry| entry.below <= settled_below);
+        let closed = self.closed.get(at);
         let (commit_lsn, first) = match (closed, self.open) {
             (Some(entry), _) => (entry.commit_lsn, entry.first),
             (None, Some(open)) => (open.commit_lsn, open.first),

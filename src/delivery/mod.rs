@@ -10,7 +10,7 @@
 //! All of it is pure: no clock, no socket. The invariants, held by the model test beside this file:
 //!
 //! * I1 What is reported never exceeds the settled LSN, and never goes down.
-//! * I2 Settled means confirmed by the broker.
+//! * I2 Settled means confirmed by the broker: at its destination, or in the dead-letter topic.
 //! * I3 A missing, failed or unknown receipt is unsettled.
 //! * I4 A transaction settles at its commit end LSN, only when it and all earlier ones are settled.
 //! * I5 With nothing unconfirmed and no open transaction, a keepalive's position counts as settled.
@@ -19,7 +19,9 @@
 //! * I7 A full window stops intake, never feedback.
 
 pub mod admitted;
+pub mod breaker;
 pub mod ledger;
+pub mod parked;
 pub mod retry;
 pub mod settings;
 pub mod window;

@@ -1,7 +1,10 @@
 //! Which events are tried again, and when.
 //!
 //! An event whose failure may pass gets `attempts_max` attempts in all, with full jitter between
-//! them. Attempts belong to the event: a new sink does not give it new ones.
+//! them. Attempts belong to the event: a new sink does not give it new ones. All retries together
+//! keep to a budget: where much fails, what works must not drown in what does not. A retry that is
+//! confirmed costs nothing, so a mended route recovers ever faster; and while there is no room for
+//! anything that might drown, nothing is charged, or events that wait would keep all others out.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -9,156 +12,158 @@ use std::time::{Duration, Instant};
 use crate::backoff::Backoff;
 use crate::message::Sequence;
 
+/// Retries that are allowed however little is published, and how many of them may be saved up.
+const RESERVE: u64 = 100;
+/// As many of them come back each second.
+const RESERVE_PER_SECOND: u64 = 10;
+/// The budget is counted in hundredths of a retry: a first attempt earns `percent` of them.
+const RETRY: u64 = 100;
+
 /// The events that have failed and are not settled.
 #[derive(Debug)]
 pub struct Retries {
     attempts_max: u32,
     backoff: Backoff,
-    /// Attempts that have failed, by event.
-    failed: HashMap<Sequence, u32>,
+    failed: HashMap<Sequence, Attempts>,
     due: BTreeSet<(Instant, Sequence)>,
-    numbers_change: bool,
+    budget: Budget,
 }
 
-/// What follows a failed attempt.
+/// The attempts of one event that have failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Next {
-    /// Another, after this wait.
-    Retry {
-        /// Attempts so far.
-        attempts: u32,
-        /// How long to wait.
-        wait: Duration,
-    },
-    /// None.
-    Exhausted {
-        /// Attempts so far.
-        attempts: u32,
-    },
+pub struct Attempts {
+    /// How many.
+    pub count: u32,
+    /// When the first did, in microseconds since the Unix epoch.
+    pub first_failed_unix_us: i64,
 }
 
 impl Retries {
-    /// Nothing has failed.
+    /// Nothing has failed. There are at most `budget_percent` retries in a hundred first attempts.
     #[must_use]
-    pub fn new(attempts_max: u32, backoff: Backoff) -> Retries {
+    pub fn new(attempts_max: u32, budget_percent: u32, backoff: Backoff) -> Retries {
         Retries {
             attempts_max,
             backoff,
             failed: HashMap::new(),
             due: BTreeSet::new(),
-            numbers_change: false,
+            budget: Budget::new(budget_percent),
         }
     }
 
-    /// An attempt has failed.
-    pub fn failed(&mut self, sequence: Sequence, now: Instant) -> Next {
-        let attempts = self.failed.entry(sequence).or_default();
-        *attempts += 1;
-        let attempts = *attempts;
-        if attempts >= self.attempts_max {
-            return Next::Exhausted { attempts };
-        }
-        let wait = self.backoff.delay_after(attempts - 1);
+    /// An attempt has failed; all that have.
+    pub fn failed(&mut self, sequence: Sequence, now_unix_us: i64) -> Attempts {
+        let attempts = self.so_far(sequence, now_unix_us);
+        let attempts = Attempts { count: attempts.count + 1, ..attempts };
+        self.failed.insert(sequence, attempts);
+        attempts
+    }
+
+    /// The attempts that have failed before now.
+    #[must_use]
+    pub fn so_far(&self, sequence: Sequence, now_unix_us: i64) -> Attempts {
+        let none = Attempts { count: 0, first_failed_unix_us: now_unix_us };
+        self.failed.get(&sequence).copied().unwrap_or(none)
+    }
+
+    /// Was that the last attempt?
+    #[must_use]
+    pub fn is_exhausted(&self, attempts: Attempts) -> bool {
+        attempts.count >= self.attempts_max
+    }
+
+    /// An event that has failed waits for its next attempt; says how long at least.
+    pub fn wait(&mut self, sequence: Sequence, now: Instant) -> Duration {
+        let count = self.failed.get(&sequence).map_or(1, |attempts| attempts.count);
+        let wait = self.backoff.delay_after(count.saturating_sub(1));
         self.due.insert((now + wait, sequence));
-        Next::Retry { attempts, wait }
+        wait
     }
 
-    /// An event whose wait is over.
-    pub fn take_due(&mut self, now: Instant) -> Option<Sequence> {
+    /// An event whose wait is over, as far as the budget goes. `published` first attempts were
+    /// made until now; is there room for more?
+    pub fn take_due(
+        &mut self,
+        now: Instant,
+        published: Sequence,
+        has_room: bool,
+    ) -> Option<Sequence> {
         let first = self.due.first().copied().filter(|(at, _)| *at <= now)?;
+        if has_room && !self.budget.pay(now, published) {
+            return None;
+        }
         self.due.remove(&first);
         Some(first.1)
     }
 
-    /// The broker has the event after all.
+    /// The broker has the event, perhaps after all.
     #[inline]
     pub fn settled(&mut self, sequence: Sequence) {
-        if !self.failed.is_empty() {
-            self.failed.remove(&sequence);
+        if !self.failed.is_empty() && self.failed.remove(&sequence).is_some() {
+            self.budget.refund();
         }
     }
 
-    /// Everything unsettled is published anew: nobody waits any more.
-    pub fn rewind(&mut self) {
+    /// The event is given up.
+    pub fn given_up(&mut self, sequence: Sequence) {
+        self.failed.remove(&sequence);
+    }
+
+    /// Everything unsettled is published anew: nobody waits any more. `renumbered` when the numbers
+    /// mean other events.
+    pub fn rewind(&mut self, renumbered: bool) {
         self.due.clear();
-        if std::mem::take(&mut self.numbers_change) {
+        if renumbered {
             self.failed.clear();
         }
     }
+}
 
-    /// From the next rewind on the numbers mean other events. What is in flight stays in flight,
-    /// and what waits for its turn keeps it.
-    pub fn forget(&mut self) {
-        self.numbers_change = true;
+/// A token bucket that first attempts and time fill.
+#[derive(Debug)]
+struct Budget {
+    percent: u64,
+    /// In hundredths of a retry.
+    balance: u64,
+    published: Sequence,
+    filled_at: Option<Instant>,
+}
+
+impl Budget {
+    fn new(percent: u32) -> Budget {
+        Budget {
+            percent: u64::from(percent),
+            balance: RESERVE * RETRY,
+            published: 0,
+            filled_at: None,
+        }
+    }
+
+    /// Pays for one retry if there is enough.
+    fn pay(&mut self, now: Instant, published: Sequence) -> bool {
+        // After a rewind the count falls: the same events earn nothing twice.
+        let earned = published.saturating_sub(self.published).saturating_mul(self.percent);
+        self.published = self.published.max(published);
+        let since = self.filled_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let given = since_ms.saturating_mul(RESERVE_PER_SECOND * RETRY) / 1000;
+        if given > 0 || self.filled_at.is_none() {
+            self.filled_at = Some(now);
+        }
+        let balance = self.balance.saturating_add(earned).saturating_add(given);
+        self.balance = balance.min(RESERVE * RETRY);
+        let enough = self.balance >= RETRY;
+        if enough {
+            self.balance -= RETRY;
+        }
+        enough
+    }
+
+    fn refund(&mut self) {
+        self.balance = (self.balance + RETRY).min(RESERVE * RETRY);
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const BASE: Duration = Duration::from_millis(200);
-
-    fn retries(attempts_max: u32) -> Retries {
-        Retries::new(
-            attempts_max,
-            Backoff::seeded(BASE, Duration::from_secs(30), 0x9E37_79B9_7F4A_7C15),
-        )
-    }
-
-    #[test]
-    fn an_event_gets_its_attempts_and_no_more() {
-        let (mut retries, mut now) = (retries(5), Instant::now());
-        for attempt in 1..5 {
-            let Next::Retry { attempts, wait } = retries.failed(9, now) else { panic!() };
-            assert_eq!(attempts, attempt);
-            assert!(wait <= BASE * (1 << (attempt - 1)));
-            assert_eq!(retries.take_due(now + wait), Some(9));
-            assert_eq!(retries.take_due(now + wait), None, "once per wait");
-            now += wait;
-        }
-        assert_eq!(retries.failed(9, now), Next::Exhausted { attempts: 5 });
-        assert_eq!(retries.take_due(now + Duration::from_secs(60)), None);
-    }
-
-    #[test]
-    fn nobody_is_due_before_the_wait_is_over_and_the_first_comes_first() {
-        let (mut retries, now) = (retries(3), Instant::now());
-        let waits = [1, 2, 3].map(|sequence| match retries.failed(sequence, now) {
-            Next::Retry { wait, .. } => (wait, sequence),
-            Next::Exhausted { .. } => panic!(),
-        });
-        let mut expected = waits;
-        expected.sort();
-        let Some(just_before) = now.checked_add(expected[0].0 - Duration::from_nanos(1)) else {
-            panic!()
-        };
-        assert_eq!(retries.take_due(just_before), None);
-        let due: Vec<_> = std::iter::from_fn(|| retries.take_due(now + BASE)).collect();
-        assert_eq!(due, expected.map(|(_, sequence)| sequence));
-    }
-
-    #[test]
-    fn attempts_survive_a_new_sink_and_end_with_the_event() {
-        let (mut retries, now) = (retries(2), Instant::now());
-        assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 1, .. }));
-        retries.rewind();
-        assert_eq!(retries.take_due(now + BASE), None);
-        assert_eq!(retries.failed(1, now), Next::Exhausted { attempts: 2 });
-        retries.settled(1);
-        assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 1, .. }));
-    }
-
-    #[test]
-    fn another_timeline_takes_nobodys_turn_and_new_numbers_begin_anew() {
-        let (mut retries, now) = (retries(3), Instant::now());
-        assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 1, .. }));
-        // GIVEN an event that waits WHEN the timeline changes THEN its turn comes all the same
-        retries.forget();
-        assert_eq!(retries.take_due(now + BASE), Some(1));
-        assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 2, .. }));
-        // WHEN the sink is built anew THEN 1 is another event
-        retries.rewind();
-        assert!(matches!(retries.failed(1, now), Next::Retry { attempts: 1, .. }));
-    }
-}
+#[path = "retry_tests.rs"]
+mod tests;

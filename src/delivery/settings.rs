@@ -1,9 +1,9 @@
-//! What delivery obeys: `[delivery]` and `[dead_letter]`, typed.
+//! What delivery obeys: `[delivery]`, typed.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-/// The `[delivery]` section. Keys about retries and dead letters are read and checked from the
-/// first version on, so that one configuration file serves every release.
+/// The `[delivery]` section.
 #[derive(Clone, Debug)]
 pub struct DeliverySettings {
     /// Most events between admission and confirmation. Default 16384.
@@ -16,10 +16,15 @@ pub struct DeliverySettings {
     pub backoff_base: Duration,
     /// Longest wait before a retry. Default 30s.
     pub backoff_cap: Duration,
+    /// Most retries in a hundred first attempts. Default 20.
+    pub retry_budget_percent: u32,
     /// What follows a dead letter. Default continue.
     pub on_dead_letter: OnDeadLetter,
     /// How long a stop may take to settle the window. Default 20s.
     pub drain_timeout: Duration,
+    /// Which event is in hand, remembered across crashes. Default: a file named after the slot in
+    /// the directory for temporary files.
+    pub crash_file: Option<PathBuf>,
 }
 
 /// `on_dead_letter`.
@@ -29,13 +34,6 @@ pub enum OnDeadLetter {
     Continue,
     /// Later events of the key go to the dead-letter topic too.
     ParkKey,
-    /// The relay stops.
+    /// The relay stops instead, and the slot is held before the event.
     Halt,
-}
-
-/// The `[dead_letter]` section.
-#[derive(Clone, Debug)]
-pub struct DeadLetterSettings {
-    /// Dead-letter topic. Default `outbox.dlq`.
-    pub topic: String,
 }

@@ -104,14 +104,20 @@ impl Window {
 
     /// Everything that is not settled in order will be admitted anew, in the same order and under
     /// the same numbers. For a sink that was rebuilt and can no longer report on the old ones.
-    pub fn rewind(&mut self) {
+    ///
+    /// True when that cannot be, because some of it was admitted before another timeline: from here
+    /// on the numbers mean other events.
+    pub fn rewind(&mut self) -> bool {
         let rest = std::mem::take(&mut self.confirmed_before);
         self.confirmed_before = self.ring.drain(..).map(|slot| slot.settled).chain(rest).collect();
-        if self.settled_below < self.same_from {
+        let renumbered = self.settled_below < self.same_from;
+        if renumbered {
             self.confirmed_before.clear();
+            self.same_from = self.settled_below;
         }
         self.events = 0;
         self.bytes = 0;
+        renumbered
     }
 
     /// What comes next has nothing to do with what is here: another timeline.
@@ -194,7 +200,7 @@ mod tests {
         };
         let mut window = Window::new(8, 1000);
         let first = admit_two_confirm_second(&mut window);
-        window.rewind();
+        assert!(!window.rewind());
         assert!(!window.next_is_confirmed());
         assert_eq!(window.admit(10, 0), first);
         assert!(window.next_is_confirmed());
@@ -205,12 +211,20 @@ mod tests {
         admit_two_confirm_second(&mut window);
         window.forget();
         admit_two_confirm_second(&mut window);
-        window.rewind();
+        assert!(window.rewind());
         // THEN the numbers mean other events now, and nothing is passed over
         for _ in 0..4 {
             assert!(!window.next_is_confirmed());
             window.admit(10, 0);
         }
+        // WHEN it rewinds once more THEN they mean the same again
+        assert!(!window.rewind());
+        // GIVEN that all old ones have settled THEN a change of timeline changes no number
+        let old = window.admit(10, 0);
+        window.forget();
+        assert!(window.settle(old).is_ok());
+        window.admit(10, 0);
+        assert!(!window.rewind());
     }
 
     #[test]
@@ -250,7 +264,7 @@ mod tests {
                         admitted += 1;
                     }
                     3 if pick == 0 => {
-                        window.rewind();
+                        prop_assert!(!window.rewind());
                         unsettled.clear();
                         admitted = prefix;
                     }

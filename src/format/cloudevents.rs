@@ -13,7 +13,8 @@ use serde_json::value::RawValue;
 
 use super::{Binding, Context, Format};
 use crate::message::{HeaderSlots, Outbound, TooManyHeaders};
-use crate::outbox::{EventError, push_rfc3339};
+use crate::outbox::EventError;
+use crate::time::push_rfc3339;
 
 /// What a payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

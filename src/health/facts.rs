@@ -23,6 +23,7 @@ pub struct Facts {
     phase_since_ms: AtomicU64,
     progress_ms: AtomicU64,
     sink_down_since_ms: AtomicU64,
+    letters_unread_since_ms: AtomicU64,
     in_flight_events: AtomicU64,
     in_flight_bytes: AtomicU64,
     received_lsn: AtomicU64,
@@ -43,6 +44,8 @@ pub struct Snapshot {
     pub progress_ms: u64,
     /// Since when the broker is unreachable.
     pub sink_down_since_ms: Option<u64>,
+    /// Since when nothing comes in because the dead-letter topic is still to be read.
+    pub letters_unread_since_ms: Option<u64>,
     /// Events admitted and not settled.
     pub in_flight_events: u64,
     /// Their bytes.
@@ -64,6 +67,8 @@ pub struct Pass {
     pub phase: Phase,
     /// Whether the broker answers.
     pub sink_reachable: bool,
+    /// Whether nothing comes in because the dead-letter topic is still to be read.
+    pub letters_unread: bool,
     /// Events settled since the process started.
     pub settled_events: u64,
     /// Events admitted and not settled.
@@ -85,6 +90,7 @@ impl Facts {
             phase_since_ms: AtomicU64::new(now_ms),
             progress_ms: AtomicU64::new(now_ms),
             sink_down_since_ms: AtomicU64::new(NEVER),
+            letters_unread_since_ms: AtomicU64::new(NEVER),
             in_flight_events: AtomicU64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             received_lsn: AtomicU64::new(0),
@@ -100,12 +106,13 @@ impl Facts {
     pub fn snapshot(&self) -> Snapshot {
         let heartbeat_ms = self.heartbeat_ms.load(Ordering::Acquire);
         let load = |field: &AtomicU64| field.load(Ordering::Relaxed);
-        let sink_down_since_ms = load(&self.sink_down_since_ms);
+        let since = |field: &AtomicU64| Some(load(field)).filter(|since_ms| *since_ms != NEVER);
         Snapshot {
             phase: phase_from(self.phase.load(Ordering::Relaxed)),
             phase_since_ms: load(&self.phase_since_ms),
             progress_ms: load(&self.progress_ms),
-            sink_down_since_ms: (sink_down_since_ms != NEVER).then_some(sink_down_since_ms),
+            sink_down_since_ms: since(&self.sink_down_since_ms),
+            letters_unread_since_ms: since(&self.letters_unread_since_ms),
             in_flight_events: load(&self.in_flight_events),
             in_flight_bytes: load(&self.in_flight_bytes),
             received_lsn: Lsn::from_wire(load(&self.received_lsn)),
@@ -143,6 +150,7 @@ pub struct Recorder {
     settled_events: u64,
     confirmed_lsn: Lsn,
     sink_reachable: bool,
+    letters_unread: bool,
 }
 
 impl Recorder {
@@ -154,6 +162,7 @@ impl Recorder {
             settled_events: 0,
             confirmed_lsn: Lsn::ZERO,
             sink_reachable: true,
+            letters_unread: false,
         }
     }
 
@@ -171,6 +180,11 @@ impl Recorder {
             let since_ms = if pass.sink_reachable { NEVER } else { now_ms };
             self.facts.sink_down_since_ms.store(since_ms, Ordering::Relaxed);
             self.sink_reachable = pass.sink_reachable;
+        }
+        if pass.letters_unread != self.letters_unread {
+            let since_ms = if pass.letters_unread { now_ms } else { NEVER };
+            self.facts.letters_unread_since_ms.store(since_ms, Ordering::Relaxed);
+            self.letters_unread = pass.letters_unread;
         }
         let store = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
         store(&self.facts.in_flight_events, pass.in_flight_events);

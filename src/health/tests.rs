@@ -7,6 +7,7 @@ fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
+        letters_unread: false,
         settled_events: 0,
         in_flight_events: 0,
         in_flight_bytes: 0,
@@ -32,6 +33,7 @@ fn facts_come_out_as_they_went_in() {
             phase_since_ms: 10,
             progress_ms: 10,
             sink_down_since_ms: None,
+            letters_unread_since_ms: None,
             in_flight_events: 7,
             in_flight_bytes: 70,
             received_lsn: Lsn::from_wire(300),
@@ -126,6 +128,20 @@ fn an_unreachable_broker_is_not_ready_from_the_first_pass_and_live_for_ever() {
     assert_eq!(health.live(), Ok(()));
     recorder.pass(&streaming(), 15_000);
     assert_eq!(judged(&facts, 15_000).ready(), Ok(()));
+}
+
+#[test]
+fn events_that_may_not_come_in_for_long_are_a_stall_although_nothing_is_in_flight() {
+    let (mut recorder, facts) = facts(0);
+    let unread = Pass { letters_unread: true, ..streaming() };
+    recorder.pass(&unread, 1_000);
+    recorder.pass(&unread, 31_001);
+    assert_eq!(judged(&facts, 31_000).ready(), Ok(()));
+    let health = judged(&facts, 31_001);
+    assert_eq!(health.state, State::Stalled);
+    assert_eq!(health.ready(), Err(vec![Reason::LettersUnread { for_ms: 30_001 }]));
+    recorder.pass(&streaming(), 32_000);
+    assert_eq!(judged(&facts, 70_000).reasons(), []);
 }
 
 #[test]

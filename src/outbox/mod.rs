@@ -21,7 +21,6 @@ pub use extract::{ExtractError, Plan, RowError};
 pub use message::MessagePlan;
 pub use route::Scratch;
 pub use transaction::Transaction;
-pub(crate) use transaction::push_rfc3339;
 
 use crate::pgoutput::relation::Relation;
 use settings::{Messages, OutboxTable};

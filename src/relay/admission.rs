@@ -1,13 +1,14 @@
-//! How one event comes in: recognised, offered to the sink, and admitted when it was taken.
+//! How one event comes in: recognised, offered to the sink as it is or as a letter, and admitted
+//! when it was taken.
 
 use super::faults;
+use super::undertaker::{Moment, Reason, Undertaker, Way};
 use crate::delivery::admitted::Admitted;
 use crate::delivery::window::Window;
 use crate::error::Fault;
-use crate::lsn::Lsn;
-use crate::message::Outbound;
-use crate::outbox::{EventError, Transaction};
-use crate::sink::{Disposition, Refused, Sink};
+use crate::letter::Cause;
+use crate::message::{Outbound, Position, Sequence};
+use crate::sink::{Disposition, Failure, Refused, Sink};
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,6 +19,8 @@ pub(super) enum Taken {
     ReplyWanted,
     /// There is no room for it; offer it again.
     Full,
+    /// It must become a letter, which the sink does not take; offer it again.
+    LetterWaits,
     /// It can be read from a stream in text mode only.
     TextWanted,
     /// The publication has changed: look at it before going on.
@@ -26,50 +29,137 @@ pub(super) enum Taken {
     SinkBroken,
 }
 
-/// What becomes of the next event before it is even looked at; nothing when it is new and there is
-/// room for it.
-#[inline]
-pub(super) fn unless_new(admitted: &mut Admitted, window: &mut Window) -> Option<Taken> {
-    if admitted.is_repeat() {
-        admitted.advance();
-        return Some(Taken::Yes);
-    }
-    if !window.has_room() {
-        return Some(Taken::Full);
-    }
-    if window.next_is_confirmed() {
-        window.pass_over();
-        admitted.advance();
-        return Some(Taken::Yes);
-    }
-    None
+/// Where the next event goes in.
+pub(super) struct Gate<'a> {
+    pub(super) window: &'a mut Window,
+    pub(super) admitted: &'a mut Admitted,
+    pub(super) undertaker: &'a mut Undertaker,
+    pub(super) sink: &'a mut dyn Sink,
 }
 
-/// Offers an event to the sink, and admits it when the sink has taken it.
-#[inline]
-pub(super) fn hand_over(
-    event: &Outbound<'_>,
-    window: &mut Window,
-    admitted: &mut Admitted,
-    sink: &mut dyn Sink,
-) -> Result<Taken, Fault> {
-    match sink.publish(window.next(), event) {
-        Ok(()) => {
-            window.admit(event.size_bytes(), event.commit_unix_us);
-            admitted.advance();
-            Ok(Taken::Yes)
+impl Gate<'_> {
+    /// What becomes of the next event before it is even looked at; nothing when it is new and
+    /// there is room for it.
+    #[inline]
+    pub(super) fn unless_new(&mut self) -> Option<Taken> {
+        if self.admitted.is_repeat() {
+            self.admitted.advance();
+            return Some(Taken::Yes);
         }
-        Err(Refused::Full) => Ok(Taken::Full),
-        Err(Refused::Failed(failure)) if failure.disposition == Disposition::Outage => {
+        if !self.window.has_room() {
+            return Some(Taken::Full);
+        }
+        if self.window.next_is_confirmed() {
+            self.window.pass_over();
+            self.admitted.advance();
+            return Some(Taken::Yes);
+        }
+        None
+    }
+
+    /// Offers an event to the sink, and admits it when the sink has taken it.
+    #[inline]
+    pub(super) fn publish(&mut self, event: &Outbound<'_>) -> Result<Taken, Fault> {
+        let sequence = self.window.next();
+        let outcome = match self.undertaker.way(sequence, event, self.position()) {
+            Way::Healthy => self.sink.publish(sequence, event),
+            Way::Alone => self.sink.publish_alone(sequence, event),
+            Way::Dead(cause) => return self.letter(sequence, event, cause),
+        };
+        match outcome {
+            Ok(()) => {
+                self.admit(event.size_bytes(), event);
+                Ok(Taken::Yes)
+            }
+            Err(Refused::Full) => Ok(Taken::Full),
+            Err(Refused::Failed(failure)) => self.refused(event, &failure),
+        }
+    }
+
+    /// A row or message that must not be handed over: `remains` is what can be told of it.
+    #[cold]
+    pub(super) fn unfit(
+        &mut self,
+        remains: &Outbound<'_>,
+        reason: Reason<'_>,
+    ) -> Result<Taken, Fault> {
+        if self.undertaker.halts() {
+            return Err(faults::unpublishable(
+                reason.class,
+                reason.text,
+                self.position().commit_lsn,
+            ));
+        }
+        self.bury(remains, reason, true)
+    }
+
+    #[cold]
+    fn refused(&mut self, event: &Outbound<'_>, failure: &Failure) -> Result<Taken, Fault> {
+        let taken = if failure.disposition == Disposition::Outage {
             Ok(Taken::SinkBroken)
+        } else if self.undertaker.halts() {
+            Err(faults::refused(failure, self.position().commit_lsn, 1))
+        } else {
+            let text = &failure.reason;
+            self.bury(event, Reason { class: &failure.class, text, attempts: 1 }, false)
+        };
+        // Offered again and again, it is still one answer.
+        if !matches!(taken, Ok(Taken::Full | Taken::LetterWaits)) {
+            self.undertaker.note_unknown(failure);
         }
-        Err(Refused::Failed(failure)) => {
-            let lsn = admitted.next().map_or(Lsn::ZERO, |position| position.commit_lsn);
-            Err(faults::refused(&failure, lsn, 1))
+        taken
+    }
+
+    fn bury(
+        &mut self,
+        event: &Outbound<'_>,
+        reason: Reason<'_>,
+        incomplete: bool,
+    ) -> Result<Taken, Fault> {
+        let (sequence, position, now) = (self.window.next(), self.position(), Moment::now());
+        let cause = self.undertaker.cause(sequence, event.key, reason, position, now);
+        self.letter(sequence, event, Cause { incomplete, ..cause })
+    }
+
+    /// Publishes the letter of an event in its place: behind all that is older, and the answer is
+    /// about it alone.
+    fn letter(
+        &mut self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        cause: Cause,
+    ) -> Result<Taken, Fault> {
+        if !self.undertaker.allow(sequence, &cause)? {
+            return Ok(Taken::Full);
+        }
+        let Gate { sink, undertaker, .. } = self;
+        let (outcome, bytes) = undertaker.mailbox().letter(event, &cause, |letter| {
+            (sink.publish_letter(sequence, letter), letter.size_bytes())
+        });
+        match outcome {
+            Ok(()) => {
+                let subject = format!("event {}, topic {}", event.id, event.topic);
+                self.undertaker.buried(sequence, event.key, &subject, cause);
+                self.admit(bytes, event);
+                Ok(Taken::Yes)
+            }
+            Err(Refused::Full) => Ok(Taken::Full),
+            Err(Refused::Failed(failure)) => {
+                self.undertaker.letter_refused(&failure)?;
+                Ok(Taken::LetterWaits)
+            }
         }
     }
-}
 
-pub(super) fn unpublishable(error: &EventError, transaction: &Transaction) -> Fault {
-    faults::unpublishable(error.class(), &error.to_string(), transaction.commit_lsn())
+    #[inline]
+    fn admit(&mut self, bytes: usize, event: &Outbound<'_>) {
+        self.window.admit(bytes, event.commit_unix_us);
+        self.admitted.advance();
+    }
+
+    /// Where the next event stands.
+    #[inline]
+    pub(super) fn position(&self) -> Position {
+        self.admitted.next().unwrap_or_default()
+    }
 }

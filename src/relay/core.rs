@@ -4,21 +4,23 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::admission::{Taken, hand_over, unless_new, unpublishable};
+use super::admission::{Gate, Taken};
+use super::candidate::{Candidate, Entrance};
+use super::crash::CrashGuard;
 use super::faults;
 use super::link::Catalog;
 use super::shaping::Shaping;
-use crate::backoff::Backoff;
+use super::undertaker::{Fate, Moment, Undertaker};
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::ledger::Ledger;
-use crate::delivery::retry::{Next, Retries};
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::Window;
 use crate::error::Fault;
+use crate::letter::Mailbox;
 use crate::lsn::Lsn;
-use crate::message::{HeaderSlots, Sequence};
+use crate::message::{Position, Sequence};
 use crate::metrics::{Ignored, Metrics, PassMeter};
-use crate::outbox::{ExtractError, Outboxes, RowError, Scratch, Transaction};
+use crate::outbox::{ExtractError, Outboxes, Scratch, Transaction};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 use crate::pgoutput::message::{Message, Tuple};
@@ -36,16 +38,15 @@ pub(super) struct Core {
     pub(super) window: Window,
     pub(super) progress: Progress,
     pub(super) meter: PassMeter,
+    pub(super) undertaker: Undertaker,
+    pub(super) crash: CrashGuard,
     ledger: Ledger,
-    retries: Retries,
     admitted: Admitted,
     outboxes: Outboxes,
     transaction: Transaction,
     scratch: Scratch,
     shaping: Shaping,
     sent_lsn: Lsn,
-    /// Events that will never be confirmed; the relay is about to stop because of them.
-    refused: usize,
     binary: bool,
     published: HashSet<(String, String)>,
     /// Tables that came up without being in `published`, and were looked up anew for it.
@@ -58,26 +59,25 @@ impl Core {
     pub(super) fn new(
         source: &SourceSettings,
         delivery: &DeliverySettings,
+        mailbox: Mailbox,
         metrics: &Arc<Metrics>,
     ) -> Result<Core, Fault> {
+        let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;
         let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref())
             .map_err(Fault::from)?;
         Ok(Core {
             window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
             progress: Progress::default(),
             meter: metrics.pass_meter(),
+            undertaker: Undertaker::new(delivery, mailbox, metrics),
+            crash,
             ledger: Ledger::default(),
-            retries: Retries::new(
-                delivery.attempts_max,
-                Backoff::new(delivery.backoff_base, delivery.backoff_cap),
-            ),
             admitted: Admitted::default(),
             outboxes,
             transaction: Transaction::default(),
             scratch: Scratch::default(),
             shaping: Shaping::new(source)?,
             sent_lsn: Lsn::ZERO,
-            refused: 0,
             binary: true,
             published: HashSet::new(),
             looked_up: HashSet::new(),
@@ -110,7 +110,6 @@ impl Core {
         self.admitted.forget();
         self.window.forget();
         self.ledger.forget();
-        self.retries.forget();
         self.progress.forget();
     }
 
@@ -123,8 +122,8 @@ impl Core {
         self.progress.on_settled(self.ledger.settle(settled_below));
         self.progress.on_connected();
         self.ledger.rewind();
-        self.retries.rewind();
-        self.window.rewind();
+        let renumbered = self.window.rewind();
+        self.undertaker.rewind(renumbered);
     }
 
     /// Is no transaction half received?
@@ -134,7 +133,7 @@ impl Core {
 
     /// Is nothing in flight that may still be confirmed?
     pub(super) fn is_settled(&self) -> bool {
-        self.window.events() <= self.refused
+        self.window.events() <= self.undertaker.hopeless()
     }
 
     /// Up to where events were handed to the sink.
@@ -148,32 +147,42 @@ impl Core {
         self.progress.reportable(self.ledger.is_clear())
     }
 
-    /// The sink has confirmed an event.
-    pub(super) fn confirmed(&mut self, sequence: Sequence, now_unix_us: i64) -> Result<(), Fault> {
+    /// The sink has confirmed an event; true when it was its letter.
+    pub(super) fn confirmed(
+        &mut self,
+        sequence: Sequence,
+        now_unix_us: i64,
+    ) -> Result<bool, Fault> {
         let commit_unix_us =
             self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
-        self.meter.published(commit_unix_us, now_unix_us);
-        self.retries.settled(sequence);
-        Ok(())
+        let letter = self.undertaker.settled(sequence);
+        if letter {
+            self.meter.dead_lettered();
+        } else {
+            self.meter.published(commit_unix_us, now_unix_us);
+        }
+        Ok(letter)
     }
 
-    /// The sink could not publish an event this time.
-    pub(super) fn failed(&mut self, sequence: Sequence, now: Instant) -> Next {
-        self.retries.failed(sequence, now)
+    /// The sink could not publish an event that it keeps, or its letter.
+    pub(super) fn failed(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        sink: &mut dyn Sink,
+        now: Moment,
+    ) -> Result<Fate, Fault> {
+        let open = Position { commit_lsn: self.transaction.commit_lsn(), ordinal: 0 };
+        let position = self.ledger.position_of(sequence).unwrap_or(open);
+        self.undertaker.failed(sequence, failure, position, sink, now)
     }
 
     /// An event that may be tried again now.
     pub(super) fn take_due(&mut self, now: Instant) -> Option<Sequence> {
-        let sequence = self.retries.take_due(now)?;
+        let (published, has_room) = (self.window.next(), self.window.has_room());
+        let sequence = self.undertaker.take_due(now, published, has_room)?;
         self.meter.retried();
         Some(sequence)
-    }
-
-    /// The sink will never confirm an event; the fault that stops the relay.
-    pub(super) fn halt(&mut self, sequence: Sequence, failure: &Failure, attempts: u32) -> Fault {
-        self.refused += 1;
-        let lsn = self.ledger.position_of(sequence).map(|position| position.commit_lsn);
-        faults::refused(failure, lsn.unwrap_or_else(|| self.transaction.commit_lsn()), attempts)
     }
 
     /// One packet.
@@ -207,6 +216,7 @@ impl Core {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, sink),
             Message::Begin { final_lsn, commit_ts, .. } => {
                 self.transaction.begin(final_lsn, commit_ts);
+                self.crash.begins(final_lsn);
                 if let Known::New { already } = self.admitted.begin(final_lsn) {
                     self.ledger.begin(final_lsn, self.window.next(), already);
                 }
@@ -270,26 +280,14 @@ impl Core {
     }
 
     fn insert(&mut self, oid: u32, tuple: Tuple<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
-        let Core { outboxes, transaction, scratch, shaping, admitted, window, .. } = self;
-        let plan = match outboxes.plan(oid) {
-            Ok(Some(plan)) => plan,
+        let (outboxes, entrance) = self.entrance(sink);
+        match outboxes.plan(oid) {
+            Ok(Some(plan)) => entrance.offer(&Candidate::Row(plan, tuple)),
             Ok(None) => {
                 self.meter.ignored(Ignored::OtherTable);
-                return Ok(Taken::Yes);
+                Ok(Taken::Yes)
             }
-            Err(error) => return Err(faults::protocol(&error.to_string(), &self.place)),
-        };
-        if let Some(taken) = unless_new(admitted, window) {
-            return Ok(taken);
-        }
-        let mut headers = HeaderSlots::new();
-        match plan.extract(tuple, transaction, scratch, &mut headers) {
-            Ok(event) => shaping
-                .of_table(plan.outbox_index())
-                .shape(event, |event| hand_over(event, window, admitted, sink))
-                .unwrap_or_else(|error| Err(unpublishable(&error, transaction))),
-            Err(RowError::Decode(error)) => Err(faults::protocol(&error.to_string(), &self.place)),
-            Err(RowError::Event(error)) => Err(unpublishable(&error, transaction)),
+            Err(error) => Err(faults::protocol(&error.to_string(), &self.place)),
         }
     }
 
@@ -301,23 +299,29 @@ impl Core {
         content: &[u8],
         sink: &mut dyn Sink,
     ) -> Result<Taken, Fault> {
-        let Core { outboxes, transaction, scratch, shaping, admitted, window, .. } = self;
-        let Some(plan) = outboxes.messages().filter(|plan| plan.wants(transactional, prefix))
-        else {
-            self.meter.ignored(Ignored::Message);
-            return Ok(Taken::Yes);
+        let (outboxes, entrance) = self.entrance(sink);
+        match outboxes.messages().filter(|plan| plan.wants(transactional, prefix)) {
+            Some(plan) => entrance.offer(&Candidate::Message(plan, lsn, content)),
+            None => {
+                self.meter.ignored(Ignored::Message);
+                Ok(Taken::Yes)
+            }
+        }
+    }
+
+    /// The plans, and where an event made by one of them comes in.
+    #[inline]
+    fn entrance<'a>(&'a mut self, sink: &'a mut dyn Sink) -> (&'a Outboxes, Entrance<'a>) {
+        let Core { window, admitted, undertaker, .. } = self;
+        let entrance = Entrance {
+            transaction: &self.transaction,
+            scratch: &mut self.scratch,
+            shaping: &mut self.shaping,
+            crash: &mut self.crash,
+            gate: Gate { window, admitted, undertaker, sink },
+            place: &self.place,
         };
-        if let Some(taken) = unless_new(admitted, window) {
-            return Ok(taken);
-        }
-        let mut headers = HeaderSlots::new();
-        match plan.extract(lsn, content, transaction, scratch, &mut headers) {
-            Ok(event) => shaping
-                .of_messages()
-                .shape(event, |event| hand_over(event, window, admitted, sink))
-                .unwrap_or_else(|error| Err(unpublishable(&error, transaction))),
-            Err(error) => Err(unpublishable(&error, transaction)),
-        }
+        (&self.outboxes, entrance)
     }
 
     /// A change that is no event.
@@ -345,3 +349,7 @@ impl Core {
         faults::protocol(&error.to_string(), &self.place)
     }
 }
+
+#[cfg(test)]
+#[path = "core_tests.rs"]
+mod tests;

@@ -50,6 +50,7 @@ impl Relay {
                 self.collect(if more { Duration::ZERO } else { Duration::from_millis(2) })
             });
             self.retry_due(Instant::now());
+            let step = step.and_then(|()| self.hear());
             self.feedback(Instant::now());
             self.publish_facts();
             outcome = outcome.and(step);
@@ -106,7 +107,7 @@ impl Relay {
         }
         let delay = self.sink_backoff.next_delay().max(REBUILD_WAIT_MIN);
         self.sink_due_at = Instant::now() + delay;
-        self.sink_reachable = false;
+        self.weather.breaks();
         tracing::warn!(
             error = reason,
             in_flight = self.core.window.events(),
@@ -121,8 +122,7 @@ impl Relay {
             return Ok(());
         }
         self.sink = Some((self.sink_factory)()?);
-        self.sink_reachable = true;
-        self.trouble = None;
+        self.weather.clears(&mut self.recorder);
         self.disconnect();
         self.core.rewind();
         Ok(())

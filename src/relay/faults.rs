@@ -1,7 +1,9 @@
 //! What the loop may stop for, as told to a person.
 
+use crate::delivery::breaker::Burst;
 use crate::delivery::window::NotInFlight;
 use crate::error::{Exit, Fault};
+use crate::letter::{Cause, DeadLetterSettings};
 use crate::lsn::Lsn;
 use crate::sink::Failure;
 use crate::source::connect::Kind;
@@ -31,6 +33,50 @@ pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
         format!("{text} ({class})"),
         format!("committed at {commit_lsn}"),
         "correct [route] so that it can carry this row, then start again: the slot is held before it, nothing is lost or skipped",
+    )
+}
+
+/// Too many dead letters: something else is wrong than the events.
+pub(super) fn breaker_open(burst: &Burst, next: &Cause, settings: &DeadLetterSettings) -> Fault {
+    let Burst { letters, class } = burst;
+    let window_s = settings.burst_window.as_secs();
+    let Cause { class: next_class, reason, position, .. } = next;
+    Fault::new(
+        Exit::Halted,
+        "dead-letter.breaker-open",
+        format!(
+            "{letters} dead letters within {window_s} s, most of them {class}: something else is wrong than the events; the next would be {next_class}: {reason}"
+        ),
+        format!(
+            "event committed at {}; dead_letter.burst_max = {}",
+            position.commit_lsn, settings.burst_max
+        ),
+        "walrelay dlq list shows what they have in common; mend that and start again: the slot is held before this event, nothing is lost or skipped
+         if all of them are to be dead letters, raise dead_letter.burst_max first",
+    )
+}
+
+/// The dead-letter topic will never take this letter.
+pub(super) fn letter_refused(failure: &Failure) -> Fault {
+    let Failure { class, subject, reason, .. } = failure;
+    Fault::new(
+        Exit::Halted,
+        "dead-letter.refused",
+        format!("a dead letter could not be written: {reason} ({class})"),
+        subject.clone(),
+        "raise the message limit of the dead-letter topic, or lower dead_letter.value_bytes_max, then start again: \
+         the slot is held before this event, nothing is lost or skipped",
+    )
+}
+
+/// Keys may be parked, and nobody knows which.
+pub(super) fn letters_unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
+    Fault::new(
+        Exit::Sink,
+        "dead-letter.unreadable",
+        format!("park_key needs to read the dead-letter topic: {reason}"),
+        format!("dead_letter.topic = {:?}", settings.address.topic),
+        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
     )
 }
 

@@ -9,26 +9,36 @@
 //! sends again is recognised and passed over ([`crate::delivery::admitted`]).
 
 mod admission;
+mod candidate;
 mod core;
+mod crash;
 mod drain;
 mod faults;
 pub mod link;
+pub mod log_news;
 mod receipts;
 mod session;
 mod shaping;
+mod undertaker;
+mod voice;
+mod weather;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::admission::Taken;
 use self::core::Core;
 use self::link::Link;
+use self::log_news::LogNews;
 use self::session::Sessions;
+use self::weather::Weather;
 use crate::backoff::Backoff;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
+use crate::letter::Mailbox;
 use crate::metrics::Metrics;
 use crate::sink::{News, Sink};
 use crate::source::settings::SourceSettings;
@@ -62,6 +72,10 @@ pub struct Parts {
     pub delivery: DeliverySettings,
     /// How to make a sink.
     pub sink_factory: SinkFactory,
+    /// Writes dead letters.
+    pub mailbox: Mailbox,
+    /// What the reader of the dead-letter topic tells.
+    pub log_news: Receiver<LogNews>,
     /// Where sessions come from.
     pub link: Link,
     /// What others tell the loop.
@@ -82,9 +96,11 @@ pub struct Relay {
     sink_factory: SinkFactory,
     sink_due_at: Instant,
     sink_backoff: Backoff,
-    sink_reachable: bool,
-    /// The sink took no more although the window has room.
-    sink_full: bool,
+    weather: Weather,
+    /// Nothing may come in although the window has room.
+    held: bool,
+    /// Because the dead-letter topic is still to be read.
+    unread: bool,
     stream: Option<Stream>,
     link: Link,
     link_asked: bool,
@@ -98,12 +114,7 @@ pub struct Relay {
     probed_at: Option<Instant>,
     news: Vec<News>,
     settled_events: u64,
-    /// When a refused event was last told of.
-    warned_at: Option<Instant>,
-    /// Why events wait for the broker.
-    trouble: Option<String>,
-    /// What was last told of it, and when.
-    trouble_told: Option<(Instant, String)>,
+    log_news: Receiver<LogNews>,
     source: SourceSettings,
     delivery: DeliverySettings,
     control: Arc<Control>,
@@ -115,20 +126,22 @@ pub struct Relay {
 impl Relay {
     /// A relay with a fresh sink; asks for its first session at once.
     pub fn new(parts: Parts) -> Result<Relay, Fault> {
-        let Parts { source, delivery, mut sink_factory, link, control, metrics, recorder, origin } =
-            parts;
+        let Parts { source, delivery, mut sink_factory, mailbox, log_news, .. } = parts;
+        let Parts { link, control, metrics, recorder, origin, .. } = parts;
         let now = Instant::now();
         let text_only = !source.binary;
+        let core = Core::new(&source, &delivery, mailbox, &metrics)?;
         // While the sink finds its broker, the session can open.
         link.ask(text_only);
         Ok(Relay {
-            core: Core::new(&source, &delivery, &metrics)?,
+            core,
             sink: Some(sink_factory()?),
             sink_factory,
             sink_due_at: now,
             sink_backoff: drain::sink_backoff(&delivery),
-            sink_reachable: true,
-            sink_full: false,
+            weather: Weather::default(),
+            held: false,
+            unread: false,
             stream: None,
             link,
             link_asked: true,
@@ -141,9 +154,7 @@ impl Relay {
             probed_at: None,
             news: Vec::new(),
             settled_events: 0,
-            warned_at: None,
-            trouble: None,
-            trouble_told: None,
+            log_news,
             source,
             delivery,
             control,
@@ -177,6 +188,7 @@ impl Relay {
         let now = Instant::now();
         self.mind_link(now)?;
         self.mind_sink(now)?;
+        self.hear()?;
         self.retry_due(now);
         let more = self.intake(now)?;
         self.collect(Duration::ZERO)?;
@@ -187,10 +199,10 @@ impl Relay {
 
     /// Reads and hands over what fits.
     fn intake(&mut self, now: Instant) -> Result<bool, Fault> {
+        self.held = !self.core.undertaker.may_take_in();
         let Some(stream) = &mut self.stream else { return Ok(false) };
-        self.sink_full = false;
         let sink = match &mut self.sink {
-            Some(sink) if self.core.window.has_room() => sink,
+            Some(sink) if self.core.window.has_room() && !self.held => sink,
             _ => {
                 // Not read on purpose.
                 stream.excuse_silence(now);
@@ -214,8 +226,12 @@ impl Relay {
                     stream.consume(length);
                     self.reply_wanted = true;
                 }
-                Taken::Full => {
-                    self.sink_full = true;
+                Taken::Full | Taken::LetterWaits => {
+                    if taken == Taken::LetterWaits {
+                        let reason = self.core.undertaker.letter_trouble();
+                        self.weather.letters_wait(reason, &mut self.recorder);
+                    }
+                    self.held = true;
                     stream.excuse_silence(now);
                     return Ok(false);
                 }
@@ -245,9 +261,7 @@ impl Relay {
         let busy = !self.core.window.is_empty() || self.reply_wanted;
         let tick = if busy { CONFIRM_TICK } else { IDLE_TICK.min(self.sessions.status_interval) };
         match &mut self.stream {
-            Some(stream)
-                if self.core.window.has_room() && self.sink.is_some() && !self.sink_full =>
-            {
+            Some(stream) if self.core.window.has_room() && self.sink.is_some() && !self.held => {
                 if let Err(error) = stream.wait(tick) {
                     self.lost(&StreamError::Io(error));
                 }
@@ -299,9 +313,15 @@ impl Relay {
 
     fn publish_facts(&mut self) {
         self.core.meter.flush();
+        let unread = self.held && self.core.undertaker.is_unread();
+        if unread && !self.unread {
+            tracing::info!("no event is taken in before the dead-letter topic has been read");
+        }
+        self.unread = unread;
         let pass = Pass {
             phase: self.phase,
-            sink_reachable: self.sink_reachable,
+            sink_reachable: self.weather.is_fair(),
+            letters_unread: unread,
             settled_events: self.settled_events,
             in_flight_events: self.core.window.events() as u64,
             in_flight_bytes: self.core.window.bytes() as u64,
@@ -319,7 +339,7 @@ impl Relay {
 }
 
 /// Microseconds since the Unix epoch.
-fn unix_now_us() -> i64 {
+pub(crate) fn unix_now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -2,107 +2,89 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Relay, unix_now_us};
-use crate::delivery::retry::Next;
+use super::undertaker::{Fate, Moment};
+use super::{Relay, log_news};
 use crate::error::Fault;
-use crate::message::Sequence;
-use crate::sink::{Disposition, Failure, News};
-
-/// An outage whose reason changes is told of no more often than this.
-const TELL_EVERY: Duration = Duration::from_secs(10);
-/// A broker that refuses many events is told of no more often than this.
-const WARN_EVERY: Duration = Duration::from_secs(1);
+use crate::sink::News;
 
 impl Relay {
     /// Takes in what the sink has to tell.
     pub(super) fn collect(&mut self, patience: Duration) -> Result<(), Fault> {
+        // What waited behind an event that has parked its key is given up before a later event of
+        // the key can come in: they stay in order.
+        let mut parked = self.collect_once(patience)?;
+        while parked {
+            parked = self.collect_once(Duration::ZERO)?;
+        }
+        Ok(())
+    }
+
+    /// True when a key was parked.
+    fn collect_once(&mut self, patience: Duration) -> Result<bool, Fault> {
+        let Relay { core, weather, recorder, .. } = self;
         let Some(sink) = &mut self.sink else {
             std::thread::sleep(patience);
-            return Ok(());
+            return Ok(false);
         };
         let mut news = std::mem::take(&mut self.news);
         sink.poll(patience, &mut news);
-        let now_unix_us = if news.is_empty() { 0 } else { unix_now_us() };
-        let (mut outcome, mut broken, mut confirmed) = (Ok(()), None, false);
+        if news.is_empty() {
+            self.news = news;
+            weather.tell();
+            return Ok(false);
+        }
+        let now = Moment::now();
+        let (mut outcome, mut broken, mut confirmed, mut parked) = (Ok(()), None, false, false);
         for item in news.drain(..) {
             match item {
                 News::Confirmed(sequence) => {
                     self.settled_events += 1;
                     confirmed = true;
-                    outcome = outcome.and(self.core.confirmed(sequence, now_unix_us));
+                    match core.confirmed(sequence, now.unix_us) {
+                        Ok(false) => {}
+                        Ok(true) => weather.letter_went(recorder),
+                        Err(fault) => outcome = outcome.and(Err(fault)),
+                    }
                 }
-                News::Failed(sequence, failure) => match failure.disposition {
-                    Disposition::Outage => broken = Some(failure.reason),
-                    Disposition::Transient => {
-                        outcome = outcome.and(self.try_again(sequence, &failure));
+                News::Failed(sequence, failure) => {
+                    match core.failed(sequence, failure, &mut **sink, now) {
+                        Ok(Fate::Decided) => {}
+                        Ok(Fate::KeyParked) => parked = true,
+                        Ok(Fate::LetterWaits(reason)) => weather.letters_wait(&reason, recorder),
+                        Ok(Fate::Outage(reason)) => broken = Some(reason),
+                        Err(fault) => outcome = outcome.and(Err(fault)),
                     }
-                    Disposition::Terminal => {
-                        outcome = outcome.and(Err(self.core.halt(sequence, &failure, 1)));
-                    }
-                },
+                }
+                News::Suspect(sequence) => core.undertaker.suspect(sequence),
                 News::Reachable => {
                     tracing::info!("the broker answers again");
-                    self.sink_reachable = true;
-                    (self.trouble, self.trouble_told) = (None, None);
-                    self.recorder.note("");
+                    weather.clears(recorder);
                 }
-                News::Unreachable(reason) => {
-                    self.sink_reachable = false;
-                    self.recorder.note(&reason);
-                    self.trouble = Some(reason);
-                }
+                News::Unreachable(reason) => weather.worsens(reason, recorder),
                 News::Broken(reason) => broken = Some(reason),
             }
         }
         if confirmed {
             self.sink_backoff.succeeded();
         }
-        self.tell_trouble();
+        weather.tell();
+        self.news = news;
         // An event that will never pass is told first: a new sink would only meet it again.
         if let Some(reason) = broken
             && outcome.is_ok()
         {
             self.break_sink(&reason);
         }
-        self.news = news;
-        outcome
+        outcome.map(|()| parked)
     }
 
-    /// Tells why events wait: at once, and again when the reason has changed, but not too often.
-    fn tell_trouble(&mut self) {
-        let Some(reason) = &self.trouble else { return };
-        let told = self.trouble_told.as_ref();
-        let quiet = told.is_some_and(|(at, text)| text == reason || at.elapsed() < TELL_EVERY);
-        if !quiet {
-            tracing::warn!(error = reason, "events wait for the broker");
-            self.trouble_told = Some((Instant::now(), reason.clone()));
+    /// Takes in what the dead-letter topic has to tell.
+    pub(super) fn hear(&mut self) -> Result<(), Fault> {
+        for news in log_news::waiting(&self.log_news) {
+            let sink = self.sink.as_mut();
+            self.core.undertaker.hear(news, sink, Moment::now())?;
         }
-    }
-
-    /// The event's key waits for its next attempt; other keys flow.
-    fn try_again(&mut self, sequence: Sequence, failure: &Failure) -> Result<(), Fault> {
-        if !self.sink.as_ref().is_some_and(|sink| sink.keeps_failed()) {
-            return Err(self.core.halt(sequence, failure, 1));
-        }
-        let now = Instant::now();
-        match self.core.failed(sequence, now) {
-            Next::Exhausted { attempts } => Err(self.core.halt(sequence, failure, attempts)),
-            Next::Retry { attempts, wait } => {
-                if self.warned_at.is_none_or(|at| now.duration_since(at) >= WARN_EVERY) {
-                    self.warned_at = Some(now);
-                    tracing::warn!(
-                        class = failure.class,
-                        subject = failure.subject,
-                        attempts,
-                        retry_in_ms = wait.as_millis() as u64,
-                        "the broker refuses an event for now: {}; to mend it: {}",
-                        failure.reason,
-                        failure.mend
-                    );
-                }
-                Ok(())
-            }
-        }
+        Ok(())
     }
 
     /// Publishes again what has waited long enough.

@@ -99,6 +99,7 @@ impl Relay {
                 }
             }
         }
+        self.core.crash.takes_over(&session.system_id, session.timeline, &self.source.slot);
         sessions.system_id = Some(session.system_id);
         sessions.timeline = session.timeline;
         // A third, so that two updates may get lost; never so often that it costs anything.
@@ -113,7 +114,7 @@ impl Relay {
                 );
                 self.stream = Some(stream);
                 self.phase = Phase::Streaming;
-                self.recorder.note(self.trouble.as_deref().unwrap_or_default());
+                self.recorder.note(self.weather.trouble());
                 // A Postgres that crashed remembers an older position than we do.
                 self.report(false);
             }

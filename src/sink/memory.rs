@@ -3,13 +3,18 @@
 //! Without a [`MemoryBroker`] that somebody looks into, everything is confirmed and nothing kept.
 //! Tests hold one, read back what arrived, and give it the faults that brokers have.
 
-use std::collections::VecDeque;
+mod log;
+
+use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use self::log::MemoryLog;
+use super::log::{From, Log};
 use super::settings::{Misfit, Section};
-use super::{Broker, Failure, First, Inspection, News, Refused, Sink, Wanted};
+use super::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};
 use crate::error::Fault;
+use crate::letter::{Address, CLASS_PARKED, Cause, EVENT_ID, Mailbox};
 use crate::message::{Outbound, Sequence};
 
 /// `kind = "memory"`.
@@ -39,6 +44,10 @@ impl Broker for MemorySettings {
     fn prepare(&self, _wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
         Ok(Vec::new())
     }
+
+    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+        Ok(Box::new(MemoryLog::open(self.broker.clone(), &dead_letters.topic, &from)))
+    }
 }
 
 /// What a [`MemorySink`] publishes to. Clones are the same broker.
@@ -58,17 +67,38 @@ pub struct Arrived {
     pub id: String,
     /// Headers in order.
     pub headers: Vec<(String, Vec<u8>)>,
+    /// Event type.
+    pub event_type: Option<String>,
+    /// What the value is.
+    pub content_type: Option<String>,
+    /// Commit time, microseconds since the Unix epoch.
+    pub commit_unix_us: i64,
+    /// Partition, where one was given.
+    pub partition: Option<i32>,
 }
 
 #[derive(Debug, Default)]
 struct State {
     arrived: Vec<Arrived>,
+    /// Takes nothing in while it is full.
+    full: bool,
     /// Answers nothing while it is down.
     down: bool,
     /// Takes events and does not answer: what is confirmed is kept back.
     silent: bool,
     /// Answers to events that bear one of these ids.
     refusals: Vec<(String, Failure)>,
+    /// The answer to dead letters.
+    letters_refused: Option<Failure>,
+}
+
+impl State {
+    fn refusal(&self, event: &Arrived) -> Option<&Failure> {
+        if event.headers.iter().any(|(name, _)| name == EVENT_ID) {
+            return self.letters_refused.as_ref();
+        }
+        self.refusals.iter().find(|(id, _)| *id == event.id).map(|(_, failure)| failure)
+    }
 }
 
 impl MemoryBroker {
@@ -83,6 +113,11 @@ impl MemoryBroker {
         self.state().down = down;
     }
 
+    /// Its sinks take no event in until there is room again.
+    pub fn set_full(&self, full: bool) {
+        self.state().full = full;
+    }
+
     /// Takes events and confirms none until it speaks again.
     pub fn set_silent(&self, silent: bool) {
         self.state().silent = silent;
@@ -93,9 +128,16 @@ impl MemoryBroker {
         self.state().refusals.push((id.to_owned(), failure));
     }
 
+    /// Refuses dead letters with `failure` until [`MemoryBroker::accept`].
+    pub fn refuse_letters(&self, failure: Failure) {
+        self.state().letters_refused = Some(failure);
+    }
+
     /// Ends all refusals.
     pub fn accept(&self) {
-        self.state().refusals.clear();
+        let mut state = self.state();
+        state.refusals.clear();
+        state.letters_refused = None;
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -103,33 +145,71 @@ impl MemoryBroker {
     }
 }
 
-/// Publishes in order, one event after the other, and stops at the first that is refused.
+/// Publishes in order; behind an event that is refused, its key waits.
 #[derive(Debug, Default)]
 struct MemorySink {
     broker: Option<MemoryBroker>,
-    waiting: VecDeque<(Sequence, Arrived)>,
-    /// The head of `waiting` was refused and waits for its retry.
-    held: bool,
+    waiting: VecDeque<Waiting>,
     unreachable: bool,
     news: Vec<News>,
 }
 
-impl Sink for MemorySink {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
-        if self.broker.is_none() {
-            std::hint::black_box(event);
-            self.news.push(News::Confirmed(sequence));
-            return Ok(());
-        }
+#[derive(Debug)]
+struct Waiting {
+    sequence: Sequence,
+    event: Arrived,
+    /// Waits for its retry, or its burial.
+    refused: bool,
+}
+
+impl Arrived {
+    fn copy(event: &Outbound<'_>) -> Arrived {
         let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
-        let arrived = Arrived {
+        Arrived {
             topic: event.topic.to_owned(),
             key: event.key.map(<[u8]>::to_vec),
             value: event.value.map(<[u8]>::to_vec),
             id: event.id.to_owned(),
             headers: event.headers.iter().map(own).collect(),
+            event_type: event.event_type.map(str::to_owned),
+            content_type: event.content_type.map(str::to_owned),
+            commit_unix_us: event.commit_unix_us,
+            partition: event.partition,
+        }
+    }
+
+    /// Its letter.
+    fn letter(&self, mailbox: &Mailbox, cause: &Cause) -> Arrived {
+        let headers: Vec<(&str, &[u8])> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        let event = Outbound {
+            exchange: "",
+            topic: &self.topic,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            id: &self.id,
+            event_type: self.event_type.as_deref(),
+            content_type: self.content_type.as_deref(),
+            headers: &headers,
+            commit_unix_us: self.commit_unix_us,
+            partition: self.partition,
         };
-        self.waiting.push_back((sequence, arrived));
+        mailbox.letter(&event, cause, Arrived::copy)
+    }
+}
+
+impl Sink for MemorySink {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        let Some(broker) = &self.broker else {
+            std::hint::black_box(event);
+            self.news.push(News::Confirmed(sequence));
+            return Ok(());
+        };
+        if broker.state().full {
+            return Err(Refused::Full);
+        }
+        let event = Arrived::copy(event);
+        self.waiting.push_back(Waiting { sequence, event, refused: false });
         Ok(())
     }
 
@@ -143,12 +223,42 @@ impl Sink for MemorySink {
         news.append(&mut self.news);
     }
 
-    fn keeps_failed(&self) -> bool {
-        true
+    fn retry(&mut self, sequence: Sequence) {
+        let found = self.waiting.iter_mut().find(|waiting| waiting.sequence == sequence);
+        if let Some(waiting) = found {
+            waiting.refused = false;
+        }
     }
 
-    fn retry(&mut self, sequence: Sequence) {
-        self.held &= self.waiting.front().is_none_or(|(head, _)| *head != sequence);
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+        let at = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
+        let Some(at) = at else { return };
+        let buried = &mut self.waiting[at];
+        buried.event = buried.event.letter(mailbox, cause);
+        buried.refused = false;
+        let key = buried.event.key.clone();
+        if !cause.parks_key || key.is_none() {
+            return;
+        }
+        for behind in self.waiting.iter_mut().skip(at + 1) {
+            if behind.event.key == key && !behind.refused {
+                behind.refused = true;
+                self.news.push(News::Failed(behind.sequence, parked(&behind.event)));
+            }
+        }
+    }
+}
+
+/// An earlier event of its key was buried.
+fn parked(event: &Arrived) -> Failure {
+    Failure {
+        disposition: Disposition::Terminal,
+        known: true,
+        key: event.key.as_deref().map(Box::from),
+        class: CLASS_PARKED.to_owned(),
+        subject: format!("event {}, topic {}", event.id, event.topic),
+        reason: "an earlier event of its key is a dead letter".to_owned(),
+        mend: String::new(),
     }
 }
 
@@ -162,17 +272,25 @@ impl MemorySink {
                 false => News::Reachable,
             });
         }
-        while !state.down && !state.silent && !self.held {
-            let Some((sequence, event)) = self.waiting.pop_front() else { return };
-            let refusal = state.refusals.iter().find(|(id, _)| *id == event.id);
-            if let Some((_, failure)) = refusal {
-                self.news.push(News::Failed(sequence, failure.clone()));
-                self.waiting.push_front((sequence, event));
-                self.held = true;
-                return;
+        if state.down || state.silent {
+            return;
+        }
+        let mut held: HashSet<Vec<u8>> = HashSet::new();
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let Waiting { sequence, event, refused } = &mut waiting;
+            let behind = event.key.as_ref().is_some_and(|key| held.contains(key));
+            if !*refused && !behind {
+                let Some(failure) = state.refusal(event) else {
+                    self.news.push(News::Confirmed(*sequence));
+                    state.arrived.push(waiting.event);
+                    continue;
+                };
+                let key = event.key.as_deref().map(Box::from);
+                self.news.push(News::Failed(*sequence, Failure { key, ..failure.clone() }));
+                *refused = true;
             }
-            state.arrived.push(event);
-            self.news.push(News::Confirmed(sequence));
+            held.extend(event.key.clone());
+            self.waiting.push_back(waiting);
         }
     }
 }

@@ -6,7 +6,9 @@
 //!
 //! A new sink is one folder and one line in [`SINKS`]; the conformance suite runs over all of them.
 
+mod desk;
 pub mod kafka;
+pub mod log;
 pub mod memory;
 pub mod rabbitmq;
 pub mod settings;
@@ -17,8 +19,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use self::log::Log;
 use self::settings::{Misfit, Section};
 use crate::error::{Exit, Fault};
+use crate::letter::{Address, Cause, Mailbox};
 use crate::message::{Outbound, Sequence};
 
 /// Where events go.
@@ -30,14 +34,25 @@ pub trait Sink {
     /// Collects receipts and news, waiting at most `patience` for the first.
     fn poll(&mut self, patience: Duration, news: &mut Vec<News>);
 
-    /// Does it keep what has failed, and let later events of its key wait for it? Then
-    /// [`Sink::retry`] publishes it once more.
-    fn keeps_failed(&self) -> bool {
-        false
+    /// The same for an event that was [`News::Suspect`]: what comes back must be about it alone.
+    fn publish_alone(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        self.publish(sequence, event)
     }
 
-    /// Publishes once more what has failed under `sequence`.
-    fn retry(&mut self, _sequence: Sequence) {}
+    /// The same for a dead letter, or what resolves one: it must never be impossible, so what the
+    /// broker cannot carry of it is cut.
+    fn publish_letter(&mut self, sequence: Sequence, letter: &Outbound<'_>) -> Result<(), Refused> {
+        self.publish_alone(sequence, letter)
+    }
+
+    /// Publishes once more what has failed under `sequence`. The sink has kept it, and later events
+    /// of its key wait for it.
+    fn retry(&mut self, sequence: Sequence);
+
+    /// Publishes the dead letter of what has failed under `sequence` in its place; its receipt
+    /// comes under the same number. When the cause parks the key, what waits behind it comes back
+    /// as failed, in order, with the class [`crate::letter::CLASS_PARKED`].
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause);
 }
 
 /// The sink did not take an event.
@@ -54,8 +69,12 @@ pub enum Refused {
 pub enum News {
     /// The broker has this event for good.
     Confirmed(Sequence),
-    /// The broker does not, or may not, have this event.
+    /// The broker does not have this event; the sink keeps it for [`Sink::retry`] or
+    /// [`Sink::bury`].
     Failed(Sequence, Failure),
+    /// This event was refused together with others, and perhaps because of them: it must be
+    /// published alone before it is blamed. The sink is broken.
+    Suspect(Sequence),
     /// The broker answers (again).
     Reachable,
     /// The broker does not answer; events wait.
@@ -69,6 +88,10 @@ pub enum News {
 pub struct Failure {
     /// What follows from it.
     pub disposition: Disposition,
+    /// Is it an answer that this release knows?
+    pub known: bool,
+    /// Ordering key of the event, where it has one.
+    pub key: Option<Box<[u8]>>,
     /// Stable name, e.g. `kafka.message-size-too-large`.
     pub class: String,
     /// Which event, as far as the sink can tell.
@@ -90,6 +113,30 @@ pub enum Disposition {
     Terminal,
 }
 
+impl fmt::Display for Disposition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Disposition::Outage => "outage",
+            Disposition::Transient => "transient",
+            Disposition::Terminal => "terminal",
+        })
+    }
+}
+
+/// An answer that a broker may give to a publish, and what follows from it: a line of
+/// `docs/errors.md`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ErrorRow {
+    /// As the protocol or the client library numbers or names it.
+    pub code: String,
+    /// For people.
+    pub description: String,
+    /// [`Failure::class`].
+    pub class: String,
+    /// [`Failure::disposition`].
+    pub disposition: Disposition,
+}
+
 /// A configured broker: the way to it, and what can be asked of it before the first event.
 pub trait Broker: Any + fmt::Debug + Send + Sync {
     /// A sink. The first of a process is opened with `first`, and must find its broker and what
@@ -101,6 +148,9 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
 
     /// Makes what is missing; says what it made.
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>>;
+
+    /// The dead-letter topic as a log.
+    fn log(&self, dead_letters: &Address, from: log::From) -> Result<Box<dyn Log>, Fault>;
 
     /// Do its threads allocate from one malloc arena? That keeps memory small where one of them is
     /// busy; where several are, they wait for the arena's lock.
@@ -123,8 +173,8 @@ pub struct First<'a> {
 pub struct Wanted {
     /// Kafka topics, RabbitMQ routing keys: those of routes without columns.
     pub topics: Vec<String>,
-    /// The dead-letter topic.
-    pub dead_letter: String,
+    /// The dead-letter topic, unless nothing is ever written to it.
+    pub dead_letters: Option<Address>,
 }
 
 /// What was found at a broker.
@@ -147,14 +197,34 @@ pub struct Kind {
     pub name: &'static str,
     /// Reads the section `[sink.NAME]`.
     pub configure: Configure,
+    /// Every answer that it gives to a publish.
+    pub errors: fn() -> Vec<ErrorRow>,
 }
 
 /// Every kind there is.
 pub const SINKS: &[Kind] = &[
-    Kind { name: "kafka", configure: kafka::configure },
-    Kind { name: "rabbitmq", configure: rabbitmq::configure },
-    Kind { name: "memory", configure: memory::configure },
+    Kind { name: "kafka", configure: kafka::configure, errors: kafka::errors },
+    Kind { name: "rabbitmq", configure: rabbitmq::configure, errors: rabbitmq::errors },
+    Kind { name: "memory", configure: memory::configure, errors: Vec::new },
 ];
+
+/// The table of `docs/errors.md`.
+#[must_use]
+pub fn errors_table() -> String {
+    let mut table =
+        "| Sink | Code | What the broker or its client says | Class | Consequence |\n|---|---|---|---|---|\n"
+            .to_owned();
+    for kind in SINKS {
+        for row in (kind.errors)() {
+            let ErrorRow { code, description, class, disposition } = row;
+            table += &format!(
+                "| {} | `{code}` | {description} | `{class}` | {disposition} |\n",
+                kind.name
+            );
+        }
+    }
+    table
+}
 
 /// Builds sinks, the first with a look at what is `wanted`. `stop` ends the wait for the broker.
 #[must_use]

@@ -1,8 +1,8 @@
-//! Rows that cannot be published: the relay halts before them and says which and why.
+//! Rows that cannot be published, where that is to halt the relay: it says which and why.
 
 use walrelay_harness::consumer::create_topic;
 
-use crate::support::faults::{Rec, Scene, brokers, read};
+use crate::support::faults::{HALT, Rec, Scene, brokers, read};
 
 fn keys(records: &[Rec]) -> Vec<&str> {
     records.iter().map(|record| record.key().unwrap_or("NULL")).collect()
@@ -25,6 +25,7 @@ fn insert_large(scene: &Scene<'_>, bytes: u32) -> String {
 #[test]
 fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
     let mut scene = Scene::bare("event_client_limit");
+    scene.extra = HALT.into();
     scene.sql(crate::support::faults::OUTBOX_SQL);
     scene.publish("TABLE public.outbox");
     scene.make_slot();
@@ -45,17 +46,21 @@ fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
         ],
     );
     assert!(!ended.all().contains("xxxx"), "the payload was printed");
-    // THEN the earlier event of the transaction has arrived, and the slot has not moved over it
-    assert_eq!(keys(&read(&[&topic])), ["1"]);
+    // THEN the earlier event of the transaction has arrived, and the slot has not moved over it;
+    // whether the later one of another key had left already is a matter of time
+    let arrived = read(&[&topic]);
+    assert!(["1", "13"].contains(&keys(&arrived).concat().as_str()), "{:?}", keys(&arrived));
     assert_eq!(scene.slot_state(), before);
     // WHEN the limit is raised, as the hint says
     scene.sink.push_str("properties = { \"message.max.bytes\" = \"4000000\" }\n");
-    assert_eq!(keys(&scene.carry(&[&topic])), ["1", "1", "2", "3"]);
+    let arrived = scene.carry(&[&topic]);
+    assert!(keys(&arrived).ends_with(&["1", "2", "3"]), "{:?}", keys(&arrived));
 }
 
 #[test]
 fn an_event_that_the_topic_does_not_take_halts() {
     let mut scene = Scene::ready("event_topic_limit");
+    scene.extra = HALT.into();
     scene.sink.push_str("properties = { \"message.max.bytes\" = \"4000000\" }\n");
     let before = scene.slot_state();
     let id = insert_large(&scene, 2_000_000);
@@ -72,6 +77,7 @@ fn an_event_that_the_topic_does_not_take_halts() {
 #[test]
 fn a_row_without_what_its_route_needs_halts() {
     let mut scene = Scene::bare("event_null");
+    scene.extra = HALT.into();
     scene.sql("CREATE TABLE public.outbox (id text, aggregatetype text, aggregateid text, payload text, part int, headers json)");
     scene.publish("TABLE public.outbox");
     scene.make_slot();

@@ -3,17 +3,7 @@
 use walrelay_harness::free_port;
 
 use crate::support::faults::Scene;
-use crate::support::rabbitmq::{shared, sink};
-
-const ALL: [&str; 3] = [".*", ".*", ".*"];
-
-/// An event that waits, and a tenant of the broker with these rights; nothing else is there.
-fn waiting(name: &str, rights: [&str; 3]) -> Scene<'static> {
-    let mut scene = Scene::waiting(name);
-    shared().tenant(name, rights);
-    scene.sink = shared().sink(name);
-    scene
-}
+use crate::support::rabbitmq::{ALL, shared, sink, waiting};
 
 #[test]
 fn who_may_not_log_in_is_told_and_the_password_is_not() {
@@ -107,11 +97,11 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
     shared().exchange(&name, "outbox.events", r#"{"type": "topic", "durable": true}"#);
     let words = [
         "rabbit_forbidden may not publish to exchange outbox.events",
-        "rabbitmqctl set_permissions -p \"rabbit_forbidden\" \"rabbit_forbidden\" '' '^outbox\\.events$' ''",
+        "rabbitmqctl set_permissions -p \"rabbit_forbidden\" \"rabbit_forbidden\" '' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'",
     ];
     scene.assert_refused(5, "sink.exchange-forbidden", &words);
     // WHEN the user follows the hint THEN the event that waited is relayed
-    shared().allow(&name, ["", "^outbox\\.events$", ""]);
+    shared().allow(&name, ["", "^(outbox\\.events|outbox\\.dlx)$", "^outbox\\.dlq$"]);
     shared().queue(&name, "kept", r#"{"durable": true}"#, ("outbox.events", "#"));
     scene.carry(&[]);
     shared().assert_holds(&name, "kept", 1);

@@ -1,6 +1,6 @@
 //! A broker that is not there, or that lacks a topic.
 
-use crate::support::faults::{Scene, read};
+use crate::support::faults::{HALT, Scene, read};
 
 #[test]
 fn an_unreachable_broker_ends_the_start() {
@@ -41,7 +41,8 @@ fn a_topic_that_must_be_there_is_told_before_anything_moves() {
 
 #[test]
 fn a_topic_out_of_a_row_that_does_not_exist_halts_and_is_taken_up_again() {
-    let scene = Scene::waiting("sink_dynamic");
+    let mut scene = Scene::waiting("sink_dynamic");
+    scene.extra = HALT.into();
     let held = scene.commit(
         "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('sink_made_later', '2', 'T')",
     );

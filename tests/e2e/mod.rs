@@ -1,5 +1,6 @@
 //! The relay as a process, between a real PostgreSQL and a real Kafka that break on purpose.
 
+mod crash;
 mod idle;
 mod kill;
 mod memory;

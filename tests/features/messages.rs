@@ -1,6 +1,6 @@
 //! Logical messages as an outbox without a table.
 
-use crate::support::faults::{Scene, read};
+use crate::support::faults::{HALT, Scene, read};
 
 fn scene(name: &str) -> Scene<'static> {
     let mut scene = Scene::bare(name);
@@ -60,7 +60,8 @@ fn messages_and_rows_of_one_transaction_keep_their_order() {
 
 #[test]
 fn a_message_that_is_no_object_halts_and_nothing_is_skipped() {
-    let scene = scene("messages_bad");
+    let mut scene = scene("messages_bad");
+    scene.extra = HALT.into();
     scene.sql(&emit(true, "outbox", &scene.name, "1"));
     let lsn = scene.commit(
         "DO $$ BEGIN PERFORM pg_logical_emit_message(true, 'outbox', 'not json, a secret'); END $$",

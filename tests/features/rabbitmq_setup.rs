@@ -3,17 +3,7 @@
 
 use walrelay_harness::free_port;
 
-use crate::support::faults::Scene;
-use crate::support::rabbitmq::{shared, sink};
-
-const ALL: [&str; 3] = [".*", ".*", ".*"];
-
-fn waiting(name: &str, rights: [&str; 3]) -> Scene<'static> {
-    let mut scene = Scene::waiting(name);
-    shared().tenant(name, rights);
-    scene.sink = shared().sink(name);
-    scene
-}
+use crate::support::rabbitmq::{ALL, shared, sink, waiting};
 
 #[test]
 fn init_makes_exchange_queues_and_bindings_and_says_so_once() {
@@ -127,8 +117,9 @@ fn an_alternate_exchange_is_pointed_out_wherever_it_comes_from() {
 }
 
 #[test]
-fn a_login_needs_write_and_nothing_else() {
-    let scene = waiting("rabbit_rights", ["", "^outbox\\.events$", ""]);
+fn a_login_writes_to_two_exchanges_and_reads_dead_letters() {
+    let rights = ["", "^outbox\\.(events|dlx)$", "^outbox\\.dlq$"];
+    let scene = waiting("rabbit_rights", rights);
     let (name, broker) = (scene.name.clone(), shared());
     broker.exchange(&name, "outbox.events", r#"{"type": "topic", "durable": true}"#);
     broker.queue(&name, "kept", r#"{"durable": true}"#, ("outbox.events", "#"));
@@ -180,4 +171,123 @@ fn the_second_host_is_taken_when_the_first_is_away() {
     scene.walrelay(&["init"]).assert_done();
     scene.carry(&[]);
     broker.assert_holds(&name, "kept", 1);
+}
+
+/// Exchange and queue of the scene's dead letters are gone.
+fn without_dead_letters(name: &str) {
+    shared().api("DELETE", &format!("exchanges/{name}/outbox.dlx"), "");
+    shared().api("DELETE", &format!("queues/{name}/outbox.dlq"), "");
+}
+
+/// Everything is there for events; they go to queue `kept`.
+fn set_up(name: &str) {
+    shared().exchange(name, "outbox.events", r#"{"type": "topic", "durable": true}"#);
+    shared().queue(name, "kept", r#"{"durable": true}"#, ("outbox.events", "#"));
+}
+
+#[test]
+fn what_dead_letters_need_is_insisted_on_and_made_by_init() {
+    let mut scene = waiting("rabbit_dlq", ALL);
+    let name = scene.name.clone();
+    scene.sink.push_str(&shared().management());
+    set_up(&name);
+    without_dead_letters(&name);
+    // GIVEN neither exchange nor queue THEN nothing moves
+    let words = [
+        "exchange outbox.dlx, for dead letters, does not exist",
+        "walrelay init",
+        "declare exchange name=\"outbox.dlx\" type=direct durable=true",
+    ];
+    scene.assert_refused(5, "sink.dead-letter-missing", &words);
+    scene.walrelay(&["check"]).assert_says(&[
+        "✗ exchange outbox.dlx, for dead letters, does not exist",
+        "✗ queue outbox.dlq, for dead letters, does not exist",
+        "declare queue name=\"outbox.dlq\" durable=true queue_type=stream",
+    ]);
+    // WHEN nothing is ever written to them THEN they are not asked for
+    scene.extra = "[delivery]\non_dead_letter = \"halt\"\n".to_owned();
+    let check = scene.walrelay(&["check"]);
+    check.assert_done();
+    assert!(!check.out.contains("for dead letters"), "{check}");
+    scene.extra.clear();
+    // WHEN init makes them THEN it says so once, and all is well
+    scene.walrelay(&["init"]).assert_done().assert_says(&[
+        "+ make exchange outbox.dlx, for dead letters: direct, durable",
+        "+ make queue outbox.dlq, for dead letters: stream, keeps everything",
+        "+ make binding of queue outbox.dlq to exchange outbox.dlx by \"outbox.dlq\"",
+    ]);
+    let again = scene.walrelay(&["init"]);
+    again.assert_done();
+    assert!(!again.out.contains("+ make"), "{again}");
+    scene.walrelay(&["check"]).assert_done().assert_says(&[
+        "✓ exchange outbox.dlx, for dead letters, is there",
+        "✓ queue outbox.dlq, for dead letters, is there: a stream",
+        "✓ queue outbox.dlq is bound to exchange outbox.dlx",
+    ]);
+    let listed = shared().ctl(&["-q", "list_queues", "-p", &name, "name", "type"]);
+    assert!(listed.contains("outbox.dlq\tstream"), "{listed}");
+    scene.carry(&[]);
+    shared().assert_holds(&name, "kept", 1);
+    // WHEN the binding goes THEN that is told, and init makes it
+    let binding = format!("bindings/{name}/e/outbox.dlx/q/outbox.dlq/outbox.dlq");
+    shared().api("DELETE", &binding, "");
+    let words = ["queue outbox.dlq is not bound to exchange outbox.dlx", "walrelay init"];
+    scene.walrelay(&["check"]).assert_says(&words);
+    scene.walrelay(&["init"]).assert_done();
+    scene.walrelay(&["check"]).assert_done();
+}
+
+#[test]
+fn a_dead_letter_queue_that_is_no_stream_is_refused_whatever_may_be_asked() {
+    let scene = waiting("rabbit_no_stream", ALL);
+    let name = scene.name.clone();
+    set_up(&name);
+    shared().api("DELETE", &format!("queues/{name}/outbox.dlq"), "");
+    let classic = r#"{"durable": true, "arguments": {"x-max-length-bytes": 1000}}"#;
+    shared().queue(&name, "outbox.dlq", classic, ("outbox.dlx", "outbox.dlq"));
+    let words = ["queue outbox.dlq, for dead letters, is not a stream", "dead_letter.topic"];
+    scene.assert_refused(5, "sink.dead-letter-not-a-stream", &words);
+    scene.walrelay(&["init"]).assert_fault(5, "sink.dead-letter-not-a-stream", &words);
+    // A login that may read knows it, and one that may declare; else it is said that nobody knows.
+    let write = "^outbox\\.(events|dlx)$";
+    shared().allow(&name, ["", write, "^outbox\\.dlq$"]);
+    scene.assert_refused(5, "sink.dead-letter-not-a-stream", &words);
+    shared().allow(&name, ["", write, ""]);
+    let words = ["! whether queue outbox.dlq is a stream cannot be known"];
+    scene.walrelay(&["check"]).assert_done().assert_says(&words);
+}
+
+#[test]
+fn a_stream_that_forgets_is_pointed_out() {
+    let scene = waiting("rabbit_forgets", ALL);
+    let name = scene.name.clone();
+    set_up(&name);
+    shared().api("DELETE", &format!("queues/{name}/outbox.dlq"), "");
+    let arguments = r#"{"x-queue-type": "stream", "x-max-age": "1h"}"#;
+    let body = format!(r#"{{"durable": true, "arguments": {arguments}}}"#);
+    shared().queue(&name, "outbox.dlq", &body, ("outbox.dlx", "outbox.dlq"));
+    let words = ["! queue outbox.dlq is a stream that forgets dead letters", "x-max-age"];
+    scene.walrelay(&["check"]).assert_done().assert_says(&words);
+}
+
+#[test]
+fn who_may_not_write_or_read_dead_letters_is_told_with_the_command() {
+    let scene = waiting("rabbit_dlq_rights", ["", "^outbox\\.events$", ""]);
+    let name = scene.name.clone();
+    set_up(&name);
+    let command = format!(
+        "rabbitmqctl set_permissions -p \"{name}\" \"{name}\" '' '^(outbox\\.events|outbox\\.dlx)$' '^outbox\\.dlq$'"
+    );
+    let words = ["may not publish dead letters to exchange outbox.dlx", &command];
+    scene.assert_refused(5, "sink.dead-letter-forbidden", &words);
+    // WHEN it may write, and not read THEN that is no fault, and told to who asks
+    shared().allow(&name, ["", "^outbox\\.(events|dlx)$", ""]);
+    let words = ["may not read dead letters from queue outbox.dlq", &command];
+    scene.walrelay(&["check"]).assert_done().assert_says(&words);
+    shared().allow(&name, ["", "^outbox\\.(events|dlx)$", "^outbox\\.dlq$"]);
+    let check = scene.walrelay(&["check"]);
+    check.assert_done().assert_says(&["✓ queue outbox.dlq, for dead letters, is there: a stream"]);
+    assert!(!check.out.contains("may not read"), "{check}");
+    scene.carry(&[]);
+    shared().assert_holds(&name, "kept", 1);
 }

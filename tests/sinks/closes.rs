@@ -103,7 +103,7 @@ fn a_channel_closed_with_an_unknown_code_fails_only_the_culprit() {
 
 #[test]
 fn a_connection_closed_over_a_frame_fails_only_the_culprit() {
-    only_the_culprit_fails(501, "rabbitmq.closed-501", by_connection);
+    only_the_culprit_fails(501, "rabbitmq.frame-error", by_connection);
 }
 
 /// Five are in flight when `close` ends the first connection; the second takes all, one at a time

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use walrelay::letter::{Cause, Mailbox};
 use walrelay::message::{Outbound, Sequence};
 use walrelay::sink::{Broker, Disposition, Failure, First, News, Refused, Sink, Wanted};
 
@@ -35,6 +36,8 @@ pub(crate) struct Event {
     pub(crate) event_type: Option<String>,
     pub(crate) content_type: Option<String>,
     pub(crate) headers: Vec<(String, Vec<u8>)>,
+    /// Is a dead letter.
+    pub(crate) is_letter: bool,
 }
 
 impl Event {
@@ -76,6 +79,8 @@ pub(crate) struct Hand {
     events: BTreeMap<Sequence, Event>,
     /// Of these, not yet given to the sink that is in use.
     backlog: BTreeSet<Sequence>,
+    /// Of these, to be published alone.
+    suspects: BTreeSet<Sequence>,
     /// Failed, and not retried.
     pub(crate) refused: BTreeMap<Sequence, Failure>,
     /// Every failure that was told, in order.
@@ -102,6 +107,7 @@ impl Hand {
             next: 0,
             events: BTreeMap::new(),
             backlog: BTreeSet::new(),
+            suspects: BTreeSet::new(),
             refused: BTreeMap::new(),
             failures: Vec::new(),
             confirmed: Vec::new(),
@@ -150,7 +156,13 @@ impl Hand {
             }
             let sink = self.sink.as_mut().expect("a sink");
             let event = &self.events[&sequence];
-            match event.with_outbound(|outbound| sink.publish(sequence, outbound)) {
+            let alone = self.suspects.contains(&sequence);
+            let outcome = event.with_outbound(|outbound| match alone {
+                _ if event.is_letter => sink.publish_letter(sequence, outbound),
+                true => sink.publish_alone(sequence, outbound),
+                false => sink.publish(sequence, outbound),
+            });
+            match outcome {
                 Ok(()) => {}
                 Err(Refused::Full) => return,
                 Err(Refused::Failed(failure)) if failure.disposition == Disposition::Outage => {
@@ -169,8 +181,8 @@ impl Hand {
     /// The sink has lost track: the next one gets what is open.
     pub(crate) fn reopen(&mut self) {
         self.sink = None;
-        let open = self.events.keys().filter(|it| !self.refused.contains_key(it));
-        self.backlog = open.copied().collect();
+        self.refused.clear();
+        self.backlog = self.events.keys().copied().collect();
         self.sink = Some(self.broker.open(None).unwrap_or_else(|faults| panic!("{faults:?}")));
     }
 
@@ -188,6 +200,11 @@ impl Hand {
                 News::Failed(sequence, failure) => self.failed(sequence, failure),
                 News::Reachable => self.weather.push(true),
                 News::Unreachable(_) => self.weather.push(false),
+                News::Suspect(sequence) => {
+                    assert!(self.events.contains_key(&sequence), "{sequence} is not in flight");
+                    self.suspects.insert(sequence);
+                    lost_track = true;
+                }
                 News::Broken(_) => lost_track = true,
             }
         }
@@ -213,17 +230,18 @@ impl Hand {
         assert_eq!(before, None, "event {sequence} failed twice");
     }
 
-    /// Does the sink keep what has failed?
-    pub(crate) fn keeps_failed(&self) -> bool {
-        self.sink.as_ref().expect("a sink").keeps_failed()
-    }
-
     /// Asks for a refused event to be published again.
     pub(crate) fn retry(&mut self, sequence: Sequence) {
-        assert!(self.keeps_failed());
         let failed = self.refused.remove(&sequence);
         assert!(failed.is_some(), "event {sequence} has not failed");
         self.sink.as_mut().expect("a sink").retry(sequence);
+    }
+
+    /// Asks for the dead letter of a refused event.
+    pub(crate) fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+        let failed = self.refused.remove(&sequence);
+        assert!(failed.is_some(), "event {sequence} has not failed");
+        self.sink.as_mut().expect("a sink").bury(sequence, mailbox, cause);
     }
 
     /// Gives up on what has failed.

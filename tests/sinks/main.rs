@@ -11,7 +11,11 @@ mod section;
 
 mod blocked;
 mod closes;
+mod kafka_batches;
+mod kafka_log;
 mod links;
 mod names;
+mod rabbit_letters;
+mod rabbit_log;
 mod real;
 mod schedules;

@@ -1,22 +1,35 @@
 //! What only a real RabbitMQ can confirm: that the relay's view and the queue's are one.
 
 use std::collections::HashSet;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use walrelay::sink::Disposition;
+use walrelay::sink::{Broker, Disposition};
 use walrelay_harness::RabbitMq;
 use walrelay_harness::rabbit::{Delivery, Queue, Rabbit, Value};
 
 use crate::hand::{Event, Hand};
 use crate::section;
 
-/// A hand on the RabbitMQ that no test hurts, and an administrator of it.
-pub(crate) fn open() -> (Hand, Rabbit) {
+/// The RabbitMQ that no test hurts.
+pub(crate) fn rabbitmq() -> &'static RabbitMq {
     static RABBITMQ: OnceLock<RabbitMq> = OnceLock::new();
-    let rabbitmq = RABBITMQ.get_or_init(|| RabbitMq::start().unwrap());
-    let hand = Hand::open(section::rabbitmq(rabbitmq.port(), Duration::from_secs(10)));
-    (hand, Rabbit::open(&rabbitmq.amqp_url()).unwrap())
+    RABBITMQ.get_or_init(|| RabbitMq::start().unwrap())
+}
+
+/// The relay's side of it.
+pub(crate) fn broker() -> Arc<dyn Broker> {
+    section::rabbitmq(rabbitmq().port(), Duration::from_secs(10))
+}
+
+/// An administrator of it.
+pub(crate) fn admin() -> Rabbit {
+    Rabbit::open(&rabbitmq().amqp_url()).unwrap()
+}
+
+/// A hand on it, and an administrator.
+pub(crate) fn open() -> (Hand, Rabbit) {
+    (Hand::open(broker()), admin())
 }
 
 /// An exchange and a queue of one name, bound by `key`.

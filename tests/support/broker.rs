@@ -146,6 +146,33 @@ impl Place {
         }
     }
 
+    /// Makes a destination for `topic`: a topic, or a queue of that name bound to the exchange.
+    pub(super) fn open_route(&self, exchange: &str, topic: &str) {
+        match self {
+            Place::Kafka { brokers } => consumer::create_topic(brokers, topic, 4, &[]).unwrap(),
+            Place::RabbitMq { url, .. } => {
+                let mut rabbit = Rabbit::open(url).unwrap();
+                rabbit.declare_queue(topic, Queue::Quorum).unwrap();
+                rabbit.bind(topic, exchange, topic).unwrap();
+                rabbit.close();
+            }
+        }
+    }
+
+    /// Removes the dead-letter topic of a site, or its exchange and queue.
+    pub(super) fn remove_dead_letters(&self, name: &str) {
+        let topic = format!("{name}.dlq");
+        match self {
+            Place::Kafka { brokers } => consumer::delete_topic(brokers, &topic).unwrap(),
+            Place::RabbitMq { url, .. } => {
+                let mut rabbit = Rabbit::open(url).unwrap();
+                rabbit.delete_exchange(&format!("{name}.dlx")).unwrap();
+                rabbit.delete_queue(&topic).unwrap();
+                rabbit.close();
+            }
+        }
+    }
+
     pub(super) fn config(&self, url: &str, name: &str) -> RelayConfig {
         match self {
             Place::Kafka { brokers } => RelayConfig::new(url, brokers),
@@ -217,7 +244,7 @@ impl Reader {
     }
 
     /// Everything that the broker holds, by queue; a topic is one.
-    pub(super) fn finish(self) -> Vec<Vec<Record>> {
+    pub(crate) fn finish(self) -> Vec<Vec<Record>> {
         match self {
             Reader::Topic { consumer, brokers, topic } => {
                 let ends = consumer::end_offsets(&brokers, &topic).unwrap();

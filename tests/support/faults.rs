@@ -21,6 +21,9 @@ use super::{shared_kafka, shared_postgres};
 /// Longest wait for anything that ought to be quick; generous, because machines are shared.
 pub(crate) const LIMIT: Duration = Duration::from_secs(40);
 
+/// No dead letters: what cannot be published stops the relay.
+pub(crate) const HALT: &str = "[delivery]\non_dead_letter = \"halt\"\n";
+
 /// The shipped outbox table, from the folder that users take it from.
 pub(crate) const OUTBOX_SQL: &str = include_str!("../../sql/outbox.sql");
 
@@ -180,6 +183,12 @@ impl<'p> Scene<'p> {
     pub(crate) fn spawn(&self, words: &[&str]) -> Relay {
         let file = self.write_config();
         Relay::spawn(&self.folder, &file, words, &self.env)
+    }
+
+    /// Starts a relay that may have no more than so much address space.
+    pub(crate) fn run_within(&self, bytes: u64) -> Relay {
+        let file = self.write_config();
+        Relay::spawn_within(bytes, &self.folder, &file, &["run"], &self.env)
     }
 
     /// Relays until all that is written by now is confirmed, and stops it; the topics' records.

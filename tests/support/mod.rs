@@ -139,6 +139,21 @@ impl Site {
         self.place.reader(&self.name)
     }
 
+    /// Makes a destination for another topic.
+    pub(crate) fn open_route(&self, topic: &str) {
+        self.place.open_route(&self.name, topic);
+    }
+
+    /// Reads what has arrived in it.
+    pub(crate) fn reader_of(&self, topic: &str) -> Reader {
+        self.place.reader(topic)
+    }
+
+    /// Takes the dead-letter topic away.
+    pub(crate) fn remove_dead_letters(&self) {
+        self.place.remove_dead_letters(&self.name);
+    }
+
     /// Writers of small and middling transactions, spread over `last`.
     pub(crate) fn writers(&self, events: u64, last: Duration) -> ChaosWriters {
         let (rows_max, last) = (2_000, Some(last));

@@ -8,7 +8,10 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
 use walrelay_harness::proc::{spawn_tied, tied_command};
+use walrelay_harness::rabbit::Rabbit;
 use walrelay_harness::{RabbitMq, RabbitOptions, free_port, run_folder};
+
+use super::faults::Scene;
 
 /// A broker with its certificates.
 pub(crate) struct Broker {
@@ -84,8 +87,8 @@ management.tcp.port = {management_port}
         self.node.ctl(args).unwrap_or_else(|error| panic!("{args:?}: {error}"))
     }
 
-    /// A virtual host, and a user of the same name and password with these rights to configure,
-    /// write and read there.
+    /// A virtual host with a place for dead letters, and a user of the same name and password with
+    /// these rights to configure, write and read there.
     #[track_caller]
     pub(crate) fn tenant(&self, name: &str, rights: [&str; 3]) {
         self.ctl(&["add_vhost", name]);
@@ -94,6 +97,8 @@ management.tcp.port = {management_port}
         self.allow(name, rights);
         // The management API works in it, too.
         self.ctl(&["set_permissions", "-p", name, "guest", ".*", ".*", ".*"]);
+        let url = format!("amqp://guest:guest@127.0.0.1:{}/{name}", self.node.port());
+        Rabbit::open(&url).and_then(|mut guest| guest.declare_dead_letters()).unwrap();
     }
 
     #[track_caller]
@@ -193,4 +198,16 @@ impl Drop for TlsServer {
         self.child.kill().ok();
         self.child.wait().ok();
     }
+}
+
+/// All rights: configure, write, read.
+pub(crate) const ALL: [&str; 3] = [".*", ".*", ".*"];
+
+/// An event that waits, and a tenant of the broker with these rights; nothing else is there than
+/// what dead letters need.
+pub(crate) fn waiting(name: &str, rights: [&str; 3]) -> Scene<'static> {
+    let mut scene = Scene::waiting(name);
+    shared().tenant(name, rights);
+    scene.sink = shared().sink(name);
+    scene
 }

@@ -52,7 +52,7 @@ pub(crate) fn with_table(document: &str, table: &str) -> String {
     let parts = document
         .split_once(BEGIN)
         .and_then(|(before, rest)| rest.split_once(END).map(|(_, after)| (before, after)));
-    let (before, after) = parts.expect("docs/metrics.md keeps both marks of its table");
+    let (before, after) = parts.expect("a document keeps both marks of its table");
     format!("{before}{BEGIN}{table}{END}{after}")
 }
 

@@ -3,20 +3,60 @@
 //! librdkafka retries by itself, without end and in order, what a broker asks to be retried
 //! (`message.timeout.ms=0`). What reaches us as a failed delivery is therefore final in its eyes.
 
-use rdkafka::types::RDKafkaErrorCode as Code;
+use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 
-use crate::sink::{Disposition, Failure};
+use crate::letter::CLASS_PARKED;
+use crate::sink::{Disposition, ErrorRow, Failure};
+
+/// What follows from an answer that this release does not know: a retry would be in silence.
+const UNKNOWN: Disposition = Disposition::Terminal;
 
 /// The failure behind a code, for the event `id` on its way to `topic`.
 #[must_use]
-pub(super) fn failure(code: Code, id: &str, topic: &str) -> Failure {
+pub(super) fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
+    let disposition = disposition(code);
     Failure {
-        disposition: disposition(code),
+        disposition: disposition.unwrap_or(UNKNOWN),
+        known: disposition.is_some(),
+        key: key.map(Box::from),
         class: class(code),
         subject: format!("event {id}, topic {topic}"),
         reason: code.to_string(),
         mend: mend(code, topic),
     }
+}
+
+/// The failure of what waits behind an event of its key that was dead-lettered for good.
+#[must_use]
+pub(super) fn parked(id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
+    Failure {
+        disposition: Disposition::Terminal,
+        known: true,
+        key: key.map(Box::from),
+        class: CLASS_PARKED.to_owned(),
+        subject: format!("event {id}, topic {topic}"),
+        reason: "an earlier event of its key was dead-lettered, and the key is parked".to_owned(),
+        mend: "see what became of that event (walrelay dlq list), then: walrelay dlq release"
+            .to_owned(),
+    }
+}
+
+/// Every code that is an answer to a publish, and what follows from it.
+#[must_use]
+pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
+    let codes = codes().filter_map(|code| Some((code, disposition(code)?)));
+    let row = |(code, disposition): (Code, Disposition)| ErrorRow {
+        code: (code as i32).to_string(),
+        description: code.to_string(),
+        class: class(code),
+        disposition,
+    };
+    codes.map(row).collect()
+}
+
+/// The codes that the client library has names for.
+fn codes() -> impl Iterator<Item = Code> {
+    (-200..=150).filter_map(|number| RDKafkaRespErr::try_from(number).ok()).map(Code::from)
 }
 
 /// A stable name made from the code: `kafka.message-size-too-large`.
@@ -31,68 +71,70 @@ fn class(code: Code) -> String {
     name
 }
 
-fn disposition(code: Code) -> Disposition {
+/// What follows from a code; nothing where it is no answer to a publish that this release knows.
+// By hand: with a line for each code nobody would see the decisions.
+#[rustfmt::skip]
+fn disposition(code: Code) -> Option<Disposition> {
     match code {
         // The event itself.
-        Code::MessageSizeTooLarge
-        | Code::MessageBatchTooLarge
-        | Code::InvalidMessageSize
-        | Code::InvalidMessage
-        | Code::BadMessage
-        | Code::InvalidRecord
-        | Code::InvalidTimestamp
-        | Code::InvalidTopic
-        | Code::InvalidArgument
-        | Code::PolicyViolation
-        | Code::UnknownPartition => Disposition::Terminal,
-        // Its destination, which somebody may create.
-        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::UnknownTopicId => {
-            Disposition::Transient
-        }
-        // The cluster, the connection, the login, or a producer that lost its place.
-        Code::BrokerTransportFailure
-        | Code::AllBrokersDown
-        | Code::BrokerDestroy
-        | Code::DestroyBroker
-        | Code::Resolve
-        | Code::SSL
-        | Code::MessageTimedOut
-        | Code::TimedOutQueue
-        | Code::OperationTimedOut
-        | Code::RequestTimedOut
-        | Code::NetworkException
-        | Code::LeaderNotAvailable
-        | Code::NotLeaderForPartition
-        | Code::BrokerNotAvailable
-        | Code::ReplicaNotAvailable
-        | Code::NotEnoughReplicas
-        | Code::NotEnoughReplicasAfterAppend
-        | Code::ISRInsufficient
-        | Code::KafkaStorageError
-        | Code::ThrottlingQuotaExceeded
-        | Code::FencedLeaderEpoch
-        | Code::UnknownLeaderEpoch
-        | Code::Authentication
-        | Code::SaslAuthenticationFailed
-        | Code::TopicAuthorizationFailed
-        | Code::ClusterAuthorizationFailed
-        | Code::OutOfOrderSequenceNumber
-        | Code::DuplicateSequenceNumber
-        | Code::InvalidProducerEpoch
-        | Code::InvalidProducerIdMapping
-        | Code::UnknownProducerId
-        | Code::ProducerFenced
-        | Code::Fenced
-        | Code::Fatal
-        | Code::GaplessGuarantee
-        | Code::PurgeQueue
-        | Code::PurgeInflight
-        | Code::Retry
-        | Code::State
-        | Code::CriticalSystemResource => Disposition::Outage,
-        // Unknown to us: never retried in silence.
-        _ => Disposition::Terminal,
+        Code::BadMessage | Code::UnknownPartition | Code::InvalidArgument | Code::KeySerialization
+        | Code::ValueSerialization | Code::InvalidMessage | Code::InvalidMessageSize
+        | Code::MessageSizeTooLarge | Code::InvalidTopic | Code::MessageBatchTooLarge
+        | Code::InvalidTimestamp | Code::PolicyViolation | Code::InvalidRecord
+            => Some(Disposition::Terminal),
+        // Its destination, which somebody may create; a neighbour in its batch.
+        Code::UnknownTopic | Code::InvalidDifferentRecord | Code::UnknownTopicOrPartition
+        | Code::UnknownTopicId
+            => Some(Disposition::Transient),
+        _ if is_outage(code) => Some(Disposition::Outage),
+        // An answer to another request, or newer than these lists; a test names the former.
+        _ => None,
     }
+}
+
+/// The connection, the cluster, the login, or a producer that lost its place: not the event.
+#[rustfmt::skip]
+fn is_outage(code: Code) -> bool {
+    matches!(
+        code,
+        // The connection.
+        Code::BrokerDestroy | Code::Fail | Code::BrokerTransportFailure | Code::Resolve
+        | Code::AllBrokersDown | Code::NodeUpdate | Code::SSL | Code::UnknownBroker
+        | Code::DestroyBroker | Code::NetworkException | Code::RebootstrapRequired
+        // Time, which the client does not give up by itself.
+        | Code::MessageTimedOut | Code::OperationTimedOut | Code::WaitingForCoordinator
+        | Code::InProgress | Code::PreviousInProgress | Code::TimedOutQueue | Code::WaitCache
+        | Code::Interrupted | Code::Retry | Code::RequestTimedOut | Code::CoordinatorLoadInProgress
+        | Code::CoordinatorNotAvailable | Code::NotCoordinator
+        // The cluster.
+        | Code::ISRInsufficient | Code::LeaderNotAvailable | Code::NotLeaderForPartition
+        | Code::BrokerNotAvailable | Code::ReplicaNotAvailable | Code::StaleControllerEpoch
+        | Code::NotEnoughReplicas | Code::NotEnoughReplicasAfterAppend | Code::NotController
+        | Code::KafkaStorageError | Code::LogDirNotFound | Code::ReassignmentInProgress
+        | Code::ListenerNotFound | Code::FencedLeaderEpoch | Code::UnknownLeaderEpoch
+        | Code::StaleBrokerEpoch | Code::OffsetNotAvailable | Code::PreferredLeaderNotAvailable
+        | Code::EligibleLeadersNotAvailable | Code::ThrottlingQuotaExceeded
+        // The login, and what it may do.
+        | Code::Authentication | Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed
+        | Code::UnsupportedSASLMechanism | Code::IllegalSASLState
+        | Code::TransactionalIdAuthorizationFailed | Code::SecurityDisabled
+        | Code::SaslAuthenticationFailed | Code::DelegationTokenAuthDisabled
+        | Code::DelegationTokenNotFound | Code::DelegationTokenAuthorizationFailed
+        | Code::DelegationTokenExpired | Code::PrincipalDeserializationFailure
+        // The configuration of either side.
+        | Code::BadCompression | Code::UnknownProtocol | Code::NotImplemented
+        | Code::UnsupportedFeature | Code::NotConfigured | Code::InvalidRequiredAcks
+        | Code::UnsupportedVersion | Code::InvalidConfig | Code::InvalidRequest
+        | Code::UnsupportedForMessageFormat | Code::UnsupportedCompressionType
+        // A producer that has lost its place.
+        | Code::State | Code::Outdated | Code::PurgeQueue | Code::PurgeInflight | Code::Fatal
+        | Code::Inconsistent | Code::GaplessGuarantee | Code::Fenced | Code::Application
+        | Code::OutOfOrderSequenceNumber | Code::DuplicateSequenceNumber
+        | Code::InvalidProducerEpoch | Code::InvalidProducerIdMapping | Code::UnknownProducerId
+        | Code::ProducerFenced
+        // This process.
+        | Code::CriticalSystemResource | Code::FileSystem | Code::QueueFull
+    )
 }
 
 fn mend(code: Code, topic: &str) -> String {
@@ -128,17 +170,5 @@ fn mend(code: Code, topic: &str) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn codes_have_stable_names_and_one_disposition() {
-        let too_large = failure(Code::MessageSizeTooLarge, "7", "orders");
-        assert_eq!(too_large.class, "kafka.message-size-too-large");
-        assert_eq!(too_large.disposition, Disposition::Terminal);
-        assert!(too_large.mend.contains("--entity-name orders"));
-        assert_eq!(failure(Code::NotEnoughReplicas, "7", "t").disposition, Disposition::Outage);
-        assert_eq!(failure(Code::UnknownTopic, "7", "t").disposition, Disposition::Transient);
-        assert_eq!(failure(Code::Unknown, "7", "t").disposition, Disposition::Terminal);
-    }
-}
+#[path = "fault_tests.rs"]
+mod tests;

@@ -4,21 +4,39 @@
 //! `enable.idempotence`; what would break them is refused by [`properties`]. Batching is adaptive
 //! without a knob: `linger.ms=0` lets a lone event leave at once, and with only two requests in
 //! flight a backlog gathers behind them and leaves as full batches.
+//!
+//! An event goes the fast way, straight to the producer, and nothing of it is kept; unless its
+//! partition has yet to open ([`opening`]), or an event of its key has failed ([`careful`]).
 
+mod careful;
+mod client;
 mod fault;
+mod flight;
+mod log;
+mod opening;
+mod parcel;
 pub mod preflight;
 pub mod properties;
 pub mod settings;
 mod topics;
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
+use self::careful::Careful;
+use self::client::Client;
+pub(super) use self::fault::rows as errors;
+use self::flight::Flight;
+use self::opening::{Opening, Pass};
+use self::parcel::Parcel;
 use self::settings::KafkaSettings;
 pub(super) use self::settings::configure;
-use super::{News, Refused, Sink};
-use crate::ffi::{Producer, ProducerEvent};
+use super::desk::Lanes;
+use super::{Disposition, News, Refused, Sink};
+use crate::ffi::{Producer, ProducerEvent, Record, TopicId};
+use crate::letter::{Cause, Mailbox};
 use crate::message::{Outbound, Sequence};
 
 /// What we set; the user's own properties come after and win.
@@ -50,20 +68,28 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("log.connection.close", "false"),
 ];
 
-/// As long as the timer that hurrying is meant to shorten.
-const HURRY_FOR: Duration = Duration::from_millis(500);
 /// How often an idle sink that was unreachable is asked whether it is back.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a topic is asked whether it has grown, while events are sent by what it had.
+const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+/// While both ways are in use, neither is waited for longer than this.
+const TURN: Duration = Duration::from_millis(2);
 
 /// The Kafka sink.
 pub struct KafkaSink {
-    producer: Producer,
-    in_flight: usize,
-    /// Topic of the first event and when it was handed over; see [`KafkaSink::hurry`].
-    hurried: Option<(String, Instant)>,
-    confirmed_any: bool,
+    lanes: Lanes,
+    fast: Client,
+    flight: Flight,
+    opening: Opening<Parcel>,
+    /// Have waited for a partition or behind others of their key, and go before anything that is
+    /// handed over now.
+    waited: BTreeMap<Sequence, Parcel>,
+    careful: Careful,
+    /// Told with the next news.
+    told: Vec<News>,
     /// While unreachable: when we last heard so or asked.
     asked_at: Option<Instant>,
+    counted_at: Instant,
 }
 
 /// The librdkafka properties in force: ours, then the user's.
@@ -78,48 +104,192 @@ pub fn effective_properties(settings: &KafkaSettings) -> Vec<(String, String)> {
     all
 }
 
+/// What the producer of the fast way has told.
+#[derive(Default)]
+struct Answers {
+    confirmed: bool,
+    failed: Vec<(Sequence, Code, Record)>,
+    counted: Vec<(TopicId, i32)>,
+    errors: Vec<(Code, String)>,
+}
+
 impl KafkaSink {
     /// A producer; it connects in the background.
     pub fn new(settings: &KafkaSettings) -> Result<KafkaSink, String> {
         Ok(KafkaSink {
-            producer: Producer::new(&effective_properties(settings))?,
-            in_flight: 0,
-            hurried: None,
-            confirmed_any: false,
+            lanes: Lanes::default(),
+            fast: Client::new(&effective_properties(settings))?,
+            flight: Flight::default(),
+            opening: Opening::default(),
+            waited: BTreeMap::new(),
+            careful: Careful::new(settings.clone()),
+            told: Vec::new(),
             asked_at: None,
+            counted_at: Instant::now(),
         })
     }
 
     /// The producer, for asking the cluster before the first event.
     pub(crate) fn producer(&mut self) -> &mut Producer {
-        &mut self.producer
+        &mut self.fast.producer
     }
 
-    /// librdkafka retires the bootstrap connection on the first metadata answer and its
-    /// producer-id step then sleeps on a 500 ms timer; another metadata request wakes it. So the
-    /// topic is asked for again and again until the first confirm. Never longer than the timer
-    /// would have taken: each question counts as a request in flight, and from a far broker the
-    /// answers would come too late to let a record through between two of them.
-    fn hurry(&mut self) {
-        if self.confirmed_any {
+    /// Sends an event the way that it has to go.
+    fn admit(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Code> {
+        if !self.careful.is_empty()
+            && let Some(key) = event.key
+            && self.careful.holds(self.lanes.of(key))
+        {
+            self.careful.take(sequence, Parcel::copy(event, &self.lanes));
+            return Ok(());
+        }
+        let topic = self.fast.producer.topic(event.topic)?;
+        let outcome = if self.opening.is_open(topic) {
+            self.fast.send(topic, sequence, event, event.partition)
+        } else {
+            self.admit_one(topic, sequence, event)
+        };
+        match outcome {
+            Ok(()) => self.flight.add(sequence),
+            Err(code) if is_misplaced(code, event.partition) => {
+                self.misplaced(topic, sequence, Parcel::copy(event, &self.lanes));
+            }
+            Err(code) => return Err(code),
+        }
+        Ok(())
+    }
+
+    /// The topic has not the partitions that it had. Others of the key may come back for the same
+    /// reason, so the event goes the careful way, which keeps them in order.
+    fn misplaced(&mut self, topic: TopicId, sequence: Sequence, parcel: Parcel) {
+        self.waited.extend(self.opening.forget(topic));
+        self.careful.take_alone(sequence, parcel);
+    }
+
+    /// The same while the topic has partitions that are not open.
+    fn admit_one(
+        &mut self,
+        topic: TopicId,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+    ) -> Result<(), Code> {
+        let partition = event.partition.or_else(|| {
+            let count = self.opening.partitions(topic)?;
+            Some(match event.key {
+                Some(key) => self.fast.producer.partition_of(topic, key, count),
+                None => (sequence % Sequence::from(count.unsigned_abs())) as i32,
+            })
+        });
+        let pass = self.opening.pass(topic, partition);
+        if pass == Pass::Closed {
+            let parcel = Parcel::copy(event, &self.lanes);
+            self.opening.wait(topic, partition, sequence, parcel);
+            return Ok(());
+        }
+        self.fast.send(topic, sequence, event, partition)?;
+        if pass == Pass::Alone {
+            self.opening.flies(topic, partition, sequence);
+        }
+        Ok(())
+    }
+
+    /// What has waited for a partition goes on.
+    fn go_on(&mut self) {
+        while let Some((sequence, parcel)) = self.waited.pop_first() {
+            self.flight.remove(sequence);
+            match parcel.record.with_outbound(|event| self.admit(sequence, event)) {
+                Ok(()) => {}
+                Err(Code::QueueFull) => {
+                    self.flight.add(sequence);
+                    self.waited.insert(sequence, parcel);
+                    return;
+                }
+                Err(code) => {
+                    let failure = parcel.failure(code);
+                    self.careful.take_failed(sequence, parcel, failure);
+                }
+            }
+        }
+    }
+
+    /// Hears what became of events on the fast way.
+    fn hear(&mut self, patience: Duration, news: &mut Vec<News>) -> Answers {
+        let mut answers = Answers::default();
+        let (flight, opening, waited) = (&mut self.flight, &mut self.opening, &mut self.waited);
+        let mut ask = Vec::new();
+        self.fast.poll(patience, |event| match event {
+            ProducerEvent::Confirmed { sequence, partition } => {
+                answers.confirmed = true;
+                flight.remove(sequence);
+                if !opening.is_idle() {
+                    let landed = opening.landed(sequence, Some(partition));
+                    waited.extend(landed.waited);
+                    ask.extend(landed.ask);
+                }
+                news.push(News::Confirmed(sequence));
+            }
+            ProducerEvent::Failed { sequence, code, record } => {
+                answers.failed.push((sequence, code, record));
+            }
+            ProducerEvent::Partitions { topic, count } => answers.counted.push((topic, count)),
+            ProducerEvent::Error { code, text } => answers.errors.push((code, text)),
+        });
+        for topic in ask {
+            self.fast.producer.ask_partitions(topic);
+        }
+        self.count_again();
+        for (topic, count) in answers.counted.drain(..) {
+            self.waited.extend(self.opening.counted(topic, count));
+        }
+        answers
+    }
+
+    /// The partition of a key follows from their number, and that may change.
+    fn count_again(&mut self) {
+        if self.counted_at.elapsed() >= COUNT_INTERVAL {
+            self.counted_at = Instant::now();
+            for topic in self.opening.divided() {
+                self.fast.producer.ask_partitions(topic);
+            }
+        }
+    }
+
+    /// A failure is about its event, unless the producer died of it: then the whole batch failed.
+    fn failed(&mut self, failed: Vec<(Sequence, Code, Record)>, news: &mut Vec<News>) {
+        if failed.is_empty() {
             return;
         }
-        if let Some((topic, since)) = &self.hurried
-            && since.elapsed() < HURRY_FOR
-        {
-            // Its answer is of no interest.
-            let _unanswered = self.producer.metadata(Some(topic), 1).is_err();
+        let fatal = self.fast.producer.fatal();
+        for (sequence, code, record) in failed {
+            self.flight.remove(sequence);
+            self.waited.extend(self.opening.landed(sequence, None).waited);
+            let misplaced = is_misplaced(code, record.partition) && fatal.is_none();
+            let topic = self.fast.producer.topic(&record.topic).ok().filter(|_| misplaced);
+            let parcel = Parcel::new(record, &self.lanes);
+            if let Some(topic) = topic {
+                self.misplaced(topic, sequence, parcel);
+                continue;
+            }
+            let failure = parcel.failure(code);
+            match (failure.disposition, &fatal) {
+                (Disposition::Outage, Some(_)) => {}
+                (Disposition::Outage, None) => news.push(News::Failed(sequence, failure)),
+                (_, Some(_)) => news.push(News::Suspect(sequence)),
+                (_, None) => self.careful.take_failed(sequence, parcel, failure),
+            }
         }
+        news.extend(fatal.map(News::Broken));
     }
 
     /// An idle client hears nothing when its broker comes back, so it asks.
     fn probe(&mut self, news: &mut Vec<News>) {
         let Some(last) = self.asked_at else { return };
-        if self.in_flight > 0 || last.elapsed() < PROBE_INTERVAL {
+        let in_flight = self.fast.in_flight() + self.careful.in_flight();
+        if in_flight > 0 || last.elapsed() < PROBE_INTERVAL {
             return;
         }
         self.asked_at = Some(Instant::now());
-        if self.producer.metadata(None, 20).is_ok() {
+        if self.fast.producer.metadata(None, 20).is_ok() {
             self.reached(news);
         }
     }
@@ -131,55 +301,86 @@ impl KafkaSink {
     }
 }
 
+/// Did it go to a partition that is none, and that was our choice?
+fn is_misplaced(code: Code, wanted: Option<i32>) -> bool {
+    code == Code::UnknownPartition && wanted.is_none()
+}
+
+/// What an error of the client as a whole means; says whether the cluster is unreachable.
+fn concerns_all(code: Code, text: String, news: &mut Vec<News>) -> bool {
+    match code {
+        Code::Fatal | Code::GaplessGuarantee => news.push(News::Broken(text)),
+        // One broker of several may come and go; these concern the cluster.
+        Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
+            news.push(News::Unreachable(text));
+            return true;
+        }
+        _ => tracing::debug!(error = text, "kafka client"),
+    }
+    false
+}
+
 impl Sink for KafkaSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
-        match self.producer.produce(sequence, event) {
-            Ok(()) => {
-                self.in_flight += 1;
-                if !self.confirmed_any && self.hurried.is_none() {
-                    self.hurried = Some((event.topic.to_owned(), Instant::now()));
-                }
-                Ok(())
-            }
-            Err(Code::QueueFull) => Err(Refused::Full),
-            Err(code) => Err(Refused::Failed(fault::failure(code, event.id, event.topic))),
+        if !self.waited.is_empty() {
+            return Err(Refused::Full);
         }
+        let Err(code) = self.admit(sequence, event) else { return Ok(()) };
+        if code == Code::QueueFull {
+            return Err(Refused::Full);
+        }
+        let failure = fault::failure(code, event.id, event.topic, event.key);
+        if failure.disposition != Disposition::Transient {
+            return Err(Refused::Failed(failure));
+        }
+        self.careful.take_failed(sequence, Parcel::copy(event, &self.lanes), failure);
+        Ok(())
+    }
+
+    fn publish_alone(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        self.careful.take_alone(sequence, Parcel::copy(event, &self.lanes));
+        Ok(())
     }
 
     fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
-        self.hurry();
-        let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        let (mut confirmed, mut failed, mut down) = (0, 0, false);
-        self.producer.poll(patience_ms, |event| match event {
-            ProducerEvent::Confirmed(sequence) => {
-                confirmed += 1;
-                news.push(News::Confirmed(sequence));
-            }
-            ProducerEvent::Failed { sequence, code, topic, id } => {
-                failed += 1;
-                news.push(News::Failed(sequence, fault::failure(code, &id, &topic)));
-            }
-            ProducerEvent::Error { code: Code::Fatal | Code::GaplessGuarantee, text, .. } => {
-                news.push(News::Broken(text));
-            }
-            // One broker of several may come and go; these concern the cluster.
-            ProducerEvent::Error {
-                code: Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve,
-                text,
-                ..
-            } => {
-                down = true;
-                news.push(News::Unreachable(text));
-            }
-            ProducerEvent::Error { text, .. } => tracing::debug!(error = text, "kafka client"),
-        });
-        self.in_flight -= confirmed + failed;
-        if confirmed > 0 {
-            self.confirmed_any = true;
+        let before = news.len();
+        news.append(&mut self.told);
+        self.careful.send(self.flight.oldest(), news);
+        let careful = self.careful.in_flight() > 0;
+        let heard = |news: &Vec<News>| news.len() > before;
+        let wait = if careful || heard(news) { Duration::ZERO } else { patience };
+        let mut answers = self.hear(wait, news);
+        let failed = std::mem::take(&mut answers.failed);
+        self.failed(failed, news);
+        let turn = if self.fast.in_flight() > 0 { patience.min(TURN) } else { patience };
+        let wait = if careful && !heard(news) { turn } else { Duration::ZERO };
+        let (errors, mut well) = (&mut answers.errors, Vec::new());
+        let tell = |code, text| errors.push((code, text));
+        answers.confirmed |= self.careful.poll(wait, news, &mut well, tell);
+        for (sequence, parcel) in well {
+            self.flight.add(sequence);
+            self.waited.insert(sequence, parcel);
+        }
+        self.go_on();
+        self.careful.tell_failed(news);
+        self.careful.send(self.flight.oldest(), news);
+        let mut down = false;
+        for (code, text) in answers.errors {
+            down |= concerns_all(code, text, news);
+        }
+        if answers.confirmed {
             self.reached(news);
         } else if down {
             self.asked_at = Some(Instant::now());
         }
         self.probe(news);
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.careful.retry(sequence);
+    }
+
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+        self.told.extend(self.careful.bury(sequence, mailbox, cause));
     }
 }

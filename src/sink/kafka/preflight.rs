@@ -9,6 +9,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::settings::KafkaSettings;
 use super::{KafkaSink, fault};
 use crate::error::{Exit, Fault};
+use crate::letter::Address;
 use crate::sink::{News, Sink};
 
 /// How long a broker may take to answer for the first time.
@@ -16,21 +17,27 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// One question, so that what the client reports meanwhile is heard.
 const QUESTION: Duration = Duration::from_millis(500);
 
-/// Does the cluster answer, and does it have these topics? Every missing topic is told.
+/// Does the cluster answer, and does it have these topics and that of the dead letters? Every
+/// missing topic is told.
 pub fn inspect(
     sink: &mut KafkaSink,
     settings: &KafkaSettings,
     topics: &[String],
+    dead_letters: Option<&Address>,
     stop: &AtomicBool,
 ) -> Result<(), Vec<Fault>> {
     let wanted: BTreeSet<&String> = topics.iter().chain(&settings.topics).collect();
     let first = wanted.first().map(|topic| topic.as_str());
     answer(sink, settings, first, stop).map_err(|fault| vec![fault])?;
-    let faults: Vec<Fault> = wanted
+    let mut faults: Vec<Fault> = wanted
         .into_iter()
         .take_while(|_| !stop.load(Relaxed))
-        .filter_map(|topic| missing(sink, settings, topic))
+        .filter_map(|topic| lacking(sink, topic).map(|code| topic_unusable(code, settings, topic)))
         .collect();
+    if let Some(Address { topic, .. }) = dead_letters.filter(|_| !stop.load(Relaxed)) {
+        let code = lacking(sink, topic);
+        faults.extend(code.map(|code| dead_letters_unusable(code, settings, topic)));
+    }
     if faults.is_empty() { Ok(()) } else { Err(faults) }
 }
 
@@ -59,7 +66,17 @@ fn answer(
     }
 }
 
-fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
+pub(super) fn refused_property(reason: &str) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "sink.refused-property",
+        format!("librdkafka refuses the configuration: {reason}"),
+        "sink.kafka.properties",
+        "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
+    )
+}
+
+pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
     let lower = reason.to_lowercase();
     let mend = if lower.contains("authentication") || lower.contains("sasl") {
         "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
@@ -79,17 +96,20 @@ fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
     )
 }
 
-fn missing(sink: &mut KafkaSink, settings: &KafkaSettings, topic: &str) -> Option<Fault> {
-    let answer = sink.producer().metadata(Some(topic), 5000);
-    let code = match answer {
+/// Why a topic cannot be used, if it cannot.
+fn lacking(sink: &mut KafkaSink, topic: &str) -> Option<Code> {
+    match sink.producer().metadata(Some(topic), 5000) {
         Ok(topics) => match topics.into_iter().find(|found| found.name == topic) {
-            Some(found) if found.code == Code::NoError && found.partitions > 0 => return None,
-            Some(found) if found.code != Code::NoError => found.code,
-            _ => Code::UnknownTopicOrPartition,
+            Some(found) if found.code == Code::NoError && found.partitions > 0 => None,
+            Some(found) if found.code != Code::NoError => Some(found.code),
+            _ => Some(Code::UnknownTopicOrPartition),
         },
-        Err(code) => code,
-    };
-    let failure = fault::failure(code, "", topic);
+        Err(code) => Some(code),
+    }
+}
+
+fn topic_unusable(code: Code, settings: &KafkaSettings, topic: &str) -> Fault {
+    let failure = fault::failure(code, "", topic, None);
     let (name, what) = match code {
         Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::LeaderNotAvailable => {
             ("sink.topic-missing", format!("topic {topic} does not exist"))
@@ -99,11 +119,35 @@ fn missing(sink: &mut KafkaSink, settings: &KafkaSettings, topic: &str) -> Optio
         }
         _ => ("sink.topic-unusable", format!("topic {topic} cannot be used: {}", failure.reason)),
     };
-    Some(Fault::new(
-        Exit::Sink,
-        name,
-        what,
-        format!("topic {topic} on {}", settings.brokers),
-        failure.mend,
-    ))
+    let place = format!("topic {topic} on {}", settings.brokers);
+    Fault::new(Exit::Sink, name, what, place, failure.mend)
+}
+
+/// The same for the topic of the dead letters.
+pub(super) fn dead_letters_unusable(code: Code, settings: &KafkaSettings, topic: &str) -> Fault {
+    let (name, what, mend) = match code {
+        Code::TopicAuthorizationFailed => (
+            "sink.dead-letter-forbidden",
+            format!("this login may not use the dead-letter topic {topic}"),
+            format!(
+                "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Read --operation Describe --topic {topic}"
+            ),
+        ),
+        Code::UnknownTopic
+        | Code::UnknownTopicOrPartition
+        | Code::UnknownPartition
+        | Code::LeaderNotAvailable => (
+            "sink.dead-letter-missing",
+            format!("the dead-letter topic {topic} does not exist"),
+            format!(
+                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8 --config retention.ms=-1"
+            ),
+        ),
+        _ => (
+            "sink.dead-letter-unusable",
+            format!("the dead-letter topic {topic} cannot be used: {code}"),
+            format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
+        ),
+    };
+    Fault::new(Exit::Sink, name, what, format!("dead_letter.topic on {}", settings.brokers), mend)
 }

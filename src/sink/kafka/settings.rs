@@ -4,9 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::log::KafkaLog;
 use super::{KafkaSink, preflight, topics};
-use crate::error::{Exit, Fault};
+use crate::error::Fault;
+use crate::letter::Address;
 use crate::secret::Secret;
+use crate::sink::log::{From, Log};
 use crate::sink::settings::{Misfit, Section};
 use crate::sink::{Broker, First, Inspection, Sink, Wanted};
 
@@ -44,15 +47,7 @@ impl KafkaSettings {
     }
 
     fn sink(&self) -> Result<KafkaSink, Vec<Fault>> {
-        KafkaSink::new(self).map_err(|reason| {
-            vec![Fault::new(
-                Exit::Usage,
-                "sink.refused-property",
-                format!("librdkafka refuses the configuration: {reason}"),
-                "sink.kafka.properties",
-                "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
-            )]
-        })
+        KafkaSink::new(self).map_err(|reason| vec![preflight::refused_property(&reason)])
     }
 
     fn wanted(&self, wanted: &Wanted) -> Vec<String> {
@@ -67,7 +62,8 @@ impl Broker for KafkaSettings {
     fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let mut sink = self.sink()?;
         if let Some(First { wanted, stop }) = first {
-            preflight::inspect(&mut sink, self, &self.wanted(wanted), stop)?;
+            let known = self.wanted(wanted);
+            preflight::inspect(&mut sink, self, &known, wanted.dead_letters.as_ref(), stop)?;
         }
         Ok(Box::new(sink))
     }
@@ -75,7 +71,8 @@ impl Broker for KafkaSettings {
     fn inspect(&self, wanted: &Wanted) -> Inspection {
         let known = self.wanted(wanted);
         let found = self.sink().and_then(|mut sink| {
-            preflight::inspect(&mut sink, self, &known, &AtomicBool::new(false))
+            let letters = wanted.dead_letters.as_ref();
+            preflight::inspect(&mut sink, self, &known, letters, &AtomicBool::new(false))
         });
         if let Err(faults) = found {
             return Inspection { faults, ..Inspection::default() };
@@ -88,17 +85,22 @@ impl Broker for KafkaSettings {
             [topic] => format!("kafka answers at {brokers}; topic {topic} is there"),
             topics => format!("kafka answers at {brokers}; {} topics are there", topics.len()),
         };
-        Inspection { well: vec![text], ..Inspection::default() }
+        let letters = wanted.dead_letters.as_ref();
+        let letters = letters.map(|it| format!("dead letters go to topic {}", it.topic));
+        let well = [text].into_iter().chain(letters).collect();
+        Inspection { well, ..Inspection::default() }
     }
 
     /// Makes the topics of routes without columns, those of `sink.kafka.topics`, and the
     /// dead-letter topic.
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
-        let mut topics = self.wanted(wanted);
-        topics.push(wanted.dead_letter.clone());
-        topics.sort();
-        topics.dedup();
-        let made = topics::create(self, &topics).map_err(|fault| vec![fault])?;
+        let letters = wanted.dead_letters.as_ref().map(|address| address.topic.as_str());
+        let made = topics::create(self, &self.wanted(wanted), letters);
+        let made = made.map_err(|fault| vec![fault])?;
         Ok(made.into_iter().map(|topic| format!("topic {topic}")).collect())
+    }
+
+    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+        Ok(Box::new(KafkaLog::open(self, &dead_letters.topic, &from)?))
     }
 }

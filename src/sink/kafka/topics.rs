@@ -14,20 +14,26 @@ use crate::sink::on_own_runtime;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
-/// Creates those of `wanted` that do not exist; returns which it made.
-pub(super) fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<String>, Fault> {
+/// Creates those of `wanted` that do not exist, and the topic of the dead letters; returns which it
+/// made.
+pub(super) fn create(
+    settings: &KafkaSettings,
+    wanted: &[String],
+    dead_letters: Option<&str>,
+) -> Result<Vec<String>, Fault> {
     let client: AdminClient<DefaultClientContext> = effective_properties(settings)
         .into_iter()
         .collect::<ClientConfig>()
         .create()
         .map_err(|error| unmade("any topic", &error.to_string(), settings, ""))?;
-    let topics: Vec<NewTopic<'_>> = wanted
-        .iter()
-        .map(|name| {
-            let replication = TopicReplication::Fixed(settings.replication);
-            NewTopic::new(name, settings.partitions, replication)
-        })
-        .collect();
+    let new = |name| {
+        let replication = TopicReplication::Fixed(settings.replication);
+        NewTopic::new(name, settings.partitions, replication)
+    };
+    let others = wanted.iter().map(String::as_str).filter(|name| dead_letters != Some(*name));
+    // A dead letter is kept until somebody has dealt with it.
+    let letters = dead_letters.map(|name| new(name).set("retention.ms", "-1"));
+    let topics: Vec<NewTopic<'_>> = others.map(new).chain(letters).collect();
     let options =
         AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
     let answers = on_own_runtime(client.create_topics(&topics, &options))?
@@ -38,7 +44,7 @@ pub(super) fn create(settings: &KafkaSettings, wanted: &[String]) -> Result<Vec<
             Ok(name) => made.push(name),
             Err((_, Code::TopicAlreadyExists)) => {}
             Err((name, code)) => {
-                let failure = fault::failure(code, "", &name);
+                let failure = fault::failure(code, "", &name, None);
                 return Err(unmade(&name, &failure.reason, settings, &failure.mend));
             }
         }

@@ -15,6 +15,7 @@ use lapin::{AsyncTcpStream, Channel, ConnectionProperties, Error, Event};
 use tokio::net::TcpStream;
 
 use super::fault::{Cause, Loss};
+use super::replies::COMMAND_INVALID;
 use super::settings::{Host, Login, RabbitSettings};
 use super::tls::Carrier;
 use super::transport::{self, Cord};
@@ -22,8 +23,6 @@ use super::transport::{self, Cord};
 /// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
 /// 8 MiB per connection.
 pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
-/// The reply code for a login mechanism that is not there: command-invalid.
-const NO_MECHANISM: u16 = 503;
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
 type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
@@ -107,7 +106,8 @@ fn refused(settings: &RabbitSettings, mut loss: Loss, carrier: Option<&Carrier>)
     if let Some(cause) = carrier.and_then(Carrier::end) {
         return cause;
     }
-    if loss.code == Some(NO_MECHANISM) && settings.login == Login::External {
+    // What a login mechanism that is not there is answered with.
+    if loss.code == Some(COMMAND_INVALID) && settings.login == Login::External {
         let mend = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL";
         loss.cause = Some(Cause { code: "sink.login", mend: mend.to_owned(), is_final: true });
     } else if loss.code.is_none() && settings.tls.is_none() {

@@ -3,18 +3,16 @@
 use lapin::{ChannelState, ErrorKind};
 
 use super::message::Message;
+use super::replies::{self, ACCESS_REFUSED, Closed, NOT_TOLD};
 use super::returns::Returned;
 use super::settings::{Login, RabbitSettings};
 use super::tls;
 use crate::error::{Exit, Fault};
+use crate::letter::CLASS_PARKED;
 use crate::sink::{Disposition, Failure};
 
-/// Stands for a code that lapin does not know, and therefore does not tell.
-const CODE_NOT_TOLD: u16 = 0;
 /// How lapin ends a channel that the broker closed with such a code.
 const CLOSED_UNTOLD: &str = "channel.close-ok sent";
-
-const ACCESS_REFUSED: u16 = 403;
 
 /// Why there is no connection (any more).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,12 +42,29 @@ impl From<lapin::Error> for Loss {
                 Loss { code: Some(refusal.get_id()), ..Loss::of(refusal.get_message().to_string()) }
             }
             ErrorKind::InvalidChannelState(ChannelState::Closing, CLOSED_UNTOLD) => Loss {
-                code: Some(CODE_NOT_TOLD),
+                code: Some(NOT_TOLD),
                 ..Loss::of("the channel was closed with a code that is not known")
             },
-            ErrorKind::IOError(io) => Loss::of(io.to_string()),
+            // A message is to blame, and would be again.
+            ErrorKind::SerialisationError(_) => Loss {
+                code: Some(NOT_TOLD),
+                ..Loss::of(format!("AMQP cannot carry a message: {error}"))
+            },
+            ErrorKind::IOError(io) | ErrorKind::RuntimeShutdownError(io) => {
+                Loss::of(io.to_string())
+            }
             ErrorKind::MissingHeartbeatError => Loss::of("nothing was heard for two heartbeats"),
-            _ => Loss::of(error.to_string()),
+            // The connection is in doubt, whatever else it may be.
+            ErrorKind::ChannelsLimitReached
+            | ErrorKind::InvalidProtocolVersion(_)
+            | ErrorKind::InvalidChannel(_)
+            | ErrorKind::InvalidChannelState(..)
+            | ErrorKind::InvalidConnectionState(_)
+            | ErrorKind::ParsingError(_)
+            | ErrorKind::AuthProviderError(_)
+            | ErrorKind::FutureCompleted
+            | ErrorKind::NoDefaultRuntime => Loss::of(error.to_string()),
+            _ => Loss::of(format!("not known: {error}")),
         }
     }
 }
@@ -68,44 +83,40 @@ impl Loss {
 
     /// Did the broker close over what one message is, and not over its own state?
     pub(super) fn is_over_a_message(&self) -> bool {
-        match self.code {
-            // content-too-large, no-consumers, precondition-failed (a message above the broker's
-            // limit), and what only malformed content can cause.
-            Some(311 | 313 | 406 | 501 | 502 | 503 | 505) => true,
-            // access-refused, not-found, resource-locked, connection-forced, invalid-path,
-            // channel-error, resource-error, not-allowed, not-implemented, internal-error.
-            Some(ACCESS_REFUSED | 404 | 405 | 320 | 402 | 504 | 506 | 530 | 540 | 541) | None => {
-                false
-            }
-            Some(code) => {
-                tracing::warn!(code, "a reply code that is not known");
-                true
-            }
+        let Some(code) = self.code else { return false };
+        let why = replies::closed(code).map(|(_, why)| why);
+        if why.is_none() {
+            tracing::warn!(code, "a reply code that is not known");
         }
+        why.is_none_or(|why| why == Closed::Message)
     }
 
     /// Must what was in flight be sent again one at a time? Either one of it is to blame, or the
     /// broker will go on closing over one, and all before that would be doubled each time.
     pub(super) fn narrows(&self) -> bool {
-        self.code == Some(ACCESS_REFUSED) || self.is_over_a_message()
+        self.is(Closed::Forbidden) || self.is_over_a_message()
+    }
+
+    fn is(&self, why: Closed) -> bool {
+        self.code.and_then(replies::closed).is_some_and(|(_, it)| it == why)
     }
 
     /// Will another attempt with the same settings fail in the same way?
     pub(super) fn is_final(&self) -> bool {
         let known = self.cause.as_ref().is_some_and(|cause| cause.is_final);
-        known || matches!(self.code, Some(402 | ACCESS_REFUSED | 530))
+        known || self.is(Closed::Refused) || self.is(Closed::Forbidden)
     }
 }
 
 /// A message that came back.
 pub(super) fn unroutable(message: &Message, returned: &Returned) -> Failure {
     let (exchange, routing_key) = (message.exchange(), message.routing_key());
+    let reply = replies::returned(returned.code);
     Failure {
-        disposition: Disposition::Transient,
-        class: match returned.code {
-            312 => "rabbitmq.no-route".to_owned(),
-            code => format!("rabbitmq.returned-{code}"),
-        },
+        disposition: reply.map_or(Disposition::Terminal, |(_, disposition)| disposition),
+        known: reply.is_some(),
+        key: message.key().map(Box::from),
+        class: replies::returned_class(returned.code),
         subject: subject(message),
         reason: format!(
             "no queue is bound to exchange {exchange:?} for routing key {routing_key:?}: the broker returned it ({} {})",
@@ -121,7 +132,9 @@ pub(super) fn unroutable(message: &Message, returned: &Returned) -> Failure {
 pub(super) fn nacked(message: &Message) -> Failure {
     Failure {
         disposition: Disposition::Transient,
-        class: "rabbitmq.nack".to_owned(),
+        known: true,
+        key: message.key().map(Box::from),
+        class: replies::NACK.to_owned(),
         subject: subject(message),
         reason: "a queue refused it: it is full (overflow = reject-publish), or it failed"
             .to_owned(),
@@ -137,7 +150,9 @@ pub(super) fn no_exchange(message: &Message) -> Failure {
     let exchange = message.exchange();
     Failure {
         disposition: Disposition::Transient,
-        class: "rabbitmq.not-found".to_owned(),
+        known: true,
+        key: message.key().map(Box::from),
+        class: replies::NO_EXCHANGE.to_owned(),
         subject: subject(message),
         reason: format!("there is no exchange {exchange:?}"),
         mend: format!(
@@ -146,17 +161,28 @@ pub(super) fn no_exchange(message: &Message) -> Failure {
     }
 }
 
+/// A message that waited behind the dead letter that parks its key.
+pub(super) fn parked(message: &Message) -> Failure {
+    Failure {
+        disposition: Disposition::Terminal,
+        known: true,
+        key: message.key().map(Box::from),
+        class: CLASS_PARKED.to_owned(),
+        subject: subject(message),
+        reason: "its key is parked: an earlier event of it is a dead letter".to_owned(),
+        mend: "walrelay dlq replay or discard what is open of the key, then: walrelay dlq release"
+            .to_owned(),
+    }
+}
+
 /// The message over which the broker closed.
 pub(super) fn poison(message: &Message, loss: &Loss) -> Failure {
     let code = loss.code.unwrap_or_default();
     Failure {
         disposition: Disposition::Terminal,
-        class: match code {
-            311 => "rabbitmq.content-too-large".to_owned(),
-            406 => "rabbitmq.precondition-failed".to_owned(),
-            CODE_NOT_TOLD => "rabbitmq.closed-unknown".to_owned(),
-            _ => format!("rabbitmq.closed-{code}"),
-        },
+        known: replies::closed(code).is_some(),
+        key: message.key().map(Box::from),
+        class: replies::closed_class(code),
         subject: subject(message),
         reason: format!("the broker closed the channel over it: {}", loss.text),
         mend: "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf"
@@ -170,14 +196,29 @@ fn subject(message: &Message) -> String {
     format!("event {id}, exchange {exchange}, routing key {routing_key}")
 }
 
+/// Configure, write, read: the dead letters are read.
+const PUBLISH_ANYWHERE: &str = "'' '.*' '.*'";
+
+/// Who logs in, as far as the configuration tells.
+pub(super) fn user(settings: &RabbitSettings) -> &str {
+    match &settings.login {
+        Login::Plain { user, .. } => user,
+        Login::External => "USER",
+    }
+}
+
+/// The command that gives that user rights.
+pub(super) fn grant(settings: &RabbitSettings, rights: &str) -> String {
+    format!("rabbitmqctl set_permissions -p {:?} {:?} {rights}", settings.vhost, user(settings))
+}
+
 /// Why a connection that was there is there no more.
 pub(super) fn interrupted(settings: &RabbitSettings, loss: &Loss) -> String {
     let text = &loss.text;
     match (loss.code, &settings.login) {
-        (Some(ACCESS_REFUSED), Login::Plain { user, .. }) => format!(
-            "{text}; to mend it: rabbitmqctl set_permissions -p {:?} {user:?} '' '.*' ''",
-            settings.vhost
-        ),
+        (Some(ACCESS_REFUSED), Login::Plain { .. }) => {
+            format!("{text}; to mend it: {}", grant(settings, PUBLISH_ANYWHERE))
+        }
         (Some(_), _) => text.clone(),
         (None, _) => format!("{text} ({})", settings.place()),
     }
@@ -191,18 +232,15 @@ pub(super) fn unreachable_text(settings: &RabbitSettings, loss: &Loss) -> String
 
 /// The broker cannot be used.
 pub(super) fn unreachable(settings: &RabbitSettings, loss: &Loss) -> Fault {
-    let vhost = &settings.vhost;
-    let who = match &settings.login {
-        Login::Plain { user, .. } => user.as_str(),
-        Login::External => "USER",
-    };
     let (code, mend) = match (loss.code, &loss.cause) {
         (_, Some(Cause { code, mend, .. })) => (*code, mend.clone()),
         (Some(ACCESS_REFUSED), _) => ("sink.login", login(settings)),
         (Some(402 | 530), _) => (
             "sink.vhost",
             format!(
-                "rabbitmqctl add_vhost {vhost:?}; rabbitmqctl set_permissions -p {vhost:?} {who:?} '' '.*' ''"
+                "rabbitmqctl add_vhost {:?}; {}",
+                settings.vhost,
+                grant(settings, PUBLISH_ANYWHERE)
             ),
         ),
         _ => (

@@ -3,13 +3,14 @@
 //! What a message needs until it is confirmed is kept in one compact piece; the properties that
 //! lapin wants are built when it is sent, and again when it is sent again.
 
-use std::hash::{BuildHasher, RandomState};
-
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
 use super::connection::FRAME_BYTES_MAX;
+use super::letters;
+use super::replies;
 use crate::message::Outbound;
+use crate::sink::desk::Item;
 use crate::sink::{Disposition, Failure};
 
 /// Most bytes of a name in AMQP.
@@ -17,14 +18,14 @@ pub(super) const NAME_BYTES_MAX: usize = 255;
 const PERSISTENT: u8 = 2;
 const APP_ID: &str = "walrelay";
 /// AMQP has no record key: it travels as a header of this name.
-const KEY_HEADER: &str = "key";
+pub(super) const KEY_HEADER: &str = "key";
 /// What the lengths of a header take.
 const HEADER_LENGTHS_BYTES: usize = 1 + 4;
 /// AMQP sends all headers in one frame. This is what is left of it beside the longest names that
 /// travel with them.
 pub(super) const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;
 /// A header of this name is the message's content type.
-const CONTENT_TYPE: &str = "content-type";
+pub(super) const CONTENT_TYPE: &str = "content-type";
 
 /// An owned event, in one allocation: a window full of them is most of the relay's memory.
 pub(super) struct Message {
@@ -38,23 +39,26 @@ pub(super) struct Message {
     /// Each: length of the name (1 byte), name, length of the value (4 bytes), value.
     headers: usize,
     commit_unix_us: i64,
+    /// The last header is the key.
+    has_key: bool,
     /// Messages of one lane are sent one after the other.
-    pub(super) lane: Option<u64>,
-}
-
-/// Which lane a key belongs to. Two keys may share one: they only wait for each other.
-#[derive(Debug, Default)]
-pub(super) struct Lanes(RandomState);
-
-impl Lanes {
-    fn of(&self, key: &[u8]) -> u64 {
-        self.0.hash_one(key)
-    }
+    lane: Option<u64>,
 }
 
 impl Message {
     /// A copy of an event, or why AMQP cannot carry it.
-    pub(super) fn copy(event: &Outbound<'_>, lanes: &Lanes) -> Result<Message, Failure> {
+    pub(super) fn copy(event: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
+        let copied = Message::exact(event, lane);
+        copied.map_err(|failure| Failure { key: event.key.map(Box::from), ..failure })
+    }
+
+    /// A copy of a dead letter, or of what resolves one, cut to fit.
+    pub(super) fn letter(letter: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
+        let copied = letters::fitted(letter, |fitted| Message::exact(fitted, lane));
+        copied.map_err(|failure| Failure { key: letter.key.map(Box::from), ..failure })
+    }
+
+    fn exact(event: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
         let key = event.key.map(|key| (KEY_HEADER, key));
         let all = || event.headers.iter().copied().chain(key);
         let declared = all().find(|(name, _)| *name == CONTENT_TYPE).map(|(_, value)| value);
@@ -94,8 +98,32 @@ impl Message {
             content_type,
             headers,
             commit_unix_us: event.commit_unix_us,
-            lane: event.key.map(|key| lanes.of(key)),
+            has_key: event.key.is_some(),
+            lane,
         })
+    }
+
+    /// The event that it is a copy of.
+    pub(super) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+        let mut headers: Vec<(&str, &[u8])> = self.headers().collect();
+        let key = self.has_key.then(|| headers.pop()).flatten().map(|(_, key)| key);
+        then(&Outbound {
+            exchange: self.exchange(),
+            topic: self.routing_key(),
+            key,
+            value: Some(self.body()),
+            id: self.id(),
+            event_type: self.event_type.map(|length| self.text(self.event_type_at(), length)),
+            content_type: self.content_type.map(|length| self.text(self.content_type_at(), length)),
+            headers: &headers,
+            commit_unix_us: self.commit_unix_us,
+            partition: None,
+        })
+    }
+
+    /// The ordering key.
+    pub(super) fn key(&self) -> Option<&[u8]> {
+        self.headers().last().filter(|_| self.has_key).map(|(_, key)| key)
     }
 
     /// The exchange.
@@ -111,11 +139,6 @@ impl Message {
     /// The event id.
     pub(super) fn id(&self) -> &str {
         self.text(usize::from(self.exchange) + usize::from(self.routing_key), self.id)
-    }
-
-    /// Everything that is copied when it is sent.
-    pub(super) fn size_bytes(&self) -> usize {
-        self.bytes.len()
     }
 
     /// The value.
@@ -140,14 +163,20 @@ impl Message {
         self.content_type_at() + usize::from(self.content_type.unwrap_or_default())
     }
 
+    fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        let mut rest = &self.bytes[self.headers_at()..][..self.headers];
+        std::iter::from_fn(move || {
+            let (name, value, after) = header(rest)?;
+            rest = after;
+            Some((std::str::from_utf8(name).unwrap_or_default(), value))
+        })
+    }
+
     /// The properties of the message.
     pub(super) fn properties(&self) -> BasicProperties {
         let mut table = FieldTable::default();
-        let mut rest = &self.bytes[self.headers_at()..][..self.headers];
-        while let Some((name, value, after)) = header(rest) {
-            let value = AMQPValue::LongString(LongString::from(value));
-            table.insert(short(std::str::from_utf8(name).unwrap_or_default()), value);
-            rest = after;
+        for (name, value) in self.headers() {
+            table.insert(short(name), AMQPValue::LongString(LongString::from(value)));
         }
         let seconds = u64::try_from(self.commit_unix_us / 1_000_000).unwrap_or_default();
         let mut properties = BasicProperties::default()
@@ -167,11 +196,31 @@ impl Message {
     }
 }
 
+impl Item for Message {
+    fn lane(&self) -> Option<u64> {
+        self.lane
+    }
+
+    /// A return names the id.
+    fn unique(&self) -> Option<&str> {
+        Some(self.id())
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
 impl std::fmt::Debug for Message {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Payloads do not belong in logs.
         f.debug_struct("Message").field("id", &self.id()).finish_non_exhaustive()
     }
+}
+
+/// What a header takes on the wire.
+pub(super) fn framed_bytes(name: &str, value: &[u8]) -> usize {
+    1 + HEADER_LENGTHS_BYTES + name.len() + value.len()
 }
 
 /// The first header, and what follows it.
@@ -197,7 +246,9 @@ fn put_name(bytes: &mut Vec<u8>, what: &'static str, name: &[u8], id: &str) -> R
     let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
     Err(Failure {
         disposition: Disposition::Terminal,
-        class: "rabbitmq.name-too-long".to_owned(),
+        known: true,
+        key: None,
+        class: replies::NAME_TOO_LONG.to_owned(),
         subject: format!("event {}", shown(id.as_bytes())),
         reason: format!(
             "the {what} has {} bytes, and AMQP carries {NAME_BYTES_MAX}: {}…",
@@ -211,7 +262,9 @@ fn put_name(bytes: &mut Vec<u8>, what: &'static str, name: &[u8], id: &str) -> R
 fn headers_too_large(bytes: usize, id: &str) -> Failure {
     Failure {
         disposition: Disposition::Terminal,
-        class: "rabbitmq.headers-too-large".to_owned(),
+        known: true,
+        key: None,
+        class: replies::HEADERS_TOO_LARGE.to_owned(),
         subject: format!("event {id}"),
         reason: format!(
             "the headers have {bytes} bytes, and one frame carries {HEADERS_BYTES_MAX}"

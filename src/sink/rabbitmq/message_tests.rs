@@ -16,7 +16,7 @@ fn event<'a>() -> Outbound<'a> {
 }
 
 fn copy(event: &Outbound<'_>) -> Result<Message, Failure> {
-    Message::copy(event, &Lanes::default())
+    Message::copy(event, None)
 }
 
 fn text(name: &Option<ShortString>) -> Option<&str> {

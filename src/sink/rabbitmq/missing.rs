@@ -1,11 +1,13 @@
 //! What is not as it must be at the broker, told with the command that mends it.
 
-use super::fault::{self, Loss};
+use super::fault::{self, Loss, grant, user};
 use super::questions::Shape;
-use super::settings::{Login, RabbitSettings};
+use super::replies::{ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED};
+use super::settings::RabbitSettings;
 use crate::error::{Exit, Fault};
+use crate::letter::Address;
 
-fn told(
+pub(super) fn told(
     settings: &RabbitSettings,
     code: &'static str,
     subject: &str,
@@ -16,31 +18,45 @@ fn told(
 }
 
 /// `rabbitmqadmin`, on the right virtual host.
-fn admin(settings: &RabbitSettings, words: &str) -> String {
+pub(super) fn admin(settings: &RabbitSettings, words: &str) -> String {
     format!("rabbitmqadmin --vhost={:?} {words}", settings.vhost)
 }
 
-fn user(settings: &RabbitSettings) -> &str {
-    match &settings.login {
-        Login::Plain { user, .. } => user,
-        Login::External => "USER",
-    }
-}
-
-fn grant(settings: &RabbitSettings, rights: &str) -> String {
-    format!("rabbitmqctl set_permissions -p {:?} {:?} {rights}", settings.vhost, user(settings))
-}
-
-/// A name as a pattern that matches nothing else.
-fn pattern(name: &str) -> String {
-    let mut pattern = String::from("^");
-    for c in name.chars() {
-        if !(c.is_alphanumeric() || "_-:/ ".contains(c)) {
-            pattern.push('\\');
+/// A pattern that these names match and nothing else does.
+fn pattern(names: &[&str]) -> String {
+    let escaped = |name: &&str| {
+        let mut pattern = String::new();
+        for c in name.chars() {
+            if !(c.is_alphanumeric() || "_-:/ ".contains(c)) {
+                pattern.push('\\');
+            }
+            pattern.push(c);
         }
-        pattern.push(c);
+        pattern
+    };
+    match names {
+        [] => String::new(),
+        [name] => format!("^{}$", escaped(name)),
+        names => format!("^({})$", names.iter().map(escaped).collect::<Vec<_>>().join("|")),
     }
-    pattern + "$"
+}
+
+/// The command that gives the relay the rights it needs, and no others.
+pub(super) fn grant_all(settings: &RabbitSettings, dead_letters: Option<&Address>) -> String {
+    let exchange = settings.exchange.as_deref();
+    let letters = dead_letters.map(|address| address.exchange.as_str());
+    // The default exchange is asked for under another name; rows may name any.
+    let write = match exchange {
+        None | Some("") => ".*".to_owned(),
+        Some(exchange) => {
+            pattern(&[Some(exchange), letters].into_iter().flatten().collect::<Vec<_>>())
+        }
+    };
+    let read = pattern(
+        &dead_letters.map(|address| address.topic.as_str()).into_iter().collect::<Vec<_>>(),
+    );
+    let command = grant(settings, &format!("'' '{write}' '{read}'"));
+    format!("{command} (configure, write, read: this replaces what there is)")
 }
 
 pub(super) fn exchange(settings: &RabbitSettings, name: &str) -> Fault {
@@ -51,19 +67,24 @@ pub(super) fn exchange(settings: &RabbitSettings, name: &str) -> Fault {
     told(settings, "sink.exchange-missing", &format!("exchange {name}"), what, mend)
 }
 
-pub(super) fn permission(settings: &RabbitSettings, name: &str) -> Fault {
+pub(super) fn permission(
+    settings: &RabbitSettings,
+    name: &str,
+    dead_letters: Option<&Address>,
+) -> Fault {
     let who = user(settings);
-    let rights = format!("'' '{}' ''", pattern(name));
-    let mend = format!(
-        "{} (configure, write, read: this replaces what there is)",
-        grant(settings, &rights)
-    );
+    let mend = grant_all(settings, dead_letters);
     let what = format!("{who} may not publish to exchange {name}");
     told(settings, "sink.exchange-forbidden", &format!("exchange {name}"), what, mend)
 }
 
-/// In what an exchange cannot be used as it is.
-pub(super) fn misshapen(settings: &RabbitSettings, name: &str, shape: &Shape) -> Vec<Fault> {
+/// In what an exchange, which `key` names, cannot be used as it is.
+pub(super) fn misshapen(
+    settings: &RabbitSettings,
+    key: &str,
+    name: &str,
+    shape: &Shape,
+) -> Vec<Fault> {
     let wanted = &settings.exchange_type;
     let anew = admin(settings, &format!("delete exchange name={name:?}"));
     let mut faults = Vec::new();
@@ -94,7 +115,7 @@ pub(super) fn misshapen(settings: &RabbitSettings, name: &str, shape: &Shape) ->
         tell(
             "sink.exchange-internal",
             format!("exchange {name} is internal: nobody can publish to it"),
-            format!("name another in sink.rabbitmq.exchange; or: {anew}, then: walrelay init"),
+            format!("name another in {key}; or: {anew}, then: walrelay init"),
         );
     }
     if shape.unknown_type {
@@ -162,19 +183,19 @@ pub(super) fn not_made(settings: &RabbitSettings, what: &str, loss: &Loss) -> Fa
     let text = format!("cannot make {what}: {}", loss.text);
     let subject = what.to_owned();
     let (code, mend) = match loss.code {
-        Some(403) => (
+        Some(ACCESS_REFUSED) => (
             "sink.not-permitted",
             format!(
                 "run init as somebody who may: WALRELAY_SINK__RABBITMQ__URL=amqp://ADMIN:PASSWORD@HOST/VHOST walrelay init; or for as long as it takes: {}",
                 grant(settings, "'.*' '.*' '.*'")
             ),
         ),
-        Some(406) => (
+        Some(PRECONDITION_FAILED) => (
             "sink.not-made",
             "it is there with other properties: delete it first, or use it as it is and remove it from sink.rabbitmq.queues"
                 .to_owned(),
         ),
-        Some(503) => (
+        Some(COMMAND_INVALID) => (
             "sink.exchange-type",
             "correct sink.rabbitmq.exchange_type, or enable its plugin: rabbitmq-plugins list"
                 .to_owned(),
@@ -191,7 +212,9 @@ mod tests {
 
     #[test]
     fn a_name_becomes_a_pattern_for_itself_alone() {
-        assert_eq!(pattern("outbox.events"), "^outbox\\.events$");
-        assert_eq!(pattern("a+b(c)"), "^a\\+b\\(c\\)$");
+        assert_eq!(pattern(&["outbox.events"]), "^outbox\\.events$");
+        assert_eq!(pattern(&["a+b(c)"]), "^a\\+b\\(c\\)$");
+        assert_eq!(pattern(&["a.b", "c"]), "^(a\\.b|c)$");
+        assert_eq!(pattern(&[]), "");
     }
 }

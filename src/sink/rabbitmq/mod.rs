@@ -3,19 +3,22 @@
 //! A thread of its own owns the connection ([`worker`]); the data thread hands events over and
 //! takes receipts back, and waits for neither. An event is confirmed when the broker has acked it
 //! *and* has not returned it ([`returns`] says why that is more than one bit). Until then it is
-//! kept ([`desk`]), so that a lost connection costs a new one and nothing else.
+//! kept ([`super::desk`]), so that a lost connection costs a new one and nothing else.
 
 mod bindings;
 mod confirms;
 mod connection;
-mod desk;
+mod dead_letters;
 mod exchanges;
 mod fault;
 mod http;
+mod letters;
+mod log;
 mod management;
 mod message;
 mod missing;
 mod questions;
+mod replies;
 mod returns;
 pub mod settings;
 mod shared;
@@ -32,13 +35,17 @@ use std::time::{Duration, Instant};
 
 use self::connection::Connection;
 use self::fault::Loss;
-use self::message::{Lanes, Message};
+use self::message::Message;
+pub(super) use self::replies::rows as errors;
 use self::settings::RabbitSettings;
 pub(super) use self::settings::configure;
 use self::shared::{Order, Shared};
 use self::worker::Worker;
-use super::{Broker, First, Inspection, News, Refused, Sink, Wanted};
+use super::desk::Lanes;
+use super::log::{From, Log};
+use super::{Broker, Failure, First, Inspection, News, Refused, Sink, Wanted};
 use crate::error::{Exit, Fault};
+use crate::letter::{Address, Cause, Mailbox};
 use crate::message::{Outbound, Sequence};
 
 /// Orders are handed over at the next poll, or when there are this many.
@@ -72,6 +79,10 @@ impl Broker for RabbitSettings {
 
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
         topology::prepare(self, wanted)
+    }
+
+    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+        Ok(Box::new(log::open(self, dead_letters, &from)?))
     }
 
     /// Ours and lapin's are busy at once: over a shared arena they cost a quarter more, and with
@@ -111,6 +122,24 @@ impl RabbitSink {
                 Err(_) => return Ok(sink),
             }
         }
+    }
+
+    fn take(
+        &mut self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        copy: impl FnOnce(&Outbound<'_>, Option<u64>) -> Result<Message, Failure>,
+    ) -> Result<(), Refused> {
+        if self.shared.is_blocked() {
+            return Err(Refused::Full);
+        }
+        let lane = event.key.map(|key| self.lanes.of(key));
+        let message = copy(event, lane).map_err(Refused::Failed)?;
+        self.gathered.push(Order::Publish(sequence, message));
+        if self.gathered.len() >= GATHERED_MAX {
+            self.hand_over();
+        }
+        Ok(())
     }
 
     fn hand_over(&mut self) {
@@ -186,15 +215,11 @@ async fn begin(
 
 impl Sink for RabbitSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
-        if self.shared.is_blocked() {
-            return Err(Refused::Full);
-        }
-        let message = Message::copy(event, &self.lanes).map_err(Refused::Failed)?;
-        self.gathered.push(Order::Publish(sequence, message));
-        if self.gathered.len() >= GATHERED_MAX {
-            self.hand_over();
-        }
-        Ok(())
+        self.take(sequence, event, Message::copy)
+    }
+
+    fn publish_letter(&mut self, sequence: Sequence, letter: &Outbound<'_>) -> Result<(), Refused> {
+        self.take(sequence, letter, Message::letter)
     }
 
     fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
@@ -207,12 +232,12 @@ impl Sink for RabbitSink {
         }
     }
 
-    fn keeps_failed(&self) -> bool {
-        true
-    }
-
     fn retry(&mut self, sequence: Sequence) {
         self.gathered.push(Order::Retry(sequence));
+    }
+
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+        self.gathered.push(Order::Bury(sequence, Box::new((mailbox.clone(), cause.clone()))));
     }
 }
 

@@ -1,9 +1,10 @@
 //! What AMQP itself can tell of exchanges and queues, and the three orders that `init` gives.
 //!
 //! Each question has a channel of its own: the broker closes the channel of who asks in vain. No
-//! question changes anything, though two of them look like orders. Declaring an exchange that is there already changes nothing, and the broker
-//! says in what it differs. Unbinding what was never bound changes nothing either, but the broker
-//! looks first whether we may write to the exchange, which is what a publish needs.
+//! question changes anything, though two of them look like orders. Declaring what is there already
+//! changes nothing, and the broker says in what it differs. Unbinding what was never
+//! bound changes nothing either, but the broker looks first whether we may write to the exchange,
+//! which is what a publish needs.
 
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
@@ -14,11 +15,10 @@ use lapin::{Channel, ExchangeKind};
 use super::connection::Link;
 use super::fault::Loss;
 use super::message::short;
+use super::replies::{ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED};
 
-const ACCESS_REFUSED: u16 = 403;
-const NOT_FOUND: u16 = 404;
-const PRECONDITION_FAILED: u16 = 406;
-const COMMAND_INVALID: u16 = 503;
+/// A log, which reading does not empty.
+pub(super) const STREAM: &str = "stream";
 /// Nothing is ever bound from it.
 const NO_SUCH_EXCHANGE: &str = "walrelay.never-declared";
 
@@ -121,14 +121,16 @@ pub(super) async fn shape(link: &Link, name: &str, kind: &str) -> Result<Shape, 
     Ok(shape)
 }
 
+/// What stands in quotes behind the words.
+fn quoted(text: &str, after: &str) -> Option<String> {
+    let (_, rest) = text.split_once(after)?;
+    rest.split('\'').nth(1).map(str::to_owned)
+}
+
 /// Takes note of a difference; true when it can be agreed to.
 fn agree(shape: &mut Shape, text: &str) -> bool {
-    let quoted = |after: &str| {
-        let (_, rest) = text.split_once(after)?;
-        rest.split('\'').nth(1).map(str::to_owned)
-    };
-    let current = quoted("current is").unwrap_or_default();
-    match quoted("inequivalent arg").as_deref() {
+    let current = quoted(text, "current is").unwrap_or_default();
+    match quoted(text, "inequivalent arg").as_deref() {
         Some("type") => shape.other_type = Some(current),
         Some("durable") => shape.transient = true,
         Some("alternate-exchange") => shape.alternate = Some(current),
@@ -137,6 +139,37 @@ fn agree(shape: &mut Shape, text: &str) -> bool {
         _ => {}
     }
     false
+}
+
+/// What kind of queue one is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum QueueKind {
+    /// A stream that keeps everything.
+    Stream,
+    /// A stream that forgets, by this argument.
+    Forgetful(String),
+    /// No stream.
+    Other,
+    /// This login may not be told.
+    Hidden,
+}
+
+/// Is the queue, which exists, a stream?
+pub(super) async fn queue_kind(link: &Link, name: &str) -> Result<QueueKind, Loss> {
+    match declare_queue(link, name, STREAM).await {
+        Ok(()) => Ok(QueueKind::Stream),
+        Err(loss) if loss.code == Some(ACCESS_REFUSED) => Ok(QueueKind::Hidden),
+        Err(loss) if loss.code == Some(PRECONDITION_FAILED) => {
+            Ok(match quoted(&loss.text, "inequivalent arg").as_deref() {
+                Some("x-queue-type" | "durable" | "auto_delete" | "exclusive") => QueueKind::Other,
+                Some(limit @ ("x-max-age" | "x-max-length-bytes")) => {
+                    QueueKind::Forgetful(limit.to_owned())
+                }
+                _ => QueueKind::Hidden,
+            })
+        }
+        Err(loss) => Err(loss),
+    }
 }
 
 pub(super) async fn declare_exchange(

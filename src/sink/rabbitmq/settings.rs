@@ -70,6 +70,16 @@ pub enum Login {
     External,
 }
 
+impl Login {
+    /// User and password, where there are any.
+    pub(super) fn password(&self) -> Option<(&str, &Secret)> {
+        match self {
+            Login::Plain { user, password } => Some((user, password)),
+            Login::External => None,
+        }
+    }
+}
+
 /// How to trust the server, and be trusted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsSettings {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::message::Message;
+use crate::letter::{Cause, Mailbox};
 use crate::message::Sequence;
 use crate::sink::News;
 
@@ -19,6 +20,8 @@ pub(super) enum Order {
     Publish(Sequence, Message),
     /// Publish a refused event again.
     Retry(Sequence),
+    /// Publish its dead letter in its place.
+    Bury(Sequence, Box<(Mailbox, Cause)>),
 }
 
 /// Both directions.

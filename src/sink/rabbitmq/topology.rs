@@ -9,14 +9,16 @@ use std::net::IpAddr;
 
 use super::bindings::{self, Binding, Reach};
 use super::connection::{self, Connection};
+use super::dead_letters;
 use super::fault::{self, Loss};
 use super::management::{Management, NoAnswer};
 use super::missing;
 use super::questions::{self as ask, Shape};
-use super::settings::{Login, RabbitSettings};
+use super::settings::RabbitSettings;
 use crate::error::Fault;
 use crate::sink::{Inspection, Wanted, on_own_runtime};
 
+const EXCHANGE_KEY: &str = "sink.rabbitmq.exchange";
 /// Queues that are looked at one by one.
 const QUEUES_MAX: usize = 100;
 
@@ -61,16 +63,22 @@ pub(super) fn inspect(settings: &RabbitSettings, wanted: &Wanted) -> Inspection 
     }
 }
 
-/// Makes what is missing, for `init`: exchange, queues, bindings. The dead-letter exchange is none
-/// of them.
+/// Makes what is missing, for `init`: exchange, queues, bindings, and what dead letters need.
 pub(super) fn prepare(
     settings: &RabbitSettings,
-    _wanted: &Wanted,
+    wanted: &Wanted,
 ) -> Result<Vec<String>, Vec<Fault>> {
     let made = on_own_runtime(async {
         let connection = connection::open(settings, 0).await;
         let connection = connection.map_err(|loss| vec![fault::unreachable(settings, &loss)])?;
-        let made = make(settings, &connection).await;
+        let made = async {
+            let mut made = make(settings, &connection).await?;
+            if let Some(address) = &wanted.dead_letters {
+                made.extend(dead_letters::make(settings, &connection.link, address).await?);
+            }
+            Ok(made)
+        };
+        let made = made.await;
         connection.close().await;
         made
     });
@@ -96,7 +104,7 @@ async fn make(
             made.push(format!("exchange {name}: {kind}, durable"));
         } else {
             let shape = ask::shape(&connection.link, name, kind).await.map_err(failed)?;
-            let faults = missing::misshapen(settings, name, &shape);
+            let faults = missing::misshapen(settings, EXCHANGE_KEY, name, &shape);
             if !faults.is_empty() {
                 return Err(faults);
             }
@@ -192,6 +200,11 @@ impl Survey<'_> {
         for queue in queues {
             self.queue(connection, queue).await?;
         }
+        if let Some(address) = &self.wanted.dead_letters {
+            let (settings, thorough) = (self.settings, self.thorough);
+            dead_letters::look(settings, &connection.link, address, thorough, &mut self.found)
+                .await?;
+        }
         Ok(())
     }
 
@@ -202,11 +215,15 @@ impl Survey<'_> {
             return Ok(());
         }
         if !ask::may_publish(&connection.link, name).await? {
-            self.found.faults.push(missing::permission(settings, name));
+            self.found.faults.push(missing::permission(
+                settings,
+                name,
+                self.wanted.dead_letters.as_ref(),
+            ));
         }
         let kind = &settings.exchange_type;
         let shape = ask::shape(&connection.link, name, kind).await?;
-        let faults = missing::misshapen(settings, name, &shape);
+        let faults = missing::misshapen(settings, EXCHANGE_KEY, name, &shape);
         if faults.is_empty() {
             self.sound_exchange(name, &shape);
         }
@@ -249,26 +266,31 @@ impl Survey<'_> {
 
     /// Whether something is bound, as far as that can be known.
     async fn routes(&mut self) {
-        let Some(name) = self.settings.exchange.as_deref().filter(|name| !name.is_empty()) else {
-            return;
-        };
+        let exchange = self.settings.exchange.as_deref().filter(|name| !name.is_empty());
+        let letters = self.wanted.dead_letters.as_ref().filter(|it| !it.exchange.is_empty());
         let Some(api) = &self.settings.management else {
-            self.remark(format!(
-                "what is bound to exchange {name} cannot be seen over AMQP: set sink.rabbitmq.management_url to have it looked at"
-            ));
+            let names = exchange.into_iter().chain(letters.map(|it| it.exchange.as_str()));
+            let names = names.collect::<Vec<_>>().join(" and ");
+            if !names.is_empty() {
+                self.remark(format!(
+                    "what is bound to exchange {names} cannot be seen over AMQP: set sink.rabbitmq.management_url to have it looked at"
+                ));
+            }
             return;
         };
-        if let Err((what, error)) = self.bindings(api, name).await {
+        if let Some(name) = exchange
+            && let Err((what, error)) = self.bindings(api, name).await
+        {
             self.doubt(format!("the management API at {api} was asked for {what}: {error}"));
+        }
+        if let Some(address) = letters {
+            dead_letters::bound(self.settings, api, address, &mut self.found).await;
         }
     }
 
     async fn bindings(&mut self, api: &Management, name: &str) -> Result<(), (String, NoAnswer)> {
         let vhost = self.settings.vhost.as_str();
-        let login = match &self.settings.login {
-            Login::Plain { user, password } => Some((user.as_str(), password)),
-            Login::External => None,
-        };
+        let login = self.settings.login.password();
         let told = |what: &str| {
             let what = what.to_owned();
             move |error| (what, error)
@@ -345,7 +367,7 @@ impl Survey<'_> {
     }
 }
 
-fn alternate_doubt(name: &str, alternate: &str) -> String {
+pub(super) fn alternate_doubt(name: &str, alternate: &str) -> String {
     format!(
         "exchange {name} has the alternate exchange {alternate}: events that no queue is bound for go there and count as delivered"
     )

@@ -8,15 +8,17 @@ use lapin::{Channel, Event};
 
 use super::confirms::Confirms;
 use super::connection::{self, Connection};
-use super::desk::Desk;
 use super::exchanges::{Exchanges, Presence};
 use super::fault::{self, Loss};
+use super::message::Message;
 use super::returns::{Returns, Verdict};
 use super::settings::RabbitSettings;
 use super::shared::{Order, Shared};
 use crate::backoff::Backoff;
+use crate::letter::{Cause, Mailbox};
 use crate::message::Sequence;
 use crate::sink::News;
+use crate::sink::desk::{Desk, Item as _};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
@@ -39,7 +41,7 @@ enum End {
 pub(super) struct Worker {
     settings: RabbitSettings,
     shared: Arc<Shared>,
-    desk: Desk,
+    desk: Desk<Message>,
     backoff: Backoff,
     /// Why events wait, as it was told last.
     trouble: Option<String>,
@@ -211,12 +213,35 @@ impl Worker {
             match order {
                 Order::Publish(sequence, message) => self.desk.take(sequence, message),
                 Order::Retry(sequence) => {
-                    if let Some(message) = self.desk.message(sequence) {
+                    if let Some(message) = self.desk.item(sequence) {
                         exchanges.ask_again(message.exchange());
                     }
                     self.desk.retry(sequence);
                 }
+                Order::Bury(sequence, burial) => {
+                    exchanges.ask_again(&burial.0.settings.address.exchange);
+                    self.bury(sequence, &burial.0, &burial.1);
+                }
             }
+        }
+    }
+
+    /// Puts its letter in the place of an event that was refused.
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+        let Some(message) = self.desk.item(sequence) else { return };
+        let letter = message.with_outbound(|event| {
+            mailbox.letter(event, cause, |letter| Message::letter(letter, message.lane()))
+        });
+        match letter {
+            Ok(letter) => self.desk.bury(sequence, letter),
+            Err(failure) => return self.shared.post([News::Failed(sequence, failure)]),
+        }
+        if cause.parks_key {
+            let behind = self.desk.refuse_behind(sequence);
+            let parked = behind.into_iter().filter_map(|behind| {
+                Some(News::Failed(behind, fault::parked(self.desk.item(behind)?)))
+            });
+            self.shared.post(parked);
         }
     }
 
@@ -230,9 +255,8 @@ impl Worker {
             let Some((sequence, message)) = self.desk.peek() else { break };
             match under_way.exchanges.presence(&connection.link, message.exchange()) {
                 Presence::There => {
-                    if let Some((sequence, message)) = self.desk.next() {
-                        under_way.confirms.send(channel, sequence, message)?;
-                    }
+                    self.desk.sent(sequence, &message);
+                    under_way.confirms.send(channel, sequence, message)?;
                 }
                 Presence::Absent => {
                     self.desk.refused(sequence);
@@ -255,7 +279,7 @@ impl Worker {
         }
         let mut news = Vec::with_capacity(verdicts.len());
         for (sequence, verdict) in verdicts {
-            let Some(message) = self.desk.message(sequence) else { continue };
+            let Some(message) = self.desk.item(sequence) else { continue };
             let failure = match verdict {
                 Verdict::Confirmed => {
                     self.desk.confirmed(sequence);
@@ -288,7 +312,7 @@ impl Worker {
     fn lost(&mut self, loss: &Loss) {
         if loss.is_over_a_message()
             && let Some(sequence) = self.desk.convicted()
-            && let Some(message) = self.desk.message(sequence)
+            && let Some(message) = self.desk.item(sequence)
         {
             let failure = fault::poison(message, loss);
             self.desk.refused(sequence);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use crate::install::KafkaInstall;
 use crate::process::{self, Kind, Process};
-use crate::{HarnessError, Result, install, ports};
+use crate::{HarnessError, Result, consumer, install, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
 const END_LIMIT: Duration = Duration::from_secs(30);
@@ -21,6 +21,9 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const PORT_ATTEMPTS: u32 = 3;
 // Without performance data, which a JVM that is killed leaves in /tmp.
 const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
+
+/// The dead-letter topic that every broker has.
+const DEAD_LETTERS: &str = "outbox.dlq";
 
 /// A running Kafka. Dropping it removes it.
 pub struct Kafka {
@@ -36,7 +39,14 @@ impl Kafka {
         loop {
             match Kafka::start_once() {
                 Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
-                outcome => return outcome,
+                outcome => {
+                    let kafka = outcome?;
+                    // Where a relay that is told nothing else puts what it cannot publish.
+                    let config = [("retention.ms", "-1")];
+                    consumer::create_topic(&kafka.bootstrap(), DEAD_LETTERS, 4, &config)
+                        .map_err(|error| HarnessError::Other(error.to_string()))?;
+                    return Ok(kafka);
+                }
             }
         }
     }

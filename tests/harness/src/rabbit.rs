@@ -37,6 +37,11 @@ pub enum Queue {
     Classic,
 }
 
+/// Exchange of the relay's dead letters, when nothing else is configured.
+pub const DEAD_LETTER_EXCHANGE: &str = "outbox.dlx";
+/// Their stream queue, and its binding key.
+pub const DEAD_LETTER_QUEUE: &str = "outbox.dlq";
+
 /// An outcome of a publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
@@ -111,6 +116,18 @@ impl Rabbit {
         let mut all = vec![("x-queue-type", Value::from(kind))];
         all.extend(arguments.iter().cloned());
         self.queue_declare(name, DURABLE, &all).map(drop)
+    }
+
+    /// Declares a stream: a log, which reading does not empty.
+    pub fn declare_stream(&mut self, name: &str) -> KitResult<()> {
+        self.queue_declare(name, DURABLE, &[("x-queue-type", Value::from("stream"))]).map(drop)
+    }
+
+    /// Exchange, queue and binding that dead letters go by.
+    pub fn declare_dead_letters(&mut self) -> KitResult<()> {
+        self.declare_exchange(DEAD_LETTER_EXCHANGE, "direct")?;
+        self.declare_stream(DEAD_LETTER_QUEUE)?;
+        self.bind(DEAD_LETTER_QUEUE, DEAD_LETTER_EXCHANGE, DEAD_LETTER_QUEUE)
     }
 
     /// Messages in the queue that are not with a consumer. A missing queue is a refusal with 404.

@@ -3,7 +3,8 @@
 //! Each node has its own `epmd`, Erlang's name server, on its own port: a shared one outlives every
 //! server and would tie runs to each other. After a kill the node answers before its quorum queues
 //! have a leader, and a quorum queue declared in the seconds before a kill can be forgotten with
-//! its messages: a kill test declares, waits 8 s, then begins.
+//! its messages: a kill test declares, waits 8 s, then begins. Where dead letters go by default is
+//! there from the start: a relay insists on it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -11,6 +12,7 @@ use std::time::Duration;
 
 use crate::amqp::Client;
 use crate::process::{self, Kind, Process};
+use crate::rabbit::Rabbit;
 use crate::{HarnessError, Result, install, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(90);
@@ -74,7 +76,17 @@ impl RabbitMq {
         write("env", String::new())?;
         let mut rabbitmq = RabbitMq { process, bin, port, dist_port, epmd_port };
         rabbitmq.launch()?;
+        rabbitmq.make_dead_letters()?;
         Ok(rabbitmq)
+    }
+
+    fn make_dead_letters(&self) -> Result<()> {
+        let made = Rabbit::open(&self.amqp_url()).and_then(|mut rabbit| {
+            rabbit.declare_dead_letters()?;
+            rabbit.close();
+            Ok(())
+        });
+        made.map_err(|error| HarnessError::Other(format!("dead letters: {error}")))
     }
 
     fn launch(&mut self) -> Result<()> {

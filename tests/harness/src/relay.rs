@@ -248,6 +248,8 @@ fn spawn(
             command.env_remove(name);
         }
     }
+    // Where its crash file is made.
+    command.env("TMPDIR", folder);
     command.envs(config.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let starting = || format!("start {}", binary.display());

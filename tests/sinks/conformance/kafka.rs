@@ -17,9 +17,14 @@ use crate::section::Values;
 /// Most bytes of a record here, so that one above them is refused by the broker and not before.
 const RECORD_BYTES_MAX: usize = 2_000_000;
 
+/// What makes a missing topic of a place's.
+const LATER: &str = "-later";
+
 pub(crate) struct KafkaBed {
     kafka: Kafka,
     proxy: Proxy,
+    /// Topics that were there, or came later.
+    topics: Vec<String>,
 }
 
 impl KafkaBed {
@@ -43,7 +48,34 @@ impl KafkaBed {
         }
         std::fs::write(&path, after).unwrap();
         kafka.start_again().unwrap();
-        KafkaBed { kafka, proxy }
+        KafkaBed { kafka, proxy, topics: Vec::new() }
+    }
+
+    /// The topics of a place.
+    fn of(&self, place: &Event) -> Vec<String> {
+        let both = [place.topic.clone(), format!("{}{LATER}", place.topic)];
+        both.into_iter().filter(|topic| self.topics.contains(topic)).collect()
+    }
+
+    fn count_of(&self, topic: &str) -> usize {
+        let ends = consumer::end_offsets(&self.kafka.bootstrap(), topic).unwrap();
+        usize::try_from(ends.values().sum::<i64>()).unwrap()
+    }
+
+    fn take_from(&self, topic: &str) -> Vec<Arrived> {
+        let (count, reader) = (self.count_of(topic), self.consumer());
+        let mut assignment = TopicPartitionList::new();
+        for partition in 0..4 {
+            assignment.add_partition_offset(topic, partition, Offset::Beginning).unwrap();
+        }
+        reader.assign(&assignment).unwrap();
+        let mut taken = Vec::new();
+        while taken.len() < count {
+            let message = reader.poll(LIMIT).expect("a record in time").unwrap();
+            taken.push(arrived(&message));
+        }
+        assert!(reader.poll(Duration::from_millis(50)).is_none(), "more than was counted");
+        taken
     }
 
     fn consumer(&self) -> BaseConsumer {
@@ -65,31 +97,20 @@ impl Bed for KafkaBed {
 
     fn place(&mut self, name: &str) -> Event {
         let most = RECORD_BYTES_MAX.to_string();
-        let limit = [("max.message.bytes", most.as_str())];
+        // The events are from long ago, and are to stay.
+        let limit = [("max.message.bytes", most.as_str()), ("retention.ms", "-1")];
         consumer::create_topic(&self.kafka.bootstrap(), name, 4, &limit).unwrap();
+        self.topics.push(name.to_owned());
         Event::new(name, "")
     }
 
     fn count(&mut self, place: &Event) -> usize {
-        let ends = consumer::end_offsets(&self.kafka.bootstrap(), &place.topic).unwrap();
-        usize::try_from(ends.values().sum::<i64>()).unwrap()
+        self.of(place).iter().map(|topic| self.count_of(topic)).sum()
     }
 
+    /// What came later is behind what was there.
     fn take(&mut self, place: &Event) -> Vec<Arrived> {
-        let (count, reader) = (self.count(place), self.consumer());
-        let mut assignment = TopicPartitionList::new();
-        for partition in 0..4 {
-            let begin = Offset::Beginning;
-            assignment.add_partition_offset(&place.topic, partition, begin).unwrap();
-        }
-        reader.assign(&assignment).unwrap();
-        let mut taken = Vec::new();
-        while taken.len() < count {
-            let message = reader.poll(LIMIT).expect("a record in time").unwrap();
-            taken.push(arrived(&message));
-        }
-        assert!(reader.poll(Duration::from_millis(50)).is_none(), "more than was counted");
-        taken
+        self.of(place).iter().flat_map(|topic| self.take_from(topic)).collect()
     }
 
     fn poison(&mut self, event: Event) -> Event {
@@ -97,11 +118,11 @@ impl Bed for KafkaBed {
     }
 
     fn refuse_for_now(&mut self, event: Event) -> Event {
-        Event { topic: format!("{}-later", event.topic), ..event }
+        Event { topic: format!("{}{LATER}", event.topic), ..event }
     }
 
     fn provide(&mut self, place: &Event) {
-        self.place(&format!("{}-later", place.topic));
+        self.place(&format!("{}{LATER}", place.topic));
     }
 
     fn lose_answers(&mut self) {

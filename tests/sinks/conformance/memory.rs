@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use walrelay::error::Fault;
+use walrelay::letter::{Address, Cause, Mailbox};
 use walrelay::message::{Outbound, Sequence};
+use walrelay::sink::log::{From, Log};
 use walrelay::sink::memory::{MemoryBroker, MemorySettings};
 use walrelay::sink::{
     Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted,
@@ -25,7 +27,16 @@ impl MemoryBed {
     fn refuse(&self, event: &Event, disposition: Disposition) {
         let text = String::new;
         let class = "memory.refused".to_owned();
-        let failure = Failure { disposition, class, subject: text(), reason: text(), mend: text() };
+        let (known, key) = (true, None);
+        let failure = Failure {
+            disposition,
+            known,
+            key,
+            class,
+            subject: text(),
+            reason: text(),
+            mend: text(),
+        };
         self.broker.refuse(&event.id, failure);
     }
 
@@ -127,6 +138,10 @@ impl Broker for Heard {
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
         self.inner.prepare(wanted)
     }
+
+    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+        self.inner.log(dead_letters, from)
+    }
 }
 
 struct HeardSink {
@@ -155,11 +170,11 @@ impl Sink for HeardSink {
         }
     }
 
-    fn keeps_failed(&self) -> bool {
-        self.inner.keeps_failed()
-    }
-
     fn retry(&mut self, sequence: Sequence) {
         self.inner.retry(sequence);
+    }
+
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+        self.inner.bury(sequence, mailbox, cause);
     }
 }

@@ -3,6 +3,7 @@
 mod bed;
 mod faults;
 mod kafka;
+mod letters;
 mod memory;
 mod plain;
 mod rabbitmq;

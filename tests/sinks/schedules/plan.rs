@@ -35,7 +35,7 @@ impl Fate {
     pub(super) fn class(self) -> Option<&'static str> {
         match self {
             Fate::Routed => None,
-            Fate::Returned(313) => Some("rabbitmq.returned-313"),
+            Fate::Returned(313) => Some("rabbitmq.no-consumers"),
             Fate::Returned(_) | Fate::ReturnedAndNacked => Some("rabbitmq.no-route"),
             Fate::Nacked => Some("rabbitmq.nack"),
         }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,8 @@ use rustix::process::Signal;
 use walrelay_harness::proc::{signal, spawn_tied, tied_command};
 
 use super::LIMIT;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_walrelay");
 
 /// A running `walrelay`; killed when dropped.
 pub(crate) struct Relay {
@@ -35,10 +37,33 @@ impl Relay {
         words: &[&str],
         env: &[(String, String)],
     ) -> Relay {
+        Relay::spawn_with(tied_command(Path::new(BINARY)), folder, config, words, env)
+    }
+
+    /// The same with no more than so much address space.
+    pub(crate) fn spawn_within(
+        bytes: u64,
+        folder: &Path,
+        config: &Path,
+        words: &[&str],
+        env: &[(String, String)],
+    ) -> Relay {
+        let mut command = tied_command(Path::new("/bin/sh"));
+        let script = format!("ulimit -v {}; exec \"$@\"", bytes / 1024);
+        command.args(["-c", &script, "sh", BINARY]);
+        Relay::spawn_with(command, folder, config, words, env)
+    }
+
+    fn spawn_with(
+        mut command: Command,
+        folder: &Path,
+        config: &Path,
+        words: &[&str],
+        env: &[(String, String)],
+    ) -> Relay {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let count = COUNT.fetch_add(1, Ordering::Relaxed);
         let (out, err) = (folder.join(format!("{count}.out")), folder.join(format!("{count}.err")));
-        let mut command = tied_command(Path::new(env!("CARGO_BIN_EXE_walrelay")));
         for (name, _) in std::env::vars_os() {
             let name = name.to_string_lossy().into_owned();
             // The developer's own settings are not part of the test.
@@ -47,6 +72,8 @@ impl Relay {
             }
         }
         command.args(words).arg("--config").arg(config).current_dir(folder);
+        // Where its crash file is made.
+        command.env("TMPDIR", folder);
         command.envs(env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());
@@ -54,15 +81,28 @@ impl Relay {
         Relay { child, words: words.join(" "), out, err }
     }
 
+    /// The most address space it has had.
+    pub(crate) fn peak_address_bytes(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmPeak:")).unwrap();
+        line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
+    }
+
     /// Waits for its end.
     #[track_caller]
-    pub(crate) fn wait(mut self) -> Ended {
+    pub(crate) fn wait(self) -> Ended {
+        self.wait_within(LIMIT)
+    }
+
+    /// The same for something that takes its time.
+    #[track_caller]
+    pub(crate) fn wait_within(mut self, limit: Duration) -> Ended {
         let began = Instant::now();
         let code = loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 break status.code().unwrap_or(-1);
             }
-            assert!(began.elapsed() < LIMIT, "`{}` does not end\n{}", self.words, self.said());
+            assert!(began.elapsed() < limit, "`{}` does not end\n{}", self.words, self.said());
             std::thread::sleep(Duration::from_millis(2));
         };
         self.ended(code)

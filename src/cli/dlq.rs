@@ -1,0 +1,256 @@
+//! `walrelay dlq list | show | replay | discard | release`: dead letters, looked at and acted on.
+//!
+//! Results go to standard output, how they came about to standard error. Words are checked before
+//! the broker is asked anything.
+
+mod table;
+
+use std::io::{BufWriter, ErrorKind, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
+use super::progress::Progress;
+use crate::config::Config;
+use crate::dead_letter::archive::Archive;
+use crate::dead_letter::filter::{Filter, Words};
+use crate::dead_letter::rate::{BadRate, Rate};
+use crate::dead_letter::release::{Keys, Release, Released, release};
+use crate::dead_letter::replay::{self, Action, Job, Report};
+use crate::dead_letter::text::shown;
+use crate::dead_letter::view::{Detail, View};
+use crate::error::{Exit, Fault};
+
+/// More lines of a table are not for people.
+const TABLE_LINES: usize = 1000;
+
+/// Carries out one of the commands.
+pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let address = &config.dead_letter.address;
+    let archive = Archive { broker: &*config.sink, address, stop: &stop };
+    let one = |fault| vec![fault];
+    match action {
+        DlqAction::List(args) => list(&archive, args),
+        DlqAction::Show(args) => show(&archive, args).map_err(one),
+        DlqAction::Replay(args) => work(&archive, args, Action::Replay, &stop),
+        DlqAction::Discard(args) => work(&archive, args, Action::Discard, &stop),
+        DlqAction::Release(args) => {
+            stop_on_signal(&stop).map_err(one)?;
+            let_go(&archive, args).map_err(one)
+        }
+    }
+}
+
+fn list(archive: &Archive<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
+    let filter = understood(&args.filter)?;
+    let limit = args.limit.unwrap_or(if args.json { usize::MAX } else { TABLE_LINES });
+    let told = print_letters(archive, &filter, args.json, limit).map_err(|fault| vec![fault])?;
+    eprintln!("{told}");
+    Ok(Exit::Done)
+}
+
+/// Prints what is meant; says what it was.
+fn print_letters(
+    archive: &Archive<'_>,
+    filter: &Filter,
+    json: bool,
+    limit: usize,
+) -> Result<String, Fault> {
+    let index = archive.index(filter)?;
+    let meant = index.fold.marked(filter.states());
+    let mut out = BufWriter::new(std::io::stdout().lock());
+    let (mut printed, mut outcome) = (0, Ok(()));
+    if !json && meant > 0 {
+        outcome = writeln!(out, "{}", table::head());
+    }
+    archive.letters(filter, &index, |letter, known| {
+        if outcome.is_err() || printed == limit {
+            return Ok(false);
+        }
+        let view = View::new(letter, known);
+        outcome = match json {
+            true => writeln!(out, "{}", json_text(&view)?),
+            false => writeln!(out, "{}", table::line(&view)),
+        };
+        printed += 1;
+        Ok(true)
+    })?;
+    match outcome.and_then(|()| out.flush()) {
+        // A reader that has left early (`| head`) is no failure.
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(unwritable(&error)),
+        _ => {}
+    }
+    let records = match index.foreign {
+        0 => format!("{} records read", index.records),
+        foreign => format!("{} records read, {foreign} of them foreign", index.records),
+    };
+    Ok(match meant {
+        0 => format!("no dead letter matches {filter}; {records}"),
+        _ if printed < meant => format!("{printed} of {meant} dead letters (--limit); {records}"),
+        _ => format!("{meant} dead letters; {records}"),
+    })
+}
+
+fn show(archive: &Archive<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
+    let found = archive.find(&args.id)?;
+    let mut text = String::new();
+    for (index, one) in found.iter().enumerate() {
+        let detail = Detail::new(one, args.payload);
+        if args.json {
+            text.push_str(&json_text(&detail)?);
+        } else {
+            text.push_str(if index > 0 { "\n" } else { "" });
+            text.push_str(&table::detail(&detail));
+        }
+        text.push('\n');
+    }
+    super::print(&text)
+}
+
+fn work(
+    archive: &Archive<'_>,
+    args: &WorkArgs,
+    action: Action,
+    stop: &Arc<AtomicBool>,
+) -> Result<Exit, Vec<Fault>> {
+    let filter = understood(&args.filter)?;
+    let one = |fault| vec![fault];
+    let rate = args.rate.as_deref().map(rate).transpose().map_err(one)?;
+    select(&filter, args.all, action).map_err(one)?;
+    if args.dry_run {
+        let limit = if args.json { usize::MAX } else { TABLE_LINES };
+        let told = print_letters(archive, &filter, args.json, limit).map_err(one)?;
+        eprintln!("dry run, nothing was changed: {told}");
+        return Ok(Exit::Done);
+    }
+    stop_on_signal(stop).map_err(one)?;
+    let (by, clock) = (who(), clock());
+    let job = Job { action, filter: &filter, rate, by: &by };
+    let past = match action {
+        Action::Replay => "replayed",
+        Action::Discard => "discarded",
+    };
+    let mut progress = Progress::new(past);
+    let Report { tally, fault } =
+        replay::run(archive, &job, &clock, &mut |tally| progress.tell(tally.done, tally.meant));
+    progress.end();
+    match (args.json, tally.meant) {
+        (true, _) => super::print(&format!("{}\n", json_text(&tally).map_err(one)?)),
+        (false, 0) => {
+            if fault.is_none() {
+                eprintln!("no dead letter matches {filter}; {} records read", tally.records);
+            }
+            Ok(Exit::Done)
+        }
+        (false, meant) => super::print(&format!("{past} {} of {meant} dead letters\n", tally.done)),
+    }
+    .map_err(one)?;
+    fault.map_or(Ok(Exit::Done), |fault| Err(vec![fault]))
+}
+
+fn let_go(archive: &Archive<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
+    let keys = args.key.clone().map_or(Keys::All, Keys::One);
+    let by = who();
+    let asked = Release { keys: &keys, anyway: args.anyway, by: &by };
+    let Released { keys, meanwhile } = release(archive, &asked, &clock())?;
+    if keys.is_empty() {
+        eprintln!("no key is parked");
+    }
+    if meanwhile > 0 {
+        eprintln!(
+            "{meanwhile} dead letters of what was released came meanwhile and are open: walrelay dlq list"
+        );
+    }
+    let lines = keys.iter().map(|key| format!("key {} released\n", shown(key)));
+    super::print(&lines.collect::<String>())
+}
+
+fn understood(words: &Words) -> Result<Filter, Vec<Fault>> {
+    let mut faults = match Filter::read(words, clock()()) {
+        Ok(filter) => return Ok(filter),
+        Err(faults) => faults,
+    };
+    for fault in &mut faults {
+        fault.place = format!("--{}", fault.place.replace('_', "-"));
+    }
+    Err(faults)
+}
+
+fn rate(text: &str) -> Result<Rate, Fault> {
+    text.parse().map_err(|error: BadRate| {
+        let mend = format!("expected {}", BadRate::EXPECTED);
+        Fault::new(Exit::Usage, "dead-letter.bad-rate", error.to_string(), "--rate", mend)
+    })
+}
+
+/// A slip of the hand must not act on everything.
+fn select(filter: &Filter, all: bool, action: Action) -> Result<(), Fault> {
+    let name = action.name();
+    let (what, mend) = match (filter.narrows(), all) {
+        (true, false) | (false, true) => return Ok(()),
+        (false, false) => (
+            format!("{name} of what? neither a filter nor --all was given"),
+            format!("walrelay dlq {name} --all, or a filter: walrelay dlq {name} --help"),
+        ),
+        (true, true) => (
+            "--all and a filter contradict each other".to_owned(),
+            "leave one of them out".to_owned(),
+        ),
+    };
+    Err(Fault::new(Exit::Usage, "dead-letter.unselected", what, "", mend))
+}
+
+/// Asks to stop at the first signal, and ends the process at the second.
+fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
+    let stop = Arc::clone(stop);
+    let waiting = async move {
+        let kinds = [SignalKind::interrupt(), SignalKind::terminate()].map(signal);
+        let [Ok(mut interrupt), Ok(mut terminate)] = kinds else { return Ok(()) };
+        loop {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+            if stop.swap(true, Ordering::Relaxed) {
+                std::process::exit(Exit::Failed as i32);
+            }
+            eprintln!("stopping: settling what is in flight; once more to stop at once");
+        }
+    };
+    let thread = std::thread::Builder::new().name("signals".to_owned());
+    let spawned = thread.spawn(move || super::wait_for(waiting));
+    spawned.map(drop).map_err(|error| {
+        let what = format!("the system refused a thread: {error}");
+        Fault::new(Exit::Failed, "system.refused", what, "", "look at the limits (ulimit -a)")
+    })
+}
+
+/// Microseconds since the Unix epoch; goes on evenly when the system's clock is set.
+fn clock() -> impl Fn() -> i64 {
+    let origin = Instant::now();
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    move || i64::try_from((since_epoch + origin.elapsed()).as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Who runs this, for the log: `alice@host`.
+fn who() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let user = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    format!("{}@{}", user.unwrap_or_else(|| "unknown".to_owned()), host.trim())
+}
+
+fn json_text(value: &impl serde::Serialize) -> Result<String, Fault> {
+    serde_json::to_string(value).map_err(|error| {
+        let what = format!("cannot write JSON: {error}");
+        Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
+    })
+}
+
+fn unwritable(error: &std::io::Error) -> Fault {
+    let what = format!("cannot write the result: {}", error.kind());
+    Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
+}

@@ -1,0 +1,98 @@
+use super::super::testing::{BEGAN, Bed, SECOND, Spec};
+use super::*;
+use crate::dead_letter::filter::Words;
+use crate::dead_letter::replay::{Action, Job, run};
+use crate::message::Outbound;
+use crate::time::rfc3339;
+
+fn filter(set: impl FnOnce(&mut Words)) -> Filter {
+    let mut words = Words::default();
+    set(&mut words);
+    Filter::read(&words, BEGAN).unwrap()
+}
+
+/// Ids of the letters that are meant, and how many records were read for them.
+fn listed(bed: &Bed, filter: &Filter) -> (Vec<String>, u64) {
+    let archive = bed.archive();
+    let index = archive.index(filter).unwrap();
+    let mut ids = Vec::new();
+    let outcome = archive.letters(filter, &index, |letter, _| {
+        ids.push(letter.event_id.clone());
+        Ok(true)
+    });
+    outcome.unwrap();
+    assert_eq!(ids.len(), index.fold.marked(filter.states()));
+    (ids, index.records)
+}
+
+#[test]
+fn letters_are_listed_by_state() {
+    let bed = Bed::new();
+    bed.write_many(6);
+    let some = filter(|words| words.id = Some("e2".into()));
+    let job = Job { action: Action::Discard, filter: &some, rate: None, by: "me" };
+    run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ());
+    assert_eq!(listed(&bed, &filter(|_| ())).0, ["e0", "e1", "e3", "e4", "e5"]);
+    assert_eq!(listed(&bed, &filter(|words| words.state = Some("discarded".into()))).0, ["e2"]);
+    assert_eq!(listed(&bed, &filter(|words| words.state = Some("all".into()))).0.len(), 6);
+    assert!(listed(&bed, &filter(|words| words.topic = Some("none".into()))).0.is_empty());
+    // THEN a caller that has enough is asked no more
+    let (all, mut asked) = (filter(|_| ()), 0);
+    let index = bed.archive().index(&all).unwrap();
+    let outcome = bed.archive().letters(&all, &index, |_, _| {
+        asked += 1;
+        Ok(asked < 2)
+    });
+    assert_eq!((outcome, asked), (Ok(()), 2));
+}
+
+#[test]
+fn what_was_before_a_time_is_not_read() {
+    let bed = Bed::new();
+    bed.write_many(100);
+    let since = rfc3339(BEGAN + 95 * SECOND);
+    let (ids, records) = listed(&bed, &filter(|words| words.since = Some(since)));
+    assert_eq!((ids.len(), records), (5, 5));
+    assert_eq!(listed(&bed, &filter(|_| ())).1, 100);
+}
+
+#[test]
+fn foreign_records_are_counted_and_passed_over() {
+    let bed = Bed::new();
+    bed.publish(&Outbound {
+        exchange: "",
+        topic: "outbox.dlq",
+        key: None,
+        value: Some(&[0xff]),
+        id: "",
+        event_type: None,
+        content_type: None,
+        headers: &[("dlq-event-id", &[0xff, 0xfe])],
+        commit_unix_us: i64::MIN,
+        partition: None,
+    });
+    bed.write_many(2);
+    let index = bed.archive().index(&Filter::default()).unwrap();
+    assert_eq!((index.records, index.foreign, index.fold.open()), (3, 1, 2));
+}
+
+#[test]
+fn one_letter_is_found_with_its_history() {
+    let bed = Bed::new();
+    bed.write_many(3);
+    // GIVEN that it was repeated by a kill, replayed, and came back
+    bed.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
+    let one = filter(|words| words.id = Some("e1".into()));
+    let job = Job { action: Action::Replay, filter: &one, rate: None, by: "me" };
+    run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ());
+    bed.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
+    let found = bed.archive().find("e1").unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].letter.failed_unix_us, BEGAN + 9 * SECOND);
+    assert_eq!(found[0].known.replays, 1);
+    let history: Vec<&str> = found[0].history.iter().map(|step| step.what).collect();
+    assert_eq!(history, ["dead-lettered", "dead-lettered", "replayed", "dead-lettered"]);
+    // THEN an id that nobody knows is told
+    let fault = bed.archive().find("e9").unwrap_err();
+    assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unknown"));
+}

@@ -1,0 +1,274 @@
+//! What is open: the dead-letter log, folded.
+//!
+//! Of the records about one dead letter the last one says its state. A second letter of one that is
+//! open is the same dead letter, not another: a relay that was killed writes it again. The first
+//! one's place counts, or letters of one key would change their order. A letter behind a resolution
+//! opens it again.
+//!
+//! Within a partition the last record is the one with the highest offset, across partitions (a
+//! letter without a key may be written twice, to two of them) the one with the latest time.
+//! Applying a record twice changes nothing.
+//!
+//! Memory is some 60 bytes per dead letter, whatever its size: the identity is a hash, and texts
+//! stay in the log.
+
+use std::collections::HashMap;
+
+use super::record::{Identity, Letter, Record, Resolution, Resolved};
+use crate::sink::log::Place;
+
+/// The state of a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Nobody has acted on it.
+    Open,
+    /// The event was published after all.
+    Replayed,
+    /// A person gave it up.
+    Discarded,
+}
+
+impl State {
+    /// As it is shown.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            State::Open => "open",
+            State::Replayed => "replayed",
+            State::Discarded => "discarded",
+        }
+    }
+}
+
+/// What a record has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// There is one more open letter.
+    Opened,
+    /// An open letter was replayed or discarded.
+    Resolved,
+    /// A parked key was released.
+    Released,
+    /// Nothing: the record is older than what is known, says it again, or is foreign.
+    Nothing,
+}
+
+/// What is known of a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Known {
+    /// Its state.
+    pub state: State,
+    /// How often it was replayed.
+    pub replays: u32,
+    /// What [`Fold::mark`] said of it.
+    pub marked: bool,
+}
+
+/// A parked key, and the letter that parked it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parked {
+    /// The key.
+    pub key: Vec<u8>,
+    /// Where the letter stands.
+    pub place: Place,
+    /// Its event id.
+    pub event_id: String,
+    /// Its commit LSN.
+    pub lsn: String,
+    /// Events of its transaction before it.
+    pub ordinal: u64,
+}
+
+/// Where a record stands in place and time.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    offset: i64,
+    unix_us: i64,
+    partition: i32,
+}
+
+impl Mark {
+    fn new(place: Place, unix_us: i64) -> Mark {
+        Mark { offset: place.offset, unix_us, partition: place.partition }
+    }
+
+    fn is_after(self, other: Mark) -> bool {
+        if self.partition == other.partition {
+            self.offset > other.offset
+        } else {
+            self.unix_us > other.unix_us
+        }
+    }
+}
+
+/// No offset: a resolution whose letter has not been read.
+const NOWHERE: i64 = -1;
+
+/// One dead letter.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// The record that made the state.
+    last: Mark,
+    partition: i32,
+    offset: i64,
+    replays: u16,
+    state: State,
+    marked: bool,
+}
+
+/// The log, folded.
+#[derive(Debug, Default)]
+pub struct Fold {
+    slots: HashMap<Identity, Slot>,
+    open: usize,
+    /// Keys that were ever parked; without a letter when they are released.
+    keys: HashMap<Vec<u8>, (Mark, Option<Parked>)>,
+}
+
+impl Fold {
+    /// Takes the next record of the log.
+    pub fn apply(&mut self, record: &Record) -> Change {
+        match record {
+            Record::Letter(letter) => self.letter(letter),
+            Record::Resolution(resolution) => self.resolution(resolution),
+            Record::Foreign => Change::Nothing,
+        }
+    }
+
+    fn letter(&mut self, letter: &Letter) -> Change {
+        if letter.parks_key {
+            self.park(letter);
+        }
+        let Place { partition, offset } = letter.place;
+        let last = Mark::new(letter.place, letter.failed_unix_us);
+        let replays = u16::try_from(letter.replays).unwrap_or(u16::MAX);
+        let state = State::Open;
+        let opened = Slot { last, partition, offset, replays, state, marked: false };
+        let Some(slot) = self.slots.get_mut(&letter.identity()) else {
+            self.slots.insert(letter.identity(), opened);
+            self.open += 1;
+            return Change::Opened;
+        };
+        if slot.state != State::Open && last.is_after(slot.last) {
+            *slot = Slot { replays: replays.max(slot.replays), ..opened };
+            self.open += 1;
+            return Change::Opened;
+        }
+        if slot.offset == NOWHERE {
+            (slot.partition, slot.offset) = (partition, offset);
+        }
+        Change::Nothing
+    }
+
+    fn resolution(&mut self, resolution: &Resolution) -> Change {
+        let last = Mark::new(resolution.place, resolution.resolved_unix_us);
+        let state = match resolution.kind {
+            Resolved::Replayed => State::Replayed,
+            Resolved::Discarded => State::Discarded,
+            Resolved::Released => return self.release(resolution, last),
+        };
+        let unknown =
+            Slot { last, partition: 0, offset: NOWHERE, replays: 0, state, marked: false };
+        let slot = self.slots.entry(resolution.identity()).or_insert(unknown);
+        let replays = u16::try_from(resolution.replays).unwrap_or(u16::MAX);
+        slot.replays = slot.replays.max(replays);
+        if !last.is_after(slot.last) {
+            return Change::Nothing;
+        }
+        let was_open = slot.state == State::Open;
+        (slot.last, slot.state) = (last, state);
+        self.open -= usize::from(was_open);
+        if was_open { Change::Resolved } else { Change::Nothing }
+    }
+
+    fn park(&mut self, letter: &Letter) {
+        let Some(key) = &letter.key else { return };
+        let last = Mark::new(letter.place, letter.failed_unix_us);
+        let stands =
+            |(known, parked): &(Mark, Option<Parked>)| parked.is_some() || !last.is_after(*known);
+        if self.keys.get(key).is_some_and(stands) {
+            return;
+        }
+        let parked = Parked {
+            key: key.clone(),
+            place: letter.place,
+            event_id: letter.event_id.clone(),
+            lsn: letter.lsn.clone(),
+            ordinal: letter.ordinal,
+        };
+        self.keys.insert(key.clone(), (last, Some(parked)));
+    }
+
+    fn release(&mut self, resolution: &Resolution, last: Mark) -> Change {
+        let Some(key) = &resolution.key else { return Change::Nothing };
+        match self.keys.get_mut(key) {
+            Some((known, _)) if !last.is_after(*known) => Change::Nothing,
+            Some((known, parked)) => {
+                *known = last;
+                if parked.take().is_some() { Change::Released } else { Change::Nothing }
+            }
+            None => {
+                self.keys.insert(key.clone(), (last, None));
+                Change::Nothing
+            }
+        }
+    }
+
+    /// Marks a letter, or takes the mark away.
+    pub fn mark(&mut self, letter: Identity, marked: bool) {
+        if let Some(slot) = self.slots.get_mut(&letter) {
+            slot.marked = marked;
+        }
+    }
+
+    /// What is known of a letter as it was read; nothing when another one stands for it.
+    #[must_use]
+    pub fn known(&self, letter: &Letter) -> Option<Known> {
+        let slot = self.slots.get(&letter.identity())?;
+        let Slot { partition, offset, state, marked, .. } = *slot;
+        (letter.place == Place { partition, offset }).then(|| Known {
+            state,
+            replays: u32::from(slot.replays),
+            marked,
+        })
+    }
+
+    /// How many marked letters are in one of `states`.
+    #[must_use]
+    pub fn marked(&self, states: &[State]) -> usize {
+        let counts = |slot: &&Slot| slot.marked && states.contains(&slot.state);
+        self.slots.values().filter(counts).count()
+    }
+
+    /// How many letters are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.open
+    }
+
+    /// When the open letter that has waited longest was given up; microseconds since the Unix
+    /// epoch. Looks at all of them.
+    #[must_use]
+    pub fn oldest_open_unix_us(&self) -> Option<i64> {
+        let open = self.slots.values().filter(|slot| slot.state == State::Open);
+        open.map(|slot| slot.last.unix_us).min()
+    }
+
+    /// The parked keys.
+    pub fn parked(&self) -> impl Iterator<Item = &Parked> {
+        self.keys.values().filter_map(|(_, parked)| parked.as_ref())
+    }
+
+    /// Drops what is neither open nor parked. For a reader that follows the log and needs no history:
+    /// what it has in memory is then bounded by what is.
+    pub fn forget_resolved(&mut self) {
+        self.slots.retain(|_, slot| slot.state == State::Open);
+        self.slots.shrink_to(self.open * 2);
+        self.keys.retain(|_, (_, parked)| parked.is_some());
+        self.keys.shrink_to(self.keys.len() * 2);
+    }
+}
+
+#[cfg(test)]
+#[path = "fold_tests.rs"]
+mod tests;

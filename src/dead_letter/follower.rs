@@ -1,0 +1,211 @@
+//! The dead-letter topic as a relay follows it: how much is open, and what the relay must hear.
+//!
+//! A reading ends when the broker goes away, and the next one begins at the beginning: a letter may
+//! be written long after the time that it bears, so no time says where to go on. What was told
+//! before is not told again, or a release of long ago would free a key that was parked since. A topic
+//! that ends before what was told is another one: it is read once more, and all of it is told.
+//!
+//! Relays may share the topic. Of their letters only those of this one's slot are findings; whoever
+//! releases a key, releases it for all of them.
+//!
+//! Memory is what is open, and at most [`RESOLVED_MAX`] letters that are not.
+
+use std::collections::HashMap;
+
+use super::fold::{Change, Fold};
+use super::record::{Letter, Record, Resolution, Resolved};
+use crate::letter::CLASS_PARKED;
+use crate::message::Position;
+use crate::sink::log::Place;
+
+/// Resolutions read before what they have resolved is dropped.
+const RESOLVED_MAX: usize = 65_536;
+
+/// What a relay must hear of the topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// A letter that parks this key, and where its event stood.
+    Parked(Vec<u8>, Position),
+    /// A release of this key.
+    Released(Vec<u8>),
+    /// A letter of an earlier process that is recent enough for the breaker.
+    Letter {
+        /// When it was given up; microseconds since the Unix epoch.
+        failed_unix_us: i64,
+        /// Its class.
+        class: String,
+    },
+}
+
+/// What the end of the topic means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// Everything of before this process has been told, for the first time.
+    CaughtUp,
+    /// Nothing new.
+    Again,
+    /// It is another topic than was read before: read it once more.
+    MadeAnew,
+}
+
+/// Follows the topic from record to record.
+#[derive(Debug)]
+pub struct Follower {
+    /// Whose letters are findings.
+    slot: String,
+    fold: Fold,
+    resolutions: usize,
+    /// Earlier letters are of no concern to the breaker.
+    since_unix_us: i64,
+    /// What the breaker must know was told.
+    caught_up: bool,
+    /// The end was reached in this reading.
+    complete: bool,
+    /// The last record of each partition in this reading.
+    read: HashMap<i32, i64>,
+    /// Up to where earlier readings have told what they found.
+    told: HashMap<i32, i64>,
+    oldest: Oldest,
+}
+
+/// When the oldest open letter was given up, as far as it is known without looking.
+#[derive(Clone, Copy, Debug)]
+enum Oldest {
+    Known(Option<i64>),
+    Unknown,
+}
+
+impl Follower {
+    /// Letters that were given up before `since_unix_us`, or by a relay of another slot, are no
+    /// findings.
+    #[must_use]
+    pub fn new(slot: &str, since_unix_us: i64) -> Follower {
+        Follower {
+            slot: slot.to_owned(),
+            fold: Fold::default(),
+            resolutions: 0,
+            since_unix_us,
+            caught_up: false,
+            complete: false,
+            read: HashMap::new(),
+            told: HashMap::new(),
+            oldest: Oldest::Known(None),
+        }
+    }
+
+    /// The topic is read from the beginning.
+    pub fn begin(&mut self) {
+        for (partition, offset) in self.read.drain() {
+            let told = self.told.entry(partition).or_insert(offset);
+            *told = offset.max(*told);
+        }
+        self.fold = Fold::default();
+        self.resolutions = 0;
+        self.complete = false;
+        self.oldest = Oldest::Known(None);
+    }
+
+    /// Takes the next record; what it means for the relay goes into `findings`.
+    pub fn read(&mut self, record: &Record, findings: &mut Vec<Finding>) {
+        let Place { partition, offset } = match record {
+            Record::Letter(letter) => letter.place,
+            Record::Resolution(resolution) => resolution.place,
+            Record::Foreign => return,
+        };
+        self.read.insert(partition, offset);
+        let change = self.fold.apply(record);
+        self.age(record, change);
+        self.resolutions += usize::from(matches!(record, Record::Resolution(_)));
+        if self.resolutions >= RESOLVED_MAX {
+            self.fold.forget_resolved();
+            self.resolutions = 0;
+        }
+        if self.told.get(&partition).is_none_or(|told| offset > *told) {
+            match record {
+                Record::Letter(letter) => self.letter(letter, change, findings),
+                Record::Resolution(resolution) => released(resolution, findings),
+                Record::Foreign => {}
+            }
+        }
+    }
+
+    fn letter(&self, letter: &Letter, change: Change, findings: &mut Vec<Finding>) {
+        if letter.relay.split('@').next() != Some(self.slot.as_str()) {
+            return;
+        }
+        let failed_unix_us = letter.failed_unix_us;
+        let recent = !self.caught_up && failed_unix_us >= self.since_unix_us;
+        // What was parked follows from another; what a kill repeated is one letter.
+        if recent && change == Change::Opened && letter.error_class != CLASS_PARKED {
+            findings.push(Finding::Letter { failed_unix_us, class: letter.error_class.clone() });
+        }
+        if let Some(key) = letter.key.as_ref().filter(|_| letter.parks_key) {
+            // One that does not say where it stood parks its key for all events.
+            let commit_lsn = letter.lsn.parse().unwrap_or_default();
+            let position = Position { commit_lsn, ordinal: letter.ordinal };
+            findings.push(Finding::Parked(key.clone(), position));
+        }
+    }
+
+    fn age(&mut self, record: &Record, change: Change) {
+        self.oldest = match (self.oldest, record, change) {
+            (Oldest::Known(oldest), Record::Letter(letter), Change::Opened) => {
+                let failed = letter.failed_unix_us;
+                Oldest::Known(Some(oldest.map_or(failed, |oldest| oldest.min(failed))))
+            }
+            (_, _, Change::Resolved) => Oldest::Unknown,
+            (known, _, _) => known,
+        };
+    }
+
+    /// All that was there is read.
+    pub fn end(&mut self) -> Ended {
+        self.complete = true;
+        let shorter = |(partition, told): (&i32, &i64)| {
+            self.read.get(partition).is_some_and(|read| read < told)
+        };
+        let made_anew = self.told.iter().any(shorter);
+        // What comes now is new.
+        self.told.clear();
+        if made_anew {
+            self.read.clear();
+            return Ended::MadeAnew;
+        }
+        if std::mem::replace(&mut self.caught_up, true) { Ended::Again } else { Ended::CaughtUp }
+    }
+
+    /// What the breaker must know was told by another reading.
+    pub fn skip_letters(&mut self) {
+        self.caught_up = true;
+    }
+
+    /// Was everything told that the breaker must know?
+    #[must_use]
+    pub fn caught_up(&self) -> bool {
+        self.caught_up
+    }
+
+    /// How many letters are open, and when the oldest was given up; nothing while that is not
+    /// known.
+    pub fn open(&mut self) -> Option<(usize, Option<i64>)> {
+        if !self.complete {
+            return None;
+        }
+        let oldest = match self.oldest {
+            Oldest::Known(oldest) => oldest,
+            Oldest::Unknown => self.fold.oldest_open_unix_us(),
+        };
+        self.oldest = Oldest::Known(oldest);
+        Some((self.fold.open(), oldest))
+    }
+}
+
+fn released(resolution: &Resolution, findings: &mut Vec<Finding>) {
+    if resolution.kind == Resolved::Released {
+        findings.extend(resolution.key.clone().map(Finding::Released));
+    }
+}
+
+#[cfg(test)]
+#[path = "follower_tests.rs"]
+mod tests;

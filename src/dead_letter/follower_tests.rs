@@ -1,0 +1,190 @@
+use super::*;
+use crate::lsn::Lsn;
+
+/// A log that is read record by record.
+struct Stage {
+    follower: Follower,
+    findings: Vec<Finding>,
+}
+
+fn stage(since_unix_us: i64) -> Stage {
+    let mut follower = Follower::new("slot", since_unix_us);
+    follower.begin();
+    Stage { follower, findings: Vec::new() }
+}
+
+impl Stage {
+    fn letter(&mut self, letter: &Letter) {
+        let record = Record::Letter(Box::new(letter.clone()));
+        self.follower.read(&record, &mut self.findings);
+    }
+
+    fn resolution(&mut self, letter: &Letter, kind: Resolved, offset: i64) {
+        let place = Place { offset, ..letter.place };
+        let resolution = letter.resolution(kind, 0, "me", letter.failed_unix_us + 1);
+        let record = Record::Resolution(Resolution { place, ..resolution });
+        self.follower.read(&record, &mut self.findings);
+    }
+
+    fn found(&mut self) -> Vec<Finding> {
+        std::mem::take(&mut self.findings)
+    }
+}
+
+fn letter(id: &str, offset: i64, failed_unix_us: i64) -> Letter {
+    Letter {
+        place: Place { partition: 0, offset },
+        event_id: id.to_owned(),
+        error_class: "unroutable".to_owned(),
+        key: Some(b"k".to_vec()),
+        relay: "slot@host".to_owned(),
+        lsn: "0/64".to_owned(),
+        ordinal: offset as u64,
+        failed_unix_us,
+        ..Letter::default()
+    }
+}
+
+fn parks(id: &str, offset: i64, failed_unix_us: i64) -> Letter {
+    Letter { parks_key: true, ..letter(id, offset, failed_unix_us) }
+}
+
+fn key() -> Vec<u8> {
+    b"k".to_vec()
+}
+
+/// By the letter that stands there.
+fn parked(offset: u64) -> Finding {
+    Finding::Parked(key(), Position { commit_lsn: Lsn::from_wire(0x64), ordinal: offset })
+}
+
+#[test]
+fn what_is_open_is_known_once_all_was_read() {
+    let mut stage = stage(0);
+    let (a, b) = (letter("a", 1, 10), letter("b", 2, 20));
+    stage.letter(&b);
+    stage.letter(&a);
+    assert_eq!(stage.follower.open(), None);
+    assert_eq!(stage.follower.end(), Ended::CaughtUp);
+    assert_eq!(stage.follower.open(), Some((2, Some(10))));
+    // WHEN the oldest is resolved THEN the next one is the oldest
+    stage.resolution(&a, Resolved::Discarded, 3);
+    assert_eq!(stage.follower.open(), Some((1, Some(20))));
+    stage.resolution(&b, Resolved::Replayed, 4);
+    assert_eq!(stage.follower.open(), Some((0, None)));
+    stage.letter(&letter("c", 5, 5));
+    assert_eq!(stage.follower.open(), Some((1, Some(5))));
+}
+
+#[test]
+fn recent_letters_of_an_earlier_process_are_told_once_each() {
+    let mut stage = stage(100);
+    stage.letter(&letter("old", 1, 99));
+    stage.letter(&letter("a", 2, 100));
+    // A kill repeats the letter, and what was parked is no sign of anything new.
+    stage.letter(&letter("a", 3, 130));
+    stage.letter(&Letter { error_class: CLASS_PARKED.to_owned(), ..letter("p", 4, 140) });
+    let told = Finding::Letter { failed_unix_us: 100, class: "unroutable".to_owned() };
+    assert_eq!(stage.found(), [told]);
+    // WHEN it has caught up THEN the letters are our own
+    assert_eq!(stage.follower.end(), Ended::CaughtUp);
+    stage.letter(&letter("b", 5, 200));
+    assert_eq!(stage.found(), []);
+}
+
+#[test]
+fn keys_are_parked_by_each_letter_and_released() {
+    let mut stage = stage(1_000);
+    let a = parks("a", 1, 10);
+    stage.letter(&a);
+    stage.letter(&parks("b", 2, 20));
+    stage.letter(&Letter { key: None, ..parks("c", 3, 30) });
+    stage.resolution(&a, Resolved::Replayed, 4);
+    stage.resolution(&a, Resolved::Released, 5);
+    assert_eq!(stage.found(), [parked(1), parked(2), Finding::Released(key())]);
+    // WHEN one does not say where it stood THEN it stands before all
+    stage.letter(&Letter { lsn: String::new(), ordinal: 0, ..parks("d", 6, 40) });
+    assert_eq!(stage.found(), [Finding::Parked(key(), Position::default())]);
+}
+
+#[test]
+fn of_relays_that_share_the_topic_only_the_releases_are_heard() {
+    let mut stage = stage(0);
+    let other = Letter { relay: "slot2@host".to_owned(), ..parks("a", 1, 10) };
+    stage.letter(&other);
+    stage.resolution(&other, Resolved::Released, 2);
+    assert_eq!(stage.found(), [Finding::Released(key())]);
+    assert_eq!(stage.follower.end(), Ended::CaughtUp);
+    assert_eq!(stage.follower.open(), Some((1, Some(10))), "it is open all the same");
+}
+
+#[test]
+fn another_reading_tells_only_what_is_new() {
+    // GIVEN a key that was parked, released, and parked again
+    let mut stage = stage(0);
+    let (a, b) = (parks("a", 1, 10), parks("b", 3, 30));
+    stage.letter(&a);
+    stage.resolution(&a, Resolved::Released, 2);
+    stage.letter(&b);
+    assert_eq!(stage.follower.end(), Ended::CaughtUp);
+    stage.found();
+    // WHEN the reading breaks off twice, the second time on its way
+    stage.follower.begin();
+    stage.letter(&a);
+    assert_eq!(stage.follower.open(), None);
+    stage.follower.begin();
+    stage.letter(&a);
+    stage.resolution(&a, Resolved::Released, 2);
+    stage.letter(&b);
+    // THEN the old release is not told, and what was written meanwhile is
+    assert_eq!(stage.found(), []);
+    stage.resolution(&b, Resolved::Released, 4);
+    assert_eq!(stage.found(), [Finding::Released(key())]);
+    assert_eq!(stage.follower.end(), Ended::Again);
+    assert_eq!(stage.follower.open(), Some((2, Some(10))));
+}
+
+#[test]
+fn a_topic_that_was_made_anew_is_heard_again() {
+    let mut stage = stage(0);
+    stage.letter(&parks("a", 700, 10));
+    assert_eq!(stage.follower.end(), Ended::CaughtUp);
+    stage.found();
+    // GIVEN an empty topic under the same name
+    stage.follower.begin();
+    assert_eq!(stage.follower.end(), Ended::Again);
+    assert_eq!(stage.follower.open(), Some((0, None)));
+    stage.letter(&parks("b", 0, 20));
+    assert_eq!(stage.found(), [parked(0)]);
+    // GIVEN one that is not empty, and shorter WHEN it is read THEN it must be read once more
+    stage.letter(&parks("c", 9, 30));
+    stage.found();
+    stage.follower.begin();
+    let d = parks("d", 0, 40);
+    stage.letter(&d);
+    stage.resolution(&d, Resolved::Released, 1);
+    assert_eq!((stage.follower.end(), stage.found()), (Ended::MadeAnew, Vec::new()));
+    stage.follower.begin();
+    stage.letter(&d);
+    stage.resolution(&d, Resolved::Released, 1);
+    assert_eq!(stage.found(), [parked(0), Finding::Released(key())]);
+    assert_eq!(stage.follower.end(), Ended::Again);
+}
+
+#[test]
+fn what_is_resolved_is_dropped() {
+    let mut stage = stage(i64::MAX);
+    let stays = letter("stays", 0, 1);
+    stage.letter(&stays);
+    let last = RESOLVED_MAX as i64;
+    for n in 1..=last {
+        let one = letter(&n.to_string(), 2 * n, n);
+        stage.letter(&one);
+        stage.resolution(&one, Resolved::Discarded, 2 * n + 1);
+    }
+    stage.follower.end();
+    assert_eq!(stage.follower.open(), Some((1, Some(1))));
+    assert!(stage.follower.fold.known(&stays).is_some());
+    let gone = letter(&last.to_string(), 2 * last, last);
+    assert_eq!(stage.follower.fold.known(&gone), None);
+}

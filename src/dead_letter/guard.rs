@@ -1,0 +1,216 @@
+//! When a replay must stop by itself: what it replays comes back, or the topic fills faster than it
+//! is emptied. It watches what is written to the log meanwhile; time is an argument.
+
+use std::collections::HashMap;
+
+use super::fold::Change;
+use super::record::{Identity, Letter, Record, Resolution, Resolved};
+use super::text::escaped;
+use crate::error::{Exit, Fault};
+use crate::letter::CLASS_PARKED;
+use crate::sink::log::Place;
+
+/// A new letter of a class that was replayed so recently is its doing.
+const SAME_CLASS_US: i64 = 30_000_000;
+/// Fewer new letters than this are no trend.
+const NEW_LETTERS_MIN: usize = 20;
+
+/// What a replay has to fear.
+#[derive(Debug)]
+pub(super) struct Guard {
+    /// Who writes our own resolutions.
+    by: String,
+    /// What was handed over, and where its letter stood.
+    handed: HashMap<Identity, Place>,
+    /// When an event that had failed with this class was replayed last.
+    classes: HashMap<String, i64>,
+    new_letters: usize,
+    resolved: usize,
+}
+
+impl Guard {
+    /// `by` is what our own resolutions bear.
+    #[must_use]
+    pub(super) fn new(by: &str) -> Guard {
+        Guard {
+            by: by.to_owned(),
+            handed: HashMap::new(),
+            classes: HashMap::new(),
+            new_letters: 0,
+            resolved: 0,
+        }
+    }
+
+    /// The event of `letter` is on its way.
+    pub(super) fn handed(&mut self, letter: &Letter, now_unix_us: i64) {
+        self.handed.insert(letter.identity(), letter.place);
+        // What had only followed a parked key says nothing about the route.
+        if letter.error_class != CLASS_PARKED {
+            self.classes.insert(letter.error_class.clone(), now_unix_us);
+        }
+    }
+
+    /// A resolution of ours is in the log.
+    pub(super) fn resolved(&mut self) {
+        self.resolved += 1;
+    }
+
+    /// Looks at a record that was written after the start, and what it has changed.
+    pub(super) fn look(
+        &mut self,
+        record: &Record,
+        change: Change,
+        now_unix_us: i64,
+    ) -> Option<Fault> {
+        match record {
+            Record::Letter(letter) => self.letter(letter, change, now_unix_us),
+            Record::Resolution(resolution) => self.resolution(resolution),
+            Record::Foreign => None,
+        }
+    }
+
+    fn letter(&mut self, letter: &Letter, change: Change, now_unix_us: i64) -> Option<Fault> {
+        // What was handed over may have been written after the watch began: that is the same letter.
+        let handed = self.handed.get(&letter.identity());
+        let came_back = handed.is_some_and(|place| *place != letter.place);
+        if !came_back && change != Change::Opened {
+            return None;
+        }
+        self.new_letters += 1;
+        let (id, class) = (escaped(&letter.event_id), escaped(&letter.error_class));
+        let recent = |at: &i64| now_unix_us - at <= SAME_CLASS_US;
+        if came_back {
+            let what = format!("event {id} was replayed and is a dead letter again ({class})");
+            return Some(came_back_fault(what, letter));
+        }
+        if self.classes.get(&letter.error_class).is_some_and(recent) {
+            let what = format!(
+                "events fail as before: event {id} has just become a dead letter ({class})"
+            );
+            return Some(came_back_fault(what, letter));
+        }
+        let (new, resolved) = (self.new_letters, self.resolved);
+        (new >= NEW_LETTERS_MIN && new > resolved).then(|| {
+            Fault::new(
+                Exit::Failed,
+                "dead-letter.refills",
+                format!("{new} events have become dead letters while {resolved} were replayed"),
+                "the dead-letter topic",
+                "find out what fails now: walrelay dlq list --since 15m",
+            )
+        })
+    }
+
+    /// Two replays at once: what the other resolves first is passed over, what both had in hand is
+    /// published twice, and then this one stops.
+    fn resolution(&self, resolution: &Resolution) -> Option<Fault> {
+        let doubled = resolution.kind == Resolved::Replayed
+            && resolution.relay != self.by
+            && self.handed.contains_key(&resolution.identity());
+        doubled.then(|| {
+            let (id, other) = (escaped(&resolution.event_id), escaped(&resolution.relay));
+            Fault::new(
+                Exit::Failed,
+                "dead-letter.two-replays",
+                format!("another replay is at work and has replayed event {id}, too"),
+                other,
+                "let one of them end, then: walrelay dlq replay",
+            )
+        })
+    }
+}
+
+fn came_back_fault(what: String, letter: &Letter) -> Fault {
+    Fault::new(
+        Exit::Sink,
+        "dead-letter.comes-back",
+        format!("{what}: {}", escaped(&letter.error_msg)),
+        escaped(&letter.topic),
+        format!(
+            "mend what fails (walrelay dlq list --error-class {}), then replay the rest",
+            escaped(&letter.error_class)
+        ),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: i64 = 1_000_000;
+
+    fn letter(id: &str, class: &str) -> Letter {
+        Letter { event_id: id.to_owned(), error_class: class.to_owned(), ..Letter::default() }
+    }
+
+    fn look(guard: &mut Guard, letter: Letter, change: Change, at: i64) -> Option<&'static str> {
+        guard.look(&Record::Letter(Box::new(letter)), change, at).map(|fault| fault.code)
+    }
+
+    #[test]
+    fn what_comes_back_ends_it() {
+        let mut guard = Guard::new("me");
+        guard.handed(&letter("a", "unroutable"), 0);
+        // Its own resolution may not have been read yet: then nothing has changed.
+        let place = Place { partition: 0, offset: 1 };
+        let again = Letter { place, ..letter("a", "other") };
+        let found = look(&mut guard, again, Change::Nothing, 900 * SECOND);
+        assert_eq!(found, Some("dead-letter.comes-back"));
+    }
+
+    #[test]
+    fn a_letter_that_was_handed_over_before_it_was_seen_has_not_come_back() {
+        let mut guard = Guard::new("me");
+        guard.handed(&letter("a", "unroutable"), 0);
+        assert_eq!(look(&mut guard, letter("a", "unroutable"), Change::Nothing, 0), None);
+    }
+
+    #[test]
+    fn the_same_class_ends_it_for_half_a_minute() {
+        let mut guard = Guard::new("me");
+        guard.handed(&letter("a", "unroutable"), 0);
+        guard.handed(&letter("b", CLASS_PARKED), 0);
+        let mut at = |class, at| look(&mut guard, letter("n", class), Change::Opened, at);
+        assert_eq!(at("too-large", SECOND), None);
+        assert_eq!(at(CLASS_PARKED, SECOND), None, "its key is still parked");
+        assert_eq!(at("unroutable", 31 * SECOND), None);
+        assert_eq!(at("unroutable", 30 * SECOND), Some("dead-letter.comes-back"));
+    }
+
+    #[test]
+    fn a_letter_that_was_open_already_is_not_new() {
+        let mut guard = Guard::new("me");
+        guard.handed(&letter("a", "unroutable"), 0);
+        assert_eq!(look(&mut guard, letter("b", "unroutable"), Change::Nothing, 0), None);
+    }
+
+    #[test]
+    fn filling_faster_than_it_empties_ends_it() {
+        let mut guard = Guard::new("me");
+        for _ in 0..20 {
+            guard.resolved();
+        }
+        for n in 0..20 {
+            assert_eq!(look(&mut guard, letter(&n.to_string(), "x"), Change::Opened, 0), None);
+        }
+        let found = look(&mut guard, letter("20", "x"), Change::Opened, 0);
+        assert_eq!(found, Some("dead-letter.refills"));
+        // THEN a few are no trend
+        let mut guard = Guard::new("me");
+        let few = (0..19).find_map(|_| look(&mut guard, letter("n", "x"), Change::Opened, 0));
+        assert_eq!(few, None);
+    }
+
+    #[test]
+    fn another_replay_of_the_same_ends_it() {
+        let mut guard = Guard::new("me");
+        guard.handed(&letter("a", "x"), 0);
+        let mut seen = |id: &str, by: &str, kind| {
+            let record = Record::Resolution(letter(id, "x").resolution(kind, 1, by, 0));
+            guard.look(&record, Change::Resolved, 0).map(|fault| fault.code)
+        };
+        assert_eq!(seen("a", "me", Resolved::Replayed), None);
+        assert_eq!(seen("b", "you", Resolved::Replayed), None);
+        assert_eq!(seen("a", "you", Resolved::Replayed), Some("dead-letter.two-replays"));
+    }
+}

@@ -1,0 +1,127 @@
+//! How fast dead letters are worked off: a token bucket. Time is an argument.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// So many in a while, as in `50/s`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rate {
+    per_second: f64,
+}
+
+/// Text that is no rate.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is no rate")]
+pub struct BadRate(String);
+
+impl BadRate {
+    /// What would be one.
+    pub const EXPECTED: &str = "a whole number per s, min or h, as in 50/s or 300/min";
+}
+
+impl FromStr for Rate {
+    type Err = BadRate;
+
+    fn from_str(text: &str) -> Result<Rate, BadRate> {
+        let bad = || BadRate(text.to_owned());
+        let (count, unit) = text.split_once('/').ok_or_else(bad)?;
+        let count = count.parse::<u32>().ok().filter(|count| *count > 0).ok_or_else(bad)?;
+        let seconds = match unit {
+            "s" => 1.0,
+            "min" => 60.0,
+            "h" => 3600.0,
+            _ => return Err(bad()),
+        };
+        Ok(Rate { per_second: f64::from(count) / seconds })
+    }
+}
+
+/// Lets through at most the rate, and at once what a tenth of a second allows.
+#[derive(Clone, Debug)]
+pub struct Bucket {
+    per_second: f64,
+    tokens: f64,
+    tokens_max: f64,
+    filled_unix_us: i64,
+}
+
+impl Bucket {
+    /// Begins with one token.
+    #[must_use]
+    pub fn new(rate: Rate, now_unix_us: i64) -> Bucket {
+        let Rate { per_second } = rate;
+        let tokens_max = (per_second / 10.0).max(1.0);
+        Bucket { per_second, tokens: 1.0, tokens_max, filled_unix_us: now_unix_us }
+    }
+
+    /// Takes a token, or says how long to wait for one.
+    pub fn take(&mut self, now_unix_us: i64) -> Result<(), Duration> {
+        let elapsed_us = (now_unix_us - self.filled_unix_us).max(0);
+        self.filled_unix_us = now_unix_us;
+        let gained = elapsed_us as f64 / 1_000_000.0 * self.per_second;
+        self.tokens = (self.tokens + gained).min(self.tokens_max);
+        if self.tokens >= 1.0 {
+            self.tokens -= 1.0;
+            return Ok(());
+        }
+        Err(Duration::from_secs_f64((1.0 - self.tokens) / self.per_second))
+    }
+
+    /// Takes a token back that was not used.
+    pub fn give_back(&mut self) {
+        self.tokens += 1.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_have_a_number_and_a_unit() {
+        let per_second = |text: &str| text.parse::<Rate>().map(|rate| rate.per_second);
+        assert_eq!(per_second("50/s"), Ok(50.0));
+        assert_eq!(per_second("300/min"), Ok(5.0));
+        assert_eq!(per_second("36/h"), Ok(0.01));
+        for wrong in ["", "50", "50/", "/s", "0/s", "-1/s", "1.5/s", "50/m", "50/sec", "x/s"] {
+            assert_eq!(per_second(wrong), Err(BadRate(wrong.to_owned())));
+        }
+    }
+
+    #[test]
+    fn no_more_passes_than_the_rate_allows_and_no_less() {
+        for (text, per_second) in [("7/s", 7.0), ("5000/s", 5000.0), ("90/min", 1.5)] {
+            // GIVEN somebody who asks every millisecond for a minute
+            let mut bucket = Bucket::new(text.parse().unwrap(), 0);
+            let mut taken = 0.0;
+            for ms in 0..60_000 {
+                while bucket.take(ms * 1000).is_ok() {
+                    taken += 1.0;
+                }
+            }
+            let allowed: f64 = 59.999 * per_second + 1.0;
+            assert!((allowed - 1.5..=allowed + 0.5).contains(&taken), "{text}: {taken}");
+        }
+    }
+
+    #[test]
+    fn a_token_that_was_not_used_is_there_at_once() {
+        let mut bucket = Bucket::new("1/h".parse().unwrap(), 0);
+        assert_eq!(bucket.take(0), Ok(()));
+        bucket.give_back();
+        assert_eq!(bucket.take(0), Ok(()));
+        assert!(bucket.take(0).is_err());
+    }
+
+    #[test]
+    fn after_a_pause_there_is_no_flood_and_the_wait_is_told() {
+        let mut bucket = Bucket::new("100/s".parse().unwrap(), 0);
+        let at = 3_600_000_000;
+        let passed = (0..1000).take_while(|_| bucket.take(at).is_ok()).count();
+        assert_eq!(passed, 10);
+        assert_eq!(bucket.take(at), Err(Duration::from_millis(10)));
+        // THEN a clock that goes back only costs time
+        assert!(bucket.take(at - 1_000_000).is_err());
+        assert_eq!(bucket.take(at - 1_000_000 + 10_000), Ok(()));
+    }
+}

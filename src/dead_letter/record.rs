@@ -1,0 +1,354 @@
+//! What a record of the dead-letter topic says, and what is written because of it.
+//!
+//! Anybody may write to a topic: what is neither a letter nor a resolution is foreign, and passed
+//! over. What a letter leaves out is empty, never an error.
+
+use sha2::{Digest, Sha256};
+
+use crate::letter::{self, Address};
+use crate::message::Outbound;
+use crate::sink::log::{Entry, Place};
+use crate::time::{parse_rfc3339, rfc3339};
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// An event that could not be published.
+    Letter(Box<Letter>),
+    /// What became of a letter or of a parked key.
+    Resolution(Resolution),
+    /// Something of somebody else.
+    Foreign,
+}
+
+/// Which dead letter: what two records have in common that are about the same one. Two tables may
+/// use the same ids, so the place in the transaction belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity([u64; 2]);
+
+impl Identity {
+    fn of(event_id: &str, lsn: &str, ordinal: u64) -> Identity {
+        let hash = Sha256::new().chain_update(event_id).chain_update([0]).chain_update(lsn);
+        let hash = hash.chain_update(ordinal.to_be_bytes()).finalize();
+        let part = |at: usize| {
+            hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        Identity([part(0), part(8)])
+    }
+}
+
+/// An event that could not be published, and why.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Letter {
+    /// Where it stands.
+    pub place: Place,
+    /// Event id; `@PARTITION:OFFSET` of the letter for an event without one.
+    pub event_id: String,
+    /// Key.
+    pub key: Option<Vec<u8>>,
+    /// Kafka topic or routing key it was on its way to; empty when that could not be told.
+    pub topic: String,
+    /// RabbitMQ exchange it was on its way to.
+    pub exchange: String,
+    /// Kafka partition, where a column gave one.
+    pub partition: Option<i32>,
+    /// Stable name of what went wrong.
+    pub error_class: String,
+    /// The same for people.
+    pub error_msg: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// When it was given up; microseconds since the Unix epoch.
+    pub failed_unix_us: i64,
+    /// When it failed for the first time.
+    pub first_failed_unix_us: i64,
+    /// Commit LSN of its transaction, as it was written.
+    pub lsn: String,
+    /// Events of its transaction before it.
+    pub ordinal: u64,
+    /// Commit time of its transaction.
+    pub commit_unix_us: i64,
+    /// Who gave it up.
+    pub relay: String,
+    /// Do later events of its key follow it?
+    pub parks_key: bool,
+    /// Is it less than the event, apart from a value that was cut?
+    pub incomplete: bool,
+    /// What it was before it was cut.
+    pub cut: Option<Cut>,
+    /// How often it had been replayed when it failed.
+    pub replays: u32,
+    /// Value, perhaps cut.
+    pub value: Option<Vec<u8>>,
+    /// Headers of the event.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// A property of AMQP messages.
+    pub event_type: Option<String>,
+    /// A property of AMQP messages.
+    pub content_type: Option<String>,
+}
+
+/// A value that was too large for the topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Its size before.
+    pub size_bytes: u64,
+    /// Its hash before, in hexadecimal.
+    pub sha256: String,
+}
+
+/// What became of a letter or of a parked key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resolution {
+    /// Where it stands.
+    pub place: Place,
+    /// What it says.
+    pub kind: Resolved,
+    /// Event id of the letter; for a released key, of the one that parked it.
+    pub event_id: String,
+    /// Commit LSN of the letter.
+    pub lsn: String,
+    /// Events of its transaction before that of the letter.
+    pub ordinal: u64,
+    /// Key.
+    pub key: Option<Vec<u8>>,
+    /// When; microseconds since the Unix epoch.
+    pub resolved_unix_us: i64,
+    /// Who.
+    pub relay: String,
+    /// How often the event has been replayed by now.
+    pub replays: u32,
+}
+
+/// What a resolution says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolved {
+    /// The event was published after all.
+    Replayed,
+    /// A person gave the event up.
+    Discarded,
+    /// Later events of the key are published again.
+    Released,
+}
+
+impl Resolved {
+    /// As it is written.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Resolved::Replayed => "replayed",
+            Resolved::Discarded => "discarded",
+            Resolved::Released => "released",
+        }
+    }
+
+    fn read(name: &str) -> Option<Resolved> {
+        let all = [Resolved::Replayed, Resolved::Discarded, Resolved::Released];
+        all.into_iter().find(|known| known.name() == name)
+    }
+}
+
+impl Record {
+    /// What an entry of the log says.
+    #[must_use]
+    pub fn read(entry: Entry) -> Record {
+        let own = Own(&entry.headers);
+        match (own.text(letter::EVENT_ID), own.text(letter::RESOLUTION)) {
+            (Some(id), Some(what)) => match Resolved::read(&what) {
+                Some(kind) => Record::Resolution(resolution(&entry, kind, id)),
+                None => Record::Foreign,
+            },
+            (Some(id), None) => match own.text(letter::ERROR_CLASS) {
+                Some(class) => Record::Letter(Box::new(read_letter(entry, id, class))),
+                None => Record::Foreign,
+            },
+            (None, _) => Record::Foreign,
+        }
+    }
+}
+
+fn resolution(entry: &Entry, kind: Resolved, event_id: String) -> Resolution {
+    let own = Own(&entry.headers);
+    Resolution {
+        place: entry.place,
+        kind,
+        event_id,
+        lsn: own.text(letter::LSN).unwrap_or_default(),
+        ordinal: own.number(letter::ORDINAL).unwrap_or_default(),
+        key: entry.key.clone(),
+        resolved_unix_us: own.time(letter::RESOLVED_AT).unwrap_or(entry.written_unix_us),
+        relay: own.text(letter::RELAY).unwrap_or_default(),
+        replays: own.number(letter::REPLAY_COUNT).unwrap_or_default(),
+    }
+}
+
+fn read_letter(entry: Entry, event_id: String, error_class: String) -> Letter {
+    let own = Own(&entry.headers);
+    let Place { partition, offset } = entry.place;
+    let nameless = event_id.is_empty();
+    let failed_unix_us = own.time(letter::FAILED_AT).unwrap_or(entry.written_unix_us);
+    let cut = own.number(letter::VALUE_SIZE).map(|size_bytes| Cut {
+        size_bytes,
+        sha256: own.text(letter::VALUE_SHA256).unwrap_or_default(),
+    });
+    Letter {
+        place: entry.place,
+        event_id: if nameless { format!("@{partition}:{offset}") } else { event_id },
+        topic: own.text(letter::ORIGINAL_TOPIC).unwrap_or_default(),
+        exchange: own.text(letter::ORIGINAL_EXCHANGE).unwrap_or_default(),
+        partition: own.number(letter::ORIGINAL_PARTITION),
+        error_class,
+        error_msg: own.text(letter::ERROR_MSG).unwrap_or_default(),
+        attempts: own.number(letter::ATTEMPTS).unwrap_or_default(),
+        failed_unix_us,
+        first_failed_unix_us: own.time(letter::FIRST_FAILED_AT).unwrap_or(failed_unix_us),
+        lsn: own.text(letter::LSN).unwrap_or_default(),
+        ordinal: own.number(letter::ORDINAL).unwrap_or_default(),
+        commit_unix_us: own.time(letter::COMMIT_TS).unwrap_or(failed_unix_us),
+        relay: own.text(letter::RELAY).unwrap_or_default(),
+        parks_key: own.is_true(letter::PARKS_KEY),
+        incomplete: own.is_true(letter::INCOMPLETE) || own.text(letter::HEADERS_DROPPED).is_some(),
+        cut,
+        replays: own.number(letter::REPLAY_COUNT).unwrap_or_default(),
+        key: entry.key,
+        value: entry.value,
+        headers: entry
+            .headers
+            .into_iter()
+            .filter(|(name, _)| !name.starts_with(letter::PREFIX))
+            .collect(),
+        event_type: entry.event_type,
+        content_type: entry.content_type,
+    }
+}
+
+/// Headers of ours. An event may have brought some of these names; ours stand behind them.
+struct Own<'a>(&'a [(String, Vec<u8>)]);
+
+impl Own<'_> {
+    fn text(&self, name: &str) -> Option<String> {
+        let found = self.0.iter().rev().find(|(known, _)| known == name)?;
+        Some(String::from_utf8_lossy(&found.1).into_owned())
+    }
+
+    fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
+        self.text(name)?.parse().ok()
+    }
+
+    fn is_true(&self, name: &str) -> bool {
+        self.text(name).is_some_and(|text| text == "true")
+    }
+
+    fn time(&self, name: &str) -> Option<i64> {
+        parse_rfc3339(&self.text(name)?)
+    }
+}
+
+/// Why a letter cannot be replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// The end of its value is missing.
+    Cut,
+    /// Nobody knows where it was to go.
+    Unrouted,
+    /// It never became an event, or has lost headers.
+    Incomplete,
+}
+
+impl Letter {
+    /// Which dead letter it is.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity::of(&self.event_id, &self.lsn, self.ordinal)
+    }
+
+    /// Why it cannot be replayed, if it cannot.
+    #[must_use]
+    pub fn unfit(&self) -> Option<Unfit> {
+        if self.cut.is_some() {
+            return Some(Unfit::Cut);
+        }
+        if self.topic.is_empty() {
+            return Some(Unfit::Unrouted);
+        }
+        self.incomplete.then_some(Unfit::Incomplete)
+    }
+
+    /// Hands the event as it was to `then`, marked as the `replay`-th repetition.
+    pub fn event<T>(&self, replay: u32, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+        let replay = replay.to_string();
+        let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
+        let mut headers: Vec<(&str, &[u8])> = headers.collect();
+        headers.push((letter::REPLAY_COUNT, replay.as_bytes()));
+        then(&Outbound {
+            exchange: &self.exchange,
+            topic: &self.topic,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            id: &self.event_id,
+            event_type: self.event_type.as_deref(),
+            content_type: self.content_type.as_deref(),
+            headers: &headers,
+            commit_unix_us: self.commit_unix_us,
+            partition: self.partition,
+        })
+    }
+
+    /// What resolves it.
+    #[must_use]
+    pub fn resolution(&self, kind: Resolved, replays: u32, by: &str, unix_us: i64) -> Resolution {
+        Resolution {
+            place: self.place,
+            kind,
+            event_id: self.event_id.clone(),
+            lsn: self.lsn.clone(),
+            ordinal: self.ordinal,
+            key: self.key.clone(),
+            resolved_unix_us: unix_us,
+            relay: by.to_owned(),
+            replays,
+        }
+    }
+}
+
+impl Resolution {
+    /// Which dead letter it is about.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        Identity::of(&self.event_id, &self.lsn, self.ordinal)
+    }
+
+    /// Hands it to `then` as a record of the partition it names, ready to be published. Keys may
+    /// have moved to other partitions since; within one, order is certain.
+    pub fn record<T>(&self, to: &Address, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+        let resolved_at = rfc3339(self.resolved_unix_us);
+        let (replays, ordinal) = (self.replays.to_string(), self.ordinal.to_string());
+        let mut headers: Vec<(&str, &[u8])> = vec![
+            (letter::EVENT_ID, self.event_id.as_bytes()),
+            (letter::RESOLUTION, self.kind.name().as_bytes()),
+            (letter::RESOLVED_AT, resolved_at.as_bytes()),
+            (letter::RELAY, self.relay.as_bytes()),
+            (letter::LSN, self.lsn.as_bytes()),
+            (letter::ORDINAL, ordinal.as_bytes()),
+        ];
+        if self.replays > 0 {
+            headers.push((letter::REPLAY_COUNT, replays.as_bytes()));
+        }
+        then(&Outbound {
+            exchange: &to.exchange,
+            topic: &to.topic,
+            key: self.key.as_deref(),
+            value: None,
+            id: &self.event_id,
+            event_type: None,
+            content_type: None,
+            headers: &headers,
+            commit_unix_us: self.resolved_unix_us,
+            partition: Some(self.place.partition),
+        })
+    }
+}
+
+#[cfg(test)]
+#[path = "record_tests.rs"]
+mod tests;

@@ -1,0 +1,174 @@
+use std::time::Duration;
+
+use super::*;
+use crate::letter::{Cause, DeadLetterSettings, Mailbox};
+use crate::lsn::Lsn;
+use crate::message::Position;
+
+fn mailbox(value_bytes_max: usize) -> Mailbox {
+    let settings = DeadLetterSettings {
+        value_bytes_max,
+        burst_window: Duration::ZERO,
+        ..DeadLetterSettings::default()
+    };
+    Mailbox { settings, relay: "orders".to_owned() }
+}
+
+fn cause() -> Cause {
+    Cause {
+        class: "kafka.unknown-topic".to_owned(),
+        reason: "no such topic".to_owned(),
+        attempts: 5,
+        first_failed_unix_us: 2_000_000,
+        failed_unix_us: 3_000_000,
+        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 3 },
+        incomplete: false,
+        parks_key: true,
+    }
+}
+
+const HEADERS: &[(&str, &[u8])] = &[("id", b"e1"), ("bytes", &[0xff, 0])];
+
+fn event() -> Outbound<'static> {
+    Outbound {
+        exchange: "outbox.events",
+        topic: "orders",
+        key: Some(b"42"),
+        value: Some(b"payload"),
+        id: "e1",
+        event_type: Some("Placed"),
+        content_type: Some("application/json"),
+        headers: HEADERS,
+        commit_unix_us: 1_000_000,
+        partition: Some(7),
+    }
+}
+
+/// What a reader of the log gets of a record that was published.
+fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> Entry {
+    let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
+    Entry {
+        place: Place { partition, offset },
+        written_unix_us: record.commit_unix_us,
+        key: record.key.map(<[u8]>::to_vec),
+        value: record.value.map(<[u8]>::to_vec),
+        headers: record.headers.iter().map(own).collect(),
+        event_type: record.event_type.map(str::to_owned),
+        content_type: record.content_type.map(str::to_owned),
+    }
+}
+
+fn letter_of(event: &Outbound<'_>, value_bytes_max: usize) -> Letter {
+    let entry = mailbox(value_bytes_max).letter(event, &cause(), |letter| entry(letter, 2, 17));
+    match Record::read(entry) {
+        Record::Letter(letter) => *letter,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn what_was_written_is_read_again() {
+    let letter = letter_of(&event(), 100);
+    assert_eq!(letter.place, Place { partition: 2, offset: 17 });
+    let names = [&letter.event_id, &letter.topic, &letter.exchange, &letter.lsn, &letter.relay];
+    assert_eq!(names, ["e1", "orders", "outbox.events", "16/B374D848", "orders"]);
+    assert_eq!((letter.error_class.as_str(), letter.attempts), ("kafka.unknown-topic", 5));
+    assert_eq!(letter.error_msg, "no such topic");
+    let times = [letter.commit_unix_us, letter.first_failed_unix_us, letter.failed_unix_us];
+    assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
+    assert_eq!((letter.partition, letter.replays), (Some(7), 0));
+    assert_eq!((letter.parks_key, letter.cut.is_none(), letter.unfit()), (true, true, None));
+}
+
+#[test]
+fn the_event_is_as_it_was_and_says_that_it_is_a_replay() {
+    letter_of(&event(), 100).event(2, |again| {
+        let was = event();
+        assert_eq!((again.exchange, again.topic), (was.exchange, was.topic));
+        assert_eq!((again.key, again.value, again.id), (was.key, was.value, was.id));
+        assert_eq!(again.event_type, was.event_type);
+        assert_eq!(again.content_type, was.content_type);
+        assert_eq!((again.commit_unix_us, again.partition), (was.commit_unix_us, was.partition));
+        assert_eq!(again.headers[..2], *HEADERS);
+        assert_eq!(again.headers[2..], [("dlq-replay-count", &b"2"[..])]);
+    });
+}
+
+#[test]
+fn what_an_event_brings_of_our_names_is_not_believed() {
+    let letter = letter_of(&event(), 100).event(3, |again| letter_of(again, 100));
+    assert_eq!(letter.replays, 0);
+    assert!(letter.headers.iter().all(|(name, _)| !name.starts_with("dlq-")));
+}
+
+#[test]
+fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
+    let cut = letter_of(&event(), 3);
+    assert_eq!(cut.unfit(), Some(Unfit::Cut));
+    assert_eq!(cut.cut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
+    let entry = mailbox(100).letter(&event(), &cause(), |letter| {
+        let dropped = (letter::HEADERS_DROPPED, &b"trace"[..]);
+        let headers: Vec<_> = letter.headers.iter().copied().chain([dropped]).collect();
+        entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
+    });
+    let Record::Letter(mutilated) = Record::read(entry) else { panic!("it is a letter") };
+    assert_eq!(mutilated.unfit(), Some(Unfit::Incomplete));
+    let nowhere = letter_of(&Outbound { topic: "", ..event() }, 100);
+    assert_eq!(nowhere.unfit(), Some(Unfit::Unrouted));
+}
+
+#[test]
+fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
+    let letter = letter_of(&event(), 100);
+    let to = Address { exchange: "dlx".to_owned(), topic: "dlq".to_owned() };
+    let resolution = letter.resolution(Resolved::Replayed, 2, "me@here", 9_000_000);
+    let read = resolution.record(&to, |record| {
+        assert_eq!((record.exchange, record.topic), ("dlx", "dlq"));
+        assert_eq!((record.partition, record.value), (Some(2), None));
+        Record::read(entry(record, 2, 18))
+    });
+    let Record::Resolution(read) = read else { panic!("{read:?}") };
+    assert_eq!(read.identity(), letter.identity());
+    let place = Place { partition: 2, offset: 18 };
+    assert_eq!(read, Resolution { place, ..resolution });
+}
+
+#[test]
+fn events_without_an_id_are_told_apart_by_their_place() {
+    let nameless = letter_of(&Outbound { id: "", ..event() }, 100);
+    assert_eq!(nameless.event_id, "@2:17");
+    let same = letter_of(&event(), 100);
+    let behind = Letter { ordinal: 1, ..same.clone() };
+    assert_ne!(same.identity(), behind.identity(), "one transaction may use an id twice");
+    let elsewhere = Letter { lsn: "0/1".to_owned(), ..same.clone() };
+    assert_ne!(same.identity(), elsewhere.identity(), "two tables may use the same ids");
+}
+
+#[test]
+fn whatever_else_is_in_the_topic_is_foreign() {
+    let header = |name: &str, value: &[u8]| (name.to_owned(), value.to_vec());
+    for headers in [
+        vec![],
+        vec![header("id", b"e1")],
+        vec![header("dlq-event-id", b"e1")],
+        vec![header("dlq-error-class", b"x")],
+        vec![header("dlq-event-id", b"e1"), header("dlq-resolution", b"forgotten")],
+        vec![header("dlq-resolution", b"replayed")],
+    ] {
+        let entry = Entry { headers: headers.clone(), ..Entry::default() };
+        assert_eq!(Record::read(entry), Record::Foreign, "{headers:?}");
+    }
+    // WHEN a letter is damaged THEN it is read as far as it goes
+    let headers = vec![
+        header("dlq-event-id", &[0xff]),
+        header("dlq-error-class", b"x"),
+        header("dlq-attempts", b"many"),
+        header("dlq-failed-at", b"yesterday"),
+        header("dlq-original-partition", b"-"),
+    ];
+    let entry = Entry { headers, written_unix_us: 5, ..Entry::default() };
+    let Record::Letter(letter) = Record::read(entry) else { panic!("it is a letter") };
+    assert_eq!((letter.event_id.as_str(), letter.attempts), ("\u{fffd}", 0));
+    assert_eq!((letter.failed_unix_us, letter.commit_unix_us), (5, 5));
+    assert_eq!(letter.partition, None);
+}

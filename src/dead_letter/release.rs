@@ -1,0 +1,219 @@
+//! Releasing parked keys: from then on their events are published again.
+//!
+//! While letters of a key are open that would publish later events before earlier ones, so it is
+//! refused unless a person insists.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::archive::{Archive, Next, Reader, interrupted};
+use super::courier::Courier;
+use super::filter::{Filter, is_key};
+use super::fold::{Change, Fold, Parked};
+use super::pipeline::{open_sink, unwritable};
+use super::record::{Record, Resolution, Resolved};
+use super::text::shown;
+use crate::error::{Exit, Fault};
+use crate::sink::log::From;
+
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Nothing for so long, and the log is taken to be at rest.
+const REST: Duration = Duration::from_millis(200);
+/// A log that does not come to rest is left after this.
+const WATCH_MAX_US: i64 = 2_000_000;
+/// More keys are not named in an error.
+const NAMED_MAX: usize = 10;
+
+/// Which keys are meant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// This one.
+    One(String),
+    /// All that are parked.
+    All,
+}
+
+/// A release that was asked for.
+#[derive(Clone, Debug)]
+pub struct Release<'a> {
+    /// Which keys.
+    pub keys: &'a Keys,
+    /// Also while letters of them are open?
+    pub anyway: bool,
+    /// Who asks.
+    pub by: &'a str,
+}
+
+/// What was released.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Released {
+    /// Which keys, in order.
+    pub keys: Vec<Vec<u8>>,
+    /// Letters of them that were written meanwhile: later events will overtake them.
+    pub meanwhile: usize,
+}
+
+/// Releases keys.
+pub fn release(
+    archive: &Archive<'_>,
+    release: &Release<'_>,
+    clock: &dyn Fn() -> i64,
+) -> Result<Released, Fault> {
+    let filter = Filter::default();
+    // Before the rest, so that nothing is written unseen between the two.
+    let tail = archive.reader(From::End)?;
+    let mut index = archive.index(&filter)?;
+    let wanted = |parked: &&Parked| match release.keys {
+        Keys::One(key) => is_key(key, Some(&parked.key)),
+        Keys::All => true,
+    };
+    let mut parked: Vec<Parked> = index.fold.parked().filter(wanted).cloned().collect();
+    parked.sort_by(|a, b| a.key.cmp(&b.key));
+    if let (Keys::One(key), true) = (release.keys, parked.is_empty()) {
+        return Err(not_parked(key, index.fold.parked()));
+    }
+    if !release.anyway {
+        let mut open: HashMap<&[u8], usize> =
+            parked.iter().map(|parked| (parked.key.as_slice(), 0)).collect();
+        archive.letters(&filter, &index, |letter, _| {
+            if let Some(count) = letter.key.as_deref().and_then(|key| open.get_mut(key)) {
+                *count += 1;
+            }
+            Ok(true)
+        })?;
+        let mut waiting: Vec<_> = open.into_iter().filter(|(_, count)| *count > 0).collect();
+        waiting.sort_unstable();
+        if !waiting.is_empty() {
+            return Err(still_open(&waiting));
+        }
+    }
+    append(archive, &parked, release.by, clock)?;
+    let keys: Vec<Vec<u8>> = parked.into_iter().map(|parked| parked.key).collect();
+    let told: Vec<String> = keys.iter().take(NAMED_MAX).map(|key| shown(key)).collect();
+    let (who, count, anyway) = (release.by, keys.len(), release.anyway);
+    tracing::info!(target: "audit", who, action = "release", keys = ?told, anyway, count, "keys released");
+    let watched = watch(archive, tail, &mut index.fold, &keys, clock);
+    let meanwhile = watched.map_err(|fault| Fault {
+        what: format!(
+            "{count} keys are released; what came meanwhile is not known: {}",
+            fault.what
+        ),
+        ..fault
+    })?;
+    Ok(Released { keys, meanwhile })
+}
+
+/// Reads on behind the releases until the log comes to rest; counts the letters of these keys that
+/// `fold` did not know. The relay goes on writing them until it has heard of its key's release.
+fn watch(
+    archive: &Archive<'_>,
+    mut tail: Reader,
+    fold: &mut Fold,
+    keys: &[Vec<u8>],
+    clock: &dyn Fn() -> i64,
+) -> Result<usize, Fault> {
+    let mut unseen: HashSet<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let (of_these, mut meanwhile, until) = (unseen.clone(), 0, clock() + WATCH_MAX_US);
+    let is = |keys: &HashSet<&[u8]>, key: &Option<Vec<u8>>| {
+        key.as_deref().is_some_and(|key| keys.contains(key))
+    };
+    while !keys.is_empty() && clock() < until && !archive.stop.load(Ordering::Relaxed) {
+        let record = match tail.next(REST)? {
+            Next::Record(record) => record,
+            Next::Pause if unseen.is_empty() => break,
+            Next::Pause | Next::End => continue,
+        };
+        let change = fold.apply(&record);
+        match &record {
+            Record::Letter(letter) if change == Change::Opened && is(&of_these, &letter.key) => {
+                meanwhile += 1;
+            }
+            Record::Resolution(Resolution { kind: Resolved::Released, key: Some(key), .. }) => {
+                unseen.remove(key.as_slice());
+            }
+            _ => {}
+        }
+    }
+    Ok(meanwhile)
+}
+
+fn append(
+    archive: &Archive<'_>,
+    parked: &[Parked],
+    by: &str,
+    clock: &dyn Fn() -> i64,
+) -> Result<(), Fault> {
+    if parked.is_empty() {
+        return Ok(());
+    }
+    let mut book = Courier::of_records(open_sink(archive)?);
+    let (mut left, mut confirmed) = (parked.iter().peekable(), Vec::new());
+    while left.peek().is_some() || book.in_flight() > 0 {
+        let now = clock();
+        if archive.stop.load(Ordering::Relaxed) {
+            let done = confirmed.len();
+            return Err(interrupted(&format!("{done} of {} keys were released", parked.len())));
+        }
+        while let Some(parked) = left.peek() {
+            let resolution = Resolution {
+                place: parked.place,
+                kind: Resolved::Released,
+                event_id: parked.event_id.clone(),
+                lsn: parked.lsn.clone(),
+                ordinal: parked.ordinal,
+                key: Some(parked.key.clone()),
+                resolved_unix_us: now,
+                relay: by.to_owned(),
+                replays: 0,
+            };
+            let sent = resolution.record(archive.address, |record| book.send((), record, now));
+            if sent.map_err(unwritable)?.is_some() {
+                break;
+            }
+            left.next();
+        }
+        let trouble = book.collect(PATIENCE, now, &mut confirmed).into_iter().next();
+        trouble.map_or(Ok(()), |trouble| Err(unwritable(trouble)))?;
+    }
+    Ok(())
+}
+
+fn not_parked<'a>(key: &str, parked: impl Iterator<Item = &'a Parked>) -> Fault {
+    let mut keys: Vec<String> = parked.map(|parked| shown(&parked.key)).collect();
+    keys.sort();
+    let more = keys.len().saturating_sub(NAMED_MAX);
+    keys.truncate(NAMED_MAX);
+    let mend = match (keys.is_empty(), more) {
+        (true, _) => "no key is parked; there is nothing to release".to_owned(),
+        (false, 0) => format!("name one that is parked: {}", keys.join(", ")),
+        (false, _) => format!("name one that is parked: {}, and {more} more", keys.join(", ")),
+    };
+    let what = format!("key {key:?} is not parked");
+    Fault::new(Exit::Failed, "dead-letter.not-parked", what, "", mend)
+}
+
+fn still_open(waiting: &[(&[u8], usize)]) -> Fault {
+    let (key, _) = waiting[0];
+    let letters: usize = waiting.iter().map(|(_, count)| count).sum();
+    let what = match waiting.len() {
+        1 => format!("{letters} dead letters of key {} are open", shown(key)),
+        keys => {
+            format!("{letters} dead letters of {keys} keys are open, one of them {}", shown(key))
+        }
+    };
+    Fault::new(
+        Exit::Failed,
+        "dead-letter.key-has-open",
+        format!("{what}: later events would overtake them"),
+        "",
+        format!(
+            "walrelay dlq replay --key '{0}' (or discard), then release it;\nor, whatever the order: walrelay dlq release --key '{0}' --anyway",
+            shown(key)
+        ),
+    )
+}
+
+#[cfg(test)]
+#[path = "release_tests.rs"]
+mod tests;

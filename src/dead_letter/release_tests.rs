@@ -1,0 +1,90 @@
+use std::cell::Cell;
+
+use super::super::testing::{Bed, SECOND, Spec};
+use super::*;
+use crate::dead_letter::replay::{Action, Job, run};
+
+fn asked(bed: &Bed, keys: &Keys, anyway: bool) -> Result<Vec<Vec<u8>>, Fault> {
+    let asked = Release { keys, anyway, by: "me" };
+    let released = release(&bed.archive(), &asked, &|| bed.clock())?;
+    assert_eq!(released.meanwhile, 0);
+    Ok(released.keys)
+}
+
+fn parked(bed: &Bed) -> usize {
+    bed.archive().index(&Filter::default()).unwrap().fold.parked().count()
+}
+
+/// Two parked keys, `a` with two letters, `b` with one, and one letter that parks nothing.
+fn bed() -> Bed {
+    let bed = Bed::new();
+    for (id, key, parks_key) in
+        [("1", "a", true), ("2", "a", true), ("3", "b", true), ("4", "c", false)]
+    {
+        bed.write(Spec { id, key: Some(key), parks_key, ..Spec::default() });
+    }
+    bed
+}
+
+#[test]
+fn a_key_with_open_letters_is_released_only_when_meant() {
+    let (bed, key) = (bed(), Keys::One("a".to_owned()));
+    let fault = asked(&bed, &key, false).unwrap_err();
+    assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.key-has-open"));
+    assert!(fault.what.contains("2 dead letters of key a are open"), "{fault}");
+    assert!(fault.mend.contains("walrelay dlq replay --key 'a'"), "{fault}");
+    assert_eq!((parked(&bed), bed.written_behind(4).len()), (2, 0));
+    // WHEN a person insists
+    assert_eq!(asked(&bed, &key, true), Ok(vec![b"a".to_vec()]));
+    assert_eq!((parked(&bed), bed.open()), (1, 4));
+    // THEN it is not parked any more, and those that are are named
+    let fault = asked(&bed, &key, true).unwrap_err();
+    assert_eq!(fault.code, "dead-letter.not-parked");
+    assert!(fault.mend.ends_with(": b"), "{fault}");
+}
+
+#[test]
+fn what_was_replayed_is_released_without_a_question() {
+    let bed = bed();
+    let fault = asked(&bed, &Keys::All, false).unwrap_err();
+    assert!(fault.what.contains("3 dead letters of 2 keys are open"), "{fault}");
+    let filter = Filter::default();
+    let job = Job { action: Action::Replay, filter: &filter, rate: None, by: "me" };
+    assert_eq!(run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ()).tally.done, 4);
+    assert_eq!(parked(&bed), 2, "a replay releases nothing");
+    assert_eq!(asked(&bed, &Keys::All, false), Ok(vec![b"a".to_vec(), b"b".to_vec()]));
+    assert_eq!(parked(&bed), 0);
+    assert_eq!(asked(&bed, &Keys::All, false), Ok(Vec::new()));
+    let fault = asked(&bed, &Keys::One("a".to_owned()), false).unwrap_err();
+    assert!(fault.mend.contains("no key is parked"), "{fault}");
+}
+
+#[test]
+fn letters_that_come_meanwhile_are_told() {
+    // GIVEN a relay that writes on while the key is being released, until it hears of it
+    let (bed, key) = (bed(), Keys::One("a".to_owned()));
+    let written = Cell::new(0);
+    let clock = || {
+        let spec = [("5", "a"), ("6", "b"), ("1", "a")].get(written.get()).copied();
+        written.set(written.get() + 1);
+        if let Some((id, key)) = spec {
+            bed.write(Spec { id, key: Some(key), ..Spec::default() });
+        }
+        bed.clock()
+    };
+    let asked = Release { keys: &key, anyway: true, by: "me" };
+    let released = release(&bed.archive(), &asked, &clock).unwrap();
+    // THEN those of the key that are new are counted
+    assert!(written.get() > 3);
+    assert_eq!(released, Released { keys: vec![b"a".to_vec()], meanwhile: 1 });
+}
+
+#[test]
+fn a_broker_that_takes_nothing_ends_it() {
+    let bed = bed();
+    bed.broker.set_full(true);
+    let asked = Release { keys: &Keys::All, anyway: true, by: "me" };
+    let fault = release(&bed.archive(), &asked, &|| bed.fast_clock()).unwrap_err();
+    assert_eq!(fault.code, "dead-letter.unwritable");
+    assert!(bed.elapsed_us() <= 60 * SECOND);
+}

@@ -1,0 +1,260 @@
+use std::cell::Cell;
+
+use super::super::testing::{BEGAN, Bed, SECOND, Spec, failure, header};
+use super::*;
+use crate::dead_letter::filter::Words;
+
+fn job<'a>(action: Action, filter: &'a Filter) -> Job<'a> {
+    Job { action, filter, rate: None, by: "me" }
+}
+
+fn all() -> Filter {
+    Filter::default()
+}
+
+fn carry_out(bed: &Bed, job: &Job<'_>) -> Report {
+    run(&bed.archive(), job, &|| bed.clock(), &mut |_| ())
+}
+
+fn code(report: &Report) -> Option<&'static str> {
+    report.fault.as_ref().map(|fault| fault.code)
+}
+
+fn numbered(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|n| format!("e{n}")).collect()
+}
+
+#[test]
+fn events_are_published_in_order_and_resolved_once() {
+    // GIVEN more letters than fit the window
+    let bed = Bed::new();
+    bed.write_many(200);
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    assert_eq!((code(&report), report.tally.meant, report.tally.done), (None, 200, 200));
+    // THEN the events arrive as they were, and say that they are replays
+    assert_eq!(bed.ids("orders"), numbered(0..200));
+    let arrived = bed.broker.arrived();
+    let event = arrived.iter().find(|event| event.topic == "orders").unwrap();
+    assert_eq!(event.value.as_deref(), Some(&b"payload"[..]));
+    assert_eq!(header(event, "dlq-replay-count").as_deref(), Some("1"));
+    assert_eq!(event.headers.len(), 2, "{event:?}");
+    // THEN each has one resolution, by whoever asked, in the partition of its letter
+    let resolutions = bed.written_behind(200);
+    assert_eq!(resolutions.len(), 200);
+    assert_eq!(header(&resolutions[0], "dlq-resolution").as_deref(), Some("replayed"));
+    assert!(header(&resolutions[0], "dlq-relay").is_some_and(|by| by.starts_with("me#")));
+    assert_eq!((resolutions[0].partition, bed.open()), (Some(0), 0));
+    // THEN a second replay has nothing to do
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    assert_eq!((code(&report), report.tally.meant), (None, 0));
+    assert_eq!(bed.ids("orders").len(), 200);
+}
+
+#[test]
+fn what_was_discarded_by_mistake_can_be_replayed_and_counts_on() {
+    let bed = Bed::new();
+    bed.write(Spec::default());
+    let report = carry_out(&bed, &job(Action::Discard, &all()));
+    assert_eq!((code(&report), report.tally.done, bed.open()), (None, 1, 0));
+    assert!(bed.ids("orders").is_empty());
+    for (state, count) in [("discarded", "1"), ("replayed", "2")] {
+        let words = Words { state: Some(state.into()), ..Words::default() };
+        let filter = Filter::read(&words, 0).unwrap();
+        assert_eq!(carry_out(&bed, &job(Action::Replay, &filter)).tally.done, 1);
+        let last = bed.broker.arrived().into_iter().rfind(|event| event.topic == "orders");
+        assert_eq!(header(&last.unwrap(), "dlq-replay-count").as_deref(), Some(count));
+    }
+}
+
+#[test]
+fn a_filter_leaves_the_rest_alone() {
+    let bed = Bed::new();
+    bed.write_many(20);
+    let words = Words { key: Some("3".into()), ..Words::default() };
+    let filter = Filter::read(&words, 0).unwrap();
+    let report = carry_out(&bed, &job(Action::Replay, &filter));
+    assert_eq!((report.tally.meant, report.tally.done, bed.open()), (4, 4, 16));
+    assert_eq!(bed.ids("orders"), ["e3", "e8", "e13", "e18"]);
+}
+
+#[test]
+fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
+    let bed = Bed::new();
+    bed.write_many(30);
+    bed.broker.refuse("e10", failure());
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    let fault = report.fault.unwrap();
+    assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.refused-again"));
+    for part in ["event e10", "rabbitmq.no-route", "no queue is bound", "bind one"] {
+        assert!(fault.to_string().contains(part), "{fault}");
+    }
+    // THEN what of its key was behind it in the window is open, too
+    let stuck = ["e10", "e15", "e20", "e25"];
+    assert_eq!((report.tally.done, bed.open()), (26, 4));
+    let mut wanted = numbered(0..30);
+    wanted.retain(|id| !stuck.contains(&id.as_str()));
+    assert_eq!(bed.ids("orders"), wanted);
+    // WHEN it is mended THEN the rest follows, and nothing comes twice
+    bed.broker.accept();
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    assert_eq!((code(&report), report.tally.done, bed.open()), (None, 4, 0));
+    assert_eq!(bed.ids("orders")[26..], stuck);
+}
+
+#[test]
+fn the_rate_is_obeyed() {
+    let bed = Bed::new();
+    bed.write_many(41);
+    let filter = all();
+    let rate = "100/s".parse().ok();
+    let job = Job { rate, ..job(Action::Replay, &filter) };
+    let report = carry_out(&bed, &job);
+    assert_eq!(report.tally.done, 41);
+    // THEN forty came after the first, by its own clock
+    assert!(bed.elapsed_us() >= 400_000, "{} us", bed.elapsed_us());
+}
+
+#[test]
+fn a_broker_that_goes_away_ends_it_and_loses_nothing() {
+    let bed = Bed::new();
+    bed.write_many(100);
+    bed.broker.set_down(true);
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    let fault = report.fault.unwrap();
+    assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.sink-gone"));
+    assert!(fault.what.contains("the memory broker is down; 64 events were in flight"), "{fault}");
+    assert_eq!((report.tally.done, bed.open()), (0, 100));
+    assert!(bed.elapsed_us() <= 60 * SECOND);
+}
+
+#[test]
+fn a_stop_settles_what_is_in_flight() {
+    let bed = Bed::new();
+    bed.write_many(500);
+    let filter = all();
+    let report =
+        run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), &mut |tally| {
+            bed.stop.store(tally.done >= 100, Ordering::Relaxed);
+        });
+    assert_eq!(code(&report), Some("dead-letter.interrupted"));
+    // THEN everything that was delivered is resolved
+    assert!((100..500).contains(&report.tally.done), "{:?}", report.tally);
+    assert_eq!(bed.ids("orders").len(), report.tally.done);
+    assert_eq!(bed.open(), 500 - report.tally.done);
+}
+
+#[test]
+fn it_stops_when_the_same_error_comes_back() {
+    for (id, class) in [("e0", "something-else"), ("new", "unroutable")] {
+        let bed = Bed::new();
+        bed.write_many(500);
+        let filter = all();
+        let written = Cell::new(false);
+        let observe = &mut |_: &Tally| {
+            if !written.replace(true) {
+                let failed_unix_us = BEGAN + 1000 * SECOND;
+                bed.write(Spec { id, key: Some("0"), class, failed_unix_us, ..Spec::default() });
+            }
+        };
+        let report = run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), observe);
+        assert_eq!(code(&report), Some("dead-letter.comes-back"), "{id}");
+        assert!(report.tally.done < 500);
+        assert_eq!(bed.ids("orders").len(), report.tally.done);
+    }
+}
+
+#[test]
+fn it_stops_when_the_topic_fills_faster_than_it_empties() {
+    let bed = Bed::new();
+    bed.write_many(500);
+    let filter = all();
+    let rounds = Cell::new(0);
+    let observe = &mut |_: &Tally| {
+        rounds.set(rounds.get() + 1);
+        for n in 0..70 {
+            let id = format!("new-{}-{n}", rounds.get());
+            bed.write(Spec { id: &id, class: "another", ..Spec::default() });
+        }
+    };
+    let report = run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), observe);
+    assert_eq!(code(&report), Some("dead-letter.refills"));
+}
+
+#[test]
+fn two_replays_at_once_repeat_no_more_than_was_in_flight() {
+    let bed = Bed::new();
+    bed.write_many(500);
+    let filter = all();
+    let started = Cell::new(false);
+    let report = run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), &mut |_| {
+        if !started.replace(true) {
+            let other = carry_out(&bed, &job(Action::Replay, &filter));
+            assert_eq!(other.tally.done, other.tally.meant);
+        }
+    });
+    assert!(matches!(code(&report), None | Some("dead-letter.two-replays")), "{report:?}");
+    let published = bed.ids("orders").len();
+    assert!((500..=500 + WINDOW).contains(&published), "{published}");
+    assert_eq!(bed.open(), 0);
+}
+
+#[test]
+fn what_can_never_be_replayed_is_passed_over_and_told() {
+    let bed = Bed::new();
+    bed.write(Spec { id: "cut", value: "more than sixteen bytes", ..Spec::default() });
+    bed.write(Spec { id: "lost", topic: "", ..Spec::default() });
+    bed.write(Spec { id: "raw", incomplete: true, ..Spec::default() });
+    bed.write(Spec { id: "good", ..Spec::default() });
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    let Tally { meant, done, cut, unrouted, incomplete, .. } = report.tally;
+    assert_eq!((meant, done, cut, unrouted, incomplete), (4, 1, 1, 1, 1));
+    let fault = report.fault.unwrap();
+    assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
+    assert_eq!((bed.ids("orders"), bed.open()), (vec!["good".to_owned()], 3));
+    // THEN they can be given up
+    assert_eq!(carry_out(&bed, &job(Action::Discard, &all())).tally.done, 3);
+    assert_eq!(bed.open(), 0);
+}
+
+#[test]
+fn a_broker_that_takes_nothing_ends_it() {
+    let bed = Bed::new();
+    bed.write_many(3);
+    bed.broker.set_full(true);
+    let filter = all();
+    let job = job(Action::Replay, &filter);
+    let report = run(&bed.archive(), &job, &|| bed.fast_clock(), &mut |_| ());
+    assert_eq!(code(&report), Some("dead-letter.sink-gone"));
+    assert_eq!((report.tally.done, bed.open()), (0, 3));
+    assert!(bed.elapsed_us() <= 60 * SECOND);
+}
+
+#[test]
+fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
+    let bed = Bed::new();
+    bed.write_many(3);
+    let filter = all();
+    let slow = Job { rate: "1/s".parse().ok(), ..job(Action::Replay, &filter) };
+    let discarded = Cell::new(false);
+    let observe = &mut |tally: &Tally| {
+        if tally.done == 1 && !discarded.replace(true) {
+            let words = Words { id: Some("e1".into()), ..Words::default() };
+            let second = Filter::read(&words, 0).unwrap();
+            assert_eq!(carry_out(&bed, &job(Action::Discard, &second)).tally.done, 1);
+        }
+    };
+    let report = run(&bed.archive(), &slow, &|| bed.clock(), observe);
+    assert_eq!((code(&report), report.tally.done), (None, 2));
+    assert_eq!(bed.ids("orders"), ["e0", "e2"]);
+}
+
+#[test]
+fn two_letters_of_one_id_in_one_transaction_are_two() {
+    let bed = Bed::new();
+    for ordinal in [4, 7] {
+        bed.write(Spec { id: "same", ordinal, ..Spec::default() });
+    }
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    assert_eq!((code(&report), report.tally.done, bed.open()), (None, 2, 0));
+    assert_eq!(bed.ids("orders"), ["same", "same"]);
+}

@@ -1,0 +1,68 @@
+//! What librdkafka says, as values of our own.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use rdkafka::bindings as c;
+use rdkafka::types::RDKafkaErrorCode;
+
+/// Topics that have partitions, and how many.
+///
+/// # Safety
+/// `event` is the answer to `DescribeTopics`, and lives.
+pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, i32)> {
+    let (mut count, mut found) = (0, Vec::new());
+    // SAFETY: the arrays belong to the event, and have the lengths that are written.
+    unsafe {
+        let answer = c::rd_kafka_event_DescribeTopics_result(event);
+        if answer.is_null() {
+            return found;
+        }
+        let topics = c::rd_kafka_DescribeTopics_result_topics(answer, &mut count);
+        for topic in (0..count).map(|index| *topics.add(index)) {
+            let mut partitions = 0;
+            c::rd_kafka_TopicDescription_partitions(topic, &mut partitions);
+            let name = text_of(c::rd_kafka_TopicDescription_name(topic));
+            found.extend(i32::try_from(partitions).ok().filter(|it| *it > 0).map(|it| (name, it)));
+        }
+    }
+    found
+}
+
+/// A code that a broker may have sent. One newer than the bindings may send a number that their enum
+/// does not have, so it is read as a number.
+///
+/// # Safety
+/// `code` points into a message or an answer that lives.
+pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
+    // SAFETY: the enum is a C int.
+    let number = unsafe { code.cast::<c_int>().read() };
+    c::rd_kafka_resp_err_t::try_from(number).map_or(RDKafkaErrorCode::Unknown, Into::into)
+}
+
+/// # Safety
+/// `text` is null or NUL-terminated.
+pub(super) unsafe fn text_of(text: *const c_char) -> String {
+    if text.is_null() {
+        return String::new();
+    }
+    // SAFETY: see above.
+    unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
+}
+
+/// librdkafka's own log lines, from its own threads.
+pub(super) unsafe extern "C" fn forward_log(
+    _: *const c::rd_kafka_t,
+    level: c_int,
+    facility: *const c_char,
+    line: *const c_char,
+) {
+    // SAFETY: librdkafka passes NUL-terminated strings.
+    let (facility, line) = unsafe { (text_of(facility), text_of(line)) };
+    match level {
+        // Opinions on properties, one of which we set for good reason.
+        _ if facility == "CONFWARN" => tracing::debug!(target: "librdkafka", facility, "{line}"),
+        0..=3 => tracing::warn!(target: "librdkafka", facility, "{line}"),
+        4 => tracing::info!(target: "librdkafka", facility, "{line}"),
+        _ => tracing::debug!(target: "librdkafka", facility, "{line}"),
+    }
+}

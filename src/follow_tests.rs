@@ -1,0 +1,260 @@
+use super::*;
+use std::sync::Mutex;
+
+use crate::health::{self, Pass, Recorder};
+use crate::letter::{Address, Cause, Mailbox};
+use crate::lsn::Lsn;
+use crate::message::{Outbound, Position};
+use crate::sink::log::Log;
+use crate::sink::memory::{MemoryBroker, MemorySettings};
+use crate::sink::{First, Inspection, Sink, Wanted};
+
+/// The memory broker, whose log cannot be opened until these are used up.
+#[derive(Debug)]
+struct Moody {
+    settings: MemorySettings,
+    faults: Mutex<Vec<Fault>>,
+}
+
+impl Broker for Moody {
+    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        self.settings.open(first)
+    }
+
+    fn inspect(&self, wanted: &Wanted) -> Inspection {
+        self.settings.inspect(wanted)
+    }
+
+    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+        self.settings.prepare(wanted)
+    }
+
+    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+        match self.faults.lock().unwrap().pop() {
+            Some(fault) => Err(fault),
+            None => self.settings.log(dead_letters, from),
+        }
+    }
+}
+
+struct Stage {
+    broker: Arc<Moody>,
+    metrics: Arc<Metrics>,
+    /// Keeps the facts.
+    _recorder: Recorder,
+    facts: Arc<Facts>,
+}
+
+fn stage(faults: Vec<Fault>) -> Stage {
+    let settings = MemorySettings { broker: Some(MemoryBroker::default()) };
+    let (mut recorder, facts) = health::facts(0);
+    let pass = Pass {
+        phase: Phase::Streaming,
+        sink_reachable: true,
+        letters_unread: false,
+        settled_events: 0,
+        in_flight_events: 0,
+        in_flight_bytes: 0,
+        received_lsn: Lsn::ZERO,
+        sent_lsn: Lsn::ZERO,
+        confirmed_lsn: Lsn::ZERO,
+    };
+    recorder.pass(&pass, 0);
+    Stage {
+        broker: Arc::new(Moody { settings, faults: Mutex::new(faults) }),
+        metrics: Arc::new(Metrics::new()),
+        _recorder: recorder,
+        facts,
+    }
+}
+
+impl Stage {
+    /// Letters that park their keys, of a process that has just died.
+    fn write(&self, keys: usize) {
+        let mailbox =
+            Mailbox { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
+        let mut sink = self.broker.open(None).unwrap();
+        for n in 0..keys {
+            let key = n.to_string();
+            let cause = Cause {
+                class: "unroutable".to_owned(),
+                reason: String::new(),
+                attempts: 1,
+                first_failed_unix_us: 0,
+                failed_unix_us: unix_now_us() - 5_000_000,
+                position: Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 },
+                incomplete: false,
+                parks_key: true,
+            };
+            let event = Outbound {
+                exchange: "",
+                topic: "orders",
+                key: Some(key.as_bytes()),
+                value: None,
+                id: &key,
+                event_type: None,
+                content_type: None,
+                headers: &[],
+                commit_unix_us: 0,
+                partition: None,
+            };
+            mailbox.letter(&event, &cause, |letter| sink.publish(0, letter).unwrap());
+        }
+        sink.poll(Duration::ZERO, &mut Vec::new());
+    }
+
+    /// Follows; as many news may wait to be heard.
+    fn follow(&self, waiting_max: usize) -> (Following, Receiver<LogNews>) {
+        self.follow_for(true, waiting_max)
+    }
+
+    fn follow_for(&self, parks_keys: bool, waiting_max: usize) -> (Following, Receiver<LogNews>) {
+        let (news, heard) = mpsc::sync_channel(waiting_max);
+        let following = Following::start(Follow { parks_keys, ..self.parts(news) });
+        (following.unwrap(), heard)
+    }
+
+    fn parts(&self, news: SyncSender<LogNews>) -> Follow {
+        Follow {
+            broker: Arc::clone(&self.broker) as Arc<dyn Broker>,
+            slot: "relay".to_owned(),
+            parks_keys: true,
+            settings: DeadLetterSettings::default(),
+            news,
+            metrics: Arc::clone(&self.metrics),
+            facts: Arc::clone(&self.facts),
+        }
+    }
+}
+
+/// As [`Stage::write`] does it.
+fn parked(n: usize) -> LogNews {
+    let position = Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 };
+    LogNews::Parked(n.to_string().into_bytes(), position)
+}
+
+fn fault(code: &'static str) -> Fault {
+    Fault::new(Exit::Sink, code, "it is so", "queue q", "do something")
+}
+
+#[test]
+fn the_loop_hears_everything_in_order_and_gauges_are_set_by_then() {
+    let stage = stage(Vec::new());
+    stage.write(40);
+    // GIVEN a channel that is too small THEN nothing is lost
+    let (following, heard) = stage.follow(1);
+    for n in 0..40 {
+        let letter = heard.recv().unwrap();
+        assert!(matches!(letter, LogNews::Letter { class, .. } if class == "unroutable"));
+        assert_eq!(heard.recv(), Ok(parked(n)));
+    }
+    assert_eq!(heard.recv(), Ok(LogNews::CaughtUp));
+    assert_eq!(stage.metrics.dlq_depth.get(), 40.0);
+    assert!(stage.metrics.dlq_oldest_age_seconds.get() >= 5.0);
+    // WHEN more is written THEN it is heard, and is no business of the breaker
+    stage.write(1);
+    assert_eq!(heard.recv(), Ok(parked(0)));
+    following.stop();
+    assert!(heard.recv().is_err(), "the thread has ended");
+}
+
+#[test]
+fn a_loop_that_does_not_listen_does_not_keep_it_from_ending() {
+    let stage = stage(Vec::new());
+    stage.write(10);
+    let (following, heard) = stage.follow(1);
+    following.stop();
+    assert!(heard.iter().count() < 20);
+}
+
+#[test]
+fn a_loop_that_has_ended_ends_it() {
+    let stage = stage(Vec::new());
+    stage.write(10);
+    let (following, heard) = stage.follow(1);
+    drop(heard);
+    assert_eq!(following.ended.recv(), Err(mpsc::RecvError));
+}
+
+#[test]
+fn what_keeps_it_from_reading_is_told_once_with_what_mends_it() {
+    let stage = stage(vec![fault("sink.dead-letter-missing"), fault("sink.dead-letter-forbidden")]);
+    let (following, heard) = stage.follow(8);
+    let reason = "it is so (queue q); to mend it: do something".to_owned();
+    assert_eq!(heard.recv(), Ok(LogNews::Unreadable(reason)));
+    // WHEN it is mended THEN it is read after all
+    assert_eq!(heard.recv(), Ok(LogNews::CaughtUp));
+    assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
+    following.stop();
+}
+
+#[test]
+fn a_broker_that_is_away_is_waited_for() {
+    let stage = stage(vec![fault("sink.unreachable"), fault("dead-letter.silent")]);
+    let (following, heard) = stage.follow(8);
+    assert_eq!(heard.recv(), Ok(LogNews::CaughtUp));
+    following.stop();
+}
+
+#[test]
+fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
+    let stage = stage(Vec::new());
+    let (news, _heard) = mpsc::sync_channel(1);
+    let mut reader = Reader::new(stage.parts(news), Arc::default());
+    reader.follower.begin();
+    reader.follower.end();
+    // GIVEN a trouble that has just begun THEN the last value holds
+    let now = Instant::now();
+    reader.trouble = Some(Trouble { since: now, warned: false, fault: fault("sink.unreachable") });
+    reader.show();
+    assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
+    // WHEN it stays THEN nobody knows, and that is told once
+    let Some(trouble) = &mut reader.trouble else { panic!("it is gone") };
+    trouble.since = now.checked_sub(STALE_AFTER).unwrap();
+    reader.show();
+    assert!(stage.metrics.dlq_depth.get().is_nan());
+    assert!(reader.trouble.as_ref().is_some_and(|trouble| trouble.warned));
+    // WHEN it ends THEN it is known again
+    reader.mended();
+    reader.show();
+    assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
+}
+
+#[test]
+fn a_topic_that_is_missing_after_an_outage_is_told_to_the_loop() {
+    let stage = stage(Vec::new());
+    let (news, heard) = mpsc::sync_channel(1);
+    // GIVEN a broker that was away for so long that a person was told WHEN it is back
+    let mut reader = Reader::new(stage.parts(news), Arc::new(AtomicBool::new(true)));
+    let away = fault("sink.unreachable");
+    reader.trouble = Some(Trouble { since: Instant::now(), warned: true, fault: away });
+    assert!(reader.suffer(fault("sink.dead-letter-missing")).is_err(), "it must end");
+    assert!(matches!(heard.try_recv(), Ok(LogNews::Unreadable(_))));
+}
+
+#[test]
+fn where_no_keys_are_parked_the_last_letters_are_told_first() {
+    let stage = stage(Vec::new());
+    stage.write(2);
+    let (following, heard) = stage.follow_for(false, 1);
+    let told: Vec<LogNews> = heard.iter().take(2 * 2 + 1 + 2).collect();
+    let letters = |news: &LogNews| matches!(news, LogNews::Letter { .. });
+    let at = told.iter().position(|news| *news == LogNews::CaughtUp);
+    let at = at.unwrap();
+    // THEN each once, and not again when the whole topic is read
+    assert_eq!(told[..at].iter().filter(|news| letters(news)).count(), 2);
+    assert_eq!(told[at + 1..], [parked(0), parked(1)]);
+    following.stop();
+}
+
+#[test]
+fn a_standby_reads_nothing_before_it_has_the_slot() {
+    let (mut recorder, facts) = health::facts(0);
+    let ends = AtomicBool::new(true);
+    for phase in [Phase::Starting, Phase::Standby, Phase::Connecting] {
+        recorder.phase(phase, 1);
+        assert!(!has_slot(&facts, &ends), "{phase:?}");
+    }
+    recorder.phase(Phase::Streaming, 2);
+    assert!(has_slot(&facts, &ends));
+}

@@ -1,0 +1,272 @@
+//! A dead letter: an event that could not be published, as a record of the dead-letter topic.
+//!
+//! Key, value and headers stay as they are; what became of the event stands beside them in headers
+//! of their own, named below. No event can forge these: what it brings of such names is dropped.
+//!
+//! The topic is a log: a replay, a discard or the release of a key appends a resolution, and what is
+//! open is a fold over the log.
+
+use std::time::Duration;
+
+use sha2::{Digest, Sha256};
+
+use crate::message::{Outbound, Position};
+use crate::time::rfc3339;
+
+/// Event id.
+pub const EVENT_ID: &str = "dlq-event-id";
+/// Kafka topic or routing key it was on its way to.
+pub const ORIGINAL_TOPIC: &str = "dlq-original-topic";
+/// RabbitMQ exchange it was on its way to.
+pub const ORIGINAL_EXCHANGE: &str = "dlq-original-exchange";
+/// Kafka partition, where a column gave one.
+pub const ORIGINAL_PARTITION: &str = "dlq-original-partition";
+/// Stable name of what went wrong.
+pub const ERROR_CLASS: &str = "dlq-error-class";
+/// The same for people.
+pub const ERROR_MSG: &str = "dlq-error-msg";
+/// How often it was tried.
+pub const ATTEMPTS: &str = "dlq-attempts";
+/// When it was given up.
+pub const FAILED_AT: &str = "dlq-failed-at";
+/// When it failed for the first time.
+pub const FIRST_FAILED_AT: &str = "dlq-first-failed-at";
+/// Commit LSN of its transaction.
+pub const LSN: &str = "dlq-lsn";
+/// Events of its transaction before it.
+pub const ORDINAL: &str = "dlq-ordinal";
+/// Commit time of its transaction.
+pub const COMMIT_TS: &str = "dlq-commit-ts";
+/// Who wrote the record.
+pub const RELAY: &str = "dlq-relay";
+/// `true` where later events of the key go to the dead-letter topic, too.
+pub const PARKS_KEY: &str = "dlq-parks-key";
+/// `true` where the record is what could be told of something that never became an event.
+pub const INCOMPLETE: &str = "dlq-incomplete";
+/// Names of the headers that the broker could not carry, with commas.
+pub const HEADERS_DROPPED: &str = "dlq-headers-dropped";
+/// Bytes of the value before it was cut.
+pub const VALUE_SIZE: &str = "dlq-value-size";
+/// SHA-256 of the value before it was cut, in hexadecimal.
+pub const VALUE_SHA256: &str = "dlq-value-sha256";
+/// On a resolution: `replayed`, `discarded` or `released`.
+pub const RESOLUTION: &str = "dlq-resolution";
+/// On a resolution: when.
+pub const RESOLVED_AT: &str = "dlq-resolved-at";
+/// On a replayed event: how often it was replayed.
+pub const REPLAY_COUNT: &str = "dlq-replay-count";
+/// What all of ours begin with.
+pub const PREFIX: &str = "dlq-";
+
+/// Class of what follows a dead letter of its key.
+pub const CLASS_PARKED: &str = "parked";
+/// Class of what killed the process.
+pub const CLASS_CRASH: &str = "crash";
+
+/// Where dead letters go.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Address {
+    /// RabbitMQ exchange; Kafka has none.
+    pub exchange: String,
+    /// Kafka topic; RabbitMQ routing key, and name of the stream queue.
+    pub topic: String,
+}
+
+/// The `[dead_letter]` section.
+#[derive(Clone, Debug)]
+pub struct DeadLetterSettings {
+    /// `topic` and `exchange`. Default `outbox.dlq` behind `outbox.dlx`.
+    pub address: Address,
+    /// Most bytes of a value; a larger one is cut. Default 900KiB.
+    pub value_bytes_max: usize,
+    /// Most dead letters within `burst_window`. Default 100.
+    pub burst_max: usize,
+    /// Default 60s.
+    pub burst_window: Duration,
+}
+
+impl Default for DeadLetterSettings {
+    fn default() -> DeadLetterSettings {
+        DeadLetterSettings {
+            address: Address { exchange: "outbox.dlx".to_owned(), topic: "outbox.dlq".to_owned() },
+            value_bytes_max: 900 << 10,
+            burst_max: 100,
+            burst_window: Duration::from_secs(60),
+        }
+    }
+}
+
+/// Why an event is given up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cause {
+    /// Stable name, e.g. `kafka.message-size-too-large`.
+    pub class: String,
+    /// For people.
+    pub reason: String,
+    /// How often it was tried.
+    pub attempts: u32,
+    /// Microseconds since the Unix epoch.
+    pub first_failed_unix_us: i64,
+    /// Microseconds since the Unix epoch.
+    pub failed_unix_us: i64,
+    /// Where it stood: two events of one transaction may bear the same id.
+    pub position: Position,
+    /// Is the letter only what could be told of it? Then it can never be published after all.
+    pub incomplete: bool,
+    /// Does it park its key, so that later events follow it?
+    pub parks_key: bool,
+}
+
+/// Writes letters.
+#[derive(Clone, Debug)]
+pub struct Mailbox {
+    /// Where to.
+    pub settings: DeadLetterSettings,
+    /// Who writes, for [`RELAY`].
+    pub relay: String,
+}
+
+impl Mailbox {
+    /// Hands the letter of an event to `then`, ready to be published.
+    pub fn letter<T>(
+        &self,
+        event: &Outbound<'_>,
+        cause: &Cause,
+        then: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> T {
+        let mut own = vec![
+            (EVENT_ID, event.id.to_owned()),
+            (ORIGINAL_TOPIC, event.topic.to_owned()),
+            (ERROR_CLASS, cause.class.clone()),
+            (ERROR_MSG, cause.reason.clone()),
+            (ATTEMPTS, cause.attempts.to_string()),
+            (FAILED_AT, rfc3339(cause.failed_unix_us)),
+            (FIRST_FAILED_AT, rfc3339(cause.first_failed_unix_us)),
+            (LSN, cause.position.commit_lsn.to_string()),
+            (ORDINAL, cause.position.ordinal.to_string()),
+            (COMMIT_TS, rfc3339(event.commit_unix_us)),
+            (RELAY, self.relay.clone()),
+        ];
+        if !event.exchange.is_empty() {
+            own.push((ORIGINAL_EXCHANGE, event.exchange.to_owned()));
+        }
+        if let Some(partition) = event.partition {
+            own.push((ORIGINAL_PARTITION, partition.to_string()));
+        }
+        if cause.parks_key {
+            own.push((PARKS_KEY, "true".to_owned()));
+        }
+        if cause.incomplete {
+            own.push((INCOMPLETE, "true".to_owned()));
+        }
+        let mut value = event.value;
+        if let Some(whole) = value.filter(|whole| whole.len() > self.settings.value_bytes_max) {
+            own.push((VALUE_SIZE, whole.len().to_string()));
+            own.push((VALUE_SHA256, hex(&Sha256::digest(whole))));
+            value = Some(&whole[..self.settings.value_bytes_max]);
+        }
+        // An event must not tell its own fate.
+        let theirs = event.headers.iter().copied().filter(|(name, _)| !name.starts_with(PREFIX));
+        let headers: Vec<(&str, &[u8])> =
+            theirs.chain(own.iter().map(|(name, text)| (*name, text.as_bytes()))).collect();
+        then(&Outbound {
+            exchange: &self.settings.address.exchange,
+            topic: &self.settings.address.topic,
+            value,
+            headers: &headers,
+            // What was given up last is last in the log, so that it can be sought by time.
+            commit_unix_us: cause.failed_unix_us,
+            partition: None,
+            ..*event
+        })
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).fold(String::new(), |mut text, digit| {
+        text.extend(char::from_digit(u32::from(digit), 16));
+        text
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lsn::Lsn;
+
+    fn event<'a>(value: &'a [u8], headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
+        Outbound {
+            exchange: "",
+            topic: "orders",
+            key: Some(b"42"),
+            value: Some(value),
+            id: "e1",
+            event_type: None,
+            content_type: None,
+            headers,
+            commit_unix_us: 1_000_000,
+            partition: None,
+        }
+    }
+
+    fn mailbox(value_bytes_max: usize) -> Mailbox {
+        let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
+        Mailbox { settings, relay: "walrelay".to_owned() }
+    }
+
+    fn cause() -> Cause {
+        Cause {
+            class: "kafka.message-size-too-large".to_owned(),
+            reason: "too large".to_owned(),
+            attempts: 1,
+            first_failed_unix_us: 2_000_000,
+            failed_unix_us: 3_000_000,
+            position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 7 },
+            incomplete: false,
+            parks_key: false,
+        }
+    }
+
+    fn header(letter: &Outbound<'_>, name: &str) -> Option<String> {
+        let found = letter.headers.iter().find(|(known, _)| *known == name);
+        found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    }
+
+    #[test]
+    fn a_letter_is_the_event_untouched_with_its_fate_beside_it() {
+        mailbox(100).letter(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
+            assert_eq!((letter.topic, letter.exchange), ("outbox.dlq", "outbox.dlx"));
+            assert_eq!((letter.key, letter.value), (Some(&b"42"[..]), Some(&b"payload"[..])));
+            assert_eq!(letter.headers[0], ("id", &b"e1"[..]));
+            assert_eq!(header(letter, ORIGINAL_TOPIC).as_deref(), Some("orders"));
+            assert_eq!(header(letter, LSN).as_deref(), Some("16/B374D848"));
+            assert_eq!(header(letter, ORDINAL).as_deref(), Some("7"));
+            assert_eq!(header(letter, FAILED_AT).as_deref(), Some("1970-01-01T00:00:03.000000Z"));
+            assert_eq!(header(letter, VALUE_SIZE), None);
+            assert_eq!(header(letter, PARKS_KEY), None);
+            assert_eq!(header(letter, INCOMPLETE), None);
+        });
+    }
+
+    #[test]
+    fn an_event_cannot_forge_its_fate() {
+        let forged: [(&str, &[u8]); 3] =
+            [(RESOLUTION, b"discarded"), (PARKS_KEY, b"true"), ("trace", b"t")];
+        let cause = Cause { incomplete: true, ..cause() };
+        mailbox(100).letter(&event(b"payload", &forged), &cause, |letter| {
+            assert_eq!(header(letter, "trace").as_deref(), Some("t"));
+            assert_eq!((header(letter, RESOLUTION), header(letter, PARKS_KEY)), (None, None));
+            assert_eq!(header(letter, INCOMPLETE).as_deref(), Some("true"));
+        });
+    }
+
+    #[test]
+    fn a_value_that_is_too_large_is_cut_and_can_be_recognised() {
+        mailbox(3).letter(&event(b"abcdef", &[]), &cause(), |letter| {
+            assert_eq!(letter.value, Some(&b"abc"[..]));
+            assert_eq!(header(letter, VALUE_SIZE).as_deref(), Some("6"));
+            let whole = "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721";
+            assert_eq!(header(letter, VALUE_SHA256).as_deref(), Some(whole));
+        });
+    }
+}

@@ -1,0 +1,338 @@
+//! What becomes of events that cannot be published, over a broker in the process.
+
+#[path = "core_world_tests.rs"]
+mod world;
+
+use std::sync::Mutex;
+
+use self::world::{World, failure, header, open, pairs};
+use super::super::log_news::LogNews;
+use super::*;
+use crate::letter;
+use crate::message::Outbound;
+use crate::sink::{Disposition, News, Refused};
+
+#[test]
+fn poison_becomes_a_letter_at_once_and_its_key_goes_on() {
+    let mut world = World::new(&[]);
+    world.broker.refuse("e2", failure(Disposition::Terminal, "poison"));
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.published(), ["e1", "e3"]);
+    assert_eq!(world.fates(), pairs(&[("e2", "poison")]));
+    let letter = &world.letters()[0];
+    assert_eq!(letter.key.as_deref(), Some(&b"k"[..]));
+    assert_eq!(letter.value.as_deref(), Some(&b"{\"n\": 1}"[..]));
+    assert_eq!(header(letter, letter::LSN), "0/64");
+    assert_eq!(header(letter, letter::ATTEMPTS), "1");
+    assert_eq!(header(letter, letter::PARKS_KEY), "");
+    // THEN the slot may move over it, and it counts as what it is
+    assert_eq!(world.forgotten(), 1);
+    world.core.meter.flush();
+    let text = world.metrics.render().unwrap();
+    assert!(text.contains("outbox_events_total{outcome=\"dead_lettered\"} 1"), "{text}");
+    assert!(text.contains("outbox_events_total{outcome=\"published\"} 2"), "{text}");
+    assert!(text.contains("outbox_publish_latency_seconds_count 2"), "{text}");
+    assert_eq!(world.metrics.dlq_published.get(), 1);
+}
+
+#[test]
+fn what_may_pass_is_tried_to_the_last_attempt_before_it_is_given_up() {
+    let mut world = World::new(&["delivery.attempts_max=4"]);
+    world.broker.refuse("e1", failure(Disposition::Transient, "no-route"));
+    world.broker.refuse("e2", Failure { known: false, ..failure(Disposition::Terminal, "new") });
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.fates(), pairs(&[("e2", "new")]), "the first waits");
+    assert_eq!(world.metrics.unknown_errors.get(), 1);
+    assert_eq!(world.forgotten(), 0);
+    let first_failed = world.now.unix_us;
+    world.wait_out().unwrap();
+    assert_eq!(world.fates(), pairs(&[("e2", "new"), ("e1", "no-route")]));
+    let letter = &world.letters()[1];
+    assert_eq!(header(letter, letter::ATTEMPTS), "4");
+    let first_failed = crate::time::rfc3339(first_failed);
+    assert_eq!(header(letter, letter::FIRST_FAILED_AT), first_failed);
+    assert_ne!(header(letter, letter::FAILED_AT), first_failed);
+    assert_eq!(world.metrics.retry_exhaustions.get(), 1);
+    assert_eq!(world.forgotten(), 1);
+}
+
+#[test]
+fn a_message_that_is_no_event_is_a_letter_of_what_can_be_told() {
+    let mut world = World::new(&[]);
+    world.commit(&[("e1", "t", "k"), ("e2", "", "k"), ("e3", "outbox.dlq", "k")]).unwrap();
+    world.settle().unwrap();
+    let fates = [("e2", "null-in-template"), ("e3", "route.dead-letter-topic")];
+    assert_eq!(world.fates(), pairs(&fates));
+    assert_eq!(world.letters()[0].value.as_deref(), Some(&b"{\"n\": 1}"[..]));
+    assert_eq!(header(&world.letters()[0], letter::ATTEMPTS), "0");
+    assert_eq!(header(&world.letters()[1], letter::ORIGINAL_TOPIC), "outbox.dlq");
+    // THEN each says where it stood, and whether it is whole
+    let told = |name| world.letters().iter().map(|it| header(it, name)).collect::<Vec<_>>();
+    assert_eq!(told(letter::ORDINAL), ["1", "2"]);
+    assert_eq!(told(letter::INCOMPLETE), ["true", ""]);
+    assert_eq!((world.published(), world.forgotten()), (vec!["e1".to_owned()], 1));
+}
+
+#[test]
+fn halt_writes_no_letter() {
+    let mut world = World::new(&["delivery.on_dead_letter=halt"]);
+    world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    world.commit(&[("e1", "t", "k"), ("e2", "outbox.dlq", "l")]).unwrap();
+    let fault = world.settle().unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("event.refused", crate::error::Exit::Halted));
+    assert!(fault.place.contains("0/64"), "{fault}");
+    assert_eq!(world.commit(&[("e3", "", "k")]).unwrap_err().code, "event.unpublishable");
+    assert_eq!(world.broker.arrived().len(), 1, "a topic like any other");
+    assert!(world.core.is_settled(), "nothing more is to come");
+    assert_eq!(world.forgotten(), 0);
+}
+
+#[test]
+fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
+    let mut world = World::new(&["delivery.on_dead_letter=park_key"]);
+    world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    // GIVEN events that wait behind the poison WHEN it is given up
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("other", "t", "l")]).unwrap();
+    let fates = world.settle().unwrap();
+    assert_eq!(fates[0], Fate::KeyParked);
+    // THEN they follow it, in order, and so do later ones, whatever their topic
+    world.commit(&[("e3", "u", "k"), ("more", "t", "l")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.fates(), pairs(&[("e1", "poison"), ("e2", "parked"), ("e3", "parked")]));
+    let parks: Vec<String> =
+        world.letters().iter().map(|letter| header(letter, letter::PARKS_KEY)).collect();
+    assert_eq!(parks, ["true", "", ""], "a follower parks nothing");
+    assert_eq!(header(&world.letters()[2], letter::ATTEMPTS), "0");
+    assert_eq!(world.published(), ["other", "more"]);
+    assert_eq!(world.metrics.dlq_parked_keys.get(), 1);
+    // WHEN it is released before its letter was read THEN that release is an old one
+    world.hear(LogNews::Released(b"k".to_vec())).unwrap();
+    assert_eq!(world.metrics.dlq_parked_keys.get(), 1);
+    // WHEN later THEN its followers that are still to be read do not stand against it
+    let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 0 };
+    world.hear(LogNews::Parked(b"k".to_vec(), position)).unwrap();
+    world.hear(LogNews::Released(b"k".to_vec())).unwrap();
+    assert_eq!(world.metrics.dlq_parked_keys.get(), 0);
+    world.commit(&[("e4", "t", "k")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.published(), ["other", "more", "e4"]);
+}
+
+#[test]
+fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
+    let mut world = World::unread(&["delivery.on_dead_letter=park_key"]);
+    assert!(!world.core.undertaker.may_take_in());
+    let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 1 };
+    world.hear(LogNews::Parked(b"k".to_vec(), position)).unwrap();
+    world.hear(LogNews::CaughtUp).unwrap();
+    assert!(world.core.undertaker.may_take_in());
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
+    world.settle().unwrap();
+    // THEN what stood before the letter's event is no follower of it
+    assert_eq!(world.published(), ["e1"]);
+    assert_eq!(world.fates(), pairs(&[("e2", "parked"), ("e3", "parked")]));
+    // WHEN it cannot be known THEN there is no going on
+    let mut world = World::unread(&["delivery.on_dead_letter=park_key"]);
+    let fault = world.hear(LogNews::Unreadable("gone".to_owned())).unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("dead-letter.unreadable", crate::error::Exit::Sink));
+}
+
+#[test]
+fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
+    let mut world = World::unread(&["dead_letter.burst_max=2"]);
+    world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    world.settle().unwrap();
+    // What is no event holds up those behind it.
+    assert_eq!(world.commit(&[("e3", "", "k")]).unwrap(), Taken::Full);
+    assert_eq!((world.published(), world.letters().len()), (vec!["e2".to_owned()], 0));
+    // WHEN one was written by an earlier process THEN there is room for one more
+    let failed_unix_us = world.now.unix_us;
+    world.hear(LogNews::Letter { failed_unix_us, class: "old".to_owned() }).unwrap();
+    world.hear(LogNews::Unreadable("in the end".to_owned())).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.fates(), pairs(&[("e1", "poison")]));
+    let fault = world.commit(&[("e3", "", "k")]).unwrap_err();
+    assert_eq!(fault.code, "dead-letter.breaker-open");
+}
+
+#[test]
+fn the_breaker_opens_after_exactly_the_burst_and_the_slot_is_held() {
+    let mut world = World::new(&["dead_letter.burst_max=3"]);
+    for number in 0..6 {
+        world.broker.refuse(&format!("e{number}"), failure(Disposition::Terminal, "poison"));
+        world.commit(&[(&format!("e{number}"), "t", &number.to_string())]).unwrap();
+    }
+    let fault = world.settle().unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("dead-letter.breaker-open", crate::error::Exit::Halted));
+    assert!(fault.what.contains("3 dead letters within 60 s, most of them poison"), "{fault}");
+    assert_eq!(world.metrics.dlq_breaker_open.get(), 1);
+    assert_eq!((world.letters().len(), world.forgotten()), (3, 3));
+    assert!(world.core.is_settled(), "nothing more is to come");
+    assert!(world.commit(&[("e", "", "k")]).is_err(), "one that is no event is one too many, too");
+}
+
+#[test]
+fn a_letter_that_cannot_be_written_is_tried_for_ever_and_holds_the_slot() {
+    let mut world = World::new(&["delivery.attempts_max=2"]);
+    world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    world.broker.refuse_letters(failure(Disposition::Transient, "missing"));
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "l"), ("e3", "", "m")]).unwrap();
+    let fates = world.settle().unwrap();
+    assert!(fates.contains(&Fate::LetterWaits("no".to_owned())), "{fates:?}");
+    for _ in 0..20 {
+        world.now.instant += Duration::from_secs(60);
+        while let Some(sequence) = world.core.take_due(world.now.instant) {
+            world.sink.retry(sequence);
+        }
+        world.settle().unwrap();
+    }
+    assert_eq!(world.metrics.dlq_publish_failed.get(), 2 + 2 * 20);
+    assert_eq!((world.metrics.retry_exhaustions.get(), world.forgotten()), (0, 0));
+    assert_eq!(world.published(), ["e2"]);
+    // WHEN it can be THEN it is, as it was
+    world.broker.accept();
+    world.wait_out().unwrap();
+    let mut fates = world.fates();
+    fates.sort();
+    assert_eq!(fates, pairs(&[("e1", "poison"), ("e3", "null-in-template")]));
+    let poison = world.letters().into_iter().find(|letter| letter.id == "e1").unwrap();
+    assert_eq!(header(&poison, letter::ATTEMPTS), "1");
+    assert_eq!(world.forgotten(), 1);
+    // WHEN the topic will never take one THEN that stops the relay
+    world.broker.refuse("e4", failure(Disposition::Terminal, "poison"));
+    world.broker.refuse_letters(failure(Disposition::Terminal, "too-large"));
+    world.commit(&[("e4", "t", "k")]).unwrap();
+    assert_eq!(world.settle().unwrap_err().code, "dead-letter.refused");
+    assert_eq!(world.forgotten(), 1);
+}
+
+#[test]
+fn what_was_given_up_stays_given_up_over_a_new_sink_and_counts_once() {
+    let park = "delivery.on_dead_letter=park_key";
+    let mut world = World::new(&[park, "dead_letter.burst_max=2"]);
+    world.broker.refuse("e2", failure(Disposition::Terminal, "poison"));
+    world.broker.refuse_letters(failure(Disposition::Transient, "missing"));
+    world.broker.set_silent(true);
+    let events = [("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k"), ("e4", "", "l")];
+    world.commit(&events).unwrap();
+    let (sequence, failure) = (1, failure(Disposition::Terminal, "poison"));
+    let failure = Failure { key: Some(b"k"[..].into()), ..failure };
+    world.core.failed(sequence, failure, &mut *world.sink, world.now).unwrap();
+    // GIVEN an event before the poison that is not confirmed WHEN the sink is lost
+    world.rebuild();
+    world.broker.accept();
+    world.broker.set_silent(false);
+    world.receive(1, &events).unwrap();
+    world.settle().unwrap();
+    // THEN it is no follower of its key's letter, and what was given up is not offered again
+    assert_eq!(world.published(), ["e1"]);
+    let fates = [("e2", "poison"), ("e3", "parked"), ("e4", "null-in-template")];
+    assert_eq!(world.fates(), pairs(&fates));
+    assert_eq!(world.forgotten(), 1);
+}
+
+/// Notes what is published alone.
+struct Careful(Box<dyn Sink>, Arc<Mutex<Vec<Sequence>>>);
+
+impl Sink for Careful {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        self.0.publish(sequence, event)
+    }
+    fn publish_alone(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        self.1.lock().unwrap().push(sequence);
+        self.0.publish(sequence, event)
+    }
+    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
+        self.0.poll(patience, news);
+    }
+    fn retry(&mut self, sequence: Sequence) {
+        self.0.retry(sequence);
+    }
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &letter::Cause) {
+        self.0.bury(sequence, mailbox, cause);
+    }
+}
+
+#[test]
+fn a_letter_is_published_alone_and_the_broker_may_refuse_it_for_any_reason() {
+    let mut world = World::new(&[]);
+    let alone = Arc::default();
+    world.sink = Box::new(Careful(open(&world.broker), Arc::clone(&alone)));
+    world.broker.refuse_letters(failure(Disposition::Outage, "forbidden"));
+    world.commit(&[("e1", "t", "k"), ("e2", "", "l")]).unwrap();
+    assert_eq!(*alone.lock().unwrap(), [1]);
+    // THEN the rest goes on, and the sink is as good as it was
+    let fates = world.settle().unwrap();
+    assert_eq!(fates, [Fate::LetterWaits("no".to_owned())]);
+    world.broker.accept();
+    world.wait_out().unwrap();
+    assert_eq!((world.published(), world.letters().len()), (vec!["e1".to_owned()], 1));
+}
+
+#[test]
+fn a_timeline_whose_events_have_settled_changes_nothing_later() {
+    let mut world = World::new(&[]);
+    world.commit(&[("e1", "t", "k")]).unwrap();
+    world.core.forget();
+    world.settle().unwrap();
+    // GIVEN a letter on its way WHEN the sink is built anew THEN it stays given up
+    world.broker.refuse("e3", failure(Disposition::Terminal, "poison"));
+    world.broker.refuse_letters(failure(Disposition::Transient, "missing"));
+    let events = [("e2", "t", "k"), ("e3", "t", "k")];
+    world.commit(&events).unwrap();
+    world.settle().unwrap();
+    world.rebuild();
+    world.broker.accept();
+    world.receive(2, &events).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.published(), ["e1", "e2"]);
+    assert_eq!(world.fates(), pairs(&[("e3", "poison")]));
+}
+
+#[test]
+fn suspects_are_published_alone_until_they_are_settled() {
+    let mut world = World::new(&[]);
+    let events = [("e1", "t", "k"), ("e2", "t", "l"), ("e3", "t", "m")];
+    world.commit(&events).unwrap();
+    world.core.undertaker.suspect(1);
+    for _ in 0..2 {
+        world.rebuild();
+        let alone = Arc::default();
+        world.sink = Box::new(Careful(open(&world.broker), Arc::clone(&alone)));
+        world.receive(1, &events).unwrap();
+        assert_eq!(*alone.lock().unwrap(), [1]);
+    }
+    world.settle().unwrap();
+    assert_eq!(world.published(), ["e1", "e2", "e3"]);
+    // GIVEN another timeline, on which the numbers mean other events
+    world.commit(&[("e4", "t", "k")]).unwrap();
+    world.core.undertaker.suspect(3);
+    world.core.forget();
+    world.rebuild();
+    let alone = Arc::default();
+    world.sink = Box::new(Careful(open(&world.broker), Arc::clone(&alone)));
+    world.commit(&[("e5", "t", "k")]).unwrap();
+    assert_eq!(*alone.lock().unwrap(), [] as [Sequence; 0]);
+}
+
+#[test]
+fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
+    let mut world = World::new(&[]);
+    for _ in 0..3 {
+        // As a process leaves it that dies on the second event.
+        world.core.crash = CrashGuard::open(Some(&world.crash_file), "walrelay").unwrap();
+        world.core.crash.takes_over("1", 1, "walrelay");
+        world.core.crash.begins(Lsn::from_wire(100));
+        world.core.crash.takes(1);
+    }
+    world.core.crash = CrashGuard::open(Some(&world.crash_file), "walrelay").unwrap();
+    world.core.crash.takes_over("1", 1, "walrelay");
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.fates(), pairs(&[("e2", "crash")]));
+    assert_eq!(header(&world.letters()[0], letter::ATTEMPTS), "3");
+    assert_eq!(world.published(), ["e1", "e3"]);
+}

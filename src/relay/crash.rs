@@ -1,0 +1,209 @@
+//! Which event was in hand when the process died.
+//!
+//! An event that kills the process would kill it again after every restart. So the position of the
+//! event in hand stands in a small file that is mapped into memory: two stores for each event, no
+//! system call, and the kernel keeps them when the process is gone. The next process counts: an
+//! event that three processes in a row have died on is not handed over again.
+//!
+//! * In hand means decoding, shaping and handing over. A process that waits, for whatever, has
+//!   nothing in hand and blames nobody.
+//! * Positions mean something for one slot on one timeline of one system only; whatever stands
+//!   there of another is void.
+//! * The file belongs to one process at a time, the one that holds the slot: it is locked.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{Exit, Fault};
+use crate::ffi::SharedWords;
+use crate::lsn::Lsn;
+use crate::message::Position;
+
+/// Deaths on one event before it is given up.
+const DEATHS_MAX: u64 = 3;
+const WORDS: usize = 8;
+const BYTES: usize = WORDS * 8;
+
+/// What the words of the file are.
+const MAGIC: usize = 0;
+/// Of which slot, timeline and system.
+const WHERE: usize = 1;
+/// Commit LSN of the transaction that is read.
+const COMMIT_LSN: usize = 2;
+/// One more than the ordinal of the event in hand; 0 for none.
+const IN_HAND: usize = 3;
+/// Whom the last death was blamed on, and how many in a row were.
+const BLAMED_LSN: usize = 4;
+const BLAMED_ORDINAL: usize = 5;
+const DEATHS: usize = 6;
+
+/// "walrelay", and the layout's number.
+const MAGIC_WORD: u64 = 0x7761_6C72_656C_6101;
+
+/// The event in hand, for the next process.
+#[derive(Debug, Default)]
+pub(super) struct CrashGuard {
+    file: Option<File>,
+    words: Option<SharedWords>,
+    deadly: Option<(Position, u64)>,
+    /// Ordinal of the deadly event, when it is in the transaction that is read.
+    deadly_here: Option<u64>,
+}
+
+impl CrashGuard {
+    /// Opens the file; one that was not asked for may be impossible.
+    pub(super) fn open(configured: Option<&Path>, slot: &str) -> Result<CrashGuard, Fault> {
+        let path = configured.map_or_else(|| default_path(slot), Path::to_owned);
+        match open(&path) {
+            Ok(file) => Ok(CrashGuard { file: Some(file), ..CrashGuard::default() }),
+            Err(error) if configured.is_some() => Err(Fault::new(
+                Exit::Usage,
+                "crash-file.unusable",
+                format!("the crash file cannot be used: {error}"),
+                format!("delivery.crash_file = {path:?}"),
+                "name a file that this user may write, of its own for each relay; or remove the key",
+            )),
+            Err(error) => {
+                tracing::warn!(
+                    path = %path.display(), error = %error,
+                    "no crash file: an event that kills the process will not be recognised; delivery.crash_file names another"
+                );
+                Ok(CrashGuard::default())
+            }
+        }
+    }
+
+    /// The slot is ours: whoever wrote the file before is dead. Called for each session.
+    pub(super) fn takes_over(&mut self, system_id: &str, timeline: u32, slot: &str) {
+        let place = fingerprint(&format!("{system_id}/{timeline}/{slot}"));
+        let first = self.file.is_some();
+        if let Some(file) = self.file.take() {
+            match map(&file) {
+                Ok(words) => self.words = Some(words),
+                Err(error) => {
+                    tracing::warn!(error = %error, "the crash file is not used: is it another relay's?");
+                }
+            }
+        }
+        let Some(words) = &self.words else { return };
+        let found: [u64; WORDS] = std::array::from_fn(|index| words.load(index));
+        let verdict = Verdict::of(&found, place);
+        // Cleared first: a death in between blames nobody twice.
+        words.store(IN_HAND, 0);
+        words.store(MAGIC, MAGIC_WORD);
+        words.store(WHERE, place);
+        words.store(BLAMED_LSN, verdict.blamed.commit_lsn.to_wire());
+        words.store(BLAMED_ORDINAL, verdict.blamed.ordinal);
+        words.store(DEATHS, verdict.deaths);
+        if first && verdict.deaths > 0 {
+            let (lsn, deaths) = (verdict.blamed.commit_lsn, verdict.deaths);
+            tracing::warn!(lsn = %lsn, deaths, "the process has died on an event of this transaction");
+        }
+        let deadly = verdict.deaths >= DEATHS_MAX;
+        self.deadly = deadly.then_some((verdict.blamed, verdict.deaths));
+    }
+
+    /// A transaction is read from here on; no event is in hand.
+    #[inline]
+    pub(super) fn begins(&mut self, commit_lsn: Lsn) {
+        if let Some(words) = &self.words {
+            words.store(COMMIT_LSN, commit_lsn.to_wire());
+        }
+        let here = self.deadly.filter(|(position, _)| position.commit_lsn == commit_lsn);
+        self.deadly_here = here.map(|(position, _)| position.ordinal);
+    }
+
+    /// This event of the transaction is in hand. How many processes have died on it, if it must not
+    /// be handed over.
+    #[inline]
+    pub(super) fn takes(&mut self, ordinal: u64) -> Option<u64> {
+        if let Some(words) = &self.words {
+            words.store(IN_HAND, ordinal + 1);
+        }
+        match self.deadly_here {
+            Some(deadly) if deadly == ordinal => self.deadly.map(|(_, deaths)| deaths),
+            _ => None,
+        }
+    }
+
+    /// No event is in hand any more.
+    #[inline]
+    pub(super) fn lets_go(&mut self) {
+        if let Some(words) = &self.words {
+            words.store(IN_HAND, 0);
+        }
+    }
+}
+
+/// Whom to blame for what was found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Verdict {
+    blamed: Position,
+    deaths: u64,
+}
+
+impl Verdict {
+    fn of(found: &[u64; WORDS], place: u64) -> Verdict {
+        if found[MAGIC] != MAGIC_WORD || found[WHERE] != place {
+            return Verdict::default();
+        }
+        let at = |lsn: usize, ordinal| Position { commit_lsn: Lsn::from_wire(found[lsn]), ordinal };
+        let before =
+            Verdict { blamed: at(BLAMED_LSN, found[BLAMED_ORDINAL]), deaths: found[DEATHS] };
+        let Some(ordinal) = found[IN_HAND].checked_sub(1) else { return before };
+        let blamed = at(COMMIT_LSN, ordinal);
+        let again = before.deaths > 0 && before.blamed == blamed;
+        Verdict { blamed, deaths: if again { before.deaths.saturating_add(1) } else { 1 } }
+    }
+}
+
+fn default_path(slot: &str) -> PathBuf {
+    std::env::temp_dir().join(format!("walrelay-{slot}.crash"))
+}
+
+fn fingerprint(text: &str) -> u64 {
+    let digest = Sha256::digest(text.as_bytes());
+    digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
+}
+
+/// The file, of its full size. The directory may be everybody's: a link is not followed, and what
+/// another user can change or cut under us is not mapped.
+fn open(path: &Path) -> std::io::Result<File> {
+    let no = |text: &str| Err(std::io::Error::other(text));
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
+    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    let found = file.metadata()?;
+    if !found.is_file() {
+        return no("it is not a file");
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() || found.mode() & 0o022 != 0 {
+        return no("another user can write it");
+    }
+    if found.len() == 0 {
+        // Written and not only stretched: where there is no room, that is told here.
+        file.write_all_at(&[0; BYTES], 0)?;
+        return Ok(file);
+    }
+    let mut first = [0; 8];
+    let whole = found.len() == BYTES as u64;
+    if !whole || file.read_exact_at(&mut first, 0).is_err() {
+        return no("it holds something else");
+    }
+    match u64::from_ne_bytes(first) {
+        0 | MAGIC_WORD => Ok(file),
+        _ => no("it holds something else"),
+    }
+}
+
+fn map(file: &File) -> std::io::Result<SharedWords> {
+    rustix::fs::flock(file, rustix::fs::FlockOperation::NonBlockingLockExclusive)?;
+    SharedWords::map(file, WORDS)
+}
+
+#[cfg(test)]
+#[path = "crash_tests.rs"]
+mod tests;

@@ -1,0 +1,198 @@
+//! The careful way: events that have failed, and what is behind them, each on its own.
+//!
+//! A broker refuses a whole batch for one record of it, and a gap ends the fast producer. So what
+//! has failed once, what may have, and dead letters go through a second producer that puts one
+//! record into a request and sends the next when it is answered: its failures are about one event,
+//! and harm nothing else. It is slow: what is only behind them goes back to the fast way when they
+//! are through. The producer is made when it is needed.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::client::Client;
+use super::parcel::Parcel;
+use super::settings::KafkaSettings;
+use super::{effective_properties, fault};
+use crate::ffi::ProducerEvent;
+use crate::letter::{Cause, Mailbox};
+use crate::message::Sequence;
+use crate::sink::desk::{Desk, Item as _};
+use crate::sink::{Failure, News};
+
+/// Come after all others, and win.
+const PROPERTIES: &[(&str, &str)] =
+    &[("batch.num.messages", "1"), ("max.in.flight", "1"), ("enable.gapless.guarantee", "false")];
+/// How long the answer about one topic is waited for.
+const LOOK_MS: i32 = 20;
+/// The producer is kept for as long as this after its last event.
+const KEEP: Duration = Duration::from_secs(30);
+
+/// The careful way.
+pub(super) struct Careful {
+    settings: KafkaSettings,
+    client: Option<Client>,
+    used_at: Instant,
+    desk: Desk<Parcel>,
+    /// Failed on the fast way, not told yet: an older one of its key may still come.
+    failed: BTreeMap<Sequence, Failure>,
+}
+
+impl Careful {
+    pub(super) fn new(settings: KafkaSettings) -> Careful {
+        let (desk, failed) = (Desk::default(), BTreeMap::new());
+        Careful { settings, client: None, used_at: Instant::now(), desk, failed }
+    }
+
+    /// Is there nothing here?
+    pub(super) fn is_empty(&self) -> bool {
+        self.desk.is_empty()
+    }
+
+    /// Is there an event of that lane?
+    pub(super) fn holds(&self, lane: u64) -> bool {
+        self.desk.holds(lane)
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.client.as_ref().map_or(0, Client::in_flight)
+    }
+
+    /// Takes an event in because others of its key are here: it goes back when those are through.
+    pub(super) fn take(&mut self, sequence: Sequence, parcel: Parcel) {
+        self.desk.take(sequence, parcel);
+    }
+
+    /// Takes an event in that must be sent on its own.
+    pub(super) fn take_alone(&mut self, sequence: Sequence, parcel: Parcel) {
+        self.desk.take_troubled(sequence, parcel);
+    }
+
+    /// Takes in what has failed on the fast way. Behind another event of its key it will have its
+    /// turn; else its failure is told.
+    pub(super) fn take_failed(&mut self, sequence: Sequence, parcel: Parcel, failure: Failure) {
+        self.desk.take_troubled(sequence, parcel);
+        self.failed.insert(sequence, failure);
+    }
+
+    /// Tells what has failed on the fast way, once all of that is here.
+    pub(super) fn tell_failed(&mut self, news: &mut Vec<News>) {
+        for (sequence, failure) in std::mem::take(&mut self.failed) {
+            if self.desk.is_ready(sequence) {
+                self.desk.refused(sequence);
+                news.push(News::Failed(sequence, failure));
+            }
+        }
+    }
+
+    pub(super) fn retry(&mut self, sequence: Sequence) {
+        self.desk.retry(sequence);
+    }
+
+    /// As [`crate::sink::Sink::bury`]; what is refused by that is told with the next news.
+    pub(super) fn bury(
+        &mut self,
+        sequence: Sequence,
+        mailbox: &Mailbox,
+        cause: &Cause,
+    ) -> Vec<News> {
+        let Some(parcel) = self.desk.item(sequence) else { return Vec::new() };
+        let letter = parcel.letter(mailbox, cause);
+        self.desk.bury(sequence, letter);
+        let behind = if cause.parks_key { self.desk.refuse_behind(sequence) } else { Vec::new() };
+        let told = behind.into_iter().filter_map(|sequence| {
+            let record = &self.desk.item(sequence)?.record;
+            let failure = fault::parked(&record.id, &record.topic, record.key.as_deref());
+            Some(News::Failed(sequence, failure))
+        });
+        told.collect()
+    }
+
+    /// Sends what may be sent and is older than everything on the fast way.
+    pub(super) fn send(&mut self, fast_from: Option<Sequence>, news: &mut Vec<News>) {
+        if !self.failed.is_empty() {
+            return;
+        }
+        let mut asked = false;
+        while let Some((sequence, parcel)) = self.desk.peek() {
+            if fast_from.is_some_and(|oldest| oldest < sequence) {
+                return;
+            }
+            let client = match self.client() {
+                Ok(client) => client,
+                Err(reason) => return news.push(News::Broken(reason)),
+            };
+            let mut outcome = hand_over(client, sequence, &parcel);
+            if outcome == Err(Code::UnknownTopic) && !asked {
+                // What was missing may be there by now.
+                asked = true;
+                let _answered = client.producer.metadata(Some(&parcel.record.topic), LOOK_MS);
+                outcome = hand_over(client, sequence, &parcel);
+            }
+            match outcome {
+                Ok(()) => self.desk.sent(sequence, &parcel),
+                Err(Code::QueueFull) => return,
+                Err(code) => {
+                    self.desk.refused(sequence);
+                    news.push(News::Failed(sequence, parcel.failure(code)));
+                }
+            }
+            self.used_at = Instant::now();
+        }
+    }
+
+    /// Collects answers, waiting at most `patience` for the first. What concerns the cluster is
+    /// handed to `tell`; events whose key is out of trouble go to `well`. Was anything confirmed?
+    pub(super) fn poll(
+        &mut self,
+        patience: Duration,
+        news: &mut Vec<News>,
+        well: &mut Vec<(Sequence, Parcel)>,
+        mut tell: impl FnMut(Code, String),
+    ) -> bool {
+        let Some(client) = &mut self.client else { return false };
+        let (desk, mut confirmed_any, mut failed_any) = (&mut self.desk, false, false);
+        client.poll(patience, |event| match event {
+            ProducerEvent::Confirmed { sequence, .. } => {
+                confirmed_any = true;
+                let lane = desk.item(sequence).and_then(|parcel| parcel.lane());
+                desk.confirmed(sequence);
+                well.extend(lane.map_or_else(Vec::new, |lane| desk.recovered(lane)));
+                news.push(News::Confirmed(sequence));
+            }
+            ProducerEvent::Failed { sequence, code, .. } => {
+                failed_any = true;
+                if let Some(parcel) = desk.item(sequence) {
+                    news.push(News::Failed(sequence, parcel.failure(code)));
+                }
+                desk.refused(sequence);
+            }
+            ProducerEvent::Error { code, text } => tell(code, text),
+            ProducerEvent::Partitions { .. } => {}
+        });
+        if failed_any && let Some(reason) = client.producer.fatal() {
+            news.push(News::Broken(reason));
+        }
+        if self.desk.is_empty() && self.used_at.elapsed() > KEEP {
+            self.client = None;
+        }
+        confirmed_any
+    }
+
+    fn client(&mut self) -> Result<&mut Client, String> {
+        if self.client.is_none() {
+            let mut properties = effective_properties(&self.settings);
+            let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+            properties.extend(PROPERTIES.iter().map(own));
+            self.client = Some(Client::new(&properties)?);
+        }
+        self.client.as_mut().ok_or_else(String::new)
+    }
+}
+
+fn hand_over(client: &mut Client, sequence: Sequence, parcel: &Parcel) -> Result<(), Code> {
+    let topic = client.producer.topic(&parcel.record.topic)?;
+    let partition = parcel.record.partition;
+    parcel.record.with_outbound(|event| client.send(topic, sequence, event, partition))
+}

@@ -1,0 +1,79 @@
+//! Which events are on the fast way, so that nothing that was held back overtakes them.
+
+use std::collections::VecDeque;
+
+use crate::message::Sequence;
+
+/// The numbers on the fast way.
+#[derive(Debug, Default)]
+pub(super) struct Flight {
+    /// The number of the first slot.
+    first: Sequence,
+    /// Is it on the way? The first one is, if there is any.
+    slots: VecDeque<bool>,
+}
+
+impl Flight {
+    /// An event takes off.
+    pub(super) fn add(&mut self, sequence: Sequence) {
+        if self.slots.is_empty() {
+            self.first = sequence;
+        }
+        while sequence < self.first {
+            self.slots.push_front(false);
+            self.first -= 1;
+        }
+        let index = (sequence - self.first) as usize;
+        while self.slots.len() <= index {
+            self.slots.push_back(false);
+        }
+        self.slots[index] = true;
+    }
+
+    /// It has landed, or is held back after all.
+    pub(super) fn remove(&mut self, sequence: Sequence) {
+        let index = sequence.checked_sub(self.first).map(|index| index as usize);
+        if let Some(slot) = index.and_then(|index| self.slots.get_mut(index)) {
+            *slot = false;
+        }
+        while self.slots.front() == Some(&false) {
+            self.slots.pop_front();
+            self.first += 1;
+        }
+    }
+
+    /// The oldest that is on the way.
+    pub(super) fn oldest(&self) -> Option<Sequence> {
+        (!self.slots.is_empty()).then_some(self.first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_known_whatever_the_order_of_answers() {
+        let mut flight = Flight::default();
+        assert_eq!(flight.oldest(), None);
+        for sequence in [7, 8, 10] {
+            flight.add(sequence);
+        }
+        flight.remove(8);
+        assert_eq!(flight.oldest(), Some(7));
+        flight.remove(7);
+        assert_eq!(flight.oldest(), Some(10));
+        // WHEN an older one takes off again THEN it counts
+        flight.add(8);
+        assert_eq!(flight.oldest(), Some(8));
+        flight.remove(8);
+        flight.remove(3);
+        flight.remove(99);
+        assert_eq!(flight.oldest(), Some(10));
+        flight.remove(10);
+        assert_eq!(flight.oldest(), None);
+        assert!(flight.slots.is_empty());
+        flight.add(2);
+        assert_eq!(flight.oldest(), Some(2));
+    }
+}

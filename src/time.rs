@@ -1,0 +1,180 @@
+//! Times as people write them: RFC 3339 in UTC.
+
+const DAY_US: i64 = 86_400_000_000;
+
+/// Appends `unix_us` as RFC 3339 in UTC with microseconds.
+pub fn push_rfc3339(out: &mut Vec<u8>, unix_us: i64) {
+    let (year, month, day) = civil_from_days(unix_us.div_euclid(DAY_US));
+    let of_day_us = unix_us.rem_euclid(DAY_US);
+    let seconds = of_day_us / 1_000_000;
+    if year < 0 {
+        out.push(b'-');
+    }
+    push_digits(out, year.unsigned_abs(), 4);
+    for (mark, number, width) in [
+        (b'-', month, 2),
+        (b'-', day, 2),
+        (b'T', seconds / 3600, 2),
+        (b':', seconds / 60 % 60, 2),
+        (b':', seconds % 60, 2),
+        (b'.', of_day_us % 1_000_000, 6),
+    ] {
+        out.push(mark);
+        push_digits(out, number.unsigned_abs(), width);
+    }
+    out.push(b'Z');
+}
+
+/// `unix_us` as RFC 3339 in UTC with microseconds.
+#[must_use]
+pub fn rfc3339(unix_us: i64) -> String {
+    let mut text = Vec::with_capacity(27);
+    push_rfc3339(&mut text, unix_us);
+    String::from_utf8(text).unwrap_or_default()
+}
+
+/// Reads `2026-01-02T03:04:05.678Z`, `2026-01-02 03:04+01:00` or `2026-01-02`; without an offset it
+/// is UTC. Microseconds since the Unix epoch.
+#[must_use]
+pub fn parse_rfc3339(text: &str) -> Option<i64> {
+    let (date, rest) = text.split_at_checked(10)?;
+    let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());
+    let (year, month, day) = (parts.next()??, parts.next()??, parts.next()??);
+    let days = days_from_civil(year, month, day);
+    if civil_from_days(days) != (year, month, day) {
+        return None;
+    }
+    let of_day_us =
+        if rest.is_empty() { 0 } else { parse_of_day(rest.strip_prefix(['T', 't', ' '])?)? };
+    days.checked_mul(DAY_US)?.checked_add(of_day_us)
+}
+
+/// `03:04:05.678+01:00` as microseconds since midnight UTC.
+fn parse_of_day(text: &str) -> Option<i64> {
+    let zone_at = text.find(['Z', 'z', '+', '-']).unwrap_or(text.len());
+    let (clock, zone) = text.split_at(zone_at);
+    let (hour, rest) = two_digits(clock)?;
+    let (minute, rest) = two_digits(rest.strip_prefix(':')?)?;
+    let (second, rest) = match rest.strip_prefix(':') {
+        Some(rest) => two_digits(rest)?,
+        None => (0, rest),
+    };
+    let fraction = match rest.strip_prefix('.') {
+        Some(digits) if (1..=9).contains(&digits.len()) => {
+            format!("{digits:0<6}").get(..6)?.parse::<u32>().ok()?
+        }
+        None if rest.is_empty() => 0,
+        _ => return None,
+    };
+    if hour > 23 || minute > 59 || second > 59 {
+        return None;
+    }
+    let offset_minutes = match zone {
+        "" | "Z" | "z" => 0,
+        zone => {
+            let (sign, clock) = zone.split_at(1);
+            let (hours, rest) = two_digits(clock)?;
+            let (minutes, rest) = two_digits(rest.strip_prefix(':').unwrap_or(rest))?;
+            let minutes =
+                (rest.is_empty() && hours < 24 && minutes < 60).then_some(hours * 60 + minutes)?;
+            if sign == "-" { -minutes } else { minutes }
+        }
+    };
+    let seconds = (hour * 60 + minute - offset_minutes) * 60 + second;
+    Some(seconds * 1_000_000 + i64::from(fraction))
+}
+
+fn two_digits(text: &str) -> Option<(i64, &str)> {
+    let (digits, rest) = text.split_at_checked(2)?;
+    let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
+    Some((digits.parse().ok().filter(|_| plain)?, rest))
+}
+
+/// At least `width` digits.
+fn push_digits(out: &mut Vec<u8>, mut number: u64, width: usize) {
+    let start = out.len();
+    while number > 0 || out.len() - start < width {
+        out.push(b'0' + (number % 10) as u8);
+        number /= 10;
+    }
+    out[start..].reverse();
+}
+
+/// The proleptic Gregorian date of a day counted from 1970-01-01. Years begin in March here, so
+/// that the leap day is the last of its year; 400 years are one cycle of 146,097 days.
+fn civil_from_days(days: i64) -> (i64, i64, i64) {
+    let shifted = days + 719_468;
+    let cycle = shifted.div_euclid(146_097);
+    let of_cycle = shifted.rem_euclid(146_097);
+    let year_of_cycle =
+        (of_cycle - of_cycle / 1_460 + of_cycle / 36_524 - of_cycle / 146_096) / 365;
+    let of_year = of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+    let month_from_march = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_cycle + cycle * 400 + i64::from(month <= 2);
+    (year, month, day)
+}
+
+/// The inverse of [`civil_from_days`].
+fn days_from_civil(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let year_of_cycle = year.rem_euclid(400);
+    let month_from_march = if month > 2 { month - 3 } else { month + 9 };
+    let of_year = (153 * month_from_march + 2) / 5 + day - 1;
+    let of_cycle = year_of_cycle * 365 + year_of_cycle / 4 - year_of_cycle / 100 + of_year;
+    year.div_euclid(400) * 146_097 + of_cycle - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn times_are_rfc_3339_with_microseconds() {
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(rfc3339(-1), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(rfc3339(946_684_800_000_000), "2000-01-01T00:00:00.000000Z");
+        assert_eq!(rfc3339(951_782_400_000_000), "2000-02-29T00:00:00.000000Z");
+        assert_eq!(rfc3339(4_107_542_400_000_000), "2100-03-01T00:00:00.000000Z");
+        assert_eq!(rfc3339(1_795_266_631_227_183), "2026-11-21T13:10:31.227183Z");
+        assert!(rfc3339(i64::MAX).starts_with("294247-01-10T04:00:54"));
+        assert!(rfc3339(i64::MIN).starts_with("-"));
+    }
+
+    #[test]
+    fn what_people_write_is_read() {
+        let noon = parse_rfc3339("2026-11-21T12:00:00Z");
+        assert_eq!(noon, parse_rfc3339("2026-11-21 12:00"));
+        assert_eq!(noon, parse_rfc3339("2026-11-21t13:00:00.000+01:00"));
+        assert_eq!(noon, parse_rfc3339("2026-11-21T09:30:00-0230"));
+        assert_eq!(
+            parse_rfc3339("2026-11-21").map(rfc3339),
+            Some("2026-11-21T00:00:00.000000Z".into())
+        );
+        for wrong in [
+            "",
+            "yesterday",
+            "2026-13-01",
+            "2026-02-29",
+            "999999-1-1",
+            "2026-11-21T",
+            "2026-11-21T25:00",
+            "2026-11-21T1:00",
+            "2026-11-21T12:00:00.",
+            "2026-11-21T12:00:00Q",
+            "2026-11-21T12:00:00+1",
+        ] {
+            assert_eq!(parse_rfc3339(wrong), None, "{wrong:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_again(unix_us in -62_135_596_800_000_000_i64..253_402_300_800_000_000) {
+            prop_assert_eq!(parse_rfc3339(&rfc3339(unix_us)), Some(unix_us));
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! What only takes time makes no dead letter.
+
+use std::time::{Duration, Instant};
+
+use walrelay_harness::{Kafka, RabbitMq};
+
+use super::case::{Case, held, on_kafka, on_rabbitmq};
+use crate::support::broker::Broker;
+use crate::support::{LIMIT, machine, metric, shared_postgres, until};
+
+const DOWN: Duration = Duration::from_secs(60);
+const UNBOUND: Duration = Duration::from_secs(30);
+
+#[test]
+fn a_kafka_that_is_down_for_a_minute_under_load_makes_no_dead_letter() {
+    down(Broker::Kafka(Kafka::start().unwrap()), "down_kafka");
+}
+
+#[test]
+fn a_rabbitmq_that_is_down_for_a_minute_under_load_makes_no_dead_letter() {
+    down(Broker::RabbitMq(RabbitMq::start().unwrap()), "down_rabbitmq");
+}
+
+fn down(mut broker: Broker, name: &str) {
+    let _machine = machine();
+    // GIVEN a relay under load
+    let case = Case::new(shared_postgres(), &broker, name, "attempts_max = 2\n", "");
+    let case = case.with_one_route();
+    let began = Instant::now();
+    let (mut relay, reader) = (case.relay(), case.site.reader());
+    let load = case.site.writers(30_000, DOWN + Duration::from_secs(15));
+    let writers = std::thread::spawn(move || load.run().unwrap());
+    reader.wait_until(1_000, LIMIT);
+    std::thread::sleep(broker.queue_age().saturating_sub(began.elapsed()));
+    // WHEN the broker is away for a minute
+    broker.kill9();
+    std::thread::sleep(DOWN);
+    broker.start_again();
+    writers.join().unwrap();
+    // THEN nothing is lost, and nothing was given up
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    assert_eq!(case.list(&["--state", "all"]).len(), 0);
+    assert_eq!(metric(&relay, "outbox_events_total{outcome=\"dead_lettered\"}"), Some(0.0));
+    let (verdict, _) = case.site.judge(&mut relay, reader);
+    println!("{name}: {verdict}");
+    // What was in flight at the kill may be there twice.
+    verdict.assert_exact(20_000);
+}
+
+#[test]
+fn a_topic_that_is_missing_for_half_a_minute_makes_no_dead_letter() {
+    unbound(&on_kafka("unbound_kafka", "attempts_max = 1000\nbackoff_cap = \"2s\"\n", ""));
+}
+
+#[test]
+fn a_route_that_is_unbound_for_half_a_minute_makes_no_dead_letter() {
+    unbound(&on_rabbitmq("unbound_rabbitmq", "attempts_max = 1000\nbackoff_cap = \"2s\"\n", ""));
+}
+
+fn unbound(case: &Case) {
+    let (name, lost) = (case.site.name.clone(), case.lost());
+    let reader = case.site.reader();
+    let mut relay = case.relay();
+    // GIVEN events without a route, and some with one
+    case.insert(&lost, 0..5, 0, 50);
+    case.insert(&name, 5..10, 0, 1_000);
+    let began = Instant::now();
+    until("retries", LIMIT, || {
+        metric(&relay, "outbox_retries_total").filter(|retries| *retries > 0.0)
+    });
+    // THEN the others flow past them
+    reader.wait_until(1_000, LIMIT);
+    std::thread::sleep(UNBOUND.saturating_sub(began.elapsed()));
+    // WHEN the route is made THEN they arrive, in order, once
+    case.site.open_route(&lost);
+    let found = case.site.reader_of(&lost);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    case.judge(&lost, &held(found), &[]).assert_exact(0);
+    case.judge(&name, &held(reader), &[]).assert_exact(0);
+    assert_eq!(case.list(&["--state", "all"]).len(), 0);
+}
+
+#[test]
+fn poison_waits_for_a_dead_letter_topic_that_is_away() {
+    letters_away(&on_kafka("letters_away_kafka", "attempts_max = 2\n", ""));
+}
+
+#[test]
+fn poison_waits_for_a_dead_letter_queue_that_is_away() {
+    letters_away(&on_rabbitmq("letters_away_rabbitmq", "attempts_max = 2\n", ""));
+}
+
+fn letters_away(case: &Case) {
+    // GIVEN a relay whose dead-letter topic has gone
+    let name = case.site.name.clone();
+    let reader = case.site.reader();
+    let mut relay = case.relay();
+    case.site.remove_dead_letters();
+    // WHEN an event cannot be published
+    let lost = case.lost();
+    let before_its_end = case.site.value(&format!(
+        "begin;
+         insert into outbox values (gen_random_uuid(), '{lost}', 'k0', 'created', '{{\"seq\": 0}}');
+         select (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::bigint::text;
+         commit;"
+    ));
+    let before_its_end: u64 = before_its_end.parse().unwrap();
+    let poison = case.site.value("select id::text from outbox");
+    case.insert(&name, 1..6, 1, 500);
+    until("attempts to write the letter", LIMIT, || {
+        metric(&relay, "outbox_dlq_publish_failed_total").filter(|failed| *failed >= 3.0)
+    });
+    // THEN the other keys flow, and the slot is held before it
+    reader.wait_until(500, LIMIT);
+    assert!(case.site.confirmed().unwrap() <= before_its_end);
+    assert_eq!(metric(&relay, "outbox_events_total{outcome=\"dead_lettered\"}"), Some(0.0));
+    // WHEN the topic is back THEN it flows
+    case.must(&["init"]);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    assert_eq!(case.open(), [poison]);
+    case.judge(&name, &held(reader), &[]).assert_exact(0);
+}

@@ -1,0 +1,191 @@
+//! One event that cannot be published among many that can.
+
+use serde_json::Value;
+
+use super::case::{Case, held, ids, on_kafka, on_rabbitmq};
+use crate::support::faults::read;
+use crate::support::{LIMIT, metric, until};
+
+const EVENTS: u64 = 10_000;
+const KEYS: u64 = 100;
+
+#[test]
+fn one_poison_among_10_000_of_100_keys_is_dead_lettered_alone() {
+    // Larger than its topic takes: the broker refuses the whole batch.
+    let case = on_kafka("poison_kafka", "", "");
+    // What was in flight behind the batch may come twice.
+    let poison = one_poison(&case, EVENTS / 2, |case, key, seq| {
+        case.site.value(&format!(
+            "insert into outbox values (gen_random_uuid(), '{}', '{key}', 'created',
+             jsonb_build_object('seq', {seq}, 'x', repeat('y', 1500000))) returning id",
+            case.site.name
+        ))
+    });
+    // THEN the record itself, read by another client, is the event with its fate beside it
+    let records = read(&["poison_kafka.dlq"]);
+    let [record] = &records[..] else { panic!("{} records", records.len()) };
+    assert_eq!(record.key(), Some("k7"));
+    assert_eq!(record.value.as_ref().map(Vec::len), Some(900 << 10), "the value is cut");
+    assert_eq!(record.header("id"), Some(poison.as_str()));
+    let payload =
+        |what: &str| case.site.value(&format!("select {what} from outbox where id = '{poison}'"));
+    assert_eq!(
+        record.header("dlq-value-size"),
+        Some(payload("octet_length(payload::text)").as_str())
+    );
+    let sha256 = payload("encode(sha256(convert_to(payload::text, 'UTF8')), 'hex')");
+    assert_eq!(record.header("dlq-value-sha256"), Some(sha256.as_str()));
+    assert_eq!(record.header("dlq-original-topic"), Some("poison_kafka"));
+    assert_eq!(record.header("dlq-error-class"), Some("kafka.message-size-too-large"));
+}
+
+#[test]
+fn one_poison_among_10_000_of_100_keys_is_dead_lettered_alone_in_rabbitmq() {
+    let case = on_rabbitmq("poison_rabbitmq", "attempts_max = 3\n", "");
+    one_poison(&case, 0, |case, key, seq| case.insert_one(&case.lost(), key, seq));
+}
+
+fn one_poison(
+    case: &Case,
+    duplicates_max: u64,
+    insert_poison: impl Fn(&Case, &str, u64) -> String,
+) -> String {
+    // GIVEN a poison event in the middle of a backlog
+    let name = case.site.name.clone();
+    let reader = case.site.reader();
+    case.insert(&name, 0..KEYS, 0, EVENTS / 2);
+    let poison = insert_poison(case, "k7", EVENTS / 2);
+    case.insert(&name, 0..KEYS, EVENTS / 2 + 1, EVENTS / 2 - 1);
+    // WHEN it is relayed THEN all is settled
+    let mut relay = case.relay();
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    // THEN all others have arrived once and in order, the later ones of its key among them
+    let others = held(reader);
+    let verdict = case.judge(&name, &others, std::slice::from_ref(&poison));
+    println!("{name}: {verdict}");
+    verdict.assert_exact(duplicates_max);
+    assert_eq!(verdict.distinct, EVENTS - 1);
+    // THEN the dead-letter topic holds exactly it, and says all there is to know
+    let letters = case.list(&["--state", "all"]);
+    assert_eq!(ids(&letters), [poison.as_str()]);
+    provenance(case, &letters[0]);
+    assert_eq!(metric(&relay, "outbox_events_total{outcome=\"dead_lettered\"}"), Some(1.0));
+    assert_eq!(metric(&relay, "outbox_dlq_published_total"), Some(1.0));
+    until("the depth to be known", LIMIT, || {
+        (metric(&relay, "outbox_dlq_depth") == Some(1.0)).then_some(())
+    });
+    assert!(metric(&relay, "outbox_dlq_oldest_age_seconds").unwrap() > 0.0);
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    poison
+}
+
+fn provenance(case: &Case, letter: &Value) {
+    let text = |name: &str| letter[name].as_str().unwrap_or_else(|| panic!("{name}: {letter}"));
+    let id = text("event_id");
+    let row = |what: &str| case.site.value(&format!("select {what} from outbox where id = '{id}'"));
+    assert_eq!(text("key"), row("aggregateid"));
+    assert_eq!(text("topic"), row("aggregatetype"));
+    assert_eq!(text("state"), "open");
+    assert!(letter["attempts"].as_u64().unwrap() >= 1, "{letter}");
+    assert!(!text("error_msg").is_empty());
+    let (failed, first) = (text("failed_at"), text("first_failed_at"));
+    assert_eq!(row(&format!("timestamptz '{first}' <= timestamptz '{failed}'")), "t");
+    let commit = text("commit_ts");
+    assert_eq!(row(&format!("pg_xact_commit_timestamp(xmin) = timestamptz '{commit}'")), "t");
+    let lsn = text("lsn");
+    assert_eq!(row(&format!("pg_lsn '{lsn}' <= pg_current_wal_lsn()")), "t");
+}
+
+#[test]
+fn rows_that_no_route_can_carry_are_dead_lettered() {
+    no_route(&on_kafka("unroutable_row_kafka", "", ""));
+}
+
+#[test]
+fn rows_that_no_route_can_carry_are_dead_lettered_in_rabbitmq() {
+    no_route(&on_rabbitmq("unroutable_row_rabbitmq", "", ""));
+}
+
+fn no_route(case: &Case) {
+    // GIVEN a row without what its route needs, between others of its key
+    case.site.execute("alter table outbox alter aggregatetype drop not null");
+    let name = case.site.name.clone();
+    let reader = case.site.reader();
+    case.insert_one(&name, "k", 1);
+    let broken = case.site.value(
+        "insert into outbox values (gen_random_uuid(), null, 'k', 'created', '{\"seq\": 2}')
+         returning id",
+    );
+    case.insert_one(&name, "k", 3);
+    // WHEN it is relayed
+    let mut relay = case.relay();
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    // THEN the others are there, and it is a letter with its payload
+    let verdict = case.judge(&name, &held(reader), &[]);
+    verdict.assert_exact(0);
+    let letters = case.list(&[]);
+    assert_eq!(ids(&letters), [broken.as_str()]);
+    assert_eq!(letters[0]["error_class"], "null-in-template");
+    let shown = case.must(&["dlq", "show", &broken, "--payload"]);
+    assert!(shown.out.contains("\"seq\": 2"), "{shown}");
+    // WHEN it is replayed THEN that is refused, and says why
+    let replayed = case.walrelay(&["dlq", "replay", "--id", &broken]);
+    assert_eq!(replayed.code, 1, "{replayed}");
+    assert_eq!(case.open(), [broken]);
+}
+
+#[test]
+fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released() {
+    parked(&on_kafka("parked_kafka", "on_dead_letter = \"park_key\"\nattempts_max = 2\n", ""));
+}
+
+#[test]
+fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released_in_rabbitmq() {
+    parked(&on_rabbitmq(
+        "parked_rabbitmq",
+        "on_dead_letter = \"park_key\"\nattempts_max = 2\n",
+        "",
+    ));
+}
+
+fn parked(case: &Case) {
+    // GIVEN a poison event of a key, and later ones of it and of another
+    let name = case.site.name.clone();
+    let reader = case.site.reader();
+    let mut relay = case.relay();
+    let mut letters: Vec<String> =
+        (1..3).map(|seq| case.insert_one(&case.lost(), "k", seq)).collect();
+    // On Kafka other topics have another order: what goes there may have left before the failure.
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    letters.extend((3..5).map(|seq| case.insert_one(&name, "k", seq)));
+    case.insert_one(&name, "other", 1);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    // THEN all of its key are letters, in order
+    assert_eq!(case.open(), letters);
+    let classes = case.list(&[]);
+    let parked = classes.iter().filter(|letter| letter["error_class"] == "parked");
+    assert_eq!(parked.count(), 3);
+    // WHEN the relay is killed THEN the key is parked still
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    letters.push(case.insert_one(&name, "k", 5));
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    assert_eq!(case.open(), letters);
+    assert_eq!(metric(&relay, "outbox_dlq_parked_keys"), Some(1.0));
+    // WHEN it is released too early THEN that is refused
+    let refused = case.walrelay(&["dlq", "release", "--key", "k"]);
+    assert_eq!(refused.code, 1, "{refused}");
+    // WHEN its letters are resolved and it is released THEN its events flow
+    case.must(&["dlq", "discard", "--topic", &case.lost()]);
+    case.must(&["dlq", "replay", "--key", "k"]);
+    case.must(&["dlq", "release", "--key", "k"]);
+    until("the release to be heard", LIMIT, || {
+        (metric(&relay, "outbox_dlq_parked_keys") == Some(0.0)).then_some(())
+    });
+    case.insert_one(&name, "k", 6);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    assert_eq!(case.open(), [] as [String; 0]);
+    let verdict = case.judge(&name, &held(reader), &[]);
+    verdict.assert_exact(0);
+}

@@ -1,0 +1,189 @@
+//! The commands, one after the other, on both brokers.
+
+use serde_json::Value;
+use walrelay_harness::kit::now_us;
+use walrelay_harness::rabbit::Rabbit;
+
+use super::bench::{Bench, SECOND, Spec};
+use crate::support::faults::read;
+use crate::support::shared_rabbitmq;
+
+#[test]
+fn letters_of_kafka_are_listed_shown_discarded_and_released() {
+    all_commands(Bench::kafka("dlq_commands_kafka"));
+}
+
+#[test]
+fn letters_of_rabbitmq_are_listed_shown_discarded_and_released() {
+    all_commands(Bench::rabbitmq("dlq_commands_rabbitmq"));
+}
+
+fn all_commands(mut bench: Bench) {
+    // GIVEN six letters of two keys, one of which is parked, and one that looks odd
+    let mut letters: Vec<Spec> = (0..6)
+        .map(|n| Spec {
+            parks_key: n % 2 == 1,
+            failed_unix_us: now_us() - 600 * SECOND,
+            ..Spec::new(n, if n % 2 == 1 { "odd" } else { "even" })
+        })
+        .collect();
+    letters.push(Spec {
+        value: vec![0, 0xff],
+        class: "test.odd",
+        key: Some("a\u{1b}[2J".to_owned()),
+        ..Spec::new(6, "")
+    });
+    bench.write(letters);
+    list_and_show(&bench);
+    // WHEN one would only look THEN nothing changes
+    bench
+        .dlq(&["discard", "--error-class", "test.odd", "--dry-run"])
+        .assert_done()
+        .assert_says(&["dry run, nothing was changed: 1 dead letters", "e6"]);
+    let discarded = bench.dlq(&["discard", "--error-class", "test.odd"]);
+    discarded.assert_done().assert_says(&["discarded 1 of 1 dead letters"]);
+    assert_eq!(bench.ids(&["--state", "discarded"]), ["e6"]);
+    // WHEN a key is released too early
+    let early = bench.dlq(&["release", "--key", "odd"]);
+    let words = ["3 dead letters of key odd are open", "walrelay dlq replay --key 'odd'"];
+    early.assert_fault(1, "dead-letter.key-has-open", &words);
+    // WHEN its letters are replayed THEN they arrive in order, and say what they are
+    let replayed = bench.dlq(&["replay", "--key", "odd", "--json"]);
+    let tally: Value = serde_json::from_str(&replayed.assert_done().out).unwrap();
+    assert_eq!((&tally["meant"], &tally["done"]), (&3.into(), &3.into()));
+    replayed.assert_says(&["\"action\":\"replay\"", "\"filter\":\"key=odd state=open\""]);
+    assert_eq!(replay_counts(&bench), [("e1", "1"), ("e3", "1"), ("e5", "1")].map(owned));
+    bench.dlq(&["release", "--key", "odd"]).assert_done().assert_says(&["key odd released"]);
+    let again = bench.dlq(&["release", "--key", "odd"]);
+    again.assert_fault(1, "dead-letter.not-parked", &["no key is parked"]);
+    bench.dlq(&["release", "--all-keys"]).assert_done().assert_says(&["no key is parked"]);
+    // THEN nothing else has moved
+    let mut open = bench.ids(&[]);
+    open.sort();
+    assert_eq!(open, ["e0", "e2", "e4"]);
+}
+
+fn list_and_show(bench: &Bench) {
+    let table = bench.dlq(&["list"]);
+    table.assert_done().assert_says(&[
+        "FAILED AT",
+        "test.refused",
+        "7 dead letters",
+        "a\\u{1b}[2J",
+    ]);
+    assert!(!table.all().contains('\u{1b}'), "{table}");
+    bench.dlq(&["list", "--limit", "2"]).assert_done().assert_says(&["2 of 7 dead letters"]);
+    assert_eq!(bench.ids(&["--key", "odd"]), ["e1", "e3", "e5"]);
+    assert_eq!(bench.ids(&["--text", "TEST.ODD"]), ["e6"]);
+    assert_eq!(bench.ids(&["--key", "a\\u{1b}[2J"]), ["e6"]);
+    assert_eq!(bench.ids(&["--until", "5m"]).len(), 6);
+    let (letters, _) = bench.list(&["--id", "e1"]);
+    let letter = &letters[0];
+    let text = |name: &str| letter[name].as_str().unwrap_or_default();
+    assert_eq!([text("key"), text("topic"), text("state")], ["odd", &bench.site.name, "open"]);
+    assert_eq!([text("error_class"), text("error_msg")], ["test.refused", "nobody wants it"]);
+    assert_eq!([text("lsn"), text("relay")], ["16/B374D848", &bench.site.name]);
+    assert_eq!((&letter["attempts"], &letter["parks_key"]), (&5.into(), &true.into()));
+    // THEN one is shown whole, its payload on request
+    let shown = bench.dlq(&["show", "e1"]);
+    shown.assert_done().assert_says(&["header id = e1", "dead-lettered by", "parks its key yes"]);
+    assert!(!shown.out.contains("seq"), "{shown}");
+    bench.dlq(&["show", "e1", "--payload"]).assert_done().assert_says(&["{\"seq\": 1}"]);
+    let json = bench.dlq(&["show", "e6", "--payload", "--json"]);
+    let value: Value = serde_json::from_str(&json.assert_done().out).unwrap();
+    assert_eq!((&value["payload"], &value["payload_encoding"]), (&"AP8=".into(), &"base64".into()));
+    assert_eq!(value["history"][0]["what"], "dead-lettered");
+    let unknown = bench.dlq(&["show", "nobody"]);
+    unknown.assert_fault(1, "dead-letter.unknown", &["nobody", "7 records"]);
+}
+
+fn owned((id, count): (&str, &str)) -> (String, String) {
+    (id.to_owned(), count.to_owned())
+}
+
+/// Id and header `dlq-replay-count` of what has arrived; there is nothing else of ours in it.
+fn replay_counts(bench: &Bench) -> Vec<(String, String)> {
+    arrived_headers(bench).iter().map(|headers| counted(headers)).collect()
+}
+
+fn counted(headers: &[(String, String)]) -> (String, String) {
+    let find = |name: &str| {
+        let found = headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| value.clone()).unwrap()
+    };
+    let ours = headers.iter().filter(|(name, _)| name.starts_with("dlq-")).count();
+    assert_eq!(ours, 1, "{headers:?}");
+    (find("id"), find("dlq-replay-count"))
+}
+
+fn arrived_headers(bench: &Bench) -> Vec<Vec<(String, String)>> {
+    let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
+    if bench.is_kafka {
+        let headers = read(&[&bench.site.name]).into_iter().map(|record| {
+            let all = record.headers.into_iter();
+            all.map(|(name, value)| (name, text(&value.unwrap_or_default()))).collect()
+        });
+        return headers.collect();
+    }
+    let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
+    let taken = rabbit.take(&bench.site.name).unwrap();
+    let headers = taken.iter().map(|delivery| {
+        let names = delivery.properties.headers.iter().map(|(name, _)| name);
+        let value = |name: &String| text(delivery.properties.header(name).unwrap_or_default());
+        names.map(|name| (name.clone(), value(name))).collect()
+    });
+    headers.collect()
+}
+
+#[test]
+fn a_replay_against_a_broken_route_of_kafka_changes_nothing() {
+    broken_route(Bench::kafka("dlq_broken_kafka"));
+}
+
+#[test]
+fn a_replay_against_a_broken_route_of_rabbitmq_changes_nothing() {
+    broken_route(Bench::rabbitmq("dlq_broken_rabbitmq"));
+}
+
+fn broken_route(mut bench: Bench) {
+    // GIVEN letters of a route that is broken, and behind them some of one that is not
+    let lost = format!("{}.lost", bench.site.name);
+    let topic = |n: usize| (n < 200).then(|| lost.clone());
+    bench.write((0..210).map(|n| Spec { topic: topic(n), ..Spec::new(n, (n % 7).to_string()) }));
+    let ended = bench.dlq(&["replay", "--all"]);
+    let codes = ["dead-letter.refused-again", "sink.topic-missing"];
+    ended.assert_fault_of(5, &codes, &["walrelay dlq replay: what was delivered is resolved"]);
+    // THEN whatever it delivered is resolved, and nothing else
+    let open = bench.ids(&[]);
+    let lost_ones = bench.ids(&["--topic", &lost]);
+    assert_eq!(lost_ones.len(), 200);
+    assert!(open.len() >= 200);
+    // WHEN the route is made THEN all is well
+    bench.open_route(&lost);
+    bench.dlq(&["replay", "--all"]).assert_done();
+    assert!(bench.ids(&[]).is_empty());
+    bench.judge(bench.reader()).assert_exact(0);
+}
+
+#[test]
+fn a_replay_to_a_kafka_that_is_down_says_so() {
+    broker_down(Bench::kafka("dlq_down_kafka"));
+}
+
+#[test]
+fn a_replay_to_a_rabbitmq_that_is_down_says_so() {
+    broker_down(Bench::rabbitmq("dlq_down_rabbitmq"));
+}
+
+fn broker_down(mut bench: Bench) {
+    let up = bench.file.clone();
+    bench.write([Spec::new(0, "k")]);
+    bench.with_broker_down();
+    for words in [&["list"][..], &["replay", "--all"], &["release", "--all-keys"]] {
+        let ended = bench.dlq(words);
+        assert_eq!(ended.code, 5, "{ended}");
+        ended.assert_says(&["error[sink.unreachable]", "mend:"]);
+    }
+    bench.file = up;
+    assert_eq!(bench.ids(&[]), ["e0"]);
+}

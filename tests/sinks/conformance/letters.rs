@@ -1,0 +1,159 @@
+//! What is given up: its dead letter arrives, in its place, and takes nothing with it.
+
+use walrelay::letter::{self, Address, Cause, DeadLetterSettings, Mailbox};
+use walrelay::lsn::Lsn;
+use walrelay::message::Position;
+use walrelay::sink::Disposition;
+
+use super::bed::{Arrived, Bed, each};
+use super::{compare, event, publish};
+use crate::hand::{Event, Hand};
+
+/// Less than what the poison of any broker weighs.
+const VALUE_BYTES_MAX: usize = 100_000;
+
+/// Writes to that place.
+fn mailbox(place: &Event) -> Mailbox {
+    let address = Address { exchange: place.exchange.clone(), topic: place.topic.clone() };
+    let value_bytes_max = VALUE_BYTES_MAX;
+    let settings = DeadLetterSettings { address, value_bytes_max, ..DeadLetterSettings::default() };
+    Mailbox { settings, relay: "conformance".to_owned() }
+}
+
+fn cause(class: &str, parks_key: bool) -> Cause {
+    Cause {
+        class: class.to_owned(),
+        reason: "for a test".to_owned(),
+        attempts: 3,
+        first_failed_unix_us: 1_700_000_001_000_000,
+        failed_unix_us: 1_700_000_002_000_000,
+        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 0 },
+        incomplete: false,
+        parks_key,
+    }
+}
+
+fn header(arrived: &Arrived, name: &str) -> Option<String> {
+    let found = arrived.headers.iter().find(|(known, _)| known == name);
+    found.map(|(_, value)| String::from_utf8(value.clone()).unwrap())
+}
+
+fn ids(arrived: &[Arrived]) -> Vec<String> {
+    arrived.iter().map(Arrived::id).collect()
+}
+
+#[test]
+fn a_dead_letter_arrives_whole_and_settles_under_the_number_of_its_event() {
+    each(|bed| {
+        // GIVEN an event that the broker refuses for good
+        let (place, letters) = (bed.place("letter"), bed.place("letter-dlq"));
+        let mut hand = Hand::open(bed.broker());
+        let poison = bed.poison(event(&place, "a1").keyed("a"));
+        let first = event(&place, "a0").keyed("a");
+        hand.publish(&first);
+        let culprit = hand.publish(&poison);
+        hand.until("a failure", |hand| hand.refused.contains_key(&culprit));
+        // WHEN it is buried THEN it is confirmed, and what is behind it flows
+        let last = event(&place, "a2").keyed("a");
+        hand.publish(&last);
+        hand.bury(culprit, &mailbox(&letters), &cause("test.refused", false));
+        hand.settle();
+        assert!(hand.confirmed.contains(&culprit));
+        assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
+        compare(&[first, last], &bed.take(&place));
+        // AND its letter is the event with its fate beside it
+        let arrived = bed.take(&letters);
+        let [arrived] = arrived.as_slice() else { panic!("{} letters", arrived.len()) };
+        assert_eq!((arrived.id().as_str(), arrived.key.as_deref()), ("a1", Some(&b"a"[..])));
+        let value = poison.value.unwrap_or_default();
+        let kept = &value[..value.len().min(VALUE_BYTES_MAX)];
+        assert_eq!(arrived.value.as_deref(), Some(kept));
+        let of = |name| header(arrived, name).unwrap_or_default();
+        assert_eq!(of(letter::EVENT_ID), "a1");
+        assert_eq!(of(letter::ORIGINAL_TOPIC), place.topic);
+        assert_eq!(header(arrived, letter::ORIGINAL_EXCHANGE).unwrap_or_default(), place.exchange);
+        assert_eq!(of(letter::ERROR_CLASS), "test.refused");
+        assert_eq!(of(letter::ERROR_MSG), "for a test");
+        assert_eq!(of(letter::ATTEMPTS), "3");
+        assert_eq!(of(letter::FAILED_AT), "2023-11-14T22:13:22.000000Z");
+        assert_eq!(of(letter::LSN), "16/B374D848");
+        assert_eq!(of(letter::COMMIT_TS), "2023-11-14T22:13:20.000000Z");
+        assert_eq!(of(letter::RELAY), "conformance");
+        assert_eq!(header(arrived, letter::PARKS_KEY), None);
+        let cut = value.len() > VALUE_BYTES_MAX;
+        let size = header(arrived, letter::VALUE_SIZE);
+        assert_eq!(size, cut.then(|| value.len().to_string()));
+        bed.provide(&place);
+    });
+}
+
+#[test]
+fn what_waits_behind_a_parked_key_fails_in_order_and_other_keys_flow() {
+    each(|bed| {
+        // GIVEN an event that is refused, with others of its key and of another behind it
+        let (place, letters) = (bed.place("parks"), bed.place("parks-dlq"));
+        let mut hand = Hand::open(bed.broker());
+        let culprit = hand.publish(&bed.poison(event(&place, "a0").keyed("a")));
+        hand.until("a failure", |hand| hand.refused.contains_key(&culprit));
+        let (mut behind, mut others) = (Vec::new(), Vec::new());
+        for number in 1..=5 {
+            behind.push(hand.publish(&event(&place, format!("a{number}")).keyed("a")));
+            others.push(event(&place, format!("b{number}")).keyed("b"));
+            hand.publish(&others[number - 1]);
+        }
+        // WHEN it is buried, and its key parked THEN what is behind it fails, in order
+        let mailbox = mailbox(&letters);
+        hand.bury(culprit, &mailbox, &cause("test.refused", true));
+        hand.until("all behind it have failed", |hand| hand.failures.len() == 6);
+        let failed: Vec<u64> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
+        assert_eq!(failed, behind);
+        for (_, failure) in &hand.failures[1..] {
+            assert_eq!(failure.class, letter::CLASS_PARKED);
+            assert_eq!(failure.disposition, Disposition::Terminal);
+            assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
+        }
+        // WHEN they are buried, too THEN all are letters, in order
+        for sequence in behind {
+            hand.bury(sequence, &mailbox, &cause(letter::CLASS_PARKED, true));
+        }
+        hand.settle();
+        assert_eq!(hand.failures.len(), 6, "{:?}", hand.failures);
+        compare(&others, &bed.take(&place));
+        let arrived = bed.take(&letters);
+        assert_eq!(ids(&arrived), ["a0", "a1", "a2", "a3", "a4", "a5"]);
+        let parks = arrived.iter().filter_map(|it| header(it, letter::PARKS_KEY)).count();
+        assert_eq!(parks, 6);
+        bed.provide(&place);
+    });
+}
+
+/// Publishes 600 events of 20 keys, one of them such that the broker refuses it.
+fn with_a_culprit(bed: &mut dyn Bed, hand: &mut Hand, place: &Event) -> (Vec<Event>, u64) {
+    let mut published = publish(hand, place, 0, 300, 20);
+    hand.settle();
+    published.extend(publish(hand, place, 300, 150, 20));
+    let culprit = hand.publish(&bed.poison(event(place, "culprit").keyed("key7")));
+    published.extend(publish(hand, place, 450, 150, 20));
+    (published, culprit)
+}
+
+#[test]
+fn innocents_of_a_refused_batch_arrive_in_order_and_only_the_culprit_fails() {
+    each(|bed| {
+        // GIVEN a broker that refuses a whole batch for one of it
+        let (place, letters) = (bed.place("batch"), bed.place("batch-dlq"));
+        let mut hand = Hand::open(bed.broker());
+        // WHEN one of many events is refused THEN it alone has failed
+        let (published, culprit) = with_a_culprit(bed, &mut hand, &place);
+        hand.until("a failure", |hand| hand.refused.contains_key(&culprit));
+        assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
+        assert_eq!(hand.failures[0].1.disposition, Disposition::Terminal);
+        hand.bury(culprit, &mailbox(&letters), &cause("test.refused", false));
+        hand.settle();
+        // AND the others are there, first deliveries in order
+        compare(&published, &bed.take(&place));
+        assert_eq!(ids(&bed.take(&letters)), ["culprit"]);
+        assert_eq!(hand.confirmed.len(), published.len() + 1);
+        bed.provide(&place);
+    });
+}

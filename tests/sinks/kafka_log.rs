@@ -1,0 +1,213 @@
+//! The dead-letter topic on Kafka: read as a log, looked for, and made.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::util::Timeout;
+use walrelay::letter::Address;
+use walrelay::sink::log::{Entry, From, Log, Read};
+use walrelay::sink::{Broker, Wanted};
+use walrelay_harness::{Kafka, consumer, free_port};
+
+use crate::hand::LIMIT;
+use crate::section::Values;
+
+const PATIENCE: Duration = Duration::from_millis(20);
+const PARTITIONS: i32 = 4;
+
+pub(crate) fn kafka() -> &'static Kafka {
+    static KAFKA: OnceLock<Kafka> = OnceLock::new();
+    KAFKA.get_or_init(|| Kafka::start().unwrap())
+}
+
+fn broker_at(brokers: &str) -> Arc<dyn Broker> {
+    Values::default()
+        .text("brokers", brokers)
+        // A property that only a producer understands.
+        .below("properties", "linger.ms", "1")
+        .integer("partitions", 3)
+        .integer("replication", -1)
+        .configure("kafka")
+}
+
+pub(crate) fn broker() -> Arc<dyn Broker> {
+    broker_at(&kafka().bootstrap())
+}
+
+fn address(topic: &str) -> Address {
+    Address { exchange: String::new(), topic: topic.to_owned() }
+}
+
+pub(crate) fn open(topic: &str, from: From) -> Box<dyn Log> {
+    broker().log(&address(topic), from).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+fn topic(name: &str) {
+    let config = [("retention.ms", "-1")];
+    consumer::create_topic(&kafka().bootstrap(), name, PARTITIONS, &config).unwrap();
+}
+
+fn producer(own: &[(&str, &str)]) -> BaseProducer {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", kafka().bootstrap()).set("partitioner", "murmur2_random");
+    config.set("linger.ms", "5").set("queue.buffering.max.messages", "200000");
+    for (name, value) in own {
+        config.set(*name, *value);
+    }
+    config.create().unwrap()
+}
+
+/// Writes records whose number is key, value and time in seconds.
+fn write(producer: &BaseProducer, topic: &str, numbers: std::ops::Range<i64>) {
+    for number in numbers {
+        let text = number.to_string();
+        let record = BaseRecord::to(topic).key(&text).payload(&text).timestamp(number * 1000);
+        producer.send(record).unwrap();
+    }
+    producer.flush(Timeout::After(LIMIT)).unwrap();
+}
+
+fn number(entry: &Entry) -> i64 {
+    String::from_utf8(entry.value.clone().unwrap()).unwrap().parse().unwrap()
+}
+
+/// Everything up to the end.
+pub(crate) fn whole(log: &mut dyn Log) -> Vec<Entry> {
+    let (mut entries, began) = (Vec::new(), Instant::now());
+    loop {
+        match log.next(PATIENCE).unwrap() {
+            Read::Entry(entry) => entries.push(entry),
+            Read::End => return entries,
+            Read::Nothing => assert!(began.elapsed() < LIMIT, "no end within {LIMIT:?}"),
+        }
+    }
+}
+
+/// The numbers up to the end, sorted.
+fn numbers(topic: &str, from: From) -> Vec<i64> {
+    let mut found: Vec<i64> = whole(&mut *open(topic, from)).iter().map(number).collect();
+    found.sort_unstable();
+    found
+}
+
+/// The next record of a log whose end was told.
+fn next(log: &mut dyn Log) -> Entry {
+    let began = Instant::now();
+    loop {
+        match log.next(PATIENCE).unwrap() {
+            Read::Entry(entry) => return entry,
+            Read::End => panic!("the end was told twice"),
+            Read::Nothing => assert!(began.elapsed() < LIMIT, "no record within {LIMIT:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_hundred_thousand_records_come_once_and_in_order_and_then_what_is_new() {
+    // GIVEN a topic with many records
+    const NAME: &str = "log-many";
+    const COUNT: i64 = 100_000;
+    topic(NAME);
+    let producer = producer(&[]);
+    write(&producer, NAME, 1..COUNT + 1);
+    // WHEN it is read THEN all come once, those of a partition in order
+    let mut log = open(NAME, From::Beginning);
+    let read = whole(&mut *log);
+    let mut offsets: BTreeMap<i32, i64> = BTreeMap::new();
+    for entry in &read {
+        let next = offsets.entry(entry.place.partition).or_default();
+        assert_eq!(entry.place.offset, *next);
+        *next += 1;
+        assert_eq!(entry.key, entry.value);
+        assert_eq!(entry.written_unix_us, number(entry) * 1_000_000);
+    }
+    assert_eq!(i64::try_from(read.len()), Ok(COUNT));
+    assert_eq!(offsets.len(), 4);
+    // AND the end is told once, and what is written then comes, too
+    assert_eq!(log.next(Duration::ZERO).unwrap(), Read::Nothing);
+    write(&producer, NAME, COUNT + 1..COUNT + 2);
+    assert_eq!(number(&next(&mut *log)), COUNT + 1);
+}
+
+#[test]
+fn a_time_is_sought_and_what_is_before_it_is_not_read() {
+    // GIVEN records of one second each
+    const NAME: &str = "log-times";
+    topic(NAME);
+    let producer = producer(&[]);
+    write(&producer, NAME, 1..101);
+    let from = |seconds: i64| From::Time(seconds * 1_000_000);
+    assert_eq!(numbers(NAME, from(0)), (1..=100).collect::<Vec<_>>());
+    assert_eq!(numbers(NAME, from(61)), (61..=100).collect::<Vec<_>>());
+    assert_eq!(numbers(NAME, from(100)), [100]);
+    assert!(numbers(NAME, from(5000)).is_empty());
+    assert_eq!(numbers(NAME, From::Time(i64::MIN)).len(), 100);
+    // WHEN it is read from its end THEN only what is new comes
+    let mut log = open(NAME, From::End);
+    assert!(whole(&mut *log).is_empty());
+    write(&producer, NAME, 101..102);
+    assert_eq!(number(&next(&mut *log)), 101);
+}
+
+#[test]
+fn the_end_is_known_where_no_record_stands_at_it() {
+    // GIVEN an empty topic THEN its end is where it begins
+    const NAME: &str = "log-ends";
+    consumer::create_topic(&kafka().bootstrap(), NAME, 1, &[("retention.ms", "-1")]).unwrap();
+    assert!(numbers(NAME, From::Beginning).is_empty());
+    // GIVEN a marker of a transaction behind the last record THEN the end is behind the record
+    let producer = producer(&[("transactional.id", "log-ends")]);
+    producer.init_transactions(Timeout::After(LIMIT)).unwrap();
+    producer.begin_transaction().unwrap();
+    write(&producer, NAME, 1..11);
+    producer.commit_transaction(Timeout::After(LIMIT)).unwrap();
+    consumer::wait_end_offsets(&kafka().bootstrap(), NAME, 11, LIMIT).unwrap();
+    assert_eq!(numbers(NAME, From::Beginning), (1..11).collect::<Vec<_>>());
+}
+
+#[test]
+fn a_topic_that_is_not_there_and_a_broker_that_is_not_there_are_told() {
+    let Err(fault) = broker().log(&address("log-none"), From::Beginning) else { panic!("read") };
+    assert_eq!(fault.code, "sink.dead-letter-missing", "{fault}");
+    assert!(fault.to_string().contains("log-none"), "{fault}");
+    let nowhere = broker_at(&format!("127.0.0.1:{}", free_port().unwrap()));
+    let Err(fault) = nowhere.log(&address("log-none"), From::End) else { panic!("read") };
+    assert_eq!(fault.code, "sink.unreachable", "{fault}");
+}
+
+#[test]
+fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
+    // GIVEN a broker without the topic WHEN it is looked at THEN that is told
+    const NAME: &str = "log-made";
+    let wanted = Wanted { dead_letters: Some(address(NAME)), ..Wanted::default() };
+    let faults = broker().inspect(&wanted).faults;
+    let names: Vec<&str> = faults.iter().map(|fault| fault.code).collect();
+    assert_eq!(names, ["sink.dead-letter-missing"]);
+    assert!(faults[0].mend.contains("walrelay init"), "{}", faults[0]);
+    // WHEN it is made THEN it is there, and nothing in it grows too old
+    assert_eq!(broker().prepare(&wanted).unwrap(), [format!("topic {NAME}")]);
+    assert!(broker().prepare(&wanted).unwrap().is_empty());
+    let found = broker().inspect(&wanted);
+    assert!(found.faults.is_empty(), "{:?}", found.faults);
+    assert!(found.well.iter().any(|text| text.contains(NAME)), "{:?}", found.well);
+    assert_eq!(config_of(NAME, "retention.ms").as_deref(), Some("-1"));
+    // WHEN nothing is ever written to it THEN it is not missed
+    let halts = Wanted::default();
+    assert!(broker().inspect(&halts).faults.is_empty());
+}
+
+fn config_of(topic: &str, name: &str) -> Option<String> {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", kafka().bootstrap());
+    let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
+    let resources = [ResourceSpecifier::Topic(topic)];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let found = runtime.block_on(admin.describe_configs(&resources, &AdminOptions::new()));
+    let found = found.unwrap().remove(0).unwrap();
+    found.entries.into_iter().find(|entry| entry.name == name).and_then(|entry| entry.value)
+}

@@ -1,0 +1,241 @@
+//! Dead letters through a real RabbitMQ: as the event was, in its place, whatever AMQP can carry.
+
+use walrelay::letter::{self, Address, Cause, DeadLetterSettings, Mailbox};
+use walrelay::lsn::Lsn;
+use walrelay::message::Position;
+use walrelay::sink::log::{Entry, From};
+use walrelay::sink::{Disposition, Refused};
+use walrelay_harness::rabbit::Rabbit;
+
+use crate::hand::{Event, Hand};
+use crate::rabbit_log::whole;
+use crate::real::{self, arrange, event};
+
+/// A mailbox of one's own; where it leads to is not made yet.
+fn mailbox(name: &str) -> Mailbox {
+    let address = Address { exchange: format!("{name}.dlx"), topic: format!("{name}.dlq") };
+    let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
+    Mailbox { settings, relay: "walrelay@test".to_owned() }
+}
+
+/// Makes it.
+fn make(rabbit: &mut Rabbit, mailbox: &Mailbox) {
+    let Address { exchange, topic } = &mailbox.settings.address;
+    rabbit.declare_exchange(exchange, "direct").unwrap();
+    rabbit.declare_stream(topic).unwrap();
+    rabbit.bind(topic, exchange, topic).unwrap();
+}
+
+fn cause(class: &str) -> Cause {
+    Cause {
+        class: class.to_owned(),
+        reason: "because".to_owned(),
+        attempts: 5,
+        first_failed_unix_us: 1_700_000_001_000_000,
+        failed_unix_us: 1_700_000_002_500_000,
+        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 0 },
+        incomplete: false,
+        parks_key: false,
+    }
+}
+
+fn letters(mailbox: &Mailbox) -> Vec<Entry> {
+    let log = real::broker().log(&mailbox.settings.address, From::Beginning);
+    whole(&mut *log.unwrap_or_else(|fault| panic!("{fault}")))
+}
+
+fn text(entry: &Entry, name: &str) -> String {
+    let found = entry.headers.iter().find(|(found, _)| found == name);
+    let (_, value) = found.unwrap_or_else(|| panic!("no header {name}: {entry:?}"));
+    String::from_utf8(value.clone()).unwrap()
+}
+
+fn ids(entries: &[Entry]) -> Vec<String> {
+    entries.iter().map(|entry| text(entry, letter::EVENT_ID)).collect()
+}
+
+#[test]
+fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() {
+    let (mut hand, mut rabbit) = real::open();
+    let mailbox = mailbox("buried");
+    make(&mut rabbit, &mailbox);
+    arrange(&mut rabbit, "buried", "here", &[]);
+    // GIVEN an event that cannot be routed, with every byte there is, and one behind it
+    let all: Vec<u8> = (0..=255).collect();
+    let theirs = [("bytes", &all[..]), ("empty", b""), ("x-own", b"1"), ("id", b"e1")];
+    let theirs = theirs.map(|(name, value)| (name.to_owned(), value.to_vec()));
+    let poison = Event {
+        value: Some(all.clone()),
+        event_type: Some("Päid".to_owned()),
+        content_type: Some("application/json".to_owned()),
+        headers: theirs.to_vec(),
+        ..event("buried", "nowhere", "e1").keyed(&all)
+    };
+    let buried = hand.publish(&poison);
+    let behind = hand.publish(&event("buried", "here", "e2").keyed(&all));
+    hand.until("a failure", |hand| !hand.failures.is_empty());
+    assert_eq!(hand.failures[0].1.key.as_deref(), Some(&all[..]));
+    // WHEN it is buried THEN it is confirmed under its number, and the next of its key goes
+    hand.bury(buried, &mailbox, &cause("rabbitmq.no-route"));
+    hand.settle();
+    assert_eq!(hand.confirmed, [buried, behind]);
+    // THEN its letter has key, value and headers as they were
+    let entries = letters(&mailbox);
+    let [entry] = &entries[..] else { panic!("{entries:?}") };
+    assert_eq!((entry.key.as_deref(), entry.value.as_deref()), (Some(&all[..]), Some(&all[..])));
+    assert_eq!(entry.event_type.as_deref(), Some("Päid"));
+    assert_eq!(entry.content_type.as_deref(), Some("application/json"));
+    assert_eq!(entry.written_unix_us, 1_700_000_002_000_000);
+    for header in theirs {
+        assert!(entry.headers.contains(&header), "{header:?}: {entry:?}");
+    }
+    let ours = [
+        (letter::EVENT_ID, "e1"),
+        (letter::ORIGINAL_TOPIC, "nowhere"),
+        (letter::ORIGINAL_EXCHANGE, "buried"),
+        (letter::ERROR_CLASS, "rabbitmq.no-route"),
+        (letter::ATTEMPTS, "5"),
+        (letter::LSN, "16/B374D848"),
+        (letter::RELAY, "walrelay@test"),
+    ];
+    for (name, value) in ours {
+        assert_eq!(text(entry, name), value);
+    }
+    assert_eq!(entry.headers.len(), 4 + ours.len() + 4, "{entry:?}");
+    assert!(hand.weather.is_empty(), "{:?}", hand.weather);
+}
+
+#[test]
+fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits() {
+    let (mut hand, mut rabbit) = real::open();
+    let mailbox = mailbox("nowhere");
+    arrange(&mut rabbit, "nowhere", "here", &[]);
+    let poison = hand.publish(&event("nowhere", "gone", "a0").keyed("a"));
+    let behind = hand.publish(&event("nowhere", "here", "a1").keyed("a"));
+    hand.until("a failure", |hand| hand.failures.len() == 1);
+    // GIVEN no exchange WHEN it is buried THEN that fails, under its number
+    hand.bury(poison, &mailbox, &cause("rabbitmq.no-route"));
+    hand.until("another failure", |hand| hand.failures.len() == 2);
+    let (sequence, failure) = hand.failures[1].clone();
+    assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.not-found"));
+    assert_eq!(failure.disposition, Disposition::Transient);
+    // GIVEN no binding WHEN it is tried again THEN it comes back; others flow
+    let Address { exchange, topic } = &mailbox.settings.address;
+    rabbit.declare_exchange(exchange, "direct").unwrap();
+    rabbit.declare_stream(topic).unwrap();
+    hand.retry(poison);
+    hand.publish(&event("nowhere", "here", "b0").keyed("b"));
+    hand.until("one more failure", |hand| hand.failures.len() == 3);
+    hand.until("the other key", |hand| hand.confirmed.len() == 1);
+    assert_eq!(hand.failures[2].1.class, "rabbitmq.no-route");
+    assert!(letters(&mailbox).is_empty());
+    // WHEN it is bound THEN letter and key follow
+    rabbit.bind(topic, exchange, topic).unwrap();
+    hand.retry(poison);
+    hand.settle();
+    assert_eq!(hand.confirmed[1..], [poison, behind]);
+    assert_eq!(ids(&letters(&mailbox)), ["a0"]);
+}
+
+#[test]
+fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
+    let (mut hand, mut rabbit) = real::open();
+    let mailbox = mailbox("parked");
+    make(&mut rabbit, &mailbox);
+    arrange(&mut rabbit, "parked", "here", &[]);
+    let poison = hand.publish(&event("parked", "gone", "a0").keyed("a"));
+    let behind = ["a1", "a2", "a3"];
+    let behind = behind.map(|id| hand.publish(&event("parked", "here", id).keyed("a")));
+    let other = hand.publish(&event("parked", "here", "b0").keyed("b"));
+    hand.until("a failure", |hand| hand.failures.len() == 1);
+    // WHEN its letter parks the key THEN what waits comes back, in order
+    hand.bury(poison, &mailbox, &Cause { parks_key: true, ..cause("rabbitmq.no-route") });
+    hand.until("all of the key", |hand| hand.failures.len() == 4);
+    let parked: Vec<_> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
+    assert_eq!(parked, behind);
+    for (_, failure) in &hand.failures[1..] {
+        assert_eq!(failure.class, letter::CLASS_PARKED);
+        assert_eq!(failure.disposition, Disposition::Terminal);
+        assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
+    }
+    // WHEN each is buried, and another comes as a letter THEN all are there, in order
+    for sequence in behind {
+        hand.bury(sequence, &mailbox, &cause(letter::CLASS_PARKED));
+    }
+    publish_letter(&mut hand, &mailbox, &event("parked", "here", "a4").keyed("a"));
+    hand.settle();
+    assert!(hand.confirmed.contains(&other));
+    let entries = letters(&mailbox);
+    assert_eq!(ids(&entries), ["a0", "a1", "a2", "a3", "a4"]);
+    assert_eq!(text(&entries[0], letter::PARKS_KEY), "true");
+}
+
+/// As the relay does with what never reached the sink.
+fn publish_letter(hand: &mut Hand, mailbox: &Mailbox, event: &Event) {
+    let letter = event.with_outbound(|event| {
+        mailbox.letter(event, &cause("rabbitmq.name-too-long"), |letter| Event {
+            exchange: letter.exchange.to_owned(),
+            topic: letter.topic.to_owned(),
+            key: letter.key.map(<[u8]>::to_vec),
+            value: letter.value.map(<[u8]>::to_vec),
+            id: letter.id.to_owned(),
+            event_type: letter.event_type.map(str::to_owned),
+            content_type: letter.content_type.map(str::to_owned),
+            headers: letter.headers.iter().map(|(n, v)| ((*n).to_owned(), v.to_vec())).collect(),
+            is_letter: true,
+        })
+    });
+    hand.publish(&letter);
+}
+
+#[test]
+fn what_amqp_cannot_carry_is_carried_as_a_letter() {
+    let (mut hand, mut rabbit) = real::open();
+    let mailbox = mailbox("uncarried");
+    make(&mut rabbit, &mailbox);
+    let long = "ü".repeat(400);
+    let large = vec![("large".to_owned(), vec![b'h'; 40_000]), ("kept".to_owned(), b"v".to_vec())];
+    let plain = || event("uncarried", "here", "plain").keyed("a");
+    let events = [
+        Event { id: long.clone(), ..plain() },
+        Event { event_type: Some(long.clone()), ..plain() },
+        Event { topic: long.clone(), ..plain() },
+        Event { headers: large, ..plain() },
+    ];
+    for event in &events {
+        let Err(Refused::Failed(failure)) = hand.offer(event) else { panic!("{event:?} passes") };
+        assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
+        publish_letter(&mut hand, &mailbox, event);
+    }
+    hand.settle();
+    assert_eq!((hand.failures.len(), hand.weather.len()), (0, 0));
+    let entries = letters(&mailbox);
+    assert_eq!(ids(&entries), [long.as_str(), "plain", "plain", "plain"]);
+    assert_eq!(entries[1].event_type.as_deref(), Some(long.as_str()));
+    assert_eq!(text(&entries[2], letter::ORIGINAL_TOPIC), long);
+    assert_eq!(text(&entries[3], "dlq-headers-dropped"), "large");
+    assert_eq!(text(&entries[3], "kept"), "v");
+}
+
+#[test]
+fn a_header_that_the_broker_refuses_does_not_make_the_letter_impossible() {
+    let (mut hand, mut rabbit) = real::open();
+    let mailbox = mailbox("refused");
+    make(&mut rabbit, &mailbox);
+    arrange(&mut rabbit, "refused", "here", &[]);
+    // GIVEN a header that the broker takes for routing, and closes over
+    let headers = vec![("CC".to_owned(), b"elsewhere".to_vec())];
+    let poison = hand.publish(&Event { headers, ..event("refused", "here", "a0").keyed("a") });
+    hand.publish(&event("refused", "here", "b0").keyed("b"));
+    hand.until("a failure", |hand| hand.failures.len() == 1);
+    let (sequence, failure) = hand.failures[0].clone();
+    assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.precondition-failed"));
+    assert!(failure.known && failure.disposition == Disposition::Terminal);
+    // WHEN it is buried THEN the letter is taken, and says what it is without
+    hand.bury(poison, &mailbox, &cause("rabbitmq.precondition-failed"));
+    hand.settle();
+    let entries = letters(&mailbox);
+    assert_eq!(ids(&entries), ["a0"]);
+    assert_eq!(text(&entries[0], "dlq-headers-dropped"), "CC");
+    assert_eq!(hand.confirmed.len(), 2);
+}

@@ -1,0 +1,194 @@
+//! The dead-letter queue as a log: every record in order, the end exactly, and nothing consumed.
+
+use std::time::{Duration, Instant};
+
+use walrelay::letter::Address;
+use walrelay::sink::log::{Entry, From, Log, Read};
+use walrelay_harness::kit::now_us;
+use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit};
+
+use crate::hand::LIMIT;
+use crate::real;
+
+const PATIENCE: Duration = Duration::from_millis(20);
+
+fn address(name: &str) -> Address {
+    Address { exchange: name.to_owned(), topic: name.to_owned() }
+}
+
+fn open(name: &str, from: From) -> Box<dyn Log> {
+    real::broker().log(&address(name), from).unwrap_or_else(|fault| panic!("{fault}"))
+}
+
+/// Everything up to the end.
+pub(crate) fn whole(log: &mut dyn Log) -> Vec<Entry> {
+    let (mut entries, began) = (Vec::new(), Instant::now());
+    loop {
+        match log.next(PATIENCE).unwrap() {
+            Read::Entry(entry) => entries.push(entry),
+            Read::End => return entries,
+            Read::Nothing => assert!(began.elapsed() < LIMIT, "no end within {LIMIT:?}"),
+        }
+    }
+}
+
+/// The next record of a log whose end was told.
+fn next(log: &mut dyn Log) -> Entry {
+    let began = Instant::now();
+    loop {
+        match log.next(PATIENCE).unwrap() {
+            Read::Entry(entry) => return entry,
+            Read::End => panic!("the end was told twice"),
+            Read::Nothing => assert!(began.elapsed() < LIMIT, "no record within {LIMIT:?}"),
+        }
+    }
+}
+
+fn stream(name: &str) -> Rabbit {
+    let mut rabbit = real::admin();
+    rabbit.declare_stream(name).unwrap();
+    rabbit.confirm().unwrap();
+    rabbit
+}
+
+/// Writes bodies to the stream; they are there for good when this returns.
+fn write(rabbit: &mut Rabbit, name: &str, bodies: &[String]) {
+    for body in bodies {
+        rabbit.publish(("", name), &Properties::default(), body.as_bytes(), true);
+    }
+    rabbit.flush().unwrap();
+    let mut left = bodies.len();
+    // Tags rise from one write to the next; a confirm of several names the last.
+    let mut last = None;
+    while left > 0 {
+        let Some(Outcome::Acked(tag, several)) = rabbit.outcome(LIMIT).unwrap() else {
+            panic!("not taken");
+        };
+        let count = if several { last.map_or(tag, |last| tag - last) } else { 1 };
+        left -= usize::try_from(count).unwrap().min(left);
+        last = Some(tag);
+    }
+}
+
+fn bodies(entries: &[Entry]) -> Vec<String> {
+    let text = |entry: &Entry| String::from_utf8(entry.value.clone().unwrap()).unwrap();
+    entries.iter().map(text).collect()
+}
+
+fn numbered(range: std::ops::Range<usize>) -> Vec<String> {
+    range.map(|number| format!("{number:0200}")).collect()
+}
+
+#[test]
+fn ten_thousand_records_come_in_order_up_to_the_end_and_reading_takes_nothing() {
+    // GIVEN a stream with ten thousand records
+    const NAME: &str = "log.many";
+    let mut rabbit = stream(NAME);
+    let written = numbered(0..10_000);
+    write(&mut rabbit, NAME, &written);
+    // WHEN it is read THEN all come, in order, and the end behind the last, once
+    let mut log = open(NAME, From::Beginning);
+    let read = whole(&mut *log);
+    assert!(bodies(&read) == written, "{} records", read.len());
+    let offsets: Vec<i64> = read.iter().map(|entry| entry.place.offset).collect();
+    assert_eq!(offsets, (0..10_000).collect::<Vec<i64>>());
+    assert_eq!(log.next(Duration::ZERO).unwrap(), Read::Nothing);
+    // WHEN it is read once more THEN it is the same
+    assert!(whole(&mut *open(NAME, From::Beginning)) == read);
+    // WHEN more is written THEN both who wait see it, and who comes now
+    let more = numbered(10_000..10_003);
+    write(&mut rabbit, NAME, &more);
+    let followed: Vec<Entry> = more.iter().map(|_| next(&mut *log)).collect();
+    assert_eq!(bodies(&followed), more);
+    assert_eq!(whole(&mut *open(NAME, From::Beginning)).len(), 10_003);
+}
+
+#[test]
+fn an_empty_stream_ends_at_once_and_goes_on() {
+    const NAME: &str = "log.empty";
+    let mut rabbit = stream(NAME);
+    for from in [From::Beginning, From::Time(0), From::Time(now_us()), From::End] {
+        // The first word is the end, without waiting.
+        assert_eq!(open(NAME, from.clone()).next(Duration::ZERO).unwrap(), Read::End, "{from:?}");
+    }
+    let mut log = open(NAME, From::Beginning);
+    write(&mut rabbit, NAME, &numbered(0..1));
+    // What came after it was opened may come before the end is told.
+    let mut seen = whole(&mut *log);
+    if seen.is_empty() {
+        seen.push(next(&mut *log));
+    }
+    assert_eq!(bodies(&seen), numbered(0..1));
+}
+
+#[test]
+fn reading_begins_where_it_is_told_to() {
+    const NAME: &str = "log.from";
+    let mut rabbit = stream(NAME);
+    write(&mut rabbit, NAME, &numbered(0..500));
+    const HOUR_US: i64 = 3_600_000_000;
+    let count = |from: From| whole(&mut *open(NAME, from)).len();
+    assert_eq!(count(From::Time(0)), 500);
+    assert_eq!(count(From::Time(-1)), 500);
+    // The broker's clock may be behind ours: what was written just now is not missed.
+    assert_eq!(count(From::Time(now_us())), 500);
+    // What is before the time is not read.
+    assert_eq!(count(From::Time(now_us() + HOUR_US)), 0);
+    assert_eq!(count(From::Time(i64::MAX)), 0);
+    // WHEN only news is wanted THEN it begins with what is written next
+    let mut news = open(NAME, From::End);
+    write(&mut rabbit, NAME, &numbered(500..501));
+    assert_eq!(next_or_end(&mut *news), numbered(500..501));
+}
+
+fn next_or_end(log: &mut dyn Log) -> Vec<String> {
+    let mut seen = whole(log);
+    if seen.is_empty() {
+        seen.push(next(log));
+    }
+    bodies(&seen)
+}
+
+#[test]
+fn large_records_come_whole() {
+    const NAME: &str = "log.large";
+    let mut rabbit = stream(NAME);
+    let written: Vec<String> =
+        (10..80).map(|number: u32| number.to_string().repeat(450_000)).collect();
+    write(&mut rabbit, NAME, &written);
+    assert!(bodies(&whole(&mut *open(NAME, From::Beginning))) == written);
+}
+
+#[test]
+fn what_is_no_stream_is_told_and_nothing_is_taken_from_it() {
+    let mut rabbit = real::admin();
+    rabbit.confirm().unwrap();
+    rabbit.declare_queue("log.classic", Queue::Classic).unwrap();
+    write(&mut rabbit, "log.classic", &numbered(0..1));
+    let fault = real::broker().log(&address("log.classic"), From::Beginning).err().unwrap();
+    assert_eq!(fault.code, "sink.dead-letter-not-a-stream");
+    assert!(fault.mend.contains("walrelay init"), "{fault}");
+    let taken = rabbit.take("log.classic").unwrap();
+    assert_eq!((taken.len(), taken[0].redelivered), (1, false));
+    // One that is not there.
+    let fault = real::broker().log(&address("log.none"), From::Beginning).err().unwrap();
+    assert_eq!(fault.code, "sink.dead-letter-missing");
+    assert!(fault.mend.contains("queue_type=stream"), "{fault}");
+}
+
+#[test]
+fn a_stream_that_goes_away_under_the_reader_is_told() {
+    const NAME: &str = "log.deleted";
+    let mut rabbit = stream(NAME);
+    let mut log = open(NAME, From::Beginning);
+    assert_eq!(log.next(PATIENCE).unwrap(), Read::End);
+    rabbit.delete_queue(NAME).unwrap();
+    let began = Instant::now();
+    let fault = loop {
+        match log.next(PATIENCE) {
+            Err(fault) => break fault,
+            Ok(read) => assert!(began.elapsed() < LIMIT, "{read:?}"),
+        }
+    };
+    assert_eq!(fault.exit, walrelay::error::Exit::Sink, "{fault}");
+}
