@@ -199,8 +199,7 @@ fn letters_are_listed_with_the_filters_of_the_command_line() {
     assert_eq!((ids(&body), &body["meant"]), (vec!["e4"], &Value::from(1)));
     let (_, body) = stage.get("/api/dlq?text=NOBODY+wants&limit=2");
     assert_eq!((ids(&body), &body["meant"]), (vec!["e0", "e1"], &Value::from(6)));
-    let (code, body) = stage.get("/api/dlq?topic=elsewhere");
-    assert_eq!((code, ids(&body)), (200, vec![]));
+    assert_eq!(ids(&stage.get("/api/dlq?topic=elsewhere").1), Vec::<&str>::new());
 }
 
 #[test]

@@ -82,7 +82,7 @@ fn recent_letters_of_an_earlier_process_are_told_once_each() {
     stage.letter(&letter("old", 1, 99));
     stage.letter(&letter("a", 2, 100));
     // A kill repeats the letter, and what was parked is no sign of anything new.
-    stage.letter(&letter("a", 3, 130));
+    stage.letter(&Letter { ordinal: 2, ..letter("a", 3, 130) });
     stage.letter(&Letter { error_class: CLASS_PARKED.to_owned(), ..letter("p", 4, 140) });
     let told = Finding::Letter { failed_unix_us: 100, class: "unroutable".to_owned() };
     assert_eq!(stage.found(), [told]);

@@ -95,13 +95,16 @@ impl Gate<'_> {
 
     #[cold]
     fn refused(&mut self, event: &Outbound<'_>, failure: &Failure) -> Result<Taken, Fault> {
-        let taken = if failure.disposition == Disposition::Outage {
-            Ok(Taken::SinkBroken)
-        } else if self.undertaker.halts() {
-            Err(faults::refused(failure, self.position().commit_lsn, 1))
-        } else {
-            let text = &failure.reason;
-            self.bury(event, Reason { class: &failure.class, text, attempts: 1 }, false)
+        let taken = match failure.disposition {
+            Disposition::Outage => Ok(Taken::SinkBroken),
+            Disposition::Halt => Err(faults::unable(failure)),
+            Disposition::Transient | Disposition::Terminal if self.undertaker.halts() => {
+                Err(faults::refused(failure, self.position().commit_lsn, 1))
+            }
+            Disposition::Transient | Disposition::Terminal => {
+                let text = &failure.reason;
+                self.bury(event, Reason { class: &failure.class, text, attempts: 1 }, false)
+            }
         };
         // Offered again and again, it is still one answer.
         if !matches!(taken, Ok(Taken::Full | Taken::LetterWaits)) {

@@ -90,6 +90,25 @@ fn halt_writes_no_letter() {
 }
 
 #[test]
+fn what_no_setting_of_an_event_can_mend_stops_the_relay_without_a_letter() {
+    let mut world = World::new(&[]);
+    world.broker.refuse("e2", failure(Disposition::Halt, "unsupported"));
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    let fault = world.settle().unwrap_err();
+    assert_eq!((fault.code, fault.exit), ("sink.unable", crate::error::Exit::Sink));
+    assert!(fault.to_string().contains("unsupported"), "{fault}");
+    assert_eq!((world.fates(), world.forgotten()), (pairs(&[]), 0));
+    assert!(world.core.is_settled(), "nothing more is to come");
+    // AND so does a letter that cannot be written for such a reason
+    let mut world = World::new(&[]);
+    world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    world.broker.refuse_letters(failure(Disposition::Halt, "unsupported"));
+    world.commit(&[("e1", "t", "k")]).unwrap();
+    assert_eq!(world.settle().unwrap_err().code, "sink.unable");
+    assert_eq!(world.forgotten(), 0);
+}
+
+#[test]
 fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
     let mut world = World::new(&["delivery.on_dead_letter=park_key"]);
     world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));

@@ -25,6 +25,18 @@ pub(super) fn refused(failure: &Failure, commit_lsn: Lsn, attempts: u32) -> Faul
     )
 }
 
+/// Nothing can be published with these settings.
+pub(super) fn unable(failure: &Failure) -> Fault {
+    let Failure { class, subject, reason, mend, .. } = failure;
+    Fault::new(
+        Exit::Sink,
+        "sink.unable",
+        format!("no event can be published in this way: {reason} ({class})"),
+        subject.clone(),
+        format!("{mend}\nthen start again: the slot is held, nothing is lost or skipped"),
+    )
+}
+
 /// A row or message is no event.
 pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
     Fault::new(

@@ -111,6 +111,8 @@ pub enum Disposition {
     Transient,
     /// This event will never pass.
     Terminal,
+    /// No event will pass with these settings, and waiting mends nothing: the relay stops.
+    Halt,
 }
 
 impl fmt::Display for Disposition {
@@ -119,6 +121,7 @@ impl fmt::Display for Disposition {
             Disposition::Outage => "outage",
             Disposition::Transient => "transient",
             Disposition::Terminal => "terminal",
+            Disposition::Halt => "halt",
         })
     }
 }

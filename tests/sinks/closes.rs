@@ -143,6 +143,26 @@ fn an_outage(close: fn(&mut Peer) -> io::Result<()>, one_at_a_time: bool) {
 }
 
 #[test]
+fn a_broker_that_cannot_do_what_is_asked_is_told_as_such() {
+    // GIVEN a broker that closes with "not implemented" whenever two are in flight
+    let server = Server::start(move |_, socket| {
+        let mut peer = Peer::welcome(socket)?;
+        collect(&mut peer, 2)?;
+        peer.close_connection(540, "NOT_IMPLEMENTED")?;
+        peer.until_gone()
+    });
+    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    let first = hand.publish(&Event::new("k", "a"));
+    hand.publish(&Event::new("k", "b"));
+    hand.until("it is told", |hand| !hand.failures.is_empty());
+    // THEN the oldest says that no event will pass
+    let (sequence, failure) = &hand.failures[0];
+    assert_eq!((*sequence, failure.disposition), (first, Disposition::Halt));
+    assert_eq!((failure.class.as_str(), failure.known), ("rabbitmq.not-implemented", true));
+    assert_eq!(hand.confirmed.len(), 0);
+}
+
+#[test]
 fn a_channel_closed_for_want_of_a_right_is_an_outage() {
     an_outage(|peer| peer.close_channel(403, "ACCESS_REFUSED"), true);
 }

@@ -96,6 +96,7 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
         (letter::ERROR_CLASS, "rabbitmq.no-route"),
         (letter::ATTEMPTS, "5"),
         (letter::LSN, "16/B374D848"),
+        (letter::ORDINAL, "0"),
         (letter::RELAY, "walrelay@test"),
     ];
     for (name, value) in ours {

@@ -22,8 +22,10 @@ impl Undertaker {
         if self.buried.contains_key(&sequence) {
             return self.letter_failed(sequence, failure, sink, now);
         }
-        if failure.disposition == Disposition::Outage {
-            return Ok(Fate::Outage(failure.reason));
+        match failure.disposition {
+            Disposition::Outage => return Ok(Fate::Outage(failure.reason)),
+            Disposition::Halt => return Err(self.unable(&failure)),
+            Disposition::Transient | Disposition::Terminal => {}
         }
         // What only waited behind a buried event was not tried.
         if failure.class != CLASS_PARKED {
@@ -111,7 +113,14 @@ impl Undertaker {
                 self.hopeless += 1;
                 Err(faults::letter_refused(&failure))
             }
+            Disposition::Halt => Err(self.unable(&failure)),
         }
+    }
+
+    /// No event would pass: this one waits for ever, and the relay stops before it.
+    fn unable(&mut self, failure: &Failure) -> Fault {
+        self.hopeless += 1;
+        faults::unable(failure)
     }
 
     /// The sink did not even take a letter.
@@ -121,6 +130,7 @@ impl Undertaker {
         self.letter_trouble.clone_from(&failure.reason);
         match failure.disposition {
             Disposition::Terminal => Err(faults::letter_refused(failure)),
+            Disposition::Halt => Err(faults::unable(failure)),
             Disposition::Transient | Disposition::Outage => Ok(()),
         }
     }

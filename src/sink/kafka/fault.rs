@@ -1,4 +1,4 @@
-//! Which of librdkafka's codes is an outage, which may pass, and which never will.
+//! Which of librdkafka's codes is an outage, which may pass, which never will, and which end all.
 //!
 //! librdkafka retries by itself, without end and in order, what a broker asks to be retried
 //! (`message.timeout.ms=0`). What reaches us as a failed delivery is therefore final in its eyes.
@@ -86,6 +86,12 @@ fn disposition(code: Code) -> Option<Disposition> {
         Code::UnknownTopic | Code::InvalidDifferentRecord | Code::UnknownTopicOrPartition
         | Code::UnknownTopicId
             => Some(Disposition::Transient),
+        // What we ask of the cluster, which it or the client cannot do: for every event.
+        Code::BadCompression | Code::UnknownProtocol | Code::NotImplemented
+        | Code::UnsupportedFeature | Code::NotConfigured | Code::InvalidRequiredAcks
+        | Code::UnsupportedVersion | Code::InvalidConfig | Code::UnsupportedForMessageFormat
+        | Code::UnsupportedCompressionType
+            => Some(Disposition::Halt),
         _ if is_outage(code) => Some(Disposition::Outage),
         // An answer to another request, or newer than these lists; a test names the former.
         _ => None,
@@ -101,6 +107,7 @@ fn is_outage(code: Code) -> bool {
         Code::BrokerDestroy | Code::Fail | Code::BrokerTransportFailure | Code::Resolve
         | Code::AllBrokersDown | Code::NodeUpdate | Code::SSL | Code::UnknownBroker
         | Code::DestroyBroker | Code::NetworkException | Code::RebootstrapRequired
+        | Code::InvalidRequest
         // Time, which the client does not give up by itself.
         | Code::MessageTimedOut | Code::OperationTimedOut | Code::WaitingForCoordinator
         | Code::InProgress | Code::PreviousInProgress | Code::TimedOutQueue | Code::WaitCache
@@ -121,11 +128,6 @@ fn is_outage(code: Code) -> bool {
         | Code::SaslAuthenticationFailed | Code::DelegationTokenAuthDisabled
         | Code::DelegationTokenNotFound | Code::DelegationTokenAuthorizationFailed
         | Code::DelegationTokenExpired | Code::PrincipalDeserializationFailure
-        // The configuration of either side.
-        | Code::BadCompression | Code::UnknownProtocol | Code::NotImplemented
-        | Code::UnsupportedFeature | Code::NotConfigured | Code::InvalidRequiredAcks
-        | Code::UnsupportedVersion | Code::InvalidConfig | Code::InvalidRequest
-        | Code::UnsupportedForMessageFormat | Code::UnsupportedCompressionType
         // A producer that has lost its place.
         | Code::State | Code::Outdated | Code::PurgeQueue | Code::PurgeInflight | Code::Fatal
         | Code::Inconsistent | Code::GaplessGuarantee | Code::Fenced | Code::Application
@@ -165,6 +167,9 @@ fn mend(code: Code, topic: &str) -> String {
         Code::InvalidTopic => {
             "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned()
         }
+        _ if disposition(code) == Some(Disposition::Halt) => format!(
+            "compare sink.kafka.properties (acks, compression.type, security.protocol) with the version and the configuration of the brokers, and with: kafka-configs.sh --describe --all --entity-type topics --entity-name {topic}"
+        ),
         _ => format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
     }
 }

@@ -15,6 +15,9 @@ fn codes_have_stable_names_and_one_disposition() {
     assert_eq!(of(Code::TopicAuthorizationFailed).disposition, Disposition::Outage);
     assert_eq!(of(Code::UnknownTopic).disposition, Disposition::Transient);
     assert!(of(Code::UnknownTopic).known);
+    let unable = of(Code::UnsupportedCompressionType);
+    assert_eq!(unable.disposition, Disposition::Halt);
+    assert!(unable.mend.contains("sink.kafka.properties"), "{}", unable.mend);
 }
 
 #[test]

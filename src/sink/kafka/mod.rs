@@ -272,6 +272,7 @@ impl KafkaSink {
             }
             let failure = parcel.failure(code);
             match (failure.disposition, &fatal) {
+                (Disposition::Halt, _) => news.push(News::Failed(sequence, failure)),
                 (Disposition::Outage, Some(_)) => {}
                 (Disposition::Outage, None) => news.push(News::Failed(sequence, failure)),
                 (_, Some(_)) => news.push(News::Suspect(sequence)),

@@ -1,4 +1,5 @@
-//! What the broker's codes mean: an outage, an event that may pass later, or one that never will.
+//! What the broker's codes mean: an outage, an event that may pass later, one that never will, or
+//! the end.
 
 use lapin::{ChannelState, ErrorKind};
 
@@ -97,6 +98,11 @@ impl Loss {
         self.is(Closed::Forbidden) || self.is_over_a_message()
     }
 
+    /// Can the broker not do what is asked of it?
+    pub(super) fn is_inability(&self) -> bool {
+        self.is(Closed::Unable)
+    }
+
     fn is(&self, why: Closed) -> bool {
         self.code.and_then(replies::closed).is_some_and(|(_, it)| it == why)
     }
@@ -186,6 +192,20 @@ pub(super) fn poison(message: &Message, loss: &Loss) -> Failure {
         subject: subject(message),
         reason: format!("the broker closed the channel over it: {}", loss.text),
         mend: "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf"
+            .to_owned(),
+    }
+}
+
+/// The oldest message under way when the broker said what it cannot do.
+pub(super) fn unable(message: &Message, loss: &Loss) -> Failure {
+    Failure {
+        disposition: Disposition::Halt,
+        known: true,
+        key: message.key().map(Box::from),
+        class: replies::closed_class(replies::NOT_IMPLEMENTED),
+        subject: subject(message),
+        reason: format!("the broker cannot do what is asked of it: {}", loss.text),
+        mend: "see the broker's log; let sink.rabbitmq.url lead to RabbitMQ itself, not to something that speaks less of AMQP 0-9-1"
             .to_owned(),
     }
 }

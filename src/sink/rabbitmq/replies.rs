@@ -7,6 +7,7 @@ pub(super) const ACCESS_REFUSED: u16 = 403;
 pub(super) const NOT_FOUND: u16 = 404;
 pub(super) const PRECONDITION_FAILED: u16 = 406;
 pub(super) const COMMAND_INVALID: u16 = 503;
+pub(super) const NOT_IMPLEMENTED: u16 = 540;
 pub(super) const NACK: &str = "rabbitmq.nack";
 pub(super) const NO_EXCHANGE: &str = "rabbitmq.not-found";
 pub(super) const NAME_TOO_LONG: &str = "rabbitmq.name-too-long";
@@ -27,6 +28,8 @@ pub(super) enum Closed {
     Forbidden,
     /// A message under way is to blame. When it was alone, it is that one.
     Message,
+    /// It cannot do what we ask of it.
+    Unable,
 }
 
 /// The name of a code with which AMQP 0-9-1 closes, and what it says.
@@ -49,7 +52,7 @@ pub(super) fn closed(code: u16) -> Option<(&'static str, Closed)> {
         505 => ("unexpected-frame", Closed::Message),
         506 => ("resource-error", Closed::Unwell),
         530 => ("not-allowed", Closed::Refused),
-        540 => ("not-implemented", Closed::Unwell),
+        NOT_IMPLEMENTED => ("not-implemented", Closed::Unable),
         541 => ("internal-error", Closed::Unwell),
         _ => return None,
     })
@@ -92,6 +95,7 @@ pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
             Closed::Refused => ("the login is refused", Disposition::Outage),
             Closed::Forbidden => ("the login, or a publish of it, is refused", Disposition::Outage),
             Closed::Message => ("an event is to blame", Disposition::Terminal),
+            Closed::Unable => ("the broker cannot do it", Disposition::Halt),
         };
         let description = format!("closed, {name}: {what}");
         Some(row(code.to_string(), &description, closed_class(code), disposition))
@@ -149,6 +153,7 @@ mod tests {
         assert!(row("rabbitmq.precondition-failed", Disposition::Terminal));
         assert!(row("rabbitmq.access-refused", Disposition::Outage));
         assert!(row("rabbitmq.no-route", Disposition::Transient));
+        assert!(row("rabbitmq.not-implemented", Disposition::Halt));
         assert_eq!(rows.len(), 17 + 2 + 8);
     }
 }

@@ -318,6 +318,12 @@ impl Worker {
             self.desk.refused(sequence);
             self.shared.post([News::Failed(sequence, failure)]);
         }
+        if loss.is_inability()
+            && let Some(sequence) = self.desk.oldest_in_flight()
+            && let Some(message) = self.desk.item(sequence)
+        {
+            self.shared.post([News::Failed(sequence, fault::unable(message, loss))]);
+        }
         self.desk.lost(loss.narrows());
         self.shared.set_blocked(false);
         self.overdue = false;

@@ -154,7 +154,7 @@ fn an_event_that_is_refused_for_now_holds_its_key_until_it_passes() {
         bed.provide(&place);
         hand.retry(sequences[1]);
         hand.settle();
-        assert_eq!(hand.failures.len(), 3);
+        assert_eq!(hand.failures.len(), 3, "{:?}", hand.failures);
         assert_eq!(compare(&published, &bed.take(&place)), 0);
     });
 }
