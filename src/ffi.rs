@@ -27,6 +27,7 @@ use rdkafka::types::RDKafkaErrorCode;
 
 use self::answer::{code_at, described, forward_log, text_of};
 pub use self::record::Record;
+pub use self::record::headers_of_read;
 use self::record::{copy_back, native_headers, pointer_of};
 pub use self::shared_words::SharedWords;
 pub use self::system::{set_receive_low_water, share_malloc_arena};
@@ -269,13 +270,13 @@ impl Producer {
     }
 
     /// Why the producer is unusable from now on, if it is.
-    pub fn fatal(&mut self) -> Option<String> {
+    pub fn fatal(&mut self) -> Option<(RDKafkaErrorCode, String)> {
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: `message` outlives the call, which ends what it writes with NUL.
         unsafe {
             let code = c::rd_kafka_fatal_error(self.rk, message.as_mut_ptr(), message.len());
             let none = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
-            (code != none).then(|| text_of(message.as_ptr()))
+            (code != none).then(|| (code.into(), text_of(message.as_ptr())))
         }
     }
 

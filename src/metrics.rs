@@ -78,7 +78,7 @@ table! {
     dlq_publish_failed: IntCounter = "outbox_dlq_publish_failed_total", "attempts", NONE,
         "Attempts to write a dead letter that failed; the slot is held until one succeeds.";
     dlq_breaker_open: IntGauge = "outbox_dlq_breaker_open", "0 or 1", NONE,
-        "1 once there were more dead letters than dead_letter.burst_max in dead_letter.burst_window: the relay stops.";
+        "1 while dead_letter.burst_max letters were written within dead_letter.burst_window: one more stops the relay, and then it stays.";
     dlq_parked_keys: IntGauge = "outbox_dlq_parked_keys", "keys", NONE,
         "Keys whose events go to the dead-letter topic until they are released.";
     dlq_depth: Gauge = "outbox_dlq_depth", "events", NONE,

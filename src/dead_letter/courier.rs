@@ -134,6 +134,7 @@ impl<T> Courier<T> {
                 News::Reachable => self.unreachable = None,
                 News::Unreachable(reason) => self.unreachable = Some(reason),
                 News::Broken(reason) => troubles.push(Trouble::Lost(reason)),
+                News::Unable(failure) => troubles.push(Trouble::Lost(failure.reason)),
             }
         }
         self.news = news;

@@ -44,6 +44,14 @@ impl Breaker {
         if self.open { Err(self.burst()) } else { Ok(()) }
     }
 
+    /// Would one more be too many?
+    #[must_use]
+    pub fn is_open(&self, now_unix_us: i64) -> bool {
+        let until = now_unix_us.saturating_sub(self.window_us);
+        let old = self.letters.partition_point(|(at, _)| *at <= until);
+        self.open || self.letters.len() - old >= self.burst_max
+    }
+
     /// One was written, perhaps by an earlier process and told out of order.
     pub fn count(&mut self, failed_unix_us: i64, class: &str) {
         let at = self.letters.partition_point(|(at, _)| *at <= failed_unix_us);
@@ -94,6 +102,7 @@ mod tests {
         assert_eq!(burst, Burst { letters: 5, class: "b".to_owned() });
         // Not before somebody has looked.
         assert!(breaker.allow(3600 * SECOND).is_err(), "it closed by itself");
+        assert!(breaker.is_open(3600 * SECOND));
     }
 
     #[test]
@@ -105,6 +114,8 @@ mod tests {
         }
         assert_eq!(breaker.allow(60 * SECOND), Ok(()), "the first has left the window");
         breaker.count(60 * SECOND, "a");
+        assert!(breaker.is_open(89 * SECOND));
+        assert!(!breaker.is_open(90 * SECOND), "nobody has met it open");
         assert!(breaker.allow(89 * SECOND).is_err());
     }
 

@@ -109,6 +109,12 @@ impl Retries {
         self.failed.remove(&sequence);
     }
 
+    /// Numbers from `next` on will be given to other events than before.
+    pub fn forget(&mut self, next: Sequence) {
+        self.failed.retain(|sequence, _| *sequence < next);
+        self.due.retain(|(_, sequence)| *sequence < next);
+    }
+
     /// Everything unsettled is published anew: nobody waits any more. `renumbered` when the numbers
     /// mean other events.
     pub fn rewind(&mut self, renumbered: bool) {

@@ -5,6 +5,7 @@ use std::ptr;
 use std::slice::from_raw_parts;
 
 use rdkafka::bindings as c;
+use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode;
 
 use super::answer::text_of;
@@ -114,7 +115,7 @@ pub(super) fn native_headers(
 }
 
 /// The record whose delivery failed. `own_partition` says whether its event had asked for the one
-/// that it has.
+/// that it has. librdkafka tells no time of what has failed: that is for whoever knows it.
 ///
 /// # Safety
 /// `message` is one that an event holds, and the event lives.
@@ -132,7 +133,7 @@ pub(super) unsafe fn copy_back(
             value: bytes_at((*message).payload, (*message).len),
             id: id.map(|(_, id)| String::from_utf8_lossy(id).into_owned()).unwrap_or_default(),
             headers,
-            commit_unix_us: 1000 * c::rd_kafka_message_timestamp(message, ptr::null_mut()),
+            commit_unix_us: 0,
             partition: own_partition.then_some((*message).partition),
         }
     }
@@ -145,17 +146,32 @@ unsafe fn bytes_at(bytes: *const c_void, length: usize) -> Option<Box<[u8]>> {
     (!bytes.is_null()).then(|| unsafe { Box::from(from_raw_parts(bytes.cast::<u8>(), length)) })
 }
 
+/// The headers of a message that was read. Names are not always text: anybody may write to a topic.
+#[must_use]
+pub fn headers_of_read(message: &BorrowedMessage<'_>) -> Vec<(String, Box<[u8]>)> {
+    // SAFETY: the message lives for as long as it is borrowed.
+    unsafe { headers_of(message.ptr()) }
+}
+
 /// # Safety
 /// As for [`copy_back`].
 unsafe fn headers_of(message: *const c::rd_kafka_message_t) -> Vec<(String, Box<[u8]>)> {
-    let ok = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
-    let (mut list, mut headers) = (ptr::null_mut(), Vec::new());
-    // SAFETY: the list belongs to the message; names end with NUL, values have the length beside
-    // them.
+    let mut list = ptr::null_mut();
+    // SAFETY: the list belongs to the message, which lives.
     unsafe {
-        if c::rd_kafka_message_headers(message, &mut list) != ok {
-            return headers;
-        }
+        let code = c::rd_kafka_message_headers(message, &mut list);
+        let ok = code == c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+        if ok { headers_in(list) } else { Vec::new() }
+    }
+}
+
+/// # Safety
+/// The list lives.
+unsafe fn headers_in(list: *const c::rd_kafka_headers_t) -> Vec<(String, Box<[u8]>)> {
+    let ok = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
+    let mut headers = Vec::new();
+    // SAFETY: names end with NUL, values have the length beside them.
+    unsafe {
         let (mut name, mut value, mut length) = (ptr::null(), ptr::null(), 0);
         while c::rd_kafka_header_get_all(list, headers.len(), &mut name, &mut value, &mut length)
             == ok
@@ -164,4 +180,29 @@ unsafe fn headers_of(message: *const c::rd_kafka_message_t) -> Vec<(String, Box<
         }
     }
     headers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn headers_are_read_whatever_they_are_called() {
+        let wild = b"w\xFF\xFEn";
+        // SAFETY: names and values are given with their lengths; the list is ours to the end.
+        let headers = unsafe {
+            let list = c::rd_kafka_headers_new(2);
+            for (name, value) in [(&wild[..], &b"1"[..]), (b"id", b"\x00\xFF")] {
+                let (length, size) = (name.len() as isize, value.len() as isize);
+                let (name, value) = (name.as_ptr().cast(), value.as_ptr().cast());
+                c::rd_kafka_header_add(list, name, length, value, size);
+            }
+            let headers = headers_in(list);
+            c::rd_kafka_headers_destroy(list);
+            headers
+        };
+        let expected = [("w\u{FFFD}\u{FFFD}n", &b"1"[..]), ("id", b"\x00\xFF")];
+        let expected = expected.map(|(name, value)| (name.to_owned(), Box::from(value)));
+        assert_eq!(headers, expected);
+    }
 }

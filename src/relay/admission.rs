@@ -19,8 +19,6 @@ pub(super) enum Taken {
     ReplyWanted,
     /// There is no room for it; offer it again.
     Full,
-    /// It must become a letter, which the sink does not take; offer it again.
-    LetterWaits,
     /// It can be read from a stream in text mode only.
     TextWanted,
     /// The publication has changed: look at it before going on.
@@ -107,7 +105,7 @@ impl Gate<'_> {
             }
         };
         // Offered again and again, it is still one answer.
-        if !matches!(taken, Ok(Taken::Full | Taken::LetterWaits)) {
+        if !matches!(taken, Ok(Taken::Full)) {
             self.undertaker.note_unknown(failure);
         }
         taken
@@ -147,10 +145,7 @@ impl Gate<'_> {
                 Ok(Taken::Yes)
             }
             Err(Refused::Full) => Ok(Taken::Full),
-            Err(Refused::Failed(failure)) => {
-                self.undertaker.letter_refused(&failure)?;
-                Ok(Taken::LetterWaits)
-            }
+            Err(Refused::Failed(failure)) => Err(self.undertaker.letter_refused(&failure)),
         }
     }
 

@@ -109,6 +109,7 @@ impl Core {
     pub(super) fn forget(&mut self) {
         self.admitted.forget();
         self.window.forget();
+        self.undertaker.forget(self.window.next());
         self.ledger.forget();
         self.progress.forget();
     }

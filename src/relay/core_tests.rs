@@ -187,6 +187,7 @@ fn the_breaker_opens_after_exactly_the_burst_and_the_slot_is_held() {
     let fault = world.settle().unwrap_err();
     assert_eq!((fault.code, fault.exit), ("dead-letter.breaker-open", crate::error::Exit::Halted));
     assert!(fault.what.contains("3 dead letters within 60 s, most of them poison"), "{fault}");
+    world.core.undertaker.show_breaker(world.now.unix_us);
     assert_eq!(world.metrics.dlq_breaker_open.get(), 1);
     assert_eq!((world.letters().len(), world.forgotten()), (3, 3));
     assert!(world.core.is_settled(), "nothing more is to come");
@@ -335,6 +336,29 @@ fn suspects_are_published_alone_until_they_are_settled() {
     world.sink = Box::new(Careful(open(&world.broker), Arc::clone(&alone)));
     world.commit(&[("e5", "t", "k")]).unwrap();
     assert_eq!(*alone.lock().unwrap(), [] as [Sequence; 0]);
+}
+
+#[test]
+fn what_was_decided_of_a_number_does_not_outlive_its_timeline() {
+    let mut world = World::new(&[]);
+    // GIVEN an event that is given up, one that has failed once, and their sink, which is gone
+    world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
+    world.broker.refuse("e2", failure(Disposition::Transient, "no-route"));
+    world.broker.refuse_letters(failure(Disposition::Transient, "missing"));
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    world.settle().unwrap();
+    world.rebuild();
+    // WHEN other events come under these numbers THEN they are events like any other
+    world.core.forget();
+    world.broker.refuse("f2", failure(Disposition::Terminal, "poison"));
+    world.commit(&[("f1", "t", "k"), ("f2", "t", "l")]).unwrap();
+    let fates = world.settle().unwrap();
+    assert_eq!(world.published(), ["f1"]);
+    assert!(fates.contains(&Fate::LetterWaits("no".to_owned())), "{fates:?}");
+    world.broker.accept();
+    world.wait_out().unwrap();
+    assert_eq!(world.fates(), pairs(&[("f2", "poison")]));
+    assert_eq!(header(&world.letters()[0], letter::ATTEMPTS), "1");
 }
 
 #[test]

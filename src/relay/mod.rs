@@ -226,11 +226,7 @@ impl Relay {
                     stream.consume(length);
                     self.reply_wanted = true;
                 }
-                Taken::Full | Taken::LetterWaits => {
-                    if taken == Taken::LetterWaits {
-                        let reason = self.core.undertaker.letter_trouble();
-                        self.weather.letters_wait(reason, &mut self.recorder);
-                    }
+                Taken::Full => {
                     self.held = true;
                     stream.excuse_silence(now);
                     return Ok(false);
@@ -313,6 +309,7 @@ impl Relay {
 
     fn publish_facts(&mut self) {
         self.core.meter.flush();
+        self.core.undertaker.show_breaker(unix_now_us());
         let unread = self.held && self.core.undertaker.is_unread();
         if unread && !self.unread {
             tracing::info!("no event is taken in before the dead-letter topic has been read");

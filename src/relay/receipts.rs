@@ -62,6 +62,9 @@ impl Relay {
                 }
                 News::Unreachable(reason) => weather.worsens(reason, recorder),
                 News::Broken(reason) => broken = Some(reason),
+                News::Unable(failure) => {
+                    outcome = outcome.and(Err(core.undertaker.unable(&failure)))
+                }
             }
         }
         if confirmed {

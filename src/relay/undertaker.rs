@@ -112,8 +112,6 @@ pub(super) struct Undertaker {
     dying: Vec<Dying>,
     /// Events that will never be confirmed; the relay is about to stop because of them.
     hopeless: usize,
-    /// Why the sink did not take a letter; empty when it took the last one.
-    letter_trouble: String,
     tells_retries: Voice,
     tells_letters: Voice,
     metrics: Arc<Metrics>,
@@ -138,7 +136,6 @@ impl Undertaker {
             history: History::Unread,
             dying: Vec::new(),
             hopeless: 0,
-            letter_trouble: String::new(),
             tells_retries: Voice::new(1),
             tells_letters: Voice::new(LETTERS_TOLD),
             metrics: Arc::clone(metrics),
@@ -158,11 +155,6 @@ impl Undertaker {
     /// Is the dead-letter topic still to be read?
     pub(super) fn is_unread(&self) -> bool {
         !self.halts() && self.history == History::Unread
-    }
-
-    /// Why the sink did not take a letter.
-    pub(super) fn letter_trouble(&self) -> &str {
-        &self.letter_trouble
     }
 
     pub(super) fn mailbox(&self) -> &Mailbox {
@@ -252,10 +244,10 @@ impl Undertaker {
         if cause.class == CLASS_PARKED || self.buried.contains_key(&sequence) {
             return Ok(true);
         }
-        self.breaker.allow(cause.failed_unix_us).map(|()| true).map_err(|burst| {
-            self.metrics.dlq_breaker_open.set(1);
-            faults::breaker_open(&burst, cause, &self.mailbox.settings)
-        })
+        self.breaker
+            .allow(cause.failed_unix_us)
+            .map(|()| true)
+            .map_err(|burst| faults::breaker_open(&burst, cause, &self.mailbox.settings))
     }
 
     /// The sink has taken the letter. Says whether that has parked a key.
@@ -266,7 +258,6 @@ impl Undertaker {
         subject: &str,
         cause: Cause,
     ) -> bool {
-        self.letter_trouble.clear();
         if self.buried.contains_key(&sequence) {
             return false;
         }
@@ -357,8 +348,21 @@ impl Undertaker {
         outcome
     }
 
+    /// Sets the gauge of the breaker.
+    pub(super) fn show_breaker(&self, now_unix_us: i64) {
+        let open = self.breaker.is_open(now_unix_us);
+        self.metrics.dlq_breaker_open.set(i64::from(open));
+    }
+
     fn show_parked(&self) {
         self.metrics.dlq_parked_keys.set(i64::try_from(self.parked.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Numbers from `next` on will be given to other events than before.
+    pub(super) fn forget(&mut self, next: Sequence) {
+        self.retries.forget(next);
+        self.buried.retain(|sequence, _| *sequence < next);
+        self.suspects.retain(|sequence| *sequence < next);
     }
 
     /// Everything unsettled comes anew. What was decided of it holds, unless the numbers mean

@@ -292,10 +292,6 @@ impl<T: Item> Desk<T> {
         self.in_flight_bytes = 0;
     }
 
-    pub(super) fn oldest_in_flight(&self) -> Option<Sequence> {
-        self.in_flight.first().copied()
-    }
-
     /// The only event in flight, when it is one that was suspect before.
     pub(super) fn convicted(&self) -> Option<Sequence> {
         let mut all = self.in_flight.iter();

@@ -81,6 +81,8 @@ pub enum News {
     Unreachable(String),
     /// The sink can no longer say what became of anything in flight: build a new one.
     Broken(String),
+    /// With these settings no event will ever pass, and a new sink would tell the same.
+    Unable(Failure),
 }
 
 /// Why an event was not published.

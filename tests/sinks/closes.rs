@@ -144,7 +144,7 @@ fn an_outage(close: fn(&mut Peer) -> io::Result<()>, one_at_a_time: bool) {
 
 #[test]
 fn a_broker_that_cannot_do_what_is_asked_is_told_as_such() {
-    // GIVEN a broker that closes with "not implemented" whenever two are in flight
+    // GIVEN a broker that closes with "not implemented" over what it is sent
     let server = Server::start(move |_, socket| {
         let mut peer = Peer::welcome(socket)?;
         collect(&mut peer, 2)?;
@@ -152,14 +152,14 @@ fn a_broker_that_cannot_do_what_is_asked_is_told_as_such() {
         peer.until_gone()
     });
     let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
-    let first = hand.publish(&Event::new("k", "a"));
+    hand.publish(&Event::new("k", "a"));
     hand.publish(&Event::new("k", "b"));
-    hand.until("it is told", |hand| !hand.failures.is_empty());
-    // THEN the oldest says that no event will pass
-    let (sequence, failure) = &hand.failures[0];
-    assert_eq!((*sequence, failure.disposition), (first, Disposition::Halt));
+    hand.until("it is told", |hand| hand.unable.is_some());
+    // THEN it is told that no event will pass, and none is blamed
+    let failure = hand.unable.take().unwrap();
+    assert_eq!(failure.disposition, Disposition::Halt);
     assert_eq!((failure.class.as_str(), failure.known), ("rabbitmq.not-implemented", true));
-    assert_eq!(hand.confirmed.len(), 0);
+    assert_eq!((hand.confirmed.len(), hand.failures.len()), (0, 0));
 }
 
 #[test]

@@ -90,6 +90,8 @@ pub(crate) struct Hand {
     settled: HashMap<Sequence, &'static str>,
     /// Reachable and unreachable, in the order in which they were told.
     pub(crate) weather: Vec<bool>,
+    /// Why no event will ever pass.
+    pub(crate) unable: Option<Failure>,
     /// After a failure nothing more is handed over, and no other sink is opened: as the relay does
     /// that stops.
     pub(crate) halts: bool,
@@ -113,6 +115,7 @@ impl Hand {
             confirmed: Vec::new(),
             settled: HashMap::new(),
             weather: Vec::new(),
+            unable: None,
             halts: false,
         }
     }
@@ -206,6 +209,7 @@ impl Hand {
                     lost_track = true;
                 }
                 News::Broken(_) => lost_track = true,
+                News::Unable(failure) => self.unable = Some(failure),
             }
         }
         if lost_track && !self.has_halted() {

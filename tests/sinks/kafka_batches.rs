@@ -1,11 +1,16 @@
-//! Kafka refuses whole batches: what that does to those who have done nothing.
+//! What the Kafka client gives back as failed: whole batches, for one of them, and without the time.
 
+use walrelay::letter::{self, Address, Cause, DeadLetterSettings, Mailbox};
+use walrelay::lsn::Lsn;
+use walrelay::message::Position;
 use walrelay::sink::log::From;
 use walrelay_harness::consumer;
 
 use crate::hand::{Event, Hand};
 use crate::kafka_log::{broker, kafka, open, whole};
 
+/// When the transaction of every event here was committed.
+const COMMITTED_UNIX_US: i64 = 1_700_000_000_000_000;
 const VALUE_BYTES: usize = 20_000;
 /// Of a batch: a few events fit, and a batch of the size that the producer makes does not.
 const BATCH_BYTES_MAX: &str = "300000";
@@ -38,4 +43,39 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
     let mut seen = std::collections::BTreeSet::new();
     first.retain(|number| seen.insert(*number));
     assert_eq!(first, (0..EVENTS).collect::<Vec<_>>(), "{numbers:?}");
+}
+
+#[test]
+fn what_has_failed_once_keeps_the_time_of_its_commit() {
+    // GIVEN events that were taken in for topics that are missing
+    let mut hand = Hand::open(broker());
+    let mended = hand.publish(&Event::new("batches-mended", "1").keyed("a"));
+    let buried = hand.publish(&Event::new("batches-never", "2").keyed("b"));
+    hand.until("both have failed", |hand| hand.failures.len() == 2);
+    // WHEN one is published after all, and the other is given up
+    for name in ["batches-mended", "batches-dlq"] {
+        consumer::create_topic(&kafka().bootstrap(), name, 1, &[("retention.ms", "-1")]).unwrap();
+    }
+    let address = Address { exchange: String::new(), topic: "batches-dlq".to_owned() };
+    let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
+    let cause = Cause {
+        class: "test.refused".to_owned(),
+        reason: "for a test".to_owned(),
+        attempts: 1,
+        first_failed_unix_us: COMMITTED_UNIX_US + 1,
+        failed_unix_us: COMMITTED_UNIX_US + 1,
+        position: Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 },
+        incomplete: false,
+        parks_key: false,
+    };
+    hand.bury(buried, &Mailbox { settings, relay: "test".to_owned() }, &cause);
+    hand.retry(mended);
+    hand.settle();
+    // THEN both say when their transaction was committed
+    let read = whole(&mut *open("batches-mended", From::Beginning));
+    let times: Vec<i64> = read.iter().map(|entry| entry.written_unix_us).collect();
+    assert_eq!(times, [COMMITTED_UNIX_US]);
+    let letters = whole(&mut *open("batches-dlq", From::Beginning));
+    let header = letters[0].headers.iter().find(|(name, _)| name == letter::COMMIT_TS).unwrap();
+    assert_eq!(header.1, b"2023-11-14T22:13:20.000000Z");
 }

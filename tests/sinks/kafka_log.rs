@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, ResourceSpecifier};
+use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, ResourceSpecifier};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::util::Timeout;
@@ -155,6 +155,36 @@ fn a_time_is_sought_and_what_is_before_it_is_not_read() {
 }
 
 #[test]
+fn what_is_in_partitions_that_came_later_is_read_too() {
+    // GIVEN a log that was read to its end
+    const NAME: &str = "log-grows";
+    topic(NAME);
+    let producer = producer(&[("topic.metadata.refresh.interval.ms", "500")]);
+    write(&producer, NAME, 1..9);
+    let mut log = open(NAME, From::Beginning);
+    assert_eq!(whole(&mut *log).len(), 8);
+    // WHEN the topic grows, and something is written to what is new
+    let admin = admin();
+    let more = [NewPartitions::new(NAME, PARTITIONS as usize + 2)];
+    block_on(admin.create_partitions(&more, &AdminOptions::new())).unwrap().remove(0).unwrap();
+    for partition in [PARTITIONS, PARTITIONS + 1] {
+        let text = partition.to_string();
+        let record = || BaseRecord::to(NAME).key(&text).payload(&text).partition(partition);
+        let began = Instant::now();
+        // The producer must have heard of it.
+        while producer.send(record()).is_err() {
+            producer.poll(PATIENCE);
+            assert!(began.elapsed() < LIMIT, "no partition {partition} within {LIMIT:?}");
+        }
+    }
+    producer.flush(Timeout::After(LIMIT)).unwrap();
+    // THEN it comes
+    let mut read = [number(&next(&mut *log)), number(&next(&mut *log))];
+    read.sort_unstable();
+    assert_eq!(read, [4, 5]);
+}
+
+#[test]
 fn the_end_is_known_where_no_record_stands_at_it() {
     // GIVEN an empty topic THEN its end is where it begins
     const NAME: &str = "log-ends";
@@ -201,13 +231,19 @@ fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
     assert!(broker().inspect(&halts).faults.is_empty());
 }
 
-fn config_of(topic: &str, name: &str) -> Option<String> {
+fn admin() -> AdminClient<DefaultClientContext> {
     let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", kafka().bootstrap());
-    let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
-    let resources = [ResourceSpecifier::Topic(topic)];
+    config.set("bootstrap.servers", kafka().bootstrap()).create().unwrap()
+}
+
+fn block_on<T>(answer: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let found = runtime.block_on(admin.describe_configs(&resources, &AdminOptions::new()));
+    runtime.block_on(answer)
+}
+
+fn config_of(topic: &str, name: &str) -> Option<String> {
+    let (admin, resources) = (admin(), [ResourceSpecifier::Topic(topic)]);
+    let found = block_on(admin.describe_configs(&resources, &AdminOptions::new()));
     let found = found.unwrap().remove(0).unwrap();
     found.entries.into_iter().find(|entry| entry.name == name).and_then(|entry| entry.value)
 }

@@ -24,7 +24,7 @@ impl Undertaker {
         }
         match failure.disposition {
             Disposition::Outage => return Ok(Fate::Outage(failure.reason)),
-            Disposition::Halt => return Err(self.unable(&failure)),
+            Disposition::Halt => return Err(self.no_way(&failure)),
             Disposition::Transient | Disposition::Terminal => {}
         }
         // What only waited behind a buried event was not tried.
@@ -66,7 +66,7 @@ impl Undertaker {
     ) -> Result<Fate, Fault> {
         let Dying { sequence, failure, position } = &dying;
         if self.halts() {
-            self.hopeless += 1;
+            self.hopeless = self.hopeless.saturating_add(1);
             let attempts = self.retries.so_far(*sequence, now.unix_us);
             return Err(faults::refused(failure, position.commit_lsn, attempts.count));
         }
@@ -80,7 +80,7 @@ impl Undertaker {
                 return Ok(Fate::Decided);
             }
             Err(fault) => {
-                self.hopeless += 1;
+                self.hopeless = self.hopeless.saturating_add(1);
                 return Err(fault);
             }
         }
@@ -110,28 +110,32 @@ impl Undertaker {
                 Ok(Fate::LetterWaits(failure.reason))
             }
             Disposition::Terminal => {
-                self.hopeless += 1;
+                self.hopeless = self.hopeless.saturating_add(1);
                 Err(faults::letter_refused(&failure))
             }
-            Disposition::Halt => Err(self.unable(&failure)),
+            Disposition::Halt => Err(self.no_way(&failure)),
         }
     }
 
-    /// No event would pass: this one waits for ever, and the relay stops before it.
-    fn unable(&mut self, failure: &Failure) -> Fault {
-        self.hopeless += 1;
+    /// No event would pass where this one did not.
+    fn no_way(&mut self, failure: &Failure) -> Fault {
+        self.hopeless = self.hopeless.saturating_add(1);
+        faults::unable(failure)
+    }
+
+    /// Nothing in flight will be confirmed any more.
+    pub(in crate::relay) fn unable(&mut self, failure: &Failure) -> Fault {
+        self.hopeless = usize::MAX;
         faults::unable(failure)
     }
 
     /// The sink did not even take a letter.
-    pub(in crate::relay) fn letter_refused(&mut self, failure: &Failure) -> Result<(), Fault> {
+    pub(in crate::relay) fn letter_refused(&mut self, failure: &Failure) -> Fault {
         self.note_unknown(failure);
         self.metrics.dlq_publish_failed.inc();
-        self.letter_trouble.clone_from(&failure.reason);
         match failure.disposition {
-            Disposition::Terminal => Err(faults::letter_refused(failure)),
-            Disposition::Halt => Err(faults::unable(failure)),
-            Disposition::Transient | Disposition::Outage => Ok(()),
+            Disposition::Halt => faults::unable(failure),
+            _ => faults::letter_refused(failure),
         }
     }
 

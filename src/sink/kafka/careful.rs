@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::client::Client;
+use super::client::{Client, LOOK_MS};
+use super::fault;
 use super::parcel::Parcel;
+use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use super::{effective_properties, fault};
 use crate::ffi::ProducerEvent;
 use crate::letter::{Cause, Mailbox};
 use crate::message::Sequence;
@@ -24,8 +25,6 @@ use crate::sink::{Failure, News};
 /// Come after all others, and win.
 const PROPERTIES: &[(&str, &str)] =
     &[("batch.num.messages", "1"), ("max.in.flight", "1"), ("enable.gapless.guarantee", "false")];
-/// How long the answer about one topic is waited for.
-const LOOK_MS: i32 = 20;
 /// The producer is kept for as long as this after its last event.
 const KEEP: Duration = Duration::from_secs(30);
 
@@ -171,8 +170,8 @@ impl Careful {
             ProducerEvent::Error { code, text } => tell(code, text),
             ProducerEvent::Partitions { .. } => {}
         });
-        if failed_any && let Some(reason) = client.producer.fatal() {
-            news.push(News::Broken(reason));
+        if failed_any {
+            news.extend(client.fatal());
         }
         if self.desk.is_empty() && self.used_at.elapsed() > KEEP {
             self.client = None;

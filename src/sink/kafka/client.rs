@@ -4,11 +4,17 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
+use super::fault;
 use crate::ffi::{Producer, ProducerEvent, TopicId};
 use crate::message::{Outbound, Sequence};
+use crate::sink::News;
 
 /// As long as the timer that hurrying is meant to shorten.
 const HURRY_FOR: Duration = Duration::from_millis(500);
+/// How long the answer about one topic is waited for.
+pub(super) const LOOK_MS: i32 = 20;
+/// How often an answer is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A producer and what is under way.
 pub(super) struct Client {
@@ -17,13 +23,15 @@ pub(super) struct Client {
     /// Topic of the first event and when it was handed over; see [`Client::hurry`].
     hurried: Option<(String, Instant)>,
     confirmed_any: bool,
+    looked_at: Option<Instant>,
 }
 
 impl Client {
     /// It connects in the background.
     pub(super) fn new(properties: &[(String, String)]) -> Result<Client, String> {
         let producer = Producer::new(properties)?;
-        Ok(Client { producer, in_flight: 0, hurried: None, confirmed_any: false })
+        let (in_flight, hurried, confirmed_any, looked_at) = (0, None, false, None);
+        Ok(Client { producer, in_flight, hurried, confirmed_any, looked_at })
     }
 
     /// Events that were handed over and not answered for.
@@ -62,6 +70,31 @@ impl Client {
         });
         self.in_flight -= confirmed + failed;
         self.confirmed_any |= confirmed > 0;
+    }
+
+    /// Asks whether a topic that was missing is there by now: the client would believe for minutes
+    /// that it is not. False when something was asked just now.
+    pub(super) fn looks_again(&mut self, topic: &str) -> bool {
+        if self.looked_at.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+            return false;
+        }
+        let answered = self.producer.metadata(Some(topic), LOOK_MS).is_ok();
+        self.looked_at = Some(Instant::now());
+        answered
+    }
+
+    /// There is reason to ask again.
+    pub(super) fn forget_look(&mut self) {
+        self.looked_at = None;
+    }
+
+    /// What it means that the producer is unusable from now on, if it is.
+    pub(super) fn fatal(&mut self) -> Option<News> {
+        let (code, text) = self.producer.fatal()?;
+        Some(match fault::unable(code, &text) {
+            Some(failure) => News::Unable(failure),
+            None => News::Broken(text),
+        })
     }
 
     /// librdkafka retires the bootstrap connection on the first metadata answer and its

@@ -8,6 +8,9 @@ use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 use crate::letter::CLASS_PARKED;
 use crate::sink::{Disposition, ErrorRow, Failure};
 
+/// What can be done where the settings are to blame.
+const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.type, enable.idempotence, security.protocol) with the version and the configuration of the brokers";
+
 /// What follows from an answer that this release does not know: a retry would be in silence.
 const UNKNOWN: Disposition = Disposition::Terminal;
 
@@ -39,6 +42,21 @@ pub(super) fn parked(id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
         mend: "see what became of that event (walrelay dlq list), then: walrelay dlq release"
             .to_owned(),
     }
+}
+
+/// The failure of every event, where the client can do nothing for such a reason.
+#[must_use]
+pub(super) fn unable(code: Code, text: &str) -> Option<Failure> {
+    let halts = disposition(code) == Some(Disposition::Halt);
+    halts.then(|| Failure {
+        disposition: Disposition::Halt,
+        known: true,
+        key: None,
+        class: class(code),
+        subject: "sink.kafka".to_owned(),
+        reason: text.to_owned(),
+        mend: MEND_SETTINGS.to_owned(),
+    })
 }
 
 /// Every code that is an answer to a publish, and what follows from it.
@@ -167,9 +185,7 @@ fn mend(code: Code, topic: &str) -> String {
         Code::InvalidTopic => {
             "a topic name has at most 249 of the characters A-Z a-z 0-9 . _ -".to_owned()
         }
-        _ if disposition(code) == Some(Disposition::Halt) => format!(
-            "compare sink.kafka.properties (acks, compression.type, security.protocol) with the version and the configuration of the brokers, and with: kafka-configs.sh --describe --all --entity-type topics --entity-name {topic}"
-        ),
+        _ if disposition(code) == Some(Disposition::Halt) => MEND_SETTINGS.to_owned(),
         _ => format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
     }
 }

@@ -9,37 +9,38 @@ use crate::message::Sequence;
 pub(super) struct Flight {
     /// The number of the first slot.
     first: Sequence,
-    /// Is it on the way? The first one is, if there is any.
-    slots: VecDeque<bool>,
+    /// Commit time (microseconds since the Unix epoch) of what is on the way, which the client does
+    /// not give back. The first one is, if there is any.
+    slots: VecDeque<Option<i64>>,
 }
 
 impl Flight {
     /// An event takes off.
-    pub(super) fn add(&mut self, sequence: Sequence) {
+    pub(super) fn add(&mut self, sequence: Sequence, commit_unix_us: i64) {
         if self.slots.is_empty() {
             self.first = sequence;
         }
         while sequence < self.first {
-            self.slots.push_front(false);
+            self.slots.push_front(None);
             self.first -= 1;
         }
         let index = (sequence - self.first) as usize;
         while self.slots.len() <= index {
-            self.slots.push_back(false);
+            self.slots.push_back(None);
         }
-        self.slots[index] = true;
+        self.slots[index] = Some(commit_unix_us);
     }
 
-    /// It has landed, or is held back after all.
-    pub(super) fn remove(&mut self, sequence: Sequence) {
+    /// It has landed, or is held back after all: its commit time, if it was on the way.
+    pub(super) fn remove(&mut self, sequence: Sequence) -> Option<i64> {
         let index = sequence.checked_sub(self.first).map(|index| index as usize);
-        if let Some(slot) = index.and_then(|index| self.slots.get_mut(index)) {
-            *slot = false;
-        }
-        while self.slots.front() == Some(&false) {
+        let slot = index.and_then(|index| self.slots.get_mut(index));
+        let commit_unix_us = slot.and_then(Option::take);
+        while self.slots.front() == Some(&None) {
             self.slots.pop_front();
             self.first += 1;
         }
+        commit_unix_us
     }
 
     /// The oldest that is on the way.
@@ -57,23 +58,22 @@ mod tests {
         let mut flight = Flight::default();
         assert_eq!(flight.oldest(), None);
         for sequence in [7, 8, 10] {
-            flight.add(sequence);
+            flight.add(sequence, 100);
         }
         flight.remove(8);
         assert_eq!(flight.oldest(), Some(7));
         flight.remove(7);
         assert_eq!(flight.oldest(), Some(10));
         // WHEN an older one takes off again THEN it counts
-        flight.add(8);
+        flight.add(8, 200);
         assert_eq!(flight.oldest(), Some(8));
-        flight.remove(8);
-        flight.remove(3);
-        flight.remove(99);
+        assert_eq!(flight.remove(8), Some(200));
+        assert_eq!((flight.remove(3), flight.remove(99)), (None, None));
         assert_eq!(flight.oldest(), Some(10));
         flight.remove(10);
         assert_eq!(flight.oldest(), None);
         assert!(flight.slots.is_empty());
-        flight.add(2);
+        flight.add(2, 100);
         assert_eq!(flight.oldest(), Some(2));
     }
 }

@@ -8,16 +8,21 @@ use std::time::{Duration, Instant};
 
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
-use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
+use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
+use super::preflight;
+use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use super::{effective_properties, preflight};
 use crate::error::Fault;
+use crate::ffi::headers_of_read;
 use crate::sink::log::{Entry, From, Log, Place, Read};
 
 /// How long the broker may take to answer a question, or to bring what is known to be there.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+
+/// How often the topic is asked whether it has grown.
+const COUNT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// What a consumer understands of a producer's properties: the way to the cluster.
 const SHARED: &[&str] = &[
@@ -65,6 +70,9 @@ pub(super) struct KafkaLog {
     /// Partitions not yet read to where they ended at the opening.
     ends: BTreeMap<i32, i64>,
     told_end: bool,
+    /// How many partitions are read, and when that was looked at.
+    partitions: usize,
+    counted_at: Instant,
     /// How long nothing has come while somebody waited. A reader may take its time between two.
     waited: Duration,
 }
@@ -90,6 +98,8 @@ impl KafkaLog {
             topic: topic.to_owned(),
             ends: BTreeMap::new(),
             told_end: false,
+            partitions: 0,
+            counted_at: Instant::now(),
             waited: Duration::ZERO,
         };
         log.assign(from)?;
@@ -111,6 +121,7 @@ impl KafkaLog {
             self.seek_time(unix_us.div_euclid(1000), &mut starts).map_err(told)?;
         }
         self.consumer.assign(&starts).map_err(told)?;
+        self.partitions = starts.count();
         for start in starts.elements() {
             let (partition, start) = (start.partition(), start.offset());
             let is_there = |end: &i64| matches!(start, Offset::Offset(start) if start >= *end);
@@ -135,6 +146,28 @@ impl KafkaLog {
             None if !partitions.is_empty() => Ok(partitions),
             code => Err(self.fault_of(code.unwrap_or(Code::UnknownTopicOrPartition))),
         }
+    }
+
+    /// Reads partitions that came later, too: all that is in them was written since. A reader that
+    /// only reads to the end has no need of them.
+    fn grow(&mut self) -> Result<(), Fault> {
+        if !self.told_end || self.counted_at.elapsed() < COUNT_INTERVAL {
+            return Ok(());
+        }
+        self.counted_at = Instant::now();
+        // What keeps the broker from answering shows while reading.
+        let Ok(found) = self.partitions() else { return Ok(()) };
+        let mut new = TopicPartitionList::new();
+        for partition in found.into_iter().skip(self.partitions) {
+            let added = new.add_partition_offset(&self.topic, partition, Offset::Beginning);
+            added.map_err(|error| self.fault(&error))?;
+        }
+        if new.count() > 0 {
+            tracing::info!(new = new.count(), "the dead-letter topic has more partitions");
+            self.consumer.incremental_assign(&new).map_err(|error| self.fault(&error))?;
+            self.partitions += new.count();
+        }
+        Ok(())
     }
 
     /// Moves the starts to the first records of that time; those that have none stay at the end.
@@ -211,6 +244,7 @@ impl KafkaLog {
 impl Log for KafkaLog {
     fn next(&mut self, patience: Duration) -> Result<Read, Fault> {
         let deadline = Instant::now() + patience;
+        self.grow()?;
         loop {
             if self.ends.is_empty() && !self.told_end {
                 self.told_end = true;
@@ -245,16 +279,13 @@ impl Log for KafkaLog {
 }
 
 fn entry(message: &BorrowedMessage<'_>) -> Entry {
-    let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-    let own = |header: rdkafka::message::Header<'_, &[u8]>| {
-        (header.key.to_owned(), header.value.unwrap_or_default().to_vec())
-    };
+    let headers = headers_of_read(message).into_iter();
     Entry {
         place: Place { partition: message.partition(), offset: message.offset() },
         written_unix_us: message.timestamp().to_millis().unwrap_or_default().saturating_mul(1000),
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),
-        headers: headers.map(own).collect(),
+        headers: headers.map(|(name, value)| (name, value.into_vec())).collect(),
         event_type: None,
         content_type: None,
     }

@@ -31,6 +31,7 @@ pub(super) use self::fault::rows as errors;
 use self::flight::Flight;
 use self::opening::{Opening, Pass};
 use self::parcel::Parcel;
+use self::properties::effective_properties;
 use self::settings::KafkaSettings;
 pub(super) use self::settings::configure;
 use super::desk::Lanes;
@@ -38,35 +39,6 @@ use super::{Disposition, News, Refused, Sink};
 use crate::ffi::{Producer, ProducerEvent, Record, TopicId};
 use crate::letter::{Cause, Mailbox};
 use crate::message::{Outbound, Sequence};
-
-/// What we set; the user's own properties come after and win.
-const DEFAULTS: &[(&str, &str)] = &[
-    ("client.id", "walrelay"),
-    ("acks", "all"),
-    ("enable.idempotence", "true"),
-    ("max.in.flight", "2"),
-    ("linger.ms", "0"),
-    ("batch.size", "1000000"),
-    ("batch.num.messages", "10000"),
-    // Retries never end: our own clock tells an outage, and a timeout would leave a gap.
-    ("message.timeout.ms", "0"),
-    // Above every window, so that the window and not the queue is the bound.
-    ("queue.buffering.max.messages", "1000000"),
-    ("queue.buffering.max.kbytes", "2097151"),
-    // The partition that Java producers choose for the same key.
-    ("partitioner", "murmur2_random"),
-    ("allow.auto.create.topics", "false"),
-    // A topic that is not there may only be late: a broker that has just started says so, too.
-    ("topic.metadata.propagation.max.ms", "15000"),
-    // What follows a refused event is not sent: it would overtake the event's next delivery.
-    ("enable.gapless.guarantee", "true"),
-    ("socket.keepalive.enable", "true"),
-    ("socket.nagle.disable", "true"),
-    ("reconnect.backoff.ms", "50"),
-    ("reconnect.backoff.max.ms", "500"),
-    ("retry.backoff.ms", "50"),
-    ("log.connection.close", "false"),
-];
 
 /// How often an idle sink that was unreachable is asked whether it is back.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
@@ -90,18 +62,6 @@ pub struct KafkaSink {
     /// While unreachable: when we last heard so or asked.
     asked_at: Option<Instant>,
     counted_at: Instant,
-}
-
-/// The librdkafka properties in force: ours, then the user's.
-#[must_use]
-pub fn effective_properties(settings: &KafkaSettings) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> =
-        DEFAULTS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    all.push(("bootstrap.servers".to_owned(), settings.brokers.clone()));
-    for (name, value) in &settings.properties {
-        all.push((name.clone(), value.expose().to_owned()));
-    }
-    all
 }
 
 /// What the producer of the fast way has told.
@@ -144,19 +104,33 @@ impl KafkaSink {
             return Ok(());
         }
         let topic = self.fast.producer.topic(event.topic)?;
-        let outcome = if self.opening.is_open(topic) {
-            self.fast.send(topic, sequence, event, event.partition)
-        } else {
-            self.admit_one(topic, sequence, event)
-        };
+        let mut outcome = self.send(topic, sequence, event);
+        if outcome == Err(Code::UnknownTopic) && self.fast.looks_again(event.topic) {
+            outcome = self.send(topic, sequence, event);
+        }
         match outcome {
-            Ok(()) => self.flight.add(sequence),
+            Ok(()) => self.flight.add(sequence, event.commit_unix_us),
             Err(code) if is_misplaced(code, event.partition) => {
                 self.misplaced(topic, sequence, Parcel::copy(event, &self.lanes));
             }
             Err(code) => return Err(code),
         }
         Ok(())
+    }
+
+    /// Sends an event the fast way.
+    fn send(
+        &mut self,
+        topic: TopicId,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+    ) -> Result<(), Code> {
+        if !self.opening.is_open(topic) {
+            return self.send_one(topic, sequence, event);
+        }
+        // What has no key has no order: librdkafka fills its batches best by itself.
+        let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
+        self.fast.send(topic, sequence, event, partition)
     }
 
     /// The topic has not the partitions that it had. Others of the key may come back for the same
@@ -167,19 +141,15 @@ impl KafkaSink {
     }
 
     /// The same while the topic has partitions that are not open.
-    fn admit_one(
+    fn send_one(
         &mut self,
         topic: TopicId,
         sequence: Sequence,
         event: &Outbound<'_>,
     ) -> Result<(), Code> {
-        let partition = event.partition.or_else(|| {
-            let count = self.opening.partitions(topic)?;
-            Some(match event.key {
-                Some(key) => self.fast.producer.partition_of(topic, key, count),
-                None => (sequence % Sequence::from(count.unsigned_abs())) as i32,
-            })
-        });
+        let anywhere = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
+        let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
+        let partition = partition.or_else(|| self.opening.partitions(topic).map(anywhere));
         let pass = self.opening.pass(topic, partition);
         if pass == Pass::Closed {
             let parcel = Parcel::copy(event, &self.lanes);
@@ -193,6 +163,14 @@ impl KafkaSink {
         Ok(())
     }
 
+    /// The partition of the event's key among those that are known to us. librdkafka may know of
+    /// more, which are not open.
+    #[inline]
+    fn partition_of_key(&mut self, topic: TopicId, event: &Outbound<'_>) -> Option<i32> {
+        let count = self.opening.partitions(topic)?;
+        Some(self.fast.producer.partition_of(topic, event.key?, count))
+    }
+
     /// What has waited for a partition goes on.
     fn go_on(&mut self) {
         while let Some((sequence, parcel)) = self.waited.pop_first() {
@@ -200,7 +178,7 @@ impl KafkaSink {
             match parcel.record.with_outbound(|event| self.admit(sequence, event)) {
                 Ok(()) => {}
                 Err(Code::QueueFull) => {
-                    self.flight.add(sequence);
+                    self.flight.add(sequence, parcel.record.commit_unix_us);
                     self.waited.insert(sequence, parcel);
                     return;
                 }
@@ -259,9 +237,9 @@ impl KafkaSink {
         if failed.is_empty() {
             return;
         }
-        let fatal = self.fast.producer.fatal();
-        for (sequence, code, record) in failed {
-            self.flight.remove(sequence);
+        let fatal = self.fast.fatal();
+        for (sequence, code, mut record) in failed {
+            record.commit_unix_us = self.flight.remove(sequence).unwrap_or_default();
             self.waited.extend(self.opening.landed(sequence, None).waited);
             let misplaced = is_misplaced(code, record.partition) && fatal.is_none();
             let topic = self.fast.producer.topic(&record.topic).ok().filter(|_| misplaced);
@@ -279,7 +257,7 @@ impl KafkaSink {
                 (_, None) => self.careful.take_failed(sequence, parcel, failure),
             }
         }
-        news.extend(fatal.map(News::Broken));
+        news.extend(fatal);
     }
 
     /// An idle client hears nothing when its broker comes back, so it asks.
@@ -295,6 +273,21 @@ impl KafkaSink {
         }
     }
 
+    /// What an error of a client as a whole means.
+    fn concerns_all(&mut self, code: Code, text: String, news: &mut Vec<News>) {
+        match code {
+            Code::Fatal | Code::GaplessGuarantee => {
+                news.push(self.fast.fatal().unwrap_or(News::Broken(text)));
+            }
+            // One broker of several may come and go; these concern the cluster.
+            Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
+                self.asked_at = Some(Instant::now());
+                news.push(News::Unreachable(text));
+            }
+            _ => tracing::debug!(error = text, "kafka client"),
+        }
+    }
+
     fn reached(&mut self, news: &mut Vec<News>) {
         if self.asked_at.take().is_some() {
             news.push(News::Reachable);
@@ -307,23 +300,9 @@ fn is_misplaced(code: Code, wanted: Option<i32>) -> bool {
     code == Code::UnknownPartition && wanted.is_none()
 }
 
-/// What an error of the client as a whole means; says whether the cluster is unreachable.
-fn concerns_all(code: Code, text: String, news: &mut Vec<News>) -> bool {
-    match code {
-        Code::Fatal | Code::GaplessGuarantee => news.push(News::Broken(text)),
-        // One broker of several may come and go; these concern the cluster.
-        Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
-            news.push(News::Unreachable(text));
-            return true;
-        }
-        _ => tracing::debug!(error = text, "kafka client"),
-    }
-    false
-}
-
 impl Sink for KafkaSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
-        if !self.waited.is_empty() {
+        if !self.waited.is_empty() || self.opening.is_crowded() {
             return Err(Refused::Full);
         }
         let Err(code) = self.admit(sequence, event) else { return Ok(()) };
@@ -357,22 +336,24 @@ impl Sink for KafkaSink {
         let wait = if careful && !heard(news) { turn } else { Duration::ZERO };
         let (errors, mut well) = (&mut answers.errors, Vec::new());
         let tell = |code, text| errors.push((code, text));
-        answers.confirmed |= self.careful.poll(wait, news, &mut well, tell);
+        if self.careful.poll(wait, news, &mut well, tell) {
+            answers.confirmed = true;
+            // A topic that was missing may be there.
+            self.fast.forget_look();
+        }
         for (sequence, parcel) in well {
-            self.flight.add(sequence);
+            self.flight.add(sequence, parcel.record.commit_unix_us);
             self.waited.insert(sequence, parcel);
         }
         self.go_on();
         self.careful.tell_failed(news);
         self.careful.send(self.flight.oldest(), news);
-        let mut down = false;
-        for (code, text) in answers.errors {
-            down |= concerns_all(code, text, news);
-        }
+        // What was confirmed may have been so before they fell.
         if answers.confirmed {
             self.reached(news);
-        } else if down {
-            self.asked_at = Some(Instant::now());
+        }
+        for (code, text) in answers.errors {
+            self.concerns_all(code, text, news);
         }
         self.probe(news);
     }

@@ -12,6 +12,11 @@ use std::collections::{BTreeSet, HashMap};
 
 use crate::ffi::TopicId;
 use crate::message::Sequence;
+use crate::sink::desk::Item;
+
+/// What waits here is a copy, and the next one is made when it goes on: of a whole window that
+/// would be a second one in memory.
+const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// What an event meets at the gate of its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +63,7 @@ struct Topic<T> {
 pub(super) struct Opening<T> {
     topics: Vec<Topic<T>>,
     flying: HashMap<Sequence, TopicId>,
+    waiting_bytes: usize,
 }
 
 impl<T> Default for Gate<T> {
@@ -75,11 +81,11 @@ impl<T> Default for Topic<T> {
 
 impl<T> Default for Opening<T> {
     fn default() -> Opening<T> {
-        Opening { topics: Vec::new(), flying: HashMap::new() }
+        Opening { topics: Vec::new(), flying: HashMap::new(), waiting_bytes: 0 }
     }
 }
 
-impl<T> Opening<T> {
+impl<T: Item> Opening<T> {
     /// Are all partitions of the topic open?
     pub(super) fn is_open(&self, topic: TopicId) -> bool {
         self.topics.get(topic).is_some_and(|topic| topic.open)
@@ -88,6 +94,11 @@ impl<T> Opening<T> {
     /// Is nothing under way that goes alone?
     pub(super) fn is_idle(&self) -> bool {
         self.flying.is_empty()
+    }
+
+    /// Does so much wait that nothing more must come?
+    pub(super) fn is_crowded(&self) -> bool {
+        self.waiting_bytes >= WAITING_BYTES_MAX
     }
 
     /// How many partitions the topic has, where that matters by now.
@@ -123,9 +134,16 @@ impl<T> Opening<T> {
         sequence: Sequence,
         item: T,
     ) {
+        self.waiting_bytes += item.size_bytes();
         if let Some(gate) = self.gate(topic, partition) {
             gate.waiting.push((sequence, item));
         }
+    }
+
+    /// What has waited goes on.
+    fn leave(&mut self, waited: Vec<(Sequence, T)>) -> Vec<(Sequence, T)> {
+        self.waiting_bytes -= waited.iter().map(|(_, item)| item.size_bytes()).sum::<usize>();
+        waited
     }
 
     /// An event was answered for: by that partition, or by a failure.
@@ -148,6 +166,7 @@ impl<T> Opening<T> {
             landed.waited = std::mem::take(&mut gate.waiting);
             topic.open = topic.partitions.iter().all(|gate| gate.open);
         }
+        landed.waited = self.leave(landed.waited);
         landed
     }
 
@@ -162,19 +181,20 @@ impl<T> Opening<T> {
         }
         let waited = topic.give_up_waiting();
         topic.divide();
-        waited
+        self.leave(waited)
     }
 
     /// A topic has not the partitions that it was thought to have: it is as on the first day. Hands
     /// out what has waited for them.
     pub(super) fn forget(&mut self, topic: TopicId) -> Vec<(Sequence, T)> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
-        std::mem::take(topic).give_up_waiting()
+        let waited = std::mem::take(topic).give_up_waiting();
+        self.leave(waited)
     }
 
-    /// Topics whose number of partitions is known and matters.
+    /// Topics whose number of partitions is known: it may change.
     pub(super) fn divided(&self) -> impl Iterator<Item = TopicId> {
-        let divided = |(_, topic): &(TopicId, &Topic<T>)| !topic.open && topic.count.is_some();
+        let divided = |(_, topic): &(TopicId, &Topic<T>)| topic.count.is_some();
         self.topics.iter().enumerate().filter(divided).map(|(id, _)| id)
     }
 

@@ -1,5 +1,19 @@
 use super::*;
 
+impl Item for &str {
+    fn lane(&self) -> Option<u64> {
+        None
+    }
+
+    fn unique(&self) -> Option<&str> {
+        None
+    }
+
+    fn size_bytes(&self) -> usize {
+        WAITING_BYTES_MAX / 2
+    }
+}
+
 fn numbers(waited: Vec<(Sequence, &str)>) -> Vec<Sequence> {
     waited.into_iter().map(|(sequence, _)| sequence).collect()
 }
@@ -12,6 +26,7 @@ fn a_topic_is_one_partition_until_their_number_is_known() {
     opening.flies(0, None, 1);
     assert_eq!(opening.pass(0, Some(5)), Pass::Closed);
     opening.wait(0, Some(5), 2, "b");
+    assert!(!opening.is_crowded());
     // WHEN it is confirmed THEN the number is asked for, and one more may go
     let landed = opening.landed(1, Some(1));
     assert_eq!((landed.ask, numbers(landed.waited)), (Some(0), vec![2]));
@@ -89,4 +104,23 @@ fn a_topic_that_was_made_anew_begins_anew() {
     // WHEN the answer about what was under way comes THEN it is about nothing any more
     assert!(opening.landed(1, None).waited.is_empty());
     assert!(opening.is_idle());
+}
+
+#[test]
+fn no_more_than_a_few_bytes_wait() {
+    let mut opening = Opening::default();
+    assert_eq!(opening.pass(0, None), Pass::Alone);
+    opening.flies(0, None, 1);
+    opening.wait(0, None, 2, "b");
+    opening.wait(0, None, 3, "c");
+    assert!(opening.is_crowded());
+    // WHEN they go on, however that comes, THEN others may come
+    assert_eq!(numbers(opening.landed(1, None).waited), [2, 3]);
+    assert!(!opening.is_crowded());
+    opening.flies(0, None, 2);
+    opening.wait(0, None, 3, "c");
+    opening.wait(0, None, 4, "d");
+    assert!(opening.is_crowded());
+    assert_eq!(numbers(opening.forget(0)), [3, 4]);
+    assert!(!opening.is_crowded());
 }

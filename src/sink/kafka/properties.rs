@@ -1,8 +1,51 @@
-//! Which librdkafka properties break a promise of the relay.
+//! Which librdkafka properties are set, and which would break a promise of the relay.
 //!
 //! Any producer property may be set, except where a value would let an event be lost, doubled or
 //! overtaken (promises G1 to G3), or would take away what the relay itself decides. Each refusal
 //! says which of these it is. Values that librdkafka would reject by itself are left to it.
+
+use super::settings::KafkaSettings;
+
+/// What we set; the user's own properties come after and win.
+const DEFAULTS: &[(&str, &str)] = &[
+    ("client.id", "walrelay"),
+    ("acks", "all"),
+    ("enable.idempotence", "true"),
+    ("max.in.flight", "2"),
+    ("linger.ms", "0"),
+    ("batch.size", "1000000"),
+    ("batch.num.messages", "10000"),
+    // Retries never end: our own clock tells an outage, and a timeout would leave a gap.
+    ("message.timeout.ms", "0"),
+    // Above every window, so that the window and not the queue is the bound.
+    ("queue.buffering.max.messages", "1000000"),
+    ("queue.buffering.max.kbytes", "2097151"),
+    // The partition that Java producers choose for the same key.
+    ("partitioner", "murmur2_random"),
+    ("allow.auto.create.topics", "false"),
+    // A topic that is not there may only be late: a broker that has just started says so, too.
+    ("topic.metadata.propagation.max.ms", "15000"),
+    // What follows a refused event is not sent: it would overtake the event's next delivery.
+    ("enable.gapless.guarantee", "true"),
+    ("socket.keepalive.enable", "true"),
+    ("socket.nagle.disable", "true"),
+    ("reconnect.backoff.ms", "50"),
+    ("reconnect.backoff.max.ms", "500"),
+    ("retry.backoff.ms", "50"),
+    ("log.connection.close", "false"),
+];
+
+/// The librdkafka properties in force: ours, then the user's.
+#[must_use]
+pub fn effective_properties(settings: &KafkaSettings) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> =
+        DEFAULTS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    all.push(("bootstrap.servers".to_owned(), settings.brokers.clone()));
+    for (name, value) in &settings.properties {
+        all.push((name.clone(), value.expose().to_owned()));
+    }
+    all
+}
 
 /// Why a property is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

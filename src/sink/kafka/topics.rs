@@ -7,8 +7,9 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
+use super::fault;
+use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use super::{effective_properties, fault};
 use crate::error::{Exit, Fault};
 use crate::sink::on_own_runtime;
 

@@ -196,14 +196,14 @@ pub(super) fn poison(message: &Message, loss: &Loss) -> Failure {
     }
 }
 
-/// The oldest message under way when the broker said what it cannot do.
-pub(super) fn unable(message: &Message, loss: &Loss) -> Failure {
+/// The broker cannot do what every message asks of it.
+pub(super) fn unable(settings: &RabbitSettings, loss: &Loss) -> Failure {
     Failure {
         disposition: Disposition::Halt,
         known: true,
-        key: message.key().map(Box::from),
+        key: None,
         class: replies::closed_class(replies::NOT_IMPLEMENTED),
-        subject: subject(message),
+        subject: settings.place(),
         reason: format!("the broker cannot do what is asked of it: {}", loss.text),
         mend: "see the broker's log; let sink.rabbitmq.url lead to RabbitMQ itself, not to something that speaks less of AMQP 0-9-1"
             .to_owned(),

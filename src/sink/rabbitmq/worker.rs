@@ -89,7 +89,10 @@ impl Worker {
                         }
                     }
                 }
-                Err(loss) => fault::unreachable_text(&self.settings, &loss),
+                Err(loss) => {
+                    self.note_inability(&loss);
+                    fault::unreachable_text(&self.settings, &loss)
+                }
             };
             self.trouble(text);
             let delay = self.backoff.next_delay();
@@ -309,7 +312,14 @@ impl Worker {
         }
     }
 
+    fn note_inability(&self, loss: &Loss) {
+        if loss.is_inability() {
+            self.shared.post([News::Unable(fault::unable(&self.settings, loss))]);
+        }
+    }
+
     fn lost(&mut self, loss: &Loss) {
+        self.note_inability(loss);
         if loss.is_over_a_message()
             && let Some(sequence) = self.desk.convicted()
             && let Some(message) = self.desk.item(sequence)
@@ -317,12 +327,6 @@ impl Worker {
             let failure = fault::poison(message, loss);
             self.desk.refused(sequence);
             self.shared.post([News::Failed(sequence, failure)]);
-        }
-        if loss.is_inability()
-            && let Some(sequence) = self.desk.oldest_in_flight()
-            && let Some(message) = self.desk.item(sequence)
-        {
-            self.shared.post([News::Failed(sequence, fault::unable(message, loss))]);
         }
         self.desk.lost(loss.narrows());
         self.shared.set_blocked(false);
