@@ -16,6 +16,8 @@ const WINDOW_BYTES: u64 = 64 << 20;
 /// What the process may need beside its window.
 const ALLOWANCE_BYTES: u64 = 40_000_000;
 const KEYS: u64 = 1_000;
+/// Events of as many keys reach every partition.
+const FIRST: u64 = 30;
 const FREEZE: Duration = Duration::from_secs(60);
 
 fn assert_lean(relay: &RelayProcess) {
@@ -75,8 +77,9 @@ fn a_standstill(name: &str, broker: &Broker, (stop, go_on): (Act, Act), repeated
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Site::new(&postgres, broker, name);
     let (mut relay, reader) = (site.relay(), site.reader());
-    site.insert_event("first", 1);
-    reader.wait_until(1, LIMIT);
+    // Before every partition has confirmed something the window does not fill.
+    (0..FIRST).for_each(|key| site.insert_event(&format!("first-{key}"), 1));
+    reader.wait_until(FIRST, LIMIT);
     stop(broker);
     let frozen = Instant::now();
     let payload_bytes = 8_000;
