@@ -87,7 +87,10 @@ impl Case {
     /// Starts a command beside the relay.
     pub(crate) fn spawn(&self, words: &[&str]) -> Relay {
         let file = self.folder.join("walrelay.toml");
-        std::fs::write(&file, self.config.toml(([127, 0, 0, 1], 0).into())).unwrap();
+        // Another command may be reading it.
+        let new_file = self.folder.join("walrelay.toml.new");
+        std::fs::write(&new_file, self.config.toml(([127, 0, 0, 1], 0).into())).unwrap();
+        std::fs::rename(&new_file, &file).unwrap();
         Relay::spawn(&self.folder, &file, words, &[("NO_COLOR".into(), "1".into())])
     }
 

@@ -78,10 +78,8 @@ fn comes_back(case: &Case) {
     let class = case.list(&[])[0]["error_class"].as_str().unwrap().to_owned();
     case.site.limit_route(&lost, LARGE_BYTES);
     // WHEN another event fails as they did while they are replayed
-    let replay = case.spawn(&["dlq", "replay", "--error-class", &class, "--rate", "10/min"]);
-    until("the first resolution", LIMIT, || {
-        (!case.list(&["--state", "replayed"]).is_empty()).then_some(())
-    });
+    let mut replay = case.spawn(&["dlq", "replay", "--error-class", &class, "--rate", "10/min"]);
+    replay.wait_until("the first resolution", || !case.list(&["--state", "replayed"]).is_empty());
     case.insert_large(&lost, LETTERS, 1, 2 * LARGE_BYTES);
     // THEN the replay stops by itself, and says so
     let ended = replay.wait_within(LIMIT);
