@@ -87,7 +87,10 @@ impl Case {
     /// Starts a command beside the relay.
     pub(crate) fn spawn(&self, words: &[&str]) -> Relay {
         let file = self.folder.join("walrelay.toml");
-        std::fs::write(&file, self.config.toml(([127, 0, 0, 1], 0).into())).unwrap();
+        // Another command may be reading it.
+        let new_file = self.folder.join("walrelay.toml.new");
+        std::fs::write(&new_file, self.config.toml(([127, 0, 0, 1], 0).into())).unwrap();
+        std::fs::rename(&new_file, &file).unwrap();
         Relay::spawn(&self.folder, &file, words, &[("NO_COLOR".into(), "1".into())])
     }
 
@@ -125,6 +128,15 @@ impl Case {
         ids(&self.list(&[]))
     }
 
+    /// The admin API is open to who knows this token, which stands in a file of its own.
+    pub(crate) fn with_token(mut self, token: &str) -> Case {
+        let file = self.folder.join("token");
+        std::fs::write(&file, format!("{token}\n")).unwrap();
+        // What stands before the first section belongs to `[admin]`.
+        self.config.extra.insert_str(0, &format!("token = {{ file = {file:?} }}\n"));
+        self
+    }
+
     /// Every event goes the site's own way, whatever its type.
     pub(crate) fn with_one_route(mut self) -> Case {
         self.config.topic = self.site.name.clone();
@@ -147,12 +159,36 @@ impl Case {
         self.site.execute(&all);
     }
 
+    /// Events of key `k` whose payloads have more than so many bytes, each in its transaction.
+    pub(crate) fn insert_large(&self, aggregate_type: &str, first: u64, count: u64, bytes: u64) {
+        for seq in first..first + count {
+            self.site.execute(&format!(
+                "insert into outbox values (gen_random_uuid(), '{aggregate_type}', 'k', 'created',
+                 jsonb_build_object('seq', {seq}, 'x', repeat('y', {bytes})))"
+            ));
+        }
+    }
+
     /// One event; its id.
     pub(crate) fn insert_one(&self, aggregate_type: &str, key: &str, seq: u64) -> String {
         self.site.value(&format!(
             "insert into outbox values (gen_random_uuid(), '{aggregate_type}', '{key}', 'created',
              '{{\"seq\": {seq}}}') returning id"
         ))
+    }
+
+    /// One event; its id, and an LSN before the end of its transaction: a slot that is confirmed no
+    /// farther is held before it.
+    pub(crate) fn insert_before(&self, aggregate_type: &str, key: &str, seq: u64) -> (String, u64) {
+        let told = self.site.value(&format!(
+            "with event as (
+               insert into outbox values (gen_random_uuid(), '{aggregate_type}', '{key}', 'created',
+               '{{\"seq\": {seq}}}') returning id
+             )
+             select id || ' ' || (pg_current_wal_insert_lsn() - '0/0')::bigint from event"
+        ));
+        let (id, lsn) = told.split_once(' ').unwrap();
+        (id.to_owned(), lsn.parse().unwrap())
     }
 
     /// What was committed for a route against what it holds.

@@ -4,7 +4,9 @@
 //! Each body is told once and holds for both. An event of aggregate type `NAME` has a route, one of
 //! `NAME.lost` has none until somebody makes it.
 
+mod api;
 mod case;
+mod halt;
 mod kills;
 mod outage;
 mod poison;

@@ -71,6 +71,9 @@ fn one_poison(
     provenance(case, &letters[0]);
     assert_eq!(metric(&relay, "outbox_events_total{outcome=\"dead_lettered\"}"), Some(1.0));
     assert_eq!(metric(&relay, "outbox_dlq_published_total"), Some(1.0));
+    // What is terminal uses up no attempts.
+    let exhausted = if letters[0]["error_class"] == "rabbitmq.no-route" { 1.0 } else { 0.0 };
+    assert_eq!(metric(&relay, "outbox_retry_exhaustions_total"), Some(exhausted));
     until("the depth to be known", LIMIT, || {
         (metric(&relay, "outbox_dlq_depth") == Some(1.0)).then_some(())
     });

@@ -1,6 +1,6 @@
 //! The way back: list, mend, replay.
 
-use super::case::{Case, held, on_kafka, on_rabbitmq};
+use super::case::{Case, held, ids, on_kafka, on_rabbitmq};
 use crate::support::{LIMIT, metric, until};
 
 const DELIVERY: &str = "attempts_max = 1\n";
@@ -23,6 +23,7 @@ fn there_and_back(case: &Case) {
     case.insert(&lost, 0..7, 0, 300);
     case.site.wait_confirmed(&mut relay, LIMIT);
     assert_eq!(case.open().len(), 300);
+    assert_eq!(metric(&relay, "outbox_retry_exhaustions_total"), Some(300.0));
     // WHEN they are replayed against a route that is broken still THEN that stops at once
     let aborted = case.walrelay(&["dlq", "replay", "--all"]);
     assert_eq!(aborted.code, 5, "{aborted}");
@@ -47,4 +48,53 @@ fn there_and_back(case: &Case) {
     until("the depth to fall", LIMIT, || {
         (metric(&relay, "outbox_dlq_depth") == Some(0.0)).then_some(())
     });
+}
+
+/// The first are refused by a small limit, and pass a large one.
+const SMALL_BYTES: u64 = 2_000;
+const LARGE_BYTES: u64 = 400_000;
+const LETTERS: u64 = 8;
+
+#[test]
+fn a_replay_stops_when_its_topic_refuses_events_again() {
+    comes_back(&on_kafka("comes_back_kafka", DELIVERY, DEAD_LETTER));
+}
+
+#[test]
+fn a_replay_stops_when_its_queue_refuses_events_again() {
+    comes_back(&on_rabbitmq("comes_back_rabbitmq", DELIVERY, DEAD_LETTER));
+}
+
+fn comes_back(case: &Case) {
+    // GIVEN letters of events that were too large for their route, which takes them now
+    let lost = case.lost();
+    case.site.open_route(&lost);
+    case.site.limit_route(&lost, SMALL_BYTES / 2);
+    let mut relay = case.relay();
+    case.insert_large(&lost, 0, LETTERS, SMALL_BYTES);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    let letters = case.open();
+    assert_eq!(letters.len() as u64, LETTERS);
+    let class = case.list(&[])[0]["error_class"].as_str().unwrap().to_owned();
+    case.site.limit_route(&lost, LARGE_BYTES);
+    // WHEN another event fails as they did while they are replayed
+    let mut replay = case.spawn(&["dlq", "replay", "--error-class", &class, "--rate", "10/min"]);
+    replay.wait_until("the first resolution", || !case.list(&["--state", "replayed"]).is_empty());
+    case.insert_large(&lost, LETTERS, 1, 2 * LARGE_BYTES);
+    // THEN the replay stops by itself, and says so
+    let ended = replay.wait_within(LIMIT);
+    let words = [&lost, &class, "events fail as before", "then replay the rest"];
+    ended.assert_fault(5, "dead-letter.comes-back", &words);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    // THEN what it has delivered is resolved, and the rest is open, with the new one behind it
+    let replayed = ids(&case.list(&["--state", "replayed"]));
+    let open = case.open();
+    println!("{lost}: {} were replayed", replayed.len());
+    assert_eq!(replayed, letters[..replayed.len()]);
+    assert_eq!(open[..open.len() - 1], letters[replayed.len()..]);
+    let last =
+        case.site.value("select id from outbox order by (payload->>'seq')::int desc limit 1");
+    assert_eq!(open.last(), Some(&last));
+    assert_eq!(case.list(&["--error-class", &class]).len(), open.len());
+    case.judge(&lost, &held(case.site.reader_of(&lost)), &open).assert_exact(0);
 }

@@ -1,7 +1,7 @@
 //! When everything fails, something else is wrong than the events.
 
 use super::case::{Case, on_kafka, on_rabbitmq};
-use crate::support::LIMIT;
+use crate::support::{LIMIT, metric};
 
 const BURST: usize = 7;
 const DELIVERY: &str = "attempts_max = 1\n";
@@ -38,4 +38,6 @@ fn storm(mut case: Case) {
     open.sort();
     let all = case.site.value("select string_agg(id::text, ' ' order by id::text) from outbox");
     assert_eq!(open.join(" "), all);
+    // THEN each has used up its attempts once more: the slot was held before the first of them
+    assert_eq!(metric(&relay, "outbox_retry_exhaustions_total"), Some(50.0));
 }

@@ -2,13 +2,17 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use walrelay::config::{Config, Request};
+use walrelay::dead_letter::archive::{Archive, Next};
+use walrelay::dead_letter::record::Record;
 use walrelay::letter::{Cause, Mailbox};
 use walrelay::lsn::Lsn;
 use walrelay::message::{Outbound, Position};
+use walrelay::sink::log::From;
 use walrelay::sink::{News, Refused};
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::kit::{now_us, payload_hash};
@@ -171,6 +175,22 @@ impl Bench {
                 }
             }
             assert!(last.elapsed() < LIMIT, "{confirmed} of {sent} letters confirmed");
+        }
+    }
+
+    /// When letters were resolved, in microseconds, by the records themselves.
+    pub(crate) fn resolved_at(&self) -> Vec<i64> {
+        let (broker, stop) = (&*self.config.sink, AtomicBool::new(false));
+        let archive = Archive { broker, address: &self.config.dead_letter.address, stop: &stop };
+        let mut reader = archive.reader(From::Beginning).unwrap();
+        let mut at = Vec::new();
+        loop {
+            match reader.next(Duration::from_millis(20)).unwrap() {
+                Next::Record(Record::Resolution(found)) => at.push(found.resolved_unix_us),
+                Next::Record(Record::Letter(_)) | Next::Pause => {}
+                Next::Record(Record::Foreign) => panic!("a foreign record"),
+                Next::End => return at,
+            }
         }
     }
 

@@ -3,4 +3,5 @@
 mod bench;
 mod commands;
 mod many;
+mod pace;
 mod words;

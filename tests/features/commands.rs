@@ -26,7 +26,13 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     // GIVEN nothing: check names all of it, and makes none of it
     let (code, ok, found) = findings(&scene);
     assert_eq!((code, ok), (1, false));
-    for topic in ["table.missing", "publication.missing", "slot.missing", "sink.topic-missing"] {
+    for topic in [
+        "table.missing",
+        "publication.missing",
+        "slot.missing",
+        "sink.topic-missing",
+        "sink.dead-letter-missing",
+    ] {
         assert!(found.contains(&("fail".into(), topic.into())), "{topic}: {found:?}");
     }
     assert_eq!(scene.sql("SELECT count(*) FROM pg_publication"), "0");
@@ -36,7 +42,9 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
         "✗ outbox table public.outbox does not exist",
         "mend: walrelay init",
         "[slot.missing]",
-        "not ready: 4 to mend",
+        "✗ the dead-letter topic commands.init.dlq does not exist",
+        "[sink.dead-letter-missing]",
+        "not ready: 5 to mend",
     ]);
     // WHEN it is made
     let first = scene.walrelay(&["init"]);
@@ -45,6 +53,7 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
         "+ make publication walrelay",
         "+ make slot commands_init",
         "+ make topic commands.init",
+        "+ make topic commands.init.dlq",
     ]);
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");

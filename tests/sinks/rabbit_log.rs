@@ -11,6 +11,8 @@ use crate::hand::LIMIT;
 use crate::real;
 
 const PATIENCE: Duration = Duration::from_millis(20);
+/// So much earlier than it is asked to, reading begins.
+const CLOCK_SKEW_US: i64 = 60_000_000;
 
 fn address(name: &str) -> Address {
     Address { exchange: name.to_owned(), topic: name.to_owned() }
@@ -139,6 +141,47 @@ fn reading_begins_where_it_is_told_to() {
     let mut news = open(NAME, From::End);
     write(&mut rabbit, NAME, &numbered(500..501));
     assert_eq!(next_or_end(&mut *news), numbered(500..501));
+}
+
+#[test]
+fn reading_from_a_time_in_the_middle_misses_nothing_and_leaves_out_what_is_before() {
+    // GIVEN two groups of records, one well before and one well after a time; what is written at
+    // once is at most one chunk, and by chunks the broker seeks
+    const NAME: &str = "log.middle";
+    const AT_ONCE: usize = 100;
+    const BEFORE: usize = 30 * AT_ONCE;
+    const ALL: usize = BEFORE + 3 * AT_ONCE;
+    let mut rabbit = stream(NAME);
+    let mut write_range = |range: std::ops::Range<usize>| {
+        for first in range.step_by(AT_ONCE) {
+            write(&mut rabbit, NAME, &numbered(first..first + AT_ONCE));
+        }
+    };
+    write_range(0..BEFORE);
+    // A seek goes by whole seconds.
+    wait_us(2_000_000);
+    let between = now_us();
+    wait_us(2_000_000);
+    write_range(BEFORE..ALL);
+    let read = |time_us: i64| bodies(&whole(&mut *open(NAME, From::Time(time_us))));
+    // WHEN the time is asked for THEN all of the second group is there, and of the first, as clocks
+    // differ, what is no more than a minute older
+    assert_eq!(read(between), numbered(0..ALL));
+    // WHEN the first group is older than that THEN at most a chunk of it is read
+    let found = read(between + CLOCK_SKEW_US);
+    println!("{} of {ALL} records read", found.len());
+    assert!(found.ends_with(&numbered(BEFORE..ALL)), "{:?}", found.first());
+    assert!(found.len() <= ALL - BEFORE + AT_ONCE, "{} records", found.len());
+    // THEN what is read has no gap
+    assert_eq!(found, numbered(ALL - found.len()..ALL));
+}
+
+/// Until the clock, which is the broker's too, has moved on by so much.
+fn wait_us(span: i64) {
+    let end = now_us() + span;
+    while now_us() < end {
+        std::thread::sleep(PATIENCE);
+    }
 }
 
 fn next_or_end(log: &mut dyn Log) -> Vec<String> {

@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use walrelay_harness::consumer::{self, Consumer, Mode, Record};
-use walrelay_harness::rabbit::{Queue, Rabbit, Tap};
+use walrelay_harness::rabbit::{Queue, Rabbit, Tap, Value};
 use walrelay_harness::relay::RelayConfig;
 use walrelay_harness::{Kafka, RabbitMq};
 
@@ -153,6 +153,29 @@ impl Place {
             Place::RabbitMq { url, .. } => {
                 let mut rabbit = Rabbit::open(url).unwrap();
                 rabbit.declare_queue(topic, Queue::Quorum).unwrap();
+                rabbit.bind(topic, exchange, topic).unwrap();
+                rabbit.close();
+            }
+        }
+    }
+
+    /// Lets a destination take nothing larger: a topic by record, a queue, which is made anew, in
+    /// all.
+    pub(super) fn limit_route(&self, exchange: &str, topic: &str, bytes_max: u64) {
+        match self {
+            Place::Kafka { brokers } => {
+                consumer::alter_topic(brokers, topic, "max.message.bytes", &bytes_max.to_string())
+                    .unwrap();
+            }
+            Place::RabbitMq { url, .. } => {
+                let bytes_max = Value::from(i64::try_from(bytes_max).unwrap());
+                let limit = [
+                    ("x-max-length-bytes", bytes_max),
+                    ("x-overflow", Value::from("reject-publish")),
+                ];
+                let mut rabbit = Rabbit::open(url).unwrap();
+                rabbit.delete_queue(topic).unwrap();
+                rabbit.declare_queue_with(topic, Queue::Classic, &limit).unwrap();
                 rabbit.bind(topic, exchange, topic).unwrap();
                 rabbit.close();
             }

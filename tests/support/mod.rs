@@ -144,6 +144,11 @@ impl Site {
         self.place.open_route(&self.name, topic);
     }
 
+    /// Lets a destination that was made take nothing larger.
+    pub(crate) fn limit_route(&self, topic: &str, bytes_max: u64) {
+        self.place.limit_route(&self.name, topic, bytes_max);
+    }
+
     /// Reads what has arrived in it.
     pub(crate) fn reader_of(&self, topic: &str) -> Reader {
         self.place.reader(topic)

@@ -17,7 +17,9 @@ use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-pub use admin::{DrainWatch, create_topic, delete_topic, end_offsets, wait_end_offsets};
+pub use admin::{
+    DrainWatch, alter_topic, create_topic, delete_topic, end_offsets, wait_end_offsets,
+};
 
 use crate::kit::{KitError, KitResult, now_us, payload_hash};
 use crate::rabbit::{self, Rabbit};

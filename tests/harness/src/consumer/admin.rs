@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, NewTopic, ResourceSpecifier, TopicReplication,
+};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
@@ -46,6 +48,31 @@ pub fn delete_topic(brokers: &str, topic: &str) -> KitResult<()> {
             Ok(())
         }
         other => other,
+    }
+}
+
+/// Sets one config of a topic, forgetting what others were set, and waits until the broker says so.
+pub fn alter_topic(brokers: &str, topic: &str, name: &str, value: &str) -> KitResult<()> {
+    let admin = client(brokers)?;
+    let config = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
+    let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
+    let results = block_on(async { Ok(admin.alter_configs([&config], &options).await?) })?;
+    for result in results {
+        result.map_err(|(_, code)| KafkaError::AdminOp(code))?;
+    }
+    let began = Instant::now();
+    loop {
+        let asked = [ResourceSpecifier::Topic(topic)];
+        let told = block_on(async { Ok(admin.describe_configs(&asked, &options).await?) })?;
+        let entry = told.iter().flatten().find_map(|resource| resource.get(name));
+        if entry.is_some_and(|entry| entry.value.as_deref() == Some(value)) {
+            return Ok(());
+        }
+        if began.elapsed() > REQUEST_TIMEOUT {
+            let what = format!("{name} = {value} of topic {topic}");
+            return Err(KitError::Timeout { what, waited: REQUEST_TIMEOUT });
+        }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 

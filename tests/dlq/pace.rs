@@ -1,0 +1,81 @@
+//! How fast letters are worked off, and what happens where there is nothing to do.
+
+use super::bench::{Bench, SECOND, Spec};
+
+/// Enough for a word about the progress, which comes every five seconds.
+const LETTERS: usize = 240;
+const PER_SECOND: usize = 30;
+/// What a tenth of a second allows may go at once.
+const AT_ONCE: usize = PER_SECOND / 10;
+
+#[test]
+fn a_replay_of_kafka_keeps_to_its_rate_and_tells_how_far_it_is() {
+    rate(Bench::kafka("dlq_rate_kafka"));
+}
+
+#[test]
+fn a_replay_of_rabbitmq_keeps_to_its_rate_and_tells_how_far_it_is() {
+    rate(Bench::rabbitmq("dlq_rate_rabbitmq"));
+}
+
+fn rate(mut bench: Bench) {
+    bench.write((0..LETTERS).map(|n| Spec::new(n, (n % 7).to_string())));
+    // WHEN they are replayed at a rate
+    let ended = bench.dlq(&["replay", "--all", "--rate", &format!("{PER_SECOND}/s")]);
+    ended.assert_done().assert_says(&[&format!("replayed {LETTERS} of {LETTERS} dead letters")]);
+    // THEN no second had more of them
+    let mut at = bench.resolved_at();
+    assert_eq!(at.len(), LETTERS);
+    at.sort_unstable();
+    let most = PER_SECOND + AT_ONCE;
+    let crowded = at.windows(most + 1).find(|second| second[most] - second[0] < SECOND);
+    assert_eq!(crowded, None, "more than {most} in a second");
+    // THEN it has told how far it was, on standard error
+    let told =
+        ended.err.lines().filter_map(|line| line.strip_prefix("replayed ")?.split_once(" of "));
+    let told: Vec<usize> = told.map(|(done, _)| done.parse().unwrap()).collect();
+    assert!(!told.is_empty() && told.is_sorted(), "{ended}");
+    assert!(told.iter().all(|done| (1..=LETTERS).contains(done)), "{ended}");
+    bench.judge(bench.reader()).assert_exact(0);
+}
+
+#[test]
+fn where_no_letter_of_kafka_is_meant_nothing_changes() {
+    nothing_is_meant(Bench::kafka("dlq_none_kafka"));
+}
+
+#[test]
+fn where_no_letter_of_rabbitmq_is_meant_nothing_changes() {
+    nothing_is_meant(Bench::rabbitmq("dlq_none_rabbitmq"));
+}
+
+fn nothing_is_meant(mut bench: Bench) {
+    // GIVEN an empty topic THEN there is nothing to do, and that is no failure
+    for action in ["replay", "discard"] {
+        let ended = bench.dlq(&[action, "--all"]);
+        ended.assert_done().assert_says(&["no dead letter matches state=open; 0 records read"]);
+    }
+    // GIVEN letters WHEN a filter means none of them
+    bench.write((0..3).map(|n| Spec::new(n, "k")));
+    for action in ["replay", "discard"] {
+        for (option, word, filter) in [
+            ("--key", "nobody", "key=nobody state=open"),
+            ("--error-class", "test.other", "error_class=test.other state=open"),
+            ("--state", "discarded", "state=discarded"),
+        ] {
+            let all: &[&str] = if option == "--state" { &["--all"] } else { &[] };
+            let ended = bench.dlq(&[&[action, option, word], all].concat());
+            let told = format!("no dead letter matches {filter}; 3 records read");
+            // THEN it says so, and that it has done nothing
+            ended.assert_done().assert_says(&[&told, "\"count\":0", "\"ended\":\"done\""]);
+            assert_eq!(ended.out, "", "{ended}");
+        }
+        let tally = bench.dlq(&[action, "--id", "e", "--json"]);
+        tally.assert_done().assert_says(&["\"meant\":0,\"done\":0"]);
+    }
+    // THEN all are open still, nothing was written, and nothing has arrived
+    let (open, ended) = bench.list(&[]);
+    assert_eq!(open.len(), 3);
+    ended.assert_says(&["3 records read"]);
+    assert_eq!(bench.reader().finish(), [[]]);
+}
