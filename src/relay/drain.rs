@@ -123,6 +123,7 @@ impl Relay {
         }
         self.sink = Some((self.sink_factory)()?);
         self.weather.clears(&mut self.recorder);
+        self.let_go = self.stream.is_some();
         self.disconnect();
         self.core.rewind();
         Ok(())

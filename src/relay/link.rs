@@ -43,6 +43,7 @@ pub struct Connector {
 #[derive(Debug)]
 struct Request {
     text_only: bool,
+    at_once: bool,
 }
 
 /// What the connector has to tell.
@@ -88,9 +89,11 @@ pub fn pair() -> (Link, Connector) {
 
 impl Link {
     /// Asks for a session. One request at a time.
-    pub fn ask(&self, text_only: bool) {
+    ///
+    /// `at_once` when the relay has ended the last one itself, with waits of its own between two.
+    pub fn ask(&self, text_only: bool, at_once: bool) {
         // A full channel means that a request is waiting already, a closed one that all is over.
-        let _already_asked = self.requests.try_send(Request { text_only }).is_err();
+        let _already_asked = self.requests.try_send(Request { text_only, at_once }).is_err();
     }
 
     /// What has come, if anything.
@@ -110,12 +113,10 @@ pub async fn serve(settings: &SourceSettings, mut connector: Connector) {
     let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     let mut opened_at: Option<Instant> = None;
-    while let Some(Request { text_only }) = connector.requests.recv().await {
-        match opened_at {
-            Some(at) if at.elapsed() > STEADY_AFTER => backoff.succeeded(),
-            // A session that breaks as soon as it is open must not be asked for in circles.
-            Some(_) => tokio::time::sleep(backoff.next_delay()).await,
-            None => {}
+    while let Some(Request { text_only, at_once }) = connector.requests.recv().await {
+        let lasted = opened_at.map(|at| at.elapsed());
+        if let Some(pause) = pause(lasted, at_once, &mut backoff) {
+            tokio::time::sleep(pause).await;
         }
         let news =
             open_patiently(settings, text_only, grace_until, &mut backoff, &connector.news).await;
@@ -127,6 +128,16 @@ pub async fn serve(settings: &SourceSettings, mut connector: Connector) {
             return;
         }
     }
+}
+
+/// How long to wait before the next session when the last one has lasted for so long. One that
+/// breaks as soon as it is open must not be asked for in circles.
+fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Option<Duration> {
+    if lasted? > STEADY_AFTER {
+        backoff.succeeded();
+        return None;
+    }
+    (!at_once).then(|| backoff.next_delay())
 }
 
 async fn open_patiently(
@@ -212,4 +223,22 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
         wal_sender_timeout: report.facts.wal_sender_timeout,
         catalog: Catalog { published: report.facts.tables_published, partitions },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_session_that_broke_soon_and_by_itself_is_waited_for() {
+        let mut backoff = Backoff::new(Duration::from_millis(100), Duration::from_secs(5));
+        let soon = Some(Duration::from_secs(1));
+        assert_eq!(pause(None, false, &mut backoff), None);
+        assert!(pause(soon, false, &mut backoff).is_some());
+        // WHEN the relay ends one after the other itself THEN that is no reason to wait
+        for _ in 0..10 {
+            assert_eq!(pause(soon, true, &mut backoff), None);
+        }
+        assert_eq!(pause(Some(STEADY_AFTER * 2), false, &mut backoff), None);
+    }
 }

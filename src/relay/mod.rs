@@ -104,6 +104,8 @@ pub struct Relay {
     stream: Option<Stream>,
     link: Link,
     link_asked: bool,
+    /// The last session was ended for a new sink, and had done nothing wrong.
+    let_go: bool,
     phase: Phase,
     text_only: bool,
     sessions: Sessions,
@@ -132,7 +134,7 @@ impl Relay {
         let text_only = !source.binary;
         let core = Core::new(&source, &delivery, mailbox, &metrics)?;
         // While the sink finds its broker, the session can open.
-        link.ask(text_only);
+        link.ask(text_only, false);
         Ok(Relay {
             core,
             sink: Some(sink_factory()?),
@@ -145,6 +147,7 @@ impl Relay {
             stream: None,
             link,
             link_asked: true,
+            let_go: false,
             phase: Phase::Connecting,
             text_only,
             sessions: Sessions::default(),

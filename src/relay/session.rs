@@ -50,7 +50,7 @@ impl Relay {
         }
         if !self.link_asked && self.sink.is_some() {
             self.link_asked = true;
-            self.link.ask(self.text_only);
+            self.link.ask(self.text_only, std::mem::take(&mut self.let_go));
         }
         match self.link.news() {
             Some(LinkNews::Opened(opened)) => self.adopt(*opened, now),
