@@ -76,7 +76,8 @@ fn line(what: &str, done: usize, total: usize, elapsed: Duration) -> String {
         0 => String::new(),
         _ => format!(", {} left", clock((total.saturating_sub(done)) as f64 / rate)),
     };
-    format!("{what} {done} of {total}, {rate:.0}/s{left}")
+    let digits = usize::from(rate < 3.0 && done > 0);
+    format!("{what} {done} of {total}, {rate:.digits$}/s{left}")
 }
 
 /// Seconds as people count them.
@@ -98,6 +99,7 @@ mod tests {
         let after = Duration::from_secs(10);
         assert_eq!(line("replayed", 0, 90, after), "replayed 0 of 90, 0/s");
         assert_eq!(line("replayed", 50, 1000, after), "replayed 50 of 1000, 5/s, 3 min 10 s left");
+        assert_eq!(line("replayed", 4, 8, after), "replayed 4 of 8, 0.4/s, 10 s left");
         assert_eq!(line("replayed", 90, 90, after), "replayed 90 of 90, 9/s, 0 s left");
         assert_eq!(clock(7321.0), "2 h 02 min");
     }
