@@ -217,6 +217,20 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
 }
 
 #[test]
+fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_open() {
+    let bed = Bed::new();
+    let class = "route.dead-letter-topic";
+    bed.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    assert_eq!(code(&report), Some("dead-letter.unfit"));
+    assert_eq!((report.tally.done, report.tally.misrouted, bed.open()), (0, 1, 1));
+    assert_eq!(bed.written_behind(1), [], "it is no letter");
+    // THEN it can be given up
+    assert_eq!(carry_out(&bed, &job(Action::Discard, &all())).tally.done, 1);
+    assert_eq!(bed.open(), 0);
+}
+
+#[test]
 fn a_broker_that_takes_nothing_ends_it() {
     let bed = Bed::new();
     bed.write_many(3);
