@@ -264,3 +264,17 @@ fn unwritable(error: &std::io::Error) -> Fault {
     let what = format!("cannot write the result: {}", error.kind());
     Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_moves_no_cursor_when_a_fault_is_told() {
+        let raw = "a\x1b[2J\u{9b}\u{202e}\nerror[b]: c";
+        let fault = harmless(Fault::new(Exit::Sink, "a.b", raw, raw, "one\x1b\ntwo\u{9b}"));
+        let clean = r"a\u{1b}[2J\u{9b}\u{202e}\nerror[b]: c";
+        assert_eq!((fault.what.as_str(), fault.place.as_str()), (clean, clean));
+        assert_eq!(fault.mend, "one\\u{1b}\ntwo\\u{9b}");
+    }
+}
