@@ -297,7 +297,7 @@ fn what_is_in_flight_when_a_slow_replay_is_stopped_has_time_to_settle() {
     let mut tally = Tally::default();
     let archive = bed.archive();
     let mut work = Work::begin(&archive, &slow, &|| bed.clock(), &mut tally).unwrap().unwrap();
-    while bed.ids("orders").len() < 1 || work.pipeline.in_hand() > 0 {
+    while bed.ids("orders").is_empty() || work.pipeline.in_hand() > 0 {
         assert!(!work.step(bed.clock(), &mut tally));
     }
     bed.broker.set_silent(true);
