@@ -72,6 +72,15 @@ pub struct Address {
     pub topic: String,
 }
 
+impl Address {
+    /// Would a record that goes there be taken for a letter?
+    #[inline]
+    #[must_use]
+    pub fn is_reached_by(&self, exchange: &str, topic: &str) -> bool {
+        if exchange.is_empty() { topic == self.topic } else { exchange == self.exchange }
+    }
+}
+
 /// The `[dead_letter]` section.
 #[derive(Clone, Debug)]
 pub struct DeadLetterSettings {
@@ -230,6 +239,19 @@ mod tests {
     fn header(letter: &Outbound<'_>, name: &str) -> Option<String> {
         let found = letter.headers.iter().find(|(known, _)| *known == name);
         found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+    }
+
+    #[test]
+    fn what_goes_to_the_topic_or_through_its_exchange_reaches_the_letters() {
+        let address = DeadLetterSettings::default().address;
+        for (exchange, topic, reaches) in [
+            ("", "outbox.dlq", true),
+            ("", "orders", false),
+            ("outbox.dlx", "orders", true),
+            ("outbox", "outbox.dlq", false),
+        ] {
+            assert_eq!(address.is_reached_by(exchange, topic), reaches, "{exchange} {topic}");
+        }
     }
 
     #[test]

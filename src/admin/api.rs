@@ -24,13 +24,13 @@ use self::refusal::Refusal;
 use super::bounded::Client;
 use super::{JSON, Letters, answer};
 use crate::dead_letter::archive::Archive;
+use crate::dead_letter::clock;
 use crate::dead_letter::filter::{Filter, is_key};
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::Action;
-use crate::dead_letter::text::{escaped, shown};
+use crate::dead_letter::text::{escaped, json_shown, shown};
 use crate::dead_letter::view::{Detail, View};
 use crate::error::Fault;
-use crate::relay::unix_now_us;
 
 mod ask;
 mod gate;
@@ -117,7 +117,7 @@ fn not_here() -> Refusal {
 }
 
 fn told(code: StatusCode, body: &Value) -> Response {
-    answer(code, JSON, format!("{body}\n"))
+    answer(code, JSON, json_shown(&body.to_string()) + "\n")
 }
 
 async fn list(State(api): State<Arc<Api>>, uri: Uri) -> Answered {
@@ -231,7 +231,7 @@ async fn let_go(
         let Released { keys, meanwhile } = if dry_run {
             Released { keys: parked(archive, &keys)?, meanwhile: 0 }
         } else {
-            release(archive, &Release { keys: &keys, anyway, by: &by }, &unix_now_us)?
+            release(archive, &Release { keys: &keys, anyway, by: &by }, &clock::even())?
         };
         let keys: Vec<String> = keys.iter().map(|key| shown(key)).collect();
         Ok(json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile }))

@@ -8,7 +8,6 @@ mod table;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -16,11 +15,12 @@ use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 use super::progress::Progress;
 use crate::config::Config;
 use crate::dead_letter::archive::Archive;
+use crate::dead_letter::clock;
 use crate::dead_letter::filter::{Filter, Words};
 use crate::dead_letter::rate::{BadRate, Rate};
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::{self, Action, Job, Report};
-use crate::dead_letter::text::shown;
+use crate::dead_letter::text::{escaped, json_shown, shown};
 use crate::dead_letter::view::{Detail, View};
 use crate::error::{Exit, Fault};
 
@@ -29,6 +29,18 @@ const TABLE_LINES: usize = 1000;
 
 /// Carries out one of the commands.
 pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
+    carry_out(config, action).map_err(|faults| faults.into_iter().map(harmless).collect())
+}
+
+/// What others wrote, to the log or in an answer of the broker, must not move the cursor, nor look
+/// like a line of ours.
+fn harmless(fault: Fault) -> Fault {
+    let lines: Vec<String> = fault.mend.split('\n').map(escaped).collect();
+    let (what, place) = (escaped(&fault.what), escaped(&fault.place));
+    Fault { what, place, mend: lines.join("\n"), ..fault }
+}
+
+fn carry_out(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
     let stop = Arc::new(AtomicBool::new(false));
     let address = &config.dead_letter.address;
     let archive = Archive { broker: &*config.sink, address, stop: &stop };
@@ -90,7 +102,12 @@ fn print_letters(
     };
     Ok(match meant {
         0 => format!("no dead letter matches {filter}; {records}"),
-        _ if printed < meant => format!("{printed} of {meant} dead letters (--limit); {records}"),
+        _ if printed == limit && printed < meant => {
+            format!("{printed} of {meant} dead letters (--limit); {records}")
+        }
+        _ if printed < meant => {
+            format!("{printed} of {meant} dead letters, the others have just gone; {records}")
+        }
         _ => format!("{meant} dead letters; {records}"),
     })
 }
@@ -128,7 +145,7 @@ fn work(
         return Ok(Exit::Done);
     }
     stop_on_signal(stop).map_err(one)?;
-    let (by, clock) = (who(), clock());
+    let (by, clock) = (who(), clock::even());
     let job = Job { action, filter: &filter, rate, by: &by };
     let past = match action {
         Action::Replay => "replayed",
@@ -156,7 +173,7 @@ fn let_go(archive: &Archive<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
     let keys = args.key.clone().map_or(Keys::All, Keys::One);
     let by = who();
     let asked = Release { keys: &keys, anyway: args.anyway, by: &by };
-    let Released { keys, meanwhile } = release(archive, &asked, &clock())?;
+    let Released { keys, meanwhile } = release(archive, &asked, &clock::even())?;
     if keys.is_empty() {
         eprintln!("no key is parked");
     }
@@ -170,7 +187,7 @@ fn let_go(archive: &Archive<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
 }
 
 fn understood(words: &Words) -> Result<Filter, Vec<Fault>> {
-    let mut faults = match Filter::read(words, clock()()) {
+    let mut faults = match Filter::read(words, clock::even()()) {
         Ok(filter) => return Ok(filter),
         Err(faults) => faults,
     };
@@ -229,13 +246,6 @@ fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
     })
 }
 
-/// Microseconds since the Unix epoch; goes on evenly when the system's clock is set.
-fn clock() -> impl Fn() -> i64 {
-    let origin = Instant::now();
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
-    move || i64::try_from((since_epoch + origin.elapsed()).as_micros()).unwrap_or(i64::MAX)
-}
-
 /// Who runs this, for the log: `alice@host`.
 fn who() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
@@ -244,7 +254,7 @@ fn who() -> String {
 }
 
 fn json_text(value: &impl serde::Serialize) -> Result<String, Fault> {
-    serde_json::to_string(value).map_err(|error| {
+    serde_json::to_string(value).map(|text| json_shown(&text)).map_err(|error| {
         let what = format!("cannot write JSON: {error}");
         Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
     })
@@ -253,4 +263,18 @@ fn json_text(value: &impl serde::Serialize) -> Result<String, Fault> {
 fn unwritable(error: &std::io::Error) -> Fault {
     let what = format!("cannot write the result: {}", error.kind());
     Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_moves_no_cursor_when_a_fault_is_told() {
+        let raw = "a\x1b[2J\u{9b}\u{202e}\nerror[b]: c";
+        let fault = harmless(Fault::new(Exit::Sink, "a.b", raw, raw, "one\x1b\ntwo\u{9b}"));
+        let clean = r"a\u{1b}[2J\u{9b}\u{202e}\nerror[b]: c";
+        assert_eq!((fault.what.as_str(), fault.place.as_str()), (clean, clean));
+        assert_eq!(fault.mend, "one\\u{1b}\ntwo\\u{9b}");
+    }
 }

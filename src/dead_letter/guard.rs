@@ -5,15 +5,20 @@ use std::collections::HashMap;
 
 use super::fold::Change;
 use super::record::{Identity, Letter, Record, Resolution, Resolved};
-use super::text::escaped;
+use super::text::{escaped, quoted};
 use crate::error::{Exit, Fault};
 use crate::letter::CLASS_PARKED;
 use crate::sink::log::Place;
 
-/// A new letter of a class that was replayed so recently is its doing.
+/// A new letter of a route and class that were replayed so recently is its doing.
 const SAME_CLASS_US: i64 = 30_000_000;
+/// How far back it is counted what comes in and what is resolved.
+const TREND_S: i64 = 30;
 /// Fewer new letters than this are no trend.
 const NEW_LETTERS_MIN: usize = 20;
+
+/// Exchange, topic and error class.
+type Cause = (String, String, String);
 
 /// What a replay has to fear.
 #[derive(Debug)]
@@ -22,10 +27,10 @@ pub(super) struct Guard {
     by: String,
     /// What was handed over, and where its letter stood.
     handed: HashMap<Identity, Place>,
-    /// When an event that had failed with this class was replayed last.
-    classes: HashMap<String, i64>,
-    new_letters: usize,
-    resolved: usize,
+    /// When an event that had failed for this cause was replayed last.
+    causes: HashMap<Cause, i64>,
+    new_letters: Trend,
+    resolved: Trend,
 }
 
 impl Guard {
@@ -35,9 +40,9 @@ impl Guard {
         Guard {
             by: by.to_owned(),
             handed: HashMap::new(),
-            classes: HashMap::new(),
-            new_letters: 0,
-            resolved: 0,
+            causes: HashMap::new(),
+            new_letters: Trend::default(),
+            resolved: Trend::default(),
         }
     }
 
@@ -46,13 +51,13 @@ impl Guard {
         self.handed.insert(letter.identity(), letter.place);
         // What had only followed a parked key says nothing about the route.
         if letter.error_class != CLASS_PARKED {
-            self.classes.insert(letter.error_class.clone(), now_unix_us);
+            self.causes.insert(cause(letter), now_unix_us);
         }
     }
 
     /// A resolution of ours is in the log.
-    pub(super) fn resolved(&mut self) {
-        self.resolved += 1;
+    pub(super) fn resolved(&mut self, now_unix_us: i64) {
+        self.resolved.count(now_unix_us);
     }
 
     /// Looks at a record that was written after the start, and what it has changed.
@@ -76,25 +81,25 @@ impl Guard {
         if !came_back && change != Change::Opened {
             return None;
         }
-        self.new_letters += 1;
+        self.new_letters.count(now_unix_us);
         let (id, class) = (escaped(&letter.event_id), escaped(&letter.error_class));
         let recent = |at: &i64| now_unix_us - at <= SAME_CLASS_US;
         if came_back {
             let what = format!("event {id} was replayed and is a dead letter again ({class})");
             return Some(came_back_fault(what, letter));
         }
-        if self.classes.get(&letter.error_class).is_some_and(recent) {
+        if self.causes.get(&cause(letter)).is_some_and(recent) {
             let what = format!(
                 "events fail as before: event {id} has just become a dead letter ({class})"
             );
             return Some(came_back_fault(what, letter));
         }
-        let (new, resolved) = (self.new_letters, self.resolved);
+        let (new, resolved) = (self.new_letters.sum(now_unix_us), self.resolved.sum(now_unix_us));
         (new >= NEW_LETTERS_MIN && new > resolved).then(|| {
             Fault::new(
                 Exit::Failed,
                 "dead-letter.refills",
-                format!("{new} events have become dead letters while {resolved} were replayed"),
+                format!("{new} events have become dead letters within {TREND_S} s, while {resolved} were replayed"),
                 "the dead-letter topic",
                 "find out what fails now: walrelay dlq list --since 15m",
             )
@@ -128,9 +133,38 @@ fn came_back_fault(what: String, letter: &Letter) -> Fault {
         escaped(&letter.topic),
         format!(
             "mend what fails (walrelay dlq list --error-class {}), then replay the rest",
-            escaped(&letter.error_class)
+            quoted(&letter.error_class)
         ),
     )
+}
+
+fn cause(letter: &Letter) -> Cause {
+    (letter.exchange.clone(), letter.topic.clone(), letter.error_class.clone())
+}
+
+/// How many there were in the last [`TREND_S`] seconds, second by second.
+#[derive(Debug, Default)]
+struct Trend {
+    /// The second, and how many; each at its second modulo the length.
+    seconds: [(i64, usize); TREND_S as usize],
+}
+
+impl Trend {
+    fn count(&mut self, now_unix_us: i64) {
+        let second = now_unix_us.div_euclid(1_000_000);
+        let at = usize::try_from(second.rem_euclid(TREND_S)).unwrap_or_default();
+        let (known, count) = &mut self.seconds[at];
+        if *known != second {
+            (*known, *count) = (second, 0);
+        }
+        *count += 1;
+    }
+
+    fn sum(&self, now_unix_us: i64) -> usize {
+        let second = now_unix_us.div_euclid(1_000_000);
+        let recent = |(at, _): &&(i64, usize)| (second - TREND_S + 1..=second).contains(at);
+        self.seconds.iter().filter(recent).map(|(_, count)| count).sum()
+    }
 }
 
 #[cfg(test)]
@@ -188,7 +222,7 @@ mod tests {
     fn filling_faster_than_it_empties_ends_it() {
         let mut guard = Guard::new("me");
         for _ in 0..20 {
-            guard.resolved();
+            guard.resolved(0);
         }
         for n in 0..20 {
             assert_eq!(look(&mut guard, letter(&n.to_string(), "x"), Change::Opened, 0), None);
@@ -199,6 +233,58 @@ mod tests {
         let mut guard = Guard::new("me");
         let few = (0..19).find_map(|_| look(&mut guard, letter("n", "x"), Change::Opened, 0));
         assert_eq!(few, None);
+    }
+
+    #[test]
+    fn what_was_resolved_long_ago_does_not_hide_that_it_fills() {
+        let mut guard = Guard::new("me");
+        for n in 0..90_000 {
+            guard.resolved(n * 1_000);
+        }
+        // WHEN the last of them was resolved half a minute ago and letters come, one a second
+        let mut new = |n: i64| {
+            let at = (120 + n) * SECOND;
+            look(&mut guard, letter(&n.to_string(), "x"), Change::Opened, at)
+        };
+        let first = (0..60).find_map(|n| new(n).map(|code| (n, code)));
+        assert_eq!(first, Some((19, "dead-letter.refills")));
+    }
+
+    #[test]
+    fn letters_that_come_slowly_are_no_trend() {
+        // GIVEN a replay at one event a minute, and a letter every two seconds
+        let mut guard = Guard::new("me");
+        let found = (0..500).find_map(|n| {
+            if n % 30 == 0 {
+                guard.resolved(n * 2 * SECOND);
+            }
+            look(&mut guard, letter(&n.to_string(), "x"), Change::Opened, n * 2 * SECOND)
+        });
+        assert_eq!(found, None);
+    }
+
+    #[test]
+    fn the_same_class_on_another_route_is_something_else() {
+        let mut guard = Guard::new("me");
+        let to = |topic: &str, exchange: &str| Letter {
+            topic: topic.to_owned(),
+            exchange: exchange.to_owned(),
+            ..letter("n", "unroutable")
+        };
+        guard.handed(&to("a", "events"), 0);
+        let mut at = |letter| look(&mut guard, letter, Change::Opened, 0);
+        assert_eq!(at(to("b", "events")), None);
+        assert_eq!(at(to("a", "others")), None);
+        assert_eq!(at(to("a", "events")), Some("dead-letter.comes-back"));
+    }
+
+    #[test]
+    fn a_class_in_a_hint_is_one_word_of_the_shell() {
+        let mut guard = Guard::new("me");
+        guard.handed(&letter("a", "x'; reboot #"), 0);
+        let again = Record::Letter(Box::new(letter("b", "x'; reboot #")));
+        let fault = guard.look(&again, Change::Opened, 0).unwrap();
+        assert!(fault.mend.contains(r"--error-class 'x'\''; reboot #')"), "{fault}");
     }
 
     #[test]

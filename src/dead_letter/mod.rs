@@ -6,6 +6,7 @@
 //! is how a relay keeps up with it.
 
 pub mod archive;
+pub mod clock;
 mod courier;
 pub mod filter;
 pub mod find;

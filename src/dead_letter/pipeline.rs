@@ -39,6 +39,8 @@ pub(super) struct Pipeline<'a> {
     /// The broker was asked about this topic, and takes nothing for it.
     stuck_topic: Option<String>,
     asked: bool,
+    /// Of the events that are in flight nothing more will be heard.
+    lost: bool,
     settled_unix_us: i64,
 }
 
@@ -61,6 +63,7 @@ impl<'a> Pipeline<'a> {
             stuck: HashSet::new(),
             stuck_topic: None,
             asked: false,
+            lost: false,
             settled_unix_us: now,
         })
     }
@@ -75,6 +78,11 @@ impl<'a> Pipeline<'a> {
         self.events.as_ref().map_or(0, Courier::in_flight)
     }
 
+    /// Nothing more is handed over: from now on what is in hand has its time to settle.
+    pub(super) fn settle_from(&mut self, now: i64) {
+        self.settled_unix_us = now;
+    }
+
     /// Nothing of what is in hand will settle any more.
     pub(super) fn is_stuck(&self, now: i64) -> bool {
         let stuck = |sent: &Sent| {
@@ -85,7 +93,7 @@ impl<'a> Pipeline<'a> {
         let only_events = self.events_in_flight() == self.in_hand();
         let mut events = self.events.iter().flat_map(Courier::items);
         self.book.is_none()
-            || (only_events && events.all(|sent| stuck(sent)))
+            || (only_events && (self.lost || events.all(|sent| stuck(sent))))
             || now - self.settled_unix_us > SETTLE_US
     }
 
@@ -208,8 +216,8 @@ impl<'a> Pipeline<'a> {
     }
 
     fn lost(&mut self, reason: &str) -> Fault {
-        // Whatever is said of them later, it will not be about what is in flight now.
-        self.settled_unix_us = i64::MIN / 2;
+        // What has arrived is still to be written down.
+        self.lost = true;
         let left = self.events_in_flight();
         let what = format!(
             "the broker is gone: {reason}; {left} events were in flight, are open, and may have arrived"

@@ -253,6 +253,8 @@ pub enum Unfit {
     Unrouted,
     /// It never became an event, or has lost headers.
     Incomplete,
+    /// Its route leads into the dead-letter topic, where it would be lost as a foreign record.
+    Misrouted,
 }
 
 impl Letter {
@@ -262,16 +264,19 @@ impl Letter {
         Identity::of(&self.event_id, &self.lsn, self.ordinal)
     }
 
-    /// Why it cannot be replayed, if it cannot.
+    /// Why it cannot be replayed, if it cannot; `letters` is where dead letters are.
     #[must_use]
-    pub fn unfit(&self) -> Option<Unfit> {
+    pub fn unfit(&self, letters: &Address) -> Option<Unfit> {
         if self.cut.is_some() {
             return Some(Unfit::Cut);
         }
         if self.topic.is_empty() {
             return Some(Unfit::Unrouted);
         }
-        self.incomplete.then_some(Unfit::Incomplete)
+        if self.incomplete {
+            return Some(Unfit::Incomplete);
+        }
+        letters.is_reached_by(&self.exchange, &self.topic).then_some(Unfit::Misrouted)
     }
 
     /// Hands the event as it was to `then`, marked as the `replay`-th repetition.

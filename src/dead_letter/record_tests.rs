@@ -66,6 +66,10 @@ fn letter_of(event: &Outbound<'_>, value_bytes_max: usize) -> Letter {
     }
 }
 
+fn letters() -> Address {
+    Address { exchange: "dlx".to_owned(), topic: "dlq".to_owned() }
+}
+
 #[test]
 fn what_was_written_is_read_again() {
     let letter = letter_of(&event(), 100);
@@ -77,7 +81,8 @@ fn what_was_written_is_read_again() {
     let times = [letter.commit_unix_us, letter.first_failed_unix_us, letter.failed_unix_us];
     assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
     assert_eq!((letter.partition, letter.replays), (Some(7), 0));
-    assert_eq!((letter.parks_key, letter.cut.is_none(), letter.unfit()), (true, true, None));
+    let unfit = letter.unfit(&letters());
+    assert_eq!((letter.parks_key, letter.cut.is_none(), unfit), (true, true, None));
 }
 
 #[test]
@@ -104,7 +109,7 @@ fn what_an_event_brings_of_our_names_is_not_believed() {
 #[test]
 fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     let cut = letter_of(&event(), 3);
-    assert_eq!(cut.unfit(), Some(Unfit::Cut));
+    assert_eq!(cut.unfit(&letters()), Some(Unfit::Cut));
     assert_eq!(cut.cut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
     let entry = mailbox(100).letter(&event(), &cause(), |letter| {
         let dropped = (letter::HEADERS_DROPPED, &b"trace"[..]);
@@ -112,15 +117,17 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
         entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
     });
     let Record::Letter(mutilated) = Record::read(entry) else { panic!("it is a letter") };
-    assert_eq!(mutilated.unfit(), Some(Unfit::Incomplete));
+    assert_eq!(mutilated.unfit(&letters()), Some(Unfit::Incomplete));
     let nowhere = letter_of(&Outbound { topic: "", ..event() }, 100);
-    assert_eq!(nowhere.unfit(), Some(Unfit::Unrouted));
+    assert_eq!(nowhere.unfit(&letters()), Some(Unfit::Unrouted));
+    let misrouted = letter_of(&Outbound { exchange: "dlx", ..event() }, 100);
+    assert_eq!(misrouted.unfit(&letters()), Some(Unfit::Misrouted));
 }
 
 #[test]
 fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
     let letter = letter_of(&event(), 100);
-    let to = Address { exchange: "dlx".to_owned(), topic: "dlq".to_owned() };
+    let to = letters();
     let resolution = letter.resolution(Resolved::Replayed, 2, "me@here", 9_000_000);
     let read = resolution.record(&to, |record| {
         assert_eq!((record.exchange, record.topic), ("dlx", "dlq"));

@@ -7,13 +7,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::archive::{Archive, Next, Reader, interrupted};
+use super::archive::{Archive, Index, Next, Reader, interrupted};
 use super::courier::Courier;
 use super::filter::{Filter, is_key};
 use super::fold::{Change, Fold, Parked};
 use super::pipeline::{open_sink, unwritable};
 use super::record::{Record, Resolution, Resolved};
-use super::text::shown;
+use super::text::{escaped, quoted, shown};
 use crate::error::{Exit, Fault};
 use crate::sink::log::From;
 
@@ -60,6 +60,32 @@ pub fn release(
     release: &Release<'_>,
     clock: &dyn Fn() -> i64,
 ) -> Result<Released, Fault> {
+    let mut count = 0;
+    let outcome = carry_out(archive, release, clock, &mut count);
+    let (who, keys, anyway) = (release.by, asked(release.keys), release.anyway);
+    let ended = outcome.as_ref().map_or_else(|fault| fault.code, |_| "done");
+    tracing::info!(
+        target: "audit", who, action = "release", keys, anyway, count, ended,
+        "parked keys: release ended"
+    );
+    outcome
+}
+
+/// As the log says it.
+fn asked(keys: &Keys) -> String {
+    match keys {
+        Keys::One(key) => escaped(key),
+        Keys::All => "all".to_owned(),
+    }
+}
+
+/// `count` is how many keys are released, however it ends.
+fn carry_out(
+    archive: &Archive<'_>,
+    release: &Release<'_>,
+    clock: &dyn Fn() -> i64,
+    count: &mut usize,
+) -> Result<Released, Fault> {
     let filter = Filter::default();
     // Before the rest, so that nothing is written unseen between the two.
     let tail = archive.reader(From::End)?;
@@ -74,25 +100,16 @@ pub fn release(
         return Err(not_parked(key, index.fold.parked()));
     }
     if !release.anyway {
-        let mut open: HashMap<&[u8], usize> =
-            parked.iter().map(|parked| (parked.key.as_slice(), 0)).collect();
-        archive.letters(&filter, &index, |letter, _| {
-            if let Some(count) = letter.key.as_deref().and_then(|key| open.get_mut(key)) {
-                *count += 1;
-            }
-            Ok(true)
-        })?;
-        let mut waiting: Vec<_> = open.into_iter().filter(|(_, count)| *count > 0).collect();
-        waiting.sort_unstable();
-        if !waiting.is_empty() {
-            return Err(still_open(&waiting));
-        }
+        nothing_open(archive, &filter, &index, &parked)?;
     }
-    append(archive, &parked, release.by, clock)?;
-    let keys: Vec<Vec<u8>> = parked.into_iter().map(|parked| parked.key).collect();
-    let told: Vec<String> = keys.iter().take(NAMED_MAX).map(|key| shown(key)).collect();
-    let (who, count, anyway) = (release.by, keys.len(), release.anyway);
-    tracing::info!(target: "audit", who, action = "release", keys = ?told, anyway, count, "keys released");
+    let keys: Vec<Vec<u8>> = parked.iter().map(|parked| parked.key.clone()).collect();
+    let named: Vec<String> = keys.iter().take(NAMED_MAX).map(|key| shown(key)).collect();
+    let (who, anyway, meant) = (release.by, release.anyway, keys.len());
+    tracing::info!(
+        target: "audit", who, action = "release", keys = ?named, anyway, count = meant,
+        "parked keys: release begins"
+    );
+    append(archive, &parked, release.by, clock, count)?;
     let watched = watch(archive, tail, &mut index.fold, &keys, clock);
     let meanwhile = watched.map_err(|fault| Fault {
         what: format!(
@@ -102,6 +119,26 @@ pub fn release(
         ..fault
     })?;
     Ok(Released { keys, meanwhile })
+}
+
+/// Later events must not overtake what is open.
+fn nothing_open(
+    archive: &Archive<'_>,
+    filter: &Filter,
+    index: &Index,
+    parked: &[Parked],
+) -> Result<(), Fault> {
+    let mut open: HashMap<&[u8], usize> =
+        parked.iter().map(|parked| (parked.key.as_slice(), 0)).collect();
+    archive.letters(filter, index, |letter, _| {
+        if let Some(count) = letter.key.as_deref().and_then(|key| open.get_mut(key)) {
+            *count += 1;
+        }
+        Ok(true)
+    })?;
+    let mut waiting: Vec<_> = open.into_iter().filter(|(_, count)| *count > 0).collect();
+    waiting.sort_unstable();
+    if waiting.is_empty() { Ok(()) } else { Err(still_open(&waiting)) }
 }
 
 /// Reads on behind the releases until the log comes to rest; counts the letters of these keys that
@@ -143,6 +180,7 @@ fn append(
     parked: &[Parked],
     by: &str,
     clock: &dyn Fn() -> i64,
+    count: &mut usize,
 ) -> Result<(), Fault> {
     if parked.is_empty() {
         return Ok(());
@@ -152,8 +190,11 @@ fn append(
     while left.peek().is_some() || book.in_flight() > 0 {
         let now = clock();
         if archive.stop.load(Ordering::Relaxed) {
-            let done = confirmed.len();
-            return Err(interrupted(&format!("{done} of {} keys were released", parked.len())));
+            let (done, unsure) = (confirmed.len(), book.in_flight());
+            return Err(interrupted(&format!(
+                "{done} of {} keys were released, and {unsure} more may have been",
+                parked.len()
+            )));
         }
         while let Some(parked) = left.peek() {
             let resolution = Resolution {
@@ -174,6 +215,7 @@ fn append(
             left.next();
         }
         let trouble = book.collect(PATIENCE, now, &mut confirmed).into_iter().next();
+        *count = confirmed.len();
         trouble.map_or(Ok(()), |trouble| Err(unwritable(trouble)))?;
     }
     Ok(())
@@ -208,8 +250,8 @@ fn still_open(waiting: &[(&[u8], usize)]) -> Fault {
         format!("{what}: later events would overtake them"),
         "",
         format!(
-            "walrelay dlq replay --key '{0}' (or discard), then release it;\nor, whatever the order: walrelay dlq release --key '{0}' --anyway",
-            shown(key)
+            "walrelay dlq replay --key {0} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {0} --anyway",
+            quoted(&shown(key))
         ),
     )
 }

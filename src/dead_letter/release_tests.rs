@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use super::super::testing::{Bed, SECOND, Spec};
+use super::super::testing::{Bed, SECOND, Spec, audit};
 use super::*;
 use crate::dead_letter::replay::{Action, Job, run};
 
@@ -87,4 +87,36 @@ fn a_broker_that_takes_nothing_ends_it() {
     let fault = release(&bed.archive(), &asked, &|| bed.fast_clock()).unwrap_err();
     assert_eq!(fault.code, "dead-letter.unwritable");
     assert!(bed.elapsed_us() <= 60 * SECOND);
+}
+
+#[test]
+fn who_has_released_what_stands_in_the_log_however_it_ends() {
+    let bed = bed();
+    let lines = audit(|| drop(asked(&bed, &Keys::All, true)));
+    let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
+    for part in ["audit: parked keys: release begins", "who=\"me\"", "[\"a\", \"b\"]", "count=2"] {
+        assert!(begins.contains(part), "{begins}");
+    }
+    assert!(ended.contains("release ended") && ended.contains("count=2 ended=\"done\""), "{ended}");
+    // WHEN the broker takes nothing THEN the beginning is told before anything is written
+    let bed = self::bed();
+    bed.broker.set_full(true);
+    let asked = Release { keys: &Keys::All, anyway: true, by: "me" };
+    let lines = audit(|| drop(release(&bed.archive(), &asked, &|| bed.fast_clock())));
+    let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
+    assert!(begins.contains("release begins"), "{begins}");
+    assert!(ended.contains("count=0 ended=\"dead-letter.unwritable\""), "{ended}");
+    // WHEN it is refused THEN that is told, too
+    let asked = Release { anyway: false, ..asked };
+    let lines = audit(|| drop(release(&bed.archive(), &asked, &|| bed.clock())));
+    assert!(lines[0].contains("count=0 ended=\"dead-letter.key-has-open\""), "{lines:?}");
+}
+
+#[test]
+fn a_key_in_a_hint_is_one_word_of_the_shell() {
+    let bed = Bed::new();
+    bed.write(Spec { key: Some("it's $(x)"), parks_key: true, ..Spec::default() });
+    let fault = asked(&bed, &Keys::All, false).unwrap_err();
+    assert!(fault.mend.contains(r"replay --key 'it'\''s $(x)' (or"), "{fault}");
+    assert!(fault.mend.contains(r"release --key 'it'\''s $(x)' --anyway"), "{fault}");
 }

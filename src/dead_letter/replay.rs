@@ -76,6 +76,10 @@ pub struct Tally {
     pub unrouted: usize,
     /// Letters that never became an event, or have lost headers; not replayed.
     pub incomplete: usize,
+    /// Letters whose events would go to the dead-letter topic; not replayed.
+    pub misrouted: usize,
+    /// Letters that were counted and are no longer in the topic.
+    pub gone: usize,
     /// Records that were read to find them.
     pub records: u64,
 }
@@ -104,7 +108,7 @@ pub fn run(
                 observe(&tally);
             }
             observe(&tally);
-            work.halt.or_else(|| unfit(&tally))
+            work.halt.take().or_else(|| work.gone(&mut tally)).or_else(|| unfit(&tally))
         }
         Ok(None) => None,
         Err(fault) => Some(fault),
@@ -173,18 +177,19 @@ impl<'a> Work<'a> {
     fn step(&mut self, now: i64, tally: &mut Tally) -> bool {
         if self.archive.stop.load(Ordering::Relaxed) {
             let (done, left) = (tally.done, tally.meant.saturating_sub(tally.done));
-            self.end(interrupted(&format!(
-                "{done} dead letters are resolved, some {left} are left"
-            )));
+            self.end(
+                interrupted(&format!("{done} dead letters are resolved, some {left} are left")),
+                now,
+            );
         }
         if let Err(fault) = self.watch(now) {
-            self.end(fault);
+            self.end(fault, now);
         }
         let mut patience = IDLE_PATIENCE;
         if self.halt.is_none() {
             match self.hand_over(now, tally) {
                 Ok(wait) => patience = patience.min(wait),
-                Err(fault) => self.end(fault),
+                Err(fault) => self.end(fault, now),
             }
         }
         if self.pipeline.in_hand() > 0 {
@@ -192,11 +197,11 @@ impl<'a> Work<'a> {
         }
         let round = self.pipeline.round(patience, now);
         for _ in 0..round.resolved {
-            self.guard.resolved();
+            self.guard.resolved(now);
         }
         tally.done += round.resolved;
         for fault in round.faults {
-            self.end(fault);
+            self.end(fault, now);
         }
         let all_read = self.letters.is_none() && self.held.is_none();
         match self.halt {
@@ -206,8 +211,28 @@ impl<'a> Work<'a> {
     }
 
     /// No more is handed over; the first reason is told.
-    fn end(&mut self, fault: Fault) {
-        self.halt.get_or_insert(fault);
+    fn end(&mut self, fault: Fault, now: i64) {
+        if self.halt.is_none() {
+            self.pipeline.settle_from(now);
+            self.halt = Some(fault);
+        }
+    }
+
+    /// What was counted at the beginning and was not there any more, now that all is read.
+    fn gone(&self, tally: &mut Tally) -> Option<Fault> {
+        tally.gone = self.fold.marked(self.job.filter.states());
+        let Tally { gone, meant, .. } = *tally;
+        (gone > 0).then(|| {
+            Fault::new(
+                Exit::Failed,
+                "dead-letter.gone",
+                format!(
+                    "{gone} of {meant} dead letters went out of the dead-letter topic before their turn came: its retention has removed them"
+                ),
+                "the dead-letter topic",
+                "publish them anew from their source; let the topic keep everything (retention.ms=-1, or a stream without x-max-age and x-max-length-bytes)",
+            )
+        })
     }
 
     /// Reads what has been written since the start.
@@ -238,7 +263,9 @@ impl<'a> Work<'a> {
             if self.held.is_none() {
                 self.held = match self.read()? {
                     Some(Next::Record(record)) => self.fit(record, tally),
-                    Some(Next::Pause) => return Ok(Duration::ZERO),
+                    // With nothing in flight the reader has waited already.
+                    Some(Next::Pause) if self.pipeline.in_hand() == 0 => return Ok(Duration::ZERO),
+                    Some(Next::Pause) => return Ok(PATIENCE),
                     Some(Next::End) => None,
                     None => return Ok(IDLE_PATIENCE),
                 };
@@ -257,6 +284,8 @@ impl<'a> Work<'a> {
                 self.held = Some(letter);
                 return Ok(PATIENCE);
             }
+            // What stays marked was never met.
+            self.fold.mark(letter.identity(), false);
         }
         Ok(Duration::ZERO)
     }
@@ -273,16 +302,19 @@ impl<'a> Work<'a> {
     }
 
     /// The letter in a record, if it is meant and can be worked off.
-    fn fit(&self, record: Record, tally: &mut Tally) -> Option<Letter> {
+    fn fit(&mut self, record: Record, tally: &mut Tally) -> Option<Letter> {
         let Record::Letter(letter) = record else { return None };
         meant(&self.fold, self.job.filter, &letter)?;
-        let unfit = letter.unfit().filter(|_| self.job.action == Action::Replay);
+        let unfit =
+            letter.unfit(self.archive.address).filter(|_| self.job.action == Action::Replay);
         match unfit {
             None => return Some(*letter),
             Some(Unfit::Cut) => tally.cut += 1,
             Some(Unfit::Unrouted) => tally.unrouted += 1,
             Some(Unfit::Incomplete) => tally.incomplete += 1,
+            Some(Unfit::Misrouted) => tally.misrouted += 1,
         }
+        self.fold.mark(letter.identity(), false);
         None
     }
 
@@ -309,14 +341,14 @@ impl<'a> Work<'a> {
 
 /// What can never be replayed, once the rest is.
 fn unfit(tally: &Tally) -> Option<Fault> {
-    let Tally { cut, unrouted, incomplete, .. } = *tally;
-    let all = cut + unrouted + incomplete;
+    let Tally { cut, unrouted, incomplete, misrouted, .. } = *tally;
+    let all = cut + unrouted + incomplete + misrouted;
     (all > 0).then(|| {
         Fault::new(
             Exit::Failed,
             "dead-letter.unfit",
             format!(
-                "{all} dead letters cannot be replayed: of {cut} the value is cut, of {unrouted} it is unknown where they were to go, {incomplete} never became events or have lost headers"
+                "{all} dead letters cannot be replayed: of {cut} the value is cut, of {unrouted} it is unknown where they were to go, {incomplete} never became events or have lost headers, {misrouted} would go into the dead-letter topic itself"
             ),
             "",
             "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID",

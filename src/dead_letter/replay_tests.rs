@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use super::super::testing::{BEGAN, Bed, SECOND, Spec, failure, header};
+use super::super::testing::{BEGAN, Bed, Flaw, SECOND, Spec, audit, failure, header};
 use super::*;
 use crate::dead_letter::filter::Words;
 
@@ -217,6 +217,20 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
 }
 
 #[test]
+fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_open() {
+    let bed = Bed::new();
+    let class = "route.dead-letter-topic";
+    bed.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
+    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    assert_eq!(code(&report), Some("dead-letter.unfit"));
+    assert_eq!((report.tally.done, report.tally.misrouted, bed.open()), (0, 1, 1));
+    assert_eq!(bed.written_behind(1), [], "it is no letter");
+    // THEN it can be given up
+    assert_eq!(carry_out(&bed, &job(Action::Discard, &all())).tally.done, 1);
+    assert_eq!(bed.open(), 0);
+}
+
+#[test]
 fn a_broker_that_takes_nothing_ends_it() {
     let bed = Bed::new();
     bed.write_many(3);
@@ -257,4 +271,98 @@ fn two_letters_of_one_id_in_one_transaction_are_two() {
     let report = carry_out(&bed, &job(Action::Replay, &all()));
     assert_eq!((code(&report), report.tally.done, bed.open()), (None, 2, 0));
     assert_eq!(bed.ids("orders"), ["same", "same"]);
+}
+
+#[test]
+fn what_has_arrived_is_written_down_although_the_sink_of_the_events_is_gone() {
+    // GIVEN a broker that confirms a window of events and then ends their connection
+    let bed = Bed::new();
+    bed.write_many(100);
+    let broker = bed.flawed(Flaw::EventsBreak);
+    let archive = Archive { broker: &broker, ..bed.archive() };
+    let filter = all();
+    let report = run(&archive, &job(Action::Replay, &filter), &|| bed.clock(), &mut |_| ());
+    // THEN it ends, and nothing that was delivered is open
+    assert_eq!(code(&report), Some("dead-letter.sink-gone"));
+    assert_eq!((bed.ids("orders").len(), report.tally.done, bed.open()), (WINDOW, WINDOW, 36));
+}
+
+#[test]
+fn what_is_in_flight_when_a_slow_replay_is_stopped_has_time_to_settle() {
+    // GIVEN a replay of one event in twenty seconds, and a stop right behind the second
+    let bed = Bed::new();
+    bed.write_many(5);
+    let filter = all();
+    let slow = Job { rate: "3/min".parse().ok(), ..job(Action::Replay, &filter) };
+    let mut tally = Tally::default();
+    let archive = bed.archive();
+    let mut work = Work::begin(&archive, &slow, &|| bed.clock(), &mut tally).unwrap().unwrap();
+    while bed.ids("orders").is_empty() || work.pipeline.in_hand() > 0 {
+        assert!(!work.step(bed.clock(), &mut tally));
+    }
+    bed.broker.set_silent(true);
+    while work.pipeline.in_hand() == 0 {
+        assert!(!work.step(bed.fast_clock(), &mut tally));
+    }
+    bed.stop.store(true, Ordering::Relaxed);
+    assert!(!work.step(bed.clock(), &mut tally), "it has not waited for it");
+    bed.broker.set_silent(false);
+    while !work.step(bed.clock(), &mut tally) {}
+    assert_eq!((bed.ids("orders").len(), tally.done, bed.open()), (2, 2, 3));
+}
+
+#[test]
+fn a_reader_that_pauses_is_not_asked_without_a_pause() {
+    let bed = Bed::new();
+    bed.write_many(2);
+    let broker = bed.flawed(Flaw::Pauses);
+    let archive = Archive { broker: &broker, ..bed.archive() };
+    let filter = all();
+    let job = job(Action::Replay, &filter);
+    let mut tally = Tally::default();
+    let mut work = Work::begin(&archive, &job, &|| bed.clock(), &mut tally).unwrap().unwrap();
+    // WHEN one event is in flight and no more letters come for now
+    let wait = work.hand_over(bed.clock(), &mut tally).unwrap();
+    assert_eq!((work.pipeline.in_hand(), wait), (1, PATIENCE));
+}
+
+#[test]
+fn letters_that_retention_removes_between_the_readings_are_told() {
+    for action in [Action::Replay, Action::Discard] {
+        let bed = Bed::new();
+        bed.write_many(10);
+        let broker = bed.flawed(Flaw::Forgets(3));
+        let archive = Archive { broker: &broker, ..bed.archive() };
+        let filter = all();
+        let report = run(&archive, &job(action, &filter), &|| bed.clock(), &mut |_| ());
+        assert_eq!((report.tally.meant, report.tally.done, report.tally.gone), (10, 7, 3));
+        let fault = report.fault.unwrap();
+        assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.gone"));
+        assert!(fault.what.contains("3 of 10"), "{fault}");
+    }
+}
+
+#[test]
+fn giving_letters_up_opens_no_sink_for_events() {
+    for (action, sinks) in [(Action::Discard, 1), (Action::Replay, 2)] {
+        let bed = Bed::new();
+        bed.write_many(10);
+        let broker = bed.flawed(Flaw::Nothing);
+        let archive = Archive { broker: &broker, ..bed.archive() };
+        let filter = all();
+        let report = run(&archive, &job(action, &filter), &|| bed.clock(), &mut |_| ());
+        assert_eq!((report.tally.done, broker.sinks.load(Ordering::Relaxed)), (10, sinks));
+    }
+}
+
+#[test]
+fn who_has_replayed_what_stands_in_the_log_at_the_beginning_and_at_the_end() {
+    let bed = Bed::new();
+    bed.write_many(3);
+    bed.broker.refuse("e2", failure());
+    let lines = audit(|| assert_eq!(carry_out(&bed, &job(Action::Replay, &all())).tally.done, 2));
+    let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
+    assert!(begins.contains("replay begins") && begins.contains("count=3"), "{begins}");
+    assert!(ended.contains("replay ended") && ended.contains("count=2"), "{ended}");
+    assert!(ended.contains("dead-letter.refused-again") && ended.contains("who=\"me\""), "{ended}");
 }

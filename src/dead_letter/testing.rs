@@ -1,15 +1,19 @@
 //! A dead-letter topic at the memory broker, and a clock that only goes on when it is looked at.
 
 use std::cell::Cell;
-use std::sync::atomic::AtomicBool;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::archive::Archive;
+use crate::error::Fault;
 use crate::letter::{Address, Cause, DeadLetterSettings, Mailbox};
 use crate::lsn::Lsn;
-use crate::message::{Outbound, Position};
+use crate::message::{Outbound, Position, Sequence};
+use crate::sink::log::{From, Log, Read};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
-use crate::sink::{Broker, Disposition, Failure, Sink};
+use crate::sink::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};
 
 pub(super) const SECOND: i64 = 1_000_000;
 /// When the first letter was given up.
@@ -67,6 +71,16 @@ impl Bed {
 
     pub(super) fn archive(&self) -> Archive<'_> {
         Archive { broker: &self.settings, address: &self.address, stop: &self.stop }
+    }
+
+    /// The same broker with a flaw.
+    pub(super) fn flawed(&self, flaw: Flaw) -> Flawed {
+        Flawed {
+            inner: self.settings.clone(),
+            flaw,
+            sinks: AtomicUsize::new(0),
+            logs: AtomicUsize::new(0),
+        }
     }
 
     /// Ten milliseconds later each time.
@@ -165,4 +179,130 @@ pub(super) fn failure() -> Failure {
 pub(super) fn header(event: &Arrived, name: &str) -> Option<String> {
     let found = event.headers.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+}
+
+/// What is wrong with a broker. A replay opens the sink of its resolutions before that of its
+/// events, and the log for what comes meanwhile, for the index, and for the letters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    Nothing,
+    /// The sink of the events is gone once it has confirmed some.
+    EventsBreak,
+    /// When the letters are read, the first few are there no more.
+    Forgets(usize),
+    /// Behind the first letter nothing comes, and no end.
+    Pauses,
+}
+
+/// A memory broker with a flaw, which counts what is opened.
+#[derive(Debug)]
+pub(super) struct Flawed {
+    inner: MemorySettings,
+    flaw: Flaw,
+    pub(super) sinks: AtomicUsize,
+    logs: AtomicUsize,
+}
+
+impl Broker for Flawed {
+    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        let inner = self.inner.open(first)?;
+        let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
+        match self.flaw {
+            Flaw::EventsBreak if is_second => Ok(Box::new(Breaking(inner))),
+            _ => Ok(inner),
+        }
+    }
+
+    fn inspect(&self, wanted: &Wanted) -> Inspection {
+        self.inner.inspect(wanted)
+    }
+
+    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+        self.inner.prepare(wanted)
+    }
+
+    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+        let inner = self.inner.log(dead_letters, from)?;
+        let is_third = self.logs.fetch_add(1, Ordering::Relaxed) == 2;
+        match self.flaw {
+            Flaw::Forgets(_) | Flaw::Pauses if is_third => {
+                Ok(Box::new(FlawedLog { inner, flaw: self.flaw, read: 0 }))
+            }
+            _ => Ok(inner),
+        }
+    }
+}
+
+struct Breaking(Box<dyn Sink>);
+
+impl Sink for Breaking {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+        self.0.publish(sequence, event)
+    }
+
+    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
+        self.0.poll(patience, news);
+        if !news.is_empty() {
+            news.push(News::Broken("cut off".to_owned()));
+        }
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.0.retry(sequence);
+    }
+
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+        self.0.bury(sequence, mailbox, cause);
+    }
+}
+
+struct FlawedLog {
+    inner: Box<dyn Log>,
+    flaw: Flaw,
+    read: usize,
+}
+
+impl Log for FlawedLog {
+    fn next(&mut self, patience: Duration) -> Result<Read, Fault> {
+        loop {
+            if self.flaw == Flaw::Pauses && self.read > 0 {
+                return Ok(Read::Nothing);
+            }
+            let read = self.inner.next(patience)?;
+            self.read += 1;
+            match self.flaw {
+                Flaw::Forgets(count) if self.read <= count => {}
+                _ => return Ok(read),
+            }
+        }
+    }
+}
+
+/// Where log lines go.
+#[derive(Clone, Default)]
+struct Lines(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Lines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().extend(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The audit lines that are written meanwhile.
+pub(super) fn audit(work: impl FnOnce()) -> Vec<String> {
+    let lines = Lines::default();
+    let own = lines.clone();
+    let subscriber = tracing_subscriber::fmt()
+        .with_env_filter("off,audit=info")
+        .with_ansi(false)
+        .with_writer(move || own.clone())
+        .finish();
+    tracing::subscriber::with_default(subscriber, work);
+    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    text.lines().map(str::to_owned).collect()
 }

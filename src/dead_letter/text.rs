@@ -24,6 +24,28 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// A text as one word of a shell: what it holds is not obeyed, and moves no cursor.
+#[must_use]
+pub fn quoted(text: &str) -> String {
+    format!("'{}'", escaped(text).replace('\'', r"'\''"))
+}
+
+/// JSON that can be shown: what [`escaped`] escapes stands in texts only, and is written as JSON
+/// writes it.
+#[must_use]
+pub fn json_shown(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_control() || is_direction(c) {
+            // Writing to a string does not fail.
+            write!(out, "\\u{:04x}", u32::from(c)).ok();
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 fn push_escaped(out: &mut String, text: &str) {
     for c in text.chars() {
         if c.is_control() || is_direction(c) {
@@ -36,7 +58,7 @@ fn push_escaped(out: &mut String, text: &str) {
 
 /// Marks that turn the direction of the text that follows.
 fn is_direction(c: char) -> bool {
-    matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -49,5 +71,20 @@ mod tests {
         assert_eq!(shown(b"a\x1b[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
         assert_eq!(shown(&[b'k', 0xff, 0xfe, 0]), "k\\xff\\xfe\\u{0}");
         assert_eq!(escaped("a\u{202e}b\u{9b}"), "a\\u{202e}b\\u{9b}");
+        assert_eq!(escaped(&escaped("a\x1b")), "a\\u{1b}", "it may be done twice");
+    }
+
+    #[test]
+    fn a_quoted_text_is_one_word() {
+        assert_eq!(quoted("order-7"), "'order-7'");
+        assert_eq!(quoted("a'b $(c)\n"), r"'a'\''b $(c)\n'");
+    }
+
+    #[test]
+    fn json_that_is_shown_means_the_same() {
+        let text = "ü\u{9b}2J\u{202e}\u{7f}\n";
+        let shown = json_shown(&serde_json::to_string(text).unwrap());
+        assert_eq!(shown, r#""ü\u009b2J\u202e\u007f\n""#);
+        assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
     }
 }

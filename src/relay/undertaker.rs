@@ -199,12 +199,7 @@ impl Undertaker {
     #[inline]
     fn leads_to_letters(&self, event: &Outbound<'_>) -> bool {
         let address = &self.mailbox.settings.address;
-        let same = if event.exchange.is_empty() {
-            event.topic == address.topic
-        } else {
-            event.exchange == address.exchange
-        };
-        same && !self.halts()
+        address.is_reached_by(event.exchange, event.topic) && !self.halts()
     }
 
     /// Why an event is given up. One that is given up already keeps its first cause.

@@ -1,11 +1,13 @@
 //! The dead-letter queue as a log: every record in order, the end exactly, and nothing consumed.
 
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
 use walrelay::letter::Address;
 use walrelay::sink::log::{Entry, From, Log, Read};
 use walrelay_harness::kit::now_us;
-use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit};
+use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
 use crate::hand::LIMIT;
 use crate::real;
@@ -70,6 +72,44 @@ fn write(rabbit: &mut Rabbit, name: &str, bodies: &[String]) {
         left -= usize::try_from(count).unwrap().min(left);
         last = Some(tag);
     }
+}
+
+/// A header name that is no text by the time it is at the broker.
+const NO_TEXT: &str = "no-text!";
+
+/// The address of the broker, by a way on which [`NO_TEXT`] loses its meaning.
+fn garbling() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        let (mut near, _) = listener.accept().unwrap();
+        let mut far = TcpStream::connect(("127.0.0.1", real::rabbitmq().port())).unwrap();
+        let (mut back, mut home) = (far.try_clone().unwrap(), near.try_clone().unwrap());
+        std::thread::spawn(move || std::io::copy(&mut back, &mut home));
+        let mut bytes = vec![0; 1 << 20];
+        while let Ok(count @ 1..) = near.read(&mut bytes) {
+            let length = NO_TEXT.len();
+            for at in 0..count.saturating_sub(length) {
+                if bytes[at..at + length] == *NO_TEXT.as_bytes() {
+                    bytes[at..at + length].fill(0xff);
+                }
+            }
+            far.write_all(&bytes[..count]).unwrap();
+        }
+    });
+    format!("amqp://guest:guest@127.0.0.1:{port}/%2f")
+}
+
+/// Writes a record that the relay's client cannot read.
+fn write_garbled(name: &str) {
+    let mut rabbit = Rabbit::open(&garbling()).unwrap();
+    rabbit.confirm().unwrap();
+    let headers = vec![(NO_TEXT.to_owned(), Value::from("x"))];
+    let properties = Properties { headers, ..Properties::default() };
+    rabbit.publish(("", name), &properties, b"garbled", true);
+    rabbit.flush().unwrap();
+    assert_eq!(rabbit.outcome(LIMIT).unwrap(), Some(Outcome::Acked(1, false)));
+    rabbit.close();
 }
 
 fn bodies(entries: &[Entry]) -> Vec<String> {
@@ -234,4 +274,53 @@ fn a_stream_that_goes_away_under_the_reader_is_told() {
         }
     };
     assert_eq!(fault.exit, walrelay::error::Exit::Sink, "{fault}");
+}
+
+#[test]
+fn records_that_the_client_cannot_read_are_passed_over_and_no_other() {
+    // GIVEN such records at the beginning, two in a row in the middle, and at the end
+    const NAME: &str = "log.garbled";
+    let mut rabbit = stream(NAME);
+    let written = numbered(0..300);
+    write_garbled(NAME);
+    write(&mut rabbit, NAME, &written[..100]);
+    write_garbled(NAME);
+    write_garbled(NAME);
+    write(&mut rabbit, NAME, &written[100..]);
+    write_garbled(NAME);
+    // WHEN it is read THEN all the others come, each once and in order, and the end
+    assert!(bodies(&whole(&mut *open(NAME, From::Time(0)))) == written);
+    let mut log = open(NAME, From::Beginning);
+    assert!(bodies(&whole(&mut *log)) == written);
+    // AND what is written later, behind another one, too
+    write_garbled(NAME);
+    let more = numbered(300..301);
+    write(&mut rabbit, NAME, &more);
+    assert_eq!(bodies(&[next(&mut *log)]), more);
+}
+
+#[test]
+fn a_stream_of_what_cannot_be_read_has_an_end() {
+    const NAME: &str = "log.garbled-only";
+    let _rabbit = stream(NAME);
+    write_garbled(NAME);
+    assert_eq!(whole(&mut *open(NAME, From::Beginning)), []);
+}
+
+#[test]
+fn news_behind_what_cannot_be_read_are_seen() {
+    const NAME: &str = "log.garbled-news";
+    let mut rabbit = stream(NAME);
+    write(&mut rabbit, NAME, &numbered(0..1));
+    let mut news = open(NAME, From::End);
+    write_garbled(NAME);
+    write(&mut rabbit, NAME, &numbered(1..2));
+    // What is a little older may come first.
+    let (mut seen, began) = (Vec::new(), Instant::now());
+    while !bodies(&seen).ends_with(&numbered(1..2)) {
+        match news.next(PATIENCE).unwrap() {
+            Read::Entry(entry) => seen.push(entry),
+            _ => assert!(began.elapsed() < LIMIT, "no news within {LIMIT:?}"),
+        }
+    }
 }

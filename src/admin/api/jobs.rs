@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use super::super::Letters;
 use super::refusal::{Refusal, fault_json};
 use crate::dead_letter::archive::Archive;
+use crate::dead_letter::clock::{self, Clock};
 use crate::dead_letter::filter::Filter;
 use crate::dead_letter::rate::Rate;
 use crate::dead_letter::replay::{self, Action, Tally};
 use crate::error::{Exit, Fault};
-use crate::relay::unix_now_us;
 use crate::time::rfc3339;
 
 /// How long the end of the process waits; what is in flight settles in less, or not at all.
@@ -33,12 +33,16 @@ pub(super) struct Order {
 }
 
 /// The job that runs or ran last.
-#[derive(Default)]
-pub(super) struct Jobs(Mutex<Option<Arc<Job>>>);
+pub(super) struct Jobs {
+    last: Mutex<Option<Arc<Job>>>,
+    /// Makes the clock of the next one.
+    clocks: fn() -> Clock,
+}
 
 pub(super) struct Job {
     number: u64,
     order: Order,
+    clock: Clock,
     begun_unix_us: i64,
     stop: AtomicBool,
     tally: Mutex<Tally>,
@@ -51,19 +55,27 @@ struct Outcome {
     fault: Option<Fault>,
 }
 
+impl Default for Jobs {
+    fn default() -> Jobs {
+        Jobs { last: Mutex::default(), clocks: clock::even }
+    }
+}
+
 impl Jobs {
     /// Begins a job, unless one is under way.
     pub(super) fn begin(&self, letters: Letters, order: Order) -> Result<Arc<Job>, Refusal> {
-        let mut current = locked(&self.0);
+        let mut current = locked(&self.last);
         let number = match current.as_deref() {
             Some(job) if job.is_under_way() => return Err(under_way(job)),
             Some(job) => job.number + 1,
             None => 1,
         };
+        let clock = (self.clocks)();
         let job = Arc::new(Job {
             number,
             order,
-            begun_unix_us: unix_now_us(),
+            begun_unix_us: clock(),
+            clock,
             stop: AtomicBool::new(false),
             tally: Mutex::default(),
             outcome: Mutex::default(),
@@ -81,7 +93,7 @@ impl Jobs {
 
     /// The job that runs or ran last.
     pub(super) fn last(&self) -> Result<Arc<Job>, Refusal> {
-        locked(&self.0).clone().ok_or_else(|| {
+        locked(&self.last).clone().ok_or_else(|| {
             Refusal::new(
                 StatusCode::NOT_FOUND,
                 "api.no-job",
@@ -94,7 +106,7 @@ impl Jobs {
 
     /// Stops what is under way and waits until it has settled.
     pub(super) fn end(&self) {
-        let Some(job) = locked(&self.0).clone() else { return };
+        let Some(job) = locked(&self.last).clone() else { return };
         job.stop();
         let outcome = locked(&job.outcome);
         let waited = job.ended.wait_timeout_while(outcome, END_GRACE, |end| end.is_none());
@@ -121,7 +133,7 @@ impl Job {
         let Order { action, filter, rate, by, .. } = &self.order;
         let job = replay::Job { action: *action, filter, rate: *rate, by };
         let mut observe = |tally: &Tally| *locked(&self.tally) = tally.clone();
-        let report = replay::run(&archive, &job, &unix_now_us, &mut observe);
+        let report = replay::run(&archive, &job, &self.clock, &mut observe);
         *locked(&self.tally) = report.tally;
         ending.fault = report.fault;
     }
@@ -163,7 +175,7 @@ struct Ending<'a> {
 
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
-        let outcome = Outcome { unix_us: unix_now_us(), fault: self.fault.take() };
+        let outcome = Outcome { unix_us: (self.job.clock)(), fault: self.fault.take() };
         *locked(&self.job.outcome) = Some(outcome);
         self.job.ended.notify_all();
     }
@@ -182,4 +194,36 @@ fn under_way(job: &Job) -> Refusal {
 fn panicked() -> Fault {
     let what = "the job panicked; what is not resolved is open";
     Fault::new(Exit::Failed, "api.broken", what, "", "report what the relay has logged")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::letter::DeadLetterSettings;
+    use crate::sink::memory::MemorySettings;
+
+    #[test]
+    fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
+        // GIVEN a clock that stands
+        let jobs = Jobs { clocks: || Box::new(|| 86_400_000_000), ..Jobs::default() };
+        let letters = Letters {
+            broker: Arc::new(MemorySettings::default()),
+            address: DeadLetterSettings::default().address,
+            token: None,
+        };
+        let order = Order {
+            action: Action::Discard,
+            filter: Filter::default(),
+            rate: None,
+            by: "me".to_owned(),
+            reason: String::new(),
+        };
+        // WHEN a job has run
+        let job = jobs.begin(letters, order).unwrap();
+        jobs.end();
+        // THEN it knows of no other time
+        let told = job.json();
+        assert_eq!(told["begun_at"], "1970-01-02T00:00:00.000000Z");
+        assert_eq!(told["ended_at"], "1970-01-02T00:00:00.000000Z", "{told}");
+    }
 }

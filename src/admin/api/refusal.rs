@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::super::{JSON, answer};
+use crate::dead_letter::text::json_shown;
 use crate::error::{Exit, Fault};
 
 /// A request that is refused, or has failed.
@@ -78,7 +79,7 @@ impl IntoResponse for Refusal {
         if !more.is_empty() {
             body["more"] = more.iter().map(fault_json).collect();
         }
-        let mut response = answer(self.status, JSON, format!("{body}\n"));
+        let mut response = answer(self.status, JSON, json_shown(&body.to_string()) + "\n");
         let mut set = |name, value| response.headers_mut().insert(name, value);
         match self.status {
             StatusCode::UNAUTHORIZED => {

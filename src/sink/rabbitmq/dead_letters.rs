@@ -219,6 +219,7 @@ pub(super) async fn bound(
 
 const MISSING: &str = "sink.dead-letter-missing";
 const FORBIDDEN: &str = "sink.dead-letter-forbidden";
+const UNREADABLE: &str = "sink.dead-letter-unreadable";
 const NOT_A_STREAM: &str = "sink.dead-letter-not-a-stream";
 
 fn exchange(settings: &RabbitSettings, name: &str) -> Fault {
@@ -266,6 +267,19 @@ pub(super) fn not_a_stream(settings: &RabbitSettings, address: &Address) -> Faul
     missing::told(settings, NOT_A_STREAM, &format!("queue {name}"), what, mend)
 }
 
+/// Behind the record at `last` there is too much that cannot be read.
+pub(super) fn garbled(settings: &RabbitSettings, address: &Address, last: Option<i64>) -> Fault {
+    let Address { exchange, topic: name } = address;
+    let offset = last.map_or(0, |last| last + 1);
+    let what = format!(
+        "queue {name} holds records of others, from offset {offset} on, that are no AMQP this client can read"
+    );
+    let mend = format!(
+        "let nobody else write to queue {name} and exchange {exchange:?}; then name another queue in dead_letter.topic, and: walrelay init"
+    );
+    missing::told(settings, UNREADABLE, &format!("queue {name}"), what, mend)
+}
+
 /// The stream cannot be read.
 pub(super) fn unreadable(settings: &RabbitSettings, address: &Address, loss: &Loss) -> Fault {
     let name = &address.topic;
@@ -284,7 +298,7 @@ pub(super) fn unreadable(settings: &RabbitSettings, address: &Address, loss: &Lo
             not_a_stream(settings, address)
         }
         Some(PRECONDITION_FAILED) if loss.text.contains("replica") => tell(
-            "sink.dead-letter-unreadable",
+            UNREADABLE,
             format!("queue {name} cannot be read over this host: {}", loss.text),
             format!(
                 "name a host first that has a replica, in sink.rabbitmq.url; or there: rabbitmq-streams add_replica --vhost {:?} {name:?} NODE",
@@ -292,7 +306,7 @@ pub(super) fn unreadable(settings: &RabbitSettings, address: &Address, loss: &Lo
             ),
         ),
         Some(_) => tell(
-            "sink.dead-letter-unreadable",
+            UNREADABLE,
             format!("queue {name} cannot be read: {}", loss.text),
             "see the broker's log, and: rabbitmqctl list_queues name type state".to_owned(),
         ),

@@ -24,6 +24,8 @@ pub(super) struct Loss {
     pub(super) text: String,
     /// What is behind it, when that is known better than from the code.
     pub(super) cause: Option<Cause>,
+    /// What the broker sent is more than the client can read.
+    pub(super) is_garbled: bool,
 }
 
 /// A cause with a remedy of its own.
@@ -55,13 +57,13 @@ impl From<lapin::Error> for Loss {
                 Loss::of(io.to_string())
             }
             ErrorKind::MissingHeartbeatError => Loss::of("nothing was heard for two heartbeats"),
+            ErrorKind::ParsingError(_) => Loss { is_garbled: true, ..Loss::of(error.to_string()) },
             // The connection is in doubt, whatever else it may be.
             ErrorKind::ChannelsLimitReached
             | ErrorKind::InvalidProtocolVersion(_)
             | ErrorKind::InvalidChannel(_)
             | ErrorKind::InvalidChannelState(..)
             | ErrorKind::InvalidConnectionState(_)
-            | ErrorKind::ParsingError(_)
             | ErrorKind::AuthProviderError(_)
             | ErrorKind::FutureCompleted
             | ErrorKind::NoDefaultRuntime => Loss::of(error.to_string()),
@@ -79,7 +81,7 @@ impl From<std::io::Error> for Loss {
 impl Loss {
     /// Without a reply code.
     pub(super) fn of(text: impl Into<String>) -> Loss {
-        Loss { code: None, text: text.into(), cause: None }
+        Loss { code: None, text: text.into(), cause: None, is_garbled: false }
     }
 
     /// Did the broker close over what one message is, and not over its own state?

@@ -12,32 +12,36 @@
 //! Memory is bounded by [`PREFETCH`], give or take what the broker wrote as one chunk. A broker closes
 //! a channel whose reader has left a record unacknowledged for half an hour, as a slow replay does with
 //! what waits for its turn: then reading goes on over another channel, behind the last record.
+//!
+//! Anybody may write to the stream, also what the client cannot read: header names that are no text
+//! end its connection. Then reading goes on over another connection, first behind the last record
+//! (it was perhaps the line), then one further each time.
 
 use std::future::poll_fn;
 use std::pin::pin;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use futures_core::Stream as _;
 use lapin::message::Delivery;
 use lapin::options::{
     BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
 };
-use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, Consumer};
 use tokio::runtime::Runtime;
 
 use super::connection::{self, Connection, Link};
 use super::dead_letters;
+use super::entry::entry;
 use super::fault::{self, Loss};
-use super::letters;
-use super::message::{KEY_HEADER, short};
+use super::message::short;
 use super::refused_by_system;
 use super::replies::PRECONDITION_FAILED;
 use super::settings::RabbitSettings;
 use crate::error::Fault;
 use crate::letter::Address;
-use crate::sink::log::{Entry, From, Log, Place, Read};
+use crate::sink::log::{From, Log, Read};
 
 /// Records on their way; a window's worth would be hundreds of megabytes of large ones.
 const PREFETCH: u16 = 64;
@@ -47,6 +51,10 @@ const ACK_EVERY: u64 = PREFETCH as u64 / 2;
 const CLOCK_SKEW_S: i64 = 60;
 /// Where a record stands in the stream; where a consumer begins.
 pub(super) const OFFSET: &str = "x-stream-offset";
+/// Most connections in a row that may end over what cannot be read.
+const GARBLED_MAX: i64 = 100;
+/// How long a connection that has ended may take to say why.
+const REASON_WITHIN: Duration = Duration::from_millis(500);
 const READER: &str = "walrelay";
 const SECOND: &str = "walrelay.second";
 
@@ -59,9 +67,12 @@ pub(super) struct StreamLog {
     /// The tag that was taken last, and the one up to which more was asked for.
     taken: u64,
     acked: u64,
-    from_the_beginning: bool,
+    from: From,
+    opened_unix_us: i64,
     /// Offset of the last record.
     last: Option<i64>,
+    /// Connections that have ended since over what cannot be read.
+    garbled: i64,
     end_told: bool,
     /// Taken when it ends.
     connection: Option<Connection>,
@@ -78,17 +89,9 @@ pub(super) fn open(
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let builder = builder.worker_threads(1).thread_name("dead-letters").enable_all();
     let runtime = builder.build().map_err(|error| refused_by_system(&error))?;
-    let queue = &address.topic;
-    let unreadable = |loss: Loss| dead_letters::unreadable(settings, address, &loss);
-    let opened: Result<_, Fault> = runtime.block_on(async {
-        let connection = connection::open(settings, 0).await;
-        let connection = connection.map_err(|loss| fault::unreachable(settings, &loss))?;
-        let channel = connection.link.asking().await.map_err(unreadable)?;
-        let begun = begin(&channel, queue, offset(from)).await;
-        let consumer = begun.map_err(|error| unreadable(error.into()));
-        Ok((connection, channel, consumer?))
-    });
-    let (connection, channel, consumer) = opened?;
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let attached = runtime.block_on(attach(settings, address, offset(from)));
+    let Attached { connection, channel, consumer } = attached?;
     Ok(StreamLog {
         settings: settings.clone(),
         address: address.clone(),
@@ -96,30 +99,67 @@ pub(super) fn open(
         consumer,
         taken: 0,
         acked: 0,
-        from_the_beginning: *from == From::Beginning,
+        from: from.clone(),
+        opened_unix_us: i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX),
         last: None,
+        garbled: 0,
         end_told: false,
         connection: Some(connection),
         runtime,
     })
 }
 
+struct Attached {
+    connection: Connection,
+    channel: Channel,
+    consumer: Consumer,
+}
+
+/// Begins to read over a connection of its own.
+async fn attach(
+    settings: &RabbitSettings,
+    address: &Address,
+    offset: AMQPValue,
+) -> Result<Attached, Fault> {
+    let queue = &address.topic;
+    let unreadable = |loss: Loss| dead_letters::unreadable(settings, address, &loss);
+    let connection = connection::open(settings, 0).await;
+    let connection = connection.map_err(|loss| fault::unreachable(settings, &loss))?;
+    let channel = connection.link.asking().await.map_err(unreadable)?;
+    let started = start(&channel, queue, offset).await;
+    let consumer = started.map_err(|error| unreadable(error.into()))?;
+    match begun(&channel, queue).await.map_err(Loss::from) {
+        Err(loss) if loss.code.is_some() => Err(unreadable(loss)),
+        // It may have ended over what it was sent: reading finds out.
+        Ok(()) | Err(_) => Ok(Attached { connection, channel, consumer }),
+    }
+}
+
 /// Can the stream be read, without taking anything from it?
 pub(super) async fn probe(link: &Link, queue: &str) -> Result<(), Loss> {
     let channel = link.asking().await?;
-    begin(&channel, queue, offset(&From::End)).await?;
+    let _consumer = begin(&channel, queue, offset(&From::End)).await?;
     let _closed = channel.close(200, "".into()).await.is_ok();
     Ok(())
 }
 
 /// A consumer that has begun: what was there for it to read is in its hands, as far as it fits.
 async fn begin(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {
+    let consumer = start(channel, queue, offset).await?;
+    begun(channel, queue).await?;
+    Ok(consumer)
+}
+
+async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {
     channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
-    let consumer = consume(channel, queue, READER, offset).await?;
+    consume(channel, queue, READER, offset).await
+}
+
+/// The consumer on the channel has begun.
+async fn begun(channel: &Channel, queue: &str) -> lapin::Result<()> {
     consume(channel, queue, SECOND, AMQPValue::LongString("next".into())).await?;
     channel.basic_cancel(short(SECOND), BasicCancelOptions::default()).await?;
-    count(channel, queue).await?;
-    Ok(consumer)
+    count(channel, queue).await.map(drop)
 }
 
 /// Where a consumer begins.
@@ -131,6 +171,19 @@ fn offset(from: &From) -> AMQPValue {
             let from_s = (unix_us / 1_000_000).saturating_sub(CLOCK_SKEW_S);
             AMQPValue::Timestamp(u64::try_from(from_s).unwrap_or_default())
         }
+    }
+}
+
+/// Where a consumer begins after the `garbled`-th connection in a row has ended over what it cannot
+/// read, when it has read up to `last`.
+fn restart(last: Option<i64>, from: &From, opened_unix_us: i64, garbled: i64) -> AMQPValue {
+    match (last, from) {
+        (Some(last), _) => AMQPValue::LongLongInt(last + garbled),
+        // News: some of what is older comes, too, or else some of it is missed.
+        (None, From::End) if garbled == 1 => offset(&From::Time(opened_unix_us)),
+        (None, From::End) => offset(&From::End),
+        // It is not known where it began: from the first record on they have numbers.
+        (None, From::Beginning | From::Time(_)) => AMQPValue::LongLongInt(garbled - 1),
     }
 }
 
@@ -160,17 +213,14 @@ impl Log for StreamLog {
         let was_told = self.end_told;
         let read = runtime.block_on(async {
             match self.read(patience).await {
-                Err(loss) if self.is_over_patience(&loss) => {
-                    self.go_on().await?;
-                    Ok(None)
-                }
-                read => read,
+                Err(loss) => self.after(loss).await,
+                Ok(read) => Ok(read),
             }
         });
-        match read.map_err(|loss| dead_letters::unreadable(&self.settings, &self.address, &loss))? {
+        match read? {
             Some(record) => match entry(record) {
                 Some(entry) => {
-                    self.last = Some(entry.place.offset);
+                    (self.last, self.garbled) = (Some(entry.place.offset), 0);
                     Ok(Read::Entry(entry))
                 }
                 None => Err(dead_letters::not_a_stream(&self.settings, &self.address)),
@@ -198,13 +248,60 @@ impl StreamLog {
             }
             // A second witness, where there is one: a stream that has shown nothing and says it has
             // records is still to show them.
-            self.end_told = !self.from_the_beginning || self.last.is_some() || told == 0;
+            let shown = self.last.is_some() || self.garbled > 1;
+            self.end_told = self.from != From::Beginning || shown || told == 0;
             if self.end_told {
                 return Ok(None);
             }
         }
         let record = poll_fn(|context| self.poll_record(context));
         tokio::time::timeout(patience, record).await.map_or(Ok(None), |record| record.map(Some))
+    }
+
+    /// Goes on after a loss, where that is possible.
+    async fn after(&mut self, mut loss: Loss) -> Result<Option<Delivery>, Fault> {
+        // What came before it is read first: the loss will be met again.
+        match self.arrived().await {
+            Ok(Some(record)) => return Ok(Some(record)),
+            Err(told) if told.code.is_some() || told.is_garbled => loss = told,
+            Ok(None) | Err(_) => {}
+        }
+        if self.is_over_patience(&loss) {
+            let gone_on = self.go_on().await;
+            let unreadable = |loss| dead_letters::unreadable(&self.settings, &self.address, &loss);
+            return gone_on.map(|()| None).map_err(unreadable);
+        }
+        // Who asks over a connection that has ended hears that it has, and not why.
+        if let Some(connection) = self.connection.as_mut().filter(|_| loss.code.is_none()) {
+            loss = connection.reason(REASON_WITHIN).await.unwrap_or(loss);
+        }
+        if loss.is_garbled {
+            return self.pass_over().await.map(|()| None);
+        }
+        Err(dead_letters::unreadable(&self.settings, &self.address, &loss))
+    }
+
+    /// Reads on over another connection: behind the last record, and what stands there and ends that
+    /// one, too, is passed over.
+    async fn pass_over(&mut self) -> Result<(), Fault> {
+        self.garbled += 1;
+        let start = restart(self.last, &self.from, self.opened_unix_us, self.garbled);
+        if self.garbled > GARBLED_MAX {
+            return Err(dead_letters::garbled(&self.settings, &self.address, self.last));
+        }
+        if self.garbled > 1 {
+            let (queue, offset) = (&self.address.topic, passed_over(&start));
+            tracing::warn!(queue, offset, "a foreign record that cannot be read is passed over");
+        }
+        if let Some(connection) = self.connection.take() {
+            connection.close().await;
+        }
+        let attached = attach(&self.settings, &self.address, start).await?;
+        (self.channel, self.consumer) = (attached.channel, attached.consumer);
+        self.connection = Some(attached.connection);
+        // Tags are counted anew.
+        (self.taken, self.acked) = (0, 0);
+        Ok(())
     }
 
     /// Has the broker closed the channel because of records that wait here?
@@ -264,46 +361,33 @@ impl Drop for StreamLog {
     }
 }
 
-/// A record as it was written; none without a place in a stream.
-fn entry(record: Delivery) -> Option<Entry> {
-    let properties = record.properties;
-    let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
-    let mut entry = Entry {
-        written_unix_us: properties.timestamp().map_or(0, microseconds),
-        value: Some(record.data).filter(|value| !value.is_empty()),
-        event_type: text(properties.kind()),
-        content_type: text(properties.content_type()),
-        ..Entry::default()
-    };
-    let mut offset = None;
-    for (name, value) in properties.headers().as_ref()?.inner() {
-        match (name.as_str(), value) {
-            (OFFSET, AMQPValue::LongLongInt(found)) => offset = Some(*found),
-            (KEY_HEADER, value) => entry.key = bytes(value),
-            (letters::TYPE, value) => {
-                let long = bytes(value).unwrap_or_default();
-                entry.event_type = Some(String::from_utf8_lossy(&long).into_owned());
-            }
-            (name, value) => {
-                entry.headers.extend(bytes(value).map(|bytes| (name.to_owned(), bytes)));
-            }
-        }
-    }
-    entry.place = Place { partition: 0, offset: offset? };
-    Some(entry)
-}
-
-fn microseconds(seconds: u64) -> i64 {
-    i64::try_from(seconds).unwrap_or_default().saturating_mul(1_000_000)
-}
-
-/// What we write comes back as text, and from later brokers as bytes where it is no text. Numbers
-/// and tables are not ours.
-fn bytes(value: &AMQPValue) -> Option<Vec<u8>> {
-    match value {
-        AMQPValue::LongString(text) => Some(text.as_bytes().to_vec()),
-        AMQPValue::ShortString(text) => Some(text.as_str().as_bytes().to_vec()),
-        AMQPValue::ByteArray(bytes) => Some(bytes.as_slice().to_vec()),
+/// What stands before the place where reading goes on.
+fn passed_over(start: &AMQPValue) -> Option<i64> {
+    match start {
+        AMQPValue::LongLongInt(offset) => Some(offset - 1),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn after_what_cannot_be_read_it_goes_on_behind_the_last_record_and_one_further_each_time() {
+        let at = |last, from, garbled| restart(last, &from, 120_000_000, garbled);
+        let number = AMQPValue::LongLongInt;
+        // Behind the last record, whatever was asked for.
+        for from in [From::Beginning, From::Time(1), From::End] {
+            assert_eq!(at(Some(41), from.clone(), 1), number(42), "nothing is passed over yet");
+            assert_eq!(at(Some(41), from, 3), number(44));
+        }
+        // Before the first record: from the beginning of the stream.
+        assert_eq!(at(None, From::Beginning, 1), number(0));
+        assert_eq!(at(None, From::Time(1), 2), number(1));
+        // News that were missed are looked for once.
+        assert_eq!(at(None, From::End, 1), AMQPValue::Timestamp(60));
+        assert_eq!(at(None, From::End, 2), AMQPValue::LongString("next".into()));
+        assert_eq!(passed_over(&number(44)), Some(43));
     }
 }

@@ -9,6 +9,7 @@ mod bindings;
 mod confirms;
 mod connection;
 mod dead_letters;
+mod entry;
 mod exchanges;
 mod fault;
 mod http;
