@@ -7,7 +7,8 @@ use walrelay::sink::log::From;
 use walrelay_harness::consumer;
 
 use crate::hand::{Event, Hand};
-use crate::kafka_log::{broker, kafka, open, whole};
+use crate::kafka_log::{broker, kafka, open};
+use crate::reading::whole;
 
 /// When the transaction of every event here was committed.
 const COMMITTED_UNIX_US: i64 = 1_700_000_000_000_000;

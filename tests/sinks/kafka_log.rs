@@ -15,6 +15,7 @@ use walrelay::sink::{Broker, Wanted};
 use walrelay_harness::{Kafka, consumer, free_port};
 
 use crate::hand::LIMIT;
+use crate::reading::{next, whole};
 use crate::section::Values;
 
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -76,35 +77,11 @@ fn number(entry: &Entry) -> i64 {
     String::from_utf8(entry.value.clone().unwrap()).unwrap().parse().unwrap()
 }
 
-/// Everything up to the end.
-pub(crate) fn whole(log: &mut dyn Log) -> Vec<Entry> {
-    let (mut entries, began) = (Vec::new(), Instant::now());
-    loop {
-        match log.next(PATIENCE).unwrap() {
-            Read::Entry(entry) => entries.push(entry),
-            Read::End => return entries,
-            Read::Nothing => assert!(began.elapsed() < LIMIT, "no end within {LIMIT:?}"),
-        }
-    }
-}
-
 /// The numbers up to the end, sorted.
 fn numbers(topic: &str, from: From) -> Vec<i64> {
     let mut found: Vec<i64> = whole(&mut *open(topic, from)).iter().map(number).collect();
     found.sort_unstable();
     found
-}
-
-/// The next record of a log whose end was told.
-fn next(log: &mut dyn Log) -> Entry {
-    let began = Instant::now();
-    loop {
-        match log.next(PATIENCE).unwrap() {
-            Read::Entry(entry) => return entry,
-            Read::End => panic!("the end was told twice"),
-            Read::Nothing => assert!(began.elapsed() < LIMIT, "no record within {LIMIT:?}"),
-        }
-    }
 }
 
 #[test]

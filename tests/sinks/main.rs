@@ -7,6 +7,7 @@ mod amqp;
 mod conformance;
 mod hand;
 mod proxy;
+mod reading;
 mod section;
 
 mod blocked;
@@ -17,5 +18,6 @@ mod links;
 mod names;
 mod rabbit_letters;
 mod rabbit_log;
+mod rabbit_patience;
 mod real;
 mod schedules;

@@ -8,7 +8,7 @@ use walrelay::sink::{Disposition, Refused};
 use walrelay_harness::rabbit::Rabbit;
 
 use crate::hand::{Event, Hand};
-use crate::rabbit_log::whole;
+use crate::reading::whole;
 use crate::real::{self, arrange, event};
 
 /// A mailbox of one's own; where it leads to is not made yet.

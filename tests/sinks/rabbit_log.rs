@@ -10,6 +10,7 @@ use walrelay_harness::kit::now_us;
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
 use crate::hand::LIMIT;
+use crate::reading::{next, whole};
 use crate::real;
 
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -24,30 +25,6 @@ fn open(name: &str, from: From) -> Box<dyn Log> {
     real::broker().log(&address(name), from).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
-/// Everything up to the end.
-pub(crate) fn whole(log: &mut dyn Log) -> Vec<Entry> {
-    let (mut entries, began) = (Vec::new(), Instant::now());
-    loop {
-        match log.next(PATIENCE).unwrap() {
-            Read::Entry(entry) => entries.push(entry),
-            Read::End => return entries,
-            Read::Nothing => assert!(began.elapsed() < LIMIT, "no end within {LIMIT:?}"),
-        }
-    }
-}
-
-/// The next record of a log whose end was told.
-fn next(log: &mut dyn Log) -> Entry {
-    let began = Instant::now();
-    loop {
-        match log.next(PATIENCE).unwrap() {
-            Read::Entry(entry) => return entry,
-            Read::End => panic!("the end was told twice"),
-            Read::Nothing => assert!(began.elapsed() < LIMIT, "no record within {LIMIT:?}"),
-        }
-    }
-}
-
 fn stream(name: &str) -> Rabbit {
     let mut rabbit = real::admin();
     rabbit.declare_stream(name).unwrap();
@@ -56,7 +33,7 @@ fn stream(name: &str) -> Rabbit {
 }
 
 /// Writes bodies to the stream; they are there for good when this returns.
-fn write(rabbit: &mut Rabbit, name: &str, bodies: &[String]) {
+pub(crate) fn write(rabbit: &mut Rabbit, name: &str, bodies: &[String]) {
     for body in bodies {
         rabbit.publish(("", name), &Properties::default(), body.as_bytes(), true);
     }
@@ -112,12 +89,12 @@ fn write_garbled(name: &str) {
     rabbit.close();
 }
 
-fn bodies(entries: &[Entry]) -> Vec<String> {
+pub(crate) fn bodies(entries: &[Entry]) -> Vec<String> {
     let text = |entry: &Entry| String::from_utf8(entry.value.clone().unwrap()).unwrap();
     entries.iter().map(text).collect()
 }
 
-fn numbered(range: std::ops::Range<usize>) -> Vec<String> {
+pub(crate) fn numbered(range: std::ops::Range<usize>) -> Vec<String> {
     range.map(|number| format!("{number:0200}")).collect()
 }
 

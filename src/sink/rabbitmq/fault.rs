@@ -4,7 +4,7 @@
 use lapin::{ChannelState, ErrorKind};
 
 use super::message::Message;
-use super::replies::{self, ACCESS_REFUSED, Closed, NOT_TOLD};
+use super::replies::{self, ACCESS_REFUSED, Closed, NOT_FOUND, NOT_TOLD};
 use super::returns::Returned;
 use super::settings::{Login, RabbitSettings};
 use super::tls;
@@ -14,6 +14,9 @@ use crate::sink::{Disposition, Failure};
 
 /// How lapin ends a channel that the broker closed with such a code.
 const CLOSED_UNTOLD: &str = "channel.close-ok sent";
+
+/// What the broker says of a queue that is there and does not answer.
+const QUEUE_DOWN: &str = "down or inaccessible";
 
 /// Why there is no connection (any more).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ impl From<lapin::Error> for Loss {
     fn from(error: lapin::Error) -> Loss {
         match error.kind() {
             ErrorKind::ProtocolError(refusal) => {
-                Loss { code: Some(refusal.get_id()), ..Loss::of(refusal.get_message().to_string()) }
+                Loss::refused(refusal.get_id(), refusal.get_message().to_string())
             }
             ErrorKind::InvalidChannelState(ChannelState::Closing, CLOSED_UNTOLD) => Loss {
                 code: Some(NOT_TOLD),
@@ -82,6 +85,16 @@ impl Loss {
     /// Without a reply code.
     pub(super) fn of(text: impl Into<String>) -> Loss {
         Loss { code: None, text: text.into(), cause: None, is_garbled: false }
+    }
+
+    fn refused(code: u16, text: String) -> Loss {
+        // A node that starts answers sooner than its queues, and calls them not found.
+        if code == NOT_FOUND && text.contains(QUEUE_DOWN) {
+            let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues name state";
+            let (code, mend, is_final) = ("sink.unreachable", mend.to_owned(), false);
+            return Loss { cause: Some(Cause { code, mend, is_final }), ..Loss::of(text) };
+        }
+        Loss { code: Some(code), ..Loss::of(text) }
     }
 
     /// Did the broker close over what one message is, and not over its own state?
@@ -289,5 +302,21 @@ fn login(settings: &RabbitSettings) -> String {
             "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate"
                 .to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_is_down_is_not_missing() {
+        let down =
+            "NOT_FOUND - home node 'r@h' of durable queue 'q' in vhost '/' is down or inaccessible";
+        let loss = Loss::refused(NOT_FOUND, down.to_owned());
+        assert_eq!((loss.code, loss.is_final()), (None, false));
+        assert_eq!(loss.cause.map(|cause| cause.code), Some("sink.unreachable"));
+        let loss = Loss::refused(NOT_FOUND, "NOT_FOUND - no queue 'q' in vhost '/'".to_owned());
+        assert_eq!((loss.code, loss.cause), (Some(NOT_FOUND), None));
     }
 }

@@ -199,6 +199,12 @@ async fn begin(
                     let late = Loss::of("it let us in and answers no question");
                     return Err(vec![fault::unreachable(settings, &late)]);
                 };
+                // A node that has just started lets us in before all of it is there.
+                let starts = found.faults.iter().any(|fault| fault.code == "sink.unreachable");
+                if starts && Instant::now() < deadline && !shared.is_stopping() {
+                    tokio::time::sleep(ASK_EVERY).await;
+                    continue;
+                }
                 for text in found.doubtful {
                     tracing::warn!("{text}");
                 }

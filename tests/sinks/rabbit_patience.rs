@@ -1,0 +1,52 @@
+//! A broker closes the channel of who leaves records unacknowledged for long: reading goes on.
+
+use std::time::{Duration, Instant};
+
+use walrelay::letter::Address;
+use walrelay::sink::log::{From, Read};
+use walrelay_harness::RabbitMq;
+use walrelay_harness::rabbit::Rabbit;
+
+use crate::hand::LIMIT;
+use crate::rabbit_log::{bodies, numbered, write};
+use crate::reading::whole;
+use crate::section;
+
+const NAME: &str = "patience";
+/// Half an hour otherwise, looked at every minute.
+const IMPATIENCE: &str = "application:set_env(rabbit, consumer_timeout, 1000),
+                          application:set_env(rabbit, channel_tick_interval, 100).";
+/// More than are on their way at once.
+const RECORDS: usize = 300;
+
+/// Records that were handed out and not acknowledged.
+fn unacknowledged(rabbitmq: &RabbitMq) -> u64 {
+    let told = rabbitmq.ctl(&["list_channels", "-q", "messages_unacknowledged"]).unwrap();
+    told.lines().filter_map(|line| line.trim().parse::<u64>().ok()).sum()
+}
+
+#[test]
+fn a_reader_that_takes_its_time_goes_on_behind_its_last_record() {
+    // GIVEN a broker that waits a second for an acknowledgement, and a stream
+    let rabbitmq = RabbitMq::start().unwrap();
+    rabbitmq.ctl(&["eval", IMPATIENCE]).unwrap();
+    let mut rabbit = Rabbit::open(&rabbitmq.amqp_url()).unwrap();
+    rabbit.declare_stream(NAME).unwrap();
+    rabbit.confirm().unwrap();
+    let written = numbered(0..RECORDS);
+    write(&mut rabbit, NAME, &written);
+    let address = Address { exchange: NAME.to_owned(), topic: NAME.to_owned() };
+    let broker = section::rabbitmq(rabbitmq.port(), Duration::from_secs(10));
+    let mut log = broker.log(&address, From::Beginning).unwrap_or_else(|fault| panic!("{fault}"));
+    // WHEN one record is taken, and no other until the broker has closed the channel
+    let Read::Entry(first) = log.next(LIMIT).unwrap() else { panic!("no record") };
+    assert!(unacknowledged(&rabbitmq) > 0, "nothing is on its way");
+    let began = Instant::now();
+    while unacknowledged(&rabbitmq) > 0 {
+        assert!(began.elapsed() < LIMIT, "the broker has waited for {LIMIT:?}");
+    }
+    // THEN the others come, each once, in order
+    let mut read = vec![first];
+    read.extend(whole(&mut *log));
+    assert!(bodies(&read) == written, "{} records", read.len());
+}
