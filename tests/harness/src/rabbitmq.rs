@@ -225,6 +225,11 @@ impl RabbitMq {
         self.process.pid()
     }
 
+    /// Does its log hold this text since it was last started?
+    pub fn said(&self, text: &str) -> bool {
+        self.process.recent_log().contains(text)
+    }
+
     /// A client can log in now.
     pub fn answers(&self) -> bool {
         answers(self.port)
