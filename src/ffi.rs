@@ -247,13 +247,16 @@ impl Producer {
         }
     }
 
-    /// Asks how many partitions a topic has; the answer comes with [`Producer::poll`], or never.
-    pub fn ask_partitions(&mut self, topic: TopicId) {
-        // SAFETY: the name belongs to the handle; the collection copies it, and is destroyed once
-        // it was asked for; no options are the defaults.
+    /// Asks how many partitions these topics have; the answer comes with [`Producer::poll`], or
+    /// never.
+    pub fn ask_partitions(&mut self, topics: &[TopicId]) {
+        // SAFETY: the names belong to the handles; the collection copies them, and is destroyed once
+        // they were asked for; no options are the defaults.
         unsafe {
-            let mut name = c::rd_kafka_topic_name(self.handles[topic]);
-            let topics = c::rd_kafka_TopicCollection_of_topic_names(&mut name, 1);
+            let names = topics.iter().map(|topic| c::rd_kafka_topic_name(self.handles[*topic]));
+            let mut names: Vec<*const c_char> = names.collect();
+            let topics =
+                c::rd_kafka_TopicCollection_of_topic_names(names.as_mut_ptr(), names.len());
             c::rd_kafka_DescribeTopics(self.rk, topics, ptr::null(), self.queue);
             c::rd_kafka_TopicCollection_destroy(topics);
         }

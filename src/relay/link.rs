@@ -21,6 +21,8 @@ use crate::source::{preflight, sql, table, watch};
 const STARTUP_GRACE: Duration = Duration::from_secs(10);
 /// A session that lived this long was no flash in the pan: waits begin small again.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
+/// From one session to the next, whatever the reason.
+const LET_GO_GAP: Duration = Duration::from_millis(500);
 /// Longest way to a session; starting to decode may take a while behind a long backlog.
 const OPEN_WITHIN: Duration = Duration::from_secs(120);
 /// How often a standby looks whether the slot is free.
@@ -137,7 +139,7 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
         backoff.succeeded();
         return None;
     }
-    (!at_once).then(|| backoff.next_delay())
+    Some(if at_once { LET_GO_GAP.saturating_sub(lasted?) } else { backoff.next_delay() })
 }
 
 async fn open_patiently(
@@ -237,8 +239,10 @@ mod tests {
         assert!(pause(soon, false, &mut backoff).is_some());
         // WHEN the relay ends one after the other itself THEN that is no reason to wait
         for _ in 0..10 {
-            assert_eq!(pause(soon, true, &mut backoff), None);
+            assert_eq!(pause(soon, true, &mut backoff), Some(Duration::ZERO));
         }
+        let waits = pause(Some(LET_GO_GAP / 5), true, &mut backoff);
+        assert_eq!(waits, Some(LET_GO_GAP * 4 / 5), "in circles all the same");
         assert_eq!(pause(Some(STEADY_AFTER * 2), false, &mut backoff), None);
     }
 }

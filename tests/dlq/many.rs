@@ -1,5 +1,7 @@
 //! A hundred thousand dead letters.
 
+use std::time::Instant;
+
 use walrelay::time::rfc3339;
 use walrelay_harness::kit::now_us;
 
@@ -32,7 +34,9 @@ fn hundred_thousand(mut bench: Bench) {
     );
     // WHEN those of the last ten minutes are asked for THEN exactly these are listed
     let since = rfc3339(failed_at(LETTERS - 600));
+    let asked = Instant::now();
     let (letters, ended) = bench.list(&["--since", &since]);
+    println!("{}: 600 of {LETTERS} listed in {:?}", bench.site.name, asked.elapsed());
     assert_eq!(letters.len(), 600, "{}", ended.err);
     let until = rfc3339(failed_at(LETTERS - 500));
     assert_eq!(bench.ids(&["--since", &since, "--until", &until]).len(), 100);
@@ -49,7 +53,9 @@ fn hundred_thousand(mut bench: Bench) {
     let left = bench.ids(&[]).len();
     assert!((1..LETTERS - LETTERS / 6).contains(&left), "{left} letters are open");
     // THEN the next one does the rest, in order, and repeats no more than was in flight
+    let asked = Instant::now();
     let ended = bench.spawn(&["replay", "--all"]).wait_within(3 * LIMIT);
+    println!("{}: {left} replayed in {:?}", bench.site.name, asked.elapsed());
     ended.assert_done().assert_says(&[&format!("replayed {left} of {left} dead letters")]);
     let verdict = bench.judge(reader);
     println!("{}: {verdict}", bench.site.name);

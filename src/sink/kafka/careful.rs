@@ -23,8 +23,13 @@ use crate::sink::desk::{Desk, Item as _};
 use crate::sink::{Failure, News};
 
 /// Come after all others, and win.
-const PROPERTIES: &[(&str, &str)] =
-    &[("batch.num.messages", "1"), ("max.in.flight", "1"), ("enable.gapless.guarantee", "false")];
+const PROPERTIES: &[(&str, &str)] = &[
+    ("batch.num.messages", "1"),
+    ("max.in.flight", "1"),
+    ("enable.gapless.guarantee", "false"),
+    // The fast way has waited for a topic that is missing; here there are further attempts.
+    ("topic.metadata.propagation.max.ms", "3000"),
+];
 /// The producer is kept for as long as this after its last event.
 const KEEP: Duration = Duration::from_secs(30);
 

@@ -23,6 +23,8 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 
 /// How often the topic is asked whether it has grown.
 const COUNT_INTERVAL: Duration = Duration::from_secs(10);
+/// A reader is not kept for longer: a missing answer only means later.
+const COUNT_WITHIN: Duration = Duration::from_millis(500);
 
 /// What a consumer understands of a producer's properties: the way to the cluster.
 const SHARED: &[&str] = &[
@@ -109,7 +111,7 @@ impl KafkaLog {
     fn assign(&mut self, from: &From) -> Result<(), Fault> {
         let told = |error| self.fault(&error);
         let (mut starts, mut ends) = (TopicPartitionList::new(), BTreeMap::new());
-        for partition in self.partitions()? {
+        for partition in self.partitions_within(ANSWER_WITHIN)? {
             let found = self.consumer.fetch_watermarks(&self.topic, partition, ANSWER_WITHIN);
             let (low, high) = found.map_err(told)?;
             let start = if *from == From::Beginning { low } else { high };
@@ -133,8 +135,8 @@ impl KafkaLog {
         Ok(())
     }
 
-    fn partitions(&self) -> Result<Vec<i32>, Fault> {
-        let found = self.consumer.fetch_metadata(Some(&self.topic), ANSWER_WITHIN);
+    fn partitions_within(&self, limit: Duration) -> Result<Vec<i32>, Fault> {
+        let found = self.consumer.fetch_metadata(Some(&self.topic), limit);
         let found = found.map_err(|error| self.fault(&error))?;
         let topic = found.topics().iter().find(|topic| topic.name() == self.topic);
         let error = topic.and_then(|topic| topic.error()).map(Code::from);
@@ -154,9 +156,10 @@ impl KafkaLog {
         if !self.told_end || self.counted_at.elapsed() < COUNT_INTERVAL {
             return Ok(());
         }
+        let found = self.partitions_within(COUNT_WITHIN);
         self.counted_at = Instant::now();
         // What keeps the broker from answering shows while reading.
-        let Ok(found) = self.partitions() else { return Ok(()) };
+        let Ok(found) = found else { return Ok(()) };
         let mut new = TopicPartitionList::new();
         for partition in found.into_iter().skip(self.partitions) {
             let added = new.add_partition_offset(&self.topic, partition, Offset::Beginning);

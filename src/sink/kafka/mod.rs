@@ -212,10 +212,7 @@ impl KafkaSink {
             ProducerEvent::Partitions { topic, count } => answers.counted.push((topic, count)),
             ProducerEvent::Error { code, text } => answers.errors.push((code, text)),
         });
-        for topic in ask {
-            self.fast.producer.ask_partitions(topic);
-        }
-        self.count_again();
+        self.count_again(ask);
         for (topic, count) in answers.counted.drain(..) {
             self.waited.extend(self.opening.counted(topic, count));
         }
@@ -223,12 +220,13 @@ impl KafkaSink {
     }
 
     /// The partition of a key follows from their number, and that may change.
-    fn count_again(&mut self) {
+    fn count_again(&mut self, mut ask: Vec<TopicId>) {
         if self.counted_at.elapsed() >= COUNT_INTERVAL {
             self.counted_at = Instant::now();
-            for topic in self.opening.divided() {
-                self.fast.producer.ask_partitions(topic);
-            }
+            ask.extend(self.opening.divided());
+        }
+        if !ask.is_empty() {
+            self.fast.producer.ask_partitions(&ask);
         }
     }
 

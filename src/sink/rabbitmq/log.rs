@@ -128,26 +128,26 @@ async fn attach(
     let channel = connection.link.asking().await.map_err(unreadable)?;
     let started = start(&channel, queue, offset).await;
     let consumer = started.map_err(|error| unreadable(error.into()))?;
-    match begun(&channel, queue).await.map_err(Loss::from) {
-        Err(loss) if loss.code.is_some() => Err(unreadable(loss)),
-        // It may have ended over what it was sent: reading finds out.
-        Ok(()) | Err(_) => Ok(Attached { connection, channel, consumer }),
+    reaches(&channel, queue).await.map_err(unreadable)?;
+    Ok(Attached { connection, channel, consumer })
+}
+
+/// The consumer on the channel has begun, or its connection has ended: perhaps over what it was
+/// sent, which reading finds out.
+async fn reaches(channel: &Channel, queue: &str) -> Result<(), Loss> {
+    match begun(channel, queue).await.map_err(Loss::from) {
+        Err(loss) if loss.code.is_some() => Err(loss),
+        Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// Can the stream be read, without taking anything from it?
 pub(super) async fn probe(link: &Link, queue: &str) -> Result<(), Loss> {
     let channel = link.asking().await?;
-    let _consumer = begin(&channel, queue, offset(&From::End)).await?;
+    let _consumer = start(&channel, queue, offset(&From::End)).await?;
+    begun(&channel, queue).await?;
     let _closed = channel.close(200, "".into()).await.is_ok();
     Ok(())
-}
-
-/// A consumer that has begun: what was there for it to read is in its hands, as far as it fits.
-async fn begin(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {
-    let consumer = start(channel, queue, offset).await?;
-    begun(channel, queue).await?;
-    Ok(consumer)
 }
 
 async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {
@@ -155,7 +155,8 @@ async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Resu
     consume(channel, queue, READER, offset).await
 }
 
-/// The consumer on the channel has begun.
+/// The consumer on the channel has begun: what was there for it to read is in its hands, as far as
+/// it fits.
 async fn begun(channel: &Channel, queue: &str) -> lapin::Result<()> {
     consume(channel, queue, SECOND, AMQPValue::LongString("next".into())).await?;
     channel.basic_cancel(short(SECOND), BasicCancelOptions::default()).await?;
@@ -272,7 +273,8 @@ impl StreamLog {
             return gone_on.map(|()| None).map_err(unreadable);
         }
         // Who asks over a connection that has ended hears that it has, and not why.
-        if let Some(connection) = self.connection.as_mut().filter(|_| loss.code.is_none()) {
+        let is_told = loss.code.is_some() || loss.is_garbled;
+        if let Some(connection) = self.connection.as_mut().filter(|_| !is_told) {
             loss = connection.reason(REASON_WITHIN).await.unwrap_or(loss);
         }
         if loss.is_garbled {
@@ -314,9 +316,10 @@ impl StreamLog {
     /// Reads on over another channel, behind the last record.
     async fn go_on(&mut self) -> Result<(), Loss> {
         let (Some(last), Some(connection)) = (self.last, &self.connection) else { return Ok(()) };
+        let (queue, behind) = (&self.address.topic, AMQPValue::LongLongInt(last + 1));
         self.channel = connection.link.asking().await?;
-        self.consumer =
-            begin(&self.channel, &self.address.topic, AMQPValue::LongLongInt(last + 1)).await?;
+        self.consumer = start(&self.channel, queue, behind).await?;
+        reaches(&self.channel, queue).await?;
         // Tags are counted anew.
         (self.taken, self.acked) = (0, 0);
         Ok(())
