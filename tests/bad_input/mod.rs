@@ -3,6 +3,7 @@
 
 mod config;
 mod event;
+mod kafka_rights;
 mod publication;
 mod rabbitmq;
 mod rabbitmq_tls;

@@ -55,7 +55,10 @@ fn answer(
         let mut news = Vec::new();
         sink.poll(Duration::ZERO, &mut news);
         for item in news {
-            if let News::Unreachable(reason) | News::Broken(reason) = item {
+            // That all of them are down follows from what was said before, and mends nothing.
+            if let News::Unreachable(reason) | News::Broken(reason) = item
+                && (said.is_empty() || !reason.contains("brokers are down"))
+            {
                 said = reason;
             }
         }
