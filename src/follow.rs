@@ -25,8 +25,8 @@ use crate::letter::DeadLetterSettings;
 use crate::metrics::Metrics;
 use crate::relay::log_news::LogNews;
 use crate::relay::unix_now_us;
-use crate::sink::Broker;
 use crate::sink::log::From;
+use crate::sink::{Broker, UNREACHABLE};
 
 /// How often an idle reader looks round: whether it must end, and how old the oldest letter is.
 const TICK: Duration = Duration::from_millis(100);
@@ -41,7 +41,7 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::fro
 /// How long a stop waits for the thread.
 const STOP_GRACE: Duration = Duration::from_secs(1);
 /// The broker is away: that mends itself.
-const AWAY: [&str; 2] = ["sink.unreachable", "dead-letter.silent"];
+const AWAY: [&str; 2] = [UNREACHABLE, "dead-letter.silent"];
 
 /// What the follower is made of.
 pub struct Follow {

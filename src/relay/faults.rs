@@ -5,7 +5,7 @@ use crate::delivery::window::NotInFlight;
 use crate::error::{Exit, Fault};
 use crate::letter::{Cause, DeadLetterSettings};
 use crate::lsn::Lsn;
-use crate::sink::Failure;
+use crate::sink::{Disposition, Failure};
 use crate::source::connect::Kind;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::StreamError;
@@ -68,8 +68,11 @@ pub(super) fn breaker_open(burst: &Burst, next: &Cause, settings: &DeadLetterSet
     )
 }
 
-/// The dead-letter topic will never take this letter.
+/// The dead-letter topic will never take this letter, or no event at all.
 pub(super) fn letter_refused(failure: &Failure) -> Fault {
+    if failure.disposition == Disposition::Halt {
+        return unable(failure);
+    }
     let Failure { class, subject, reason, .. } = failure;
     Fault::new(
         Exit::Halted,

@@ -25,6 +25,9 @@ use crate::error::{Exit, Fault};
 use crate::letter::{Address, Cause, Mailbox};
 use crate::message::{Outbound, Sequence};
 
+/// Code of the fault of a broker that does not answer for now: waiting may help.
+pub const UNREACHABLE: &str = "sink.unreachable";
+
 /// Where events go.
 pub trait Sink {
     /// Hands an event over. What comes back later under `sequence` is its receipt. Events of one

@@ -24,7 +24,7 @@ impl Undertaker {
         }
         match failure.disposition {
             Disposition::Outage => return Ok(Fate::Outage(failure.reason)),
-            Disposition::Halt => return Err(self.no_way(&failure)),
+            Disposition::Halt => return Err(self.hopeless_over(faults::unable(&failure))),
             Disposition::Transient | Disposition::Terminal => {}
         }
         // What only waited behind a buried event was not tried.
@@ -66,9 +66,9 @@ impl Undertaker {
     ) -> Result<Fate, Fault> {
         let Dying { sequence, failure, position } = &dying;
         if self.halts() {
-            self.hopeless = self.hopeless.saturating_add(1);
             let attempts = self.retries.so_far(*sequence, now.unix_us);
-            return Err(faults::refused(failure, position.commit_lsn, attempts.count));
+            let fault = faults::refused(failure, position.commit_lsn, attempts.count);
+            return Err(self.hopeless_over(fault));
         }
         let reason = Reason { class: &failure.class, text: &failure.reason, attempts: 0 };
         let key = failure.key.as_deref();
@@ -79,10 +79,7 @@ impl Undertaker {
                 self.dying.push(dying);
                 return Ok(Fate::Decided);
             }
-            Err(fault) => {
-                self.hopeless = self.hopeless.saturating_add(1);
-                return Err(fault);
-            }
+            Err(fault) => return Err(self.hopeless_over(fault)),
         }
         sink.bury(*sequence, &self.mailbox, &cause);
         let parks = self.buried(*sequence, key, &failure.subject, cause);
@@ -109,18 +106,16 @@ impl Undertaker {
                 self.retries.wait(sequence, now.instant);
                 Ok(Fate::LetterWaits(failure.reason))
             }
-            Disposition::Terminal => {
-                self.hopeless = self.hopeless.saturating_add(1);
-                Err(faults::letter_refused(&failure))
+            Disposition::Terminal | Disposition::Halt => {
+                Err(self.hopeless_over(faults::letter_refused(&failure)))
             }
-            Disposition::Halt => Err(self.no_way(&failure)),
         }
     }
 
-    /// No event would pass where this one did not.
-    fn no_way(&mut self, failure: &Failure) -> Fault {
+    /// One event more will never be confirmed, and the relay stops over it.
+    fn hopeless_over(&mut self, fault: Fault) -> Fault {
         self.hopeless = self.hopeless.saturating_add(1);
-        faults::unable(failure)
+        fault
     }
 
     /// Nothing in flight will be confirmed any more.
@@ -133,10 +128,7 @@ impl Undertaker {
     pub(in crate::relay) fn letter_refused(&mut self, failure: &Failure) -> Fault {
         self.note_unknown(failure);
         self.metrics.dlq_publish_failed.inc();
-        match failure.disposition {
-            Disposition::Halt => faults::unable(failure),
-            _ => faults::letter_refused(failure),
-        }
+        faults::letter_refused(failure)
     }
 
     /// An answer that nobody has decided about must not go unseen.

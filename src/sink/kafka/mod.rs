@@ -118,37 +118,19 @@ impl KafkaSink {
         Ok(())
     }
 
-    /// Sends an event the fast way.
+    /// Sends an event the fast way, or lets it wait until its partition is open.
     fn send(
         &mut self,
         topic: TopicId,
         sequence: Sequence,
         event: &Outbound<'_>,
     ) -> Result<(), Code> {
-        if !self.opening.is_open(topic) {
-            return self.send_one(topic, sequence, event);
+        let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
+        if self.opening.is_open(topic) {
+            // What has no key has no order: librdkafka fills its batches best by itself.
+            return self.fast.send(topic, sequence, event, partition);
         }
-        // What has no key has no order: librdkafka fills its batches best by itself.
-        let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
-        self.fast.send(topic, sequence, event, partition)
-    }
-
-    /// The topic has not the partitions that it had. Others of the key may come back for the same
-    /// reason, so the event goes the careful way, which keeps them in order.
-    fn misplaced(&mut self, topic: TopicId, sequence: Sequence, parcel: Parcel) {
-        self.waited.extend(self.opening.forget(topic));
-        self.careful.take_alone(sequence, parcel);
-    }
-
-    /// The same while the topic has partitions that are not open.
-    fn send_one(
-        &mut self,
-        topic: TopicId,
-        sequence: Sequence,
-        event: &Outbound<'_>,
-    ) -> Result<(), Code> {
         let anywhere = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
-        let partition = event.partition.or_else(|| self.partition_of_key(topic, event));
         let partition = partition.or_else(|| self.opening.partitions(topic).map(anywhere));
         let pass = self.opening.pass(topic, partition);
         if pass == Pass::Closed {
@@ -161,6 +143,13 @@ impl KafkaSink {
             self.opening.flies(topic, partition, sequence);
         }
         Ok(())
+    }
+
+    /// The topic has not the partitions that it had. Others of the key may come back for the same
+    /// reason, so the event goes the careful way, which keeps them in order.
+    fn misplaced(&mut self, topic: TopicId, sequence: Sequence, parcel: Parcel) {
+        self.waited.extend(self.opening.forget(topic));
+        self.careful.take_alone(sequence, parcel);
     }
 
     /// The partition of the event's key among those that are known to us. librdkafka may know of
@@ -248,9 +237,10 @@ impl KafkaSink {
             }
             let failure = parcel.failure(code);
             match (failure.disposition, &fatal) {
-                (Disposition::Halt, _) => news.push(News::Failed(sequence, failure)),
                 (Disposition::Outage, Some(_)) => {}
-                (Disposition::Outage, None) => news.push(News::Failed(sequence, failure)),
+                (Disposition::Halt, _) | (Disposition::Outage, None) => {
+                    news.push(News::Failed(sequence, failure));
+                }
                 (_, Some(_)) => news.push(News::Suspect(sequence)),
                 (_, None) => self.careful.take_failed(sequence, parcel, failure),
             }

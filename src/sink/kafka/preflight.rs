@@ -10,7 +10,7 @@ use super::settings::KafkaSettings;
 use super::{KafkaSink, fault};
 use crate::error::{Exit, Fault};
 use crate::letter::Address;
-use crate::sink::{News, Sink};
+use crate::sink::{News, Sink, UNREACHABLE};
 
 /// How long a broker may take to answer for the first time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -92,7 +92,7 @@ pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
     };
     Fault::new(
         Exit::Sink,
-        "sink.unreachable",
+        UNREACHABLE,
         format!("no Kafka broker answered within {} s: {reason}", ANSWER_WITHIN.as_secs()),
         format!("sink.kafka.brokers = {:?}", settings.brokers),
         mend,

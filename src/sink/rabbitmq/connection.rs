@@ -19,6 +19,7 @@ use super::replies::COMMAND_INVALID;
 use super::settings::{Host, Login, RabbitSettings};
 use super::tls::Carrier;
 use super::transport::{self, Cord};
+use crate::sink::UNREACHABLE;
 
 /// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
 /// 8 MiB per connection.
@@ -112,7 +113,7 @@ fn refused(settings: &RabbitSettings, mut loss: Loss, carrier: Option<&Carrier>)
         loss.cause = Some(Cause { code: "sink.login", mend: mend.to_owned(), is_final: true });
     } else if loss.code.is_none() && settings.tls.is_none() {
         let mend = "if that is a TLS port, write amqps:// in sink.rabbitmq.url; else see the broker's log, and try: rabbitmq-diagnostics listeners";
-        let cause = Cause { code: "sink.unreachable", mend: mend.to_owned(), is_final: false };
+        let cause = Cause { code: UNREACHABLE, mend: mend.to_owned(), is_final: false };
         loss.cause = Some(cause);
     }
     loss

@@ -10,7 +10,7 @@ use super::settings::{Login, RabbitSettings};
 use super::tls;
 use crate::error::{Exit, Fault};
 use crate::letter::CLASS_PARKED;
-use crate::sink::{Disposition, Failure};
+use crate::sink::{Disposition, Failure, UNREACHABLE};
 
 /// How lapin ends a channel that the broker closed with such a code.
 const CLOSED_UNTOLD: &str = "channel.close-ok sent";
@@ -91,7 +91,7 @@ impl Loss {
         // A node that starts answers sooner than its queues, and calls them not found.
         if code == NOT_FOUND && text.contains(QUEUE_DOWN) {
             let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues name state";
-            let (code, mend, is_final) = ("sink.unreachable", mend.to_owned(), false);
+            let (code, mend, is_final) = (UNREACHABLE, mend.to_owned(), false);
             return Loss { cause: Some(Cause { code, mend, is_final }), ..Loss::of(text) };
         }
         Loss { code: Some(code), ..Loss::of(text) }
@@ -279,7 +279,7 @@ pub(super) fn unreachable(settings: &RabbitSettings, loss: &Loss) -> Fault {
             ),
         ),
         _ => (
-            "sink.unreachable",
+            UNREACHABLE,
             "start the broker, or correct sink.rabbitmq.url; try: rabbitmq-diagnostics check_port_connectivity"
                 .to_owned(),
         ),

@@ -44,7 +44,7 @@ use self::shared::{Order, Shared};
 use self::worker::Worker;
 use super::desk::Lanes;
 use super::log::{From, Log};
-use super::{Broker, Failure, First, Inspection, News, Refused, Sink, Wanted};
+use super::{Broker, Failure, First, Inspection, News, Refused, Sink, UNREACHABLE, Wanted};
 use crate::error::{Exit, Fault};
 use crate::letter::{Address, Cause, Mailbox};
 use crate::message::{Outbound, Sequence};
@@ -200,7 +200,7 @@ async fn begin(
                     return Err(vec![fault::unreachable(settings, &late)]);
                 };
                 // A node that has just started lets us in before all of it is there.
-                let starts = found.faults.iter().any(|fault| fault.code == "sink.unreachable");
+                let starts = found.faults.iter().any(|fault| fault.code == UNREACHABLE);
                 if starts && Instant::now() < deadline && !shared.is_stopping() {
                     tokio::time::sleep(ASK_EVERY).await;
                     continue;
