@@ -9,6 +9,7 @@ pub mod admin;
 pub mod app;
 pub mod backoff;
 pub mod cli;
+pub mod compare;
 pub mod config;
 pub mod dead_letter;
 pub mod delivery;
