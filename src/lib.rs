@@ -25,6 +25,7 @@ pub mod metrics;
 pub mod outbox;
 pub mod percent;
 pub mod pgoutput;
+pub mod polling;
 pub mod relay;
 pub mod secret;
 pub mod sink;

@@ -19,6 +19,8 @@ use crate::sink::{Broker, SINKS};
 use crate::source::conninfo;
 use crate::source::settings::{ConnInfo, SourceSettings};
 
+mod polling;
+
 use super::effective::{Effective, MESSAGES, OUTBOX, Setting};
 use super::kind::{Lookup, Value};
 use super::layers::Problem;
@@ -36,6 +38,7 @@ pub(crate) fn build(
     let values = Values(effective);
     Some(Config {
         source: source(values, connection),
+        polling: polling::polling(values),
         sink,
         delivery: delivery(values),
         dead_letter: dead_letter(values),
@@ -279,7 +282,7 @@ impl<'a> Values<'a> {
         }
     }
 
-    fn flag(self, path: &Path) -> bool {
+    pub(crate) fn flag(self, path: &Path) -> bool {
         matches!(self.value(path), Some(Value::Bool(true)))
     }
 

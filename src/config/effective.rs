@@ -35,6 +35,8 @@ pub struct Effective {
 
 /// The name of the array of outbox tables.
 pub(crate) const OUTBOX: &str = "source.outbox";
+/// The section of polling.
+pub(crate) const POLLING: &str = "source.polling";
 /// The section of logical messages.
 pub(crate) const MESSAGES: &str = "source.messages";
 
@@ -129,12 +131,14 @@ impl Defaults<'_> {
 
     /// A section that plays no part is not filled in, nor missed.
     fn in_use(&self, path: &Path) -> bool {
-        let kind = || match self.effective.settings.get(&Path::of("sink.kind")) {
-            Some(Setting { value: Value::Text(kind), .. }) => Some(kind.clone()),
+        let word = |path: &str| match self.effective.settings.get(&Path::of(path)) {
+            Some(Setting { value: Value::Text(word), .. }) => Some(word.clone()),
             Some(_) | None => None,
         };
+        let kind = || word("sink.kind");
         match path.to_string().as_str() {
             MESSAGES => self.effective.sections.contains_key(path),
+            POLLING => word("source.mode").as_deref() == Some("polling"),
             "sink.kafka" => kind().as_deref() == Some("kafka"),
             "sink.rabbitmq" => kind().as_deref() == Some("rabbitmq"),
             _ => true,

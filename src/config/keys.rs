@@ -5,6 +5,7 @@
 //! key that is here is known everywhere. In a path, `[]` stands for an array of tables and `*` for
 //! a name the user chooses.
 
+mod polling;
 mod rabbitmq;
 
 use std::sync::LazyLock;
@@ -63,7 +64,7 @@ const SOURCE: &[Row] = &[
         "mode",
         Kind::Choice(&["cdc", "polling"]),
         Absent::Value("cdc"),
-        "How events are found: `cdc` streams the slot; `polling` is not available in this release.",
+        "How events are found: `cdc` streams the slot; `polling` claims rows of the table, which needs no slot.",
     ),
     ("slot", Kind::Text(rule::SLOT), Absent::Value("walrelay"), "Replication slot."),
     (
@@ -335,6 +336,10 @@ const SECTIONS: &[(&str, &[Row], bool)] = &[
     ("source.messages", MESSAGES, false),
     ("source.messages.columns", COLUMNS, false),
     ("source.messages.route", ROUTE, true),
+    ("source.polling", polling::ROWS, false),
+    ("source.polling.columns", polling::COLUMNS, false),
+    ("source.polling.words", polling::WORDS, false),
+    ("source.polling.cleanup", polling::CLEANUP, false),
     ("route", ROUTE, false),
     ("sink", SINK, false),
     ("sink.kafka", KAFKA, false),

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::{Exit, Fault};
 use crate::letter::DeadLetterSettings;
+use crate::polling::settings::PollingSettings;
 use crate::secret::Secret;
 use crate::sink::Broker;
 use crate::source::settings::SourceSettings;
@@ -45,6 +46,8 @@ pub const DEFAULT_FILE: &str = "walrelay.toml";
 pub struct Config {
     /// `[source]`, with `[route]` folded into each outbox.
     pub source: SourceSettings,
+    /// `[source.polling]`, where `source.mode` says so.
+    pub polling: Option<PollingSettings>,
     /// `[sink]`, and the section of its kind.
     pub sink: Arc<dyn Broker>,
     /// `[delivery]`.
