@@ -13,14 +13,12 @@ use tokio::task::JoinSet;
 use super::{Outside, Reading, host_name, mailbox, panicked, stop, system_fault, wanted};
 use crate::backoff::Backoff;
 use crate::config::Config;
-use crate::error::{Exit, Fault};
-use crate::outbox::settings::OutboxTable;
-use crate::pgoutput::relation::Relation;
+use crate::error::Fault;
+use crate::polling::handover::handed_over_before;
 use crate::polling::keeper::Keeper;
 use crate::polling::pace::Pace;
+use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
-use crate::polling::statements::{Statements, Subject};
-use crate::polling::table;
 use crate::polling::worker::{self, Shared};
 use crate::relay::polled::{Parts, Polled};
 use crate::relay::{Control, log_news};
@@ -185,43 +183,15 @@ fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<
     }
 }
 
-/// What is known before the first claim.
-struct Prepared {
-    statements: Statements,
-    relation: Relation,
-}
-
 async fn prepare(config: &Config, polling: &PollingSettings) -> Result<Prepared, Fault> {
     let sql = connect(config).await?;
-    // The configuration has made sure that there is one.
-    let outbox: &OutboxTable = config.source.outboxes.first().ok_or_else(no_table)?;
-    let table::Report { facts, findings } = table::inspect(&sql.client, outbox, polling).await?;
-    for finding in &findings {
-        match &finding.fault {
-            Some(fault) => return Err(fault.clone()),
-            None if finding.level == crate::source::preflight::Level::Warn => {
-                tracing::warn!("{}", finding.text);
-            }
-            None => {}
-        }
-    }
-    let facts = facts.ok_or_else(no_table)?;
-    let relation = facts.relation(outbox);
-    let event_columns: Vec<String> =
-        relation.columns.iter().map(|column| column.name.clone()).collect();
-    let statements = Statements::of(&Subject {
-        outbox,
-        polling,
-        slot: &config.source.slot,
-        id_type: facts.type_of(&outbox.columns.id).unwrap_or("text"),
-        event_columns: &event_columns,
-    });
-    let left = sql.client.query_one(&statements.left, &[]).await;
+    let prepared = prepare::prepare(&sql.client, &config.source, polling).await?;
+    let left = sql.client.query_one(&prepared.statements.left, &[]).await;
     let left = left.map_err(|error| query_fault(&error, "looking for the slot"))?;
     if left.get::<_, bool>(0) && !left.get::<_, bool>(1) {
-        return Err(handed_over_before(config));
+        return Err(handed_over_before(&config.source));
     }
-    Ok(Prepared { statements, relation })
+    Ok(prepared)
 }
 
 async fn connect(config: &Config) -> Result<Sql, Fault> {
@@ -250,26 +220,6 @@ async fn stopped() -> Result<(), Fault> {
         _ = interrupt.recv() => {}
     }
     Ok(())
-}
-
-fn no_table() -> Fault {
-    let what = "polling needs a table";
-    Fault::new(Exit::Usage, "config.missing-key", what, "source.outbox", "write [[source.outbox]]")
-}
-
-fn handed_over_before(config: &Config) -> Fault {
-    let slot = &config.source.slot;
-    Fault::new(
-        Exit::Slot,
-        "slot.exists",
-        format!(
-            "slot {slot} exists: it carries the rows of this table, and polling would publish them twice"
-        ),
-        "source.slot",
-        format!(
-            "source.mode = \"cdc\" goes on from the slot; to poll all the same, give source.slot another name, or: walrelay slot drop {slot}"
-        ),
-    )
 }
 
 /// Names this process in the table.

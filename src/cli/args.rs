@@ -4,6 +4,7 @@
 //! may be a secret.
 
 mod dlq;
+mod outbox;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,6 +15,7 @@ use clap::{Parser, Subcommand};
 use crate::config::Request;
 
 pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
+pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
 
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -125,6 +127,12 @@ pub(crate) enum Command {
     Dlq {
         #[command(subcommand)]
         action: DlqAction,
+    },
+    /// Look at the rows of a polled table, put failed ones back, or move it to a slot.
+    #[command(after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox retry --all")]
+    Outbox {
+        #[command(subcommand)]
+        action: OutboxAction,
     },
     /// Show what is configured, or the JSON Schema of the file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]

@@ -19,8 +19,11 @@
 //! * P4 A claim that is not renewed is void after the lease: nothing is lost with a process.
 
 pub mod batch;
+pub mod handover;
 pub mod keeper;
 pub mod pace;
+pub mod prepare;
+pub mod rows;
 pub mod session;
 pub mod settings;
 pub mod statements;
