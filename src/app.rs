@@ -96,7 +96,7 @@ impl Outside {
             facts: Arc::clone(&facts),
             limits: Limits::default(),
             clock: admin::clock_since(origin),
-            slot: config.source.slot.clone(),
+            slot: config.polling.is_none().then(|| config.source.slot.clone()),
         };
         let letters = Letters {
             broker: Arc::clone(&config.sink),
