@@ -15,8 +15,6 @@ use crate::source::sql::{self, Sql};
 /// What a claim may bring.
 #[derive(Clone, Copy, Debug)]
 pub struct Appetite {
-    /// Most rows.
-    pub rows_max: usize,
     /// Rows that are looked at.
     pub reach: usize,
     /// Most bytes of payload; a single row may be larger.
@@ -93,9 +91,8 @@ impl Session {
         appetite: Appetite,
     ) -> Result<(Lsn, Claimed), tokio_postgres::Error> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let Appetite { rows_max, reach, bytes_max } = appetite;
-        let (rows_max, reach, bytes_max) = (number(rows_max), number(reach), number(bytes_max));
-        let parameters: [&(dyn ToSql + Sync); 4] = [&claim, &rows_max, &reach, &bytes_max];
+        let (reach, bytes_max) = (number(appetite.reach), number(appetite.bytes_max));
+        let parameters: [&(dyn ToSql + Sync); 3] = [&claim, &reach, &bytes_max];
         let client = self.client();
         let ((), turn, answer, ()) = tokio::try_join!(
             client.batch_execute("BEGIN"),

@@ -58,7 +58,8 @@ pub struct Subject<'a> {
 pub struct Statements {
     /// Waits for the turn to claim, within a transaction; tells where the log stands.
     pub turn: String,
-    /// Claims. Parameters: whose they are, most rows, how far to look, most bytes.
+    /// Claims. Parameters: whose they are, how far to look, most bytes. The most rows stand in the
+    /// text: from them the planner learns that the way to each is its index.
     pub claim: String,
     /// Are there rows that polling still has to publish? And has the table been handed over?
     pub left: String,
@@ -167,6 +168,7 @@ impl<'a> Writer<'a> {
     fn claim(&self) -> String {
         let Writer { table, id, order, status, pending, in_progress, .. } = self;
         let key = self.key();
+        let batch_max = self.subject.polling.batch_max;
         let payload = quote_ident(&self.subject.outbox.columns.payload);
         let next_retry_at = self.column(|names| &names.next_retry_at);
         let retry_count = self.column(|names| &names.retry_count);
@@ -186,17 +188,17 @@ impl<'a> Writer<'a> {
                 SELECT t.{id} AS id, {key} AS key, t.{order} AS place FROM {table} t
                 WHERE t.{status} = {pending} AND (t.{next_retry_at} IS NULL OR t.{next_retry_at} <= now())
                   AND {ours}
-                ORDER BY t.{order} LIMIT $3::int8
+                ORDER BY t.{order} LIMIT $2::int8
             ), free AS MATERIALIZED (
                 SELECT r.id, r.key, row_number() OVER (ORDER BY r.place) AS rank FROM ready r
                 WHERE NOT EXISTS (SELECT FROM busy b WHERE b.key = r.key)
-                ORDER BY r.place LIMIT $2::int8
+                ORDER BY r.place LIMIT {batch_max}
             ), weighed AS MATERIALIZED (
                 SELECT f.id, f.key, f.rank,
                        sum(coalesce(octet_length(t.{payload}::text), 0)) OVER (ORDER BY f.rank) AS bytes
                 FROM free f JOIN {table} t ON t.{id} = f.id
             ), chosen AS MATERIALIZED (
-                SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $4::int8
+                SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $3::int8
             ), locked AS MATERIALIZED (
                 SELECT t.{id} AS id, c.key, c.rank FROM {table} t JOIN chosen c ON c.id = t.{id}
                 WHERE t.{status} = {pending} FOR UPDATE OF t SKIP LOCKED

@@ -238,7 +238,7 @@ async fn take_turn(
     }
     let began = Instant::now();
     let rows_max = shared.polling.batch_max;
-    let appetite = Appetite { rows_max, reach: pace.reach(), bytes_max: shared.bytes_max };
+    let appetite = Appetite { reach: pace.reach(), bytes_max: shared.bytes_max };
     match timeout(shared.polling.lease, session.claim(claim, appetite)).await {
         Ok(Ok((lsn, claimed))) => {
             let taken = claimed.rows.len();
