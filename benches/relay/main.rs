@@ -12,13 +12,11 @@ mod bare;
 mod bed;
 mod broker;
 mod drain;
-mod grid;
 mod growth;
 mod latency;
 mod meter;
 mod options;
 mod pipeline;
-mod progress;
 mod recvlogical;
 mod report;
 mod targets;
@@ -27,8 +25,8 @@ use std::process::ExitCode;
 
 use bed::Bed;
 use options::{Options, Part};
-use progress::Progress;
 use report::Report;
+use walrelay_harness::bench::Progress;
 use walrelay_harness::kit::KitResult;
 
 fn main() -> ExitCode {

@@ -4,14 +4,13 @@ use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
+use walrelay_harness::bench::{Grid, load_average, write_report};
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
 
 use crate::drain::{Contender, Run};
-use crate::grid::Grid;
 use crate::growth::Cost;
 use crate::latency::{Points, Rate};
-use crate::meter::load_average;
 use crate::options::Options;
 use crate::targets::{self, Limit, Target};
 
@@ -70,16 +69,11 @@ impl Report {
 
     /// Writes both files; tells their names.
     pub(crate) fn write(&self, folder: &Path) -> KitResult<String> {
-        let failed = |source| KitError::Io { what: format!("write {}", folder.display()), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let (json, markdown) = (folder.join("relay.json"), folder.join("relay.md"));
-        let text = serde_json::to_string_pretty(self)
+        let json = serde_json::to_string_pretty(self)
             .map_err(|error| KitError::Other(format!("the report: {error}")))?;
-        std::fs::write(&json, text + "\n").map_err(failed)?;
         let tables: Vec<String> = self.grids().iter().map(Grid::markdown).collect();
-        let text = format!("{}\n{}\n", tables.join("\n"), self.conditions());
-        std::fs::write(&markdown, text).map_err(failed)?;
-        Ok(format!("{}, {}", json.display(), markdown.display()))
+        let markdown = format!("{}\n{}\n", tables.join("\n"), self.conditions());
+        write_report(folder, "relay", &(json + "\n"), &markdown)
     }
 
     fn conditions(&self) -> String {
