@@ -33,7 +33,7 @@ mod process;
 mod rabbitmq;
 
 pub use error::{HarnessError, Result};
-pub use install::run_folder;
+pub use install::{cache_folder, run_folder};
 pub use kafka::Kafka;
 pub use ports::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};

@@ -45,6 +45,11 @@ impl Source {
         &self.postgres
     }
 
+    /// To break it.
+    pub fn postgres_mut(&mut self) -> &mut Postgres {
+        &mut self.postgres
+    }
+
     /// Of the database with the outbox.
     pub fn url(&self) -> String {
         self.postgres.url("postgres")
