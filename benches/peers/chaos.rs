@@ -110,8 +110,7 @@ pub(crate) fn measure(
         caught_up_s: after.caught_up_s,
         confirmed_s: after.confirmed_s,
         load_average_before,
-        // One that died just now needs no stop.
-        stop: peer::stop(program).unwrap_or_else(|error| error.to_string()),
+        stop: peer::stop(program)?,
     };
     progress.say(&format!(
         "{:<22} kills: {} lost, {} out of order, {} repeated, died {} times",

@@ -147,9 +147,12 @@ fn write(path: &Path, text: &str) -> KitResult<()> {
     std::fs::write(path, text).map_err(failed)
 }
 
-/// Asks it to stop, and tells how it did: some do not.
+/// Asks it to stop, and tells how it did: some do not, some have before.
 pub(crate) fn stop(mut program: Program) -> KitResult<String> {
     let began = Instant::now();
+    if !program.is_running() {
+        return Ok(format!("had ended with {}", program.wait_exit(Duration::ZERO)?));
+    }
     program.sigterm()?;
     match program.wait_exit(STOP_LIMIT) {
         Ok(code) => Ok(format!("ended with {code} after {:.1} s", began.elapsed().as_secs_f64())),

@@ -283,8 +283,8 @@ fn drained(name: &str, runs: &[&Run]) -> Vec<String> {
 
 /// A row that says why it has none.
 fn without_figures(name: &str, why: &str, grid: &mut Grid, columns: usize) {
-    let first_line = why.lines().next().unwrap_or_default();
-    let mut cells = vec![name.to_owned(), first_line.to_owned()];
+    let head: Vec<&str> = why.lines().take(2).map(str::trim).collect();
+    let mut cells = vec![name.to_owned(), head.join(": ")];
     cells.resize(columns, "–".into());
     grid.row(cells);
 }
