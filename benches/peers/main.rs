@@ -20,7 +20,7 @@ mod report;
 
 use std::process::ExitCode;
 
-use walrelay_harness::bench::Progress;
+use walrelay_harness::bench::{self, Progress};
 use walrelay_harness::kit::KitResult;
 
 use options::{Options, Part};
@@ -29,14 +29,7 @@ use place::Place;
 use report::Report;
 
 fn main() -> ExitCode {
-    let options = Options::read();
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::exit(run(&Options::read()))
 }
 
 fn run(options: &Options) -> KitResult<()> {

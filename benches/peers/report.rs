@@ -1,10 +1,10 @@
 //! All figures of a run: on the terminal, as Markdown, as JSON.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{Grid, load_average, median, write_report};
+use walrelay_harness::bench::{Grid, load_average, median, unix_seconds, write_report};
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
 
@@ -48,7 +48,6 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(options: &Options, contenders: &[Contender]) -> Report {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let entry = |contender: &Contender| Entry {
             peer: contender.peer,
             name: contender.name(),
@@ -62,7 +61,7 @@ impl Report {
             machine: machine(),
             server_version: String::new(),
             broker_version: "Kafka 4.1",
-            started_unix_s: since.as_secs(),
+            started_unix_s: unix_seconds(),
             took_s: 0.0,
             load_average_at_start: load_average(),
             rows: options.rows,
@@ -81,18 +80,19 @@ impl Report {
 
     /// For a terminal.
     pub(crate) fn terminal(&self) -> String {
-        let tables: Vec<String> = self.grids().iter().map(Grid::terminal).collect();
-        format!("{}\n{}", tables.join("\n"), self.conditions())
+        format!("{}\n{}", Grid::terminal_all(&self.grids()), self.conditions())
     }
 
     /// Writes both files; tells their names.
     pub(crate) fn write(&self, folder: &Path) -> KitResult<String> {
         let json = serde_json::to_string_pretty(self)
             .map_err(|error| KitError::Other(format!("the report: {error}")))?;
-        let tables: Vec<String> = self.grids().iter().map(Grid::markdown).collect();
         let settings: String = self.contenders.iter().map(settings).collect();
-        let markdown =
-            format!("{}\n{}\n\n### Settings\n{settings}", tables.join("\n"), self.conditions());
+        let markdown = format!(
+            "{}\n{}\n\n### Settings\n{settings}",
+            Grid::markdown_all(&self.grids()),
+            self.conditions()
+        );
         write_report(folder, "peers", &json, &markdown)
     }
 
@@ -213,7 +213,8 @@ impl Report {
             "load before",
         ];
         let mut grid = Grid::new(format!("Kills: {}", self.kills()), &header);
-        let seconds = |time: Option<f64>| time.map_or("never".into(), |s| format!("{s:.1} s"));
+        let seconds =
+            |time: Option<f64>| time.map_or("not in time".into(), |s| format!("{s:.1} s"));
         for entry in &self.contenders {
             if self.is_missing(entry, &mut grid, header.len()) {
                 continue;

@@ -26,18 +26,11 @@ use std::process::ExitCode;
 use bed::Bed;
 use options::{Options, Part};
 use report::Report;
-use walrelay_harness::bench::Progress;
+use walrelay_harness::bench::{self, Progress};
 use walrelay_harness::kit::KitResult;
 
 fn main() -> ExitCode {
-    let options = Options::read();
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::exit(run(&Options::read()))
 }
 
 fn run(options: &Options) -> KitResult<()> {

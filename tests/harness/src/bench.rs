@@ -10,9 +10,27 @@ pub use progress::Progress;
 pub use source::{PUBLICATION, Source};
 
 use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::kit::{KitError, KitResult};
 use crate::proc;
+
+/// How a benchmark ends.
+pub fn exit(outcome: KitResult<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Now, by the wall clock.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
 
 /// The load average over the last minute.
 pub fn load_average() -> f64 {

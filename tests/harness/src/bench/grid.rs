@@ -36,6 +36,16 @@ impl Grid {
         table.to_string()
     }
 
+    /// One below the other.
+    pub fn terminal_all(grids: &[Grid]) -> String {
+        grids.iter().map(Grid::terminal).collect::<Vec<_>>().join("\n")
+    }
+
+    /// One below the other.
+    pub fn markdown_all(grids: &[Grid]) -> String {
+        grids.iter().map(Grid::markdown).collect::<Vec<_>>().join("\n")
+    }
+
     /// For a document.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
