@@ -17,7 +17,7 @@ use walrelay_harness::oracle::{TruthRow, Verdict, read_content_truth};
 use crate::content;
 use crate::lanes::{self, Relay};
 use crate::options::Options;
-use crate::peer::{self, Contender, Peer, Target};
+use crate::peer::{self, Contender, Outcome, Peer, Target};
 use crate::place::Place;
 
 const OUTBOX: &str = "public.outbox";
@@ -34,8 +34,15 @@ const COUNTS_FOR: Duration = Duration::from_secs(60);
 
 /// One contender.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Chaos {
+pub(crate) struct Kills {
     pub(crate) peer: Peer,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome<Chaos>,
+}
+
+/// What it made of them.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Chaos {
     pub(crate) committed: u64,
     pub(crate) rolled_back: u64,
     pub(crate) lost: u64,
@@ -70,15 +77,37 @@ struct Aftermath {
     confirmed_s: Option<f64>,
 }
 
-/// Breaks everything around one contender.
+/// Breaks everything around each contender, in a place of its own: a killed broker and a crashed
+/// server are not as new. What one contender does wrong, the others do not pay for.
 pub(crate) fn measure(
-    place: &mut Place,
-    contender: &Contender,
+    contenders: &[&Contender],
     options: &Options,
     progress: &Progress,
-) -> KitResult<Chaos> {
+) -> KitResult<Vec<Kills>> {
+    let mut all = Vec::new();
+    for contender in contenders {
+        let name = contender.name();
+        progress.step(&format!("{name}: kills for {} s", options.chaos_seconds));
+        let mut place = Place::start(options)?;
+        let outcome = one(&mut place, contender, options).into();
+        progress.say(&format!("{name:<22} kills: {}", told(&outcome)));
+        all.push(Kills { peer: contender.peer, outcome });
+    }
+    Ok(all)
+}
+
+fn told(outcome: &Outcome<Chaos>) -> String {
+    match outcome {
+        Outcome::Measured(chaos) => format!(
+            "{} lost, {} out of order, {} repeated, died {} times",
+            chaos.lost, chaos.out_of_order, chaos.repeated, chaos.relay.deaths
+        ),
+        Outcome::Failed(why) => format!("failed: {why}"),
+    }
+}
+
+fn one(place: &mut Place, contender: &Contender, options: &Options) -> KitResult<Chaos> {
     let load_average_before = load_average();
-    progress.step(&format!("{}: kills for {} s", contender.name(), options.chaos_seconds));
     let target = place.target(place.source.fresh_slot()?)?;
     let mut program = place.start_contender(contender, &target, "chaos")?;
     place.wait_streaming(&target, &mut program)?;
@@ -95,8 +124,7 @@ pub(crate) fn measure(
         KitResult::Ok((broken, after, relay))
     })?;
     let verdict = after.verdict;
-    let chaos = Chaos {
-        peer: contender.peer,
+    Ok(Chaos {
         committed: verdict.committed,
         rolled_back: broken.report.events_rolled_back,
         lost: verdict.missing.count,
@@ -111,16 +139,7 @@ pub(crate) fn measure(
         confirmed_s: after.confirmed_s,
         load_average_before,
         stop: peer::stop(program)?,
-    };
-    progress.say(&format!(
-        "{:<22} kills: {} lost, {} out of order, {} repeated, died {} times",
-        contender.name(),
-        chaos.lost,
-        chaos.out_of_order,
-        chaos.repeated,
-        chaos.relay.deaths
-    ));
-    Ok(chaos)
+    })
 }
 
 fn load_time(options: &Options) -> Duration {

@@ -17,7 +17,7 @@ use walrelay_harness::stats::{human_count, human_duration, human_rate};
 
 use crate::content;
 use crate::options::Options;
-use crate::peer::{self, Contender, Peer, Target};
+use crate::peer::{self, Contender, Outcome, Peer, Target};
 use crate::place::{Place, still_runs};
 
 /// Without one more record for so long, a drain has failed.
@@ -31,15 +31,7 @@ pub(crate) struct Run {
     pub(crate) round: usize,
     pub(crate) load_average_before: f64,
     #[serde(flatten)]
-    pub(crate) outcome: Outcome,
-}
-
-#[derive(Clone, Debug, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Outcome {
-    Drained(Figures),
-    /// Why there is no figure.
-    Failed(String),
+    pub(crate) outcome: Outcome<Figures>,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -57,7 +49,7 @@ pub(crate) struct Figures {
 
 /// Fills once, then lets everybody drain it, in rounds.
 pub(crate) fn measure(
-    place: &mut Place,
+    place: &Place,
     contenders: &[&Contender],
     options: &Options,
     progress: &Progress,
@@ -92,9 +84,9 @@ pub(crate) fn measure(
     Ok(runs)
 }
 
-fn told(outcome: &Outcome) -> String {
+fn told(outcome: &Outcome<Figures>) -> String {
     match outcome {
-        Outcome::Drained(figures) => format!(
+        Outcome::Measured(figures) => format!(
             "{:>7}  {:.2} CPU-s per million  {}",
             human_rate(figures.events_per_s),
             figures.cpu_s_per_million,
@@ -115,10 +107,7 @@ impl Drain<'_> {
     fn run(&self, contender: &Contender, round: usize) -> KitResult<Run> {
         let load_average_before = load_average();
         let target = self.place.target(self.place.source.copied_slot()?)?;
-        let outcome = match self.figures(contender, &target) {
-            Ok(figures) => Outcome::Drained(figures),
-            Err(error) => Outcome::Failed(error.to_string()),
-        };
+        let outcome = self.figures(contender, &target).into();
         self.place.forget(&target)?;
         Ok(Run { peer: contender.peer, round, load_average_before, outcome })
     }

@@ -38,24 +38,17 @@ fn run(options: &Options) -> KitResult<()> {
     let contenders = fetch::contenders(options, &progress)?;
     let mut report = Report::new(options, &contenders);
     let ready: Vec<&Contender> = contenders.iter().filter(|c| c.missing.is_none()).collect();
-    if options.runs_part(Part::Drain) || options.runs_part(Part::Latency) {
-        progress.step("starting PostgreSQL and Kafka");
-        let mut place = Place::start(options)?;
-        report.server_version = place.source.server_version()?;
-        if options.runs_part(Part::Drain) {
-            report.drain = drain::measure(&mut place, &ready, options, &progress)?;
-        }
-        if options.runs_part(Part::Latency) {
-            report.latency = latency::measure(&mut place, &ready, options, &progress)?;
-        }
+    let place = Place::start(options)?;
+    report.server_version = place.source.server_version()?;
+    if options.runs_part(Part::Drain) {
+        report.drain = drain::measure(&place, &ready, options, &progress)?;
     }
+    if options.runs_part(Part::Latency) {
+        report.latency = latency::measure(&place, &ready, options, &progress)?;
+    }
+    drop(place);
     if options.runs_part(Part::Chaos) {
-        for contender in &ready {
-            // Of its own for each: a killed broker and a crashed server are not as new.
-            let mut place = Place::start(options)?;
-            report.server_version = place.source.server_version()?;
-            report.chaos.push(chaos::measure(&mut place, contender, options, &progress)?);
-        }
+        report.chaos = chaos::measure(&ready, options, &progress)?;
     }
     report.finish(progress.elapsed());
     println!("\n{}", report.terminal());

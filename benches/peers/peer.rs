@@ -23,6 +23,24 @@ pub(crate) enum Peer {
     MqBridge,
 }
 
+/// What became of one measurement of one contender.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Outcome<T> {
+    Measured(T),
+    /// Why there is no figure.
+    Failed(String),
+}
+
+impl<T> From<KitResult<T>> for Outcome<T> {
+    fn from(result: KitResult<T>) -> Outcome<T> {
+        match result {
+            Ok(measured) => Outcome::Measured(measured),
+            Err(error) => Outcome::Failed(error.to_string()),
+        }
+    }
+}
+
 /// A file that a contender is configured by: its name and its template.
 type Template = (&'static str, &'static str);
 

@@ -8,11 +8,11 @@ use walrelay_harness::bench::{Grid, load_average, median, unix_seconds, write_re
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
 
-use crate::chaos::Chaos;
-use crate::drain::{Figures, Outcome, Run};
+use crate::chaos::{Chaos, Kills};
+use crate::drain::{Figures, Run};
 use crate::latency::Latency;
 use crate::options::{Options, Part};
-use crate::peer::{Contender, Peer};
+use crate::peer::{Contender, Outcome, Peer};
 
 /// One contender as it was measured.
 #[derive(Debug, Serialize)]
@@ -41,7 +41,7 @@ pub(crate) struct Report {
     pub(crate) contenders: Vec<Entry>,
     pub(crate) drain: Vec<Run>,
     pub(crate) latency: Vec<Latency>,
-    pub(crate) chaos: Vec<Chaos>,
+    pub(crate) chaos: Vec<Kills>,
     #[serde(skip)]
     parts: Vec<Part>,
 }
@@ -143,7 +143,7 @@ impl Report {
             let own: Vec<&Run> = self.drain.iter().filter(|run| run.peer == entry.peer).collect();
             let failed = own.iter().find_map(|run| match &run.outcome {
                 Outcome::Failed(why) => Some(why),
-                Outcome::Drained(_) => None,
+                Outcome::Measured(_) => None,
             });
             match failed {
                 Some(why) => without_figures(entry.name, why, &mut grid, header.len()),
@@ -219,7 +219,14 @@ impl Report {
             if self.is_missing(entry, &mut grid, header.len()) {
                 continue;
             }
-            for own in self.chaos.iter().filter(|own| own.peer == entry.peer) {
+            for kills in self.chaos.iter().filter(|kills| kills.peer == entry.peer) {
+                let own = match &kills.outcome {
+                    Outcome::Measured(own) => own,
+                    Outcome::Failed(why) => {
+                        without_figures(entry.name, why, &mut grid, header.len());
+                        continue;
+                    }
+                };
                 grid.row(vec![
                     entry.name.into(),
                     human_count(own.committed),
@@ -239,7 +246,11 @@ impl Report {
 
     /// Of the first contender: the plan is the same for all.
     fn kills(&self) -> String {
-        self.chaos.first().map_or_else(String::new, |own| {
+        let mut measured = self.chaos.iter().filter_map(|kills| match &kills.outcome {
+            Outcome::Measured(own) => Some(own),
+            Outcome::Failed(_) => None,
+        });
+        measured.next().map_or_else(String::new, |own: &Chaos| {
             format!(
                 "relay {} × kill -9, {} × frozen, {} × walsender terminated, {} × PostgreSQL crash, \
                  {} × Kafka kill -9",
@@ -262,7 +273,7 @@ impl Report {
 fn drained(name: &str, runs: &[&Run]) -> Vec<String> {
     let figures = || {
         runs.iter().filter_map(|run| match &run.outcome {
-            Outcome::Drained(figures) => Some(figures),
+            Outcome::Measured(figures) => Some(figures),
             Outcome::Failed(_) => None,
         })
     };
