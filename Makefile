@@ -33,7 +33,7 @@ lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
 	cargo bench --bench relay -- $(BENCH_ARGS)
 
-bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (14 minutes, first time 30 more; BENCH_ARGS=--quick: four)
+bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
 	cargo bench --bench peers -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the window alone (a minute)

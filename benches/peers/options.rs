@@ -31,13 +31,13 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 300_000)]
     pub(crate) rows: u64,
     /// Rounds of the drain; every contender runs once in each
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 3)]
     pub(crate) runs: usize,
     /// Events per second
     #[arg(long, value_delimiter = ',', default_value = "100,1000,5000")]
     pub(crate) rates: Vec<u64>,
     /// Seconds at each rate, after a warm-up
-    #[arg(long, default_value_t = 15)]
+    #[arg(long, default_value_t = 20)]
     pub(crate) seconds: u64,
     /// Committed events under the kills
     #[arg(long, default_value_t = 40_000)]
@@ -95,16 +95,16 @@ impl Options {
         let mut seconds = 10;
         let mut parts = Vec::new();
         if self.runs_part(Part::Drain) {
-            seconds += self.rows / 60_000 + self.runs as u64 * peers * (8 + self.rows / 25_000);
+            seconds += self.rows / 60_000 + self.runs as u64 * peers * (4 + self.rows / 30_000);
             parts.push(format!("drain of {} rows × {}", self.rows, self.runs));
         }
         if self.runs_part(Part::Latency) {
-            let each = self.seconds + self.warm_up_seconds() + 2;
-            seconds += peers * (12 + self.rates.len() as u64 * each);
+            let each = self.seconds + self.warm_up_seconds() + 1;
+            seconds += peers * (8 + self.rates.len() as u64 * each);
             parts.push(format!("latency at {:?} events/s for {} s", self.rates, self.seconds));
         }
         if self.runs_part(Part::Chaos) {
-            seconds += peers * (self.chaos_seconds + 40);
+            seconds += peers * (self.chaos_seconds + 25);
             parts.push(format!("{} events under kills for {} s", self.events, self.chaos_seconds));
         }
         format!("{}; about {} min {:02} s", parts.join(", "), seconds / 60, seconds % 60)
