@@ -5,7 +5,7 @@
 CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-micro clean-services
+.PHONY: help setup demo test lint bench bench-micro bench-peers clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -32,6 +32,9 @@ lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny 
 
 bench: setup ## Measure drain and latency against real services (7 minutes; BENCH_ARGS=--quick: one; --sink rabbitmq)
 	cargo bench --bench relay -- $(BENCH_ARGS)
+
+bench-peers: setup ## Measure Debezium Server and mq-bridge beside walrelay (12 minutes, first time 30 more; BENCH_ARGS=--quick: four)
+	cargo bench --bench peers -- $(BENCH_ARGS)
 
 bench-micro: ## Measure decoding and the window alone (a minute)
 	cargo bench --bench decode --bench window

@@ -9,18 +9,18 @@ use walrelay::pgoutput::frame::Frame;
 use walrelay::source::connect::{self, StartReplication};
 use walrelay::source::conninfo;
 use walrelay::source::stream::{Packet, Stream};
+use walrelay_harness::bench::{PUBLICATION, Progress, load_average};
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::proc;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{human_count, human_duration, human_rate};
 
-use crate::bed::{Bed, PUBLICATION, To};
+use crate::bed::{Bed, To};
 use crate::broker::{Kind, Queue, Target};
 use crate::meter::{self, Watch};
 use crate::options::Options;
 use crate::pipeline::{self, Windows};
-use crate::progress::Progress;
 use crate::recvlogical::Recvlogical;
 
 /// Nothing here takes this long unless it is stuck.
@@ -208,7 +208,7 @@ struct Drain<'a> {
 impl Drain<'_> {
     fn run(&self, contender: Contender, round: usize) -> KitResult<Run> {
         let slot = self.bed.copied_slot()?;
-        let load_average_before = meter::load_average();
+        let load_average_before = load_average();
         let times = self.times(contender, &slot)?;
         self.bed.drop_slot(&slot)?;
         let per_million = |seconds: f64| seconds * 1e6 / self.rows as f64;

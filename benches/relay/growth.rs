@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use walrelay_harness::bench::Progress;
 use walrelay_harness::kit::KitResult;
 use walrelay_harness::load::Backlog;
 use walrelay_harness::proc;
@@ -16,7 +17,6 @@ use crate::bed::{Bed, To};
 use crate::broker::Queue;
 use crate::drain::wait_confirmed;
 use crate::options::Options;
-use crate::progress::Progress;
 
 const LIMIT: Duration = Duration::from_secs(900);
 /// Fewer events than this cost too few ticks to be told apart.

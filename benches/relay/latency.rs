@@ -7,6 +7,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use walrelay_harness::bench::{Progress, load_average};
 use walrelay_harness::kit::KitResult;
 use walrelay_harness::load::{SteadyLoad, SteadyReport};
 use walrelay_harness::proc;
@@ -15,9 +16,7 @@ use walrelay_harness::stats::{Latencies, human_ms};
 use crate::bare;
 use crate::bed::{Bed, To};
 use crate::broker::Queue;
-use crate::meter;
 use crate::options::Options;
-use crate::progress::Progress;
 use crate::recvlogical::Stopwatch;
 
 /// What is still under way when the load has ended comes within this, or never.
@@ -64,7 +63,7 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitR
     let mut rates = Vec::new();
     for rate in options.rates.iter().copied() {
         bed.empty()?;
-        let load_average_before = meter::load_average();
+        let load_average_before = load_average();
         let plan = Plan { bed, options, rate };
         progress.step(&format!("{rate} events/s: leg 1, commit → pg_recvlogical"));
         let leg1_ms = plan.leg1()?;

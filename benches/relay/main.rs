@@ -12,13 +12,11 @@ mod bare;
 mod bed;
 mod broker;
 mod drain;
-mod grid;
 mod growth;
 mod latency;
 mod meter;
 mod options;
 mod pipeline;
-mod progress;
 mod recvlogical;
 mod report;
 mod targets;
@@ -27,19 +25,12 @@ use std::process::ExitCode;
 
 use bed::Bed;
 use options::{Options, Part};
-use progress::Progress;
 use report::Report;
+use walrelay_harness::bench::{self, Progress};
 use walrelay_harness::kit::KitResult;
 
 fn main() -> ExitCode {
-    let options = Options::read();
-    match run(&options) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    bench::exit(run(&Options::read()))
 }
 
 fn run(options: &Options) -> KitResult<()> {

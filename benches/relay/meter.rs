@@ -65,15 +65,3 @@ pub(crate) fn own_thread_cpu_seconds() -> f64 {
     let ticks = fields.split(' ').skip(11).take(2).filter_map(|field| field.parse::<f64>().ok());
     ticks.sum::<f64>() / TICKS_PER_SECOND
 }
-
-/// The load average over the last minute.
-pub(crate) fn load_average() -> f64 {
-    proc::load_average().map_or(0.0, |[minute, _, _]| minute)
-}
-
-/// The median; the lower one of an even count, so that it is always a figure that was measured.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.retain(|value| value.is_finite());
-    values.sort_by(f64::total_cmp);
-    values.get(values.len().checked_sub(1)? / 2).copied()
-}

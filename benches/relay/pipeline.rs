@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use walrelay_harness::bench::Progress;
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::human_rate;
 
@@ -11,7 +12,6 @@ use crate::bed::Bed;
 use crate::broker::{Queue, Target};
 use crate::drain::Times;
 use crate::meter;
-use crate::progress::Progress;
 
 /// Windows that are tried.
 const WINDOWS: [u64; 3] = [256, 1_024, 4_096];

@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use walrelay_harness::bench::PUBLICATION;
 use walrelay_harness::kit::{KitError, KitResult, now_us};
 use walrelay_harness::proc::{spawn_tied, tied_command};
 use walrelay_harness::stats::Latencies;
 
-use crate::bed::{Bed, PUBLICATION};
+use crate::bed::Bed;
 
 /// A running `pg_recvlogical`, killed when dropped.
 pub(crate) struct Recvlogical {

@@ -1,17 +1,16 @@
 //! All figures of a run: on the terminal, as Markdown, as JSON.
 
 use std::path::Path;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use serde::Serialize;
+use walrelay_harness::bench::{Grid, load_average, unix_seconds, write_report};
 use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
 
 use crate::drain::{Contender, Run};
-use crate::grid::Grid;
 use crate::growth::Cost;
 use crate::latency::{Points, Rate};
-use crate::meter::load_average;
 use crate::options::Options;
 use crate::targets::{self, Limit, Target};
 
@@ -35,12 +34,11 @@ pub(crate) struct Report {
 
 impl Report {
     pub(crate) fn new(options: &Options) -> KitResult<Report> {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         Ok(Report {
             relay_version: env!("CARGO_PKG_VERSION"),
             server_version: String::new(),
             broker_version: String::new(),
-            started_unix_s: since.as_secs(),
+            started_unix_s: unix_seconds(),
             took_s: 0.0,
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             load_average_at_start: load_average(),
@@ -64,22 +62,15 @@ impl Report {
     /// For a terminal.
     pub(crate) fn terminal(&self) -> String {
         let grids = self.grids();
-        let tables: Vec<String> = grids.iter().map(Grid::terminal).collect();
-        format!("{}\n{}", tables.join("\n"), self.conditions())
+        format!("{}\n{}", Grid::terminal_all(&grids), self.conditions())
     }
 
     /// Writes both files; tells their names.
     pub(crate) fn write(&self, folder: &Path) -> KitResult<String> {
-        let failed = |source| KitError::Io { what: format!("write {}", folder.display()), source };
-        std::fs::create_dir_all(folder).map_err(failed)?;
-        let (json, markdown) = (folder.join("relay.json"), folder.join("relay.md"));
-        let text = serde_json::to_string_pretty(self)
+        let json = serde_json::to_string_pretty(self)
             .map_err(|error| KitError::Other(format!("the report: {error}")))?;
-        std::fs::write(&json, text + "\n").map_err(failed)?;
-        let tables: Vec<String> = self.grids().iter().map(Grid::markdown).collect();
-        let text = format!("{}\n{}\n", tables.join("\n"), self.conditions());
-        std::fs::write(&markdown, text).map_err(failed)?;
-        Ok(format!("{}, {}", json.display(), markdown.display()))
+        let markdown = format!("{}\n{}\n", Grid::markdown_all(&self.grids()), self.conditions());
+        write_report(folder, "relay", &(json + "\n"), &markdown)
     }
 
     fn conditions(&self) -> String {

@@ -1,12 +1,12 @@
 //! What the figures must reach, and whether they do.
 
 use serde::Serialize;
+use walrelay_harness::bench::median;
 
 use crate::broker::Queue;
 use crate::drain::{Contender, Run};
 use crate::growth::{Axis, Cost};
 use crate::latency::Rate;
-use crate::meter::median;
 
 /// One requirement with its figure.
 #[derive(Clone, Debug, Serialize)]

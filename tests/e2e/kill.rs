@@ -9,7 +9,6 @@
 //! one at once. Its queues do not say when they got a message: a tap on the relay's connection does.
 
 mod causes;
-mod plan;
 
 use std::net::SocketAddr;
 use std::sync::Mutex;
@@ -17,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use walrelay_harness::consumer::Record;
+use walrelay_harness::faults::{Counts, Fault, Lane, Plan};
 use walrelay_harness::kit::now_us;
 use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{ConfirmedSample, ConfirmedSampler, Verdict, check_confirmed};
@@ -26,7 +26,6 @@ use walrelay_harness::stats::{Table, human_count, human_duration};
 use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use self::causes::Moments;
-use self::plan::{Fault, Lane, Plan};
 use crate::support::broker::{Broker, Place};
 use crate::support::{LIMIT, Repeatable, Site, machine, seed, until};
 
@@ -38,7 +37,14 @@ const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(2);
 const FREEZE_MAX: Duration = Duration::from_secs(6);
 /// A start that finds a service dead may give up: source unusable, sink unusable.
 const GAVE_UP: [i32; 2] = [4, 5];
-const ALARMS: usize = 3;
+const COUNTS: Counts = Counts {
+    relay_kills: 20,
+    freezes: 3,
+    terminations: 20,
+    crashes: 3,
+    broker_kills: 3,
+    alarms: 3,
+};
 const ALARM: Duration = Duration::from_secs(3);
 
 /// What was done, when.
@@ -175,8 +181,8 @@ fn break_everything(
     postgres: &mut Postgres,
     broker: &mut Broker,
 ) -> ([ChaosReport; 2], Done) {
-    let alarms = if matches!(broker, Broker::RabbitMq(_)) { ALARMS } else { 0 };
-    let plan = Plan::draw(seed(), LOAD, alarms);
+    let alarms = if matches!(broker, Broker::RabbitMq(_)) { COUNTS.alarms } else { 0 };
+    let plan = Plan::draw(seed(), LOAD, &Counts { alarms, ..COUNTS });
     // Both loads would make it at once.
     site.execute("create table keys (key text primary key, seq bigint not null)");
     let (many, few) = loads(site);

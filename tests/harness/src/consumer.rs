@@ -29,10 +29,13 @@ use crate::stats::Latencies;
 const METADATA_WAIT: Duration = Duration::from_secs(15);
 
 /// What is kept of each record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// A [`Record`] each, for the oracle.
     Records,
+    /// A [`Record`] each, id and hash as this function reads them from key and value: for relays
+    /// that know no header `id`, or write the same JSON in another way.
+    Content(fn(&str, &[u8]) -> (String, u128)),
     /// Counts, and latency from the payload's `t`, for benchmarks.
     Latency,
 }
@@ -306,6 +309,11 @@ impl Seen {
                 }
             }
             Mode::Records => self.records.push(record()),
+            Mode::Content(read) => {
+                let record = record();
+                let (id, hash) = read(&record.key, payload);
+                self.records.push(Record { id, hash, ..record });
+            }
         }
     }
 }

@@ -24,7 +24,7 @@ pub(crate) struct User {
 }
 
 /// The folder that `scripts/setup` fills.
-pub(crate) fn cache_folder() -> Result<PathBuf> {
+pub fn cache_folder() -> Result<PathBuf> {
     if let Some(folder) = std::env::var_os("WALRELAY_DEV_CACHE") {
         return Ok(folder.into());
     }

@@ -7,14 +7,17 @@
 //!
 //! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
 //! [`consumer`] and [`rabbit`] read what arrived, [`oracle`] judges it exactly, [`proc`] and
-//! [`stats`] tell what it cost. [`demo`] plays all of it for people.
+//! [`stats`] tell what it cost. [`bench`] and [`faults`] are what benchmarks and kill tests share. [`demo`] plays all of it for people.
 
+pub mod bench;
 pub mod consumer;
 pub mod demo;
+pub mod faults;
 pub mod kit;
 pub mod load;
 pub mod oracle;
 pub mod proc;
+pub mod program;
 pub mod rabbit;
 pub mod relay;
 pub mod stats;
@@ -30,7 +33,7 @@ mod process;
 mod rabbitmq;
 
 pub use error::{HarnessError, Result};
-pub use install::run_folder;
+pub use install::{cache_folder, run_folder};
 pub use kafka::Kafka;
 pub use ports::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};

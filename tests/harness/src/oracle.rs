@@ -33,8 +33,19 @@ pub struct TruthRow {
 
 /// Reads the truth from an outbox table that a load of this kit filled.
 pub fn read_truth(url: &str, table: &str) -> KitResult<Vec<TruthRow>> {
+    read(url, table, "id::text", "payload::text")
+}
+
+/// The same by content alone, whatever JSON it comes in: an id is `key/seq`, the hash that of the
+/// payload's text. Goes with [`Mode::Content`](crate::consumer::Mode::Content).
+pub fn read_content_truth(url: &str, table: &str) -> KitResult<Vec<TruthRow>> {
+    let id = "aggregateid || '/' || (payload->>'seq')";
+    read(url, table, id, "coalesce(payload->>'text', payload->>'pad')")
+}
+
+fn read(url: &str, table: &str, id: &str, hashed: &str) -> KitResult<Vec<TruthRow>> {
     let sql = format!(
-        "select id::text, aggregateid, (payload->>'seq')::bigint, payload::text from {}",
+        "select {id}, aggregateid, (payload->>'seq')::bigint, {hashed} from {}",
         table_name(table)?
     );
     block_on(async {

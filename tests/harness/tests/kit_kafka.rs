@@ -12,8 +12,8 @@ use walrelay_harness::consumer::{
     Consumer, DrainWatch, Mode, create_topic, delete_topic, end_offsets, wait_end_offsets,
 };
 use walrelay_harness::kit::{now_us, payload_hash};
-use walrelay_harness::load::{ChaosWriters, create_outbox};
-use walrelay_harness::oracle::{check, read_truth};
+use walrelay_harness::load::{Backlog, ChaosWriters, create_outbox};
+use walrelay_harness::oracle::{check, read_content_truth, read_truth};
 use walrelay_harness::{Kafka, Postgres, PostgresOptions};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -143,4 +143,46 @@ fn the_oracle_acquits_an_exact_delivery_and_convicts_a_careless_one() {
     println!("{verdict}");
     assert_eq!((verdict.missing.count, verdict.duplicates), (1, 1));
     assert!(verdict.out_of_order.count > 1_000 && verdict.altered.count == 0);
+}
+
+/// By key, `seq` and `pad`, wherever they stand.
+fn read_backlog(key: &str, value: &[u8]) -> (String, u128) {
+    let text = std::str::from_utf8(value).unwrap();
+    let after = |name: &str| text.split_once(name).unwrap().1;
+    let seq = after("\"seq\":").split([',', '}']).next().unwrap();
+    let pad = after("\"pad\":\"").split('"').next().unwrap();
+    (format!("{key}/{seq}"), payload_hash(pad.as_bytes()))
+}
+
+#[test]
+fn an_event_written_in_another_way_is_known_by_its_content() {
+    // GIVEN a backlog, delivered without ids and without the blanks that jsonb has
+    let postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let url = postgres.url("postgres");
+    create_outbox(&url, "public.outbox").unwrap();
+    Backlog { keys: 20, ..Backlog::new(&url, 500) }.fill().unwrap();
+    let truth = read_content_truth(&url, "public.outbox").unwrap();
+    let sql = "select '- ' || aggregateid || ' ' || replace(payload::text, ' ', '') from outbox
+               order by (payload->>'seq')::bigint";
+    let text = postgres.psql("postgres", sql).unwrap();
+    let kafka = Kafka::start().unwrap();
+    let brokers = kafka.bootstrap();
+    let judge = |topic: &str, rows: &[&str]| {
+        create_topic(&brokers, topic, 4, &[]).unwrap();
+        publish_rows(&brokers, topic, rows);
+        let consumer = Consumer::start(&brokers, &[topic], Mode::Content(read_backlog)).unwrap();
+        consumer.wait_until(rows.len() as u64, LIMIT).unwrap();
+        check(&truth, &consumer.stop().records, &Default::default())
+    };
+    // THEN it is exact
+    let rows: Vec<&str> = text.lines().collect();
+    judge("rewritten", &rows).assert_exact(0);
+    // WHEN one has another text and one another key, THEN each is told
+    let mut careless = rows.clone();
+    let (pad, key) =
+        (rows[3].replace("\"pad\":\"", "\"pad\":\"x"), rows[7].replace("key-7", "key-8"));
+    (careless[3], careless[7]) = (&pad, &key);
+    let verdict = judge("careless", &careless);
+    let told = (verdict.altered.count, verdict.missing.count, verdict.invented.count);
+    assert_eq!(told, (1, 1, 1), "{verdict}");
 }

@@ -81,7 +81,7 @@ impl Broker {
             Broker::Kafka(kafka) => Consumer::start(&kafka.bootstrap(), topics, mode),
             Broker::RabbitMq(rabbitmq) => {
                 let queue = match mode {
-                    Mode::Records => RECORDS,
+                    Mode::Records | Mode::Content(_) => RECORDS,
                     Mode::Latency => LATENCY,
                 };
                 Consumer::of_queues(&rabbitmq.amqp_url(), &[queue], mode)

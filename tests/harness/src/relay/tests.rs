@@ -1,3 +1,4 @@
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 
 use super::*;

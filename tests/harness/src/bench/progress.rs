@@ -4,29 +4,31 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
 /// Tells people where the run is.
-pub(crate) struct Progress {
+pub struct Progress {
     began: Instant,
     terminal: bool,
 }
 
 impl Progress {
-    pub(crate) fn start() -> Progress {
+    /// The clock begins now.
+    pub fn start() -> Progress {
         Progress { began: Instant::now(), terminal: std::io::stderr().is_terminal() }
     }
 
-    pub(crate) fn elapsed(&self) -> Duration {
+    /// Since the start.
+    pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
 
     /// What begins now; on a terminal the next line replaces it.
-    pub(crate) fn step(&self, text: &str) {
+    pub fn step(&self, text: &str) {
         if self.terminal {
             self.write(&format!("\r\x1b[K{} … {text}", self.clock()));
         }
     }
 
     /// What is done.
-    pub(crate) fn say(&self, text: &str) {
+    pub fn say(&self, text: &str) {
         let clear = if self.terminal { "\r\x1b[K" } else { "" };
         self.write(&format!("{clear}{}   {text}\n", self.clock()));
     }

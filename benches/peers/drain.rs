@@ -1,0 +1,182 @@
+//! A backlog, as fast as possible: every contender reads the same bytes from a slot of its own.
+//!
+//! The broker is asked how far it is, not the contender. Events are counted after the first that was
+//! seen; the second half is told apart, because a JVM is slow until it has compiled what it runs.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use walrelay_harness::bench::{Progress, load_average};
+use walrelay_harness::consumer::DrainWatch;
+use walrelay_harness::kit::{KitError, KitResult};
+use walrelay_harness::load::Backlog;
+use walrelay_harness::oracle::{TruthRow, read_content_truth};
+use walrelay_harness::proc;
+use walrelay_harness::program::Program;
+use walrelay_harness::stats::{human_count, human_duration, human_rate};
+
+use crate::content;
+use crate::options::Options;
+use crate::peer::{self, Contender, Outcome, Peer, Target};
+use crate::place::{Place, still_runs};
+
+/// Without one more record for so long, a drain has failed.
+const STUCK: Duration = Duration::from_secs(60);
+const OUTBOX: &str = "public.outbox";
+
+/// One contender's run.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Run {
+    pub(crate) peer: Peer,
+    pub(crate) round: usize,
+    pub(crate) load_average_before: f64,
+    #[serde(flatten)]
+    pub(crate) outcome: Outcome<Figures>,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Figures {
+    pub(crate) events_per_s: f64,
+    /// Of the second half alone.
+    pub(crate) second_half_per_s: f64,
+    pub(crate) cpu_s_per_million: f64,
+    pub(crate) peak_rss_bytes: u64,
+    pub(crate) first_event_ms: f64,
+    /// What the topic held, against what was committed.
+    pub(crate) check: String,
+    pub(crate) stop: String,
+}
+
+/// Fills once, then lets everybody drain it, in rounds.
+pub(crate) fn measure(
+    place: &Place,
+    contenders: &[&Contender],
+    options: &Options,
+    progress: &Progress,
+) -> KitResult<Vec<Run>> {
+    progress.step(&format!("writing {} rows", human_count(options.rows)));
+    place.source.begin_backlog()?;
+    let filled = Backlog::new(place.source.url(), options.rows).fill()?;
+    place.source.checkpoint()?;
+    progress.say(&format!(
+        "{} rows in 100-row transactions written in {}",
+        human_count(filled.rows),
+        human_duration(filled.elapsed)
+    ));
+    let truth = read_content_truth(&place.source.url(), OUTBOX)?;
+    let drain = Drain { place, rows: options.rows, truth };
+    if let Some(contender) = contenders.first() {
+        // The broker's JVM compiles what it uses.
+        progress.step("one drain that does not count");
+        drain.run(contender, 0)?;
+    }
+    let mut runs = Vec::new();
+    for round in 1..=options.runs {
+        for contender in contenders {
+            let what = format!("drain {round}/{}: {}", options.runs, contender.name());
+            progress.step(&what);
+            let run = drain.run(contender, round)?;
+            progress.say(&format!("{what:<36} {}", told(&run.outcome)));
+            runs.push(run);
+        }
+    }
+    place.source.end_backlog()?;
+    Ok(runs)
+}
+
+fn told(outcome: &Outcome<Figures>) -> String {
+    match outcome {
+        Outcome::Measured(figures) => format!(
+            "{:>7}  {:.2} CPU-s per million  {}",
+            human_rate(figures.events_per_s),
+            figures.cpu_s_per_million,
+            figures.check
+        ),
+        Outcome::Failed(why) => format!("failed: {why}"),
+    }
+}
+
+struct Drain<'a> {
+    place: &'a Place,
+    rows: u64,
+    truth: Vec<TruthRow>,
+}
+
+impl Drain<'_> {
+    /// What the contender does wrong is its row's; what the services do wrong ends the benchmark.
+    fn run(&self, contender: &Contender, round: usize) -> KitResult<Run> {
+        let load_average_before = load_average();
+        let target = self.place.target(self.place.source.copied_slot()?)?;
+        let outcome = self.figures(contender, &target).into();
+        self.place.forget(&target)?;
+        Ok(Run { peer: contender.peer, round, load_average_before, outcome })
+    }
+
+    fn figures(&self, contender: &Contender, target: &Target) -> KitResult<Figures> {
+        let watch = DrainWatch::new(&target.brokers, &target.topic)?;
+        let mut program = self.place.start_contender(contender, target, "drain")?;
+        let started_at = program.spawned_at();
+        let rows = self.rows;
+        let first = wait_held(&watch, 1, rows, &mut program)?;
+        let half = wait_held(&watch, first.held.midpoint(rows), rows, &mut program)?;
+        let done = wait_held(&watch, rows, rows, &mut program)?;
+        let cpu_s = proc::cpu_seconds(program.pid())?;
+        let peak_rss_bytes = proc::memory(program.pid())?.peak_rss_bytes;
+        let stop = peer::stop(program)?;
+        let verdict = content::judge(target, records(&watch)?, &self.truth)?;
+        Ok(Figures {
+            events_per_s: first.rate_until(&done),
+            second_half_per_s: half.rate_until(&done),
+            cpu_s_per_million: cpu_s * 1e6 / rows as f64,
+            peak_rss_bytes,
+            first_event_ms: (first.at - started_at).as_secs_f64() * 1e3,
+            check: content::told(&verdict),
+            stop,
+        })
+    }
+}
+
+/// What the topic held, and when.
+#[derive(Clone, Copy)]
+struct Held {
+    at: Instant,
+    held: u64,
+}
+
+impl Held {
+    /// Not a number when one look saw both.
+    fn rate_until(&self, later: &Held) -> f64 {
+        let seconds = (later.at - self.at).as_secs_f64();
+        if seconds > 0.0 { (later.held - self.held) as f64 / seconds } else { f64::NAN }
+    }
+}
+
+/// Waits for `wanted` of `rows` records: looks often when they must come soon and seldom between,
+/// for every look costs the broker.
+fn wait_held(watch: &DrainWatch, wanted: u64, rows: u64, program: &mut Program) -> KitResult<Held> {
+    let mut since: Option<Held> = None;
+    let mut moved = Instant::now();
+    let mut last = 0;
+    loop {
+        let now = Held { at: Instant::now(), held: records(watch)? };
+        if now.held >= wanted {
+            return Ok(now);
+        }
+        if now.held != last {
+            (last, moved) = (now.held, now.at);
+        }
+        still_runs(program)?;
+        if moved.elapsed() > STUCK {
+            let what = format!("{rows} records, {last} came\n{}", program.tail(20));
+            return Err(KitError::Timeout { what, waited: STUCK });
+        }
+        let rate = since.get_or_insert(now).rate_until(&now);
+        let left_s = (wanted - now.held) as f64 / rate.max(1.0);
+        let nap_s = if rate > 0.0 { (left_s / 2.0).clamp(0.002, 0.1) } else { 0.002 };
+        std::thread::sleep(Duration::from_secs_f64(nap_s));
+    }
+}
+
+fn records(watch: &DrainWatch) -> KitResult<u64> {
+    Ok(u64::try_from(watch.records()?).unwrap_or(0))
+}

@@ -1,0 +1,175 @@
+//! Insert to consumer at steady rates, one process of each contender for all of them.
+//!
+//! A burst comes first: what a JVM has not run a few thousand times it has not compiled.
+
+use std::time::{Duration, Instant};
+
+use serde::Serialize;
+use walrelay_harness::bench::{Progress, load_average};
+use walrelay_harness::consumer::{Consumer, Mode};
+use walrelay_harness::kit::{KitError, KitResult};
+use walrelay_harness::load::{Backlog, SteadyLoad, SteadyReport};
+use walrelay_harness::proc;
+use walrelay_harness::program::Program;
+use walrelay_harness::stats::human_ms;
+
+use crate::options::Options;
+use crate::peer::{self, Contender, Peer, Target};
+use crate::place::{Place, still_runs};
+
+/// What is still under way when the load has ended comes within this, or the contender fell behind.
+const LIMIT: Duration = Duration::from_secs(60);
+/// What should not come at all would come within this.
+const QUIET: Duration = Duration::from_millis(500);
+const BURST_ROWS: u64 = 10_000;
+
+/// One contender at one rate.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Rate {
+    pub(crate) peer: Peer,
+    pub(crate) events_per_s: u64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p90_ms: f64,
+    pub(crate) p99_ms: f64,
+    pub(crate) max_ms: f64,
+    pub(crate) cpu_percent: f64,
+    pub(crate) rss_bytes: u64,
+    /// How late the load itself was: in milliseconds, it says that the machine is saturated.
+    pub(crate) load_late_p99_ms: f64,
+    /// From the last insert until all had come: seconds say that the contender fell behind.
+    pub(crate) behind_s: f64,
+    pub(crate) load_average_before: f64,
+}
+
+/// One contender.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Latency {
+    pub(crate) peer: Peer,
+    pub(crate) rates: Vec<Rate>,
+    /// Why there are not more of them.
+    pub(crate) failed: Option<String>,
+    /// What came over all rates, against what was committed.
+    pub(crate) check: String,
+    pub(crate) stop: String,
+}
+
+/// Everybody, one after the other.
+pub(crate) fn measure(
+    place: &Place,
+    contenders: &[&Contender],
+    options: &Options,
+    progress: &Progress,
+) -> KitResult<Vec<Latency>> {
+    let mut all = Vec::new();
+    for contender in contenders {
+        place.source.empty()?;
+        let target = place.target(place.source.fresh_slot()?)?;
+        let run = Run { place, contender, options, progress };
+        all.push(run.measure(&target)?);
+        place.forget(&target)?;
+    }
+    Ok(all)
+}
+
+struct Run<'a> {
+    place: &'a Place,
+    contender: &'a Contender,
+    options: &'a Options,
+    progress: &'a Progress,
+}
+
+impl Run<'_> {
+    fn measure(&self, target: &Target) -> KitResult<Latency> {
+        let consumer = Consumer::start(&target.brokers, &[&target.topic], Mode::Latency)?;
+        let mut program = self.place.start_contender(self.contender, target, "latency")?;
+        let mut rates = Vec::new();
+        let outcome = self.all_rates(target, &consumer, &mut program, &mut rates);
+        let failed = outcome.err().map(|error| format!("{error}\n{}", program.tail(20)));
+        if let Some(why) = &failed {
+            self.progress.say(&format!("{}: {why}", self.contender.name()));
+        }
+        // One that repeats for ever is caught by its count.
+        drop(consumer.wait_quiet(QUIET, LIMIT));
+        let committed = self.place.source.ask("select count(*) from public.outbox")?;
+        let came = consumer.count().to_string();
+        let check =
+            if came == committed { "exact".into() } else { format!("✗ {came} of {committed}") };
+        let stop = peer::stop(program)?;
+        Ok(Latency { peer: self.contender.peer, rates, failed, check, stop })
+    }
+
+    fn all_rates(
+        &self,
+        target: &Target,
+        consumer: &Consumer,
+        program: &mut Program,
+        rates: &mut Vec<Rate>,
+    ) -> KitResult<()> {
+        let name = self.contender.name();
+        self.progress.step(&format!("{name}: a burst of {BURST_ROWS} that does not count"));
+        self.place.wait_streaming(target, program)?;
+        let burst = Backlog {
+            seed: self.place.source.number(),
+            ..Backlog::new(self.place.source.url(), BURST_ROWS)
+        };
+        let mut sum = burst.fill()?.rows;
+        consumer.wait_until(sum, LIMIT)?;
+        for rate in self.options.rates.iter().copied() {
+            self.progress.step(&format!("{name}: {rate} events/s"));
+            let measured = self.rate(rate, &mut sum, consumer, program)?;
+            self.progress.say(&format!(
+                "{name:<22} {rate:>6} events/s: p50/p99 {}/{} ms; {:.1} % CPU",
+                human_ms(measured.p50_ms),
+                human_ms(measured.p99_ms),
+                measured.cpu_percent
+            ));
+            rates.push(measured);
+        }
+        Ok(())
+    }
+
+    fn rate(
+        &self,
+        rate: u64,
+        sum: &mut u64,
+        consumer: &Consumer,
+        program: &mut Program,
+    ) -> KitResult<Rate> {
+        let load_average_before = load_average();
+        *sum += self.load(rate, self.options.warm_up_seconds())?.events;
+        consumer.wait_until(*sum, LIMIT)?;
+        consumer.reset();
+        let (began, cpu_before_s) = (Instant::now(), proc::cpu_seconds(program.pid())?);
+        let load = self.load(rate, self.options.seconds)?;
+        let loaded = Instant::now();
+        *sum += load.events;
+        consumer.wait_until(*sum, LIMIT)?;
+        let behind_s = loaded.elapsed().as_secs_f64();
+        still_runs(program)?;
+        let cpu_s = proc::cpu_seconds(program.pid())? - cpu_before_s;
+        let cpu_percent = cpu_s * 100.0 / began.elapsed().as_secs_f64();
+        let latencies = consumer.reset().latencies;
+        if latencies.count() < load.events {
+            let text = format!("{} of {} events told their time", latencies.count(), load.events);
+            return Err(KitError::Other(text));
+        }
+        Ok(Rate {
+            peer: self.contender.peer,
+            events_per_s: rate,
+            p50_ms: latencies.quantile_ms(0.5),
+            p90_ms: latencies.quantile_ms(0.9),
+            p99_ms: latencies.quantile_ms(0.99),
+            max_ms: latencies.quantile_ms(1.0),
+            cpu_percent,
+            rss_bytes: proc::memory(program.pid())?.rss_bytes,
+            load_late_p99_ms: load.lateness.p99_ms,
+            behind_s,
+            load_average_before,
+        })
+    }
+
+    fn load(&self, rate: u64, seconds: u64) -> KitResult<SteadyReport> {
+        let (url, seed) = (self.place.source.url(), self.place.source.number());
+        SteadyLoad { seed, ..SteadyLoad::new(url, rate as f64, Duration::from_secs(seconds)) }.run()
+    }
+}

@@ -1,0 +1,55 @@
+//! What benchmarks share: tables, progress, the load average, a median, and the slots that each
+//! measurement gets afresh.
+
+mod grid;
+mod progress;
+mod source;
+
+pub use grid::Grid;
+pub use progress::Progress;
+pub use source::{PUBLICATION, Source};
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::kit::{KitError, KitResult};
+use crate::proc;
+
+/// How a benchmark ends.
+pub fn exit(outcome: KitResult<()>) -> ExitCode {
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Now, by the wall clock.
+pub fn unix_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The load average over the last minute.
+pub fn load_average() -> f64 {
+    proc::load_average().map_or(0.0, |[minute, _, _]| minute)
+}
+
+/// The median; the lower one of an even count, so that it is always a figure that was measured.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
+    values.retain(|value| value.is_finite());
+    values.sort_by(f64::total_cmp);
+    values.get(values.len().checked_sub(1)? / 2).copied()
+}
+
+/// Writes `<name>.json` and `<name>.md`; tells where.
+pub fn write_report(folder: &Path, name: &str, json: &str, markdown: &str) -> KitResult<String> {
+    let failed = || KitError::io(format!("write {}", folder.display()));
+    std::fs::create_dir_all(folder).map_err(failed())?;
+    let file = |extension: &str| folder.join(format!("{name}.{extension}"));
+    std::fs::write(file("json"), json).map_err(failed())?;
+    std::fs::write(file("md"), markdown).map_err(failed())?;
+    Ok(format!("{}, {}", file("json").display(), file("md").display()))
+}

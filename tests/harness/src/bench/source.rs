@@ -1,0 +1,141 @@
+//! A PostgreSQL with an outbox, and slots that let several readers have the same bytes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::kit::{KitError, KitResult};
+use crate::load::{create_outbox, create_slot, execute};
+use crate::{Postgres, PostgresOptions, proc};
+
+/// The one publication.
+pub const PUBLICATION: &str = "walrelay";
+/// The slot that stands before a backlog; nobody reads it, it is copied.
+const BASE_SLOT: &str = "bench_base";
+const OUTBOX: &str = "public.outbox";
+const WALSENDER_LIMIT: Duration = Duration::from_secs(10);
+
+/// PostgreSQL 17 with an empty outbox.
+pub struct Source {
+    postgres: Postgres,
+    next: AtomicU64,
+}
+
+impl Source {
+    /// Starts it. Checkpoints and vacuum would fall into one contender's run and not into
+    /// another's, so they are kept out of all of them; commits stay durable.
+    pub fn start() -> KitResult<Source> {
+        let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let settings = vec![
+            setting("max_wal_size", "32GB"),
+            setting("checkpoint_timeout", "1h"),
+            setting("autovacuum", "off"),
+            // Growth freezes the relay while a large backlog is written.
+            setting("wal_sender_timeout", "10min"),
+        ];
+        let version = Some(17);
+        let postgres =
+            Postgres::start(PostgresOptions { settings, version, ..Default::default() })?;
+        let source = Source { postgres, next: AtomicU64::new(0) };
+        create_outbox(&source.url(), OUTBOX)?;
+        Ok(source)
+    }
+
+    /// The server itself.
+    pub fn postgres(&self) -> &Postgres {
+        &self.postgres
+    }
+
+    /// To break it.
+    pub fn postgres_mut(&mut self) -> &mut Postgres {
+        &mut self.postgres
+    }
+
+    /// Of the database with the outbox.
+    pub fn url(&self) -> String {
+        self.postgres.url("postgres")
+    }
+
+    /// A number that was not given before: for names and seeds.
+    pub fn number(&self) -> u64 {
+        self.next.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Of PostgreSQL.
+    pub fn server_version(&self) -> KitResult<String> {
+        self.ask("show server_version")
+    }
+
+    /// One value.
+    pub fn ask(&self, sql: &str) -> KitResult<String> {
+        Ok(self.postgres.psql("postgres", sql)?.trim().to_owned())
+    }
+
+    /// An empty outbox and a new base slot: what is written from now on is the backlog.
+    pub fn begin_backlog(&self) -> KitResult<()> {
+        self.empty()?;
+        create_slot(&self.url(), PUBLICATION, BASE_SLOT, OUTBOX)
+    }
+
+    /// The backlog is not needed any more; its WAL may go.
+    pub fn end_backlog(&self) -> KitResult<()> {
+        self.drop_slot(BASE_SLOT)
+    }
+
+    /// Empties the outbox and writes what is dirty, so that no measurement pays for the last one.
+    pub fn empty(&self) -> KitResult<()> {
+        execute(&self.url(), "truncate public.outbox")?;
+        self.checkpoint()
+    }
+
+    /// Writes what is dirty.
+    pub fn checkpoint(&self) -> KitResult<()> {
+        execute(&self.url(), "checkpoint")
+    }
+
+    /// A slot where the base slot stands: all contenders start at the same byte.
+    pub fn copied_slot(&self) -> KitResult<String> {
+        let name = format!("bench_{}", self.number());
+        let copy = format!("select pg_copy_logical_replication_slot('{BASE_SLOT}', '{name}')");
+        execute(&self.url(), &copy)?;
+        Ok(name)
+    }
+
+    /// A slot at the end of the WAL.
+    pub fn fresh_slot(&self) -> KitResult<String> {
+        let name = format!("bench_{}", self.number());
+        create_slot(&self.url(), PUBLICATION, &name, OUTBOX)?;
+        Ok(name)
+    }
+
+    /// Drops a slot once its reader has let go of it.
+    pub fn drop_slot(&self, name: &str) -> KitResult<()> {
+        let sql = format!(
+            "do $$ begin
+               for i in 1..1000 loop
+                 exit when not exists (select from pg_replication_slots
+                                       where slot_name = '{name}' and active);
+                 perform pg_sleep(0.01);
+               end loop;
+               perform pg_drop_replication_slot('{name}');
+             end $$"
+        );
+        execute(&self.url(), &sql)
+    }
+
+    /// The walsender of a slot, as soon as there is one.
+    pub fn walsender(&self, application_name: &str) -> KitResult<u32> {
+        let began = Instant::now();
+        loop {
+            let found = proc::walsenders(&self.url())?;
+            let named = |sender: &&proc::Walsender| sender.application_name == application_name;
+            if let Some(sender) = found.iter().find(named) {
+                return Ok(sender.pid);
+            }
+            if began.elapsed() > WALSENDER_LIMIT {
+                let what = format!("a walsender for {application_name}");
+                return Err(KitError::Timeout { what, waited: began.elapsed() });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Which faults happen when: all of it from one seed.
+
+use std::time::Duration;
+
+use crate::kit::Rng;
+
+/// How many of each.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// `kill -9` of the relay.
+    pub relay_kills: usize,
+    /// The relay's clock is stopped for a while.
+    pub freezes: usize,
+    /// The relay's walsender is terminated.
+    pub terminations: usize,
+    /// Immediate shutdowns of Postgres.
+    pub crashes: usize,
+    /// `kill -9` of the broker.
+    pub broker_kills: usize,
+    /// Alarms of RabbitMQ.
+    pub alarms: usize,
+}
+
+/// One fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// Of the relay, with SIGKILL.
+    KillRelay,
+    /// Of the relay.
+    Freeze,
+    /// Of the walsender.
+    Terminate,
+    /// Of Postgres.
+    Crash,
+    /// With SIGKILL.
+    KillBroker,
+    /// A memory or disk alarm of RabbitMQ, for a while.
+    Alarm,
+}
+
+/// Faults of one service, by time since the start.
+pub type Lane = Vec<(Duration, Fault)>;
+
+/// One lane for each service.
+pub struct Plan {
+    /// Kills and freezes.
+    pub relay: Lane,
+    /// Terminations and crashes.
+    pub postgres: Lane,
+    /// Kills and alarms.
+    pub broker: Lane,
+}
+
+impl Plan {
+    /// Faults all over the time of the load.
+    pub fn draw(seed: u64, load: Duration, counts: &Counts) -> Plan {
+        // The actors below are the writers'.
+        let mut rng = Rng::fork(seed, 1_000);
+        let mut lane = |faults: &[(Fault, usize)]| {
+            let all = faults.iter().flat_map(|(fault, count)| std::iter::repeat_n(*fault, *count));
+            let mut lane: Lane =
+                all.map(|fault| (load.mul_f64(0.02 + 0.93 * rng.unit()), fault)).collect();
+            lane.sort_by_key(|(due, _)| *due);
+            lane
+        };
+        Plan {
+            relay: lane(&[(Fault::KillRelay, counts.relay_kills), (Fault::Freeze, counts.freezes)]),
+            postgres: lane(&[
+                (Fault::Terminate, counts.terminations),
+                (Fault::Crash, counts.crashes),
+            ]),
+            broker: lane(&[
+                (Fault::KillBroker, counts.broker_kills),
+                (Fault::Alarm, counts.alarms),
+            ]),
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! A program under test as a process: started, killed, frozen, asked what it said.
+//!
+//! Everything it says goes to a file in its folder and, bounded, into memory, across restarts, so
+//! that a failing test can show it. The process ends with its owner: on drop by its pid, and by
+//! the kernel when the test itself is killed.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader, Read, Write as _};
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::kit::{KitError, KitResult};
+use crate::proc;
+
+/// Lines of output kept in memory; the file has all of them.
+const LINES_MAX: usize = 20_000;
+
+/// What is started, and started again after a kill.
+#[derive(Clone, Debug)]
+pub struct Launch {
+    /// For people, and for the name of its log.
+    pub name: String,
+    /// The executable.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Its environment, over the inherited one.
+    pub env: Vec<(String, String)>,
+    /// Its current folder, where its log lies too; made if missing.
+    pub folder: PathBuf,
+}
+
+impl Launch {
+    fn log_file(&self) -> PathBuf {
+        self.folder.join(format!("{}.log", self.name))
+    }
+}
+
+/// A process and its successors after [`Program::restart`].
+pub struct Program {
+    launch: Launch,
+    child: Child,
+    spawned_at: Instant,
+    exit_code: Option<i32>,
+    lines: Arc<Mutex<VecDeque<String>>>,
+    captures: Vec<JoinHandle<()>>,
+}
+
+impl Program {
+    /// Starts it.
+    pub fn start(launch: Launch) -> KitResult<Program> {
+        let made = std::fs::create_dir_all(&launch.folder);
+        made.map_err(KitError::io(format!("make the folder of {}", launch.name)))?;
+        let lines = Arc::new(Mutex::new(VecDeque::new()));
+        let (child, captures) = spawn(&launch, &lines)?;
+        let spawned_at = Instant::now();
+        Ok(Program { launch, child, spawned_at, exit_code: None, lines, captures })
+    }
+
+    /// The process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// When the current process was started.
+    pub fn spawned_at(&self) -> Instant {
+        self.spawned_at
+    }
+
+    /// Whether it has not ended.
+    pub fn is_running(&mut self) -> bool {
+        self.poll_exit().is_none()
+    }
+
+    /// Its exit code once it has ended; minus the signal that killed it.
+    pub(crate) fn poll_exit(&mut self) -> Option<i32> {
+        use std::os::unix::process::ExitStatusExt as _;
+        if self.exit_code.is_none()
+            && let Ok(Some(status)) = self.child.try_wait()
+        {
+            let signalled = || -status.signal().unwrap_or(0);
+            self.exit_code = Some(status.code().unwrap_or_else(signalled));
+            self.hear_out();
+        }
+        self.exit_code
+    }
+
+    /// Lets what an ended process said last arrive; bounded, for a child of it may hold the pipe.
+    fn hear_out(&self) {
+        let ended = Instant::now();
+        while !self.captures.iter().all(JoinHandle::is_finished)
+            && ended.elapsed() < Duration::from_secs(1)
+        {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    fn signal(&mut self, signal: Signal) -> KitResult<()> {
+        // An ended process was reaped: its pid may be someone else's by now.
+        match self.poll_exit() {
+            Some(code) => {
+                Err(KitError::Other(format!("{} has ended with {code}", self.launch.name)))
+            }
+            None => proc::signal(self.pid(), signal),
+        }
+    }
+
+    /// Kills it and waits for its end. One that ended before is no error.
+    pub fn kill9(&mut self) -> KitResult<()> {
+        if self.is_running() {
+            self.signal(Signal::KILL)?;
+        }
+        self.wait_exit(Duration::from_secs(10)).map(drop)
+    }
+
+    /// Asks it to stop.
+    pub fn sigterm(&mut self) -> KitResult<()> {
+        self.signal(Signal::TERM)
+    }
+
+    /// SIGSTOP.
+    pub fn freeze(&mut self) -> KitResult<()> {
+        self.signal(Signal::STOP)
+    }
+
+    /// SIGCONT.
+    pub fn thaw(&mut self) -> KitResult<()> {
+        self.signal(Signal::CONT)
+    }
+
+    /// Waits for its end and tells the exit code, or minus the signal that killed it.
+    pub fn wait_exit(&mut self, timeout: Duration) -> KitResult<i32> {
+        let began = Instant::now();
+        loop {
+            if let Some(code) = self.poll_exit() {
+                return Ok(code);
+            }
+            if began.elapsed() > timeout {
+                let what = format!("the exit of {}\n{}", self.launch.name, self.tail(20));
+                return Err(KitError::Timeout { what, waited: timeout });
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Kills it if it runs, and starts a new process the same way.
+    pub fn restart(&mut self) -> KitResult<()> {
+        self.kill9()?;
+        (self.child, self.captures) = spawn(&self.launch, &self.lines)?;
+        self.spawned_at = Instant::now();
+        self.exit_code = None;
+        Ok(())
+    }
+
+    /// What it said last, at most `count` lines.
+    pub fn tail(&self, count: usize) -> String {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let skip = lines.len().saturating_sub(count);
+        lines.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
+    }
+
+    /// Whether any kept line of its output contains `text`.
+    pub fn said(&self, text: &str) -> bool {
+        let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        lines.iter().any(|line| line.contains(text))
+    }
+
+    /// The file with all its output.
+    pub fn log_file(&self) -> PathBuf {
+        self.launch.log_file()
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        drop(self.kill9());
+    }
+}
+
+fn spawn(
+    launch: &Launch,
+    lines: &Arc<Mutex<VecDeque<String>>>,
+) -> KitResult<(Child, Vec<JoinHandle<()>>)> {
+    let mut command = proc::tied_command(&launch.program);
+    command.args(&launch.arguments).current_dir(&launch.folder);
+    // Settings of the caller's own, and what steers the test: the relay refuses names it does not
+    // know.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("WALRELAY_") {
+            command.env_remove(name);
+        }
+    }
+    // Where the relay's crash file is made.
+    command.env("TMPDIR", &launch.folder);
+    command.envs(launch.env.iter().map(|(name, value)| (name, value)));
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let starting = format!("start {}", launch.program.display());
+    let mut child = proc::spawn_tied(command).map_err(KitError::io(starting))?;
+    let file = launch.log_file();
+    let log = OpenOptions::new().create(true).append(true).open(&file);
+    let log = Arc::new(log.map_err(KitError::io(format!("open {}", file.display())))?);
+    let stdout = child.stdout.take().map(|stream| capture(stream, &log, lines));
+    let stderr = child.stderr.take().map(|stream| capture(stream, &log, lines));
+    Ok((child, stdout.into_iter().chain(stderr).collect()))
+}
+
+/// Copies a stream until its end, on a thread of its own: a full pipe would stop the program.
+fn capture(
+    stream: impl Read + Send + 'static,
+    log: &Arc<File>,
+    lines: &Arc<Mutex<VecDeque<String>>>,
+) -> JoinHandle<()> {
+    let (log, lines) = (log.clone(), lines.clone());
+    std::thread::spawn(move || {
+        for line in BufReader::new(stream).split(b'\n').map_while(Result::ok) {
+            let line = String::from_utf8_lossy(&line).into_owned();
+            drop((&*log).write_all(format!("{line}\n").as_bytes()));
+            let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.len() == LINES_MAX {
+                lines.pop_front();
+            }
+            lines.push_back(line);
+        }
+    })
+}
