@@ -20,9 +20,8 @@ impl Svg {
     /// `label` is what somebody hears who does not see it.
     pub(super) fn new(width: f64, height: f64, label: &str) -> Svg {
         let (width, height, label) = (coordinate(width), coordinate(height), escape(label));
-        let text = format!(
-            "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n"
-        );
+        let text =
+            format!("<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{label}\">\n");
         Svg { text }
     }
 

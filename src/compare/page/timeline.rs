@@ -62,9 +62,10 @@ fn drawing(
     plot::axis_y(&mut svg, &AREA, y, name);
     let mut ends: Vec<(Mode, f64)> = Vec::new();
     for run in at.runs.iter().rev() {
-        let points = run.seconds.iter().filter_map(|second| {
-            Some((x.at(second.at_s.into()), y.at((track.value)(second)?)))
-        });
+        let points = run
+            .seconds
+            .iter()
+            .filter_map(|second| Some((x.at(second.at_s.into()), y.at((track.value)(second)?))));
         let points: Vec<(f64, f64)> = points.collect();
         let look = lineup.look(run.mode);
         let mut path = Path::default();
