@@ -15,6 +15,8 @@ mod measure;
 mod method;
 mod plot;
 mod scale;
+#[cfg(test)]
+mod scale_tests;
 mod svg;
 mod table;
 #[cfg(test)]
@@ -22,6 +24,8 @@ mod testing;
 #[cfg(test)]
 mod tests;
 mod text;
+#[cfg(test)]
+mod text_tests;
 mod timeline;
 mod verdict;
 
@@ -54,7 +58,7 @@ pub fn render(report: &Report) -> String {
         section(
             &mut html,
             "Latency",
-            "further left is sooner; the scale is logarithmic",
+            "share of the delivered events that had arrived after this time; further left is sooner, the scale is logarithmic",
             &(legend.clone() + &cdf::section(&rates, &lineup)),
         );
         section(

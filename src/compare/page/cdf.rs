@@ -22,8 +22,8 @@ pub(super) fn section(rates: &[AtRate<'_>], lineup: &Lineup) -> String {
     let figures: Vec<String> = rates
         .iter()
         .map(|at| {
-            let title = format!("Latency at {}", text::rate(at.rate));
-            plot::figure(&title, "share of the events that had arrived", &drawing(at, lineup, &x))
+            let title = text::rate(at.rate);
+            plot::figure(&title, "", &drawing(at, lineup, &x))
         })
         .collect();
     plot::grid(&figures)

@@ -3,7 +3,7 @@
 use crate::compare::report::Run;
 use crate::html::escape;
 
-use super::lineup::{AtRate, Lineup, long};
+use super::lineup::{AtRate, Lineup, name};
 use super::plot::sample;
 use super::text;
 
@@ -22,17 +22,19 @@ fn card(at: &AtRate<'_>, lineup: &Lineup) -> String {
 }
 
 fn row(run: &Run, look: &str) -> String {
-    let (line, name) = (sample(look), escape(&long(run.mode)));
+    let (line, name) = (sample(look), escape(&name(run.mode)));
     let cell = |share: f64| {
         if run.latencies_us.is_empty() {
             return "<td>–</td>".to_owned();
         }
         let value = text::ms(run.quantile_ms(share));
-        let (number, unit) = value.split_once(' ').unwrap_or((&value, ""));
+        let (number, unit) = value.split_once('\u{a0}').unwrap_or((&value, ""));
         format!("<td><b>{number}</b> {unit}</td>")
     };
     let (p50, p99, badge) = (cell(0.5), cell(0.99), badge(run));
-    format!("<tr class=\"{look}\"><th scope=\"row\">{line}{name}{badge}</th>{p50}{p99}</tr>\n")
+    format!(
+        "<tr class=\"{look}\"><th scope=\"row\"><span class=\"who\">{line}{name}</span>{badge}</th>{p50}{p99}</tr>\n"
+    )
 }
 
 /// Broken promises stand beside the figures that they belong to.

@@ -35,8 +35,8 @@ impl Lineup {
         let at = intervals.iter().position(|other| *other == mode).unwrap_or(0);
         let gaps = intervals.len().saturating_sub(1);
         // Few intervals are spread over the ramp, many share its steps.
-        let step = if gaps == 0 { 2 } else { (at * (RAMP.len() - 1) + gaps / 2) / gaps };
-        RAMP.get(step).copied().unwrap_or("p3")
+        let step = (at * (RAMP.len() - 1) + gaps / 2).checked_div(gaps).unwrap_or(RAMP.len() / 2);
+        RAMP.get(step).copied().unwrap_or_default()
     }
 }
 
@@ -53,6 +53,14 @@ pub(super) fn short(mode: Mode) -> String {
     match mode {
         Mode::Cdc => "CDC".to_owned(),
         Mode::Polling { interval_ms } => text::ms(interval_ms as f64),
+    }
+}
+
+/// `CDC`, `polling 500 ms`: in a table.
+pub(super) fn name(mode: Mode) -> String {
+    match mode {
+        Mode::Cdc => "CDC".to_owned(),
+        Mode::Polling { .. } => format!("polling {}", short(mode)),
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) fn section(report: &Report) -> String {
          removed by then."
             .to_owned(),
         "Missing: written and never seen. Duplicated: deliveries beyond the first. Out of order: \
-         first deliveries that came behind a later event of their key."
+         first deliveries that came behind a later event of their key. What is missing has no latency, \
+         and is in no percentile."
             .to_owned(),
     ];
     let points: String =

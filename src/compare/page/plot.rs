@@ -1,9 +1,10 @@
 //! What all plots share: a frame with two axes, labels that do not cover each other, a legend, and
 //! the figure around a drawing.
 
+use crate::compare::report::Mode;
 use crate::html::escape;
 
-use super::lineup::{Lineup, short};
+use super::lineup::{Lineup, name, short};
 use super::scale::Scale;
 use super::svg::{Anchor, Svg};
 
@@ -11,7 +12,10 @@ use super::svg::{Anchor, Svg};
 pub(super) const WIDTH: f64 = 360.0;
 
 /// Width of a letter, near enough to keep labels apart.
-const LETTER: f64 = 6.0;
+const LETTER: f64 = 6.7;
+
+/// Words of an axis are no nearer to each other.
+const TICK_HEIGHT: f64 = 11.0;
 
 /// The part of a drawing that belongs to the data.
 #[derive(Clone, Copy)]
@@ -41,7 +45,7 @@ pub(super) fn axis_x(svg: &mut Svg, area: &Area, scale: &Scale, name: impl Fn(f6
         svg.line((x, area.top), (x, area.bottom), if tick.major { "grid" } else { "grid minor" });
         let word = name(tick.value);
         let half = width(&word) / 2.0;
-        // Wide drawings have room for all of them; here the crowded ones stay without a word.
+        // Where they would touch, the next one stays without a word.
         if tick.major && x - half > free_from {
             svg.word((x, area.bottom + 14.0), Anchor::Middle, "tick", &word);
             free_from = x + half + 4.0;
@@ -52,10 +56,12 @@ pub(super) fn axis_x(svg: &mut Svg, area: &Area, scale: &Scale, name: impl Fn(f6
 
 /// Lines across, with their values on the left.
 pub(super) fn axis_y(svg: &mut Svg, area: &Area, scale: &Scale, name: impl Fn(f64) -> String) {
+    let mut free_below = f64::INFINITY;
     for tick in scale.ticks() {
         let y = scale.at(tick.value);
         svg.line((area.left, y), (area.right, y), if tick.major { "grid" } else { "grid minor" });
-        if tick.major {
+        if tick.major && y < free_below {
+            free_below = y - TICK_HEIGHT;
             svg.word((area.left - 5.0, y + 3.5), Anchor::End, "tick", &name(tick.value));
         }
     }
@@ -109,7 +115,7 @@ pub(super) fn grid(figures: &[String]) -> String {
 pub(super) fn legend(lineup: &Lineup) -> String {
     let mut html = "<p class=\"legend\">".to_owned();
     for mode in lineup.modes() {
-        let (sample, word) = (sample(lineup.look(mode)), escape(&super::lineup::long(mode)));
+        let (sample, word) = (sample(lineup.look(mode)), escape(&name(mode)));
         html.push_str(&format!("<span>{sample}{word}</span> "));
     }
     html.push_str("</p>\n");
@@ -124,12 +130,7 @@ pub(super) fn sample(look: &str) -> String {
 }
 
 /// Names of lines at their right ends.
-pub(super) fn end_labels(
-    svg: &mut Svg,
-    area: &Area,
-    lineup: &Lineup,
-    ends: &[(crate::compare::report::Mode, f64)],
-) {
+pub(super) fn end_labels(svg: &mut Svg, area: &Area, lineup: &Lineup, ends: &[(Mode, f64)]) {
     let wishes: Vec<Wish> = ends.iter().map(|(_, y)| Wish { at: *y, room: 12.0 }).collect();
     let places = apart(&wishes, area.top - 6.0, area.bottom + 6.0);
     for ((mode, _), y) in ends.iter().zip(places) {

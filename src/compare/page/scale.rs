@@ -3,6 +3,9 @@
 /// The smallest value of a logarithmic scale: a hundredth of a millisecond.
 const LOG_FLOOR: f64 = 0.01;
 
+/// The largest value of any scale. Nothing measured comes near it; it keeps sums finite.
+const CEILING: f64 = 1e12;
+
 /// How values are spread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Kind {
@@ -33,13 +36,14 @@ pub(super) struct Tick {
 impl Scale {
     /// From zero to `high`.
     pub(super) fn linear(high: f64, (from, to): (f64, f64)) -> Scale {
-        let high = if high.is_finite() && high > 0.0 { high } else { 1.0 };
+        let high = if high > 0.0 { high.clamp(1e-12, CEILING) } else { 1.0 };
         Scale { kind: Kind::Linear, low: 0.0, high, from, to }
     }
 
     /// Over all of these values, rounded outwards, and over a decade at least.
     pub(super) fn log(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Scale {
-        let usable = values.filter(|value| value.is_finite()).map(|value| value.max(LOG_FLOOR));
+        let usable =
+            values.filter(|value| value.is_finite()).map(|value| value.clamp(LOG_FLOOR, CEILING));
         let (low, high) = usable
             .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         let low = if low.is_finite() { round_down(low) } else { 1.0 };
@@ -49,7 +53,7 @@ impl Scale {
 
     /// Counts from zero to `high`, rounded up.
     pub(super) fn count(high: f64, (from, to): (f64, f64)) -> Scale {
-        let high = if high.is_finite() { high.max(1.0) } else { 1.0 };
+        let high = if high > 1.0 { high.min(CEILING) } else { 1.0 };
         Scale { kind: Kind::Count, low: 0.0, high: round_up(high), from, to }
     }
 

@@ -1,9 +1,9 @@
 //! All numbers, unrounded enough to calculate with.
 
-use crate::compare::report::{Drain, Mode, PostgresCost, RelayCost, Report, Run};
+use crate::compare::report::{Drain, PostgresCost, RelayCost, Report, Run};
 use crate::html::escape;
 
-use super::lineup::{AtRate, long, order};
+use super::lineup::{AtRate, name, order};
 use super::text;
 
 /// A cell; a number that ought to be zero and is not stands out.
@@ -25,9 +25,12 @@ pub(super) fn section(report: &Report, rates: &[AtRate<'_>]) -> String {
     if !report.drains.is_empty() {
         let mut drains: Vec<&Drain> = report.drains.iter().collect();
         drains.sort_by_key(|drain| order(drain.mode));
-        let named = |drain: &&Drain| (name(drain.mode), drain_cells(drain));
-        let rows: Vec<_> = drains.iter().map(named).collect();
-        html.push_str(&table("Backlogs", DRAIN, &[(String::new(), rows)]));
+        let rows = |cells: fn(&Drain) -> Vec<Cell>| {
+            let rows = drains.iter().map(|drain| (name(drain.mode), cells(drain))).collect();
+            [(String::new(), rows)]
+        };
+        html.push_str(&table("Backlogs", DRAIN, &rows(drained)));
+        html.push_str(&table("Cost of each backlog", COST, &rows(drain_cost)));
     }
     html
 }
@@ -96,26 +99,11 @@ fn cost(postgres: &PostgresCost, relay: &RelayCost) -> Vec<Cell> {
     ]
 }
 
-const DRAIN: &[&str] = &[
-    "events",
-    "first after",
-    "duration",
-    "events/s",
-    "missing",
-    "duplicated",
-    "out of order",
-    "transactions",
-    "tuples read",
-    "tuples written",
-    "dead tuples",
-    "WAL",
-    "Postgres CPU",
-    "relay CPU",
-    "relay memory",
-];
+const DRAIN: &[&str] =
+    &["events", "first after", "duration", "events/s", "missing", "duplicated", "out of order"];
 
-fn drain_cells(drain: &Drain) -> Vec<Cell> {
-    let mut cells = vec![
+fn drained(drain: &Drain) -> Vec<Cell> {
+    vec![
         plain(drain.events),
         Cell::Plain(format!("{} s", fixed(drain.first_s, 2))),
         Cell::Plain(format!("{} s", fixed(drain.seconds, 2))),
@@ -123,9 +111,11 @@ fn drain_cells(drain: &Drain) -> Vec<Cell> {
         alarm(drain.missing),
         alarm(drain.duplicated),
         alarm(drain.out_of_order),
-    ];
-    cells.extend(cost(&drain.postgres, &drain.relay));
-    cells
+    ]
+}
+
+fn drain_cost(drain: &Drain) -> Vec<Cell> {
+    cost(&drain.postgres, &drain.relay)
 }
 
 /// Rows below a heading of their own.
@@ -143,7 +133,7 @@ fn table(caption: &str, columns: &[&str], groups: &[Rows]) -> String {
     let head: String =
         columns.iter().map(|name| format!("<th scope=\"col\">{}</th>", escape(name))).collect();
     let mut html = format!(
-        "<div class=\"wide\"><table class=\"all\">\n<caption>{}</caption>\n\
+        "<h3>{}</h3>\n<div class=\"wide\"><table class=\"all\">\n\
          <thead><tr><th scope=\"col\">mode</th>{head}</tr></thead>\n",
         escape(caption)
     );
@@ -178,10 +168,6 @@ fn plain(value: u64) -> Cell {
 
 fn alarm(value: u64) -> Cell {
     if value == 0 { plain(value) } else { Cell::Alarm(text::count(value)) }
-}
-
-fn name(mode: Mode) -> String {
-    long(mode)
 }
 
 /// With its thousands apart: `1,203.50`.

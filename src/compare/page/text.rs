@@ -1,4 +1,4 @@
-//! Numbers for people: three figures at most, and always a unit.
+//! Numbers for people: three figures at most, and a unit that no line break parts from them.
 
 /// `1234567` as `1,234,567`.
 pub(super) fn count(value: u64) -> String {
@@ -31,16 +31,16 @@ pub(super) fn figure(value: f64) -> String {
 
 /// Milliseconds: `0.35 ms`, `12.3 ms`, `1.24 s`.
 pub(super) fn ms(value: f64) -> String {
-    if value < 999.5 { format!("{} ms", figure(value)) } else { seconds(value / 1000.0) }
+    if value < 999.5 { format!("{}\u{a0}ms", figure(value)) } else { seconds(value / 1000.0) }
 }
 
 /// Seconds: `0.4 s`, `1.24 s`, `12.3 s`.
 pub(super) fn seconds(value: f64) -> String {
     if !(1.0..9.995).contains(&value) {
-        return format!("{} s", figure(value));
+        return format!("{}\u{a0}s", figure(value));
     }
     let text = format!("{value:.2}");
-    format!("{} s", text.trim_end_matches('0').trim_end_matches('.'))
+    format!("{}\u{a0}s", text.trim_end_matches('0').trim_end_matches('.'))
 }
 
 /// Bytes: `512 B`, `3.4 MB`.
@@ -48,34 +48,34 @@ pub(super) fn bytes(value: f64) -> String {
     let mut value = value;
     for unit in ["B", "kB", "MB", "GB"] {
         if value < 999.5 {
-            return format!("{} {unit}", figure(value));
+            return format!("{}\u{a0}{unit}", figure(value));
         }
         value /= 1000.0;
     }
-    format!("{} TB", figure(value))
+    format!("{}\u{a0}TB", figure(value))
 }
 
 /// A factor: `1.4 ×`, `180 ×`.
 pub(super) fn factor(value: f64) -> String {
     let text = if value < 9.95 { figure(value) } else { count(value.round() as u64) };
-    format!("{text} ×")
+    format!("{text}\u{a0}×")
 }
 
 /// A share of one: `30 %`, `0.4 %`.
 pub(super) fn percent(share: f64) -> String {
     let value = share * 100.0;
     if value < 0.05 {
-        "less than 0.1 %".to_owned()
+        "less than 0.1\u{a0}%".to_owned()
     } else if value < 9.95 {
-        format!("{} %", figure(value))
+        format!("{}\u{a0}%", figure(value))
     } else {
-        format!("{} %", count(value.round() as u64))
+        format!("{}\u{a0}%", count(value.round() as u64))
     }
 }
 
 /// A rate: `1,000 events/s`.
 pub(super) fn rate(value: u32) -> String {
-    format!("{} events/s", count(value.into()))
+    format!("{}\u{a0}events/s", count(value.into()))
 }
 
 /// `a`, `a and b`, `a, b and c`.

@@ -1,6 +1,7 @@
 //! How latency and backlog went, second by second.
 
 use crate::compare::report::{Mode, Second};
+use crate::html::escape;
 
 use super::lineup::{AtRate, Lineup};
 use super::plot::{self, Area};
@@ -17,12 +18,16 @@ struct Track {
     value: fn(&Second) -> Option<f64>,
 }
 
-const P99: Track =
-    Track { title: "p99 of each second", value: |s| (s.delivered > 0).then_some(s.p99_ms) };
-const P50: Track =
-    Track { title: "p50 of each second", value: |s| (s.delivered > 0).then_some(s.p50_ms) };
+const P99: Track = Track {
+    title: "p99 of each second's deliveries",
+    value: |s| (s.delivered > 0).then_some(s.p99_ms),
+};
+const P50: Track = Track {
+    title: "p50 of each second's deliveries",
+    value: |s| (s.delivered > 0).then_some(s.p50_ms),
+};
 const BACKLOG: Track =
-    Track { title: "Backlog at each second's end", value: |s| Some(s.backlog as f64) };
+    Track { title: "Events written and not yet delivered", value: |s| Some(s.backlog as f64) };
 
 pub(super) fn section(rates: &[AtRate<'_>], lineup: &Lineup) -> String {
     let seconds = || rates.iter().flat_map(|at| &at.runs).flat_map(|run| &run.seconds);
@@ -40,11 +45,11 @@ pub(super) fn section(rates: &[AtRate<'_>], lineup: &Lineup) -> String {
         let figures: Vec<String> = rates
             .iter()
             .map(|at| {
-                let title = format!("{}, {}", track.title, text::rate(at.rate));
+                let title = text::rate(at.rate);
                 plot::figure(&title, "", &drawing(at, lineup, &track, (&x, y), name))
             })
             .collect();
-        html.push_str(&plot::grid(&figures));
+        html.push_str(&format!("<h3>{}</h3>\n{}", escape(track.title), plot::grid(&figures)));
     }
     html
 }

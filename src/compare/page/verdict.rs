@@ -5,6 +5,8 @@ use crate::compare::report::{Mode, Report, Run};
 use super::lineup::{AtRate, by_rate, long};
 use super::text;
 
+#[cfg(test)]
+mod tests;
 mod trouble;
 mod turns;
 
@@ -36,15 +38,12 @@ const ALIKE: f64 = 0.05;
 
 pub(super) fn of(report: &Report) -> Verdict {
     let rates = by_rate(report);
-    let faults = trouble::faults(report);
     let mut headline = headline(report, &rates);
-    if faults.is_empty()
-        && let Some(sentence) = trouble::clean(report)
-    {
+    if let Some(sentence) = trouble::sum(report) {
         headline.push(' ');
         headline.push_str(&sentence);
     }
-    let mut remarks = faults;
+    let mut remarks = trouble::faults(report);
     remarks.extend(turns::all(report, &rates));
     remarks.extend(trouble::doubts(report));
     Verdict { headline, remarks }
