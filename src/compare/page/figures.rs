@@ -29,7 +29,7 @@ fn row(run: &Run, look: &str) -> String {
         }
         let value = text::ms(run.quantile_ms(share));
         let (number, unit) = value.split_once('\u{a0}').unwrap_or((&value, ""));
-        format!("<td><b>{number}</b> {unit}</td>")
+        format!("<td><b>{number}</b> <span class=\"unit\">{unit}</span></td>")
     };
     let (p50, p99, badge) = (cell(0.5), cell(0.99), badge(run));
     format!(

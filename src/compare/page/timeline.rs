@@ -15,19 +15,30 @@ const AREA: Area = Area { left: 46.0, right: 310.0, top: 10.0, bottom: 142.0 };
 /// One value for each second in which there is one.
 struct Track {
     title: &'static str,
+    /// Beside each drawing: on paper the title may be on another page.
+    name: &'static str,
     value: fn(&Second) -> Option<f64>,
+    show: fn(f64) -> String,
 }
 
 const P99: Track = Track {
     title: "p99 of each second's deliveries",
-    value: |s| (s.delivered > 0).then_some(s.p99_ms),
+    name: "p99",
+    value: |second| (second.delivered > 0).then_some(second.p99_ms),
+    show: text::ms,
 };
 const P50: Track = Track {
     title: "p50 of each second's deliveries",
-    value: |s| (s.delivered > 0).then_some(s.p50_ms),
+    name: "p50",
+    value: |second| (second.delivered > 0).then_some(second.p50_ms),
+    show: text::ms,
 };
-const BACKLOG: Track =
-    Track { title: "Events written and not yet delivered", value: |s| Some(s.backlog as f64) };
+const BACKLOG: Track = Track {
+    title: "Events written and not yet delivered",
+    name: "backlog",
+    value: |second| Some(second.backlog as f64),
+    show: text::figure,
+};
 
 pub(super) fn section(rates: &[AtRate<'_>], lineup: &Lineup) -> String {
     let seconds = || rates.iter().flat_map(|at| &at.runs).flat_map(|run| &run.seconds);
@@ -37,34 +48,23 @@ pub(super) fn section(rates: &[AtRate<'_>], lineup: &Lineup) -> String {
     let latency = Scale::log(latencies.flatten(), AREA.upwards());
     let most = seconds().map(|second| second.backlog).max().unwrap_or(0);
     let backlog = Scale::count(most as f64, AREA.upwards());
-    let ms: fn(f64) -> String = text::ms;
-    let events: fn(f64) -> String = text::figure;
     let mut html = String::new();
-    for (track, y, name) in [(P99, &latency, ms), (P50, &latency, ms), (BACKLOG, &backlog, events)]
-    {
-        let figures: Vec<String> = rates
-            .iter()
-            .map(|at| {
-                let title = text::rate(at.rate);
-                plot::figure(&title, "", &drawing(at, lineup, &track, (&x, y), name))
-            })
-            .collect();
-        html.push_str(&format!("<h3>{}</h3>\n{}", escape(track.title), plot::grid(&figures)));
+    for (track, y) in [(P99, &latency), (P50, &latency), (BACKLOG, &backlog)] {
+        let drawings = rates.iter().map(|at| {
+            let drawing = drawing(at, lineup, &track, (&x, y));
+            plot::figure(&text::rate(at.rate), track.name, &drawing)
+        });
+        let drawings: Vec<String> = drawings.collect();
+        html.push_str(&format!("<h3>{}</h3>\n{}", escape(track.title), plot::grid(&drawings)));
     }
     html
 }
 
-fn drawing(
-    at: &AtRate<'_>,
-    lineup: &Lineup,
-    track: &Track,
-    (x, y): (&Scale, &Scale),
-    name: fn(f64) -> String,
-) -> String {
+fn drawing(at: &AtRate<'_>, lineup: &Lineup, track: &Track, (x, y): (&Scale, &Scale)) -> String {
     let label = format!("{} at {}, by mode", track.title, text::rate(at.rate));
     let mut svg = Svg::new(plot::WIDTH, HEIGHT, &label);
     plot::axis_x(&mut svg, &AREA, x, |second| format!("{} s", text::figure(second)));
-    plot::axis_y(&mut svg, &AREA, y, name);
+    plot::axis_y(&mut svg, &AREA, y, track.show);
     let mut ends: Vec<(Mode, f64)> = Vec::new();
     for run in at.runs.iter().rev() {
         let points = run
