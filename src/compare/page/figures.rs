@@ -25,7 +25,7 @@ fn row(run: &Run, look: &str) -> String {
     let (line, name) = (sample(look), escape(&name(run.mode)));
     let cell = |share: f64| {
         if run.latencies_us.is_empty() {
-            return "<td>–</td>".to_owned();
+            return "<td>– <span class=\"unit\"></span></td>".to_owned();
         }
         let value = text::ms(run.quantile_ms(share));
         let (number, unit) = value.split_once('\u{a0}').unwrap_or((&value, ""));

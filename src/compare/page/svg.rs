@@ -91,7 +91,6 @@ impl Path {
 
 /// A tenth of a unit is less than a dot of ink.
 fn coordinate(value: f64) -> String {
-    let value = if value.is_finite() { (value * 10.0).round() / 10.0 } else { 0.0 };
     // `-0` is a number, and looks like a mistake.
-    format!("{}", value + 0.0)
+    format!("{}", (value * 10.0).round() / 10.0 + 0.0)
 }

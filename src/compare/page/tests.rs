@@ -175,8 +175,15 @@ fn unknown_cpu_is_called_unknown_and_zero_is_called_0() {
 #[test]
 fn a_curve_has_no_more_than_300_steps_and_ends_at_the_last_event() {
     let html = render(&testing::report());
-    let paths = html.split("<path class=\"curve ").skip(1).filter(|path| path.contains('H'));
-    let steps: Vec<usize> =
-        paths.map(|path| path.split("/>").next().unwrap_or("").matches('V').count()).collect();
-    assert!(steps.len() >= 12 && steps.iter().all(|steps| *steps <= 300), "{steps:?}");
+    let paths = html.split("<path class=\"curve ").skip(1);
+    let curves: Vec<&str> = paths
+        .filter_map(|path| path.split("\"/>").next())
+        .filter(|path| path.contains('V'))
+        .collect();
+    // Three rates, four modes.
+    assert_eq!(curves.len(), 12);
+    for curve in curves {
+        assert!(curve.matches('V').count() <= 300, "{curve}");
+        assert!(curve.ends_with("V32"), "100 % is at the top: {curve}");
+    }
 }
