@@ -8,8 +8,8 @@ use super::text;
 pub(super) fn section(report: &Report) -> String {
     let settings = &report.settings;
     let cpu = if report.machine.database_is_local {
-        "CPU time is that of the database's own processes that worked for the relay: the walsender \
-         of the slot, the connections of polling."
+        "CPU time is that of the database's processes that worked for the relay: the walsender of \
+         the slot or the connections of polling, and vacuum at its table."
     } else {
         "The database runs on another machine, so that its CPU time is not known."
     };
@@ -27,10 +27,12 @@ pub(super) fn section(report: &Report) -> String {
             .to_owned(),
         format!(
             "What Postgres did is the difference of its own statistics between the beginning and \
-             the end of a run, with the share of the load itself taken off. {cpu}"
+             the end of a run, with the share of the load itself taken off. Tuples are those of the \
+             outbox table. Transactions are all of the database's and WAL is all of the server's, so \
+             that others who work meanwhile are counted, too. {cpu}"
         ),
-        "Dead tuples are those left in the outbox table at the end and those that vacuum has \
-         removed by then."
+        "An update or a delete leaves a dead tuple behind, which counts whether or not vacuum has \
+         removed it by the end."
             .to_owned(),
         "Missing: written and never seen. Duplicated: deliveries beyond the first. Out of order: \
          first deliveries that came behind a later event of their key. What is missing has no latency, \
@@ -39,10 +41,12 @@ pub(super) fn section(report: &Report) -> String {
     ];
     let points: String =
         points.iter().map(|point| format!("<li>{}</li>\n", escape(point))).collect();
-    let command = escape(&command(settings));
-    format!(
-        "<ul class=\"method\">\n{points}</ul>\n<p>To repeat it:</p>\n<pre><code>{command}</code></pre>\n"
-    )
+    let mut html = format!("<ul class=\"method\">\n{points}</ul>\n");
+    if !settings.rates.is_empty() {
+        let command = escape(&command(settings));
+        html.push_str(&format!("<p>To repeat it:</p>\n<pre><code>{command}</code></pre>\n"));
+    }
+    html
 }
 
 fn load(settings: &Settings) -> String {
@@ -66,17 +70,13 @@ fn load(settings: &Settings) -> String {
 fn command(settings: &Settings) -> String {
     let rates: Vec<String> = settings.rates.iter().map(u32::to_string).collect();
     let intervals: Vec<String> = settings.intervals_ms.iter().map(|ms| interval(*ms)).collect();
-    let mut command = "walrelay compare".to_owned();
-    for (flag, values) in [("--rates", rates), ("--intervals", intervals)] {
-        if !values.is_empty() {
-            command.push_str(&format!(" {flag} {}", values.join(",")));
-        }
-    }
-    if settings.duration_s > 0.0 {
-        let ms = (settings.duration_s * 1000.0).round() as u64;
-        command.push_str(&format!(" --duration {}", interval(ms)));
-    }
-    command
+    let intervals = if intervals.is_empty() { "none".to_owned() } else { intervals.join(",") };
+    let duration = interval((settings.duration_s * 1000.0).round() as u64);
+    format!(
+        "walrelay compare --rates {} --intervals {intervals} --duration {duration} --backlog {}",
+        rates.join(","),
+        settings.backlog_events
+    )
 }
 
 /// `500ms`, `2s`: as the command line takes it.

@@ -58,7 +58,7 @@ fn a_full_report_makes_a_well_formed_page_of_bounded_size() {
         "What it cost Postgres",
         "Draining a backlog",
         "All numbers",
-        "walrelay compare --rates 100,1000,5000 --intervals 100ms,500ms,2s --duration 30s",
+        "walrelay compare --rates 100,1000,5000 --intervals 100ms,500ms,2s --duration 30s --backlog 100000",
     ] {
         assert!(text_of(&html).contains(part), "{part}");
     }
