@@ -128,9 +128,11 @@ fn heading(html: &mut String, status: &Status) {
 
 fn tone(status: &Status) -> &'static str {
     match status.state {
-        State::Streaming if status.ready => "good",
+        State::Streaming | State::Polling if status.ready => "good",
         State::Starting | State::Standby | State::Connecting | State::Draining => "warn",
-        State::Streaming | State::SinkDown | State::Stalled | State::Stopped => "bad",
+        State::Streaming | State::Polling | State::SinkDown | State::Stalled | State::Stopped => {
+            "bad"
+        }
     }
 }
 
