@@ -18,6 +18,7 @@ pub mod ffi;
 pub mod follow;
 pub mod format;
 pub mod health;
+pub mod html;
 pub mod letter;
 pub mod lsn;
 pub mod message;

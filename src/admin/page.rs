@@ -2,6 +2,7 @@
 
 use super::status::{Polling, Slot, Status};
 use crate::health::State;
+use crate::html::escape;
 
 const HEAD: &str = r#"<!doctype html>
 <html lang="en">
@@ -164,22 +165,6 @@ fn table(html: &mut String, title: &str, rows: &[(&str, String)]) {
         html.push_str(&format!("<tr><th scope=\"row\">{name}</th><td>{value}</td></tr>\n"));
     }
     html.push_str("</table>\n");
-}
-
-/// Safe as text and inside a quoted attribute.
-pub(super) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for char in text.chars() {
-        match char {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
 }
 
 /// `1234567` as `1 234 567`, with narrow no-break spaces.
