@@ -1,5 +1,6 @@
 //! A topic of one's own for a while, read from all partitions as records come.
 
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use rdkafka::admin::{AdminClient, AdminOptions};
@@ -13,10 +14,10 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use super::log::consumer_config;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use super::{preflight, topics};
+use super::{KafkaSink, preflight, topics};
 use crate::error::{Exit, Fault};
-use crate::sink::on_own_runtime;
 use crate::sink::scratch::{Arrival, Scratch};
+use crate::sink::{on_own_runtime, worst};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 const QUESTION: Duration = Duration::from_secs(1);
@@ -48,6 +49,7 @@ pub(super) fn make(settings: &KafkaSettings, name: &str) -> Result<KafkaScratch,
     }
     let consumer: BaseConsumer =
         config.create().map_err(|error| preflight::refused_property(&error.to_string()))?;
+    look(settings)?;
     topics::create(settings, &[name.to_owned()], None)?;
     let told = |error: KafkaError| preflight::unreachable(settings, &error.to_string());
     let mut all = TopicPartitionList::new();
@@ -56,6 +58,14 @@ pub(super) fn make(settings: &KafkaSettings, name: &str) -> Result<KafkaScratch,
     }
     consumer.assign(&all).map_err(told)?;
     Ok(KafkaScratch { consumer, settings: settings.clone() })
+}
+
+/// Does the cluster answer? Said by a producer, whose reasons are the better ones.
+fn look(settings: &KafkaSettings) -> Result<(), Fault> {
+    let settings = KafkaSettings { topics: Vec::new(), ..settings.clone() };
+    let sink = KafkaSink::new(&settings).map_err(|reason| preflight::refused_property(&reason));
+    let found = preflight::inspect(&mut sink?, &settings, &[], None, &AtomicBool::new(false));
+    found.map_err(worst)
 }
 
 /// A topic that was made a moment ago is not known to every broker yet.
@@ -80,7 +90,7 @@ fn partitions(
             Err(error) => error.to_string(),
         };
         if Instant::now() > deadline {
-            return Err(preflight::unreachable(settings, &reason));
+            return Err(topics::unmade(name, &reason, settings, ""));
         }
         std::thread::sleep(Duration::from_millis(20));
     }

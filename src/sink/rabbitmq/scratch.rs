@@ -100,7 +100,9 @@ pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault>
                 "sink.scratch-left",
                 format!("cannot delete queue and exchange {name}: {}", loss.text),
                 settings.place(),
-                missing::admin(settings, &format!("delete queue name={name}, delete exchange name={name}")),
+                [format!("delete queue name={name}"), format!("delete exchange name={name}")]
+                    .map(|words| missing::admin(settings, &words))
+                    .join("\n"),
             )
         })
     })?
@@ -117,7 +119,8 @@ impl Scratch for RabbitScratch {
 
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
         let RabbitScratch { runtime, consumer, settings, .. } = self;
-        let next = std::future::poll_fn(|context| std::pin::pin!(&mut *consumer).poll_next(context));
+        let next =
+            std::future::poll_fn(|context| std::pin::pin!(&mut *consumer).poll_next(context));
         let ended = |reason: &str| Err(fault::unreachable(settings, &Loss::of(reason)));
         match runtime.block_on(async { tokio::time::timeout(patience, next).await }) {
             Err(_) => Ok(None),
