@@ -100,6 +100,7 @@ mod tests {
     fn config(source: SourceSettings) -> Config {
         Config {
             source,
+            polling: None,
             sink: std::sync::Arc::new(MemorySettings::default()),
             delivery: DeliverySettings {
                 window_events_max: 16,

@@ -150,7 +150,8 @@ fn unknown_keys_are_found_in_nested_and_repeated_tables() {
 
 #[test]
 fn a_minimal_file_has_the_defaults_of_the_contract() {
-    let Config { source, sink, delivery, dead_letter, admin } = loaded(MINIMAL).config;
+    let Config { source, polling, sink, delivery, dead_letter, admin } = loaded(MINIMAL).config;
+    assert_eq!(polling, None);
     assert_eq!(
         (source.slot.as_str(), source.publication.as_str(), source.binary),
         ("walrelay", "walrelay", true)

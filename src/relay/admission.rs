@@ -27,19 +27,36 @@ pub(super) enum Taken {
     SinkBroken,
 }
 
-/// Where the next event goes in.
-pub(super) struct Gate<'a> {
-    pub(super) window: &'a mut Window,
-    pub(super) admitted: &'a mut Admitted,
-    pub(super) undertaker: &'a mut Undertaker,
-    pub(super) sink: &'a mut dyn Sink,
-}
-
-impl Gate<'_> {
+/// Who numbers events, and remembers those that were taken.
+pub(super) trait Intake {
     /// What becomes of the next event before it is even looked at; nothing when it is new and
     /// there is room for it.
+    fn unless_new(&mut self) -> Option<Taken>;
+
+    /// The number of the next event.
+    fn next(&self) -> Sequence;
+
+    /// Where the next event stands.
+    fn position(&self) -> Position;
+
+    /// What it is called beside others that the crash guard was told of together.
+    fn crash_ordinal(&self) -> u64 {
+        self.position().ordinal
+    }
+
+    /// The sink has taken the next event.
+    fn admit(&mut self, bytes: usize, commit_unix_us: i64);
+}
+
+/// Events as they come from the stream.
+pub(super) struct Streamed<'a> {
+    pub(super) window: &'a mut Window,
+    pub(super) admitted: &'a mut Admitted,
+}
+
+impl Intake for Streamed<'_> {
     #[inline]
-    pub(super) fn unless_new(&mut self) -> Option<Taken> {
+    fn unless_new(&mut self) -> Option<Taken> {
         if self.admitted.is_repeat() {
             self.admitted.advance();
             return Some(Taken::Yes);
@@ -55,18 +72,43 @@ impl Gate<'_> {
         None
     }
 
+    #[inline]
+    fn next(&self) -> Sequence {
+        self.window.next()
+    }
+
+    #[inline]
+    fn position(&self) -> Position {
+        self.admitted.next().unwrap_or_default()
+    }
+
+    #[inline]
+    fn admit(&mut self, bytes: usize, commit_unix_us: i64) {
+        self.window.admit(bytes, commit_unix_us);
+        self.admitted.advance();
+    }
+}
+
+/// Where the next event goes in.
+pub(super) struct Gate<'a, I> {
+    pub(super) intake: I,
+    pub(super) undertaker: &'a mut Undertaker,
+    pub(super) sink: &'a mut dyn Sink,
+}
+
+impl<I: Intake> Gate<'_, I> {
     /// Offers an event to the sink, and admits it when the sink has taken it.
     #[inline]
     pub(super) fn publish(&mut self, event: &Outbound<'_>) -> Result<Taken, Fault> {
-        let sequence = self.window.next();
-        let outcome = match self.undertaker.way(sequence, event, self.position()) {
+        let sequence = self.intake.next();
+        let outcome = match self.undertaker.way(sequence, event, self.intake.position()) {
             Way::Healthy => self.sink.publish(sequence, event),
             Way::Alone => self.sink.publish_alone(sequence, event),
             Way::Dead(cause) => return self.letter(sequence, event, cause),
         };
         match outcome {
             Ok(()) => {
-                self.admit(event.size_bytes(), event);
+                self.intake.admit(event.size_bytes(), event.commit_unix_us);
                 Ok(Taken::Yes)
             }
             Err(Refused::Full) => Ok(Taken::Full),
@@ -85,7 +127,7 @@ impl Gate<'_> {
             return Err(faults::unpublishable(
                 reason.class,
                 reason.text,
-                self.position().commit_lsn,
+                self.intake.position().commit_lsn,
             ));
         }
         self.bury(remains, reason, true)
@@ -97,7 +139,7 @@ impl Gate<'_> {
             Disposition::Outage => Ok(Taken::SinkBroken),
             Disposition::Halt => Err(faults::unable(failure)),
             Disposition::Transient | Disposition::Terminal if self.undertaker.halts() => {
-                Err(faults::refused(failure, self.position().commit_lsn, 1))
+                Err(faults::refused(failure, self.intake.position().commit_lsn, 1))
             }
             Disposition::Transient | Disposition::Terminal => {
                 let text = &failure.reason;
@@ -117,7 +159,7 @@ impl Gate<'_> {
         reason: Reason<'_>,
         incomplete: bool,
     ) -> Result<Taken, Fault> {
-        let (sequence, position, now) = (self.window.next(), self.position(), Moment::now());
+        let (sequence, position, now) = (self.intake.next(), self.intake.position(), Moment::now());
         let cause = self.undertaker.cause(sequence, event.key, reason, position, now);
         self.letter(sequence, event, Cause { incomplete, ..cause })
     }
@@ -141,23 +183,11 @@ impl Gate<'_> {
             Ok(()) => {
                 let subject = format!("event {}, topic {}", event.id, event.topic);
                 self.undertaker.buried(sequence, event.key, &subject, cause);
-                self.admit(bytes, event);
+                self.intake.admit(bytes, event.commit_unix_us);
                 Ok(Taken::Yes)
             }
             Err(Refused::Full) => Ok(Taken::Full),
             Err(Refused::Failed(failure)) => Err(self.undertaker.letter_refused(&failure)),
         }
-    }
-
-    #[inline]
-    fn admit(&mut self, bytes: usize, event: &Outbound<'_>) {
-        self.window.admit(bytes, event.commit_unix_us);
-        self.admitted.advance();
-    }
-
-    /// Where the next event stands.
-    #[inline]
-    pub(super) fn position(&self) -> Position {
-        self.admitted.next().unwrap_or_default()
     }
 }

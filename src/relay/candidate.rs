@@ -3,7 +3,7 @@
 //! Extracted, shaped and handed to the gate. What is no event, or has killed the process before, is
 //! handed over as what can be told of it.
 
-use super::admission::{Gate, Taken};
+use super::admission::{Gate, Intake, Taken};
 use super::crash::CrashGuard;
 use super::faults;
 use super::shaping::Shaping;
@@ -24,24 +24,24 @@ pub(super) enum Candidate<'a> {
 }
 
 /// What an event is made with, and where it goes in.
-pub(super) struct Entrance<'a> {
+pub(super) struct Entrance<'a, I> {
     pub(super) transaction: &'a Transaction,
     pub(super) scratch: &'a mut Scratch,
     pub(super) shaping: &'a mut Shaping,
     pub(super) crash: &'a mut CrashGuard,
-    pub(super) gate: Gate<'a>,
+    pub(super) gate: Gate<'a, I>,
     /// Slot and publication, for faults.
     pub(super) place: &'a str,
 }
 
-impl Entrance<'_> {
+impl<I: Intake> Entrance<'_, I> {
     /// Takes it in, unless it is known or there is no room.
     #[inline]
     pub(super) fn offer(mut self, candidate: &Candidate<'_>) -> Result<Taken, Fault> {
-        if let Some(taken) = self.gate.unless_new() {
+        if let Some(taken) = self.gate.intake.unless_new() {
             return Ok(taken);
         }
-        let deaths = self.crash.takes(self.gate.position().ordinal);
+        let deaths = self.crash.takes(self.gate.intake.crash_ordinal());
         let taken = match deaths {
             None => self.publish(candidate),
             Some(deaths) => self.deadly(candidate, deaths),

@@ -4,11 +4,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::admission::{Gate, Taken};
+use super::admission::{Gate, Streamed, Taken};
 use super::candidate::{Candidate, Entrance};
 use super::crash::CrashGuard;
 use super::faults;
 use super::link::Catalog;
+use super::outlet::Settling;
 use super::shaping::Shaping;
 use super::undertaker::{Fate, Moment, Undertaker};
 use crate::delivery::admitted::{Admitted, Transaction as Known};
@@ -148,44 +149,6 @@ impl Core {
         self.progress.reportable(self.ledger.is_clear())
     }
 
-    /// The sink has confirmed an event; true when it was its letter.
-    pub(super) fn confirmed(
-        &mut self,
-        sequence: Sequence,
-        now_unix_us: i64,
-    ) -> Result<bool, Fault> {
-        let commit_unix_us =
-            self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
-        let letter = self.undertaker.settled(sequence);
-        if letter {
-            self.meter.dead_lettered();
-        } else {
-            self.meter.published(commit_unix_us, now_unix_us);
-        }
-        Ok(letter)
-    }
-
-    /// The sink could not publish an event that it keeps, or its letter.
-    pub(super) fn failed(
-        &mut self,
-        sequence: Sequence,
-        failure: Failure,
-        sink: &mut dyn Sink,
-        now: Moment,
-    ) -> Result<Fate, Fault> {
-        let open = Position { commit_lsn: self.transaction.commit_lsn(), ordinal: 0 };
-        let position = self.ledger.position_of(sequence).unwrap_or(open);
-        self.undertaker.failed(sequence, failure, position, sink, now)
-    }
-
-    /// An event that may be tried again now.
-    pub(super) fn take_due(&mut self, now: Instant) -> Option<Sequence> {
-        let (published, has_room) = (self.window.next(), self.window.has_room());
-        let sequence = self.undertaker.take_due(now, published, has_room)?;
-        self.meter.retried();
-        Some(sequence)
-    }
-
     /// One packet.
     pub(super) fn take(&mut self, packet: Packet<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
         match packet {
@@ -312,14 +275,17 @@ impl Core {
 
     /// The plans, and where an event made by one of them comes in.
     #[inline]
-    fn entrance<'a>(&'a mut self, sink: &'a mut dyn Sink) -> (&'a Outboxes, Entrance<'a>) {
+    fn entrance<'a>(
+        &'a mut self,
+        sink: &'a mut dyn Sink,
+    ) -> (&'a Outboxes, Entrance<'a, Streamed<'a>>) {
         let Core { window, admitted, undertaker, .. } = self;
         let entrance = Entrance {
             transaction: &self.transaction,
             scratch: &mut self.scratch,
             shaping: &mut self.shaping,
             crash: &mut self.crash,
-            gate: Gate { window, admitted, undertaker, sink },
+            gate: Gate { intake: Streamed { window, admitted }, undertaker, sink },
             place: &self.place,
         };
         (&self.outboxes, entrance)
@@ -348,6 +314,47 @@ impl Core {
 
     fn garbled(&self, error: &DecodeError) -> Fault {
         faults::protocol(&error.to_string(), &self.place)
+    }
+}
+
+impl Settling for Core {
+    fn confirmed(&mut self, sequence: Sequence, now_unix_us: i64) -> Result<bool, Fault> {
+        let commit_unix_us =
+            self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
+        let letter = self.undertaker.settled(sequence).is_some();
+        if letter {
+            self.meter.dead_lettered();
+        } else {
+            self.meter.published(commit_unix_us, now_unix_us);
+        }
+        Ok(letter)
+    }
+
+    fn failed(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        sink: &mut dyn Sink,
+        now: Moment,
+    ) -> Result<Fate, Fault> {
+        let open = Position { commit_lsn: self.transaction.commit_lsn(), ordinal: 0 };
+        let position = self.ledger.position_of(sequence).unwrap_or(open);
+        self.undertaker.failed(sequence, failure, position, sink, now)
+    }
+
+    fn take_due(&mut self, now: Instant) -> Option<Sequence> {
+        let (published, has_room) = (self.window.next(), self.window.has_room());
+        let sequence = self.undertaker.take_due(now, published, has_room)?;
+        self.meter.retried();
+        Some(sequence)
+    }
+
+    fn undertaker(&mut self) -> &mut Undertaker {
+        &mut self.undertaker
+    }
+
+    fn in_flight(&self) -> usize {
+        self.window.events()
     }
 }
 

@@ -3,8 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::Relay;
-use crate::backoff::Backoff;
-use crate::delivery::settings::DeliverySettings;
 use crate::error::{Exit, Fault};
 use crate::health::Phase;
 use crate::source::stream::StreamError;
@@ -13,8 +11,6 @@ use crate::source::stream::StreamError;
 const FAREWELL: Duration = Duration::from_secs(2);
 /// After a fault: how long the broker may confirm nothing before nothing more is expected.
 const LAST_WORDS: Duration = Duration::from_secs(1);
-/// A new sink is never built in circles.
-const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);
 
 impl Relay {
     /// Finishes the open transaction, settles the window, sends the final LSN and awaits the
@@ -23,19 +19,19 @@ impl Relay {
         self.phase = Phase::Draining;
         let deadline = Instant::now() + self.delivery.drain_timeout;
         let mut outcome = outcome;
-        let mut last_settled = (self.settled_events, Instant::now());
+        let mut last_settled = (self.outlet.settled_events, Instant::now());
         while Instant::now() < deadline {
             // Cut inside a transaction, its first part would be repeated by the next process. After
             // a fault there is no going on.
             let reading = outcome.is_ok()
                 && self.stream.is_some()
-                && self.sink.is_some()
+                && self.outlet.sink.is_some()
                 && !self.core.between_transactions();
-            if !reading && (self.core.is_settled() || self.sink.is_none()) {
+            if !reading && (self.core.is_settled() || self.outlet.sink.is_none()) {
                 break;
             }
-            if last_settled.0 != self.settled_events {
-                last_settled = (self.settled_events, Instant::now());
+            if last_settled.0 != self.outlet.settled_events {
+                last_settled = (self.outlet.settled_events, Instant::now());
             }
             // What is behind a refused event of its key will never settle.
             if outcome.is_err() && last_settled.1.elapsed() > LAST_WORDS {
@@ -49,7 +45,7 @@ impl Relay {
             let step = step.and_then(|more| {
                 self.collect(if more { Duration::ZERO } else { Duration::from_millis(2) })
             });
-            self.retry_due(Instant::now());
+            self.outlet.retry_due(Instant::now(), &mut self.core);
             let step = step.and_then(|()| self.hear());
             self.feedback(Instant::now());
             self.publish_facts();
@@ -99,38 +95,13 @@ impl Relay {
         self.stream = None;
     }
 
-    /// Nothing more will be heard of what is in flight: a new sink will publish again what is not
-    /// confirmed. The old one ends at once, or it would go on with later events of a key.
-    pub(super) fn break_sink(&mut self, reason: &str) {
-        if self.sink.take().is_none() {
-            return;
-        }
-        let delay = self.sink_backoff.next_delay().max(REBUILD_WAIT_MIN);
-        self.sink_due_at = Instant::now() + delay;
-        self.weather.breaks();
-        tracing::warn!(
-            error = reason,
-            in_flight = self.core.window.events(),
-            retry_in_ms = delay.as_millis() as u64,
-            "the sink lost track of what is in flight: building a new one"
-        );
-    }
-
     /// Builds the next sink when it is time.
     pub(super) fn mind_sink(&mut self, now: Instant) -> Result<(), Fault> {
-        if self.sink.is_some() || now < self.sink_due_at {
-            return Ok(());
+        if self.outlet.rebuild(now, &mut self.recorder)? {
+            self.let_go = self.stream.is_some();
+            self.disconnect();
+            self.core.rewind();
         }
-        self.sink = Some((self.sink_factory)()?);
-        self.weather.clears(&mut self.recorder);
-        self.let_go = self.stream.is_some();
-        self.disconnect();
-        self.core.rewind();
         Ok(())
     }
-}
-
-/// Waits between sinks; fresh once one has confirmed something.
-pub(super) fn sink_backoff(settings: &DeliverySettings) -> Backoff {
-    Backoff::new(settings.backoff_base, settings.backoff_cap)
 }

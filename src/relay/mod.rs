@@ -16,7 +16,7 @@ mod drain;
 mod faults;
 pub mod link;
 pub mod log_news;
-mod receipts;
+mod outlet;
 mod session;
 mod shaping;
 mod undertaker;
@@ -32,15 +32,14 @@ use self::admission::Taken;
 use self::core::Core;
 use self::link::Link;
 use self::log_news::LogNews;
+use self::outlet::{Outlet, Settling as _};
 use self::session::Sessions;
-use self::weather::Weather;
-use crate::backoff::Backoff;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
 use crate::letter::Mailbox;
 use crate::metrics::Metrics;
-use crate::sink::{News, Sink};
+use crate::sink::Sink;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
@@ -91,12 +90,7 @@ pub struct Parts {
 /// The relay.
 pub struct Relay {
     core: Core,
-    /// None after one has broken, until the next is built.
-    sink: Option<Box<dyn Sink>>,
-    sink_factory: SinkFactory,
-    sink_due_at: Instant,
-    sink_backoff: Backoff,
-    weather: Weather,
+    outlet: Outlet,
     /// Nothing may come in although the window has room.
     held: bool,
     /// Because the dead-letter topic is still to be read.
@@ -114,9 +108,6 @@ pub struct Relay {
     reply_wanted: bool,
     /// When the server was asked for a sign of life.
     probed_at: Option<Instant>,
-    news: Vec<News>,
-    settled_events: u64,
-    log_news: Receiver<LogNews>,
     source: SourceSettings,
     delivery: DeliverySettings,
     control: Arc<Control>,
@@ -128,7 +119,7 @@ pub struct Relay {
 impl Relay {
     /// A relay with a fresh sink; asks for its first session at once.
     pub fn new(parts: Parts) -> Result<Relay, Fault> {
-        let Parts { source, delivery, mut sink_factory, mailbox, log_news, .. } = parts;
+        let Parts { source, delivery, sink_factory, mailbox, log_news, .. } = parts;
         let Parts { link, control, metrics, recorder, origin, .. } = parts;
         let now = Instant::now();
         let text_only = !source.binary;
@@ -137,11 +128,7 @@ impl Relay {
         link.ask(text_only, false);
         Ok(Relay {
             core,
-            sink: Some(sink_factory()?),
-            sink_factory,
-            sink_due_at: now,
-            sink_backoff: drain::sink_backoff(&delivery),
-            weather: Weather::default(),
+            outlet: Outlet::open(sink_factory, log_news, &delivery)?,
             held: false,
             unread: false,
             stream: None,
@@ -155,9 +142,6 @@ impl Relay {
             last_report: now,
             reply_wanted: false,
             probed_at: None,
-            news: Vec::new(),
-            settled_events: 0,
-            log_news,
             source,
             delivery,
             control,
@@ -192,7 +176,7 @@ impl Relay {
         self.mind_link(now)?;
         self.mind_sink(now)?;
         self.hear()?;
-        self.retry_due(now);
+        self.outlet.retry_due(now, &mut self.core);
         let more = self.intake(now)?;
         self.collect(Duration::ZERO)?;
         self.feedback(now);
@@ -200,11 +184,19 @@ impl Relay {
         Ok(more)
     }
 
+    fn collect(&mut self, patience: Duration) -> Result<(), Fault> {
+        self.outlet.collect(patience, &mut self.core, &mut self.recorder)
+    }
+
+    fn hear(&mut self) -> Result<(), Fault> {
+        self.outlet.hear(&mut self.core.undertaker)
+    }
+
     /// Reads and hands over what fits.
     fn intake(&mut self, now: Instant) -> Result<bool, Fault> {
         self.held = !self.core.undertaker.may_take_in();
         let Some(stream) = &mut self.stream else { return Ok(false) };
-        let sink = match &mut self.sink {
+        let sink = match &mut self.outlet.sink {
             Some(sink) if self.core.window.has_room() && !self.held => sink,
             _ => {
                 // Not read on purpose.
@@ -244,7 +236,7 @@ impl Relay {
                     return Ok(false);
                 }
                 Taken::SinkBroken => {
-                    self.break_sink("it refuses every event");
+                    self.outlet.break_sink("it refuses every event", self.core.in_flight());
                     return Ok(false);
                 }
             }
@@ -260,7 +252,9 @@ impl Relay {
         let busy = !self.core.window.is_empty() || self.reply_wanted;
         let tick = if busy { CONFIRM_TICK } else { IDLE_TICK.min(self.sessions.status_interval) };
         match &mut self.stream {
-            Some(stream) if self.core.window.has_room() && self.sink.is_some() && !self.held => {
+            Some(stream)
+                if self.core.window.has_room() && self.outlet.sink.is_some() && !self.held =>
+            {
                 if let Err(error) = stream.wait(tick) {
                     self.lost(&StreamError::Io(error));
                 }
@@ -320,9 +314,9 @@ impl Relay {
         self.unread = unread;
         let pass = Pass {
             phase: self.phase,
-            sink_reachable: self.weather.is_fair(),
+            sink_reachable: self.outlet.weather.is_fair(),
             letters_unread: unread,
-            settled_events: self.settled_events,
+            settled_events: self.outlet.settled_events,
             in_flight_events: self.core.window.events() as u64,
             in_flight_bytes: self.core.window.bytes() as u64,
             received_lsn: self.core.progress.seen(),

@@ -48,7 +48,7 @@ impl Relay {
             }
             return Ok(());
         }
-        if !self.link_asked && self.sink.is_some() {
+        if !self.link_asked && self.outlet.sink.is_some() {
             self.link_asked = true;
             self.link.ask(self.text_only, std::mem::take(&mut self.let_go));
         }
@@ -114,7 +114,7 @@ impl Relay {
                 );
                 self.stream = Some(stream);
                 self.phase = Phase::Streaming;
-                self.recorder.note(self.weather.trouble());
+                self.recorder.note(self.outlet.weather.trouble());
                 // A Postgres that crashed remembers an older position than we do.
                 self.report(false);
             }

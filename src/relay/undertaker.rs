@@ -13,7 +13,7 @@ mod failures;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::faults;
 use super::log_news::LogNews;
@@ -63,6 +63,15 @@ pub(super) enum Way {
 pub(super) enum Fate {
     /// Nothing: it was about its event, and that is taken care of.
     Decided,
+    /// The same: it will be tried again.
+    Waits {
+        /// Attempts that have failed.
+        attempts: u32,
+        /// Until the next, at least.
+        wait: Duration,
+        /// Why it failed.
+        reason: String,
+    },
     /// The same, and what waits behind the event in the sink comes back next.
     KeyParked,
     /// A letter cannot be written for now.
@@ -292,18 +301,19 @@ impl Undertaker {
         self.retries.take_due(now, published, has_room)
     }
 
-    /// The broker has the event; true when it has its letter.
+    /// The broker has the event, or its letter: then the cause.
     #[inline]
-    pub(super) fn settled(&mut self, sequence: Sequence) -> bool {
+    pub(super) fn settled(&mut self, sequence: Sequence) -> Option<Cause> {
         self.retries.settled(sequence);
         if !self.suspects.is_empty() {
             self.suspects.remove(&sequence);
         }
-        let letter = !self.buried.is_empty() && self.buried.remove(&sequence).is_some();
-        if letter {
-            self.metrics.dlq_published.inc();
+        if self.buried.is_empty() {
+            return None;
         }
-        letter
+        let cause = self.buried.remove(&sequence)?;
+        self.metrics.dlq_published.inc();
+        Some(cause)
     }
 
     /// What the dead-letter topic tells.

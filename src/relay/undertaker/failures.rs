@@ -1,5 +1,7 @@
 //! What follows a failure, by its disposition: one match, for events and for letters.
 
+use std::time::Duration;
+
 use super::{Dying, Fate, Moment, Reason, Undertaker};
 use crate::delivery::retry::Attempts;
 use crate::error::Fault;
@@ -32,8 +34,9 @@ impl Undertaker {
             let attempts = self.retries.failed(sequence, now.unix_us);
             if failure.disposition == Disposition::Transient {
                 if !self.retries.is_exhausted(attempts) {
-                    self.wait(sequence, &failure, attempts, now);
-                    return Ok(Fate::Decided);
+                    let wait = self.wait(sequence, &failure, attempts, now);
+                    let (attempts, reason) = (attempts.count, failure.reason);
+                    return Ok(Fate::Waits { attempts, wait, reason });
                 }
                 self.metrics.retry_exhaustions.inc();
             }
@@ -42,7 +45,13 @@ impl Undertaker {
     }
 
     /// The event's key waits for its next attempt; other keys flow.
-    fn wait(&mut self, sequence: Sequence, failure: &Failure, attempts: Attempts, now: Moment) {
+    fn wait(
+        &mut self,
+        sequence: Sequence,
+        failure: &Failure,
+        attempts: Attempts,
+        now: Moment,
+    ) -> Duration {
         let wait = self.retries.wait(sequence, now.instant);
         if let Some(untold) = self.tells_retries.speaks(now.instant) {
             tracing::warn!(
@@ -56,6 +65,7 @@ impl Undertaker {
                 failure.mend
             );
         }
+        wait
     }
 
     pub(super) fn give_up(
