@@ -11,6 +11,7 @@
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::report::Mode;
@@ -25,6 +26,9 @@ use crate::source::settings::{ConnInfo, SourceSettings};
 pub(super) const PREFIX: &str = "walrelay_compare_";
 /// How long a slot may be in use by a relay that is gone.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
+
+/// How long a new slot may wait for transactions of others.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 const CDC_SQL: &str = "CREATE TABLE public.outbox (
@@ -91,17 +95,37 @@ impl Site {
         if mode == Mode::Cdc {
             let publication = format!("CREATE PUBLICATION {schema} FOR TABLE {schema}.outbox");
             self.run(&publication, "making the scratch publication").await?;
-            let slot = format!(
-                "SELECT pg_create_logical_replication_slot({}, 'pgoutput')",
-                quote_literal(&self.name)
-            );
-            self.run(&slot, "making the scratch slot").await?;
+            self.make_slot().await?;
         }
         Ok(())
     }
 
+    /// A slot begins when all transactions that are open have ended; some never do.
+    async fn make_slot(&self) -> Result<(), Fault> {
+        let patience = format!("SET statement_timeout = '{}s'", BEGINS_WITHIN.as_secs());
+        self.run(&patience, "making the scratch slot").await?;
+        let slot = format!(
+            "SELECT pg_create_logical_replication_slot({}, 'pgoutput')",
+            quote_literal(&self.name)
+        );
+        let made = self.client.batch_execute(&slot).await;
+        self.run("RESET statement_timeout", "making the scratch slot").await?;
+        made.map_err(|error| match error.code() {
+            Some(&SqlState::QUERY_CANCELED) => Fault::new(
+                Exit::Source,
+                "compare.open-transactions",
+                format!(
+                    "the scratch slot waited {} s for transactions that do not end",
+                    BEGINS_WITHIN.as_secs()
+                ),
+                "source.url",
+                "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
+            ),
+            _ => failed(&error, "making the scratch slot"),
+        })
+    }
+
     async fn run(&self, sql: &str, doing: &str) -> Result<(), Fault> {
-        // NOTICE: IF NOT EXISTS of a table that is always new says nothing.
         self.client.batch_execute(sql).await.map_err(|error| failed(&error, doing))
     }
 }
