@@ -84,7 +84,8 @@ fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
         }
         Command::Compare(words) => {
             let plan = compare::plan(&words);
-            let config = prepare(args.log.as_deref(), &request);
+            // Its own lines are enough, unless somebody asks for more.
+            let config = prepare(args.log.as_deref().or(Some("warn")), &request);
             let (plan, config) = both(plan, config)?;
             compare::run(&config, &request, &plan, &words).map_err(one)
         }

@@ -41,6 +41,15 @@ pub(super) struct Share {
 }
 
 impl Counters {
+    fn with_untold(self, inserted: u64) -> Counters {
+        let untold = (i64::try_from(inserted).unwrap_or(i64::MAX) - self.inserted).max(0);
+        Counters {
+            inserted: self.inserted + untold,
+            transactions: self.transactions + untold,
+            ..self
+        }
+    }
+
     /// What came to them since `before`, without what the load and the looking did.
     pub(super) fn since(self, before: Counters, load: Share, looks: u64) -> PostgresCost {
         let more = |now: i64, then: i64| u64::try_from(now - then).unwrap_or_default();
@@ -111,6 +120,13 @@ impl Meter {
             deleted: row.get(4),
             wal_bytes: row.get(5),
         })
+    }
+
+    /// Counters while the load's sessions idle after so many insertions. An idle session may keep its
+    /// last figures to itself; what it has not told of insertions it has not told of their
+    /// transactions either.
+    pub(super) async fn paused(&mut self, inserted: u64) -> Result<Counters, Fault> {
+        Ok(self.settled(0).await?.with_untold(inserted))
     }
 
     /// Counters that show the insertion of so many rows and do not move any more, as far as that can
@@ -227,6 +243,14 @@ mod tests {
             Counters::default().since(Counters::default(), load, 3),
             PostgresCost::default()
         );
+    }
+
+    #[test]
+    fn what_idle_sessions_have_not_told_belongs_to_before() {
+        let told = Counters { transactions: 500, inserted: 390, ..Counters::default() };
+        let all = told.with_untold(400);
+        assert_eq!((all.inserted, all.transactions), (400, 510));
+        assert_eq!(told.with_untold(300), told);
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl<'a> Bench<'a> {
         self.warm_up(&mut under, &load, warm, rate, watcher).await?;
 
         tokio::time::sleep(QUIET).await;
-        let before = self.meter.settled(warm).await?;
+        let before = self.meter.paused(warm).await?;
         let looks = self.meter.looks();
         self.meter.begin_cpu().await?;
         let relay_before = under.child.cost();

@@ -99,13 +99,16 @@ impl Plan {
         let runs = self.modes().len() * self.rates.len();
         let rates: Vec<String> = self.rates.iter().map(u32::to_string).collect();
         let modes: Vec<String> = self.modes().into_iter().map(name).collect();
+        let drains = match self.drains().len() {
+            0 => String::new(),
+            count => format!(", {} of {} events", counted(count, "drain"), self.backlog),
+        };
         format!(
-            "{} at {} events/s: {runs} runs of {}, one after the other, and {} drains of {} events; about {}",
+            "{} at {} events/s: {} of {}{drains}, one after the other; about {}",
             modes.join(", "),
             rates.join(", "),
+            counted(runs, "run"),
             show_duration(self.duration),
-            self.drains().len(),
-            self.backlog,
             roughly(self.takes()),
         )
     }
@@ -133,6 +136,11 @@ pub(super) fn interval(mode: Mode) -> Duration {
         Mode::Cdc => Duration::ZERO,
         Mode::Polling { interval_ms } => Duration::from_millis(interval_ms),
     }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
 }
 
 fn roughly(duration: Duration) -> String {
@@ -222,7 +230,12 @@ mod tests {
         let plan = Plan::read("100,1000", "500ms", "30s", 20_000).unwrap();
         assert_eq!(
             plan.announcement(),
-            "cdc, polling 500ms at 100, 1000 events/s: 4 runs of 30s, one after the other, and 2 drains of 20000 events; about 3 min"
+            "cdc, polling 500ms at 100, 1000 events/s: 4 runs of 30s, 2 drains of 20000 events, one after the other; about 3 min"
+        );
+        let plan = Plan::read("5", "none", "10s", 0).unwrap();
+        assert_eq!(
+            plan.announcement(),
+            "cdc at 5 events/s: 1 run of 10s, one after the other; about 15 s"
         );
     }
 }
