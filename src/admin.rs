@@ -55,8 +55,8 @@ pub struct View {
     pub limits: Limits,
     /// The clock of the facts.
     pub clock: Clock,
-    /// Name of the replication slot, for the page.
-    pub slot: String,
+    /// Name of the replication slot; none where a table is polled.
+    pub slot: Option<String>,
 }
 
 /// What `/api` acts on.

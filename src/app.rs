@@ -4,6 +4,8 @@
 //! stuck), the one that follows the dead-letter topic, and this one: the control runtime with the
 //! connector, the slot watch and the signals.
 
+mod polling;
+
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
@@ -28,29 +30,18 @@ use crate::watch::{self, Watch};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
+    match &config.polling {
+        Some(polling) => polling::run(config, polling),
+        None => stream(config),
+    }
+}
+
+fn stream(config: &Config) -> Result<(), Fault> {
     if config.sink.shares_malloc_arena() {
         crate::ffi::share_malloc_arena();
     }
-    let origin = Instant::now();
-    let metrics = Arc::new(Metrics::new());
-    let (recorder, facts) = health::facts(0);
-    let control = Arc::new(Control::default());
+    let Outside { origin, metrics, recorder, facts, control, admin } = Outside::open(config)?;
     let (link, connector) = link::pair();
-    let admin = Admin::start(
-        config.admin.listen,
-        View {
-            metrics: Arc::clone(&metrics),
-            facts: Arc::clone(&facts),
-            limits: Limits::default(),
-            clock: admin::clock_since(origin),
-            slot: config.source.slot.clone(),
-        },
-        Letters {
-            broker: Arc::clone(&config.sink),
-            address: config.dead_letter.address.clone(),
-            token: config.admin.token.clone(),
-        },
-    )?;
     let (news, log_news) = log_news::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let data = DataThread {
@@ -82,16 +73,49 @@ pub fn run(config: &Config) -> Result<(), Fault> {
     let joined = data.join();
     admin.stop();
     reading.end();
-    match joined {
-        Ok(()) => outcome,
-        Err(_) => Err(Fault::new(
-            Exit::Failed,
-            "relay.panicked",
-            "the data thread panicked; nothing that was not confirmed has been reported",
-            "",
-            "start it again, and report the message above",
-        )),
+    joined.map_err(|_| panicked()).and(outcome)
+}
+
+/// What every mode shows to the outside, and hears from it.
+struct Outside {
+    origin: Instant,
+    metrics: Arc<Metrics>,
+    recorder: Recorder,
+    facts: Arc<Facts>,
+    control: Arc<Control>,
+    admin: Admin,
+}
+
+impl Outside {
+    fn open(config: &Config) -> Result<Outside, Fault> {
+        let origin = Instant::now();
+        let metrics = Arc::new(Metrics::new());
+        let (recorder, facts) = health::facts(0);
+        let view = View {
+            metrics: Arc::clone(&metrics),
+            facts: Arc::clone(&facts),
+            limits: Limits::default(),
+            clock: admin::clock_since(origin),
+            slot: config.polling.is_none().then(|| config.source.slot.clone()),
+        };
+        let letters = Letters {
+            broker: Arc::clone(&config.sink),
+            address: config.dead_letter.address.clone(),
+            token: config.admin.token.clone(),
+        };
+        let admin = Admin::start(config.admin.listen, view, letters)?;
+        Ok(Outside { origin, metrics, recorder, facts, control: Arc::default(), admin })
     }
+}
+
+fn panicked() -> Fault {
+    Fault::new(
+        Exit::Failed,
+        "relay.panicked",
+        "the data thread panicked; nothing that was not confirmed has been reported",
+        "",
+        "start it again, and report the message above",
+    )
 }
 
 /// Who reads the dead-letter topic.
@@ -205,10 +229,7 @@ impl DataThread<'_> {
                 wanted(self.config),
                 Arc::clone(&self.control.stop),
             ),
-            mailbox: Mailbox {
-                settings: self.config.dead_letter.clone(),
-                relay: format!("{}@{}", self.config.source.slot, host_name()),
-            },
+            mailbox: mailbox(self.config),
             log_news: self.log_news,
             link: self.link,
             control: Arc::clone(self.control),
@@ -240,6 +261,13 @@ pub fn wanted(config: &Config) -> Wanted {
     let writes = config.delivery.on_dead_letter != OnDeadLetter::Halt;
     let dead_letters = writes.then(|| config.dead_letter.address.clone());
     Wanted { topics, dead_letters }
+}
+
+fn mailbox(config: &Config) -> Mailbox {
+    Mailbox {
+        settings: config.dead_letter.clone(),
+        relay: format!("{}@{}", config.source.slot, host_name()),
+    }
 }
 
 /// The name of this machine, for the letters it writes.

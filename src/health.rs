@@ -31,6 +31,8 @@ pub enum Phase {
     Draining = 4,
     /// Nothing moves any more.
     Stopped = 5,
+    /// The table is polled.
+    Polling = 6,
 }
 
 /// How the relay stands.
@@ -44,6 +46,8 @@ pub enum State {
     Connecting,
     /// All is well.
     Streaming,
+    /// All is well, and the table is polled.
+    Polling,
     /// The broker cannot be reached.
     SinkDown,
     /// Streaming, and yet nothing settles, or the data loop has stopped turning.
@@ -63,6 +67,7 @@ impl State {
             State::Standby => "standby",
             State::Connecting => "connecting",
             State::Streaming => "streaming",
+            State::Polling => "polling",
             State::SinkDown => "sink_down",
             State::Stalled => "stalled",
             State::Draining => "draining",
@@ -78,7 +83,7 @@ pub enum Reason {
     Starting,
     /// Another process has the slot.
     SlotBusy,
-    /// There is no stream.
+    /// There is no stream, or no connection that claims rows.
     NotStreaming {
         /// For so long.
         for_ms: u64,
@@ -135,7 +140,7 @@ impl fmt::Display for Reason {
             Reason::Starting => f.write_str("checks before the first event are not done"),
             Reason::SlotBusy => f.write_str("another process streams from the slot"),
             Reason::NotStreaming { for_ms } => {
-                write!(f, "no replication stream for {} s", for_ms / 1000)
+                write!(f, "no connection that brings events for {} s", for_ms / 1000)
             }
             Reason::SinkDown { for_ms } => {
                 write!(f, "broker unreachable for {} s", for_ms / 1000)
@@ -213,8 +218,10 @@ impl Health {
             // The end and the way to it are told as such; what hinders them is in the reasons.
             State::Draining | State::Stopped => state,
             _ if stuck => State::Stalled,
-            State::Streaming if facts.sink_down_since_ms.is_some() => State::SinkDown,
-            State::Streaming if stalled => State::Stalled,
+            State::Streaming | State::Polling if facts.sink_down_since_ms.is_some() => {
+                State::SinkDown
+            }
+            State::Streaming | State::Polling if stalled => State::Stalled,
             other => other,
         };
         Health { state, reasons }
@@ -248,6 +255,7 @@ fn phase_state(facts: &Snapshot, now_ms: u64, reasons: &mut Vec<Reason>) -> Stat
             (State::Connecting, Reason::NotStreaming { for_ms })
         }
         Phase::Streaming => return State::Streaming,
+        Phase::Polling => return State::Polling,
         Phase::Draining => (State::Draining, Reason::Draining),
         Phase::Stopped => (State::Stopped, Reason::Stopped),
     };

@@ -99,6 +99,14 @@ table! {
         "Replication streams opened after the first.";
     connected: IntGauge = "outbox_connected", "0 or 1", NONE,
         "1 while the replication stream is open.";
+    backlog: Gauge = "outbox_backlog", "rows", NONE,
+        "Polling: rows that are not published, waiting or claimed, up to a million; NaN where the slot is read.";
+    backlog_age_seconds: Gauge = "outbox_backlog_age_seconds", "seconds", NONE,
+        "Polling: age of the oldest waiting row; 0 without one, NaN where the slot is read.";
+    expired_claims: IntCounter = "outbox_expired_claims_total", "rows", NONE,
+        "Polling: claimed rows that were freed because their process has not renewed the claim.";
+    cleaned_rows: IntCounter = "outbox_cleaned_rows_total", "rows", NONE,
+        "Polling: published rows that the clean-up has deleted.";
     slot_lag_bytes: Family<IntGauge, Point> = "outbox_slot_lag_bytes", "bytes", NONE,
         "WAL between the server's write position and what was received, sent to the broker, or confirmed.";
     slot_lag_seconds: Gauge = "outbox_slot_lag_seconds", "seconds", NONE,
@@ -138,6 +146,8 @@ impl Metrics {
         metrics.info.at(Version).set(1);
         // 0 would read as "no room left" before anything was measured.
         metrics.slot_safe_wal_bytes.set(f64::NAN);
+        metrics.backlog.set(f64::NAN);
+        metrics.backlog_age_seconds.set(f64::NAN);
         metrics.dlq_depth.set(f64::NAN);
         metrics.dlq_oldest_age_seconds.set(f64::NAN);
         metrics

@@ -12,3 +12,4 @@ mod dead_letters;
 mod dlq;
 mod e2e;
 mod features;
+mod polling;

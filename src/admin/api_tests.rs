@@ -35,7 +35,7 @@ fn stage_with(token: Option<&str>) -> Stage {
         facts,
         limits: Limits::default(),
         clock: clock_since(Instant::now()),
-        slot: "relay".to_owned(),
+        slot: Some("relay".to_owned()),
     };
     let letters = Letters {
         broker: Arc::new(settings.clone()),

@@ -1,6 +1,6 @@
 //! The page for people: one self-contained document, no script, everything escaped.
 
-use super::status::Status;
+use super::status::{Polling, Slot, Status};
 use crate::health::State;
 
 const HEAD: &str = r#"<!doctype html>
@@ -74,8 +74,33 @@ pub(super) fn render(status: &Status) -> String {
             ("failed writes", number(letters.publish_failed)),
         ],
     );
+    match (&status.slot, &status.polling) {
+        (Some(slot), _) => log_and_slot(&mut html, status, slot),
+        (None, Some(polling)) => polled_table(&mut html, polling),
+        (None, None) => {}
+    }
+    html.push_str(FOOT);
+    html
+}
+
+fn polled_table(html: &mut String, polling: &Polling) {
+    let unknown = || "not known".to_owned();
+    let age = polling.backlog_age_seconds.map(|seconds| duration(seconds as u64));
     table(
-        &mut html,
+        html,
+        "Table",
+        &[
+            ("rows not published", polling.backlog.map_or_else(unknown, number)),
+            ("age of the oldest", age.unwrap_or_else(unknown)),
+            ("claims that ran out", number(polling.expired_claims)),
+            ("rows cleaned up", number(polling.cleaned_rows)),
+        ],
+    );
+}
+
+fn log_and_slot(html: &mut String, status: &Status, slot: &Slot) {
+    table(
+        html,
         "Log positions",
         &[
             ("received", status.lsn.received.clone()),
@@ -83,11 +108,10 @@ pub(super) fn render(status: &Status) -> String {
             ("confirmed", status.lsn.confirmed.clone()),
         ],
     );
-    let slot = &status.slot;
     let bytes = |bytes: i64| size(u64::try_from(bytes).unwrap_or(0));
     let safe = slot.safe_wal_bytes.map_or_else(|| "no limit known".to_owned(), bytes);
     table(
-        &mut html,
+        html,
         "Slot",
         &[
             ("name", slot.name.clone()),
@@ -99,8 +123,6 @@ pub(super) fn render(status: &Status) -> String {
             ("reconnects", number(status.events.source_reconnects)),
         ],
     );
-    html.push_str(FOOT);
-    html
 }
 
 fn heading(html: &mut String, status: &Status) {
@@ -127,9 +149,11 @@ fn heading(html: &mut String, status: &Status) {
 
 fn tone(status: &Status) -> &'static str {
     match status.state {
-        State::Streaming if status.ready => "good",
+        State::Streaming | State::Polling if status.ready => "good",
         State::Starting | State::Standby | State::Connecting | State::Draining => "warn",
-        State::Streaming | State::SinkDown | State::Stalled | State::Stopped => "bad",
+        State::Streaming | State::Polling | State::SinkDown | State::Stalled | State::Stopped => {
+            "bad"
+        }
     }
 }
 

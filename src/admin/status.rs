@@ -28,7 +28,20 @@ pub(super) struct Status {
     pub(super) in_flight: InFlight,
     pub(super) events: Events,
     pub(super) dead_letters: DeadLetters,
-    pub(super) slot: Slot,
+    /// `null` where a table is polled.
+    pub(super) slot: Option<Slot>,
+    /// `null` where the slot is read.
+    pub(super) polling: Option<Polling>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Polling {
+    /// Rows that are not published; `null` before the first look.
+    pub(super) backlog: Option<u64>,
+    /// Of the oldest; 0 without one.
+    pub(super) backlog_age_seconds: Option<f64>,
+    pub(super) expired_claims: u64,
+    pub(super) cleaned_rows: u64,
 }
 
 #[derive(Debug, Serialize)]
@@ -110,7 +123,8 @@ impl Status {
                 source_reconnects: metrics.source_reconnects.get(),
             },
             dead_letters: dead_letters(view),
-            slot: slot(view),
+            slot: view.slot.as_deref().map(|name| slot(view, name)),
+            polling: view.slot.is_none().then(|| polling(view)),
         }
     }
 }
@@ -127,13 +141,24 @@ fn dead_letters(view: &View) -> DeadLetters {
     }
 }
 
-fn slot(view: &View) -> Slot {
+fn polling(view: &View) -> Polling {
+    let metrics = &view.metrics;
+    let known = |value: f64| value.is_finite().then_some(value);
+    Polling {
+        backlog: known(metrics.backlog.get()).map(|rows| rows as u64),
+        backlog_age_seconds: known(metrics.backlog_age_seconds.get()),
+        expired_claims: metrics.expired_claims.get(),
+        cleaned_rows: metrics.cleaned_rows.get(),
+    }
+}
+
+fn slot(view: &View, name: &str) -> Slot {
     let metrics = &view.metrics;
     let safe = metrics.slot_safe_wal_bytes.get();
     let lag = |point| metrics.slot_lag_bytes.at(point).get();
     let wal_status = metrics.slot_wal_status.iter().find(|(_, gauge)| gauge.get() == 1);
     Slot {
-        name: view.slot.clone(),
+        name: name.to_owned(),
         active: metrics.slot_active.get() == 1,
         wal_status: wal_status.map(|(status, _)| WalStatus::TEXTS[status.index()]),
         lag_bytes: LagBytes {

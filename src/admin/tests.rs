@@ -16,6 +16,10 @@ struct Stage {
 }
 
 fn stage() -> Stage {
+    stage_of(Some("relay<1>"))
+}
+
+fn stage_of(slot: Option<&str>) -> Stage {
     let (recorder, facts) = health::facts(0);
     let metrics = Arc::new(Metrics::new());
     let now_ms = Arc::new(AtomicU64::new(0));
@@ -25,7 +29,7 @@ fn stage() -> Stage {
         facts,
         limits: Limits::default(),
         clock: Arc::new(move || clock.load(Ordering::Relaxed)),
-        slot: "relay<1>".into(),
+        slot: slot.map(str::to_owned),
     };
     let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters()).unwrap();
     Stage { addr: admin.addr(), admin: Some(admin), recorder, metrics, now_ms }
@@ -144,6 +148,27 @@ fn status_is_json_with_positions_and_slot() {
     assert_eq!(status["in_flight"]["events"], 2);
     assert_eq!(status["slot"]["wal_status"], "extended");
     assert_eq!(status["slot"]["safe_wal_bytes"], serde_json::Value::Null);
+    assert_eq!(status["polling"], serde_json::Value::Null);
+}
+
+#[test]
+fn where_a_table_is_polled_status_and_page_tell_of_its_backlog_and_of_no_slot() {
+    let mut stage = stage_of(None);
+    stage.recorder.pass(&Pass { phase: Phase::Polling, ..streaming() }, 0);
+    let look = |stage: &Stage| -> serde_json::Value {
+        serde_json::from_str(&get(stage.addr, "/status").1).unwrap()
+    };
+    let status = look(&stage);
+    assert_eq!((&status["state"], &status["ready"]), (&"polling".into(), &true.into()));
+    assert_eq!(status["slot"], serde_json::Value::Null);
+    assert_eq!(status["polling"]["backlog"], serde_json::Value::Null, "nobody has looked yet");
+    stage.metrics.backlog.set(17.0);
+    stage.metrics.backlog_age_seconds.set(2.5);
+    let status = look(&stage);
+    assert_eq!(status["polling"]["backlog"], 17);
+    assert_eq!(status["polling"]["backlog_age_seconds"], 2.5);
+    let (_, page) = get(stage.addr, "/");
+    assert!(page.contains("<h2>Table</h2>") && !page.contains("<h2>Slot</h2>"), "{page}");
 }
 
 #[test]
@@ -238,7 +263,7 @@ fn an_address_in_use_is_a_fault_that_says_how_to_mend_it() {
         facts,
         limits: Limits::default(),
         clock: clock_since(Instant::now()),
-        slot: String::new(),
+        slot: None,
     };
     let fault = Admin::start(taken, view, letters()).err().unwrap();
     assert_eq!((fault.code, fault.exit), ("admin.listen", Exit::Usage));

@@ -5,6 +5,7 @@
 
 mod compare;
 mod dlq;
+mod outbox;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,6 +18,7 @@ use crate::config::Request;
 
 pub(crate) use compare::CompareArgs;
 pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
+pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
 
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -136,6 +138,12 @@ pub(crate) enum Command {
     /// The relay that `compare` measures.
     #[command(name = COMPARE_RELAY, hide = true)]
     CompareRelay,
+    /// Look at the rows of a polled table, put failed ones back, or move it to a slot.
+    #[command(after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox retry --all")]
+    Outbox {
+        #[command(subcommand)]
+        action: OutboxAction,
+    },
     /// Show what is configured, or the JSON Schema of the file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Config {

@@ -9,6 +9,9 @@ use tokio_postgres::Client;
 
 use crate::config::Config;
 use crate::error::{Exit, Fault};
+use crate::polling::handover::{Handover, handed_over_before};
+use crate::polling::settings::PollingSettings;
+use crate::polling::{prepare, table};
 use crate::source::preflight::{self, Finding, Level};
 use crate::source::settings::SourceSettings;
 
@@ -23,7 +26,10 @@ pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> 
 /// Looks at the source, appends what was found at the sink, and prints all of it. A source that
 /// cannot be reached is a finding too, so that the sink's are still seen.
 pub(crate) async fn run(config: &Config, json: bool, sink: Vec<Finding>) -> Result<Exit, Fault> {
-    let mut findings = inspect(&config.source).await;
+    let mut findings = match &config.polling {
+        Some(polling) => inspect_polled(&config.source, polling).await,
+        None => inspect(&config.source).await,
+    };
     findings.extend(sink);
     if json {
         println!("{}", to_json(&findings));
@@ -43,6 +49,24 @@ async fn inspect(settings: &SourceSettings) -> Vec<Finding> {
         Ok(report) => report.findings,
         Err(error) => vec![Finding::fail(preflight::query_fault(&error, "looking around"))],
     }
+}
+
+async fn inspect_polled(settings: &SourceSettings, polling: &PollingSettings) -> Vec<Finding> {
+    let looked = async {
+        let client = connect(settings).await?;
+        let outbox = prepare::table(settings)?;
+        let report = table::inspect(&client, outbox, polling).await?;
+        let mut findings = report.findings;
+        if findings.iter().all(|finding| finding.level != Level::Fail) {
+            let prepared = prepare::prepare(&client, settings, polling).await?;
+            let standing = Handover { source: settings, polling, outbox, prepared: &prepared };
+            if standing.standing(&client).await?.handed_over {
+                findings.push(Finding::fail(handed_over_before(settings)));
+            }
+        }
+        Ok::<_, Fault>(findings)
+    };
+    looked.await.unwrap_or_else(|fault| vec![Finding::fail(fault)])
 }
 
 pub(crate) fn colours() -> bool {

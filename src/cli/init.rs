@@ -4,16 +4,24 @@
 use super::check;
 use crate::config::Config;
 use crate::error::{Exit, Fault};
+use crate::polling::settings::PollingSettings;
+use crate::polling::{prepare, table};
 use crate::source::facts::{self, RoleFacts};
 use crate::source::init;
 use crate::source::preflight::{self, Level, Report, query_fault};
 use crate::source::settings::SourceSettings;
+
+/// The shipped table.
+const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// Makes what is missing, or with `sql` prints it. `role` is the role that `walrelay run` will log
 /// in as, when that is not the one of `source.url`.
 pub(crate) async fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit, Fault> {
     let settings = &config.source;
     let client = check::connect(settings).await?;
+    if let Some(polling) = &config.polling {
+        return polled(&client, settings, polling, sql).await;
+    }
     let report = inspect(&client, settings).await?;
     refuse_server(&report)?;
     let relay = relay_role(&client, &report, role).await?;
@@ -40,6 +48,30 @@ pub(crate) async fn run(config: &Config, sql: bool, role: Option<&str>) -> Resul
     }
     print!("{}", check::to_text(&left, check::colours()));
     Ok(Exit::Failed)
+}
+
+/// A polled table needs nothing but itself. One of other names has its own designer.
+async fn polled(
+    client: &tokio_postgres::Client,
+    settings: &SourceSettings,
+    polling: &PollingSettings,
+    sql: bool,
+) -> Result<Exit, Fault> {
+    let outbox = prepare::table(settings)?;
+    let report = table::inspect(client, outbox, polling).await?;
+    let is_shipped = (outbox.schema.as_str(), outbox.table.as_str()) == ("public", "outbox");
+    match report.findings.iter().find_map(|finding| finding.fault.as_ref()) {
+        None if !sql => println!("nothing is missing"),
+        None => {}
+        Some(fault) if fault.code != "table.missing" || !is_shipped => return Err(fault.clone()),
+        Some(_) if sql => print!("{POLLING_SQL}"),
+        Some(_) => {
+            println!("+ make outbox table public.outbox, to be polled");
+            let made = client.batch_execute(POLLING_SQL).await;
+            made.map_err(|error| query_fault(&error, "making the outbox table"))?;
+        }
+    }
+    Ok(Exit::Done)
 }
 
 async fn inspect(

@@ -21,6 +21,7 @@ mod config;
 mod dlq;
 mod init;
 mod logging;
+mod outbox;
 mod progress;
 mod run;
 mod sink;
@@ -93,6 +94,10 @@ fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
         Command::Dlq { action } => {
             let config = prepare(args.log.as_deref(), &request)?;
             dlq::run(&config, &action)
+        }
+        Command::Outbox { action } => {
+            let config = prepare(args.log.as_deref(), &request)?;
+            wait_for(outbox::run(&config, &action)).map_err(one)
         }
         Command::Slot { action } => {
             let config = prepare(args.log.as_deref(), &request)?;

@@ -8,7 +8,7 @@ use crate::outbox::template::Template;
 use crate::sink::kafka::properties;
 
 use super::build::Values;
-use super::effective::{Effective, MESSAGES, OUTBOX};
+use super::effective::{Effective, MESSAGES, OUTBOX, POLLING};
 use super::kind::Value;
 use super::kind::rule::NAME_BYTES_MAX;
 use super::layers::{Origin, Problem};
@@ -21,7 +21,7 @@ const TOKEN_BYTES_MIN: usize = 16;
 /// Appends a problem for every contradiction.
 pub(crate) fn check(effective: &Effective, problems: &mut Vec<Problem>) {
     let mut checks = Checks { values: Values(effective), problems };
-    checks.availability();
+    checks.polling();
     checks.waits("delivery.backoff_base", "delivery.backoff_cap");
     checks.waits("source.reconnect_base", "source.reconnect_cap");
     checks.tables();
@@ -42,12 +42,41 @@ impl Checks<'_> {
         self.problems.push(Problem::at(&origin, &path.to_string(), code, what, mend));
     }
 
-    fn availability(&mut self) {
-        let code = "config.not-available";
-        let mode = Path::of("source.mode");
-        if self.values.text(&mode) == "polling" {
-            let mend = "mode = \"cdc\"";
-            self.refuse(&mode, code, "polling is not available in this release", mend);
+    /// Polling is about one table, and its batches must fit into the window.
+    fn polling(&mut self) {
+        if self.values.text(&Path::of("source.mode")) != "polling" {
+            return;
+        }
+        if self.values.0.outboxes != 1 {
+            let path = Path::of(OUTBOX).index(1);
+            let (what, mend) = match self.values.0.outboxes {
+                0 => ("polling needs a table, and messages are none", "write [[source.outbox]]"),
+                _ => ("polling takes one table", "run one relay for each table"),
+            };
+            self.refuse(&path, "config.conflict", what, mend);
+        }
+        if self.values.0.sections.contains_key(&Path::of(MESSAGES)) {
+            let what = "logical messages are not in any table: they cannot be polled";
+            self.refuse(&Path::of(MESSAGES), "config.conflict", what, "remove the section");
+        }
+        let section = Path::of(POLLING);
+        let (workers, batch) = (section.child("workers"), section.child("batch_max"));
+        let window = self.values.integer(&Path::of("delivery.window_events_max"));
+        let (of, each) = (self.values.integer(&workers), self.values.integer(&batch));
+        if of.saturating_mul(each) > window {
+            let what = format!(
+                "{of} workers with {each} rows each are more than window_events_max = {window}"
+            );
+            let mend = "fewer workers, smaller batches, or a larger delivery.window_events_max";
+            self.refuse(&batch, "config.conflict", &what, mend);
+        }
+        let mut seen: BTreeMap<String, Path> = BTreeMap::new();
+        for word in ["pending", "in_progress", "published", "failed"] {
+            let path = section.child("words").child(word);
+            if let Some(first) = seen.insert(self.values.text(&path), path.clone()) {
+                let what = format!("the same word as {first}: the two could not be told apart");
+                self.refuse(&path, "config.conflict", &what, "give each status a word of its own");
+            }
         }
     }
 

@@ -35,6 +35,9 @@ pub struct Effective {
 
 /// The name of the array of outbox tables.
 pub(crate) const OUTBOX: &str = "source.outbox";
+/// Defaults that are others in `source.mode = "polling"`.
+const POLLED: &[(&str, &str)] =
+    &[("source.outbox[].columns.key", "event_key"), ("route.topic", "${event_key}")];
 /// The section of polling.
 pub(crate) const POLLING: &str = "source.polling";
 /// The section of logical messages.
@@ -145,6 +148,12 @@ impl Defaults<'_> {
         }
     }
 
+    /// What holds instead where a table of sql/polling.sql is polled.
+    fn polled(&self, key: &str) -> Option<&'static str> {
+        let polls = self.in_use(&Path::of(POLLING));
+        POLLED.iter().find(|(path, _)| polls && *path == key).map(|(_, text)| *text)
+    }
+
     fn leaf(&mut self, key: &'static Key, path: &Path) {
         if self.effective.settings.contains_key(path) || self.effective.broken.contains(path) {
             return;
@@ -154,6 +163,7 @@ impl Defaults<'_> {
                 self.effective.unset.insert(path.clone(), text);
             }
             Absent::Value(text) => {
+                let text = self.polled(&key.path).unwrap_or(text);
                 let value = kind::read(key.kind, &Raw::Word(text.to_owned()), &|_| None);
                 if let Ok(value) = value {
                     let setting = Setting {

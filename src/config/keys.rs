@@ -130,7 +130,7 @@ const COLUMNS: &[Row] = &[
         "key",
         Kind::Text(rule::IDENTIFIER),
         Absent::Value("aggregateid"),
-        "Column of the ordering key; the default `route.key`.",
+        "Column of the ordering key; the default `route.key`. `event_key` where the table is polled.",
     ),
     (
         "type",
@@ -163,7 +163,7 @@ const ROUTE: &[Row] = &[
         "topic",
         Kind::Template,
         Absent::Value("outbox.event.${aggregatetype}"),
-        "Kafka topic or RabbitMQ routing key.",
+        "Kafka topic or RabbitMQ routing key. `${event_key}` where the table is polled.",
     ),
     ("key", Kind::Template, Absent::Means("the key column"), "Ordering key and Kafka record key."),
     (

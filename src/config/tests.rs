@@ -314,9 +314,19 @@ fn the_environment_alone_is_enough() {
 fn contradictions_are_refused() {
     let cases = [
         (
-            "[source]\nmode = \"polling\"",
-            "config.not-available",
-            "source.mode: polling is not available in this release",
+            "[source]\nmode = \"polling\"\n[[source.outbox]]\n[[source.outbox]]\ntable = \"other\"",
+            "config.conflict",
+            "polling takes one table",
+        ),
+        (
+            "[source]\nmode = \"polling\"\n[source.polling]\nworkers = 40",
+            "config.conflict",
+            "40 workers with 500 rows each are more than window_events_max = 16384",
+        ),
+        (
+            "[source]\nmode = \"polling\"\n[source.polling.words]\npublished = \"pending\"",
+            "config.conflict",
+            "the same word as source.polling.words.pending",
         ),
         ("[route]\ntopic = \"outbox.dlq\"", "config.conflict", "is the dead-letter topic"),
         ("[sink.kafka]\ntopics = [\"outbox.dlq\"]", "config.conflict", "where dead letters go"),

@@ -59,6 +59,12 @@ impl Retries {
         attempts
     }
 
+    /// So many attempts have failed elsewhere.
+    pub fn has_failed_before(&mut self, sequence: Sequence, count: u32, now_unix_us: i64) {
+        let attempts = Attempts { count, first_failed_unix_us: now_unix_us };
+        self.failed.insert(sequence, attempts);
+    }
+
     /// The attempts that have failed before now.
     #[must_use]
     pub fn so_far(&self, sequence: Sequence, now_unix_us: i64) -> Attempts {

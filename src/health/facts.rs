@@ -130,13 +130,14 @@ impl Facts {
 }
 
 fn phase_from(code: u8) -> Phase {
-    const PHASES: [Phase; 6] = [
+    const PHASES: [Phase; 7] = [
         Phase::Starting,
         Phase::Standby,
         Phase::Connecting,
         Phase::Streaming,
         Phase::Draining,
         Phase::Stopped,
+        Phase::Polling,
     ];
     // Only `Recorder` stores codes; a code out of range must not look healthy.
     PHASES.get(usize::from(code)).copied().unwrap_or(Phase::Stopped)

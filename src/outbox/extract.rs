@@ -164,6 +164,13 @@ impl Plan {
         Ok(Plan { routing, kinds, slots, outbox_index })
     }
 
+    /// The same for rows that have no place in the log: their events bear none.
+    #[must_use]
+    pub fn without_lsn(mut self) -> Plan {
+        self.routing.lsn = false;
+        self
+    }
+
     /// Which outbox this is, counted from 0 in the order of the settings.
     #[must_use]
     pub const fn outbox_index(&self) -> usize {

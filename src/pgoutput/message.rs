@@ -238,6 +238,12 @@ pub struct Tuple<'a> {
 }
 
 impl<'a> Tuple<'a> {
+    /// A row in the form in which the stream brings it.
+    #[must_use]
+    pub const fn of(bytes: &'a [u8]) -> Tuple<'a> {
+        Tuple { bytes }
+    }
+
     /// Walks the columns. [`Values::finish`] checks that nothing follows the last.
     #[inline]
     pub fn values(&self) -> Result<Values<'a>, DecodeError> {

@@ -164,7 +164,8 @@ fn default_path(slot: &str) -> PathBuf {
     std::env::temp_dir().join(format!("walrelay-{slot}.crash"))
 }
 
-fn fingerprint(text: &str) -> u64 {
+/// Of a name, for a place where only a number fits.
+pub(super) fn fingerprint(text: &str) -> u64 {
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }

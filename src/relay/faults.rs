@@ -18,10 +18,8 @@ pub(super) fn refused(failure: &Failure, commit_lsn: Lsn, attempts: u32) -> Faul
         Exit::Halted,
         "event.refused",
         format!("an event could not be published{after}: {reason} ({class})"),
-        format!("{subject}, committed at {commit_lsn}"),
-        format!(
-            "{mend}\nthen start again: the slot is held before this event, nothing is lost or skipped"
-        ),
+        format!("{subject}, log position {commit_lsn}"),
+        format!("{mend}\nthen start again: this event is held, nothing is lost or skipped"),
     )
 }
 
@@ -33,7 +31,7 @@ pub(super) fn unable(failure: &Failure) -> Fault {
         "sink.unable",
         format!("no event can be published in this way: {reason} ({class})"),
         subject.clone(),
-        format!("{mend}\nthen start again: the slot is held, nothing is lost or skipped"),
+        format!("{mend}\nthen start again: events are held, nothing is lost or skipped"),
     )
 }
 
@@ -43,8 +41,8 @@ pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
         Exit::Halted,
         "event.unpublishable",
         format!("{text} ({class})"),
-        format!("committed at {commit_lsn}"),
-        "correct [route] so that it can carry this row, then start again: the slot is held before it, nothing is lost or skipped",
+        format!("log position {commit_lsn}"),
+        "correct [route] so that it can carry this row, then start again: it is held, nothing is lost or skipped",
     )
 }
 
@@ -60,10 +58,10 @@ pub(super) fn breaker_open(burst: &Burst, next: &Cause, settings: &DeadLetterSet
             "{letters} dead letters within {window_s} s, most of them {class}: something else is wrong than the events; the next would be {next_class}: {reason}"
         ),
         format!(
-            "event committed at {}; dead_letter.burst_max = {}",
+            "event at log position {}; dead_letter.burst_max = {}",
             position.commit_lsn, settings.burst_max
         ),
-        "walrelay dlq list shows what they have in common; mend that and start again: the slot is held before this event, nothing is lost or skipped
+        "walrelay dlq list shows what they have in common; mend that and start again: this event is held, nothing is lost or skipped
          if all of them are to be dead letters, raise dead_letter.burst_max first",
     )
 }
@@ -80,7 +78,7 @@ pub(super) fn letter_refused(failure: &Failure) -> Fault {
         format!("a dead letter could not be written: {reason} ({class})"),
         subject.clone(),
         "raise the message limit of the dead-letter topic, or lower dead_letter.value_bytes_max, then start again: \
-         the slot is held before this event, nothing is lost or skipped",
+         this event is held, nothing is lost or skipped",
     )
 }
 

@@ -17,6 +17,7 @@ mod faults;
 pub mod link;
 pub mod log_news;
 mod outlet;
+pub mod polled;
 mod session;
 mod shaping;
 mod undertaker;

@@ -285,6 +285,11 @@ impl Undertaker {
         parks.is_some()
     }
 
+    /// An earlier process has tried this event.
+    pub(super) fn has_failed_before(&mut self, sequence: Sequence, attempts: u32) {
+        self.retries.has_failed_before(sequence, attempts, super::unix_now_us());
+    }
+
     /// This event was refused together with others.
     pub(super) fn suspect(&mut self, sequence: Sequence) {
         self.suspects.insert(sequence);

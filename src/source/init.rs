@@ -192,6 +192,12 @@ fn repeatable(sql: &str) -> String {
     format!("DO $walrelay$ BEGIN {sql} EXCEPTION WHEN duplicate_object THEN NULL; END $walrelay$;")
 }
 
+/// Is it the slot that this step makes?
+#[must_use]
+pub fn makes_slot(step: &Step) -> bool {
+    step.sql.contains("pg_create_logical_replication_slot")
+}
+
 /// Runs the steps in order, telling each before it starts. Hints are told and left.
 pub async fn run(
     client: &Client,
@@ -221,7 +227,7 @@ fn is_there_already(error: &tokio_postgres::Error) -> bool {
 
 /// Why a step failed, and who could do it.
 fn refused(error: &tokio_postgres::Error, step: &Step, slots: &[String]) -> Fault {
-    let is_slot = step.sql.contains("pg_create_logical_replication_slot");
+    let is_slot = makes_slot(step);
     if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         return if is_slot {
             slot::slot_fault(error, &step.what, slots)

@@ -42,7 +42,7 @@ fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
             &topic,
             "kafka.message-size-too-large",
             "\"message.max.bytes\"",
-            "the slot is held before this event",
+            "this event is held",
         ],
     );
     assert!(!ended.all().contains("xxxx"), "the payload was printed");
@@ -116,7 +116,7 @@ fn a_row_without_what_its_route_needs_halts() {
         let before = scene.slot_state();
         scene.sql(&format!("INSERT INTO outbox VALUES {row}"));
         let ended = scene.assert_refused(6, "event.unpublishable", &words);
-        ended.assert_says(&["committed at", "correct [route]", "the slot is held before it"]);
+        ended.assert_says(&["log position", "correct [route]", "it is held"]);
         assert!(!ended.all().contains("c4n4ry"), "{ended}");
         assert_eq!(scene.slot_state(), before);
         // A new slot, as the way past a row that nothing can carry.

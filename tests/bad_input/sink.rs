@@ -51,7 +51,7 @@ fn a_topic_out_of_a_row_that_does_not_exist_halts_and_is_taken_up_again() {
     let ended = scene.walrelay(&["run"]);
     let topic = "outbox.event.sink_made_later";
     let create = format!("kafka-topics.sh --create --topic {topic}");
-    let words = [&id, topic, &create, "the slot is held before this event"];
+    let words = [&id, topic, &create, "this event is held"];
     ended.assert_fault(6, "event.refused", &words);
     // THEN what was committed before it has arrived, and the slot has not moved over it
     assert_eq!(read(&[&scene.topic()])[0].key(), Some("1"));

@@ -9,8 +9,7 @@ use serde_json::Value;
 use crate::support::faults::{Ended, LIMIT, Relay, Scene, shared_topics};
 use crate::support::{machine, shared_rabbitmq, until};
 
-/// TODO(merge): "200ms", once polling is there.
-const INTERVALS: &str = "none";
+const INTERVALS: &str = "200ms";
 /// A short comparison takes about fifteen seconds on a quiet machine.
 const DONE_WITHIN: Duration = Duration::from_secs(240);
 const RATE: u64 = 200;
@@ -91,9 +90,8 @@ fn assert_compares(scene: &Scene<'_>, sink: &str) {
     let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
     assert_eq!(value["sink"], sink);
     assert_eq!(value["machine"]["database_is_local"], true);
-    let modes = if INTERVALS == "none" { 1 } else { 2 };
     let (runs, drains) = (value["runs"].as_array().unwrap(), value["drains"].as_array().unwrap());
-    assert_eq!((runs.len(), drains.len()), (modes, modes), "{ended}");
+    assert_eq!((runs.len(), drains.len()), (2, 2), "{ended}");
     for (run, mode) in runs.iter().zip(["cdc", "polling"]) {
         assert_eq!(run["mode"], mode);
         assert_eq!(run["events"], RATE * SECONDS, "{ended}");
@@ -111,10 +109,9 @@ fn assert_compares(scene: &Scene<'_>, sink: &str) {
     // The slot changes no row.
     assert_eq!(runs[0]["postgres"]["tuples_written"], 0, "{ended}");
     assert_eq!(runs[0]["postgres"]["dead_tuples"], 0, "{ended}");
-    if let Some(polling) = runs.get(1) {
-        let written = polling["postgres"]["tuples_written"].as_u64().unwrap();
-        assert!(written >= RATE * SECONDS, "a claim and a mark for each event\n{ended}");
-    }
+    // Polling claims each, and marks it.
+    let written = runs[1]["postgres"]["tuples_written"].as_u64().unwrap();
+    assert!(written >= 2 * RATE * SECONDS, "{ended}");
     assert!(Path::new(&page).exists());
     // AND nothing of it stays
     assert_gone(scene, &name_of(&ended.err));

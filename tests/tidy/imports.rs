@@ -33,9 +33,11 @@ const GROUPS: &[Group] = &[
     Group { members: &["delivery"], may: &["sink"] },
     // 8: the dead-letter topic, read and resolved.
     Group { members: &["dead_letter"], may: &["sink"] },
+    // 9: claimed rows.
+    Group { members: &["polling"], may: &["pgoutput", "source", "outbox"] },
 ];
 
-/// Group 9, composition: sees everything, is seen by nothing below.
+/// Group 10, composition: sees everything, is seen by nothing below.
 const COMPOSITION: &[&str] = &[
     "relay", "health", "admin", "watch", "follow", "config", "cli", "compare", "app", "main", "lib",
 ];

@@ -15,6 +15,8 @@ pub struct RelayConfig {
     pub table: String,
     /// `route.topic`.
     pub topic: String,
+    /// `route.key`, where it is not the default.
+    pub key: Option<String>,
     /// `sink.kafka.brokers`; the memory sink when empty.
     pub brokers: String,
     /// `sink.kafka.properties`.
@@ -51,6 +53,7 @@ impl RelayConfig {
             publication: "walrelay".into(),
             table: "public.outbox".into(),
             topic: "outbox.event.${aggregatetype}".into(),
+            key: None,
             brokers: brokers.into(),
             properties: Vec::new(),
             source_extra: String::new(),
@@ -89,6 +92,10 @@ impl RelayConfig {
             quoted(&self.table),
             quoted(&self.topic),
         );
+        if let Some(key) = &self.key {
+            text.truncate(text.trim_end().len());
+            text.push_str(&format!("\nkey = {}\n\n", quoted(key)));
+        }
         text.push_str(&self.sink());
         text.push_str(&format!("[admin]\nlisten = \"{admin}\"\n\n{}\n", self.extra.trim_end()));
         text

@@ -1,0 +1,229 @@
+//! The same for polling: the loop on the data thread, workers and keeper on the control runtime.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::{Outside, Reading, host_name, mailbox, panicked, stop, system_fault, wanted};
+use crate::backoff::Backoff;
+use crate::config::Config;
+use crate::error::Fault;
+use crate::polling::handover::handed_over_before;
+use crate::polling::keeper::Keeper;
+use crate::polling::pace::Pace;
+use crate::polling::prepare::{self, Prepared};
+use crate::polling::settings::PollingSettings;
+use crate::polling::worker::{self, Shared};
+use crate::relay::polled::{Parts, Polled};
+use crate::relay::{Control, log_news};
+use crate::sink;
+use crate::source::connect::Kind;
+use crate::source::preflight::query_fault;
+use crate::source::sql::{self, Sql};
+
+/// A process that has just started gives up on an unreachable database after this long.
+const STARTUP_GRACE: Duration = Duration::from_secs(10);
+/// Verdicts on their way to the keeper.
+const LATE_MAX: usize = 1024;
+/// How long workers and keeper may take to write down the last verdicts.
+const SETTLE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Polls until stopped.
+pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Fault> {
+    if config.sink.shares_malloc_arena() {
+        crate::ffi::share_malloc_arena();
+    }
+    let Outside { origin, metrics, recorder, facts, control, admin } = Outside::open(config)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| system_fault(&error, "the control runtime"))?;
+    let Some(Prepared { statements, relation }) = runtime.block_on(async {
+        tokio::select! {
+            prepared = prepare(config, polling) => prepared.map(Some),
+            stopped = stopped() => stopped.map(|()| None),
+        }
+    })?
+    else {
+        return Ok(());
+    };
+    let (news, log_news) = log_news::channel();
+    let reading = Reading::begin(config, news, &metrics, &facts)?;
+    let (batch_sender, batches) = sync_channel(polling.workers);
+    let (late_sender, late) = mpsc::channel(LATE_MAX);
+    let (stop_workers, stopping) = watch::channel(false);
+    let (open, connected) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let parts = Parts {
+        source: config.source.clone(),
+        relation,
+        delivery: config.delivery.clone(),
+        sink_factory: sink::factory(
+            Arc::clone(&config.sink),
+            wanted(config),
+            Arc::clone(&control.stop),
+        ),
+        mailbox: mailbox(config),
+        log_news,
+        batches,
+        late: late_sender,
+        open: Arc::clone(&open),
+        connected: Arc::clone(&connected),
+        control: Arc::clone(&control),
+        metrics: Arc::clone(&metrics),
+        recorder,
+        origin,
+    };
+    let shared = Arc::new(Shared {
+        source: config.source.clone(),
+        polling: polling.clone(),
+        statements,
+        // Twice in memory: here, and in the sink.
+        bytes_max: (config.delivery.window_bytes_max / (2 * polling.workers)).max(1),
+        process: process_name(),
+        batches: batch_sender,
+        pace: tokio::sync::Mutex::new(Pace::new(polling.interval, polling.batch_max)),
+        open,
+        connected,
+        live: Mutex::new(BTreeSet::new()),
+        claims: AtomicU64::new(0),
+        stop: stopping,
+    });
+    let (sender, ended) = oneshot::channel();
+    let data = std::thread::Builder::new()
+        .name("relay".to_owned())
+        .spawn(move || {
+            let outcome = Polled::new(parts).and_then(Polled::run);
+            let _nobody_waits = sender.send(outcome).is_err();
+        })
+        .map_err(|error| system_fault(&error, "the data thread"))?;
+    let handed_over: Arc<AtomicBool> = Arc::default();
+    let keeper = Keeper {
+        shared: Arc::clone(&shared),
+        late,
+        metrics,
+        handed_over: Box::new({
+            let (handed_over, control) = (Arc::clone(&handed_over), Arc::clone(&control));
+            move || {
+                handed_over.store(true, Ordering::Relaxed);
+                control.stop.store(true, Ordering::Relaxed);
+            }
+        }),
+    };
+    let crew = Crew { control: &control, stop_workers, ended };
+    let outcome = runtime.block_on(crew.supervise(shared, keeper));
+    runtime.shutdown_background();
+    let joined = data.join();
+    admin.stop();
+    reading.end();
+    joined.map_err(|_| panicked()).and(outcome)?;
+    if handed_over.load(Ordering::Relaxed) {
+        let slot = &config.source.slot;
+        tracing::info!(slot, "nothing is left for polling: the slot carries this table now");
+    }
+    Ok(())
+}
+
+/// Who keeps the threads together.
+struct Crew<'a> {
+    control: &'a Arc<Control>,
+    stop_workers: watch::Sender<bool>,
+    ended: oneshot::Receiver<Result<(), Fault>>,
+}
+
+impl Crew<'_> {
+    /// Until the loop has ended and its verdicts are written down.
+    async fn supervise(mut self, shared: Arc<Shared>, keeper: Keeper) -> Result<(), Fault> {
+        let mut terminate =
+            signal(SignalKind::terminate()).map_err(|error| system_fault(&error, "SIGTERM"))?;
+        let mut interrupt =
+            signal(SignalKind::interrupt()).map_err(|error| system_fault(&error, "SIGINT"))?;
+        let mut tasks = JoinSet::new();
+        for _ in 0..shared.polling.workers {
+            tasks.spawn(worker::work(Arc::clone(&shared)));
+        }
+        tasks.spawn(keeper.keep());
+        drop(shared);
+        let mut found = None;
+        let outcome = loop {
+            tokio::select! {
+                outcome = &mut self.ended => break outcome.unwrap_or(Ok(())),
+                Some(ended) = tasks.join_next() => if let Some(fault) = fault_of(ended) {
+                    found.get_or_insert(fault);
+                    self.control.stop.store(true, Ordering::Relaxed);
+                },
+                _ = terminate.recv() => stop(self.control, "SIGTERM"),
+                _ = interrupt.recv() => stop(self.control, "SIGINT"),
+            }
+        };
+        self.stop_workers.send_replace(true);
+        let settled = tokio::time::timeout(SETTLE_WITHIN, async {
+            while let Some(ended) = tasks.join_next().await {
+                if let Some(fault) = fault_of(ended) {
+                    found.get_or_insert(fault);
+                }
+            }
+        });
+        if settled.await.is_err() {
+            tracing::warn!(
+                "the database did not take the last verdicts: rows of this process are free when their lease runs out, and some may be published again"
+            );
+        }
+        found.map_or(outcome, Err)
+    }
+}
+
+fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<Fault> {
+    match ended {
+        Ok(outcome) => outcome.err(),
+        Err(_) => Some(panicked()),
+    }
+}
+
+async fn prepare(config: &Config, polling: &PollingSettings) -> Result<Prepared, Fault> {
+    let sql = connect(config).await?;
+    let prepared = prepare::prepare(&sql.client, &config.source, polling).await?;
+    let left = sql.client.query_one(&prepared.statements.left, &[]).await;
+    let left = left.map_err(|error| query_fault(&error, "looking for the slot"))?;
+    if left.get::<_, bool>(0) && !left.get::<_, bool>(1) {
+        return Err(handed_over_before(&config.source));
+    }
+    Ok(prepared)
+}
+
+async fn connect(config: &Config) -> Result<Sql, Fault> {
+    let source = &config.source;
+    let deadline = Instant::now() + STARTUP_GRACE;
+    let mut backoff = Backoff::new(source.reconnect_base, source.reconnect_cap);
+    loop {
+        match sql::connect(&source.connection).await {
+            Ok(sql) => return Ok(sql),
+            Err(error) if error.kind() == Kind::Fatal || Instant::now() > deadline => {
+                return Err(error.fault(&source.connection, &source.slot, &source.publication));
+            }
+            Err(_) => tokio::time::sleep(backoff.next_delay()).await,
+        }
+    }
+}
+
+/// A signal before there is anything to stop.
+async fn stopped() -> Result<(), Fault> {
+    let mut terminate =
+        signal(SignalKind::terminate()).map_err(|error| system_fault(&error, "SIGTERM"))?;
+    let mut interrupt =
+        signal(SignalKind::interrupt()).map_err(|error| system_fault(&error, "SIGINT"))?;
+    tokio::select! {
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    Ok(())
+}
+
+/// Names this process in the table.
+fn process_name() -> String {
+    let began = crate::relay::unix_now_us() / 1000;
+    format!("{}:{}:{began:x}", host_name(), std::process::id())
+}

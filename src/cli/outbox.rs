@@ -1,0 +1,199 @@
+//! `walrelay outbox list | retry | handover`: the rows of a polled table.
+
+use std::time::{Duration, Instant};
+
+use tokio_postgres::Client;
+
+use super::args::{ListRows, OutboxAction, RetryRows, RowStatus};
+use super::check;
+use crate::config::Config;
+use crate::error::{Exit, Fault};
+use crate::polling::handover::Handover;
+use crate::polling::prepare::{self, Prepared};
+use crate::polling::rows::{Rows, View, Which};
+use crate::polling::settings::PollingSettings;
+use crate::source::init;
+use crate::source::preflight::{self, Level, query_fault};
+
+/// How often it is looked whether polling has published what is left to it.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How often that is told.
+const TELL_EVERY: Duration = Duration::from_secs(5);
+
+pub(crate) async fn run(config: &Config, action: &OutboxAction) -> Result<Exit, Fault> {
+    let polling = config.polling.as_ref().ok_or_else(not_polling)?;
+    let client = check::connect(&config.source).await?;
+    match action {
+        OutboxAction::List(words) => list(config, polling, &client, words).await,
+        OutboxAction::Retry(words) => retry(config, polling, &client, words).await,
+        OutboxAction::Handover { no_wait } => handover(config, polling, &client, *no_wait).await,
+    }
+}
+
+fn not_polling() -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "config.conflict",
+        "rows are only looked at where the table is polled",
+        "source.mode",
+        "source.mode = \"polling\"; where the slot is read, failed events are dead letters: walrelay dlq list",
+    )
+}
+
+async fn list(
+    config: &Config,
+    polling: &PollingSettings,
+    client: &Client,
+    words: &ListRows,
+) -> Result<Exit, Fault> {
+    let known = &polling.words;
+    let status = match words.status {
+        RowStatus::Pending => &known.pending,
+        RowStatus::InProgress => &known.in_progress,
+        RowStatus::Published => &known.published,
+        RowStatus::Failed => &known.failed,
+    };
+    let which = Which { ids: Vec::new(), key: words.key.clone() };
+    let rows = Rows::new(&config.source, polling);
+    let views = rows.list(client, status, &which, i64::from(words.limit)).await?;
+    let mut text = String::new();
+    if !words.json && !views.is_empty() {
+        text.push_str(&line("ID", "KEY", "STATUS", "TRIES", "WRITTEN", "REASON"));
+    }
+    for view in &views {
+        text.push_str(&if words.json { format!("{}\n", view.to_json()) } else { shown(view) });
+    }
+    if views.is_empty() && !words.json {
+        text = format!("no row is {status}\n");
+    }
+    super::print(&text)
+}
+
+fn shown(view: &View) -> String {
+    let written = view.created_at.as_deref().and_then(|text| text.get(..19)).unwrap_or("-");
+    line(
+        &view.id,
+        view.key.as_deref().unwrap_or("-"),
+        &view.status,
+        &view.attempts.to_string(),
+        &written.replace('T', " "),
+        view.reason.as_deref().unwrap_or("-"),
+    )
+}
+
+fn line(id: &str, key: &str, status: &str, tries: &str, written: &str, reason: &str) -> String {
+    let safe = crate::dead_letter::text::escaped;
+    let (id, key, reason) = (safe(id), safe(key), safe(reason));
+    format!("{id:<36}  {key:<20}  {status:<12}  {tries:>5}  {written:<19}  {reason}\n")
+}
+
+async fn retry(
+    config: &Config,
+    polling: &PollingSettings,
+    client: &Client,
+    words: &RetryRows,
+) -> Result<Exit, Fault> {
+    if words.ids.is_empty() && words.key.is_none() && !words.all {
+        return Err(Fault::new(
+            Exit::Usage,
+            "usage.filter-missing",
+            "which rows?",
+            "walrelay outbox retry",
+            "name ids, --key KEY or --all; walrelay outbox list shows what has failed",
+        ));
+    }
+    let prepared = prepare::prepare(client, &config.source, polling).await?;
+    let standing = of(config, polling, &prepared)?.standing(client).await?;
+    if standing.handed_over {
+        return Err(Fault::new(
+            Exit::Slot,
+            "slot.exists",
+            format!("slot {} carries this table now: nobody polls it", config.source.slot),
+            "source.slot",
+            "failed rows have their letters in the dead-letter topic: walrelay dlq list, walrelay dlq replay",
+        ));
+    }
+    let which = Which { ids: words.ids.clone(), key: words.key.clone() };
+    let count = Rows::new(&config.source, polling).put_back(client, &which).await?;
+    println!("{count} rows are to be published again");
+    if count > 0 {
+        println!(
+            "their dead letters stay open: walrelay dlq discard --id ID, or they might be replayed, too"
+        );
+    }
+    let wanted = words.ids.len() as u64;
+    Ok(if count < wanted { Exit::Failed } else { Exit::Done })
+}
+
+fn of<'a>(
+    config: &'a Config,
+    polling: &'a PollingSettings,
+    prepared: &'a Prepared,
+) -> Result<Handover<'a>, Fault> {
+    let outbox = prepare::table(&config.source)?;
+    Ok(Handover { source: &config.source, polling, outbox, prepared })
+}
+
+async fn handover(
+    config: &Config,
+    polling: &PollingSettings,
+    client: &Client,
+    no_wait: bool,
+) -> Result<Exit, Fault> {
+    let prepared = prepare::prepare(client, &config.source, polling).await?;
+    let handover = of(config, polling, &prepared)?;
+    let slot = &config.source.slot;
+    if handover.standing(client).await?.handed_over {
+        println!("slot {slot} is there already");
+    } else {
+        make_publication(config, client).await?;
+        println!("dividing the rows; this waits for open transactions to end");
+        let marked = handover.run(client).await?;
+        println!("+ made slot {slot}: it carries what was written from now on");
+        println!("{marked} rows that waited are left to polling");
+    }
+    if !no_wait {
+        wait(&handover, client).await?;
+        println!("nothing is left to polling");
+    }
+    println!("now: source.mode = \"cdc\" in the configuration, and start the relay again");
+    Ok(Exit::Done)
+}
+
+/// What `init` would make, but the slot.
+async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault> {
+    let source = &config.source;
+    let looked = || async {
+        let report = preflight::inspect(client, source).await;
+        report.map_err(|error| query_fault(&error, "looking for what is missing"))
+    };
+    let report = looked().await?;
+    let role = report.facts.server.role.clone();
+    let mut steps = init::plan(&report, source, &role)?;
+    steps.retain(|step| !init::makes_slot(step));
+    init::run(client, &steps, |step| println!("+ {}", step.what)).await?;
+    let left = looked().await?.findings.into_iter();
+    let mut faults = left.filter(|it| it.level == Level::Fail).filter_map(|it| it.fault);
+    match faults.find(|fault| fault.code != "slot.missing") {
+        Some(fault) => Err(fault),
+        None => Ok(()),
+    }
+}
+
+async fn wait(handover: &Handover<'_>, client: &Client) -> Result<(), Fault> {
+    let mut told = Instant::now();
+    while handover.standing(client).await?.left {
+        if told.elapsed() > TELL_EVERY {
+            told = Instant::now();
+            let backlog = &handover.prepared.statements.backlog;
+            let row = client.query_one(backlog, &[&1_000_000_i64]).await;
+            let row = row.map_err(|error| query_fault(&error, "counting rows"))?;
+            let waiting: i64 = row.get(0);
+            eprintln!(
+                "waiting for polling to publish what is left to it ({waiting} rows, newer ones among them); it needs a relay with source.mode = \"polling\" that runs"
+            );
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+    Ok(())
+}

@@ -1,0 +1,161 @@
+//! Claimed rows on their way from the database to the loop, and what is told of them on the way
+//! back.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio_postgres::Row as SqlRow;
+
+use super::statements::{ATTEMPTS, CREATED, EVENT, FREE, ID, RANK, READY};
+use crate::lsn::Lsn;
+
+/// A claimed row.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Row {
+    /// Id as text.
+    pub id: String,
+    /// When it was written, in microseconds since the Unix epoch.
+    pub created_unix_us: i64,
+    /// Attempts that have failed before.
+    pub attempts: u32,
+    /// The event's columns as the stream would bring them, in text form.
+    pub tuple: Vec<u8>,
+}
+
+/// Rows of one claim, in their order.
+#[derive(Debug)]
+pub struct Batch {
+    /// What the rows are marked with.
+    pub claim: String,
+    /// Where the log stood.
+    pub lsn: Lsn,
+    /// The rows.
+    pub rows: Vec<Row>,
+    /// Told once: what has become of them. Rows that are not in it are told of later.
+    pub answer: oneshot::Sender<Verdicts>,
+}
+
+/// What a claim has brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Claimed {
+    /// In their order.
+    pub rows: Vec<Row>,
+    /// Rows that were ready, as far as the claim looked.
+    pub ready: usize,
+    /// Those whose key was not busy, as far as there was room.
+    pub free: usize,
+}
+
+/// What has become of rows of one claim.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts {
+    /// The broker has them.
+    pub published: Vec<String>,
+    /// The dead-letter topic has them.
+    pub failed: Vec<Failed>,
+    /// They will be tried again.
+    pub noted: Vec<Failed>,
+    /// They are not in our hands any more, and nobody knows of a delivery.
+    pub given_back: Vec<String>,
+    /// No further row of the claim is in our hands.
+    pub last: bool,
+}
+
+/// A row that could not be published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failed {
+    /// Id.
+    pub id: String,
+    /// Attempts that have failed.
+    pub attempts: u32,
+    /// Why the last did.
+    pub reason: String,
+    /// Not before.
+    pub wait: Duration,
+}
+
+impl Verdicts {
+    /// Is there nothing to be said?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        let Verdicts { published, failed, noted, given_back, last } = self;
+        !last
+            && published.is_empty()
+            && failed.is_empty()
+            && noted.is_empty()
+            && given_back.is_empty()
+    }
+}
+
+/// Reads the answer to a claim.
+pub fn read(answer: &[SqlRow]) -> Result<Claimed, tokio_postgres::Error> {
+    let mut claimed = Claimed::default();
+    let count = |row: &SqlRow, at| Ok(usize::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0));
+    for row in answer {
+        claimed.ready = count(row, READY)?;
+        claimed.free = count(row, FREE)?;
+        if row.try_get::<_, Option<i64>>(RANK)?.is_none() {
+            continue;
+        }
+        claimed.rows.push(Row {
+            id: row.try_get(ID)?,
+            created_unix_us: row.try_get::<_, Option<i64>>(CREATED)?.unwrap_or_default(),
+            attempts: row
+                .try_get::<_, Option<i32>>(ATTEMPTS)?
+                .and_then(|attempts| u32::try_from(attempts).ok())
+                .unwrap_or(0),
+            tuple: tuple(row)?,
+        });
+    }
+    Ok(claimed)
+}
+
+/// The event's columns as pgoutput writes a row in text form.
+fn tuple(row: &SqlRow) -> Result<Vec<u8>, tokio_postgres::Error> {
+    let values = (EVENT..row.len()).map(|at| row.try_get::<_, Option<&str>>(at));
+    let values = values.collect::<Result<Vec<_>, _>>()?;
+    Ok(encode(&values))
+}
+
+fn encode(values: &[Option<&str>]) -> Vec<u8> {
+    let size: usize = values.iter().map(|value| 5 + value.map_or(0, str::len)).sum();
+    let mut bytes = Vec::with_capacity(2 + size);
+    // No table has more columns than fit.
+    bytes.extend_from_slice(&u16::try_from(values.len()).unwrap_or(u16::MAX).to_be_bytes());
+    for value in values {
+        match value {
+            None => bytes.push(b'n'),
+            Some(text) => {
+                bytes.push(b't');
+                // Postgres has no value beyond a gigabyte.
+                bytes.extend_from_slice(&u32::try_from(text.len()).unwrap_or(0).to_be_bytes());
+                bytes.extend_from_slice(text.as_bytes());
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pgoutput::message::{Tuple, Value};
+
+    #[test]
+    fn a_row_reads_back_as_the_stream_would_have_brought_it() {
+        let bytes = encode(&[Some("1"), None, Some("{\"a\": \"ü\"}"), Some("")]);
+        let mut values = Tuple::of(&bytes).values().unwrap();
+        assert_eq!(values.left(), 4);
+        let read: Vec<_> = values.by_ref().map(Result::unwrap).collect();
+        assert_eq!(
+            read,
+            [
+                Value::Text(b"1"),
+                Value::Null,
+                Value::Text("{\"a\": \"ü\"}".as_bytes()),
+                Value::Text(b"")
+            ]
+        );
+        values.finish().unwrap();
+    }
+}

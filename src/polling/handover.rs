@@ -1,0 +1,154 @@
+//! From polling to the slot: every row is carried by exactly one of the two.
+//!
+//! What a slot carries begins at its consistent point, and that point comes with a snapshot: rows
+//! that it shows are polling's, all others are the slot's. While nobody claims:
+//!
+//! 1. A temporary slot is made, and its snapshot exported.
+//! 2. Under that snapshot, the rows that wait are marked as polling's (`locked_by`).
+//! 3. The slot is copied to its permanent name: the copy begins at the same point.
+//!
+//! From then on pollers claim only what is marked, or was claimed before: they publish the rest of
+//! what is theirs and end by themselves. Whoever writes need not stop. A crash before the third step
+//! leaves a mark that changes nothing, after it everything is done.
+
+use tokio_postgres::Client;
+
+use super::prepare::Prepared;
+use super::settings::PollingSettings;
+use crate::error::{Exit, Fault};
+use crate::outbox::settings::OutboxTable;
+use crate::source::connect;
+use crate::source::preflight::query_fault;
+use crate::source::quote::{quote_ident, quote_literal, quote_table};
+use crate::source::settings::SourceSettings;
+
+/// What a handover needs.
+pub struct Handover<'a> {
+    /// `[source]`.
+    pub source: &'a SourceSettings,
+    /// `[source.polling]`.
+    pub polling: &'a PollingSettings,
+    /// The table.
+    pub outbox: &'a OutboxTable,
+    /// Its statements.
+    pub prepared: &'a Prepared,
+}
+
+/// Where the table stands between polling and slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// The slot is there.
+    pub handed_over: bool,
+    /// Rows are left that polling has to publish.
+    pub left: bool,
+}
+
+impl Handover<'_> {
+    /// Where it stands.
+    pub async fn standing(&self, client: &Client) -> Result<Standing, Fault> {
+        let row = client.query_one(&self.prepared.statements.left, &[]).await;
+        let row = row.map_err(|error| query_fault(&error, "looking for the slot"))?;
+        Ok(Standing { handed_over: row.get(0), left: row.get(1) })
+    }
+
+    /// Makes the slot and marks what is polling's; says how many rows that are. `client` must have
+    /// nothing under way; it waits for a claim that is being made, and none is made meanwhile.
+    pub async fn run(&self, client: &Client) -> Result<u64, Fault> {
+        let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
+        let (lock, unlock) = self.locks();
+        client.batch_execute(&lock).await.map_err(told)?;
+        let marked = self.make(client).await;
+        // It would end with the connection, too.
+        client.batch_execute(&unlock).await.map_err(told)?;
+        marked
+    }
+
+    fn locks(&self) -> (String, String) {
+        // The same lock as that of a claim, held by the session instead of a transaction.
+        let turn = &self.prepared.statements.turn;
+        let session = turn.replace("pg_advisory_xact_lock", "pg_advisory_lock");
+        let unlock = turn.replace("pg_advisory_xact_lock", "pg_advisory_unlock");
+        (session, unlock)
+    }
+
+    async fn make(&self, client: &Client) -> Result<u64, Fault> {
+        let source = self.source;
+        let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
+        let refused = |error: connect::ConnectError| {
+            error.fault(&source.connection, &source.slot, &source.publication)
+        };
+        let mut control = connect::open(&source.connection).await.map_err(refused)?;
+        // Slot names are short; the temporary one differs by its process.
+        let temporary = format!("walrelay_handover_{}", std::process::id());
+        let create = format!(
+            "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT",
+            quote_ident(&temporary)
+        );
+        let rows = control.query(&create).await.map_err(refused)?;
+        let snapshot = rows.first().and_then(|row| row.get(2)).cloned().flatten();
+        let snapshot = snapshot.ok_or_else(no_snapshot)?;
+        let mark = self.mark();
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT {}",
+            quote_literal(&snapshot)
+        );
+        let marked = async {
+            client.batch_execute(&begin).await?;
+            let marked = client.execute(&mark, &[]).await?;
+            client.batch_execute("COMMIT").await?;
+            Ok(marked)
+        };
+        let marked = match marked.await {
+            Ok(marked) => marked,
+            Err(error) => {
+                client.batch_execute("ROLLBACK").await.map_err(told)?;
+                return Err(told(error));
+            }
+        };
+        let copy = "SELECT pg_copy_logical_replication_slot($1, $2, false)";
+        let names: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&temporary, &source.slot];
+        client.execute(copy, &names).await.map_err(told)?;
+        // The temporary slot ends with its connection.
+        drop(control);
+        Ok(marked)
+    }
+
+    /// Rows that were claimed before are polling's already.
+    fn mark(&self) -> String {
+        let (names, words) = (&self.polling.columns, &self.polling.words);
+        let locked_by = quote_ident(&names.locked_by);
+        format!(
+            "UPDATE {} SET {locked_by} = 'handover' WHERE {} = {} AND {locked_by} IS NULL",
+            quote_table(&self.outbox.schema, &self.outbox.table),
+            quote_ident(&names.status),
+            quote_literal(&words.pending),
+        )
+    }
+}
+
+fn no_snapshot() -> Fault {
+    Fault::new(
+        Exit::Source,
+        "source.protocol",
+        "postgres made a slot and told no snapshot",
+        "",
+        "report it with the server's version; nothing was changed",
+    )
+}
+
+/// The table is the slot's.
+#[must_use]
+pub fn handed_over_before(source: &SourceSettings) -> Fault {
+    let slot = &source.slot;
+    Fault::new(
+        Exit::Slot,
+        "slot.exists",
+        format!(
+            "slot {slot} exists: it carries the rows of this table, and polling would publish them twice"
+        ),
+        "source.slot",
+        format!(
+            "source.mode = \"cdc\" goes on from the slot; to poll all the same, give source.slot another name, or: walrelay slot drop {slot}"
+        ),
+    )
+}

@@ -1,0 +1,170 @@
+//! What is done beside the claims: renewing them, voiding those that nobody renews, settling what
+//! took longer than its claim, deleting what was published long ago, and looking how much waits.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::batch::Verdicts;
+use super::session::Session;
+use super::worker::{Reconnect, Shared, refused, warn_of_strangers};
+use crate::error::Fault;
+use crate::metrics::Metrics;
+use crate::source::connect::{ConnectError, Kind};
+
+/// How often it is looked how much waits.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Rows that are counted; there may be more.
+const BACKLOG_MAX: i64 = 1_000_000;
+/// A tenth of the time for counting them, at most.
+const LOOK_COST: u32 = 10;
+/// Between two batches of a clean-up: other work goes first.
+const CLEAN_PAUSE: Duration = Duration::from_millis(50);
+
+/// Verdicts that come after their claim was settled.
+#[derive(Debug)]
+pub struct Late {
+    /// Of which claim.
+    pub claim: String,
+    /// What has become of its rows.
+    pub verdicts: Verdicts,
+}
+
+/// Beside the workers, one for each process.
+pub struct Keeper {
+    /// What it shares with the workers.
+    pub shared: Arc<Shared>,
+    /// From the loop; it ends when the loop does.
+    pub late: mpsc::Receiver<Late>,
+    /// Where the backlog is shown.
+    pub metrics: Arc<Metrics>,
+    /// Called when the table belongs to the slot and nothing is left for polling.
+    pub handed_over: Box<dyn Fn() + Send + Sync>,
+}
+
+/// When each chore is due.
+struct Chores {
+    renew: Instant,
+    expire: Instant,
+    look: Instant,
+    clean: Instant,
+}
+
+impl Keeper {
+    /// Keeps until the loop has ended and everything is settled.
+    pub async fn keep(mut self) -> Result<(), Fault> {
+        let shared = Arc::clone(&self.shared);
+        let mut reconnect = Reconnect::new(&shared);
+        let now = Instant::now();
+        let mut chores = Chores { renew: now, expire: now, look: now, clean: now };
+        let mut held: Option<Late> = None;
+        loop {
+            let session = reconnect.session().await?;
+            let error = loop {
+                match self.turn(&session, &mut chores, &mut held).await {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(()),
+                    Err(error) => break error,
+                }
+            };
+            if error.kind() == Kind::Fatal {
+                return Err(refused(&shared, &error));
+            }
+            tracing::warn!(error = %error, "a polling connection broke: reconnecting");
+            tokio::time::sleep(shared.source.reconnect_base).await;
+        }
+    }
+
+    /// One turn; false when there is nothing more to come. `held` is not settled yet.
+    async fn turn(
+        &mut self,
+        session: &Session,
+        chores: &mut Chores,
+        held: &mut Option<Late>,
+    ) -> Result<bool, ConnectError> {
+        if held.is_none() {
+            let next = chores.next().saturating_duration_since(Instant::now());
+            tokio::select! {
+                biased;
+                late = self.late.recv() => match late {
+                    Some(late) => *held = Some(late),
+                    None => return Ok(false),
+                },
+                () = tokio::time::sleep(next) => {}
+            }
+        }
+        if let Some(Late { claim, verdicts }) = held {
+            let settled = session.settle(claim, verdicts).await;
+            warn_of_strangers(settled.map_err(|error| session.told(&error))?);
+            if verdicts.last {
+                self.shared.set_live(claim, false);
+            }
+            *held = None;
+        }
+        let done = self.chores(session, chores).await;
+        done.map_err(|error| session.told(&error))?;
+        Ok(true)
+    }
+
+    async fn chores(
+        &self,
+        session: &Session,
+        chores: &mut Chores,
+    ) -> Result<(), tokio_postgres::Error> {
+        let Shared { polling, statements, .. } = &*self.shared;
+        let client = session.client();
+        let now = Instant::now();
+        let ms = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        if now >= chores.renew {
+            chores.renew = now + polling.lease / 4;
+            let live = self.shared.live();
+            if !live.is_empty() {
+                client.execute(&statements.renew, &[&live, &ms(polling.lease / 4)]).await?;
+            }
+        }
+        if now >= chores.expire {
+            chores.expire = now + (polling.lease / 4).min(Duration::from_secs(10));
+            let void = client.execute(&statements.expire, &[&ms(polling.lease)]).await?;
+            if void > 0 {
+                self.metrics.expired_claims.inc_by(void);
+                tracing::warn!(rows = void, "claims were void: their process has not renewed them");
+            }
+        }
+        if now >= chores.look {
+            self.look(session).await?;
+            chores.look = now + LOOK_EVERY.max(now.elapsed() * LOOK_COST);
+        }
+        if now >= chores.clean && polling.cleanup.enabled {
+            let cleanup = &polling.cleanup;
+            let batch = i64::try_from(cleanup.batch_max).unwrap_or(i64::MAX);
+            let age = ms(cleanup.older_than);
+            let gone = client.execute(&statements.clean, &[&age, &batch]).await?;
+            self.metrics.cleaned_rows.inc_by(gone);
+            let more = gone >= cleanup.batch_max as u64;
+            chores.clean = now + if more { CLEAN_PAUSE } else { cleanup.interval };
+        } else if !polling.cleanup.enabled {
+            chores.clean = now + Duration::from_secs(3600);
+        }
+        Ok(())
+    }
+
+    async fn look(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+        let statements = &self.shared.statements;
+        let backlog = session.client().query_one(&statements.backlog, &[&BACKLOG_MAX]).await?;
+        self.metrics.backlog.set(backlog.try_get::<_, i64>(0)? as f64);
+        self.metrics.backlog_age_seconds.set(backlog.try_get(1)?);
+        let left = session.client().query_one(&statements.left, &[]).await?;
+        let (handed_over, ours) = (left.try_get::<_, bool>(0)?, left.try_get::<_, bool>(1)?);
+        if handed_over && !ours {
+            (self.handed_over)();
+        }
+        Ok(())
+    }
+}
+
+impl Chores {
+    fn next(&self) -> Instant {
+        self.renew.min(self.expire).min(self.look).min(self.clean)
+    }
+}

@@ -1,0 +1,331 @@
+//! The statements of polling, written once for a table.
+//!
+//! Names are quoted and status words stand in the text, so that the planner sees that the partial
+//! indexes of sql/polling.sql fit.
+//!
+//! # Order per key, and what it costs
+//!
+//! Claims are made one at a time for each table, over all processes: [`Statements::turn`] takes an
+//! advisory lock that ends with the transaction, and the claim is a statement of its own behind it,
+//! so that its snapshot shows what the claim before has taken. A claim passes over every key of
+//! which a row is in somebody's hands, or waits for its retry, and takes the others' rows from the
+//! oldest on. So the rows of a key are in one pair of hands at a time, in order, and publishing them
+//! needs no further lock. It costs: claims do not run beside each other (publishing does), and a key
+//! is as fast as one batch after another. A row that somebody outside holds locked is skipped, and
+//! its key with it.
+
+use crate::outbox::settings::OutboxTable;
+use crate::outbox::template::Part;
+use crate::source::quote::{quote_ident, quote_literal, quote_table};
+
+use super::settings::{OnPublished, PollingSettings};
+
+/// First half of the advisory lock that claims take turns by: "walr".
+pub const TURN_CLASS: i32 = 0x7761_6C72;
+
+/// Columns of a claim's answer: how many rows were ready, and how many of them free.
+pub const READY: usize = 0;
+/// The same.
+pub const FREE: usize = 1;
+/// NULL where nothing was claimed: there is always an answer.
+pub const RANK: usize = 2;
+/// Id as text.
+pub const ID: usize = 3;
+/// When the row was written, in microseconds since the Unix epoch.
+pub const CREATED: usize = 4;
+/// Attempts that have failed.
+pub const ATTEMPTS: usize = 5;
+/// The first of the event's own columns.
+pub const EVENT: usize = 6;
+
+/// What the statements are made from.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// The table, and the names of the event's columns.
+    pub outbox: &'a OutboxTable,
+    /// `[source.polling]`.
+    pub polling: &'a PollingSettings,
+    /// The slot to which the table may have been handed over.
+    pub slot: &'a str,
+    /// Type of the id column, as SQL.
+    pub id_type: &'a str,
+    /// Columns of the event, in the order in which they are read.
+    pub event_columns: &'a [String],
+}
+
+/// One table's statements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statements {
+    /// Waits for the turn to claim, within a transaction; tells where the log stands.
+    pub turn: String,
+    /// Claims. Parameters: whose they are, how far to look, most bytes. The most rows stand in the
+    /// text: from them the planner learns that the way to each is its index.
+    pub claim: String,
+    /// Are there rows that polling still has to publish? And has the table been handed over?
+    pub left: String,
+    /// Published. Parameters: whose, ids.
+    pub published: String,
+    /// Given up. Parameters: whose, ids, attempts, reasons.
+    pub failed: String,
+    /// Has failed and will be tried again. Parameters: whose, ids, attempts, reasons, waits in ms.
+    pub noted: String,
+    /// Free again. Parameters: whose, ids.
+    pub given_back: String,
+    /// Everything of a claim is free again. Parameter: whose.
+    pub abandoned: String,
+    /// Claims live on. Parameters: whose, a third of the lease in ms.
+    pub renew: String,
+    /// Claims that were not renewed are void. Parameter: the lease in ms.
+    pub expire: String,
+    /// Old published rows go. Parameters: age in ms, most rows.
+    pub clean: String,
+    /// Rows that wait, at most so many as the parameter says, and the age of the oldest.
+    pub backlog: String,
+}
+
+impl Statements {
+    /// Writes them.
+    #[must_use]
+    pub fn of(subject: &Subject<'_>) -> Statements {
+        let writer = Writer::new(subject);
+        Statements {
+            turn: writer.turn(),
+            claim: writer.claim(),
+            left: writer.left(),
+            published: writer.published(),
+            failed: writer.failed(),
+            noted: writer.noted(),
+            given_back: writer.free(&format!("{} AND {}", writer.mine(), writer.among("t"))),
+            abandoned: writer.free(&writer.mine()),
+            renew: writer.renew(),
+            expire: writer.expire(),
+            clean: writer.clean(),
+            backlog: writer.backlog(),
+        }
+    }
+}
+
+/// Quoted names and words.
+struct Writer<'a> {
+    subject: &'a Subject<'a>,
+    table: String,
+    id: String,
+    order: String,
+    status: String,
+    pending: String,
+    in_progress: String,
+    slot_exists: String,
+}
+
+impl<'a> Writer<'a> {
+    fn new(subject: &'a Subject<'a>) -> Writer<'a> {
+        let Subject { outbox, polling, slot, .. } = subject;
+        Writer {
+            subject,
+            table: quote_table(&outbox.schema, &outbox.table),
+            id: quote_ident(&outbox.columns.id),
+            order: quote_ident(&polling.columns.order),
+            status: quote_ident(&polling.columns.status),
+            pending: quote_literal(&polling.words.pending),
+            in_progress: quote_literal(&polling.words.in_progress),
+            slot_exists: format!(
+                "EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = {})",
+                quote_literal(slot)
+            ),
+        }
+    }
+
+    fn column(&self, pick: impl Fn(&super::settings::WorkColumns) -> &String) -> String {
+        quote_ident(pick(&self.subject.polling.columns))
+    }
+
+    /// The table's own number is what claims of different tables differ by.
+    fn turn(&self) -> String {
+        let table = quote_literal(&self.table);
+        format!(
+            "SELECT pg_advisory_xact_lock({TURN_CLASS}, ({table}::regclass::oid::int8 - 2147483648)::int4), \
+             (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8"
+        )
+    }
+
+    /// Rows that no slot carries: written before there was one, or claimed before.
+    fn ours(&self) -> String {
+        let locked_by = self.column(|names| &names.locked_by);
+        format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists)
+    }
+
+    /// What the order holds for: the route's key, as SQL over `t`.
+    fn key(&self) -> String {
+        let parts: Vec<String> = (self.subject.outbox.route.key.parts().iter())
+            .map(|part| match part {
+                Part::Column(name) => format!("t.{}::text", quote_ident(name)),
+                Part::Literal(text) => quote_literal(text),
+            })
+            .collect();
+        parts.join(" || ")
+    }
+
+    fn claim(&self) -> String {
+        let Writer { table, id, order, status, pending, in_progress, .. } = self;
+        let key = self.key();
+        let batch_max = self.subject.polling.batch_max;
+        let payload = quote_ident(&self.subject.outbox.columns.payload);
+        let next_retry_at = self.column(|names| &names.next_retry_at);
+        let retry_count = self.column(|names| &names.retry_count);
+        let locked_at = self.column(|names| &names.locked_at);
+        let locked_by = self.column(|names| &names.locked_by);
+        let created_at = self.column(|names| &names.created_at);
+        let ours = self.ours();
+        let event: String = (self.subject.event_columns.iter())
+            .map(|name| format!(", t.{}::text", quote_ident(name)))
+            .collect();
+        format!(
+            "WITH busy AS MATERIALIZED (
+                SELECT {key} AS key FROM {table} t WHERE t.{status} = {in_progress}
+                UNION
+                SELECT {key} FROM {table} t WHERE t.{status} = {pending} AND t.{next_retry_at} > now()
+            ), ready AS MATERIALIZED (
+                SELECT t.{id} AS id, {key} AS key, t.{order} AS place FROM {table} t
+                WHERE t.{status} = {pending} AND (t.{next_retry_at} IS NULL OR t.{next_retry_at} <= now())
+                  AND {ours}
+                ORDER BY t.{order} LIMIT $2::int8
+            ), free AS MATERIALIZED (
+                SELECT r.id, r.key, row_number() OVER (ORDER BY r.place) AS rank FROM ready r
+                WHERE NOT EXISTS (SELECT FROM busy b WHERE b.key = r.key)
+                ORDER BY r.place LIMIT {batch_max}
+            ), weighed AS MATERIALIZED (
+                SELECT f.id, f.key, f.rank,
+                       sum(coalesce(octet_length(t.{payload}::text), 0)) OVER (ORDER BY f.rank) AS bytes
+                FROM free f JOIN {table} t ON t.{id} = f.id
+            ), chosen AS MATERIALIZED (
+                SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $3::int8
+            ), locked AS MATERIALIZED (
+                SELECT t.{id} AS id, c.key, c.rank FROM {table} t JOIN chosen c ON c.id = t.{id}
+                WHERE t.{status} = {pending} FOR UPDATE OF t SKIP LOCKED
+            ), held AS MATERIALIZED (
+                SELECT c.key, min(c.rank) AS rank FROM chosen c
+                WHERE NOT EXISTS (SELECT FROM locked l WHERE l.id = c.id) GROUP BY c.key
+            ), claimed AS (
+                UPDATE {table} t SET {status} = {in_progress}, {locked_at} = clock_timestamp(), {locked_by} = $1
+                FROM locked l
+                WHERE t.{id} = l.id AND NOT EXISTS (SELECT FROM held h WHERE h.key = l.key AND h.rank < l.rank)
+                RETURNING l.rank, t.{id}::text, (extract(epoch FROM t.{created_at}) * 1000000)::int8, \
+                          t.{retry_count}::int4{event}
+            )
+            SELECT (SELECT count(*) FROM ready), (SELECT count(*) FROM free), c.*
+            FROM (SELECT) always LEFT JOIN claimed c ON true ORDER BY c.rank"
+        )
+    }
+
+    fn left(&self) -> String {
+        let Writer { table, status, pending, in_progress, slot_exists, .. } = self;
+        let ours = self.ours();
+        format!(
+            "SELECT {slot_exists}, EXISTS (SELECT FROM {table} t WHERE {status} = {in_progress} \
+             OR ({status} = {pending} AND {ours}))"
+        )
+    }
+
+    /// Of a claim, and not taken over by somebody else since.
+    fn mine(&self) -> String {
+        let Writer { status, in_progress, .. } = self;
+        let locked_by = self.column(|names| &names.locked_by);
+        format!("t.{status} = {in_progress} AND t.{locked_by} = $1")
+    }
+
+    fn among(&self, table: &str) -> String {
+        format!("{table}.{} = ANY ($2::text[]::{}[])", self.id, self.subject.id_type)
+    }
+
+    fn published(&self) -> String {
+        let Writer { table, status, .. } = self;
+        let (mine, among) = (self.mine(), self.among("t"));
+        if self.subject.polling.on_published == OnPublished::Delete {
+            return format!("DELETE FROM {table} t WHERE {mine} AND {among}");
+        }
+        let word = quote_literal(&self.subject.polling.words.published);
+        let locked_at = self.column(|names| &names.locked_at);
+        let next_retry_at = self.column(|names| &names.next_retry_at);
+        format!(
+            "UPDATE {table} t SET {status} = {word}, {locked_at} = NULL, {next_retry_at} = NULL \
+             WHERE {mine} AND {among}"
+        )
+    }
+
+    fn failed(&self) -> String {
+        let word = quote_literal(&self.subject.polling.words.failed);
+        let status = &self.status;
+        let failed_at = self.column(|names| &names.failed_at);
+        let locked_at = self.column(|names| &names.locked_at);
+        let next_retry_at = self.column(|names| &names.next_retry_at);
+        self.with_reasons(&format!(
+            "{status} = {word}, {failed_at} = now(), {locked_at} = NULL, {next_retry_at} = NULL"
+        ))
+    }
+
+    fn noted(&self) -> String {
+        let next_retry_at = self.column(|names| &names.next_retry_at);
+        self.with_reasons(&format!("{next_retry_at} = now() + f.wait_ms * interval '1 ms'"))
+    }
+
+    fn with_reasons(&self, set: &str) -> String {
+        let Writer { table, id, .. } = self;
+        let retry_count = self.column(|names| &names.retry_count);
+        let failure_reason = self.column(|names| &names.failure_reason);
+        let mine = self.mine();
+        format!(
+            "UPDATE {table} t SET {retry_count} = f.attempts, {failure_reason} = f.reason, {set} \
+             FROM unnest($2::text[]::{}[], $3::int4[], $4::text[], $5::int8[]) AS f (id, attempts, reason, wait_ms) \
+             WHERE {mine} AND t.{id} = f.id",
+            self.subject.id_type
+        )
+    }
+
+    /// A row that was claimed once keeps the name of who did: no slot carries it.
+    fn free(&self, which: &str) -> String {
+        let Writer { table, status, pending, .. } = self;
+        let locked_at = self.column(|names| &names.locked_at);
+        format!("UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL WHERE {which}")
+    }
+
+    fn renew(&self) -> String {
+        let Writer { table, status, in_progress, .. } = self;
+        let locked_at = self.column(|names| &names.locked_at);
+        let locked_by = self.column(|names| &names.locked_by);
+        format!(
+            "UPDATE {table} SET {locked_at} = clock_timestamp() WHERE {status} = {in_progress} \
+             AND {locked_by} = ANY ($1::text[]) AND {locked_at} < now() - $2::int8 * interval '1 ms'"
+        )
+    }
+
+    fn expire(&self) -> String {
+        let Writer { status, in_progress, .. } = self;
+        let locked_at = self.column(|names| &names.locked_at);
+        self.free(&format!(
+            "t.{status} = {in_progress} AND (t.{locked_at} IS NULL \
+             OR t.{locked_at} < now() - $1::int8 * interval '1 ms')"
+        ))
+    }
+
+    fn clean(&self) -> String {
+        let Writer { table, id, status, .. } = self;
+        let word = quote_literal(&self.subject.polling.words.published);
+        let created_at = self.column(|names| &names.created_at);
+        format!(
+            "DELETE FROM {table} WHERE {id} IN (SELECT {id} FROM {table} WHERE {status} = {word} \
+             AND {created_at} < now() - $1::int8 * interval '1 ms' \
+             ORDER BY {created_at} LIMIT $2::int8 FOR UPDATE SKIP LOCKED) AND {status} = {word}"
+        )
+    }
+
+    fn backlog(&self) -> String {
+        let Writer { table, order, status, pending, in_progress, .. } = self;
+        let created_at = self.column(|names| &names.created_at);
+        format!(
+            "SELECT (SELECT count(*) FROM (SELECT FROM {table} WHERE {status} = {pending} LIMIT $1::int8) w) \
+             + (SELECT count(*) FROM {table} WHERE {status} = {in_progress}), \
+             coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - {created_at}), 0) FROM {table} \
+             WHERE {status} = {pending} ORDER BY {order} LIMIT 1), 0)::float8"
+        )
+    }
+}

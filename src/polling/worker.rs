@@ -1,0 +1,309 @@
+//! One worker: claims, hands over, waits, settles.
+//!
+//! What a worker holds is a claim, marked with a name of its own. A connection that breaks within a
+//! claim leaves it open whether it was made: it is given back over the next connection, because
+//! nobody has its rows. One that breaks within a settlement is settled again over the next: that
+//! changes nothing the second time.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{oneshot, watch};
+use tokio::time::timeout;
+
+use super::batch::{Batch, Claimed, Verdicts};
+use super::pace::{Found, Pace};
+use super::session::{Appetite, Session};
+use super::settings::PollingSettings;
+use super::statements::Statements;
+use crate::backoff::Backoff;
+use crate::error::{Exit, Fault};
+use crate::lsn::Lsn;
+use crate::source::connect::{ConnectError, Kind};
+use crate::source::settings::SourceSettings;
+
+/// How often a worker looks whether the loop takes batches again.
+const CLOSED_TICK: Duration = Duration::from_millis(20);
+
+/// What the workers of a process share.
+pub struct Shared {
+    /// `[source]`.
+    pub source: SourceSettings,
+    /// `[source.polling]`.
+    pub polling: PollingSettings,
+    /// What they say to the database.
+    pub statements: Statements,
+    /// Most bytes of a claim.
+    pub bytes_max: usize,
+    /// Names this process.
+    pub process: String,
+    /// To the loop. There is room for one of each worker.
+    pub batches: SyncSender<Batch>,
+    /// Only one worker of a process claims at a time: that is what the interval is about.
+    pub pace: tokio::sync::Mutex<Pace>,
+    /// Does the loop take batches?
+    pub open: Arc<AtomicBool>,
+    /// Connections that are up.
+    pub connected: Arc<AtomicUsize>,
+    /// Claims that are ours, for the keeper to renew.
+    pub live: Mutex<BTreeSet<String>>,
+    /// Claims made.
+    pub claims: AtomicU64,
+    /// No more claims.
+    pub stop: watch::Receiver<bool>,
+}
+
+impl Shared {
+    fn next_claim(&self) -> String {
+        format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// A claim is ours from here on, or no more.
+    pub fn set_live(&self, claim: &str, live: bool) {
+        let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
+        if live {
+            all.insert(claim.to_owned());
+        } else {
+            all.remove(claim);
+        }
+    }
+
+    /// The claims that are ours.
+    #[must_use]
+    pub fn live(&self) -> Vec<String> {
+        self.live.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+    }
+
+    fn is_stopping(&self) -> bool {
+        *self.stop.borrow()
+    }
+}
+
+/// Counts as connected while it lives.
+struct Connected<'a>(&'a AtomicUsize);
+
+impl<'a> Connected<'a> {
+    fn new(count: &'a AtomicUsize) -> Connected<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Connected(count)
+    }
+}
+
+impl Drop for Connected<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Opens sessions, with waits between those that break.
+pub struct Reconnect<'a> {
+    shared: &'a Shared,
+    backoff: Backoff,
+}
+
+impl<'a> Reconnect<'a> {
+    /// For one connection at a time.
+    #[must_use]
+    pub fn new(shared: &'a Shared) -> Reconnect<'a> {
+        let source = &shared.source;
+        let backoff = Backoff::new(source.reconnect_base, source.reconnect_cap);
+        Reconnect { shared, backoff }
+    }
+
+    /// The next session, however long it takes; a fault when waiting would not help.
+    pub async fn session(&mut self) -> Result<Session, Fault> {
+        let Shared { source, polling, statements, .. } = self.shared;
+        loop {
+            let error = match Session::open(&source.connection, statements, polling.lease).await {
+                Ok(session) => {
+                    self.backoff.succeeded();
+                    return Ok(session);
+                }
+                Err(error) => error,
+            };
+            if error.kind() == Kind::Fatal {
+                return Err(error.fault(&source.connection, &source.slot, &source.publication));
+            }
+            let wait = self.backoff.next_delay();
+            tracing::warn!(error = %error, retry_in_ms = wait.as_millis() as u64, "no connection to postgres");
+            tokio::time::sleep(wait).await;
+        }
+    }
+}
+
+/// Works until told to stop, and has nothing in hand then.
+pub async fn work(shared: Arc<Shared>) -> Result<(), Fault> {
+    let mut reconnect = Reconnect::new(&shared);
+    let mut stop = shared.stop.clone();
+    // A claim of which nobody knows whether it was made.
+    let mut doubtful: Option<String> = None;
+    while !shared.is_stopping() {
+        let session = tokio::select! {
+            session = reconnect.session() => session?,
+            _ = stop.changed() => break,
+        };
+        let _connected = Connected::new(&shared.connected);
+        if let Some(claim) = doubtful.take()
+            && let Err(error) =
+                session.client().execute(&shared.statements.abandoned, &[&claim]).await
+        {
+            lost(&session.told(&error));
+            doubtful = Some(claim);
+            continue;
+        }
+        if let Err((claim, error)) = claim_and_settle(&shared, session, &mut reconnect).await? {
+            lost(&error);
+            doubtful = claim;
+        }
+    }
+    // What was perhaps claimed and is in nobody's hands needs no lease to run out.
+    if let Some(claim) = doubtful
+        && let Ok(session) = reconnect.session().await
+    {
+        let _best_effort = session.client().execute(&shared.statements.abandoned, &[&claim]).await;
+    }
+    Ok(())
+}
+
+fn lost(error: &ConnectError) {
+    tracing::warn!(error = %error, "a polling connection broke: reconnecting");
+}
+
+type Broken = (Option<String>, ConnectError);
+
+/// Turns until the connection breaks within a claim (then with its name), or the end.
+async fn claim_and_settle(
+    shared: &Shared,
+    mut session: Session,
+    reconnect: &mut Reconnect<'_>,
+) -> Result<Result<(), Broken>, Fault> {
+    loop {
+        let claim = shared.next_claim();
+        let (lsn, claimed) = match take_turn(shared, &session, &claim).await {
+            None => return Ok(Ok(())),
+            Some(Ok(found)) => found,
+            Some(Err(error)) if error.kind() == Kind::Fatal => return Err(refused(shared, &error)),
+            Some(Err(error)) => return Ok(Err((Some(claim), error))),
+        };
+        if claimed.rows.is_empty() {
+            continue;
+        }
+        shared.set_live(&claim, true);
+        let verdicts = hand_over(shared, &claim, lsn, claimed).await;
+        loop {
+            match settle(&session, shared, &claim, verdicts.as_ref()).await {
+                Ok(()) => break,
+                Err(error) if error.kind() == Kind::Fatal => return Err(refused(shared, &error)),
+                Err(error) => {
+                    lost(&error);
+                    tokio::time::sleep(shared.source.reconnect_base).await;
+                    session = reconnect.session().await?;
+                }
+            }
+        }
+        if verdicts.is_none_or(|verdicts| verdicts.last) {
+            shared.set_live(&claim, false);
+        }
+    }
+}
+
+/// Waits for this worker's turn and claims; nothing when it is time to stop.
+async fn take_turn(
+    shared: &Shared,
+    session: &Session,
+    claim: &str,
+) -> Option<Result<(Lsn, Claimed), ConnectError>> {
+    let mut stop = shared.stop.clone();
+    let mut pace = tokio::select! {
+        pace = shared.pace.lock() => pace,
+        _ = stop.wait_for(|stop| *stop) => return None,
+    };
+    loop {
+        if shared.is_stopping() {
+            return None;
+        }
+        let wait = pace.wait(Instant::now());
+        let wait = match (wait.is_zero(), shared.open.load(Ordering::Relaxed)) {
+            (true, true) => break,
+            (true, false) => CLOSED_TICK,
+            (false, _) => wait,
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            _ = stop.changed() => {}
+        }
+    }
+    let began = Instant::now();
+    let rows_max = shared.polling.batch_max;
+    let appetite = Appetite { reach: pace.reach(), bytes_max: shared.bytes_max };
+    match timeout(shared.polling.lease, session.claim(claim, appetite)).await {
+        Ok(Ok((lsn, claimed))) => {
+            let taken = claimed.rows.len();
+            let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
+            pace.found(Found { taken, ready: claimed.ready, full }, began);
+            Some(Ok((lsn, claimed)))
+        }
+        Ok(Err(error)) => {
+            pace.failed(began);
+            Some(Err(session.told(&error)))
+        }
+        Err(_) => {
+            pace.failed(began);
+            let at = "postgres, claiming rows".to_owned();
+            Some(Err(ConnectError::Timeout { at, after: shared.polling.lease }))
+        }
+    }
+}
+
+/// Gives the rows to the loop and waits for what becomes of them; nothing when there is no loop.
+async fn hand_over(shared: &Shared, claim: &str, lsn: Lsn, claimed: Claimed) -> Option<Verdicts> {
+    let (answer, verdicts) = oneshot::channel();
+    let batch = Batch { claim: claim.to_owned(), lsn, rows: claimed.rows, answer };
+    // There is room for one batch of each worker, and this is the only one of this worker.
+    if shared.batches.try_send(batch).is_err() {
+        return None;
+    }
+    verdicts.await.ok()
+}
+
+async fn settle(
+    session: &Session,
+    shared: &Shared,
+    claim: &str,
+    verdicts: Option<&Verdicts>,
+) -> Result<(), ConnectError> {
+    let told = |error| session.told(&error);
+    let Some(verdicts) = verdicts else {
+        let abandoned = &shared.statements.abandoned;
+        return session.client().execute(abandoned, &[&claim]).await.map(drop).map_err(told);
+    };
+    let strangers = session.settle(claim, verdicts).await.map_err(told)?;
+    warn_of_strangers(strangers);
+    Ok(())
+}
+
+/// A statement that will be refused again.
+pub(super) fn refused(shared: &Shared, error: &ConnectError) -> Fault {
+    let tables = shared.source.outboxes.iter();
+    let tables: Vec<String> = tables.map(|it| format!("{}.{}", it.schema, it.table)).collect();
+    Fault::new(
+        Exit::Source,
+        "polling.refused",
+        format!("postgres refuses what polling does with its rows: {error}"),
+        format!("table {}", tables.join(", ")),
+        "walrelay check; a CHECK or a type that does not know a status word is told apart by [source.polling.words]",
+    )
+}
+
+/// Rows were claimed by somebody else while they were in our hands.
+pub(super) fn warn_of_strangers(rows: u64) {
+    if rows > 0 {
+        tracing::warn!(
+            rows,
+            "rows were not ours any more when they were settled: the lease ran out, or somebody changed them; they may be published twice"
+        );
+    }
+}

@@ -1,0 +1,267 @@
+//! The claimed rows that the loop has in hand, and what is to be told of them.
+//!
+//! Numbers are given to rows when they come in, batch after batch; a row keeps its number until its
+//! verdict is told. The verdicts of a batch are told once, when it is done. Where a row of it has
+//! failed, that cannot be waited for: what is known is told at once, and the rest as it comes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+
+use crate::delivery::window::NotInFlight;
+use crate::lsn::Lsn;
+use crate::message::{Position, Sequence};
+use crate::polling::batch::{Batch, Failed, Row, Verdicts};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// To be handed to the sink.
+    Queued,
+    /// The sink has it.
+    Offered,
+    /// The sink has it, and it has failed: it waits, or is on its way again.
+    Failing,
+    /// Its verdict is known.
+    Settled,
+}
+
+#[derive(Debug)]
+struct Item {
+    row: Row,
+    state: State,
+    /// What it weighs at the sink.
+    bytes: usize,
+}
+
+/// What is to be told of a batch.
+#[derive(Debug)]
+struct Notes {
+    claim: String,
+    lsn: Lsn,
+    /// Rows without a verdict.
+    open: usize,
+    /// A row has failed: nothing is waited for any more.
+    broken_up: bool,
+    /// Not told yet.
+    verdicts: Verdicts,
+    answer: Option<oneshot::Sender<Verdicts>>,
+}
+
+/// Verdicts on their way, and who waits for them; nobody when they come late.
+#[derive(Debug)]
+pub(super) struct Told {
+    pub(super) claim: String,
+    pub(super) verdicts: Verdicts,
+    pub(super) answer: Option<oneshot::Sender<Verdicts>>,
+}
+
+/// A row that had failed before it was claimed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct FailedBefore {
+    pub(super) sequence: Sequence,
+    pub(super) attempts: u32,
+}
+
+/// What the loop has in hand.
+#[derive(Debug, Default)]
+pub(super) struct Hand {
+    batches: BTreeMap<Sequence, (Notes, Vec<Item>)>,
+    /// Number of the next row that comes in.
+    next: Sequence,
+    /// Rows to be handed to the sink, in order.
+    queue: VecDeque<Sequence>,
+    /// Rows that the sink has, those of them that have failed, and the bytes of all.
+    offered: usize,
+    failing: usize,
+    bytes: usize,
+}
+
+impl Hand {
+    /// Takes a batch in; says which of its rows have failed before.
+    pub(super) fn take(&mut self, batch: Batch) -> Vec<FailedBefore> {
+        let Batch { claim, lsn, rows, answer } = batch;
+        let failed_before = (self.next..)
+            .zip(&rows)
+            .filter(|(_, row)| row.attempts > 0)
+            .map(|(sequence, row)| FailedBefore { sequence, attempts: row.attempts })
+            .collect();
+        let first = self.next;
+        self.next += rows.len() as Sequence;
+        self.queue.extend(first..self.next);
+        let (open, verdicts) = (rows.len(), Verdicts::default());
+        let notes = Notes { claim, lsn, open, broken_up: false, verdicts, answer: Some(answer) };
+        let item = |row| Item { row, state: State::Queued, bytes: 0 };
+        self.batches.insert(first, (notes, rows.into_iter().map(item).collect()));
+        failed_before
+    }
+
+    /// The number of the row that is handed to the sink next.
+    pub(super) fn upcoming(&self) -> Option<Sequence> {
+        self.queue.front().copied()
+    }
+
+    /// The sink has taken it.
+    pub(super) fn offered(&mut self, bytes: usize) {
+        let Some(sequence) = self.queue.pop_front() else { return };
+        let Some((_, item)) = self.find(sequence) else { return };
+        (item.state, item.bytes) = (State::Offered, bytes);
+        self.offered += 1;
+        self.bytes += bytes;
+    }
+
+    /// The number of the row that comes in next.
+    pub(super) fn next(&self) -> Sequence {
+        self.next
+    }
+
+    /// A row.
+    pub(super) fn row(&self, sequence: Sequence) -> Option<&Row> {
+        let (first, (_, items)) = self.batches.range(..=sequence).next_back()?;
+        items.get(usize::try_from(sequence - first).ok()?).map(|item| &item.row)
+    }
+
+    /// Where the log stood when the row was claimed, and its place in the claim.
+    pub(super) fn position(&self, sequence: Sequence) -> Position {
+        let found = self.batches.range(..=sequence).next_back();
+        found.map_or(Position::default(), |(first, (notes, _))| Position {
+            commit_lsn: notes.lsn,
+            ordinal: sequence - first,
+        })
+    }
+
+    fn find(&mut self, sequence: Sequence) -> Option<(&mut Notes, &mut Item)> {
+        let (first, (notes, items)) = self.batches.range_mut(..=sequence).next_back()?;
+        let item = items.get_mut(usize::try_from(sequence - first).ok()?)?;
+        Some((notes, item))
+    }
+
+    /// The broker has the row; says when it was written.
+    pub(super) fn published(&mut self, sequence: Sequence) -> Result<i64, NotInFlight> {
+        let row = self.settle(sequence, |verdicts, row| verdicts.published.push(row.id.clone()))?;
+        Ok(row.created_unix_us)
+    }
+
+    /// The dead-letter topic has the row.
+    pub(super) fn failed(
+        &mut self,
+        sequence: Sequence,
+        attempts: u32,
+        reason: String,
+    ) -> Result<(), NotInFlight> {
+        let settled = self.settle(sequence, |verdicts, row| {
+            let (id, wait) = (row.id.clone(), Duration::ZERO);
+            verdicts.failed.push(Failed { id, attempts, reason, wait });
+        });
+        settled.map(drop)
+    }
+
+    fn settle(
+        &mut self,
+        sequence: Sequence,
+        tell: impl FnOnce(&mut Verdicts, &Row),
+    ) -> Result<Row, NotInFlight> {
+        let found = self.find(sequence);
+        let (notes, item) = found
+            .filter(|(_, item)| matches!(item.state, State::Offered | State::Failing))
+            .ok_or(NotInFlight(sequence))?;
+        let (was, bytes) = (item.state, item.bytes);
+        item.state = State::Settled;
+        tell(&mut notes.verdicts, &item.row);
+        notes.open -= 1;
+        // Its bytes are needed no more, however long others of the batch take.
+        let row = std::mem::take(&mut item.row);
+        self.leaves(was, bytes);
+        Ok(row)
+    }
+
+    fn leaves(&mut self, was: State, bytes: usize) {
+        self.offered -= 1;
+        self.failing -= usize::from(was == State::Failing);
+        self.bytes -= bytes;
+    }
+
+    /// The row has failed and will be tried again.
+    pub(super) fn noted(
+        &mut self,
+        sequence: Sequence,
+        attempts: u32,
+        wait: Duration,
+        reason: String,
+    ) {
+        let Some((notes, item)) = self.find(sequence) else { return };
+        let id = item.row.id.clone();
+        notes.verdicts.noted.push(Failed { id, attempts, reason, wait });
+        notes.broken_up = true;
+        if item.state == State::Offered {
+            item.state = State::Failing;
+            self.failing += 1;
+        }
+    }
+
+    /// There is a new sink: everything that is not settled is handed over again, in order.
+    pub(super) fn rewind(&mut self) {
+        self.queue.clear();
+        for (first, (_, items)) in &mut self.batches {
+            for (sequence, item) in (*first..).zip(items) {
+                if item.state != State::Settled {
+                    item.state = State::Queued;
+                    self.queue.push_back(sequence);
+                }
+            }
+        }
+        (self.offered, self.failing, self.bytes) = (0, 0, 0);
+    }
+
+    /// Nothing more will be heard of what has no verdict: it is free again.
+    pub(super) fn give_back(&mut self) {
+        self.queue.clear();
+        for (notes, items) in self.batches.values_mut() {
+            for item in items.iter_mut().filter(|item| item.state != State::Settled) {
+                item.state = State::Settled;
+                notes.verdicts.given_back.push(std::mem::take(&mut item.row.id));
+            }
+            notes.open = 0;
+        }
+        (self.offered, self.failing, self.bytes) = (0, 0, 0);
+    }
+
+    /// What can be told by now. Batches of which everything was told are gone.
+    pub(super) fn tell(&mut self) -> Vec<Told> {
+        let mut all = Vec::new();
+        self.batches.retain(|_, (notes, _)| {
+            let done = notes.open == 0;
+            if done || (notes.broken_up && !notes.verdicts.is_empty()) {
+                let verdicts = Verdicts { last: done, ..std::mem::take(&mut notes.verdicts) };
+                let claim = notes.claim.clone();
+                all.push(Told { claim, verdicts, answer: notes.answer.take() });
+            }
+            !done
+        });
+        all
+    }
+
+    /// Rows that the sink has.
+    pub(super) fn in_flight(&self) -> usize {
+        self.offered
+    }
+
+    /// Of them, those that have failed.
+    pub(super) fn failing(&self) -> usize {
+        self.failing
+    }
+
+    /// Bytes of the rows that the sink has.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Is there a row to be handed over?
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
+    }
+}
+
+#[cfg(test)]
+#[path = "hand_tests.rs"]
+mod tests;

@@ -1,0 +1,109 @@
+//! Rows that cannot be published: tried again, given up, put back.
+
+use super::{config, polled_site, statuses, wait_settled};
+use crate::support::{
+    LIMIT, Site, metric, shared_kafka, shared_postgres, shared_rabbitmq, start, until,
+};
+
+/// A topic per aggregate type, so that one of them can be missing.
+fn site(name: &str, place: impl Into<crate::support::broker::Place>) -> Site {
+    polled_site(Site::new(shared_postgres(), place, name))
+}
+
+fn insert(site: &Site, kind: &str, key: &str, seq: u64) {
+    site.execute(&format!(
+        "insert into outbox (id, aggregatetype, aggregateid, type, payload)
+         values (gen_random_uuid(), '{kind}', '{key}', 'created', '{{\"seq\": {seq}}}')"
+    ));
+}
+
+const QUICK: &str =
+    "[delivery]\nattempts_max = 3\nbackoff_base = \"20ms\"\nbackoff_cap = \"50ms\"\n";
+
+fn a_row_is_given_up_and_put_back(site: &Site) {
+    let mut config = config(site, "interval = \"20ms\"");
+    config.topic = format!("{}.${{aggregatetype}}", site.name);
+    config.extra = format!("{QUICK}{}", config.extra.replace("[delivery]\n", ""));
+    site.open_route(&format!("{}.good", site.name));
+    let mut relay = site.relay_with(config.clone());
+    // GIVEN rows of a route that leads nowhere, and of others
+    insert(site, "bad", "a", 1);
+    insert(site, "good", "a", 2);
+    insert(site, "good", "b", 3);
+    wait_settled(site, LIMIT);
+    // THEN the one is given up with its reason, the others are published, and there is a letter
+    assert_eq!(statuses(site), "failed 1, published 2");
+    let told = site.value(
+        "select (retry_count = 3 and failure_reason <> '' and failed_at is not null and locked_at is null)::text
+         from outbox where status = 'failed'",
+    );
+    assert_eq!(
+        told,
+        "true",
+        "{}",
+        site.value("select outbox::text from outbox where status = 'failed'")
+    );
+    assert_eq!(metric(&relay, "outbox_events_total{outcome=\"dead_lettered\"}"), Some(1.0));
+    assert_eq!(metric(&relay, "outbox_events_total{outcome=\"published\"}"), Some(2.0));
+    // WHEN its route is mended and it is put back THEN it is published
+    site.open_route(&format!("{}.bad", site.name));
+    let bad = site.reader_of(&format!("{}.bad", site.name));
+    let file = relay.log_file().with_file_name("walrelay.toml");
+    let walrelay = |words: &[&str]| {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_walrelay"));
+        let output = command.args(words).arg("--config").arg(&file).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let id = site.value("select id::text from outbox where status = 'failed'");
+    let (code, listed) = walrelay(&["outbox", "list", "--json"]);
+    assert!(code == Some(0) && listed.contains(&id), "{listed}");
+    assert_eq!(walrelay(&["outbox", "retry"]).0, Some(2), "nothing was named");
+    assert_eq!(walrelay(&["outbox", "retry", "no such id"]).0, Some(1));
+    let (code, said) = walrelay(&["outbox", "retry", &id]);
+    assert!(code == Some(0) && said.contains("1 rows are to be published again"), "{said}");
+    wait_settled(site, LIMIT);
+    assert_eq!(statuses(site), "published 3", "{}", relay.tail(20));
+    assert_eq!(bad.finish().swap_remove(0).len(), 1);
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
+}
+
+#[test]
+fn kafka_a_row_is_given_up_after_its_attempts_and_put_back() {
+    a_row_is_given_up_and_put_back(&site("polling_failed_kafka", shared_kafka()));
+}
+
+#[test]
+fn rabbitmq_a_row_is_given_up_after_its_attempts_and_put_back() {
+    a_row_is_given_up_and_put_back(&site("polling_failed_rabbitmq", shared_rabbitmq()));
+}
+
+#[test]
+fn a_row_that_waits_for_its_retry_holds_up_its_key_and_no_other_and_is_given_back_at_the_end() {
+    let site = site("polling_waits", shared_rabbitmq());
+    let mut config = config(&site, "interval = \"20ms\"");
+    config.topic = format!("{}.${{aggregatetype}}", site.name);
+    config.extra = format!(
+        "[delivery]\nattempts_max = 5\nbackoff_base = \"1h\"\nbackoff_cap = \"1h\"\n{}",
+        config.extra.replace("[delivery]\n", "")
+    );
+    site.open_route(&format!("{}.good", site.name));
+    let mut relay = start(config, &site.name);
+    relay.wait_ready(LIMIT).unwrap();
+    insert(&site, "bad", "a", 1);
+    let noted = "select (retry_count = 1 and next_retry_at > now() and failure_reason <> '' and status = 'in_progress')::text from outbox";
+    until("the attempt to be written down", LIMIT, || (site.value(noted) == "true").then_some(()));
+    // WHEN more of its key comes, and of others
+    insert(&site, "good", "a", 2);
+    insert(&site, "good", "b", 3);
+    let others = "select status from outbox where aggregateid = 'b'";
+    until("the other key", LIMIT, || (site.value(others) == "published").then_some(()));
+    assert_eq!(statuses(&site), "in_progress 1, pending 1, published 1");
+    // THEN a stop gives it back, with its attempts and its wait
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    let given_back =
+        "select (retry_count = 1 and next_retry_at > now() and status = 'pending')::text
+                      from outbox order by position limit 1";
+    assert_eq!(site.value(given_back), "true", "{}", statuses(&site));
+}

@@ -1,0 +1,69 @@
+//! Two processes, each with eight workers, killed at random: nothing lost, order kept.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use walrelay_harness::kit::Rng;
+use walrelay_harness::oracle;
+use walrelay_harness::relay::RelayProcess;
+
+use super::{config, polled_site, statuses, wait_settled};
+use crate::support::{LIMIT, Repeatable, Site, machine, seed, start, until};
+
+const EVENTS: u64 = 50_000;
+const KILLS: u64 = 20;
+const HOLDERS: &str = "select coalesce(string_agg(distinct locked_by, ' '), '') from outbox where status = 'in_progress'";
+
+#[test]
+fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_twenty_kills() {
+    let _alone = machine();
+    let _repeat = Repeatable::new("polling::kill");
+    let site = polled_site(Site::shared("polling_kill"));
+    let reader = site.reader();
+    let settings = "interval = \"20ms\"\nworkers = 8\nbatch_max = 200\nlease = \"1s\"";
+    let mut relays: Vec<RelayProcess> = (0..2)
+        .map(|number| {
+            let mut config = config(&site, settings);
+            let file = format!("[delivery]\ncrash_file = \"polling_kill_{number}.crash\"\n");
+            config.extra = file;
+            start(config, &format!("{}_{number}", site.name))
+        })
+        .collect();
+    for relay in &mut relays {
+        relay.wait_ready(LIMIT).unwrap();
+    }
+    // GIVEN a load, and kills at random moments of it
+    let writers = site.writers(EVENTS, Duration::from_secs(40));
+    let mut rng = Rng::fork(seed(), 7);
+    let report = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| writers.run().unwrap());
+        for _ in 0..KILLS {
+            let pause = Duration::from_millis(200 + rng.below(2_000));
+            std::thread::sleep(pause);
+            // Whoever of the two has rows in hand.
+            let victim = until("rows in somebody's hands", LIMIT, || {
+                let holders = site.value(HOLDERS);
+                relays.iter().position(|relay| holders.contains(&format!(":{}:", relay.pid())))
+            });
+            let relay = &mut relays[victim];
+            relay.kill9().unwrap();
+            relay.restart().unwrap();
+        }
+        writing.join().unwrap()
+    });
+    wait_settled(&site, LIMIT);
+    for relay in &mut relays {
+        assert!(relay.is_running(), "{}", relay.tail(20));
+        relay.sigterm().unwrap();
+        assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    }
+    // THEN everything has arrived, in order per key
+    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
+    let records = reader.finish().swap_remove(0);
+    let verdict = oracle::check(&truth, &records, &HashSet::new());
+    println!("{report:?}\n{verdict}");
+    assert!(report.events_committed >= EVENTS);
+    // A kill repeats what was claimed and not settled: as many batches as there are workers.
+    verdict.assert_exact(KILLS * 8 * 200);
+    assert_eq!(statuses(&site), format!("published {}", truth.len()));
+}

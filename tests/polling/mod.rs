@@ -1,0 +1,63 @@
+//! Polling: what CDC does, from a table alone.
+
+mod bad_input;
+mod failing;
+mod kill;
+mod rows;
+mod together;
+
+use std::time::Duration;
+
+use walrelay_harness::relay::RelayConfig;
+
+use crate::support::{Site, until};
+
+/// What an outbox of the loads needs to be polled. Order comes from a column of its own, because
+/// its ids are random.
+const WORK_COLUMNS: &str = "
+    alter table outbox add column position bigint generated always as identity,
+        add column status text not null default 'pending',
+        add column retry_count integer not null default 0,
+        add column next_retry_at timestamptz, add column locked_at timestamptz,
+        add column locked_by text, add column failure_reason text, add column failed_at timestamptz;
+    create index on outbox (position) where status = 'pending';
+    create index on outbox (locked_at) where status = 'in_progress'";
+
+/// Lines of `[source]` and the sections behind it, up to `[source.polling]`.
+const POLLING: &str = "
+mode = \"polling\"
+[source.polling.columns]
+order = \"position\"
+[source.polling]
+";
+
+/// A site whose table is polled; its slot is dropped, or the table would be the slot's.
+fn polled_site(site: Site) -> Site {
+    site.execute(WORK_COLUMNS);
+    site.execute(&format!("select pg_drop_replication_slot('{}')", site.name));
+    site
+}
+
+/// Its configuration, with more lines of `[source.polling]`.
+fn config(site: &Site, polling: &str) -> RelayConfig {
+    let source_extra = format!("{POLLING}{polling}\n");
+    RelayConfig { source_extra, key: Some("${aggregateid}".into()), ..site.config() }
+}
+
+/// Rows by status, as `status count` in order.
+fn statuses(site: &Site) -> String {
+    site.value(
+        "select coalesce(string_agg(status || ' ' || n, ', ' order by status), '')
+         from (select status, count(*) n from outbox group by 1) s",
+    )
+}
+
+/// Waits until no row is pending or claimed.
+#[track_caller]
+fn wait_settled(site: &Site, limit: Duration) {
+    until(&format!("{}: every row has its verdict, {}", site.name, statuses(site)), limit, || {
+        let left =
+            site.value("select count(*) from outbox where status in ('pending', 'in_progress')");
+        (left == "0").then_some(())
+    });
+}

@@ -1,0 +1,174 @@
+//! What becomes of a row, and of the record that it makes.
+
+use crate::support::faults::Scene;
+
+/// The shipped table, from the folder that users take it from.
+const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
+
+/// A database with the shipped table and a topic, polled.
+fn shipped(name: &str) -> Scene<'static> {
+    let mut scene = Scene::bare(name);
+    scene.sql(POLLING_SQL);
+    scene.make_topic(&scene.topic(), 1);
+    scene.source = "mode = \"polling\"\n[source.polling]\ninterval = \"50ms\"\n\
+                    [[source.outbox]]\ntable = \"public.outbox\"\n"
+        .into();
+    scene.route = format!("topic = \"{}\"\n", scene.topic());
+    scene.extra = crate::support::faults::HALT.into();
+    scene
+}
+
+/// Polls until nothing waits, and stops; the topic's records.
+#[track_caller]
+fn poll(scene: &Scene<'_>) -> Vec<crate::support::faults::Rec> {
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until("everything to be settled", || {
+        scene.sql("SELECT count(*) FROM outbox WHERE status IN ('pending', 'in_progress')") == "0"
+    });
+    relay.stop();
+    crate::support::faults::read(&[&scene.topic()])
+}
+
+#[test]
+fn rows_are_published_in_order_and_marked() {
+    let scene = shipped("polling_rows");
+    scene.sql(
+        "INSERT INTO outbox (event_key, payload, traceparent) SELECT 'k' || i % 3,
+         jsonb_build_object('n', i), CASE WHEN i = 1 THEN 'tp' END FROM generate_series(1, 30) i",
+    );
+    let records = poll(&scene);
+    let found: Vec<_> =
+        records.iter().map(|record| (record.key().unwrap(), record.text())).collect();
+    let keys: Vec<String> = (1..=30).map(|n| format!("k{}", n % 3)).collect();
+    let texts: Vec<String> = (1..=30).map(|n| format!("{{\"n\": {n}}}")).collect();
+    let wanted: Vec<_> = keys.iter().zip(&texts).map(|(k, t)| (k.as_str(), t.as_str())).collect();
+    assert_eq!(found, wanted);
+    // THEN the record has what the row has; a row has no place in the log
+    assert_eq!(records[0].header_names(), ["id", "traceparent", "commit_ts"]);
+    assert_eq!(
+        (records[0].header("id"), records[0].header("traceparent")),
+        (Some("1"), Some("tp"))
+    );
+    assert_eq!(records[1].header_names(), ["id", "commit_ts"]);
+    let told = "SELECT DISTINCT status, retry_count, locked_at IS NULL, locked_by IS NULL, failure_reason FROM outbox";
+    assert_eq!(scene.sql(told), "published|0|t|f|");
+}
+
+#[test]
+fn a_table_of_other_names_and_words_is_polled_as_it_is() {
+    let mut scene = Scene::bare("polling_mapped");
+    scene.make_topic(&scene.topic(), 1);
+    // GIVEN a table of another product: an enum, a random id, names of its own
+    scene.sql(
+        r#"CREATE TYPE state AS ENUM ('NEW', 'CLAIMED', 'PROCESSED', 'FAILED');
+           CREATE TABLE "Messages" ("messageId" uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate text, body bytea,
+             state state NOT NULL DEFAULT 'NEW', tries int NOT NULL DEFAULT 0, "notBefore" timestamptz,
+             "lockedAt" timestamptz, "lockedBy" text, error text, "failedAt" timestamptz,
+             "createdAt" timestamptz NOT NULL DEFAULT now(), seq bigserial)"#,
+    );
+    scene.source = r#"mode = "polling"
+        [source.polling]
+        interval = "50ms"
+        [source.polling.columns]
+        order = "seq"
+        status = "state"
+        retry_count = "tries"
+        next_retry_at = "notBefore"
+        locked_at = "lockedAt"
+        locked_by = "lockedBy"
+        failure_reason = "error"
+        failed_at = "failedAt"
+        created_at = "createdAt"
+        [source.polling.words]
+        pending = "NEW"
+        in_progress = "CLAIMED"
+        published = "PROCESSED"
+        failed = "FAILED"
+        [[source.outbox]]
+        table = "public.Messages"
+        columns = { id = "messageId", key = "aggregate", payload = "body" }
+        "#
+    .into();
+    scene.route = format!("topic = \"{}\"\n", scene.topic());
+    scene.extra = crate::support::faults::HALT.into();
+    scene.sql(r#"INSERT INTO "Messages" (aggregate, body) SELECT 'a', convert_to(n::text, 'UTF8') FROM generate_series(1, 20) n"#);
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until("everything to be settled", || {
+        scene.sql(r#"SELECT count(*) FROM "Messages" WHERE state <> 'PROCESSED'"#) == "0"
+    });
+    relay.stop();
+    let records = crate::support::faults::read(&[&scene.topic()]);
+    let texts: Vec<&str> = records.iter().map(|record| record.text()).collect();
+    let wanted: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
+    assert_eq!(texts, wanted);
+    assert_eq!(
+        Some(scene.sql(r#"SELECT "messageId" FROM "Messages" WHERE seq = 1"#).as_str()),
+        records[0].header("id")
+    );
+}
+
+#[test]
+fn a_published_row_may_be_deleted_instead() {
+    let mut scene = shipped("polling_delete");
+    scene.source = scene.source.replace("interval", "on_published = \"delete\"\ninterval");
+    scene.sql(
+        "INSERT INTO outbox (event_key, payload) SELECT 'k', '{}' FROM generate_series(1, 1500)",
+    );
+    assert_eq!(poll(&scene).len(), 1500);
+    assert_eq!(scene.sql("SELECT count(*) FROM outbox"), "0");
+}
+
+#[test]
+fn the_clean_up_takes_old_published_rows_and_no_other() {
+    let mut scene = shipped("polling_clean");
+    scene.source +=
+        "[source.polling.cleanup]\nolder_than = \"1h\"\nbatch_max = 10\ninterval = \"100ms\"\n";
+    // GIVEN old and young rows of every status; of those that wait, one that may not be claimed yet
+    scene.sql(
+        "INSERT INTO outbox (event_key, status, created_at, next_retry_at, locked_at, locked_by)
+         SELECT 'k' || n, s, now() - age, CASE s WHEN 'pending' THEN now() + interval '1 hour' END,
+                CASE s WHEN 'in_progress' THEN now() END, 'another'
+         FROM unnest(ARRAY['pending', 'in_progress', 'published', 'failed']) s,
+              unnest(ARRAY[interval '2 hours', interval '1 minute']) age, generate_series(1, 25) n",
+    );
+    let left = "SELECT string_agg(status || ' ' || n, ', ' ORDER BY status)
+                FROM (SELECT status, count(*) n FROM outbox GROUP BY 1) s";
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until("the clean-up", || {
+        scene.sql("SELECT count(*) FROM outbox WHERE status = 'published'") == "25"
+    });
+    relay.stop();
+    assert_eq!(scene.sql(left), "failed 50, in_progress 50, pending 50, published 25");
+    assert_eq!(scene.sql("SELECT count(*) FROM outbox WHERE status = 'published' AND created_at < now() - interval '1 hour'"), "0");
+    // WHEN it is off THEN nothing goes
+    scene.sql("UPDATE outbox SET created_at = now() - interval '1 day'");
+    scene.source = scene.source.replace("older_than", "enabled = false\nolder_than");
+    scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('fresh', '{}')");
+    poll_until(&scene, "SELECT status = 'published' FROM outbox WHERE event_key = 'fresh'");
+    assert_eq!(scene.sql("SELECT count(*) FROM outbox WHERE status = 'published'"), "26");
+}
+
+/// Polls until `asked` says `t`, and stops.
+#[track_caller]
+fn poll_until(scene: &Scene<'_>, asked: &str) {
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until(asked, || scene.sql(asked) == "t");
+    relay.stop();
+}
+
+#[test]
+fn a_claim_that_nobody_renews_is_void_and_its_rows_are_published() {
+    let mut scene = shipped("polling_lease");
+    scene.source = scene.source.replace("interval", "lease = \"1s\"\ninterval");
+    // GIVEN rows of a process that is gone, and of one that has just claimed
+    scene.sql(
+        "INSERT INTO outbox (event_key, payload, status, locked_at, locked_by) VALUES
+         ('gone', '{}', 'in_progress', now() - interval '1 minute', 'a'),
+         ('here', '{}', 'in_progress', now() + interval '1 hour', 'b');
+         INSERT INTO outbox (event_key, payload) VALUES ('here', '{}'), ('free', '{}')",
+    );
+    poll_until(&scene, "SELECT count(*) = 2 FROM outbox WHERE status = 'published'");
+    let left = "SELECT string_agg(event_key || ' ' || status, ', ' ORDER BY id) FROM outbox";
+    // THEN what is behind a row in somebody's hands waits
+    assert_eq!(scene.sql(left), "gone published, here in_progress, here pending, free published");
+}

@@ -1,0 +1,179 @@
+//! Many processes on one table, brokers and databases that go away, and the way to the slot.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use walrelay_harness::oracle;
+use walrelay_harness::relay::RelayProcess;
+use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+
+use super::{config, polled_site, statuses, wait_settled};
+use crate::support::broker::Broker;
+use crate::support::{LIMIT, Repeatable, Site, machine, start, until};
+
+fn judge(site: &Site, reader: crate::support::broker::Reader, duplicates_max: u64) {
+    let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
+    let records = reader.finish().swap_remove(0);
+    let verdict = oracle::check(&truth, &records, &HashSet::new());
+    println!("{verdict}");
+    verdict.assert_exact(duplicates_max);
+}
+
+fn stop(relay: &mut RelayProcess) {
+    assert!(relay.is_running(), "{}", relay.tail(20));
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+}
+
+#[test]
+fn processes_that_come_and_go_do_no_work_twice() {
+    let _alone = machine();
+    let site = polled_site(Site::shared("polling_together"));
+    let reader = site.reader();
+    let settings = "interval = \"10ms\"\nworkers = 8\nbatch_max = 50";
+    let mut relays: Vec<RelayProcess> = (0..3)
+        .map(|number| {
+            let mut config = config(&site, settings);
+            config.extra = format!("[delivery]\ncrash_file = \"together_{number}.crash\"\n");
+            start(config, &format!("{}_{number}", site.name))
+        })
+        .collect();
+    let writers = site.writers(20_000, Duration::from_secs(8));
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| writers.run().unwrap());
+        // WHEN they are stopped and started again under load
+        for round in 0..6 {
+            let relay = &mut relays[round % 3];
+            relay.wait_ready(LIMIT).unwrap();
+            stop(relay);
+            relay.restart().unwrap();
+        }
+        writing.join().unwrap();
+    });
+    wait_settled(&site, LIMIT);
+    relays.iter_mut().for_each(stop);
+    // THEN each row was published once
+    judge(&site, reader, 0);
+}
+
+fn outage(name: &'static str, mut broker: Broker) {
+    let _alone = machine();
+    let site = polled_site(Site::new(crate::support::shared_postgres(), &broker, name));
+    std::thread::sleep(broker.queue_age());
+    let reader = site.reader();
+    let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"2s\""));
+    let writers = site.writers(5_000, Duration::from_secs(6));
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| writers.run().unwrap());
+        until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
+        broker.kill9();
+        // Rows are in its hands for longer than their lease, and go on being so.
+        until("rows to be held", LIMIT, || statuses(&site).contains("in_progress").then_some(()));
+        let report = writing.join().unwrap();
+        assert!(report.events_committed >= 5_000);
+        broker.start_again();
+    });
+    wait_settled(&site, LIMIT);
+    stop(&mut relay);
+    assert!(!statuses(&site).contains("failed"), "{}", statuses(&site));
+    judge(&site, reader, 5_000);
+}
+
+#[test]
+fn kafka_an_outage_of_the_broker_costs_no_row_and_no_attempt() {
+    outage("polling_outage_kafka", Broker::Kafka(Kafka::start().unwrap()));
+}
+
+#[test]
+fn rabbitmq_an_outage_of_the_broker_costs_no_row_and_no_attempt() {
+    let rabbitmq = walrelay_harness::RabbitMq::start().unwrap();
+    outage("polling_outage_rabbitmq", Broker::RabbitMq(rabbitmq));
+}
+
+#[test]
+fn a_database_that_crashes_is_come_back_to() {
+    let _alone = machine();
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = polled_site(Site::new(&postgres, crate::support::shared_kafka(), "polling_crash"));
+    let reader = site.reader();
+    let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"1s\""));
+    let writers = site.writers(10_000, Duration::from_secs(8));
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| writers.run().unwrap());
+        until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
+        for _ in 0..2 {
+            postgres.crash().unwrap();
+            let count = || {
+                crate::support::query(
+                    &site.url,
+                    "select count(*) from outbox where status = 'published'",
+                )
+            };
+            let before = until("the database", LIMIT, || count().ok().flatten());
+            until("rows to flow again", LIMIT, || {
+                count().ok().flatten().filter(|now| *now != before).map(drop)
+            });
+        }
+        writing.join().unwrap();
+    });
+    wait_settled(&site, LIMIT);
+    stop(&mut relay);
+    judge(&site, reader, 5_000);
+}
+
+#[test]
+fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repeated() {
+    let _alone = machine();
+    let _repeat = Repeatable::new("polling::together::a_table_moves");
+    let site = polled_site(Site::shared("polling_move"));
+    // The publication is the handover's business, too.
+    site.execute("drop publication walrelay");
+    let reader = site.reader();
+    let polling = config(&site, "interval = \"50ms\"\nworkers = 2\nbatch_max = 20");
+    let mut pollers: Vec<RelayProcess> = (0..2)
+        .map(|number| {
+            let mut config = polling.clone();
+            config.extra = format!("[delivery]\ncrash_file = \"move_{number}.crash\"\n");
+            start(config, &format!("{}_{number}", site.name))
+        })
+        .collect();
+    let writers = site.writers(20_000, Duration::from_secs(12));
+    let mut relay = std::thread::scope(|scope| {
+        let writing = scope.spawn(|| writers.run().unwrap());
+        until("a backlog", LIMIT, || {
+            let waiting = site.value("select count(*) from outbox where status = 'pending'");
+            (waiting.parse::<u64>().unwrap() > 200 && statuses(&site).contains("published"))
+                .then_some(())
+        });
+        // WHEN the table is handed over, while rows are written and published
+        let file = pollers[0].log_file().with_file_name("walrelay.toml");
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_walrelay"));
+        let output = command.args(["outbox", "handover", "--config"]).arg(&file).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("+ made slot polling_move"), "{said}");
+        assert!(!writing.is_finished(), "the load has ended too early to prove anything");
+        // THEN the pollers end by themselves, and do not begin again
+        for poller in &mut pollers {
+            assert_eq!(poller.wait_exit(LIMIT).unwrap(), 0, "{}", poller.tail(20));
+        }
+        pollers[0].restart().unwrap();
+        assert_eq!(pollers[0].wait_exit(LIMIT).unwrap(), 3, "{}", pollers[0].tail(20));
+        // WHEN the slot is read from there
+        let cdc = walrelay_harness::relay::RelayConfig {
+            source_extra: String::new(),
+            key: None,
+            ..polling.clone()
+        };
+        let relay = site.relay_with(cdc);
+        writing.join().unwrap();
+        relay
+    });
+    let (verdict, _) = site.judge(&mut relay, reader);
+    println!("{verdict}\n{}", statuses(&site));
+    assert!(statuses(&site).contains("pending"), "the slot carried nothing: {}", statuses(&site));
+    assert!(statuses(&site).contains("published"), "polling carried nothing");
+    verdict.assert_exact(0);
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
+}
