@@ -7,6 +7,7 @@
 mod support;
 
 mod bad_input;
+mod compare;
 mod dead_letters;
 mod dlq;
 mod e2e;

@@ -3,6 +3,7 @@
 //! No value of `--set` is parsed here: an error of the argument parser quotes what it got, and that
 //! may be a secret.
 
+mod compare;
 mod dlq;
 mod outbox;
 
@@ -12,8 +13,10 @@ use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
 
+use crate::compare::relay::COMMAND as COMPARE_RELAY;
 use crate::config::Request;
 
+pub(crate) use compare::CompareArgs;
 pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
 
@@ -38,7 +41,8 @@ Examples:
   walrelay run                          relay until stopped
   walrelay --config prod.toml run       with another file
   walrelay --set delivery.attempts_max=3 run
-  walrelay dlq list --since 2h          what could not be published lately";
+  walrelay dlq list --since 2h          what could not be published lately
+  walrelay compare --html compare.html  the slot against polling, here";
 
 /// Carries outbox events from a Postgres replication slot to Kafka or RabbitMQ.
 #[derive(Parser)]
@@ -128,6 +132,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: DlqAction,
     },
+    /// Measure the slot against polling, on your own Postgres and broker.
+    #[command(after_help = compare::AFTER_HELP)]
+    Compare(CompareArgs),
+    /// The relay that `compare` measures.
+    #[command(name = COMPARE_RELAY, hide = true)]
+    CompareRelay,
     /// Look at the rows of a polled table, put failed ones back, or move it to a slot.
     #[command(after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox retry --all")]
     Outbox {

@@ -15,6 +15,7 @@ use crate::error::{Exit, Fault};
 
 mod args;
 mod check;
+mod compare;
 mod completions;
 mod config;
 mod dlq;
@@ -82,6 +83,14 @@ fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
             let exit = wait_for(init::run(&config, sql, role.as_deref())).map_err(one)?;
             if sql { Ok(exit) } else { sink::init(&config).map(|()| exit) }
         }
+        Command::Compare(words) => {
+            let plan = compare::plan(&words);
+            // Its own lines are enough, unless somebody asks for more.
+            let config = prepare(args.log.as_deref().or(Some("warn")), &request);
+            let (plan, config) = both(plan, config)?;
+            compare::run(&config, &request, &plan, &words).map_err(one)
+        }
+        Command::CompareRelay => compare::relay(args.log.as_deref(), &request),
         Command::Dlq { action } => {
             let config = prepare(args.log.as_deref(), &request)?;
             dlq::run(&config, &action)
@@ -123,6 +132,18 @@ fn prepare(log: Option<&str>, request: &Request) -> Result<Config, Vec<Fault>> {
             faults.insert(0, fault);
             Err(faults)
         }
+    }
+}
+
+/// Both, or the problems of both.
+fn both<A, B>(a: Result<A, Vec<Fault>>, b: Result<B, Vec<Fault>>) -> Result<(A, B), Vec<Fault>> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(mut faults), Err(more)) => {
+            faults.extend(more);
+            Err(faults)
+        }
+        (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
     }
 }
 

@@ -173,6 +173,32 @@ impl Run {
     }
 }
 
+impl Run {
+    /// Events that the consumer first saw within the measured time, per second of it.
+    #[must_use]
+    pub fn delivered_per_second(&self) -> f64 {
+        let measured = self.seconds.iter().rposition(|second| second.written > 0);
+        let measured = measured.map_or(0, |last| last + 1);
+        let delivered: u64 = self.seconds[..measured].iter().map(|second| second.delivered).sum();
+        if measured == 0 { 0.0 } else { delivered as f64 / measured as f64 }
+    }
+
+    /// Nothing missing, nothing twice, nothing out of order.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        (self.missing, self.duplicated, self.out_of_order) == (0, 0, 0)
+    }
+}
+
+impl Report {
+    /// Events that never arrived, in all runs and drains.
+    #[must_use]
+    pub fn missing(&self) -> u64 {
+        let runs = self.runs.iter().map(|run| run.missing);
+        runs.chain(self.drains.iter().map(|drain| drain.missing)).sum()
+    }
+}
+
 impl Drain {
     /// Events per second between the first and the last.
     #[must_use]

@@ -32,7 +32,7 @@ mod reference;
 mod schema;
 mod show;
 mod tree;
-mod units;
+pub(crate) mod units;
 
 use layers::{Layers, Origin, Problem};
 

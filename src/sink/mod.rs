@@ -11,6 +11,7 @@ pub mod kafka;
 pub mod log;
 pub mod memory;
 pub mod rabbitmq;
+pub mod scratch;
 pub mod settings;
 
 use std::any::Any;
@@ -20,6 +21,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use self::log::Log;
+use self::scratch::Scratch;
 use self::settings::{Misfit, Section};
 use crate::error::{Exit, Fault};
 use crate::letter::{Address, Cause, Mailbox};
@@ -159,6 +161,21 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
 
     /// The dead-letter topic as a log.
     fn log(&self, dead_letters: &Address, from: log::From) -> Result<Box<dyn Log>, Fault>;
+
+    /// The same broker, with a scratch destination of that name as all that is wanted there.
+    fn toward_scratch(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
+        Err(scratch::impossible())
+    }
+
+    /// Makes a scratch destination and begins to read it.
+    fn make_scratch(&self, _name: &str) -> Result<Box<dyn Scratch>, Fault> {
+        Err(scratch::impossible())
+    }
+
+    /// Removes it, as far as it is there.
+    fn remove_scratch(&self, _name: &str) -> Result<(), Fault> {
+        Err(scratch::impossible())
+    }
 
     /// Do its threads allocate from one malloc arena? That keeps memory small where one of them is
     /// busy; where several are, they wait for the arena's lock.

@@ -13,8 +13,7 @@ use walrelay_harness::consumer::create_topic;
 use walrelay_harness::{Postgres, run_folder};
 
 pub(crate) use process::{Ended, Relay};
-use topic::shared_topics;
-pub(crate) use topic::{Rec, read};
+pub(crate) use topic::{Rec, read, shared_topics};
 
 use super::{shared_kafka, shared_postgres};
 

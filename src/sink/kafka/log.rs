@@ -64,6 +64,13 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("allow.auto.create.topics", "false"),
 ];
 
+/// The way to the cluster, for a consumer.
+pub(super) fn consumer_config(settings: &KafkaSettings) -> ClientConfig {
+    let properties = effective_properties(settings).into_iter();
+    let shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
+    properties.filter(|(name, _)| shared(name)).collect()
+}
+
 /// A reader of the dead-letter topic.
 pub(super) struct KafkaLog {
     consumer: BaseConsumer,
@@ -86,9 +93,7 @@ impl KafkaLog {
         topic: &str,
         from: &From,
     ) -> Result<KafkaLog, Fault> {
-        let properties = effective_properties(settings).into_iter();
-        let shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
-        let mut config: ClientConfig = properties.filter(|(name, _)| shared(name)).collect();
+        let mut config = consumer_config(settings);
         for (name, value) in PROPERTIES {
             config.set(*name, *value);
         }

@@ -17,6 +17,7 @@ mod opening;
 mod parcel;
 pub mod preflight;
 pub mod properties;
+mod scratch;
 pub mod settings;
 mod topics;
 

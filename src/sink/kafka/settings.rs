@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::log::KafkaLog;
-use super::{KafkaSink, preflight, topics};
+use super::{KafkaSink, preflight, scratch, topics};
 use crate::error::Fault;
 use crate::letter::Address;
 use crate::secret::Secret;
 use crate::sink::log::{From, Log};
+use crate::sink::scratch::Scratch;
 use crate::sink::settings::{Misfit, Section};
 use crate::sink::{Broker, First, Inspection, Sink, Wanted};
 
@@ -102,5 +103,17 @@ impl Broker for KafkaSettings {
 
     fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
         Ok(Box::new(KafkaLog::open(self, &dead_letters.topic, &from)?))
+    }
+
+    fn toward_scratch(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
+        Ok(Arc::new(KafkaSettings { topics: Vec::new(), ..self.clone() }))
+    }
+
+    fn make_scratch(&self, name: &str) -> Result<Box<dyn Scratch>, Fault> {
+        Ok(Box::new(scratch::make(self, name)?))
+    }
+
+    fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
+        scratch::remove(self, name)
     }
 }

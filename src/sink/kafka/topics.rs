@@ -53,7 +53,7 @@ pub(super) fn create(
     Ok(made)
 }
 
-fn unmade(topic: &str, reason: &str, settings: &KafkaSettings, mend: &str) -> Fault {
+pub(super) fn unmade(topic: &str, reason: &str, settings: &KafkaSettings, mend: &str) -> Fault {
     let mend =
         if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
     Fault::new(

@@ -21,6 +21,7 @@ mod missing;
 mod questions;
 mod replies;
 mod returns;
+mod scratch;
 pub mod settings;
 mod shared;
 mod tls;
@@ -44,6 +45,7 @@ use self::shared::{Order, Shared};
 use self::worker::Worker;
 use super::desk::Lanes;
 use super::log::{From, Log};
+use super::scratch::Scratch;
 use super::{Broker, Failure, First, Inspection, News, Refused, Sink, UNREACHABLE, Wanted};
 use crate::error::{Exit, Fault};
 use crate::letter::{Address, Cause, Mailbox};
@@ -84,6 +86,18 @@ impl Broker for RabbitSettings {
 
     fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
         Ok(Box::new(log::open(self, dead_letters, &from)?))
+    }
+
+    fn toward_scratch(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
+        Ok(Arc::new(scratch::toward(self, name)))
+    }
+
+    fn make_scratch(&self, name: &str) -> Result<Box<dyn Scratch>, Fault> {
+        Ok(Box::new(scratch::make(self, name)?))
+    }
+
+    fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
+        scratch::remove(self, name)
     }
 
     /// Ours and lapin's are busy at once: over a shared arena they cost a quarter more, and with

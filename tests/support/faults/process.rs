@@ -136,6 +136,11 @@ impl Relay {
         }
     }
 
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, which: Signal) {
+        signal(self.child.id(), which).unwrap();
+    }
+
     /// Stops it as an operator would; it must settle and exit 0.
     #[track_caller]
     pub(crate) fn stop(self) {

@@ -1,0 +1,191 @@
+//! `walrelay compare`: the slot and polling, measured on one's own database and broker.
+
+use std::fs::OpenOptions;
+use std::io::{IsTerminal as _, Write as _};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::args::CompareArgs;
+use crate::compare::plan::Plan;
+use crate::compare::relay::{Order, adapt};
+use crate::compare::{self, Asked, Live, Watcher, json, page, table};
+use crate::config::{Config, Request};
+use crate::error::{Exit, Fault};
+
+const REDRAWN_EVERY: Duration = Duration::from_millis(200);
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
+/// Reads the words before anything else is done.
+pub(super) fn plan(args: &CompareArgs) -> Result<Plan, Vec<Fault>> {
+    Plan::read(&args.rates, &args.intervals, &args.duration, args.backlog)
+}
+
+pub(super) fn run(
+    config: &Config,
+    request: &Request,
+    plan: &Plan,
+    args: &CompareArgs,
+) -> Result<Exit, Fault> {
+    let file = args.html.as_deref().map(Page::begin).transpose()?;
+    let mut voice = Voice::new();
+    let report = compare::run(Asked { config, request, plan }, &mut voice);
+    voice.wipe();
+    let report = report?;
+    if let Some(file) = file {
+        file.write(&page::render(&report))?;
+    }
+    if args.json {
+        super::print(&format!("{}\n", json::to_json(&report)))?;
+    } else {
+        super::print(&table::to_text(&report, std::io::stdout().is_terminal()))?;
+    }
+    Ok(if report.missing() > 0 { Exit::Failed } else { Exit::Done })
+}
+
+/// The relay under test: told over standard input what it is to do.
+pub(super) fn relay(log: Option<&str>, request: &Request) -> Result<Exit, Vec<Fault>> {
+    let order = Order::receive().map_err(|fault| vec![fault])?;
+    let config = super::prepare(log, &order.request(request.variables.clone()))?;
+    let adapted = adapt(&config, &order).map_err(|fault| vec![fault])?;
+    super::run::run(adapted).map_err(|fault| vec![fault])
+}
+
+/// A file that is known to be writable before an hour is spent on what goes into it.
+struct Page<'a> {
+    path: &'a Path,
+    /// Made by us, and empty until it is written.
+    new: bool,
+}
+
+impl Page<'_> {
+    fn begin(path: &Path) -> Result<Page<'_>, Fault> {
+        let new = !path.exists();
+        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        opened.map_err(|error| unwritable(path, &error))?;
+        Ok(Page { path, new })
+    }
+
+    fn write(mut self, text: &str) -> Result<(), Fault> {
+        self.new = false;
+        std::fs::write(self.path, text).map_err(|error| unwritable(self.path, &error))
+    }
+}
+
+impl Drop for Page<'_> {
+    fn drop(&mut self) {
+        if self.new {
+            // Nothing was written to it.
+            std::fs::remove_file(self.path).ok();
+        }
+    }
+}
+
+fn unwritable(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "output.unwritable",
+        format!("cannot write {}: {error}", path.display()),
+        "--html",
+        "name a file in a folder that you may write to",
+    )
+}
+
+/// Tells on standard error: one line that is redrawn on a terminal, a line now and then elsewhere.
+struct Voice {
+    terminal: bool,
+    coloured: bool,
+    told: Instant,
+    drawn: bool,
+}
+
+impl Voice {
+    fn new() -> Voice {
+        let terminal = std::io::stderr().is_terminal();
+        let coloured = terminal && super::no_color_is_unset();
+        Voice { terminal, coloured, told: Instant::now(), drawn: false }
+    }
+
+    fn wipe(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            self.put("\r\x1b[K");
+        }
+    }
+
+    /// Whoever has gone is told nothing more.
+    fn put(&self, text: &str) {
+        let mut errors = std::io::stderr();
+        errors.write_all(text.as_bytes()).and_then(|()| errors.flush()).ok();
+    }
+}
+
+impl Watcher for Voice {
+    fn say(&mut self, text: &str) {
+        self.wipe();
+        self.told = Instant::now();
+        match self.coloured {
+            true => self.put(&format!("\x1b[36m·\x1b[0m {text}\n")),
+            false => self.put(&format!("· {text}\n")),
+        }
+    }
+
+    fn live(&mut self, now: &Live) {
+        let every = if self.terminal { REDRAWN_EVERY } else { TOLD_EVERY };
+        if self.told.elapsed() < every {
+            return;
+        }
+        self.told = Instant::now();
+        let text = line(now);
+        if self.terminal {
+            self.drawn = true;
+            self.put(&format!("\r  {text}\x1b[K"));
+        } else {
+            self.put(&format!("  {text}\n"));
+        }
+    }
+}
+
+fn line(now: &Live) -> String {
+    let Live { what, left, delivered, events, p50_ms } = now;
+    let p50 = p50_ms.map_or_else(String::new, |p50_ms| format!(", p50 {p50_ms:.1} ms"));
+    let left = match left.as_secs_f64().ceil() as u64 {
+        0 => String::new(),
+        seconds => format!(", {seconds} s left"),
+    };
+    format!("{what}: {delivered} of {events} delivered{p50}{left}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_says_what_runs_how_far_and_how_long() {
+        let mut now = Live {
+            what: "cdc at 100/s".to_owned(),
+            left: Duration::from_millis(1100),
+            delivered: 40,
+            events: 300,
+            p50_ms: Some(1.234),
+        };
+        assert_eq!(line(&now), "cdc at 100/s: 40 of 300 delivered, p50 1.2 ms, 2 s left");
+        (now.left, now.p50_ms) = (Duration::ZERO, None);
+        assert_eq!(line(&now), "cdc at 100/s: 40 of 300 delivered");
+    }
+
+    #[test]
+    fn a_page_that_was_not_written_leaves_no_file_and_harms_none() {
+        let folder = std::env::temp_dir().join(format!("walrelay-page-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (fresh, old) = (folder.join("new.html"), folder.join("old.html"));
+        std::fs::write(&old, "before").unwrap();
+        drop(Page::begin(&fresh).unwrap());
+        drop(Page::begin(&old).unwrap());
+        assert!(!fresh.exists());
+        assert_eq!(std::fs::read_to_string(&old).unwrap(), "before");
+        Page::begin(&fresh).unwrap().write("page").unwrap();
+        assert_eq!(std::fs::read_to_string(&fresh).unwrap(), "page");
+        let refused = Page::begin(&folder.join("no/where.html")).err().unwrap();
+        assert_eq!((refused.exit, refused.code), (Exit::Usage, "output.unwritable"));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}

@@ -1,0 +1,131 @@
+//! The consumer: a thread that takes events as they come and notes when.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use serde::Deserialize;
+
+use super::tally::Tally;
+use crate::error::{Exit, Fault};
+use crate::sink::scratch::Scratch;
+
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// What an event says of itself.
+#[derive(Deserialize)]
+struct Mark {
+    n: u64,
+    run: u32,
+}
+
+#[derive(Default)]
+struct Shared {
+    stop: AtomicBool,
+    /// Whose events are counted: a run's number, and its tally. Others came too late.
+    current: Mutex<Option<(u32, Arc<Tally>)>>,
+    fault: Mutex<Option<Fault>>,
+}
+
+/// A consumer that runs; it ends when dropped.
+pub(super) struct Consumer {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Consumer {
+    pub(super) fn start(scratch: Box<dyn Scratch>) -> Result<Consumer, Fault> {
+        let shared = Arc::new(Shared::default());
+        let own = Arc::clone(&shared);
+        let thread = std::thread::Builder::new().name("consumer".to_owned());
+        let thread = thread.spawn(move || consume(scratch, &own)).map_err(|error| {
+            let what = format!("the system refused a thread: {error}");
+            let mend = "look at the limits of the process (ulimit -a, container limits)";
+            Fault::new(Exit::Failed, "system.refused", what, "", mend)
+        })?;
+        Ok(Consumer { shared, thread: Some(thread) })
+    }
+
+    /// From here on the events of this run are counted.
+    pub(super) fn attend(&self, run: u32, tally: &Arc<Tally>) {
+        *held(&self.shared.current) = Some((run, Arc::clone(tally)));
+    }
+
+    /// Why it has ended, if it has.
+    pub(super) fn fault(&self) -> Result<(), Fault> {
+        held(&self.shared.fault).clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Consumer {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Relaxed);
+        // A thread that panicked has said so.
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn consume(mut scratch: Box<dyn Scratch>, shared: &Shared) {
+    while !shared.stop.load(Relaxed) {
+        let arrival = match scratch.consume(PATIENCE) {
+            Ok(Some(arrival)) => arrival,
+            Ok(None) => continue,
+            Err(fault) => {
+                *held(&shared.fault) = Some(fault);
+                return;
+            }
+        };
+        let Ok(mark) = serde_json::from_slice::<Mark>(&arrival.value) else { continue };
+        let current = held(&shared.current).clone();
+        if let Some((run, tally)) = current
+            && run == mark.run
+        {
+            tally.arrives(mark.n, arrival.at);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+    use crate::compare::load::payload;
+    use crate::sink::scratch::Arrival;
+
+    /// Hands out what it has, then fails.
+    struct Few(Vec<Vec<u8>>);
+
+    impl Scratch for Few {
+        fn kind(&self) -> &'static str {
+            "few"
+        }
+
+        fn place(&self) -> String {
+            String::new()
+        }
+
+        fn consume(&mut self, _patience: Duration) -> Result<Option<Arrival>, Fault> {
+            let ended = || Fault::new(Exit::Sink, "sink.unreachable", "", "", "");
+            let value = self.0.pop().ok_or_else(ended)?;
+            Ok(Some(Arrival { at: Instant::now(), value }))
+        }
+    }
+
+    #[test]
+    fn only_events_of_the_run_at_hand_are_counted_and_an_end_is_told() {
+        let shared = Shared::default();
+        let tally = Arc::new(Tally::new(10));
+        *held(&shared.current) = Some((2, Arc::clone(&tally)));
+        let values = [payload(2, 3), payload(1, 4), "no event".to_owned(), payload(2, 5)];
+        consume(Box::new(Few(values.map(String::into_bytes).into())), &shared);
+        assert_eq!(tally.progress().0, 2);
+        assert_eq!(tally.counts(10).missing, 8);
+        assert!(held(&shared.fault).is_some());
+    }
+}

@@ -1,0 +1,158 @@
+//! The report as JSON, for scripts: names and units as in DESIGN section 9, every time in its unit.
+
+use serde_json::{Map, Value, json};
+
+use super::report::{Drain, Mode, PostgresCost, RelayCost, Report, Run, Second};
+use crate::time::rfc3339;
+
+/// The whole report.
+#[must_use]
+pub fn to_json(report: &Report) -> Value {
+    let Report { machine, settings, .. } = report;
+    json!({
+        "began": rfc3339(report.began_unix_us),
+        "walrelay_version": env!("CARGO_PKG_VERSION"),
+        "postgres_version": report.postgres_version,
+        "sink": report.sink,
+        "broker": report.broker,
+        "machine": {
+            "cores": machine.cores,
+            "memory_bytes": machine.memory_bytes,
+            "load_average": machine.load_average,
+            "database_is_local": machine.database_is_local,
+        },
+        "settings": {
+            "rates": settings.rates,
+            "intervals_ms": settings.intervals_ms,
+            "duration_s": settings.duration_s,
+            "payload_bytes": settings.payload_bytes,
+            "keys": settings.keys,
+            "backlog_events": settings.backlog_events,
+        },
+        "runs": report.runs.iter().map(run).collect::<Vec<_>>(),
+        "drains": report.drains.iter().map(drain).collect::<Vec<_>>(),
+    })
+}
+
+fn of_mode(mode: Mode) -> Map<String, Value> {
+    let mut object = Map::new();
+    match mode {
+        Mode::Cdc => {
+            object.insert("mode".to_owned(), json!("cdc"));
+        }
+        Mode::Polling { interval_ms } => {
+            object.insert("mode".to_owned(), json!("polling"));
+            object.insert("interval_ms".to_owned(), json!(interval_ms));
+        }
+    }
+    object
+}
+
+fn with(mode: Mode, rest: Value) -> Value {
+    let mut object = of_mode(mode);
+    if let Value::Object(rest) = rest {
+        object.extend(rest);
+    }
+    Value::Object(object)
+}
+
+fn run(run: &Run) -> Value {
+    let rest = json!({
+        "rate": run.rate,
+        "written_per_second": run.written_per_second,
+        "delivered_per_second": run.delivered_per_second(),
+        "load_late_p99_ms": run.load_late_p99_ms,
+        "events": run.events,
+        "latency_ms": {
+            "p50": run.quantile_ms(0.5),
+            "p90": run.quantile_ms(0.9),
+            "p95": run.quantile_ms(0.95),
+            "p99": run.quantile_ms(0.99),
+            "p999": run.quantile_ms(0.999),
+            "max": run.quantile_ms(1.0),
+        },
+        "missing": run.missing,
+        "duplicated": run.duplicated,
+        "out_of_order": run.out_of_order,
+        "postgres": postgres(&run.postgres),
+        "relay": relay(&run.relay),
+        "load_average": run.load_average,
+        "seconds": run.seconds.iter().map(second).collect::<Vec<_>>(),
+    });
+    with(run.mode, rest)
+}
+
+fn drain(drain: &Drain) -> Value {
+    let rest = json!({
+        "events": drain.events,
+        "first_s": drain.first_s,
+        "seconds": drain.seconds,
+        "per_second": drain.per_second(),
+        "missing": drain.missing,
+        "duplicated": drain.duplicated,
+        "out_of_order": drain.out_of_order,
+        "postgres": postgres(&drain.postgres),
+        "relay": relay(&drain.relay),
+    });
+    with(drain.mode, rest)
+}
+
+fn postgres(cost: &PostgresCost) -> Value {
+    json!({
+        "transactions": cost.transactions,
+        "tuples_read": cost.tuples_read,
+        "tuples_written": cost.tuples_written,
+        "dead_tuples": cost.dead_tuples,
+        "wal_bytes": cost.wal_bytes,
+        "cpu_s": cost.cpu_s,
+    })
+}
+
+fn relay(cost: &RelayCost) -> Value {
+    json!({ "cpu_s": cost.cpu_s, "rss_peak_bytes": cost.rss_peak_bytes })
+}
+
+fn second(second: &Second) -> Value {
+    json!({
+        "at_s": second.at_s,
+        "written": second.written,
+        "delivered": second.delivered,
+        "backlog": second.backlog,
+        "p50_ms": second.p50_ms,
+        "p99_ms": second.p99_ms,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_is_the_one_that_is_promised() {
+        let report = Report {
+            runs: vec![
+                Run { rate: 1000, latencies_us: vec![1000, 2000, 9000], ..Run::default() },
+                Run { mode: Mode::Polling { interval_ms: 500 }, missing: 2, ..Run::default() },
+            ],
+            drains: vec![Drain { events: 11, seconds: 2.0, ..Drain::default() }],
+            ..Report::default()
+        };
+        let value = to_json(&report);
+        let runs = &value["runs"];
+        assert_eq!(runs[0]["mode"], "cdc");
+        assert_eq!(runs[0].get("interval_ms"), None);
+        assert_eq!(runs[0]["rate"], 1000);
+        assert_eq!(runs[0]["latency_ms"]["p50"], 2.0);
+        for name in ["p90", "p95", "p99", "p999", "max"] {
+            assert_eq!(runs[0]["latency_ms"][name], 9.0, "{name}");
+        }
+        assert_eq!(runs[0]["duplicated"], 0);
+        // Unknown is not nothing.
+        assert!(runs[0]["postgres"]["cpu_s"].is_null());
+        assert_eq!(runs[1]["mode"], "polling");
+        assert_eq!(runs[1]["interval_ms"], 500);
+        assert_eq!(runs[1]["missing"], 2);
+        assert_eq!(value["drains"][0]["mode"], "cdc");
+        assert_eq!(value["drains"][0]["per_second"], 5.0);
+    }
+}

@@ -1,0 +1,241 @@
+//! What is compared: rates, modes, and how long each run takes.
+
+use std::time::Duration;
+
+use super::report::Mode;
+use crate::config::units::{parse_duration_ms, show_duration};
+use crate::error::{Exit, Fault};
+
+/// Different ordering keys. Every number of connections divides it, so that a key has one writer.
+pub const KEYS: u64 = 1000;
+/// Bytes of a payload as it is written.
+pub const PAYLOAD_BYTES: usize = 230;
+
+const RATE_MAX: u32 = 100_000;
+const DURATION_MS: std::ops::RangeInclusive<u64> = 1000..=24 * 3_600_000;
+const INTERVAL_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Statistics of Postgres come up to a second late; in this time nothing happens.
+pub(super) const QUIET: Duration = Duration::from_millis(1200);
+/// Tables, slot, a relay that starts, and one that stops.
+const AROUND_A_RUN: Duration = Duration::from_millis(1500);
+
+/// What to compare.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Events per second.
+    pub rates: Vec<u32>,
+    /// Of polling; none when only the slot is measured.
+    pub intervals: Vec<Duration>,
+    /// Of each run, without its warm-up.
+    pub duration: Duration,
+    /// Events of a backlog; 0 for none.
+    pub backlog: u64,
+}
+
+impl Plan {
+    /// Reads `100,1000`, `100ms,2s` (or `none`) and `30s`.
+    pub fn read(
+        rates: &str,
+        intervals: &str,
+        duration: &str,
+        backlog: u64,
+    ) -> Result<Plan, Vec<Fault>> {
+        let mut faults = Vec::new();
+        let rates = list(rates, read_rate);
+        let intervals = match intervals.trim() {
+            "none" => Ok(Vec::new()),
+            text => list(text, |item| read_duration(item, &INTERVAL_MS)),
+        };
+        let length = read_duration(duration.trim(), &DURATION_MS);
+        if let Err(item) = &rates {
+            let what = format!("{item:?} is no rate from 1 to {RATE_MAX} events per second");
+            faults.push(misused(what, "--rates", "--rates 100,1000"));
+        }
+        if let Err(item) = &intervals {
+            let what = format!("{item:?} is no interval from 1ms to 1h");
+            faults.push(misused(what, "--intervals", "--intervals 100ms,500ms,2s"));
+        }
+        if length.is_none() {
+            let what = format!("{duration:?} is no duration from 1s to 24h");
+            faults.push(misused(what, "--duration", "--duration 30s"));
+        }
+        match (rates, intervals, length) {
+            (Ok(rates), Ok(intervals), Some(duration)) => {
+                Ok(Plan { rates, intervals, duration, backlog })
+            }
+            _ => Err(faults),
+        }
+    }
+
+    /// The slot first, then polling by interval, as they were named.
+    #[must_use]
+    pub fn modes(&self) -> Vec<Mode> {
+        let polling = self.intervals.iter().map(|interval| Mode::Polling {
+            interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
+        });
+        [Mode::Cdc].into_iter().chain(polling).collect()
+    }
+
+    /// A backlog is drained in one go, whatever the interval: one of polling's is enough.
+    #[must_use]
+    pub fn drains(&self) -> Vec<Mode> {
+        if self.backlog == 0 { Vec::new() } else { self.modes().into_iter().take(2).collect() }
+    }
+
+    /// About how long all of it takes.
+    #[must_use]
+    pub fn takes(&self) -> Duration {
+        let run = |mode: Mode| warm_up(mode) + QUIET + self.duration + AROUND_A_RUN;
+        let once: Duration = self.modes().into_iter().map(run).sum();
+        let rates = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);
+        let drains = u32::try_from(self.drains().len()).unwrap_or_default();
+        once * rates + AROUND_A_RUN * 2 * drains
+    }
+
+    /// What will happen, in one line.
+    #[must_use]
+    pub fn announcement(&self) -> String {
+        let runs = self.modes().len() * self.rates.len();
+        let rates: Vec<String> = self.rates.iter().map(u32::to_string).collect();
+        let modes: Vec<String> = self.modes().into_iter().map(name).collect();
+        let drains = match self.drains().len() {
+            0 => String::new(),
+            count => format!(", {} of {} events", counted(count, "drain"), self.backlog),
+        };
+        format!(
+            "{} at {} events/s: {} of {}{drains}, one after the other; about {}",
+            modes.join(", "),
+            rates.join(", "),
+            counted(runs, "run"),
+            show_duration(self.duration),
+            roughly(self.takes()),
+        )
+    }
+}
+
+/// For people: `cdc`, `polling 500ms`.
+#[must_use]
+pub fn name(mode: Mode) -> String {
+    match mode {
+        Mode::Cdc => "cdc".to_owned(),
+        Mode::Polling { interval_ms } => {
+            format!("polling {}", show_duration(Duration::from_millis(interval_ms)))
+        }
+    }
+}
+
+/// How long a mode runs before it is measured.
+pub(super) fn warm_up(mode: Mode) -> Duration {
+    WARM_UP.max(interval(mode))
+}
+
+/// How often the mode looks; the slot is told.
+pub(super) fn interval(mode: Mode) -> Duration {
+    match mode {
+        Mode::Cdc => Duration::ZERO,
+        Mode::Polling { interval_ms } => Duration::from_millis(interval_ms),
+    }
+}
+
+fn counted(count: usize, what: &str) -> String {
+    let plural = if count == 1 { "" } else { "s" };
+    format!("{count} {what}{plural}")
+}
+
+fn roughly(duration: Duration) -> String {
+    let seconds = duration.as_secs_f64().ceil() as u64;
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        _ => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
+/// Each item once, in the order in which they were named; else the first that is none.
+fn list<T: PartialEq>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
+    let mut found = Vec::new();
+    for item in text.split(',').map(str::trim) {
+        let value = read(item).ok_or_else(|| item.to_owned())?;
+        if !found.contains(&value) {
+            found.push(value);
+        }
+    }
+    Ok(found)
+}
+
+fn read_rate(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|rate| (1..=RATE_MAX).contains(rate))
+}
+
+fn read_duration(text: &str, range: &std::ops::RangeInclusive<u64>) -> Option<Duration> {
+    parse_duration_ms(text).filter(|ms| range.contains(ms)).map(Duration::from_millis)
+}
+
+fn misused(what: String, place: &str, mend: &str) -> Fault {
+    Fault::new(Exit::Usage, "compare.bad-value", what, place, mend)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(rates: &str, intervals: &str, duration: &str) -> Result<Plan, Vec<Fault>> {
+        Plan::read(rates, intervals, duration, 100)
+    }
+
+    #[test]
+    fn lists_are_read_in_order_and_each_item_once() {
+        let plan = plan("100, 1000,100", "2s,500ms", "1m30s").unwrap();
+        assert_eq!(plan.rates, [100, 1000]);
+        assert_eq!(plan.intervals, [Duration::from_secs(2), Duration::from_millis(500)]);
+        assert_eq!(plan.duration, Duration::from_secs(90));
+        let modes: Vec<String> = plan.modes().into_iter().map(name).collect();
+        assert_eq!(modes, ["cdc", "polling 2s", "polling 500ms"]);
+        assert_eq!(plan.drains(), [Mode::Cdc, Mode::Polling { interval_ms: 2000 }]);
+    }
+
+    #[test]
+    fn without_intervals_the_slot_is_measured_alone() {
+        let plan = Plan::read("5", "none", "10s", 0).unwrap();
+        assert_eq!(plan.modes(), [Mode::Cdc]);
+        assert_eq!(plan.drains(), []);
+        assert_eq!(plan.takes(), Duration::from_millis(2000 + 1200 + 10_000 + 1500));
+    }
+
+    #[test]
+    fn every_bad_value_is_told_at_once() {
+        let faults = plan("0,x", "500", "30").unwrap_err();
+        let places: Vec<&str> = faults.iter().map(|fault| fault.place.as_str()).collect();
+        assert_eq!(places, ["--rates", "--intervals", "--duration"]);
+        assert!(faults[0].what.contains("\"0\""), "{}", faults[0].what);
+        for (rates, intervals, duration) in [
+            ("", "1s", "30s"),
+            ("100,", "1s", "30s"),
+            ("100001", "1s", "30s"),
+            ("1.5", "1s", "30s"),
+            ("100", "", "30s"),
+            ("100", "0ms", "30s"),
+            ("100", "2h", "30s"),
+            ("100", "1s", "999ms"),
+            ("100", "1s", "25h"),
+        ] {
+            let faults = plan(rates, intervals, duration).unwrap_err();
+            assert_eq!(faults.len(), 1, "{rates} {intervals} {duration}");
+            assert_eq!(faults[0].exit, Exit::Usage);
+        }
+    }
+
+    #[test]
+    fn what_will_happen_is_told_before_it_does() {
+        let plan = Plan::read("100,1000", "500ms", "30s", 20_000).unwrap();
+        assert_eq!(
+            plan.announcement(),
+            "cdc, polling 500ms at 100, 1000 events/s: 4 runs of 30s, 2 drains of 20000 events, one after the other; about 3 min"
+        );
+        let plan = Plan::read("5", "none", "10s", 0).unwrap();
+        assert_eq!(
+            plan.announcement(),
+            "cdc at 5 events/s: 1 run of 10s, one after the other; about 15 s"
+        );
+    }
+}

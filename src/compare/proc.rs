@@ -1,0 +1,98 @@
+//! What `/proc` tells of other processes: CPU time and memory. See proc_pid_stat(5).
+
+use std::fs::read_to_string;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::report::Machine;
+
+/// Linux fixed this for user space on every architecture Rust builds for.
+const TICKS_PER_SECOND: f64 = 100.0;
+
+/// CPU seconds of a process; none when there is no such process here.
+pub(super) fn cpu_s(pid: u32) -> Option<f64> {
+    parse_cpu_s(&read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// Peak of resident memory.
+pub(super) fn rss_peak_bytes(pid: u32) -> Option<u64> {
+    parse_kb(&read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
+}
+
+/// Is the process with this number a Postgres that began at this time? A database elsewhere, or in
+/// another namespace, has numbers that mean something else here.
+pub(super) fn is_postgres(pid: u32, began_unix_s: f64) -> bool {
+    let comm = read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let found = read_to_string(format!("/proc/{pid}/stat")).ok();
+    let ticks = found.and_then(|stat| field(&stat, 19)?.parse::<f64>().ok());
+    let boot = boot_unix_s();
+    let (Some(ticks), Some(boot)) = (ticks, boot) else { return false };
+    let away_s = (boot + ticks / TICKS_PER_SECOND - began_unix_s).abs();
+    comm.trim() == "postgres" && away_s < 3.0
+}
+
+/// This machine; whether the database is on it is for others to find out.
+pub(super) fn machine() -> Machine {
+    let memory = read_to_string("/proc/meminfo").unwrap_or_default();
+    Machine {
+        cores: std::thread::available_parallelism().map_or(1, usize::from),
+        memory_bytes: parse_kb(&memory, "MemTotal:").unwrap_or_default(),
+        load_average: load_average(),
+        database_is_local: false,
+    }
+}
+
+/// Over the last minute.
+pub(super) fn load_average() -> f64 {
+    let text = read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default()
+}
+
+fn boot_unix_s() -> Option<f64> {
+    let uptime = read_to_string("/proc/uptime").ok()?;
+    let up_s: f64 = uptime.split(' ').next()?.parse().ok()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Some(now.as_secs_f64() - up_s)
+}
+
+/// A field of `stat`, counted behind the program's name, which may itself hold ") ".
+fn field(stat: &str, at: usize) -> Option<&str> {
+    stat.rsplit_once(") ")?.1.split(' ').nth(at)
+}
+
+fn parse_cpu_s(stat: &str) -> Option<f64> {
+    let ticks = |at| field(stat, at)?.parse::<f64>().ok();
+    Some((ticks(11)? + ticks(12)?) / TICKS_PER_SECOND)
+}
+
+fn parse_kb(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_name_with_parentheses_does_not_shift_the_fields() {
+        let stat = "42 (a) b (c)) S 1 2 3 4 5 6 7 8 9 10 250 150 0 0 20 0 1 0 777 0";
+        assert_eq!(parse_cpu_s(stat), Some(4.0));
+        assert_eq!(field(stat, 19), Some("777"));
+    }
+
+    #[test]
+    fn memory_is_bytes() {
+        assert_eq!(parse_kb("Name:\tx\nVmHWM:\t   2048 kB\n", "VmHWM:"), Some(2_097_152));
+        assert_eq!(parse_kb("Name:\tx\n", "VmHWM:"), None);
+    }
+
+    #[test]
+    fn this_process_is_no_postgres_and_has_used_memory() {
+        let pid = std::process::id();
+        assert!(!is_postgres(pid, boot_unix_s().unwrap()));
+        assert!(rss_peak_bytes(pid).unwrap() > 1 << 20);
+        assert!(cpu_s(pid).is_some());
+        assert_eq!(cpu_s(u32::MAX), None);
+        assert!(machine().memory_bytes > 1 << 20);
+    }
+}

@@ -1,0 +1,91 @@
+//! What a measured relay is told, and what becomes of the user's configuration.
+
+use super::*;
+use crate::config::load;
+
+fn config(sink: &str) -> Config {
+    let text = format!(
+        "[source]\nurl = \"postgres://u:s3cret@db/app\"\nslot = \"mine\"\npublication = \"mine\"\n\
+         [[source.outbox]]\ntable = \"public.outbox\"\n[delivery]\nwindow_events_max = 77\n{sink}"
+    );
+    let name =
+        format!("walrelay-adapt-{}-{:?}.toml", std::process::id(), std::thread::current().id());
+    let file = std::env::temp_dir().join(name);
+    std::fs::write(&file, text).unwrap();
+    let loaded = load(&Request { file: Some(file.clone()), ..Request::default() });
+    std::fs::remove_file(&file).unwrap();
+    loaded.unwrap().config
+}
+
+const KAFKA: &str =
+    "[sink]\nkind = \"kafka\"\n[sink.kafka]\nbrokers = \"k:9092\"\ntopics = [\"must.be\"]\n";
+const RABBIT: &str = "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = \"amqp://mq/%2f\"\nexchange = \"theirs\"\n";
+
+fn order(interval_ms: Option<u64>) -> Order {
+    Order { name: "walrelay_compare_x".to_owned(), interval_ms, ..Order::default() }
+}
+
+#[test]
+fn the_scratch_site_takes_the_place_of_theirs_and_delivery_stays() {
+    let adapted = adapt(&config(KAFKA), &order(None)).unwrap();
+    assert_eq!(adapted.source.slot, "walrelay_compare_x");
+    assert_eq!(adapted.source.publication, "walrelay_compare_x");
+    assert_eq!(adapted.source.connection.application_name, "walrelay_compare_x_relay");
+    let [outbox] = adapted.source.outboxes.as_slice() else { panic!("one outbox") };
+    assert_eq!((outbox.schema.as_str(), outbox.table.as_str()), ("walrelay_compare_x", "outbox"));
+    assert_eq!(outbox.route.topic.constant(), Some("walrelay_compare_x"));
+    assert!(outbox.route.exchange.is_none());
+    assert_eq!(adapted.delivery.window_events_max, 77);
+    assert_eq!(adapted.delivery.on_dead_letter, OnDeadLetter::Halt);
+    assert_eq!(adapted.polling, None);
+    assert_eq!(adapted.admin.listen.port(), 0);
+    let shown = format!("{:?}", adapted.sink);
+    assert!(!shown.contains("must.be"), "{shown}");
+}
+
+#[test]
+fn on_rabbitmq_the_exchange_is_the_scratch_one() {
+    let adapted = adapt(&config(RABBIT), &order(None)).unwrap();
+    let route = &adapted.source.outboxes[0].route;
+    assert_eq!(route.exchange.as_ref().unwrap().constant(), Some("walrelay_compare_x"));
+    let shown = format!("{:?}", adapted.sink);
+    assert!(shown.contains("walrelay_compare_x") && !shown.contains("theirs"), "{shown}");
+}
+
+#[test]
+fn polling_gets_its_interval_and_the_shipped_table() {
+    let adapted = adapt(&config(KAFKA), &order(Some(250))).unwrap();
+    let polling = adapted.polling.unwrap();
+    assert_eq!(polling.interval, Duration::from_millis(250));
+    let shipped = include_str!("../../sql/polling.sql");
+    let WorkColumns { order, status, retry_count, next_retry_at, .. } = &polling.columns;
+    for column in [order, status, retry_count, next_retry_at] {
+        assert!(shipped.contains(&format!("    {column} ")), "{column}");
+    }
+    assert!(shipped.contains(&format!("'{}'", polling.words.in_progress)));
+}
+
+#[test]
+fn a_sink_without_a_broker_is_refused() {
+    let fault = adapt(&config("[sink]\nkind = \"memory\"\n"), &order(None)).unwrap_err();
+    assert_eq!((fault.exit, fault.code), (Exit::Usage, "sink.no-scratch"));
+}
+
+#[test]
+fn an_order_survives_its_way() {
+    let sent = Order {
+        file: Some("a b.toml".into()),
+        settings: vec!["source.url=postgres://u:p\"w@db".to_owned()],
+        slot: Some("s".to_owned()),
+        ..order(Some(5))
+    };
+    let line = serde_json::to_string(&sent).unwrap();
+    assert!(!line.contains('\n'));
+    let read: Order = serde_json::from_str(&line).unwrap();
+    let request = read.request(BTreeMap::new());
+    assert_eq!(
+        (request.file, request.settings, request.slot),
+        (sent.file, sent.settings, sent.slot)
+    );
+    assert_eq!(read.interval_ms, Some(5));
+}

@@ -1,0 +1,206 @@
+//! `walrelay compare`: what it counts, and that nothing of it stays.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::support::faults::{Ended, LIMIT, Relay, Scene, shared_topics};
+use crate::support::{machine, shared_rabbitmq, until};
+
+const INTERVALS: &str = "200ms";
+/// A short comparison takes about fifteen seconds on a quiet machine.
+const DONE_WITHIN: Duration = Duration::from_secs(240);
+const RATE: u64 = 200;
+const SECONDS: u64 = 3;
+const BACKLOG: u64 = 2000;
+
+fn rabbit(name: &str) -> Scene<'static> {
+    let mut scene = Scene::bare(name);
+    let url = shared_rabbitmq().amqp_url();
+    scene.sink = format!(
+        "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = {url:?}\nexchange = \"never.made\"\n"
+    );
+    scene
+}
+
+fn start(scene: &Scene<'_>, duration: &str, more: &[&str]) -> Relay {
+    let (rate, backlog) = (RATE.to_string(), BACKLOG.to_string());
+    let words = ["compare", "--rates", &rate, "--intervals", INTERVALS, "--duration", duration];
+    let mut words = words.to_vec();
+    words.extend(["--backlog", &backlog]);
+    words.extend(more);
+    scene.spawn(&words)
+}
+
+/// The name under which everything was made, as it was announced.
+#[track_caller]
+fn name_of(said: &str) -> String {
+    let (_, rest) = said.split_once("under the name ").unwrap_or_else(|| panic!("{said}"));
+    rest.split(',').next().unwrap().to_owned()
+}
+
+/// What is left in Postgres of any comparison in this database.
+fn left(scene: &Scene<'_>) -> String {
+    scene.sql(
+        "SELECT coalesce(string_agg(name, ' '), '') FROM (
+            SELECT nspname::text FROM pg_namespace UNION ALL SELECT pubname FROM pg_publication
+            UNION ALL SELECT slot_name FROM pg_replication_slots WHERE database = current_database()
+         ) AS found (name) WHERE name LIKE 'walrelay\\_compare\\_%'",
+    )
+}
+
+#[track_caller]
+fn assert_gone(scene: &Scene<'_>, name: &str) {
+    assert_eq!(left(scene), "");
+    if scene.sink.contains("rabbitmq") {
+        for what in ["list_queues", "list_exchanges"] {
+            let listed = shared_rabbitmq().ctl(&["-q", what, "name"]).unwrap();
+            assert!(!listed.contains(name), "{what}: {listed}");
+        }
+    } else {
+        // A topic is deleted in the background.
+        until("the topic to be gone", LIMIT, || {
+            (!shared_topics().iter().any(|topic| topic == name)).then_some(())
+        });
+    }
+}
+
+/// Counts as they must be without a fault, in runs and drains.
+#[track_caller]
+fn assert_clean(counted: &Value, ended: &Ended) {
+    for name in ["missing", "duplicated", "out_of_order"] {
+        assert_eq!(counted[name], 0, "{name}\n{ended}");
+    }
+    assert!(counted["relay"]["rss_peak_bytes"].as_u64().unwrap() > 1 << 20, "{ended}");
+    assert!(counted["postgres"]["cpu_s"].is_number(), "the database is on this machine\n{ended}");
+}
+
+#[track_caller]
+fn assert_compares(scene: &Scene<'_>, sink: &str) {
+    let _turn = machine();
+    // WHEN both are compared
+    let page = scene.folder().join("page.html");
+    let page_text = page.display().to_string();
+    let relay = start(scene, &format!("{SECONDS}s"), &["--json", "--html", &page_text]);
+    let ended = relay.wait_within(DONE_WITHIN);
+    ended.assert_done();
+    // THEN standard output is the report and nothing else
+    let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+    assert_eq!(value["sink"], sink);
+    assert_eq!(value["machine"]["database_is_local"], true);
+    let (runs, drains) = (value["runs"].as_array().unwrap(), value["drains"].as_array().unwrap());
+    assert_eq!((runs.len(), drains.len()), (2, 2), "{ended}");
+    for (run, mode) in runs.iter().zip(["cdc", "polling"]) {
+        assert_eq!(run["mode"], mode);
+        assert_eq!(run["events"], RATE * SECONDS, "{ended}");
+        assert_clean(run, &ended);
+        let of = |part: &str| run["latency_ms"][part].as_f64().unwrap();
+        assert!(0.0 < of("p50") && of("p50") <= of("p99") && of("p99") <= of("max"), "{ended}");
+        let written: u64 =
+            run["seconds"].as_array().unwrap().iter().map(|s| s["written"].as_u64().unwrap()).sum();
+        assert_eq!(written, RATE * SECONDS);
+    }
+    for drain in drains {
+        assert_eq!(drain["events"], BACKLOG);
+        assert_clean(drain, &ended);
+    }
+    // The slot changes no row.
+    assert_eq!(runs[0]["postgres"]["tuples_written"], 0, "{ended}");
+    assert_eq!(runs[0]["postgres"]["dead_tuples"], 0, "{ended}");
+    // Polling claims each, and marks it.
+    let written = runs[1]["postgres"]["tuples_written"].as_u64().unwrap();
+    assert!(written >= 2 * RATE * SECONDS, "{ended}");
+    assert!(Path::new(&page).exists());
+    // AND nothing of it stays
+    assert_gone(scene, &name_of(&ended.err));
+}
+
+#[test]
+fn on_kafka_nothing_is_lost_doubled_or_left() {
+    assert_compares(&Scene::bare("compare_kafka"), "kafka");
+}
+
+#[test]
+fn on_rabbitmq_nothing_is_lost_doubled_or_left() {
+    assert_compares(&rabbit("compare_rabbit"), "rabbitmq");
+}
+
+/// Starts a long comparison and waits until its relay streams.
+#[track_caller]
+fn under_way(scene: &Scene<'_>) -> (Relay, String) {
+    let mut relay = start(scene, "10m", &[]);
+    let asked =
+        "SELECT count(*) FROM pg_replication_slots WHERE active AND database = current_database()";
+    relay.wait_until("its relay to stream", || scene.sql(asked) == "1");
+    let name = name_of(&relay.said());
+    (relay, name)
+}
+
+#[test]
+fn an_interrupted_comparison_takes_everything_away() {
+    for (scene, signal) in
+        [(Scene::bare("compare_int"), Signal::INT), (rabbit("compare_term"), Signal::TERM)]
+    {
+        let (relay, name) = under_way(&scene);
+        relay.signal(signal);
+        relay.wait().assert_fault(1, "compare.interrupted", &["removing what was made"]);
+        assert_gone(&scene, &name);
+    }
+}
+
+#[test]
+fn what_a_killed_comparison_left_is_removed_by_the_next() {
+    let scene = Scene::bare("compare_kill");
+    // GIVEN a comparison that had no time to tidy up
+    let (relay, name) = under_way(&scene);
+    relay.signal(Signal::KILL);
+    relay.wait();
+    // THEN its relay stops by itself, which is all that can be had of the dead
+    let reads =
+        format!("SELECT count(*) FROM pg_stat_activity WHERE application_name = '{name}_relay'");
+    until("its relay to stop", LIMIT, || (scene.sql(&reads) == "0").then_some(()));
+    assert!(left(&scene).contains(&name));
+    // WHEN another one runs THEN it finds and removes what is left
+    let (relay, second) = under_way(&scene);
+    let said = relay.said();
+    assert!(said.contains(&format!("removed {name}, left behind")), "{said}");
+    assert!(!left(&scene).contains(&name));
+    relay.signal(Signal::INT);
+    relay.wait();
+    assert_gone(&scene, &second);
+    assert_gone(&scene, &name);
+}
+
+#[test]
+fn what_cannot_be_compared_is_told_before_anything_is_made() {
+    let mut scene = Scene::bare("compare_bad");
+    let bad = scene.walrelay(&["compare", "--rates", "1,x", "--intervals", "5", "--duration", "1"]);
+    bad.assert_fault(
+        2,
+        "compare.bad-value",
+        &["--rates 100,1000", "--intervals", "--duration 30s"],
+    );
+    let page = ["compare", "--html", "/no/such/folder/page.html"];
+    scene.walrelay(&page).assert_fault(2, "output.unwritable", &["--html"]);
+    scene.walrelay(&["compare-relay"]).assert_fault(2, "compare.no-order", &[]);
+    // GIVEN a role that may replicate and make nothing
+    scene.sql("DROP ROLE IF EXISTS compare_poor; CREATE ROLE compare_poor LOGIN REPLICATION");
+    let url = scene.url.clone();
+    scene.url = url.replace("postgres@", "compare_poor@");
+    let refused = scene.walrelay(&["compare"]);
+    refused.assert_fault(
+        4,
+        "compare.permission",
+        &["GRANT CREATE ON DATABASE \"compare_bad\" TO \"compare_poor\";"],
+    );
+    scene.sql("ALTER ROLE compare_poor NOREPLICATION");
+    scene.walrelay(&["compare"]).assert_fault(4, "source.role", &["REPLICATION"]);
+    scene.url = url;
+    scene.sink = "[sink.kafka]\nbrokers = \"127.0.0.1:1\"\n".to_owned();
+    scene.walrelay(&["compare"]).assert_fault(5, "sink.unreachable", &["127.0.0.1:1"]);
+    scene.sink = "[sink]\nkind = \"memory\"\n".to_owned();
+    scene.walrelay(&["compare"]).assert_fault(2, "sink.no-scratch", &["kafka"]);
+    assert_eq!(left(&scene), "");
+}
