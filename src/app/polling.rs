@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,15 +10,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::{Outside, Reading, host_name, mailbox, panicked, stop, system_fault, wanted};
+use super::{Outside, Reading, Started, host_name, mailbox, panicked, stop, system_fault, wanted};
 use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::error::Fault;
+use crate::polling::batch::Batch;
 use crate::polling::handover::handed_over_before;
-use crate::polling::keeper::Keeper;
+use crate::polling::keeper::{Keeper, Late};
 use crate::polling::pace::Pace;
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
+use crate::polling::statements::Statements;
 use crate::polling::worker::{self, Shared};
 use crate::relay::polled::{Parts, Polled};
 use crate::relay::{Control, log_news};
@@ -39,27 +41,24 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     if config.sink.shares_malloc_arena() {
         crate::ffi::share_malloc_arena();
     }
-    let Outside { origin, metrics, recorder, facts, control, admin } = Outside::open(config)?;
+    let outside = Outside::open(config)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| system_fault(&error, "the control runtime"))?;
-    let Some(Prepared { statements, relation }) = runtime.block_on(async {
+    let prepared = runtime.block_on(async {
         tokio::select! {
             prepared = prepare(config, polling) => prepared.map(Some),
             stopped = stopped() => stopped.map(|()| None),
         }
-    })?
-    else {
-        return Ok(());
-    };
+    });
+    let Some(prepared) = prepared? else { return Ok(()) };
+    let Outside { origin, metrics, recorder, facts, control, admin } = outside;
     let (news, log_news) = log_news::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
-    let (batch_sender, batches) = sync_channel(polling.workers);
-    let (late_sender, late) = mpsc::channel(LATE_MAX);
-    let (stop_workers, stopping) = watch::channel(false);
-    let (open, connected) = (Arc::<AtomicBool>::default(), Arc::<AtomicUsize>::default());
+    let lines = Lines::of(polling.workers);
+    let shared = lines.shared(config, polling, prepared.statements);
     let parts = Parts {
         source: config.source.clone(),
-        relation,
+        relation: prepared.relation,
         delivery: config.delivery.clone(),
         sink_factory: sink::factory(
             Arc::clone(&config.sink),
@@ -68,42 +67,20 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         ),
         mailbox: mailbox(config),
         log_news,
-        batches,
-        late: late_sender,
-        open: Arc::clone(&open),
-        connected: Arc::clone(&connected),
+        batches: lines.batches,
+        late: lines.late_sender,
+        open: lines.open,
+        connected: lines.connected,
         control: Arc::clone(&control),
         metrics: Arc::clone(&metrics),
         recorder,
         origin,
     };
-    let shared = Arc::new(Shared {
-        source: config.source.clone(),
-        polling: polling.clone(),
-        statements,
-        // Twice in memory: here, and in the sink.
-        bytes_max: (config.delivery.window_bytes_max / (2 * polling.workers)).max(1),
-        process: process_name(),
-        batches: batch_sender,
-        pace: tokio::sync::Mutex::new(Pace::new(polling.interval, polling.batch_max)),
-        open,
-        connected,
-        live: Mutex::new(BTreeSet::new()),
-        claims: AtomicU64::new(0),
-        stop: stopping,
-    });
-    let (sender, ended) = oneshot::channel();
-    let data = std::thread::Builder::new()
-        .name("relay".to_owned())
-        .spawn(move || {
-            let outcome = Polled::new(parts).and_then(Polled::run);
-            let _nobody_waits = sender.send(outcome).is_err();
-        })
-        .map_err(|error| system_fault(&error, "the data thread"))?;
+    let (data, ended) = start(parts)?;
     let handed_over: Arc<AtomicBool> = Arc::default();
     let keeper = Keeper {
         shared: Arc::clone(&shared),
-        late,
+        late: lines.late,
         metrics,
         handed_over: Box::new({
             let (handed_over, control) = (Arc::clone(&handed_over), Arc::clone(&control));
@@ -113,7 +90,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
             }
         }),
     };
-    let crew = Crew { control: &control, stop_workers, ended };
+    let crew = Crew { control: &control, stop_workers: lines.stop_workers, ended };
     let outcome = runtime.block_on(crew.supervise(shared, keeper));
     runtime.shutdown_background();
     let joined = data.join();
@@ -125,6 +102,63 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         tracing::info!(slot, "nothing is left for polling: the slot carries this table now");
     }
     Ok(())
+}
+
+/// What runs between the data thread, the workers and the keeper.
+struct Lines {
+    batch_sender: SyncSender<Batch>,
+    batches: Receiver<Batch>,
+    late_sender: mpsc::Sender<Late>,
+    late: mpsc::Receiver<Late>,
+    stop_workers: watch::Sender<bool>,
+    open: Arc<AtomicBool>,
+    connected: Arc<AtomicUsize>,
+}
+
+impl Lines {
+    fn of(workers: usize) -> Lines {
+        let (batch_sender, batches) = sync_channel(workers);
+        let (late_sender, late) = mpsc::channel(LATE_MAX);
+        let (stop_workers, _) = watch::channel(false);
+        let (open, connected) = (Arc::default(), Arc::default());
+        Lines { batch_sender, batches, late_sender, late, stop_workers, open, connected }
+    }
+
+    fn shared(
+        &self,
+        config: &Config,
+        polling: &PollingSettings,
+        statements: Statements,
+    ) -> Arc<Shared> {
+        Arc::new(Shared {
+            source: config.source.clone(),
+            polling: polling.clone(),
+            statements,
+            // Twice in memory: here, and in the sink.
+            bytes_max: (config.delivery.window_bytes_max / (2 * polling.workers)).max(1),
+            process: process_name(),
+            batches: self.batch_sender.clone(),
+            pace: tokio::sync::Mutex::new(Pace::new(polling.interval, polling.batch_max)),
+            open: Arc::clone(&self.open),
+            connected: Arc::clone(&self.connected),
+            live: Mutex::new(BTreeSet::new()),
+            claims: AtomicU64::new(0),
+            stop: self.stop_workers.subscribe(),
+        })
+    }
+}
+
+/// The loop on its thread.
+fn start(parts: Parts) -> Result<Started, Fault> {
+    let (sender, ended) = oneshot::channel();
+    let data = std::thread::Builder::new()
+        .name("relay".to_owned())
+        .spawn(move || {
+            let outcome = Polled::new(parts).and_then(Polled::run);
+            let _nobody_waits = sender.send(outcome).is_err();
+        })
+        .map_err(|error| system_fault(&error, "the data thread"))?;
+    Ok((data, ended))
 }
 
 /// Who keeps the threads together.

@@ -310,24 +310,26 @@ fn the_environment_alone_is_enough() {
     assert_eq!(config.source.connection.hosts[0].name, "db");
 }
 
+/// Each text, with the code and the words of its refusal.
+#[track_caller]
+fn assert_each_is_refused(cases: &[(&str, &str, &str)]) {
+    let variables = [
+        ("WALRELAY_SOURCE__URL", "postgres://u@db/app"),
+        ("WALRELAY_SINK__KAFKA__BROKERS", "kafka:9092"),
+    ];
+    for (text, code, what) in cases.iter().copied() {
+        let faults = load_with(text, &variables, &[]).unwrap_err();
+        let [fault] = faults.as_slice() else { panic!("{text}\n{}", rendered(&faults)) };
+        assert_eq!((fault.code, fault.exit), (code, Exit::Usage), "{text}");
+        assert!(fault.what.contains(what), "{text}: {}", fault.what);
+        assert!(!fault.to_string().contains("c4n4ry"), "{fault}");
+        assert!(!fault.mend.is_empty() && fault.place.starts_with("w.toml:"), "{text}: {fault}");
+    }
+}
+
 #[test]
 fn contradictions_are_refused() {
     let cases = [
-        (
-            "[source]\nmode = \"polling\"\n[[source.outbox]]\n[[source.outbox]]\ntable = \"other\"",
-            "config.conflict",
-            "polling takes one table",
-        ),
-        (
-            "[source]\nmode = \"polling\"\n[source.polling]\nworkers = 40",
-            "config.conflict",
-            "40 workers with 500 rows each are more than window_events_max = 16384",
-        ),
-        (
-            "[source]\nmode = \"polling\"\n[source.polling.words]\npublished = \"pending\"",
-            "config.conflict",
-            "the same word as source.polling.words.pending",
-        ),
         ("[route]\ntopic = \"outbox.dlq\"", "config.conflict", "is the dead-letter topic"),
         ("[sink.kafka]\ntopics = [\"outbox.dlq\"]", "config.conflict", "where dead letters go"),
         (
@@ -375,18 +377,29 @@ fn contradictions_are_refused() {
             "no reference to a secret",
         ),
     ];
-    let variables = [
-        ("WALRELAY_SOURCE__URL", "postgres://u@db/app"),
-        ("WALRELAY_SINK__KAFKA__BROKERS", "kafka:9092"),
+    assert_each_is_refused(&cases);
+}
+
+#[test]
+fn contradictions_of_polling_are_refused() {
+    let cases = [
+        (
+            "[source]\nmode = \"polling\"\n[[source.outbox]]\n[[source.outbox]]\ntable = \"other\"",
+            "config.conflict",
+            "polling takes one table",
+        ),
+        (
+            "[source]\nmode = \"polling\"\n[source.polling]\nworkers = 40",
+            "config.conflict",
+            "40 workers with 500 rows each are more than window_events_max = 16384",
+        ),
+        (
+            "[source]\nmode = \"polling\"\n[source.polling.words]\npublished = \"pending\"",
+            "config.conflict",
+            "the same word as source.polling.words.pending",
+        ),
     ];
-    for (text, code, what) in cases {
-        let faults = load_with(text, &variables, &[]).unwrap_err();
-        let [fault] = faults.as_slice() else { panic!("{text}\n{}", rendered(&faults)) };
-        assert_eq!((fault.code, fault.exit), (code, Exit::Usage), "{text}");
-        assert!(fault.what.contains(what), "{text}: {}", fault.what);
-        assert!(!fault.to_string().contains("c4n4ry"), "{fault}");
-        assert!(!fault.mend.is_empty() && fault.place.starts_with("w.toml:"), "{text}: {fault}");
-    }
+    assert_each_is_refused(&cases);
 }
 
 #[test]
