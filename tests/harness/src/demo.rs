@@ -1,10 +1,12 @@
-//! The relay shown at work: a steady load, two faults, a burst, and an exact count at the end.
+//! The relay shown at work: a steady load, two faults, a burst, an exact count, and the same load
+//! through polling.
 //!
 //! Nothing is staged: the services are real, the relay is the release binary set up by its own
 //! `init` and `check`, and the verdict is the [`oracle`](crate::oracle)'s, from the table itself.
 //! Everything lies in folders that the services' guards remove, so that Ctrl-C leaves nothing.
 
 mod broker;
+mod comparison;
 mod screen;
 mod summary;
 mod watcher;
@@ -115,7 +117,10 @@ fn show(settings: &Settings) -> KitResult<bool> {
     let ready = human_duration(relay.spawned_at().elapsed());
     screen.say(&format!("ready after {ready}, http://{}/ while it runs", relay.admin()));
     let watcher = Watcher::start(&broker, &TOPICS, &screen)?;
-    Show { screen: &screen, postgres, relay, watcher, cpu_seconds: 0.0 }.play(settings.steady)
+    let show = Show { screen: &screen, postgres: &postgres, relay, watcher, cpu_seconds: 0.0 };
+    let exact = show.play(settings.steady)?;
+    comparison::run(&screen, &binary, &folder, &owner, settings.steady)?;
+    Ok(exact)
 }
 
 /// Runs a command as a person would type it.
@@ -141,7 +146,7 @@ fn prepare(
 /// What plays.
 struct Show<'a> {
     screen: &'a Screen,
-    postgres: Postgres,
+    postgres: &'a Postgres,
     relay: RelayProcess,
     watcher: Watcher<'a>,
     /// Of relay processes that were killed.

@@ -1,0 +1,46 @@
+//! The last minute of the demo: the slot beside polling, by the relay's own `compare`.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
+use super::screen::Screen;
+use crate::kit::{KitError, KitResult};
+use crate::relay::RelayConfig;
+
+/// Where the page is left; everything else of the demo is removed.
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/demo/compare.html");
+/// One run of each mode takes about four seconds more.
+const LONGEST: Duration = Duration::from_secs(12);
+
+/// Compares on the demo's own services; the table goes to the terminal.
+pub(super) fn run(
+    screen: &Screen,
+    binary: &Path,
+    folder: &Path,
+    owner: &RelayConfig,
+    length: Duration,
+) -> KitResult<()> {
+    let page = Path::new(PAGE);
+    if let Some(parent) = page.parent() {
+        std::fs::create_dir_all(parent).map_err(KitError::io("make target/demo"))?;
+    }
+    let page = std::path::absolute(page).map_err(KitError::io("find target/demo"))?;
+    let file = folder.join("compare.toml");
+    let admin = ([127, 0, 0, 1], 0).into();
+    std::fs::write(&file, owner.toml(admin)).map_err(KitError::io("write compare.toml"))?;
+    let seconds = length.min(LONGEST).as_secs();
+    let words =
+        format!("compare --rates 500 --intervals 100ms,1s --duration {seconds}s --backlog 0");
+    screen
+        .head("the same load through the slot, and through polling every 100 ms and every second");
+    screen.command(&format!("walrelay {words} --html target/demo/compare.html"));
+    let mut command = Command::new(binary);
+    command.args(words.split(' ')).arg("--html").arg(&page).arg("--config").arg(&file);
+    let status = command.status().map_err(KitError::io("run walrelay compare"))?;
+    if !status.success() {
+        return Err(KitError::Other(format!("walrelay compare ended with {status}")));
+    }
+    screen.say(&format!("with plots: file://{}", page.display()));
+    Ok(())
+}
