@@ -504,6 +504,7 @@ fn the_example_files_load() {
         "config/walrelay.example.toml",
         "config/kafka.toml",
         "config/rabbitmq.toml",
+        "config/polling.toml",
         "config/compose.toml",
     ] {
         let text = std::fs::read_to_string(repository(name)).unwrap();

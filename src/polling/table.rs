@@ -230,7 +230,7 @@ impl TableFacts {
             let word = format!("'{word}'");
             self.conditions
                 .iter()
-                .any(|text| text.contains(&columns.status) && text.contains(&word))
+                .any(|text| text.contains(&columns.status) && text.contains(&word) && !text.contains(" AND "))
         };
         let status = quote_ident(&columns.status);
         for (word, by) in

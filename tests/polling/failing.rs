@@ -52,7 +52,8 @@ fn a_row_is_given_up_and_put_back(site: &Site) {
     let walrelay = |words: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_walrelay"));
         let output = command.args(words).arg("--config").arg(&file).output().unwrap();
-        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+        let said = [output.stdout, output.stderr].concat();
+        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
     };
     let id = site.value("select id::text from outbox where status = 'failed'");
     let (code, listed) = walrelay(&["outbox", "list", "--json"]);

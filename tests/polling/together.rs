@@ -97,12 +97,13 @@ fn a_database_that_crashes_is_come_back_to() {
     let site = polled_site(Site::new(&postgres, crate::support::shared_kafka(), "polling_crash"));
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"1s\""));
-    let writers = site.writers(10_000, Duration::from_secs(8));
+    let writers = site.writers(10_000, Duration::from_secs(15));
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
         until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
         for _ in 0..2 {
             postgres.crash().unwrap();
+            postgres.start_again().unwrap();
             let count = || {
                 crate::support::query(
                     &site.url,

@@ -35,6 +35,9 @@ pub(super) fn create(
     // A dead letter is kept until somebody has dealt with it.
     let letters = dead_letters.map(|name| new(name).set("retention.ms", "-1"));
     let topics: Vec<NewTopic<'_>> = others.map(new).chain(letters).collect();
+    if topics.is_empty() {
+        return Ok(Vec::new());
+    }
     let options =
         AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
     let answers = on_own_runtime(client.create_topics(&topics, &options))?
