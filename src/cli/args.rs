@@ -136,7 +136,7 @@ pub(crate) enum Command {
     #[command(after_help = compare::AFTER_HELP)]
     Compare(CompareArgs),
     /// The relay that `compare` measures.
-    #[command(name = COMPARE_RELAY, hide = true)]
+    #[command(name = COMPARE_RELAY, hide = true, after_help = "Started by: walrelay compare")]
     CompareRelay,
     /// Look at the rows of a polled table, put failed ones back, or move it to a slot.
     #[command(after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox retry --all")]

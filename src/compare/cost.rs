@@ -1,8 +1,8 @@
 //! What a run cost Postgres, from its own statistics.
 //!
-//! Backends report what they did up to a second late, and walsenders of older servers only when they
-//! end. So a run is preceded by a quiet second, and read to its end after the relay and the load have
-//! gone. Rows are those of the scratch table; transactions are all of the database's, and WAL is all
+//! Backends report what they did seconds late when they idle, and walsenders of older servers only
+//! when they end. So the figures are read before the relay begins and after relay and load have gone,
+//! which makes them exact, and the part is given that falls to the measured events. Rows are those of the scratch table; transactions are all of the database's, and WAL is all
 //! of the server's, so others who work meanwhile are counted, too.
 
 use std::collections::BTreeMap;
@@ -41,15 +41,6 @@ pub(super) struct Share {
 }
 
 impl Counters {
-    fn with_untold(self, inserted: u64) -> Counters {
-        let untold = (i64::try_from(inserted).unwrap_or(i64::MAX) - self.inserted).max(0);
-        Counters {
-            inserted: self.inserted + untold,
-            transactions: self.transactions + untold,
-            ..self
-        }
-    }
-
     /// What came to them since `before`, without what the load and the looking did.
     pub(super) fn since(self, before: Counters, load: Share, looks: u64) -> PostgresCost {
         let more = |now: i64, then: i64| u64::try_from(now - then).unwrap_or_default();
@@ -66,6 +57,19 @@ impl Counters {
                 .saturating_sub(load.wal_bytes.round() as u64),
             cpu_s: None,
         }
+    }
+}
+
+/// Of what `total` events cost, the part of those that were measured.
+pub(super) fn measured_part(whole: PostgresCost, events: u64, total: u64) -> PostgresCost {
+    let part = |count: u64| (count as f64 * events as f64 / total.max(1) as f64).round() as u64;
+    PostgresCost {
+        transactions: part(whole.transactions),
+        tuples_read: part(whole.tuples_read),
+        tuples_written: part(whole.tuples_written),
+        dead_tuples: part(whole.dead_tuples),
+        wal_bytes: part(whole.wal_bytes),
+        cpu_s: whole.cpu_s,
     }
 }
 
@@ -120,13 +124,6 @@ impl Meter {
             deleted: row.get(4),
             wal_bytes: row.get(5),
         })
-    }
-
-    /// Counters while the load's sessions idle after so many insertions. An idle session may keep its
-    /// last figures to itself; what it has not told of insertions it has not told of their
-    /// transactions either.
-    pub(super) async fn paused(&mut self, inserted: u64) -> Result<Counters, Fault> {
-        Ok(self.settled(0).await?.with_untold(inserted))
     }
 
     /// Counters that show the insertion of so many rows and do not move any more, as far as that can
@@ -246,11 +243,11 @@ mod tests {
     }
 
     #[test]
-    fn what_idle_sessions_have_not_told_belongs_to_before() {
-        let told = Counters { transactions: 500, inserted: 390, ..Counters::default() };
-        let all = told.with_untold(400);
-        assert_eq!((all.inserted, all.transactions), (400, 510));
-        assert_eq!(told.with_untold(300), told);
+    fn the_measured_part_is_given() {
+        let whole = PostgresCost { transactions: 1001, wal_bytes: 10, ..PostgresCost::default() };
+        let part = measured_part(whole, 300, 400);
+        assert_eq!((part.transactions, part.wal_bytes), (751, 8));
+        assert_eq!(measured_part(whole, 400, 400), whole);
     }
 
     #[test]

@@ -104,12 +104,17 @@ fn postgres(cost: &PostgresCost) -> Value {
         "tuples_written": cost.tuples_written,
         "dead_tuples": cost.dead_tuples,
         "wal_bytes": cost.wal_bytes,
-        "cpu_s": cost.cpu_s,
+        "cpu_s": cost.cpu_s.map(hundredths),
     })
 }
 
 fn relay(cost: &RelayCost) -> Value {
-    json!({ "cpu_s": cost.cpu_s, "rss_peak_bytes": cost.rss_peak_bytes })
+    json!({ "cpu_s": hundredths(cost.cpu_s), "rss_peak_bytes": cost.rss_peak_bytes })
+}
+
+/// CPU time is counted in these; more digits would only be noise.
+fn hundredths(seconds: f64) -> f64 {
+    (seconds * 100.0).round() / 100.0
 }
 
 fn second(second: &Second) -> Value {

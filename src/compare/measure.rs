@@ -1,8 +1,7 @@
 //! One run after the other: a relay is started on a fresh table, loaded, watched, and stopped.
 //!
-//! A run is: the first event (the relay works), a warm-up that is not measured, a quiet moment in
-//! which Postgres brings its statistics up to date, the measured load, and the wait for its last
-//! event. Events that do not come while none come for [`patience`] are missing.
+//! A run is: the first event (the relay works), a warm-up that is not measured, the measured load, and
+//! the wait for its last event. Events that do not come while none come for [`patience`] are missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::child::Child;
 use super::consumer::Consumer;
-use super::cost::{Meter, Share};
+use super::cost::{Meter, Share, measured_part};
 use super::load::{self, Load, Pace};
-use super::plan::{self, QUIET, interval, warm_up};
+use super::plan::{self, interval, warm_up};
 use super::relay::Order;
-use super::report::{Drain, Mode, RelayCost, Run};
+use super::report::{Drain, Mode, PostgresCost, RelayCost, Run};
 use super::site::{self, Site};
 use super::tally::Tally;
 use super::{Asked, Live, Watcher, proc};
@@ -137,14 +136,13 @@ impl<'a> Bench<'a> {
         let warm = of(warm_up(mode)).max(1);
         let total = warm + of(self.asked.plan.duration).max(1);
         let tally = self.attend(total);
-        let ends = Instant::now() + warm_up(mode) + QUIET + self.asked.plan.duration;
+        let before = self.meter.settled(0).await?;
+        let looks = self.meter.looks();
+        let ends = Instant::now() + warm_up(mode) + self.asked.plan.duration;
         let child = self.start(mode)?;
         let mut under = Under { mode, what, child, tally, events: total, ends };
         self.warm_up(&mut under, &load, warm, rate, watcher).await?;
 
-        tokio::time::sleep(QUIET).await;
-        let before = self.meter.paused(warm).await?;
-        let looks = self.meter.looks();
         self.meter.begin_cpu().await?;
         let relay_before = under.child.cost();
         let load_average = proc::load_average();
@@ -161,7 +159,8 @@ impl<'a> Bench<'a> {
         let after = self.meter.settled(total).await?;
         let events = total - warm;
         let share =
-            Share { transactions: events, rows: events, wal_bytes: events as f64 * wal_of_event };
+            Share { transactions: total, rows: total, wal_bytes: total as f64 * wal_of_event };
+        let whole = after.since(before, share, self.meter.looks() - looks);
         let counts = tally.counts(total);
         self.take_down().await?;
         Ok(Run {
@@ -175,10 +174,7 @@ impl<'a> Bench<'a> {
             out_of_order: counts.out_of_order,
             latencies_us: tally.latencies_us(warm),
             seconds: tally.seconds(warm, began),
-            postgres: super::report::PostgresCost {
-                cpu_s,
-                ..after.since(before, share, self.meter.looks() - looks)
-            },
+            postgres: PostgresCost { cpu_s, ..measured_part(whole, events, total) },
             relay,
             load_average,
         })
@@ -251,7 +247,7 @@ impl<'a> Bench<'a> {
             missing: counts.missing,
             duplicated: counts.duplicated,
             out_of_order: counts.out_of_order,
-            postgres: super::report::PostgresCost {
+            postgres: PostgresCost {
                 cpu_s,
                 ..after.since(before, Share::default(), self.meter.looks() - looks)
             },

@@ -15,8 +15,6 @@ const RATE_MAX: u32 = 100_000;
 const DURATION_MS: std::ops::RangeInclusive<u64> = 1000..=24 * 3_600_000;
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Statistics of Postgres come up to a second late; in this time nothing happens.
-pub(super) const QUIET: Duration = Duration::from_millis(1200);
 /// Tables, slot, a relay that starts, and one that stops.
 const AROUND_A_RUN: Duration = Duration::from_millis(1500);
 
@@ -86,7 +84,7 @@ impl Plan {
     /// About how long all of it takes.
     #[must_use]
     pub fn takes(&self) -> Duration {
-        let run = |mode: Mode| warm_up(mode) + QUIET + self.duration + AROUND_A_RUN;
+        let run = |mode: Mode| warm_up(mode) + self.duration + AROUND_A_RUN;
         let once: Duration = self.modes().into_iter().map(run).sum();
         let rates = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);
         let drains = u32::try_from(self.drains().len()).unwrap_or_default();
@@ -199,7 +197,7 @@ mod tests {
         let plan = Plan::read("5", "none", "10s", 0).unwrap();
         assert_eq!(plan.modes(), [Mode::Cdc]);
         assert_eq!(plan.drains(), []);
-        assert_eq!(plan.takes(), Duration::from_millis(2000 + 1200 + 10_000 + 1500));
+        assert_eq!(plan.takes(), Duration::from_millis(2000 + 10_000 + 1500));
     }
 
     #[test]
@@ -235,7 +233,7 @@ mod tests {
         let plan = Plan::read("5", "none", "10s", 0).unwrap();
         assert_eq!(
             plan.announcement(),
-            "cdc at 5 events/s: 1 run of 10s, one after the other; about 15 s"
+            "cdc at 5 events/s: 1 run of 10s, one after the other; about 14 s"
         );
     }
 }

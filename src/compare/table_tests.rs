@@ -81,7 +81,7 @@ fn bars_are_to_scale() {
     assert_eq!(bar(25.0, 50.0, 100.0), format!("{}{}", "█".repeat(8), "░".repeat(8)));
     assert_eq!(bar(0.1, 0.2, 100.0), "█");
     assert_eq!(bar(0.0, 0.0, 0.0), "");
-    assert_eq!(to_text(&report(), true).matches('█').count(), 1 + 1 + 9 + 16);
+    assert_eq!(to_text(&report(), true).matches('█').count(), 1 + 1 + 16 + 4);
 }
 
 #[test]
