@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::{Outside, Reading, Started, host_name, mailbox, panicked, stop, system_fault, wanted};
@@ -143,6 +143,7 @@ impl Lines {
             connected: Arc::clone(&self.connected),
             live: Mutex::new(BTreeSet::new()),
             claims: AtomicU64::new(0),
+            settled: Notify::new(),
             stop: self.stop_workers.subscribe(),
         })
     }

@@ -38,7 +38,7 @@ fn every_command_is_known() {
 fn every_command_has_an_example() {
     fn visit(command: &clap::Command, path: &str) {
         let leaf = command.get_subcommands().next().is_none();
-        if leaf {
+        if leaf && !command.is_hide_set() {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("walrelay"), "{path}");
         }

@@ -100,6 +100,7 @@ impl Keeper {
             if verdicts.last {
                 self.shared.set_live(claim, false);
             }
+            self.shared.settled.notify_one();
             *held = None;
         }
         let done = self.chores(session, chores).await;

@@ -27,13 +27,15 @@ pub struct Pace {
     batch_max: usize,
     due: Option<Instant>,
     lookahead: usize,
+    /// Rows were ready whose keys were busy.
+    passed_over: bool,
 }
 
 impl Pace {
     /// The first claim is due at once.
     #[must_use]
     pub const fn new(interval: Duration, batch_max: usize) -> Pace {
-        Pace { interval, batch_max, due: None, lookahead: LOOKAHEAD_MIN }
+        Pace { interval, batch_max, due: None, lookahead: LOOKAHEAD_MIN, passed_over: false }
     }
 
     /// How long until the next claim.
@@ -57,9 +59,17 @@ impl Pace {
         } else {
             (self.lookahead / 2).max(LOOKAHEAD_MIN)
         };
+        self.passed_over = found.ready > found.taken;
         // More is there than was taken, or than was seen.
         let more = found.full || (found.taken > 0 && !looked_at_all);
         self.due = if more { None } else { Some(began + self.interval) };
+    }
+
+    /// Rows were settled: what was passed over because of them need not wait for the interval.
+    pub fn settled(&mut self) {
+        if self.passed_over {
+            self.due = None;
+        }
     }
 
     /// A claim could not be made.
@@ -109,6 +119,14 @@ mod tests {
         // THEN it comes back
         pace.found(found(100, 1600), now);
         assert_eq!(pace.reach(), 800);
+        // WHEN those keys are done with THEN the rows that were seen need not wait
+        pace.found(found(0, 400), now);
+        pace.settled();
+        assert_eq!(pace.wait(now), Duration::ZERO);
+        // THEN a settlement alone is no reason to ask again
+        pace.found(found(3, 3), now);
+        pace.settled();
+        assert_eq!(pace.wait(now), INTERVAL);
         for _ in 0..40 {
             pace.found(found(0, pace.reach()), now);
         }

@@ -228,9 +228,9 @@ impl TableFacts {
         let table = quote_table(&outbox.schema, &outbox.table);
         let indexed = |word: &str| {
             let word = format!("'{word}'");
-            self.conditions
-                .iter()
-                .any(|text| text.contains(&columns.status) && text.contains(&word) && !text.contains(" AND "))
+            self.conditions.iter().any(|text| {
+                text.contains(&columns.status) && text.contains(&word) && !text.contains(" AND ")
+            })
         };
         let status = quote_ident(&columns.status);
         for (word, by) in

@@ -11,7 +11,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
 use super::batch::{Batch, Claimed, Verdicts};
@@ -52,6 +52,8 @@ pub struct Shared {
     pub live: Mutex<BTreeSet<String>>,
     /// Claims made.
     pub claims: AtomicU64,
+    /// Rings when rows were settled.
+    pub settled: Notify,
     /// No more claims.
     pub stop: watch::Receiver<bool>,
 }
@@ -207,6 +209,7 @@ async fn claim_and_settle(
         if verdicts.is_none_or(|verdicts| verdicts.last) {
             shared.set_live(&claim, false);
         }
+        shared.settled.notify_one();
     }
 }
 
@@ -234,6 +237,7 @@ async fn take_turn(
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             _ = stop.changed() => {}
+            () = shared.settled.notified() => pace.settled(),
         }
     }
     let began = Instant::now();

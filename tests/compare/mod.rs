@@ -112,7 +112,12 @@ fn assert_compares(scene: &Scene<'_>, sink: &str) {
     // Polling claims each, and marks it.
     let written = runs[1]["postgres"]["tuples_written"].as_u64().unwrap();
     assert!(written >= 2 * RATE * SECONDS, "{ended}");
-    assert!(Path::new(&page).exists());
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(
+        page.starts_with("<!doctype html>") || page.starts_with("<!DOCTYPE html>"),
+        "{page:.200}"
+    );
+    assert!(page.contains("</svg>") && page.trim_end().ends_with("</html>"));
     // AND nothing of it stays
     assert_gone(scene, &name_of(&ended.err));
 }
