@@ -5,6 +5,7 @@ use tokio_postgres::Client;
 
 use super::prepare;
 use super::settings::PollingSettings;
+use super::statements;
 use crate::error::Fault;
 use crate::source::preflight::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
@@ -85,11 +86,11 @@ impl<'a> Rows<'a> {
             )
         };
         let sql = format!(
-            "SELECT {id}::text, {key}::text, {status}::text, {attempts}::int8, {reason}::text, \
-             {created}, {failed}, {next}, {by}::text FROM {table} WHERE {where_} \
+            "SELECT {id}::text, {key}, {status}::text, {attempts}::int8, {reason}::text, \
+             {created}, {failed}, {next}, {by}::text FROM {table} t WHERE {where_} \
              ORDER BY {order} LIMIT $1",
             id = quote_ident(&outbox.columns.id),
-            key = quote_ident(&outbox.columns.key),
+            key = statements::key(outbox),
             status = quote_ident(&names.status),
             attempts = quote_ident(&names.retry_count),
             reason = quote_ident(&names.failure_reason),
@@ -126,7 +127,7 @@ impl<'a> Rows<'a> {
         let outbox = prepare::table(self.source)?;
         let (names, words) = (&self.polling.columns, &self.polling.words);
         let sql = format!(
-            "UPDATE {table} SET {status} = {pending}, {attempts} = 0, {next} = NULL, {failed} = NULL, \
+            "UPDATE {table} t SET {status} = {pending}, {attempts} = 0, {next} = NULL, {failed} = NULL, \
              {reason} = NULL, {at} = NULL WHERE {where_}",
             table = quote_table(&outbox.schema, &outbox.table),
             status = quote_ident(&names.status),
@@ -154,9 +155,8 @@ impl<'a> Rows<'a> {
             let id = quote_ident(&outbox.columns.id);
             all.push(format!("{id}::text IN ({})", ids.join(", ")));
         }
-        if let Some(key) = &which.key {
-            let column = quote_ident(&outbox.columns.key);
-            all.push(format!("{column}::text = {}", quote_literal(key)));
+        if let Some(wanted) = &which.key {
+            all.push(format!("{} = {}", statements::key(outbox), quote_literal(wanted)));
         }
         Ok(all.join(" AND "))
     }

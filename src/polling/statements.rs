@@ -105,6 +105,15 @@ impl Statements {
     }
 }
 
+/// What the order holds for: the route's key, as SQL over `t`.
+pub(super) fn key(outbox: &OutboxTable) -> String {
+    let parts = outbox.route.key.parts().iter().map(|part| match part {
+        Part::Column(name) => format!("t.{}::text", quote_ident(name)),
+        Part::Literal(text) => quote_literal(text),
+    });
+    parts.collect::<Vec<_>>().join(" || ")
+}
+
 /// Quoted names and words.
 struct Writer<'a> {
     subject: &'a Subject<'a>,
@@ -154,20 +163,9 @@ impl<'a> Writer<'a> {
         format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists)
     }
 
-    /// What the order holds for: the route's key, as SQL over `t`.
-    fn key(&self) -> String {
-        let parts: Vec<String> = (self.subject.outbox.route.key.parts().iter())
-            .map(|part| match part {
-                Part::Column(name) => format!("t.{}::text", quote_ident(name)),
-                Part::Literal(text) => quote_literal(text),
-            })
-            .collect();
-        parts.join(" || ")
-    }
-
     fn claim(&self) -> String {
         let Writer { table, id, order, status, pending, in_progress, .. } = self;
-        let key = self.key();
+        let key = key(self.subject.outbox);
         let batch_max = self.subject.polling.batch_max;
         let payload = quote_ident(&self.subject.outbox.columns.payload);
         let next_retry_at = self.column(|names| &names.next_retry_at);
