@@ -1,6 +1,5 @@
 //! `walrelay compare`: what it counts, and that nothing of it stays.
 
-use std::path::Path;
 use std::time::Duration;
 
 use rustix::process::Signal;
