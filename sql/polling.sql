@@ -25,7 +25,7 @@ CREATE TABLE IF NOT EXISTS public.outbox (
 -- Partial, so that their size is that of the backlog and not that of the table. The words must be
 -- those of the configuration: a claim that names others does not find its index.
 CREATE INDEX IF NOT EXISTS outbox_pending     ON public.outbox (id)         WHERE status = 'pending';
-CREATE INDEX IF NOT EXISTS outbox_in_progress ON public.outbox (locked_at)  WHERE status = 'in_progress';
+CREATE INDEX IF NOT EXISTS outbox_in_progress ON public.outbox (locked_by)  WHERE status = 'in_progress';
 CREATE INDEX IF NOT EXISTS outbox_waiting     ON public.outbox (next_retry_at)
     WHERE status = 'pending' AND next_retry_at IS NOT NULL;
 CREATE INDEX IF NOT EXISTS outbox_failed      ON public.outbox (failed_at)  WHERE status = 'failed';

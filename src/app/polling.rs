@@ -1,7 +1,7 @@
 //! The same for polling: the loop on the data thread, workers and keeper on the control runtime.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::error::Fault;
 use crate::polling::batch::Batch;
 use crate::polling::handover::handed_over_before;
-use crate::polling::keeper::{Keeper, Late};
+use crate::polling::keeper::{self, Keeper, Late};
 use crate::polling::pace::Pace;
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
@@ -67,6 +67,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         ),
         mailbox: mailbox(config),
         log_news,
+        rows_at_once: polling.workers * polling.batch_max,
         batches: lines.batches,
         late: lines.late_sender,
         open: lines.open,
@@ -112,7 +113,7 @@ struct Lines {
     late: mpsc::Receiver<Late>,
     stop_workers: watch::Sender<bool>,
     open: Arc<AtomicBool>,
-    connected: Arc<AtomicUsize>,
+    connected: Arc<AtomicBool>,
 }
 
 impl Lines {
@@ -181,6 +182,7 @@ impl Crew<'_> {
             tasks.spawn(worker::work(Arc::clone(&shared)));
         }
         tasks.spawn(keeper.keep());
+        tasks.spawn(keeper::renew(Arc::clone(&shared)));
         drop(shared);
         let mut found = None;
         let outcome = loop {

@@ -33,14 +33,7 @@ pub(crate) async fn run(config: &Config, sql: bool, role: Option<&str>) -> Resul
     if steps.is_empty() {
         println!("nothing is missing");
     }
-    init::run(&client, &steps, |step| {
-        if step.hint {
-            println!("! {}: run this as a superuser: {}", step.what, step.sql);
-        } else {
-            println!("+ {}", step.what);
-        }
-    })
-    .await?;
+    init::run(&client, &steps, tell).await?;
     let mut left = inspect(&client, settings).await?.findings;
     left.retain(|finding| finding.level == Level::Fail);
     if left.is_empty() {
@@ -48,6 +41,15 @@ pub(crate) async fn run(config: &Config, sql: bool, role: Option<&str>) -> Resul
     }
     print!("{}", check::to_text(&left, check::colours()));
     Ok(Exit::Failed)
+}
+
+/// A step that is taken, or that somebody else must take.
+pub(super) fn tell(step: &init::Step) {
+    if step.hint {
+        println!("! {}: run this as a superuser: {}", step.what, step.sql);
+    } else {
+        println!("+ {}", step.what);
+    }
 }
 
 /// A polled table needs nothing but itself. One of other names has its own designer.
@@ -69,6 +71,9 @@ async fn polled(
             println!("+ make outbox table public.outbox, to be polled");
             let made = client.batch_execute(POLLING_SQL).await;
             made.map_err(|error| query_fault(&error, "making the outbox table"))?;
+            let report = table::inspect(client, outbox, polling).await?;
+            let fault = report.findings.into_iter().find_map(|finding| finding.fault);
+            return fault.map_or(Ok(Exit::Done), Err);
         }
     }
     Ok(Exit::Done)

@@ -152,7 +152,9 @@ async fn handover(
         println!("+ made slot {slot}: it carries what was written from now on");
         println!("{marked} rows that waited are left to polling");
     }
-    if !no_wait {
+    if no_wait {
+        println!("once the relays that poll have ended:");
+    } else {
         wait(&handover, client).await?;
         println!("nothing is left to polling");
     }
@@ -171,7 +173,7 @@ async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault>
     let role = report.facts.server.role.clone();
     let mut steps = init::plan(&report, source, &role)?;
     steps.retain(|step| !init::makes_slot(step));
-    init::run(client, &steps, |step| println!("+ {}", step.what)).await?;
+    init::run(client, &steps, super::init::tell).await?;
     let left = looked().await?.findings.into_iter();
     let mut faults = left.filter(|it| it.level == Level::Fail).filter_map(|it| it.fault);
     match faults.find(|fault| fault.code != "slot.missing") {

@@ -49,6 +49,15 @@ pub(crate) async fn run(config: &Config, action: Action) -> Result<Exit, Fault> 
     if let Action::Drop { yes, name: typed } = &action {
         confirm(name, *yes, typed.as_deref())?;
     }
+    if config.polling.is_some() && matches!(action, Action::Create { .. }) {
+        return Err(Fault::new(
+            Exit::Usage,
+            "config.conflict",
+            "a slot alone would leave the rows that wait to nobody",
+            "source.mode = \"polling\"",
+            "walrelay outbox handover makes the slot and divides the rows",
+        ));
+    }
     let client = connect(&config.source).await?;
     match action {
         Action::Create { failover } => {

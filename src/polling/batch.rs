@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio_postgres::Row as SqlRow;
 
-use super::statements::{ATTEMPTS, CREATED, EVENT, FREE, ID, RANK, READY};
+use super::statements::{ATTEMPTS, CREATED, EVENT, ID};
 use crate::lsn::Lsn;
 
 /// A claimed row.
@@ -38,6 +38,8 @@ pub struct Batch {
 /// What a claim has brought.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Claimed {
+    /// Where the log stood.
+    pub lsn: Lsn,
     /// In their order.
     pub rows: Vec<Row>,
     /// Rows that were ready, as far as the claim looked.
@@ -75,39 +77,26 @@ pub struct Failed {
 }
 
 impl Verdicts {
-    /// Is there nothing to be said?
+    /// Is nothing known of any row?
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        let Verdicts { published, failed, noted, given_back, last } = self;
-        !last
-            && published.is_empty()
-            && failed.is_empty()
-            && noted.is_empty()
-            && given_back.is_empty()
+        let Verdicts { published, failed, noted, given_back, last: _ } = self;
+        published.is_empty() && failed.is_empty() && noted.is_empty() && given_back.is_empty()
     }
 }
 
-/// Reads the answer to a claim.
-pub fn read(answer: &[SqlRow]) -> Result<Claimed, tokio_postgres::Error> {
-    let mut claimed = Claimed::default();
-    let count = |row: &SqlRow, at| Ok(usize::try_from(row.try_get::<_, i64>(at)?).unwrap_or(0));
-    for row in answer {
-        claimed.ready = count(row, READY)?;
-        claimed.free = count(row, FREE)?;
-        if row.try_get::<_, Option<i64>>(RANK)?.is_none() {
-            continue;
-        }
-        claimed.rows.push(Row {
+/// Reads the rows of a claim.
+pub fn read(rows: &[SqlRow]) -> Result<Vec<Row>, tokio_postgres::Error> {
+    let read = |row: &SqlRow| {
+        let attempts = row.try_get::<_, Option<i32>>(ATTEMPTS)?.unwrap_or_default();
+        Ok(Row {
             id: row.try_get(ID)?,
             created_unix_us: row.try_get::<_, Option<i64>>(CREATED)?.unwrap_or_default(),
-            attempts: row
-                .try_get::<_, Option<i32>>(ATTEMPTS)?
-                .and_then(|attempts| u32::try_from(attempts).ok())
-                .unwrap_or(0),
+            attempts: u32::try_from(attempts).unwrap_or(0),
             tuple: tuple(row)?,
-        });
-    }
-    Ok(claimed)
+        })
+    };
+    rows.iter().map(read).collect()
 }
 
 /// The event's columns as pgoutput writes a row in text form.

@@ -57,7 +57,12 @@ impl Handover<'_> {
         let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
         let (lock, unlock) = self.locks();
         client.batch_execute(&lock).await.map_err(told)?;
-        let marked = self.make(client).await;
+        // Somebody else may have been first.
+        let marked = match self.standing(client).await {
+            Ok(Standing { handed_over: false, .. }) => self.make(client).await,
+            Ok(_) => Err(handed_over_before(self.source)),
+            Err(fault) => Err(fault),
+        };
         // It would end with the connection, too.
         client.batch_execute(&unlock).await.map_err(told)?;
         marked
@@ -118,10 +123,10 @@ impl Handover<'_> {
         let (names, words) = (&self.polling.columns, &self.polling.words);
         let locked_by = quote_ident(&names.locked_by);
         format!(
-            "UPDATE {} SET {locked_by} = 'handover' WHERE {} = {} AND {locked_by} IS NULL",
+            "UPDATE {} SET {locked_by} = 'handover' WHERE {} <> {} AND {locked_by} IS NULL",
             quote_table(&self.outbox.schema, &self.outbox.table),
             quote_ident(&names.status),
-            quote_literal(&words.pending),
+            quote_literal(&words.published),
         )
     }
 }

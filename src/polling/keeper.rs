@@ -1,17 +1,19 @@
-//! What is done beside the claims: renewing them, voiding those that nobody renews, settling what
-//! took longer than its claim, deleting what was published long ago, and looking how much waits.
+//! What is done beside the claims: voiding those that nobody renews, settling what took longer than
+//! its claim, deleting what was published long ago, and looking how much waits. Renewing has a
+//! connection of its own: nothing may hold it up.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
 use super::batch::Verdicts;
 use super::session::Session;
-use super::worker::{Reconnect, Shared, refused, warn_of_strangers};
+use super::worker::{Reconnect, Shared, broke, warn_of_strangers};
 use crate::error::Fault;
 use crate::metrics::Metrics;
-use crate::source::connect::{ConnectError, Kind};
+use crate::source::connect::ConnectError;
 
 /// How often it is looked how much waits.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -45,7 +47,6 @@ pub struct Keeper {
 
 /// When each chore is due.
 struct Chores {
-    renew: Instant,
     expire: Instant,
     look: Instant,
     clean: Instant,
@@ -57,22 +58,22 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let mut reconnect = Reconnect::new(&shared);
         let now = Instant::now();
-        let mut chores = Chores { renew: now, expire: now, look: now, clean: now };
+        let mut chores = Chores { expire: now, look: now, clean: now };
         let mut held: Option<Late> = None;
         loop {
             let session = reconnect.session().await?;
+            shared.connected.store(true, Ordering::Relaxed);
             let error = loop {
                 match self.turn(&session, &mut chores, &mut held).await {
-                    Ok(true) => {}
+                    Ok(true) => reconnect.works(),
                     Ok(false) => return Ok(()),
                     Err(error) => break error,
                 }
             };
-            if error.kind() == Kind::Fatal {
-                return Err(refused(&shared, &error));
-            }
-            tracing::warn!(error = %error, "a polling connection broke: reconnecting");
-            tokio::time::sleep(shared.source.reconnect_base).await;
+            shared.connected.store(false, Ordering::Relaxed);
+            broke(&shared, &error)?;
+            // Others could not renew their claims either.
+            chores.expire = Instant::now() + shared.polling.lease;
         }
     }
 
@@ -117,13 +118,6 @@ impl Keeper {
         let client = session.client();
         let now = Instant::now();
         let ms = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
-        if now >= chores.renew {
-            chores.renew = now + polling.lease / 4;
-            let live = self.shared.live();
-            if !live.is_empty() {
-                client.execute(&statements.renew, &[&live, &ms(polling.lease / 4)]).await?;
-            }
-        }
         if now >= chores.expire {
             chores.expire = now + (polling.lease / 4).min(Duration::from_secs(10));
             let void = client.execute(&statements.expire, &[&ms(polling.lease)]).await?;
@@ -140,10 +134,20 @@ impl Keeper {
             let cleanup = &polling.cleanup;
             let batch = i64::try_from(cleanup.batch_max).unwrap_or(i64::MAX);
             let age = ms(cleanup.older_than);
-            let gone = client.execute(&statements.clean, &[&age, &batch]).await?;
-            self.metrics.cleaned_rows.inc_by(gone);
-            let more = gone >= cleanup.batch_max as u64;
-            chores.clean = now + if more { CLEAN_PAUSE } else { cleanup.interval };
+            chores.clean = now + cleanup.interval;
+            match client.execute(&statements.clean, &[&age, &batch]).await {
+                Ok(gone) => {
+                    self.metrics.cleaned_rows.inc_by(gone);
+                    if gone >= cleanup.batch_max as u64 {
+                        chores.clean = now + CLEAN_PAUSE;
+                    }
+                }
+                Err(error) if error.is_closed() => return Err(error),
+                // A foreign key, a trigger: events go on all the same.
+                Err(error) => {
+                    tracing::warn!(error = %session.told(&error), "published rows cannot be deleted");
+                }
+            }
         } else if !polling.cleanup.enabled {
             chores.clean = now + Duration::from_secs(3600);
         }
@@ -166,6 +170,36 @@ impl Keeper {
 
 impl Chores {
     fn next(&self) -> Instant {
-        self.renew.min(self.expire).min(self.look).min(self.clean)
+        self.expire.min(self.look).min(self.clean)
     }
+}
+
+/// Renews the claims of this process until told to stop.
+pub async fn renew(shared: Arc<Shared>) -> Result<(), Fault> {
+    let mut reconnect = Reconnect::new(&shared);
+    let mut stop = shared.stop.clone();
+    let quarter = shared.polling.lease / 4;
+    let quarter_ms = i64::try_from(quarter.as_millis()).unwrap_or(i64::MAX);
+    while !*stop.borrow() {
+        let session = tokio::select! {
+            session = reconnect.session() => session?,
+            _ = stop.changed() => break,
+        };
+        let error = loop {
+            let live = shared.live();
+            if !live.is_empty() {
+                let renew = &shared.statements.renew;
+                match session.client().execute(renew, &[&live, &quarter_ms]).await {
+                    Ok(_) => reconnect.works(),
+                    Err(error) => break session.told(&error),
+                }
+            }
+            tokio::select! {
+                () = tokio::time::sleep(quarter) => {}
+                _ = stop.changed() => return Ok(()),
+            }
+        };
+        broke(&shared, &error)?;
+    }
+    Ok(())
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 /// A claim looks at so many times more rows than it takes: others may be of keys that are busy.
 const LOOKAHEAD_MIN: usize = 4;
-/// Beyond that, keys that are not busy wait until some of the busy ones are done.
-const LOOKAHEAD_MAX: usize = 1 << 12;
+/// Rows beyond which keys that are not busy wait until some of the busy ones are done.
+const REACH_MAX: usize = 100_000;
 
 /// What a claim found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub struct Pace {
     batch_max: usize,
     due: Option<Instant>,
     lookahead: usize,
-    /// Rows were ready whose keys were busy.
+    /// All rows that were ready were of busy keys.
     passed_over: bool,
 }
 
@@ -46,8 +46,8 @@ impl Pace {
 
     /// Most rows that the next claim looks at.
     #[must_use]
-    pub const fn reach(&self) -> usize {
-        self.batch_max.saturating_mul(self.lookahead)
+    pub fn reach(&self) -> usize {
+        self.batch_max.saturating_mul(self.lookahead).min(REACH_MAX.max(self.batch_max))
     }
 
     /// A claim that began at `began` found this.
@@ -55,11 +55,11 @@ impl Pace {
         let looked_at_all = found.ready < self.reach();
         let meagre = found.taken < self.batch_max / 2 && !found.full;
         self.lookahead = if meagre && !looked_at_all {
-            (self.lookahead * 2).min(LOOKAHEAD_MAX)
+            if self.reach() < REACH_MAX { self.lookahead * 2 } else { self.lookahead }
         } else {
             (self.lookahead / 2).max(LOOKAHEAD_MIN)
         };
-        self.passed_over = found.ready > found.taken;
+        self.passed_over = found.taken == 0 && found.ready > 0;
         // More is there than was taken, or than was seen.
         let more = found.full || (found.taken > 0 && !looked_at_all);
         self.due = if more { None } else { Some(began + self.interval) };
@@ -74,6 +74,8 @@ impl Pace {
 
     /// A claim could not be made.
     pub fn failed(&mut self, began: Instant) {
+        // It may have looked too far.
+        self.lookahead = LOOKAHEAD_MIN;
         self.due = Some(began + self.interval);
     }
 }
@@ -130,6 +132,9 @@ mod tests {
         for _ in 0..40 {
             pace.found(found(0, pace.reach()), now);
         }
-        assert_eq!(pace.reach(), 100 * LOOKAHEAD_MAX);
+        assert_eq!(pace.reach(), REACH_MAX);
+        // WHEN that was too far THEN it begins anew
+        pace.failed(now);
+        assert_eq!(pace.reach(), 400);
     }
 }

@@ -54,11 +54,14 @@ pub async fn prepare(
     let event_columns: Vec<String> =
         relation.columns.iter().map(|column| column.name.clone()).collect();
     let id_type = facts.as_ref().and_then(|facts| facts.type_of(&outbox.columns.id));
+    let reason = &polling.columns.failure_reason;
+    let reason_type = facts.as_ref().and_then(|facts| facts.type_of(reason));
     let statements = Statements::of(&Subject {
         outbox,
         polling,
         slot: &source.slot,
         id_type: id_type.unwrap_or("text"),
+        reason_type: reason_type.unwrap_or("text"),
         event_columns: &event_columns,
     });
     Ok(Prepared { statements, relation })

@@ -88,7 +88,7 @@ impl<'a> Rows<'a> {
         let sql = format!(
             "SELECT {id}::text, {key}, {status}::text, {attempts}::int8, {reason}::text, \
              {created}, {failed}, {next}, {by}::text FROM {table} t WHERE {where_} \
-             ORDER BY {order} LIMIT $1",
+             ORDER BY t.{order} LIMIT $1",
             id = quote_ident(&outbox.columns.id),
             key = statements::key(outbox),
             status = quote_ident(&names.status),
@@ -128,7 +128,8 @@ impl<'a> Rows<'a> {
         let (names, words) = (&self.polling.columns, &self.polling.words);
         let sql = format!(
             "UPDATE {table} t SET {status} = {pending}, {attempts} = 0, {next} = NULL, {failed} = NULL, \
-             {reason} = NULL, {at} = NULL WHERE {where_}",
+             {reason} = NULL, {at} = NULL, {by} = coalesce({by}, 'retry') WHERE {where_}",
+            by = quote_ident(&names.locked_by),
             table = quote_table(&outbox.schema, &outbox.table),
             status = quote_ident(&names.status),
             pending = quote_literal(&words.pending),

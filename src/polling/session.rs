@@ -26,6 +26,8 @@ pub struct Session {
     sql: Sql,
     turn: Statement,
     claim: Statement,
+    fetch: Statement,
+    abandoned: Statement,
     published: Statement,
     failed: Statement,
     noted: Statement,
@@ -41,8 +43,18 @@ impl Session {
     ) -> Result<Session, ConnectError> {
         let sql = sql::connect(info).await?;
         match Session::prepare(&sql.client, statements, lease).await {
-            Ok([turn, claim, published, failed, noted, given_back]) => {
-                Ok(Session { sql, turn, claim, published, failed, noted, given_back })
+            Ok([turn, claim, fetch, abandoned, published, failed, noted, given_back]) => {
+                Ok(Session {
+                    sql,
+                    turn,
+                    claim,
+                    fetch,
+                    abandoned,
+                    published,
+                    failed,
+                    noted,
+                    given_back,
+                })
             }
             Err(error) => Err(ConnectError::of_query(&sql.server, &error)),
         }
@@ -52,23 +64,34 @@ impl Session {
         client: &Client,
         statements: &Statements,
         lease: Duration,
-    ) -> Result<[Statement; 6], tokio_postgres::Error> {
-        // A process that freezes within a claim must not hold up all others.
-        let lease_ms = lease.as_millis();
-        let settings = format!(
-            "SET idle_in_transaction_session_timeout = {lease_ms}; SET bytea_output = hex; SET DateStyle = ISO"
-        );
-        client.batch_execute(&settings).await?;
-        let Statements { turn, claim, published, failed, noted, given_back, .. } = statements;
-        let (turn, claim, published, failed, noted, given_back) = tokio::try_join!(
+    ) -> Result<[Statement; 8], tokio_postgres::Error> {
+        // Whatever is asked ends at the server before anybody here gives up waiting for it: what
+        // went on behind our backs would claim rows for nobody.
+        let part = |percent: u128| (lease.as_millis() * percent / 100).max(1);
+        client
+            .batch_execute(&format!(
+                "SET lock_timeout = {}; SET statement_timeout = {}; \
+                 SET idle_in_transaction_session_timeout = {}; \
+                 SET default_transaction_isolation = 'read committed'; \
+                 SET bytea_output = hex; SET DateStyle = ISO",
+                part(60),
+                part(80),
+                part(80)
+            ))
+            .await?;
+        let Statements { turn, claim, fetch, abandoned, .. } = statements;
+        let Statements { published, failed, noted, given_back, .. } = statements;
+        let (turn, claim, fetch, abandoned, published, failed, noted, given_back) = tokio::try_join!(
             client.prepare(turn),
             client.prepare(claim),
+            client.prepare(fetch),
+            client.prepare(abandoned),
             client.prepare(published),
             client.prepare(failed),
             client.prepare(noted),
             client.prepare(given_back),
         )?;
-        Ok([turn, claim, published, failed, noted, given_back])
+        Ok([turn, claim, fetch, abandoned, published, failed, noted, given_back])
     }
 
     /// For statements that are not prepared.
@@ -83,25 +106,47 @@ impl Session {
         ConnectError::of_query(&self.sql.server, error)
     }
 
-    /// Claims rows and marks them with `claim`. Says where the log stood. All four statements go
-    /// out at once: the turn is held for as long as the server takes, whatever happens here.
+    /// Claims rows and marks them with `claim`. All statements go out at once, and the rows are
+    /// fetched behind the COMMIT: the turn is held for as long as the server takes, whatever
+    /// happens here.
     pub async fn claim(
         &self,
         claim: &str,
         appetite: Appetite,
-    ) -> Result<(Lsn, Claimed), tokio_postgres::Error> {
+    ) -> Result<Claimed, tokio_postgres::Error> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let (reach, bytes_max) = (number(appetite.reach), number(appetite.bytes_max));
         let parameters: [&(dyn ToSql + Sync); 3] = [&claim, &reach, &bytes_max];
         let client = self.client();
-        let ((), turn, answer, ()) = tokio::try_join!(
+        let whose: [&(dyn ToSql + Sync); 1] = [&claim];
+        // In this order: the first error is the one that counts, others follow from it.
+        let ((), turn, counts, (), rows) = tokio::try_join!(
+            biased;
             client.batch_execute("BEGIN"),
             client.query_one(&self.turn, &[]),
-            client.query(&self.claim, &parameters),
+            client.query_one(&self.claim, &parameters),
             client.batch_execute("COMMIT"),
+            client.query(&self.fetch, &whose),
         )?;
         let lsn = u64::try_from(turn.try_get::<_, i64>(1)?).unwrap_or_default();
-        Ok((Lsn::from_wire(lsn), batch::read(&answer)?))
+        let count = |at| Ok(usize::try_from(counts.try_get::<_, i64>(at)?).unwrap_or(0));
+        let (ready, free) = (count(0)?, count(1)?);
+        Ok(Claimed { lsn: Lsn::from_wire(lsn), rows: batch::read(&rows)?, ready, free })
+    }
+
+    /// Everything of a claim is free again. It waits for the turn: a claim that still waits for it
+    /// in the server is before this.
+    pub async fn abandon(&self, claim: &str) -> Result<(), tokio_postgres::Error> {
+        let client = self.client();
+        let whose: [&(dyn ToSql + Sync); 1] = [&claim];
+        tokio::try_join!(
+            biased;
+            client.batch_execute("BEGIN"),
+            client.query_one(&self.turn, &[]),
+            client.execute(&self.abandoned, &whose),
+            client.batch_execute("COMMIT"),
+        )
+        .map(drop)
     }
 
     /// Writes down what became of rows of a claim, all of it or nothing. Says how many of them were

@@ -23,20 +23,14 @@ use super::settings::{OnPublished, PollingSettings};
 /// First half of the advisory lock that claims take turns by: "walr".
 pub const TURN_CLASS: i32 = 0x7761_6C72;
 
-/// Columns of a claim's answer: how many rows were ready, and how many of them free.
-pub const READY: usize = 0;
-/// The same.
-pub const FREE: usize = 1;
-/// NULL where nothing was claimed: there is always an answer.
-pub const RANK: usize = 2;
-/// Id as text.
-pub const ID: usize = 3;
+/// Columns of a fetched row: id as text.
+pub const ID: usize = 0;
 /// When the row was written, in microseconds since the Unix epoch.
-pub const CREATED: usize = 4;
+pub const CREATED: usize = 1;
 /// Attempts that have failed.
-pub const ATTEMPTS: usize = 5;
+pub const ATTEMPTS: usize = 2;
 /// The first of the event's own columns.
-pub const EVENT: usize = 6;
+pub const EVENT: usize = 3;
 
 /// What the statements are made from.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +43,8 @@ pub struct Subject<'a> {
     pub slot: &'a str,
     /// Type of the id column, as SQL.
     pub id_type: &'a str,
+    /// Type of the column of failure reasons, as SQL.
+    pub reason_type: &'a str,
     /// Columns of the event, in the order in which they are read.
     pub event_columns: &'a [String],
 }
@@ -58,9 +54,13 @@ pub struct Subject<'a> {
 pub struct Statements {
     /// Waits for the turn to claim, within a transaction; tells where the log stands.
     pub turn: String,
-    /// Claims. Parameters: whose they are, how far to look, most bytes. The most rows stand in the
-    /// text: from them the planner learns that the way to each is its index.
+    /// Claims, and counts: rows that were ready, those of keys that were free, those claimed.
+    /// Parameters: whose they are, how far to look, most bytes. The most rows stand in the text: from
+    /// them the planner learns that the way to each is its index.
     pub claim: String,
+    /// The rows of a claim. Parameter: whose. Not within the claim: a reader that is slow, or frozen,
+    /// would keep everybody from the turn.
+    pub fetch: String,
     /// Are there rows that polling still has to publish? And has the table been handed over?
     pub left: String,
     /// Published. Parameters: whose, ids.
@@ -91,11 +91,12 @@ impl Statements {
         Statements {
             turn: writer.turn(),
             claim: writer.claim(),
+            fetch: writer.fetch(),
             left: writer.left(),
             published: writer.published(),
             failed: writer.failed(),
             noted: writer.noted(),
-            given_back: writer.free(&format!("{} AND {}", writer.mine(), writer.among("t"))),
+            given_back: writer.given_back(),
             abandoned: writer.free(&writer.mine()),
             renew: writer.renew(),
             expire: writer.expire(),
@@ -138,7 +139,7 @@ impl<'a> Writer<'a> {
             pending: quote_literal(&polling.words.pending),
             in_progress: quote_literal(&polling.words.in_progress),
             slot_exists: format!(
-                "EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = {})",
+                "EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = {} AND database = current_database())",
                 quote_literal(slot)
             ),
         }
@@ -148,12 +149,15 @@ impl<'a> Writer<'a> {
         quote_ident(pick(&self.subject.polling.columns))
     }
 
-    /// The table's own number is what claims of different tables differ by.
+    /// Where the log may not be looked at (some hosts), another number that rises does: positions only
+    /// say what was claimed before what. The table's own number is what claims of different tables differ by.
     fn turn(&self) -> String {
         let table = quote_literal(&self.table);
         format!(
             "SELECT pg_advisory_xact_lock({TURN_CLASS}, ({table}::regclass::oid::int8 - 2147483648)::int4), \
-             (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8"
+             CASE WHEN current_setting('wal_level') = 'logical' \
+             THEN (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8 \
+             ELSE pg_snapshot_xmax(pg_current_snapshot())::text::int8 END"
         )
     }
 
@@ -169,14 +173,9 @@ impl<'a> Writer<'a> {
         let batch_max = self.subject.polling.batch_max;
         let payload = quote_ident(&self.subject.outbox.columns.payload);
         let next_retry_at = self.column(|names| &names.next_retry_at);
-        let retry_count = self.column(|names| &names.retry_count);
         let locked_at = self.column(|names| &names.locked_at);
         let locked_by = self.column(|names| &names.locked_by);
-        let created_at = self.column(|names| &names.created_at);
         let ours = self.ours();
-        let event: String = (self.subject.event_columns.iter())
-            .map(|name| format!(", t.{}::text", quote_ident(name)))
-            .collect();
         format!(
             "WITH busy AS MATERIALIZED (
                 SELECT {key} AS key FROM {table} t WHERE t.{status} = {in_progress}
@@ -207,20 +206,37 @@ impl<'a> Writer<'a> {
                 UPDATE {table} t SET {status} = {in_progress}, {locked_at} = clock_timestamp(), {locked_by} = $1
                 FROM locked l
                 WHERE t.{id} = l.id AND NOT EXISTS (SELECT FROM held h WHERE h.key = l.key AND h.rank < l.rank)
-                RETURNING l.rank, t.{id}::text, (extract(epoch FROM t.{created_at}) * 1000000)::int8, \
-                          t.{retry_count}::int4{event}
+                RETURNING 1
             )
-            SELECT (SELECT count(*) FROM ready), (SELECT count(*) FROM free), c.*
-            FROM (SELECT) always LEFT JOIN claimed c ON true ORDER BY c.rank"
+            SELECT (SELECT count(*) FROM ready), (SELECT count(*) FROM free), (SELECT count(*) FROM claimed)"
+        )
+    }
+
+    /// In the order of the claim. Text as the stream would bring it: `::text` differs for some types.
+    fn fetch(&self) -> String {
+        let Writer { table, id, order, .. } = self;
+        let created_at = self.column(|names| &names.created_at);
+        let retry_count = self.column(|names| &names.retry_count);
+        let mine = self.mine();
+        let event: String = (self.subject.event_columns.iter())
+            .map(|name| quote_ident(name))
+            .map(|name| format!(", CASE WHEN t.{name} IS NOT NULL THEN concat(t.{name}) END"))
+            .collect();
+        format!(
+            "SELECT t.{id}::text, CASE WHEN isfinite(t.{created_at}) \
+             THEN (extract(epoch FROM t.{created_at}) * 1000000)::int8 END, t.{retry_count}::int4{event} \
+             FROM {table} t WHERE {mine} ORDER BY t.{order}"
         )
     }
 
     fn left(&self) -> String {
         let Writer { table, status, pending, in_progress, slot_exists, .. } = self;
-        let ours = self.ours();
+        let locked_by = self.column(|names| &names.locked_by);
         format!(
-            "SELECT {slot_exists}, EXISTS (SELECT FROM {table} t WHERE {status} = {in_progress} \
-             OR ({status} = {pending} AND {ours}))"
+            "SELECT {slot_exists}, CASE WHEN {slot_exists} THEN \
+             EXISTS (SELECT FROM {table} WHERE {status} = {in_progress}) \
+             OR EXISTS (SELECT FROM {table} WHERE {status} = {pending} AND {locked_by} IS NOT NULL) \
+             ELSE true END"
         )
     }
 
@@ -231,22 +247,23 @@ impl<'a> Writer<'a> {
         format!("t.{status} = {in_progress} AND t.{locked_by} = $1")
     }
 
-    fn among(&self, table: &str) -> String {
-        format!("{table}.{} = ANY ($2::text[]::{}[])", self.id, self.subject.id_type)
+    /// The rows that are named.
+    fn named(&self) -> String {
+        format!("unnest($2::text[]::{}[]) AS f (id)", self.subject.id_type)
     }
 
     fn published(&self) -> String {
         let Writer { table, status, .. } = self;
-        let (mine, among) = (self.mine(), self.among("t"));
+        let (mine, named, id) = (self.mine(), self.named(), &self.id);
         if self.subject.polling.on_published == OnPublished::Delete {
-            return format!("DELETE FROM {table} t WHERE {mine} AND {among}");
+            return format!("DELETE FROM {table} t USING {named} WHERE {mine} AND t.{id} = f.id");
         }
         let word = quote_literal(&self.subject.polling.words.published);
         let locked_at = self.column(|names| &names.locked_at);
         let next_retry_at = self.column(|names| &names.next_retry_at);
         format!(
             "UPDATE {table} t SET {status} = {word}, {locked_at} = NULL, {next_retry_at} = NULL \
-             WHERE {mine} AND {among}"
+             FROM {named} WHERE {mine} AND t.{id} = f.id"
         )
     }
 
@@ -272,10 +289,21 @@ impl<'a> Writer<'a> {
         let failure_reason = self.column(|names| &names.failure_reason);
         let mine = self.mine();
         format!(
-            "UPDATE {table} t SET {retry_count} = f.attempts, {failure_reason} = f.reason, {set} \
+            "UPDATE {table} t SET {retry_count} = f.attempts, {failure_reason} = f.reason::{}, {set} \
              FROM unnest($2::text[]::{}[], $3::int4[], $4::text[], $5::int8[]) AS f (id, attempts, reason, wait_ms) \
              WHERE {mine} AND t.{id} = f.id",
+            // A cast that is written out cuts what is too long.
+            self.subject.reason_type,
             self.subject.id_type
+        )
+    }
+
+    fn given_back(&self) -> String {
+        let Writer { table, id, status, pending, .. } = self;
+        let locked_at = self.column(|names| &names.locked_at);
+        let (mine, named) = (self.mine(), self.named());
+        format!(
+            "UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL FROM {named} WHERE {mine} AND t.{id} = f.id"
         )
     }
 
@@ -286,22 +314,30 @@ impl<'a> Writer<'a> {
         format!("UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL WHERE {which}")
     }
 
+    /// What somebody else holds locked is left for the next time, and holds up nothing.
     fn renew(&self) -> String {
-        let Writer { table, status, in_progress, .. } = self;
+        let Writer { table, id, status, in_progress, .. } = self;
         let locked_at = self.column(|names| &names.locked_at);
         let locked_by = self.column(|names| &names.locked_by);
         format!(
-            "UPDATE {table} SET {locked_at} = clock_timestamp() WHERE {status} = {in_progress} \
-             AND {locked_by} = ANY ($1::text[]) AND {locked_at} < now() - $2::int8 * interval '1 ms'"
+            "UPDATE {table} SET {locked_at} = clock_timestamp() WHERE {id} = ANY (ARRAY(\
+             SELECT {id} FROM {table} WHERE {status} = {in_progress} AND {locked_by} = ANY ($1::text[]) \
+             AND {locked_at} < now() - $2::int8 * interval '1 ms' FOR UPDATE SKIP LOCKED)) \
+             AND {status} = {in_progress} AND {locked_by} = ANY ($1::text[])"
         )
     }
 
+    /// Not before everybody has had the time to renew since the database came up.
     fn expire(&self) -> String {
-        let Writer { status, in_progress, .. } = self;
+        let Writer { table, id, status, in_progress, .. } = self;
         let locked_at = self.column(|names| &names.locked_at);
-        self.free(&format!(
+        let void = format!(
             "t.{status} = {in_progress} AND (t.{locked_at} IS NULL \
-             OR t.{locked_at} < now() - $1::int8 * interval '1 ms')"
+             OR t.{locked_at} < now() - $1::int8 * interval '1 ms') \
+             AND pg_postmaster_start_time() < now() - $1::int8 * interval '1 ms'"
+        );
+        self.free(&format!(
+            "t.{id} = ANY (ARRAY(SELECT t.{id} FROM {table} t WHERE {void} FOR UPDATE SKIP LOCKED)) AND {void}"
         ))
     }
 
@@ -310,9 +346,9 @@ impl<'a> Writer<'a> {
         let word = quote_literal(&self.subject.polling.words.published);
         let created_at = self.column(|names| &names.created_at);
         format!(
-            "DELETE FROM {table} WHERE {id} IN (SELECT {id} FROM {table} WHERE {status} = {word} \
+            "DELETE FROM {table} WHERE {id} = ANY (ARRAY(SELECT {id} FROM {table} WHERE {status} = {word} \
              AND {created_at} < now() - $1::int8 * interval '1 ms' \
-             ORDER BY {created_at} LIMIT $2::int8 FOR UPDATE SKIP LOCKED) AND {status} = {word}"
+             ORDER BY {created_at} LIMIT $2::int8 FOR UPDATE SKIP LOCKED)) AND {status} = {word}"
         )
     }
 

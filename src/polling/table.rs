@@ -234,7 +234,7 @@ impl TableFacts {
         };
         let status = quote_ident(&columns.status);
         for (word, by) in
-            [(&words.pending, &columns.order), (&words.in_progress, &columns.locked_at)]
+            [(&words.pending, &columns.order), (&words.in_progress, &columns.locked_by)]
         {
             if !indexed(word) {
                 findings.push(Finding::warn(

@@ -6,7 +6,7 @@
 //! changes nothing the second time.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -21,7 +21,6 @@ use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::backoff::Backoff;
 use crate::error::{Exit, Fault};
-use crate::lsn::Lsn;
 use crate::source::connect::{ConnectError, Kind};
 use crate::source::settings::SourceSettings;
 
@@ -46,8 +45,8 @@ pub struct Shared {
     pub pace: tokio::sync::Mutex<Pace>,
     /// Does the loop take batches?
     pub open: Arc<AtomicBool>,
-    /// Connections that are up.
-    pub connected: Arc<AtomicUsize>,
+    /// Is there a connection? The keeper's own tells: it is in use every second.
+    pub connected: Arc<AtomicBool>,
     /// Claims that are ours, for the keeper to renew.
     pub live: Mutex<BTreeSet<String>>,
     /// Claims made.
@@ -84,26 +83,11 @@ impl Shared {
     }
 }
 
-/// Counts as connected while it lives.
-struct Connected<'a>(&'a AtomicUsize);
-
-impl<'a> Connected<'a> {
-    fn new(count: &'a AtomicUsize) -> Connected<'a> {
-        count.fetch_add(1, Ordering::Relaxed);
-        Connected(count)
-    }
-}
-
-impl Drop for Connected<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
 /// Opens sessions, with waits between those that break.
 pub struct Reconnect<'a> {
     shared: &'a Shared,
     backoff: Backoff,
+    opened: bool,
 }
 
 impl<'a> Reconnect<'a> {
@@ -112,22 +96,31 @@ impl<'a> Reconnect<'a> {
     pub fn new(shared: &'a Shared) -> Reconnect<'a> {
         let source = &shared.source;
         let backoff = Backoff::new(source.reconnect_base, source.reconnect_cap);
-        Reconnect { shared, backoff }
+        Reconnect { shared, backoff, opened: false }
+    }
+
+    /// A statement has worked: waits begin small again.
+    pub fn works(&mut self) {
+        self.backoff.succeeded();
     }
 
     /// The next session, however long it takes; a fault when waiting would not help.
     pub async fn session(&mut self) -> Result<Session, Fault> {
+        // The one before has broken, and perhaps at once.
+        if std::mem::replace(&mut self.opened, true) {
+            tokio::time::sleep(self.backoff.next_delay()).await;
+        }
         let Shared { source, polling, statements, .. } = self.shared;
         loop {
             let error = match Session::open(&source.connection, statements, polling.lease).await {
-                Ok(session) => {
-                    self.backoff.succeeded();
-                    return Ok(session);
-                }
+                Ok(session) => return Ok(session),
                 Err(error) => error,
             };
-            if error.kind() == Kind::Fatal {
-                return Err(error.fault(&source.connection, &source.slot, &source.publication));
+            if error.kind() == Kind::Fatal && !passes(&error) {
+                return Err(match error.sqlstate() {
+                    Some(state) if state.starts_with("42") => refused(self.shared, &error),
+                    _ => error.fault(&source.connection, &source.slot, &source.publication),
+                });
             }
             let wait = self.backoff.next_delay();
             tracing::warn!(error = %error, retry_in_ms = wait.as_millis() as u64, "no connection to postgres");
@@ -147,61 +140,67 @@ pub async fn work(shared: Arc<Shared>) -> Result<(), Fault> {
             session = reconnect.session() => session?,
             _ = stop.changed() => break,
         };
-        let _connected = Connected::new(&shared.connected);
-        if let Some(claim) = doubtful.take()
-            && let Err(error) =
-                session.client().execute(&shared.statements.abandoned, &[&claim]).await
+        if let Some(claim) = &doubtful
+            && let Err(error) = session.abandon(claim).await
         {
-            lost(&session.told(&error));
-            doubtful = Some(claim);
+            broke(&shared, &session.told(&error))?;
             continue;
         }
-        if let Err((claim, error)) = claim_and_settle(&shared, session, &mut reconnect).await? {
-            lost(&error);
-            doubtful = claim;
-        }
+        doubtful = claim_and_settle(&shared, session, &mut reconnect).await?;
     }
     // What was perhaps claimed and is in nobody's hands needs no lease to run out.
     if let Some(claim) = doubtful
         && let Ok(session) = reconnect.session().await
     {
-        let _best_effort = session.client().execute(&shared.statements.abandoned, &[&claim]).await;
+        let _best_effort = session.abandon(&claim).await;
     }
     Ok(())
 }
 
-fn lost(error: &ConnectError) {
+/// A connection is of no use any more; a fault when another would not be either.
+pub(super) fn broke(shared: &Shared, error: &ConnectError) -> Result<(), Fault> {
+    if error.kind() == Kind::Fatal && !passes(error) {
+        return Err(refused(shared, error));
+    }
     tracing::warn!(error = %error, "a polling connection broke: reconnecting");
+    Ok(())
 }
 
-type Broken = (Option<String>, ConnectError);
+/// Timeouts, and a server that is a standby for now: another attempt may go well.
+fn passes(error: &ConnectError) -> bool {
+    const PASSING: [&str; 6] = ["25006", "25P02", "25P03", "25P04", "55000", "55P03"];
+    error.sqlstate().is_some_and(|state| PASSING.contains(&state))
+}
 
-/// Turns until the connection breaks within a claim (then with its name), or the end.
+/// Turns until the connection breaks within a claim, then with the claim's name; or the end.
 async fn claim_and_settle(
     shared: &Shared,
     mut session: Session,
     reconnect: &mut Reconnect<'_>,
-) -> Result<Result<(), Broken>, Fault> {
+) -> Result<Option<String>, Fault> {
     loop {
         let claim = shared.next_claim();
-        let (lsn, claimed) = match take_turn(shared, &session, &claim).await {
-            None => return Ok(Ok(())),
-            Some(Ok(found)) => found,
-            Some(Err(error)) if error.kind() == Kind::Fatal => return Err(refused(shared, &error)),
-            Some(Err(error)) => return Ok(Err((Some(claim), error))),
+        let claimed = match take_turn(shared, &session, &claim).await {
+            None => return Ok(None),
+            Some(Ok(claimed)) => claimed,
+            Some(Err(error)) => {
+                broke(shared, &error)?;
+                return Ok(Some(claim));
+            }
         };
+        reconnect.works();
         if claimed.rows.is_empty() {
             continue;
         }
         shared.set_live(&claim, true);
-        let verdicts = hand_over(shared, &claim, lsn, claimed).await;
+        let verdicts = hand_over(shared, &claim, claimed).await;
+        let mut again = false;
         loop {
-            match settle(&session, shared, &claim, verdicts.as_ref()).await {
+            match settle(&session, &claim, verdicts.as_ref(), again).await {
                 Ok(()) => break,
-                Err(error) if error.kind() == Kind::Fatal => return Err(refused(shared, &error)),
                 Err(error) => {
-                    lost(&error);
-                    tokio::time::sleep(shared.source.reconnect_base).await;
+                    broke(shared, &error)?;
+                    again = true;
                     session = reconnect.session().await?;
                 }
             }
@@ -218,7 +217,7 @@ async fn take_turn(
     shared: &Shared,
     session: &Session,
     claim: &str,
-) -> Option<Result<(Lsn, Claimed), ConnectError>> {
+) -> Option<Result<Claimed, ConnectError>> {
     let mut stop = shared.stop.clone();
     let mut pace = tokio::select! {
         pace = shared.pace.lock() => pace,
@@ -244,11 +243,11 @@ async fn take_turn(
     let rows_max = shared.polling.batch_max;
     let appetite = Appetite { reach: pace.reach(), bytes_max: shared.bytes_max };
     match timeout(shared.polling.lease, session.claim(claim, appetite)).await {
-        Ok(Ok((lsn, claimed))) => {
+        Ok(Ok(claimed)) => {
             let taken = claimed.rows.len();
             let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
             pace.found(Found { taken, ready: claimed.ready, full }, began);
-            Some(Ok((lsn, claimed)))
+            Some(Ok(claimed))
         }
         Ok(Err(error)) => {
             pace.failed(began);
@@ -256,16 +255,17 @@ async fn take_turn(
         }
         Err(_) => {
             pace.failed(began);
-            let at = "postgres, claiming rows".to_owned();
-            Some(Err(ConnectError::Timeout { at, after: shared.polling.lease }))
+            let (at, why) = ("claiming rows".to_owned(), "no answer within the lease".to_owned());
+            Some(Err(ConnectError::Io { at, why }))
         }
     }
 }
 
 /// Gives the rows to the loop and waits for what becomes of them; nothing when there is no loop.
-async fn hand_over(shared: &Shared, claim: &str, lsn: Lsn, claimed: Claimed) -> Option<Verdicts> {
+async fn hand_over(shared: &Shared, claim: &str, claimed: Claimed) -> Option<Verdicts> {
     let (answer, verdicts) = oneshot::channel();
-    let batch = Batch { claim: claim.to_owned(), lsn, rows: claimed.rows, answer };
+    let Claimed { lsn, rows, .. } = claimed;
+    let batch = Batch { claim: claim.to_owned(), lsn, rows, answer };
     // There is room for one batch of each worker, and this is the only one of this worker.
     if shared.batches.try_send(batch).is_err() {
         return None;
@@ -273,19 +273,19 @@ async fn hand_over(shared: &Shared, claim: &str, lsn: Lsn, claimed: Claimed) -> 
     verdicts.await.ok()
 }
 
+/// `again` after an answer was lost: then rows may be settled already.
 async fn settle(
     session: &Session,
-    shared: &Shared,
     claim: &str,
     verdicts: Option<&Verdicts>,
+    again: bool,
 ) -> Result<(), ConnectError> {
     let told = |error| session.told(&error);
     let Some(verdicts) = verdicts else {
-        let abandoned = &shared.statements.abandoned;
-        return session.client().execute(abandoned, &[&claim]).await.map(drop).map_err(told);
+        return session.abandon(claim).await.map_err(told);
     };
     let strangers = session.settle(claim, verdicts).await.map_err(told)?;
-    warn_of_strangers(strangers);
+    warn_of_strangers(if again { 0 } else { strangers });
     Ok(())
 }
 

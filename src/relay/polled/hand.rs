@@ -75,6 +75,9 @@ pub(super) struct Hand {
     offered: usize,
     failing: usize,
     bytes: usize,
+    /// Rows without a verdict, and the bytes that are kept of them here.
+    unsettled: usize,
+    held_bytes: usize,
 }
 
 impl Hand {
@@ -87,6 +90,8 @@ impl Hand {
             .map(|(sequence, row)| FailedBefore { sequence, attempts: row.attempts })
             .collect();
         let first = self.next;
+        self.unsettled += rows.len();
+        self.held_bytes += rows.iter().map(|row| row.tuple.len()).sum::<usize>();
         self.next += rows.len() as Sequence;
         self.queue.extend(first..self.next);
         let (open, verdicts) = (rows.len(), Verdicts::default());
@@ -171,6 +176,8 @@ impl Hand {
         notes.open -= 1;
         // Its bytes are needed no more, however long others of the batch take.
         let row = std::mem::take(&mut item.row);
+        self.unsettled -= 1;
+        self.held_bytes -= row.tuple.len();
         self.leaves(was, bytes);
         Ok(row)
     }
@@ -223,6 +230,7 @@ impl Hand {
             }
             notes.open = 0;
         }
+        (self.unsettled, self.held_bytes) = (0, 0);
         (self.offered, self.failing, self.bytes) = (0, 0, 0);
     }
 
@@ -254,6 +262,16 @@ impl Hand {
     /// Bytes of the rows that the sink has.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Rows without a verdict.
+    pub(super) fn unsettled(&self) -> usize {
+        self.unsettled
+    }
+
+    /// Bytes that are kept of them.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
     }
 
     /// Is there a row to be handed over?

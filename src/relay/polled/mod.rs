@@ -9,7 +9,7 @@ mod hand;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -54,14 +54,16 @@ pub struct Parts {
     pub mailbox: Mailbox,
     /// What the reader of the dead-letter topic tells.
     pub log_news: Receiver<LogNews>,
+    /// Most rows that all workers together bring at once.
+    pub rows_at_once: usize,
     /// Claimed rows.
     pub batches: Receiver<Batch>,
     /// Verdicts for which no worker waits.
     pub late: mpsc::Sender<Late>,
     /// Shows the workers whether rows are welcome.
     pub open: Arc<AtomicBool>,
-    /// Database connections that are up.
-    pub connected: Arc<AtomicUsize>,
+    /// Is there a connection to the database?
+    pub connected: Arc<AtomicBool>,
     /// What others tell the loop.
     pub control: Arc<Control>,
     /// Where the loop counts.
@@ -81,7 +83,10 @@ pub struct Polled {
     /// Verdicts for which there was no room on the way to the keeper.
     waiting: VecDeque<Late>,
     open: Arc<AtomicBool>,
-    connected: Arc<AtomicUsize>,
+    connected: Arc<AtomicBool>,
+    /// With more rows, or bytes, in hand no more are welcome.
+    rows_max: usize,
+    bytes_max: usize,
     draining: bool,
     drain_timeout: Duration,
     control: Arc<Control>,
@@ -96,6 +101,7 @@ impl Polled {
         let Parts { source, relation, delivery, sink_factory, mailbox, log_news, .. } = parts;
         let Parts { batches, late, open, connected, control, metrics, recorder, origin, .. } =
             parts;
+        let rows_max = delivery.window_events_max.saturating_sub(parts.rows_at_once);
         Ok(Polled {
             core: Core::new(&source, &relation, &delivery, mailbox, &metrics)?,
             outlet: Outlet::open(sink_factory, log_news, &delivery)?,
@@ -104,6 +110,8 @@ impl Polled {
             waiting: VecDeque::new(),
             open,
             connected,
+            rows_max,
+            bytes_max: delivery.window_bytes_max / 2,
             draining: false,
             drain_timeout: delivery.drain_timeout,
             control,
@@ -206,7 +214,9 @@ impl Polled {
             }
             let patience = Duration::from_millis(2);
             let (core, recorder) = (&mut self.core, &mut self.recorder);
-            if let Err(fault) = self.outlet.collect(patience, core, recorder) {
+            let heard = self.outlet.hear(&mut core.undertaker);
+            let collected = heard.and_then(|()| self.outlet.collect(patience, core, recorder));
+            if let Err(fault) = collected {
                 tracing::error!("{fault}");
                 break;
             }
@@ -219,9 +229,11 @@ impl Polled {
         }
         self.core.hand.give_back();
         self.tell();
-        for late in std::mem::take(&mut self.waiting) {
-            // A keeper that is gone has told why.
-            let _gone = self.late.blocking_send(late).is_err();
+        // A database that is away must not hold up the end: the lease runs out.
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.waiting.is_empty() && !self.late.is_closed() && Instant::now() < deadline {
+            std::thread::sleep(CONFIRM_TICK);
+            self.tell();
         }
         self.publish_facts();
     }
@@ -229,12 +241,14 @@ impl Polled {
     fn publish_facts(&mut self) {
         self.core.meter.flush();
         self.core.undertaker.show_breaker(unix_now_us());
-        let connected = self.connected.load(Ordering::Relaxed) > 0;
+        let connected = self.connected.load(Ordering::Relaxed);
         let letters_unread = !self.core.undertaker.may_take_in();
         let welcome = self.outlet.sink.is_some()
             && self.outlet.weather.is_fair()
             && !letters_unread
-            && !self.draining;
+            && !self.draining
+            && self.core.hand.unsettled() <= self.rows_max
+            && self.core.hand.held_bytes() <= self.bytes_max;
         self.open.store(welcome, Ordering::Relaxed);
         let phase = match (self.draining, connected) {
             (true, _) => Phase::Draining,
