@@ -96,7 +96,7 @@ async fn retry(
     if words.ids.is_empty() && words.key.is_none() && !words.all {
         return Err(Fault::new(
             Exit::Usage,
-            "usage.filter-missing",
+            "outbox.unselected",
             "which rows?",
             "walrelay outbox retry",
             "name ids, --key KEY or --all; walrelay outbox list shows what has failed",

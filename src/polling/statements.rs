@@ -73,7 +73,7 @@ pub struct Statements {
     pub given_back: String,
     /// Everything of a claim is free again. Parameter: whose.
     pub abandoned: String,
-    /// Claims live on. Parameters: whose, a third of the lease in ms.
+    /// Claims live on that were not renewed for so long. Parameters: whose, milliseconds.
     pub renew: String,
     /// Claims that were not renewed are void. Parameter: the lease in ms.
     pub expire: String,
