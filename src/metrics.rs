@@ -100,7 +100,7 @@ table! {
     connected: IntGauge = "outbox_connected", "0 or 1", NONE,
         "1 while the replication stream is open.";
     backlog: Gauge = "outbox_backlog", "rows", NONE,
-        "Polling: rows that are not published, waiting or claimed, up to a million; NaN where the slot is read.";
+        "Polling: rows that are not published, waiting or claimed, up to 100,000; NaN where the slot is read.";
     backlog_age_seconds: Gauge = "outbox_backlog_age_seconds", "seconds", NONE,
         "Polling: age of the oldest waiting row; 0 without one, NaN where the slot is read.";
     expired_claims: IntCounter = "outbox_expired_claims_total", "rows", NONE,

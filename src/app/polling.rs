@@ -182,12 +182,18 @@ impl Crew<'_> {
             tasks.spawn(worker::work(Arc::clone(&shared)));
         }
         tasks.spawn(keeper.keep());
-        tasks.spawn(keeper::renew(Arc::clone(&shared)));
+        // Until everything is settled: it ends when it is dropped.
+        let mut renewing = JoinSet::new();
+        renewing.spawn(keeper::renew(Arc::clone(&shared)));
         drop(shared);
         let mut found = None;
         let outcome = loop {
             tokio::select! {
                 outcome = &mut self.ended => break outcome.unwrap_or(Ok(())),
+                Some(ended) = renewing.join_next() => if let Some(fault) = fault_of(ended) {
+                    found.get_or_insert(fault);
+                    self.control.stop.store(true, Ordering::Relaxed);
+                },
                 Some(ended) = tasks.join_next() => if let Some(fault) = fault_of(ended) {
                     found.get_or_insert(fault);
                     self.control.stop.store(true, Ordering::Relaxed);

@@ -57,6 +57,8 @@ fn with(mode: Mode, rest: Value) -> Value {
 }
 
 fn run(run: &Run) -> Value {
+    // Of nothing there is no quantile.
+    let at = |share| (!run.latencies_us.is_empty()).then(|| run.quantile_ms(share));
     let rest = json!({
         "rate": run.rate,
         "written_per_second": run.written_per_second,
@@ -64,12 +66,12 @@ fn run(run: &Run) -> Value {
         "load_late_p99_ms": run.load_late_p99_ms,
         "events": run.events,
         "latency_ms": {
-            "p50": run.quantile_ms(0.5),
-            "p90": run.quantile_ms(0.9),
-            "p95": run.quantile_ms(0.95),
-            "p99": run.quantile_ms(0.99),
-            "p999": run.quantile_ms(0.999),
-            "max": run.quantile_ms(1.0),
+            "p50": at(0.5),
+            "p90": at(0.9),
+            "p95": at(0.95),
+            "p99": at(0.99),
+            "p999": at(0.999),
+            "max": at(1.0),
         },
         "missing": run.missing,
         "duplicated": run.duplicated,

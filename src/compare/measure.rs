@@ -29,9 +29,10 @@ const CPU_EVERY: u32 = 5;
 /// Events from which the load's own WAL is known.
 const WEIGHED: u64 = 500;
 
-/// How long nothing may come before what is missing is missing.
-fn patience(mode: Mode) -> Duration {
-    PATIENCE_MIN.max(3 * interval(mode))
+/// How long nothing may come before what is missing is missing: longer than a relay waits between
+/// two attempts.
+fn patience(mode: Mode, longest_wait: Duration) -> Duration {
+    PATIENCE_MIN.max(3 * interval(mode)).max(longest_wait + Duration::from_secs(5))
 }
 
 /// Everything that outlives a run.
@@ -150,7 +151,7 @@ impl<'a> Bench<'a> {
         under.ends = began + self.asked.plan.duration;
         let writing = load.write(&tally, number, warm..total, rate);
         let pace: Pace = self.watched(&mut under, watcher, writing).await?;
-        self.arrival_of(&mut under, total, patience(mode), watcher).await?;
+        self.arrival_of(&mut under, total, self.patience(mode), watcher).await?;
         self.meter.look_at_cpu().await?;
         let cpu_s = self.meter.cpu_s();
         let relay = less(under.child.cost(), relay_before);
@@ -190,22 +191,32 @@ impl<'a> Bench<'a> {
     ) -> Result<(), Fault> {
         let (tally, number) = (Arc::clone(&under.tally), self.number);
         load.write(&tally, number, 0..1, rate).await?;
-        if self.arrival_of(under, 1, STARTS_WITHIN, watcher).await? == 0 {
-            return Err(Fault::new(
-                Exit::Failed,
-                "compare.nothing-arrived",
-                format!(
-                    "{}: the first event has not arrived within {} s",
-                    under.what,
-                    STARTS_WITHIN.as_secs()
-                ),
-                "",
-                "walrelay check",
-            ));
-        }
+        self.first_of(under, watcher).await?;
         let writing = load.write(&tally, number, 1..warm, rate);
         self.watched(under, watcher, writing).await?;
-        self.arrival_of(under, warm, patience(under.mode), watcher).await.map(drop)
+        self.arrival_of(under, warm, self.patience(under.mode), watcher).await.map(drop)
+    }
+
+    fn patience(&self, mode: Mode) -> Duration {
+        patience(mode, self.asked.config.delivery.backoff_cap)
+    }
+
+    /// Waits for the first event of a relay.
+    async fn first_of(
+        &mut self,
+        under: &mut Under,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(), Fault> {
+        let within = STARTS_WITHIN + interval(under.mode);
+        if self.arrival_of(under, 1, within, watcher).await? > 0 {
+            return Ok(());
+        }
+        let what = format!(
+            "{}: the first event has not arrived within {} s",
+            under.what,
+            within.as_secs()
+        );
+        Err(Fault::new(Exit::Failed, "compare.nothing-arrived", what, "", "walrelay check"))
     }
 
     /// A backlog that was there before the relay.
@@ -229,8 +240,8 @@ impl<'a> Bench<'a> {
         let began = Instant::now();
         let child = self.start(mode)?;
         let mut under = Under { mode, what, child, tally, events, ends: began };
-        self.arrival_of(&mut under, 1, STARTS_WITHIN, watcher).await?;
-        self.arrival_of(&mut under, events, patience(mode), watcher).await?;
+        self.first_of(&mut under, watcher).await?;
+        self.arrival_of(&mut under, events, self.patience(mode), watcher).await?;
         self.meter.look_at_cpu().await?;
         let cpu_s = self.meter.cpu_s();
         let relay = under.child.cost();
@@ -317,10 +328,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patience_grows_with_the_interval() {
-        assert_eq!(patience(Mode::Cdc), PATIENCE_MIN);
-        assert_eq!(patience(Mode::Polling { interval_ms: 100 }), PATIENCE_MIN);
-        assert_eq!(patience(Mode::Polling { interval_ms: 5000 }), Duration::from_secs(15));
+    fn patience_grows_with_the_interval_and_the_relays_own() {
+        let second = Duration::from_secs(1);
+        assert_eq!(patience(Mode::Cdc, second), PATIENCE_MIN);
+        assert_eq!(patience(Mode::Polling { interval_ms: 100 }, second), PATIENCE_MIN);
+        assert_eq!(patience(Mode::Polling { interval_ms: 5000 }, second), second * 15);
+        assert_eq!(patience(Mode::Cdc, second * 30), second * 35);
     }
 
     #[test]

@@ -89,16 +89,19 @@ async fn compare(asked: Asked<'_>, watcher: &mut dyn Watcher) -> Result<Report, 
     let name = site::fresh_name();
     config.sink.toward_scratch(&name)?;
     let listen = |kind| signal(kind).map_err(|error| broken(&error.to_string()));
-    let mut signals = [listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?];
+    let mut signals = [
+        listen(SignalKind::interrupt())?,
+        listen(SignalKind::terminate())?,
+        listen(SignalKind::hangup())?,
+        listen(SignalKind::quit())?,
+    ];
     let site = Site::open(config, &name).await?;
     watcher.say(&asked.plan.announcement());
     watcher.say(&format!("everything is made under the name {name}, and removed at the end"));
     // A signal waits until this is done: what is made behind a removal would stay.
     let own = name.clone();
-    let scratch = match at_broker(&config.sink, move |broker| broker.make_scratch(&own)).await {
-        Err(fault) if fault.code == UNREACHABLE => return Err(fault),
-        scratch => scratch,
-    };
+    // A broker that is lost on the way may have made something by then.
+    let scratch = at_broker(&config.sink, move |broker| broker.make_scratch(&own)).await;
     let outcome = match scratch {
         Err(fault) => Err(fault),
         Ok(scratch) => tokio::select! {
@@ -112,6 +115,10 @@ async fn compare(asked: Asked<'_>, watcher: &mut dyn Watcher) -> Result<Report, 
         (Ok(report), Ok(())) => Ok(report),
         (Ok(_), Err(left)) => Err(left),
         (Err(fault), Ok(())) => Err(fault),
+        (Err(fault), Err(left)) if left.code == UNREACHABLE && fault.code == UNREACHABLE => {
+            watcher.say(&format!("if the broker has something of the name {name}, remove it"));
+            Err(fault)
+        }
         (Err(fault), Err(left)) => {
             watcher.say(&left.to_string());
             Err(fault)
@@ -175,12 +182,18 @@ async fn clear_away_the_abandoned(
     Ok(())
 }
 
-/// Both sides are tried; the first fault is told.
+/// Both sides are tried; what is left on both is told as one.
 async fn tidy_up(config: &Config, name: &str) -> Result<(), Fault> {
     let database = site::remove(&config.source.connection, name).await;
     let own = name.to_owned();
     let broker = at_broker(&config.sink, move |broker| broker.remove_scratch(&own)).await;
-    database.and(broker)
+    match (database, broker) {
+        (Err(database), Err(broker)) => {
+            let mend = format!("{}\n{broker}", database.mend);
+            Err(Fault { mend, ..database })
+        }
+        (database, broker) => database.and(broker),
+    }
 }
 
 /// Asks a broker something on a thread where that may take its time.
@@ -193,11 +206,13 @@ async fn at_broker<T: Send + 'static>(
     asked.await.unwrap_or_else(|error| Err(broken(&error.to_string())))
 }
 
-async fn stopped(signals: &mut [Signal; 2]) -> &'static str {
-    let [interrupt, terminate] = signals;
+async fn stopped(signals: &mut [Signal; 4]) -> &'static str {
+    let [interrupt, terminate, hangup, quit] = signals;
     tokio::select! {
         _ = interrupt.recv() => "SIGINT",
         _ = terminate.recv() => "SIGTERM",
+        _ = hangup.recv() => "SIGHUP",
+        _ = quit.recv() => "SIGQUIT",
     }
 }
 
@@ -205,7 +220,7 @@ fn interrupted(signal: &str) -> Fault {
     Fault::new(
         Exit::Failed,
         "compare.interrupted",
-        format!("stopped by {signal} before there was anything to report"),
+        format!("stopped by {signal} before all of it was measured"),
         "",
         "",
     )

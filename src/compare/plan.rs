@@ -12,6 +12,8 @@ pub const KEYS: u64 = 1000;
 pub const PAYLOAD_BYTES: usize = 230;
 
 const RATE_MAX: u32 = 100_000;
+/// Of all runs together, or of one backlog: some numbers are kept for each, and rows are written.
+const EVENTS_MAX: u64 = 20_000_000;
 const DURATION_MS: std::ops::RangeInclusive<u64> = 1000..=24 * 3_600_000;
 const INTERVAL_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
 const WARM_UP: Duration = Duration::from_secs(2);
@@ -60,10 +62,27 @@ impl Plan {
         }
         match (rates, intervals, length) {
             (Ok(rates), Ok(intervals), Some(duration)) => {
-                Ok(Plan { rates, intervals, duration, backlog })
+                let plan = Plan { rates, intervals, duration, backlog };
+                let events = plan.events().max(backlog);
+                if events <= EVENTS_MAX {
+                    return Ok(plan);
+                }
+                let what = format!("that would be {events} events; {EVENTS_MAX} are the most");
+                let place = if backlog == events { "--backlog" } else { "--duration" };
+                Err(vec![misused(what, place, "lower rates, a shorter duration, fewer intervals")])
             }
             _ => Err(faults),
         }
+    }
+
+    /// Events of all runs.
+    fn events(&self) -> u64 {
+        let of = |mode: Mode, rate: u32| {
+            ((warm_up(mode) + self.duration).as_secs_f64() * f64::from(rate)) as u64
+        };
+        let modes = self.modes();
+        let each = |rate: &u32| modes.iter().map(|mode| of(*mode, *rate)).sum::<u64>();
+        self.rates.iter().map(each).sum()
     }
 
     /// The slot first, then polling by interval, as they were named.

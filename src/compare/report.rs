@@ -204,7 +204,8 @@ impl Drain {
     /// Events per second between the first and the last.
     #[must_use]
     pub fn per_second(&self) -> f64 {
-        if self.seconds > 0.0 { self.events.saturating_sub(1) as f64 / self.seconds } else { 0.0 }
+        let arrived = self.events.saturating_sub(self.missing);
+        if self.seconds > 0.0 { arrived.saturating_sub(1) as f64 / self.seconds } else { 0.0 }
     }
 }
 

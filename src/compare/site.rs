@@ -73,7 +73,7 @@ impl Site {
                 UNION SELECT slot_name::text FROM pg_replication_slots
                     WHERE database = current_database() AND NOT active)
              SELECT name FROM found
-             WHERE starts_with(name, '{PREFIX}') AND name <> $1
+             WHERE name ~ '^{PREFIX}[0-9a-f]{{8}}$' AND name <> $1
                AND CASE WHEN pg_try_advisory_lock(hashtextextended(name, 0))
                    THEN pg_advisory_unlock(hashtextextended(name, 0)) ELSE false END
              ORDER BY name"
@@ -204,6 +204,21 @@ async fn look(client: &Client, source: &SourceSettings, name: &str) -> Result<()
         {
             return Err(fault);
         }
+    }
+    // It would carry the load to whoever reads it, and stop a subscriber that has no such table.
+    const ALL: &str = "SELECT pubname::text FROM pg_publication WHERE puballtables LIMIT 1";
+    let all = client.query_typed(ALL, &[]).await;
+    if let Some(row) = all.map_err(|error| failed(&error, "looking at publications"))?.first() {
+        let publication: &str = row.get(0);
+        return Err(Fault::new(
+            Exit::Source,
+            "compare.all-tables",
+            format!(
+                "publication {publication} is FOR ALL TABLES: it would carry the load to its readers"
+            ),
+            "source.url",
+            "compare on a database without such a publication: a copy of this one, say",
+        ));
     }
     const MAY: &str = "SELECT has_database_privilege(current_database(), 'CREATE'), current_database()::text, current_user::text";
     let row = client.query_typed_one(MAY, &[]).await;

@@ -65,7 +65,11 @@ fn latencies(runs: &[&Run], bars: bool) -> String {
     let mut rows: Vec<Vec<String>> = vec![head.map(str::to_owned).to_vec()];
     for run in runs {
         let mut row = vec![plan::name(run.mode)];
-        row.extend([0.5, 0.9, 0.95, 0.99, 0.999, 1.0].map(|share| ms(run.quantile_ms(share))));
+        let at = |share| match run.latencies_us.is_empty() {
+            true => "–".to_owned(),
+            false => ms(run.quantile_ms(share)),
+        };
+        row.extend([0.5, 0.9, 0.95, 0.99, 0.999, 1.0].map(at));
         row.push(format!("{:.0}", run.delivered_per_second()));
         row.extend([run.missing, run.duplicated, run.out_of_order].map(grouped));
         rows.push(row);

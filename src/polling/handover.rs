@@ -22,6 +22,9 @@ use crate::source::preflight::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 use crate::source::settings::SourceSettings;
 
+/// Marking a million rows takes its time, whatever the role's settings are.
+const PATIENT: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
+
 /// What a handover needs.
 pub struct Handover<'a> {
     /// `[source]`.
@@ -56,6 +59,8 @@ impl Handover<'_> {
     pub async fn run(&self, client: &Client) -> Result<u64, Fault> {
         let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
         let (lock, unlock) = self.locks();
+        client.batch_execute(PATIENT).await.map_err(told)?;
+        self.outwait().await?;
         client.batch_execute(&lock).await.map_err(told)?;
         // Somebody else may have been first.
         let marked = match self.standing(client).await {
@@ -68,6 +73,26 @@ impl Handover<'_> {
         marked
     }
 
+    /// A slot waits for every transaction that is open. The old ones are waited for before claims are
+    /// held up.
+    async fn outwait(&self) -> Result<(), Fault> {
+        let mut control = self.control().await?;
+        let waited = format!("{} NOEXPORT_SNAPSHOT", create());
+        control.query(&waited).await.map(drop).map_err(|error| self.refused(&error))
+    }
+
+    async fn control(&self) -> Result<connect::Control, Fault> {
+        let opened = connect::open(&self.source.connection).await;
+        let mut control = opened.map_err(|error| self.refused(&error))?;
+        control.query(PATIENT).await.map_err(|error| self.refused(&error))?;
+        Ok(control)
+    }
+
+    fn refused(&self, error: &connect::ConnectError) -> Fault {
+        let source = self.source;
+        error.fault(&source.connection, &source.slot, &source.publication)
+    }
+
     fn locks(&self) -> (String, String) {
         // The same lock as that of a claim, held by the session instead of a transaction.
         let turn = &self.prepared.statements.turn;
@@ -77,19 +102,10 @@ impl Handover<'_> {
     }
 
     async fn make(&self, client: &Client) -> Result<u64, Fault> {
-        let source = self.source;
         let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
-        let refused = |error: connect::ConnectError| {
-            error.fault(&source.connection, &source.slot, &source.publication)
-        };
-        let mut control = connect::open(&source.connection).await.map_err(refused)?;
-        // Slot names are short; the temporary one differs by its process.
-        let temporary = format!("walrelay_handover_{}", std::process::id());
-        let create = format!(
-            "CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput EXPORT_SNAPSHOT",
-            quote_ident(&temporary)
-        );
-        let rows = control.query(&create).await.map_err(refused)?;
+        let mut control = self.control().await?;
+        let exported = format!("{} EXPORT_SNAPSHOT", create());
+        let rows = control.query(&exported).await.map_err(|error| self.refused(&error))?;
         let snapshot = rows.first().and_then(|row| row.get(2)).cloned().flatten();
         let snapshot = snapshot.ok_or_else(no_snapshot)?;
         let mark = self.mark();
@@ -111,7 +127,8 @@ impl Handover<'_> {
             }
         };
         let copy = "SELECT pg_copy_logical_replication_slot($1, $2, false)";
-        let names: [&(dyn tokio_postgres::types::ToSql + Sync); 2] = [&temporary, &source.slot];
+        let names: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
+            [&temporary_name(), &self.source.slot];
         client.execute(copy, &names).await.map_err(told)?;
         // The temporary slot ends with its connection.
         drop(control);
@@ -129,6 +146,16 @@ impl Handover<'_> {
             quote_literal(&words.published),
         )
     }
+}
+
+/// Slot names are short; this one differs by its process, and ends with its connection.
+fn temporary_name() -> String {
+    format!("walrelay_handover_{}", std::process::id())
+}
+
+fn create() -> String {
+    let name = quote_ident(&temporary_name());
+    format!("CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput")
 }
 
 fn no_snapshot() -> Fault {

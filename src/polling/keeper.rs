@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
+use tokio_postgres::types::ToSql;
 
 use super::batch::Verdicts;
 use super::session::Session;
-use super::worker::{Reconnect, Shared, broke, warn_of_strangers};
+use super::worker::{Reconnect, Shared, answered, broke, warn_of_strangers};
 use crate::error::Fault;
 use crate::metrics::Metrics;
 use crate::source::connect::ConnectError;
@@ -18,7 +19,7 @@ use crate::source::connect::ConnectError;
 /// How often it is looked how much waits.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Rows that are counted; there may be more.
-const BACKLOG_MAX: i64 = 1_000_000;
+const BACKLOG_MAX: i64 = 100_000;
 /// A tenth of the time for counting them, at most.
 const LOOK_COST: u32 = 10;
 /// Between two batches of a clean-up: other work goes first.
@@ -58,7 +59,8 @@ impl Keeper {
         let shared = Arc::clone(&self.shared);
         let mut reconnect = Reconnect::new(&shared);
         let now = Instant::now();
-        let mut chores = Chores { expire: now, look: now, clean: now };
+        // A process that begins after an outage must not be quicker than those who hold claims.
+        let mut chores = Chores { expire: now + shared.polling.lease, look: now, clean: now };
         let mut held: Option<Late> = None;
         loop {
             let session = reconnect.session().await?;
@@ -96,16 +98,16 @@ impl Keeper {
             }
         }
         if let Some(Late { claim, verdicts }) = held {
-            let settled = session.settle(claim, verdicts).await;
-            warn_of_strangers(settled.map_err(|error| session.told(&error))?);
+            let settling = session.settle(claim, verdicts);
+            warn_of_strangers(answered(session, self.shared.polling.lease, settling).await?);
             if verdicts.last {
                 self.shared.set_live(claim, false);
             }
             self.shared.settled.notify_one();
             *held = None;
         }
-        let done = self.chores(session, chores).await;
-        done.map_err(|error| session.told(&error))?;
+        // Each of at most four statements ends at the server within the lease.
+        answered(session, self.shared.polling.lease * 4, self.chores(session, chores)).await?;
         Ok(true)
     }
 
@@ -127,7 +129,13 @@ impl Keeper {
             }
         }
         if now >= chores.look {
-            self.look(session).await?;
+            match self.look(session).await {
+                Err(error) if error.is_closed() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(error = %session.told(&error), "the backlog cannot be looked at");
+                }
+                Ok(()) => {}
+            }
             chores.look = now + LOOK_EVERY.max(now.elapsed() * LOOK_COST);
         }
         if now >= chores.clean && polling.cleanup.enabled {
@@ -174,32 +182,25 @@ impl Chores {
     }
 }
 
-/// Renews the claims of this process until told to stop.
+/// Renews the claims of this process, until it is dropped.
 pub async fn renew(shared: Arc<Shared>) -> Result<(), Fault> {
     let mut reconnect = Reconnect::new(&shared);
-    let mut stop = shared.stop.clone();
     let quarter = shared.polling.lease / 4;
     let quarter_ms = i64::try_from(quarter.as_millis()).unwrap_or(i64::MAX);
-    while !*stop.borrow() {
-        let session = tokio::select! {
-            session = reconnect.session() => session?,
-            _ = stop.changed() => break,
-        };
+    loop {
+        let session = reconnect.session().await?;
         let error = loop {
             let live = shared.live();
             if !live.is_empty() {
-                let renew = &shared.statements.renew;
-                match session.client().execute(renew, &[&live, &quarter_ms]).await {
+                let whose: [&(dyn ToSql + Sync); 2] = [&live, &quarter_ms];
+                let renewing = session.client().execute(&shared.statements.renew, &whose);
+                match answered(&session, quarter, renewing).await {
                     Ok(_) => reconnect.works(),
-                    Err(error) => break session.told(&error),
+                    Err(error) => break error,
                 }
             }
-            tokio::select! {
-                () = tokio::time::sleep(quarter) => {}
-                _ = stop.changed() => return Ok(()),
-            }
+            tokio::time::sleep(quarter).await;
         };
         broke(&shared, &error)?;
     }
-    Ok(())
 }

@@ -358,7 +358,8 @@ impl<'a> Writer<'a> {
         format!(
             "SELECT (SELECT count(*) FROM (SELECT FROM {table} WHERE {status} = {pending} LIMIT $1::int8) w) \
              + (SELECT count(*) FROM {table} WHERE {status} = {in_progress}), \
-             coalesce((SELECT greatest(extract(epoch FROM clock_timestamp() - {created_at}), 0) FROM {table} \
+             coalesce((SELECT CASE WHEN isfinite({created_at}) \
+             THEN greatest(extract(epoch FROM clock_timestamp() - {created_at}), 0) END FROM {table} \
              WHERE {status} = {pending} ORDER BY {order} LIMIT 1), 0)::float8"
         )
     }

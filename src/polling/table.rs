@@ -17,7 +17,7 @@ const TABLE_SQL: &str = "
            has_table_privilege(c.oid, 'DELETE'), current_setting('server_version')
     FROM pg_class c WHERE c.oid = to_regclass($1)";
 const COLUMNS_SQL: &str = "
-    SELECT attname::text, atttypid, format_type(atttypid, atttypmod)
+    SELECT attname::text, atttypid, format_type(atttypid, atttypmod), attnotnull OR atthasdef
     FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
 const INDEXES_SQL: &str = "
     SELECT pg_get_expr(indpred, indrelid) FROM pg_index
@@ -32,6 +32,8 @@ pub struct Found {
     pub type_oid: u32,
     /// Type, as SQL.
     pub type_sql: String,
+    /// A new row may have something there that nobody has written.
+    filled: bool,
 }
 
 /// The table as it is.
@@ -84,7 +86,12 @@ async fn gather(
     let columns = client.query(COLUMNS_SQL, &[&oid]).await?;
     let indexes = client.query(INDEXES_SQL, &[&oid]).await?;
     let column = |row: &tokio_postgres::Row| {
-        Ok(Found { name: row.try_get(0)?, type_oid: row.try_get(1)?, type_sql: row.try_get(2)? })
+        Ok(Found {
+            name: row.try_get(0)?,
+            type_oid: row.try_get(1)?,
+            type_sql: row.try_get(2)?,
+            filled: row.try_get(3)?,
+        })
     };
     Ok(Some(TableFacts {
         oid,
@@ -152,6 +159,7 @@ impl TableFacts {
         }
         findings.extend(self.rights(outbox, polling));
         findings.extend(self.absent(outbox, polling));
+        findings.extend(self.marked_from_birth(outbox, polling));
         if findings.len() == before {
             findings.push(Finding::ok("table", format!("table {shown} can be polled")));
             findings.extend(self.doubts(outbox, polling));
@@ -178,6 +186,26 @@ impl TableFacts {
             format!("role {} may not {rights} on {}.{}", self.role, outbox.schema, outbox.table),
             "source.outbox",
             format!("GRANT {rights} ON {table} TO {};", quote_ident(&self.role)),
+        )))
+    }
+
+    /// Who has claimed a row says whether a slot carries it: a new row was claimed by nobody.
+    fn marked_from_birth(
+        &self,
+        outbox: &OutboxTable,
+        polling: &PollingSettings,
+    ) -> Option<Finding> {
+        let name = &polling.columns.locked_by;
+        self.columns.iter().find(|found| found.name == *name && found.filled)?;
+        let (table, column) = (quote_table(&outbox.schema, &outbox.table), quote_ident(name));
+        Some(Finding::fail(Fault::new(
+            Exit::Source,
+            "table.column-default",
+            format!("{name} must be NULL in a new row: nobody has claimed it"),
+            "source.polling.columns",
+            format!(
+                "ALTER TABLE {table} ALTER COLUMN {column} DROP DEFAULT, ALTER COLUMN {column} DROP NOT NULL;"
+            ),
         )))
     }
 

@@ -26,6 +26,7 @@ use crate::source::settings::SourceSettings;
 
 /// How often a worker looks whether the loop takes batches again.
 const CLOSED_TICK: Duration = Duration::from_millis(20);
+const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// What the workers of a process share.
 pub struct Shared {
@@ -112,9 +113,12 @@ impl<'a> Reconnect<'a> {
         }
         let Shared { source, polling, statements, .. } = self.shared;
         loop {
-            let error = match Session::open(&source.connection, statements, polling.lease).await {
-                Ok(session) => return Ok(session),
-                Err(error) => error,
+            let opening = Session::open(&source.connection, statements, polling.lease);
+            let limit = source.connection.connect_timeout + polling.lease;
+            let error = match timeout(limit, opening).await {
+                Ok(Ok(session)) => return Ok(session),
+                Ok(Err(error)) => error,
+                Err(_) => unanswered(),
             };
             if error.kind() == Kind::Fatal && !passes(&error) {
                 return Err(match error.sqlstate() {
@@ -140,11 +144,13 @@ pub async fn work(shared: Arc<Shared>) -> Result<(), Fault> {
             session = reconnect.session() => session?,
             _ = stop.changed() => break,
         };
-        if let Some(claim) = &doubtful
-            && let Err(error) = session.abandon(claim).await
-        {
-            broke(&shared, &session.told(&error))?;
-            continue;
+        if let Some(claim) = &doubtful {
+            let abandoned = session.abandon(claim);
+            if let Err(error) = answered(&session, shared.polling.lease, abandoned).await {
+                broke(&shared, &error)?;
+                continue;
+            }
+            shared.set_live(claim, false);
         }
         doubtful = claim_and_settle(&shared, session, &mut reconnect).await?;
     }
@@ -152,9 +158,28 @@ pub async fn work(shared: Arc<Shared>) -> Result<(), Fault> {
     if let Some(claim) = doubtful
         && let Ok(session) = reconnect.session().await
     {
-        let _best_effort = session.abandon(&claim).await;
+        let abandoned = session.abandon(&claim);
+        let _best_effort = answered(&session, shared.polling.lease, abandoned).await;
     }
     Ok(())
+}
+
+/// An answer that does not come within the limit does not come: the way to the server is gone, or
+/// whatever stands in it does not say so.
+pub(super) async fn answered<T>(
+    session: &Session,
+    limit: Duration,
+    ask: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, ConnectError> {
+    match timeout(limit, ask).await {
+        Ok(answer) => answer.map_err(|error| session.told(&error)),
+        Err(_) => Err(unanswered()),
+    }
+}
+
+fn unanswered() -> ConnectError {
+    let (at, why) = ("postgres".to_owned(), "no answer within the lease".to_owned());
+    ConnectError::Io { at, why }
 }
 
 /// A connection is of no use any more; a fault when another would not be either.
@@ -180,8 +205,13 @@ async fn claim_and_settle(
 ) -> Result<Option<String>, Fault> {
     loop {
         let claim = shared.next_claim();
+        // Renewed from the moment it is made.
+        shared.set_live(&claim, true);
         let claimed = match take_turn(shared, &session, &claim).await {
-            None => return Ok(None),
+            None => {
+                shared.set_live(&claim, false);
+                return Ok(None);
+            }
             Some(Ok(claimed)) => claimed,
             Some(Err(error)) => {
                 broke(shared, &error)?;
@@ -190,13 +220,13 @@ async fn claim_and_settle(
         };
         reconnect.works();
         if claimed.rows.is_empty() {
+            shared.set_live(&claim, false);
             continue;
         }
-        shared.set_live(&claim, true);
         let verdicts = hand_over(shared, &claim, claimed).await;
         let mut again = false;
         loop {
-            match settle(&session, &claim, verdicts.as_ref(), again).await {
+            match settle(shared, &session, &claim, verdicts.as_ref(), again).await {
                 Ok(()) => break,
                 Err(error) => {
                     broke(shared, &error)?;
@@ -242,21 +272,22 @@ async fn take_turn(
     let began = Instant::now();
     let rows_max = shared.polling.batch_max;
     let appetite = Appetite { reach: pace.reach(), bytes_max: shared.bytes_max };
-    match timeout(shared.polling.lease, session.claim(claim, appetite)).await {
-        Ok(Ok(claimed)) => {
+    match answered(session, shared.polling.lease, session.claim(claim, appetite)).await {
+        Ok(claimed) => {
             let taken = claimed.rows.len();
             let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
             pace.found(Found { taken, ready: claimed.ready, full }, began);
             Some(Ok(claimed))
         }
-        Ok(Err(error)) => {
+        // Others have the turn for longer: the table is being handed over, say.
+        Err(error) if error.sqlstate() == Some(LOCK_NOT_AVAILABLE) => {
             pace.failed(began);
-            Some(Err(session.told(&error)))
+            tracing::debug!("no turn to claim within the time");
+            Some(Ok(Claimed::default()))
         }
-        Err(_) => {
+        Err(error) => {
             pace.failed(began);
-            let (at, why) = ("claiming rows".to_owned(), "no answer within the lease".to_owned());
-            Some(Err(ConnectError::Io { at, why }))
+            Some(Err(error))
         }
     }
 }
@@ -275,16 +306,17 @@ async fn hand_over(shared: &Shared, claim: &str, claimed: Claimed) -> Option<Ver
 
 /// `again` after an answer was lost: then rows may be settled already.
 async fn settle(
+    shared: &Shared,
     session: &Session,
     claim: &str,
     verdicts: Option<&Verdicts>,
     again: bool,
 ) -> Result<(), ConnectError> {
-    let told = |error| session.told(&error);
+    let lease = shared.polling.lease;
     let Some(verdicts) = verdicts else {
-        return session.abandon(claim).await.map_err(told);
+        return answered(session, lease, session.abandon(claim)).await;
     };
-    let strangers = session.settle(claim, verdicts).await.map_err(told)?;
+    let strangers = answered(session, lease, session.settle(claim, verdicts)).await?;
     warn_of_strangers(if again { 0 } else { strangers });
     Ok(())
 }

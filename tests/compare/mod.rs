@@ -186,6 +186,12 @@ fn what_cannot_be_compared_is_told_before_anything_is_made() {
         "compare.bad-value",
         &["--rates 100,1000", "--intervals", "--duration 30s"],
     );
+    let endless = scene.walrelay(&["compare", "--rates", "5000", "--duration", "24h"]);
+    endless.assert_fault(2, "compare.bad-value", &["events; 20000000 are the most"]);
+    // GIVEN a publication that would carry the load to others
+    scene.sql("CREATE PUBLICATION everything FOR ALL TABLES");
+    scene.walrelay(&["compare"]).assert_fault(4, "compare.all-tables", &["everything"]);
+    scene.sql("DROP PUBLICATION everything");
     let page = ["compare", "--html", "/no/such/folder/page.html"];
     scene.walrelay(&page).assert_fault(2, "output.unwritable", &["--html"]);
     scene.walrelay(&["compare-relay"]).assert_fault(2, "compare.no-order", &[]);

@@ -43,6 +43,16 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     refused(4, "table.kind", &["public.outbox is not a table"]);
     scene.sql("DROP VIEW outbox");
     scene.sql(POLLING_SQL);
+    // GIVEN a mark that every new row has: after a handover polling would take the slot's rows, too
+    scene.sql("ALTER TABLE outbox ALTER locked_by SET DEFAULT ''");
+    refused(4, "table.column-default", &["locked_by must be NULL", "DROP DEFAULT"]);
+    scene.sql("ALTER TABLE outbox ALTER locked_by DROP DEFAULT");
+    // GIVEN a slot alone: it would leave the rows that wait to nobody
+    scene.walrelay(&["slot", "create"]).assert_fault(
+        2,
+        "config.conflict",
+        &["walrelay outbox handover"],
+    );
     // GIVEN a role that may only read
     scene.sql("CREATE ROLE polling_reader LOGIN; GRANT SELECT ON outbox TO polling_reader");
     let url = scene.url.clone();

@@ -22,8 +22,6 @@ enum State {
     Offered,
     /// The sink has it, and it has failed: it waits, or is on its way again.
     Failing,
-    /// Its verdict is known.
-    Settled,
 }
 
 #[derive(Debug)]
@@ -39,8 +37,6 @@ struct Item {
 struct Notes {
     claim: String,
     lsn: Lsn,
-    /// Rows without a verdict.
-    open: usize,
     /// A row has failed: nothing is waited for any more.
     broken_up: bool,
     /// Not told yet.
@@ -66,7 +62,8 @@ pub(super) struct FailedBefore {
 /// What the loop has in hand.
 #[derive(Debug, Default)]
 pub(super) struct Hand {
-    batches: BTreeMap<Sequence, (Notes, Vec<Item>)>,
+    /// By the number of the first row; rows without a verdict, by theirs.
+    batches: BTreeMap<Sequence, (Notes, BTreeMap<Sequence, Item>)>,
     /// Number of the next row that comes in.
     next: Sequence,
     /// Rows to be handed to the sink, in order.
@@ -94,10 +91,11 @@ impl Hand {
         self.held_bytes += rows.iter().map(|row| row.tuple.len()).sum::<usize>();
         self.next += rows.len() as Sequence;
         self.queue.extend(first..self.next);
-        let (open, verdicts) = (rows.len(), Verdicts::default());
-        let notes = Notes { claim, lsn, open, broken_up: false, verdicts, answer: Some(answer) };
+        let (verdicts, answer) = (Verdicts::default(), Some(answer));
+        let notes = Notes { claim, lsn, broken_up: false, verdicts, answer };
         let item = |row| Item { row, state: State::Queued, bytes: 0 };
-        self.batches.insert(first, (notes, rows.into_iter().map(item).collect()));
+        let items = (first..).zip(rows.into_iter().map(item)).collect();
+        self.batches.insert(first, (notes, items));
         failed_before
     }
 
@@ -122,8 +120,8 @@ impl Hand {
 
     /// A row.
     pub(super) fn row(&self, sequence: Sequence) -> Option<&Row> {
-        let (first, (_, items)) = self.batches.range(..=sequence).next_back()?;
-        items.get(usize::try_from(sequence - first).ok()?).map(|item| &item.row)
+        let (_, (_, items)) = self.batches.range(..=sequence).next_back()?;
+        items.get(&sequence).map(|item| &item.row)
     }
 
     /// Where the log stood when the row was claimed, and its place in the claim.
@@ -136,9 +134,8 @@ impl Hand {
     }
 
     fn find(&mut self, sequence: Sequence) -> Option<(&mut Notes, &mut Item)> {
-        let (first, (notes, items)) = self.batches.range_mut(..=sequence).next_back()?;
-        let item = items.get_mut(usize::try_from(sequence - first).ok()?)?;
-        Some((notes, item))
+        let (_, (notes, items)) = self.batches.range_mut(..=sequence).next_back()?;
+        Some((notes, items.get_mut(&sequence)?))
     }
 
     /// The broker has the row; says when it was written.
@@ -166,20 +163,18 @@ impl Hand {
         sequence: Sequence,
         tell: impl FnOnce(&mut Verdicts, &Row),
     ) -> Result<Row, NotInFlight> {
-        let found = self.find(sequence);
-        let (notes, item) = found
-            .filter(|(_, item)| matches!(item.state, State::Offered | State::Failing))
-            .ok_or(NotInFlight(sequence))?;
-        let (was, bytes) = (item.state, item.bytes);
-        item.state = State::Settled;
+        let found = self.batches.range_mut(..=sequence).next_back();
+        let (_, (notes, items)) = found.ok_or(NotInFlight(sequence))?;
+        let sent = |item: &&Item| matches!(item.state, State::Offered | State::Failing);
+        if items.get(&sequence).filter(sent).is_none() {
+            return Err(NotInFlight(sequence));
+        }
+        let item = items.remove(&sequence).ok_or(NotInFlight(sequence))?;
         tell(&mut notes.verdicts, &item.row);
-        notes.open -= 1;
-        // Its bytes are needed no more, however long others of the batch take.
-        let row = std::mem::take(&mut item.row);
         self.unsettled -= 1;
-        self.held_bytes -= row.tuple.len();
-        self.leaves(was, bytes);
-        Ok(row)
+        self.held_bytes -= item.row.tuple.len();
+        self.leaves(item.state, item.bytes);
+        Ok(item.row)
     }
 
     fn leaves(&mut self, was: State, bytes: usize) {
@@ -209,12 +204,10 @@ impl Hand {
     /// There is a new sink: everything that is not settled is handed over again, in order.
     pub(super) fn rewind(&mut self) {
         self.queue.clear();
-        for (first, (_, items)) in &mut self.batches {
-            for (sequence, item) in (*first..).zip(items) {
-                if item.state != State::Settled {
-                    item.state = State::Queued;
-                    self.queue.push_back(sequence);
-                }
+        for (_, items) in self.batches.values_mut() {
+            for (sequence, item) in items {
+                item.state = State::Queued;
+                self.queue.push_back(*sequence);
             }
         }
         (self.offered, self.failing, self.bytes) = (0, 0, 0);
@@ -224,11 +217,8 @@ impl Hand {
     pub(super) fn give_back(&mut self) {
         self.queue.clear();
         for (notes, items) in self.batches.values_mut() {
-            for item in items.iter_mut().filter(|item| item.state != State::Settled) {
-                item.state = State::Settled;
-                notes.verdicts.given_back.push(std::mem::take(&mut item.row.id));
-            }
-            notes.open = 0;
+            let rows = std::mem::take(items).into_values();
+            notes.verdicts.given_back.extend(rows.map(|item| item.row.id));
         }
         (self.unsettled, self.held_bytes) = (0, 0);
         (self.offered, self.failing, self.bytes) = (0, 0, 0);
@@ -237,8 +227,8 @@ impl Hand {
     /// What can be told by now. Batches of which everything was told are gone.
     pub(super) fn tell(&mut self) -> Vec<Told> {
         let mut all = Vec::new();
-        self.batches.retain(|_, (notes, _)| {
-            let done = notes.open == 0;
+        self.batches.retain(|_, (notes, items)| {
+            let done = items.is_empty();
             if done || (notes.broken_up && !notes.verdicts.is_empty()) {
                 let verdicts = Verdicts { last: done, ..std::mem::take(&mut notes.verdicts) };
                 let claim = notes.claim.clone();

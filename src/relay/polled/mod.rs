@@ -247,6 +247,7 @@ impl Polled {
             && self.outlet.weather.is_fair()
             && !letters_unread
             && !self.draining
+            && self.waiting.is_empty()
             && self.core.hand.unsettled() <= self.rows_max
             && self.core.hand.held_bytes() <= self.bytes_max;
         self.open.store(welcome, Ordering::Relaxed);

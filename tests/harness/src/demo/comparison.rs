@@ -37,6 +37,12 @@ pub(super) fn run(
     screen.command(&format!("walrelay {words} --html target/demo/compare.html"));
     let mut command = Command::new(binary);
     command.args(words.split(' ')).arg("--html").arg(&page).arg("--config").arg(&file);
+    for (name, _) in std::env::vars_os() {
+        // Whoever runs the demo may have a relay of their own.
+        if name.to_string_lossy().starts_with("WALRELAY_") {
+            command.env_remove(name);
+        }
+    }
     let status = command.status().map_err(KitError::io("run walrelay compare"))?;
     if !status.success() {
         return Err(KitError::Other(format!("walrelay compare ended with {status}")));
