@@ -70,7 +70,7 @@ fn a_message_that_is_no_object_halts_and_nothing_is_skipped() {
     ended.assert_fault(
         6,
         "event.unpublishable",
-        &["message-not-object", "logical message at", "is held before it"],
+        &["message-not-object", "logical message at", "it is held"],
     );
     assert!(!ended.all().contains("a secret"), "{ended}");
     assert!(scene.held_before(&lsn));

@@ -67,8 +67,7 @@ fn outage(name: &'static str, mut broker: Broker) {
         let writing = scope.spawn(|| writers.run().unwrap());
         until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
         broker.kill9();
-        // Rows are in its hands for longer than their lease, and go on being so.
-        until("rows to be held", LIMIT, || statuses(&site).contains("in_progress").then_some(()));
+        until("rows to wait", LIMIT, || statuses(&site).contains("pending").then_some(()));
         let report = writing.join().unwrap();
         assert!(report.events_committed >= 5_000);
         broker.start_again();
