@@ -9,7 +9,7 @@ use crate::kit::{KitError, KitResult};
 use crate::relay::RelayConfig;
 
 /// Where the page is left; everything else of the demo is removed.
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/demo/compare.html");
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/demo");
 /// One run of each mode takes about four seconds more.
 const LONGEST: Duration = Duration::from_secs(12);
 
@@ -21,11 +21,9 @@ pub(super) fn run(
     owner: &RelayConfig,
     length: Duration,
 ) -> KitResult<()> {
-    let page = Path::new(PAGE);
-    if let Some(parent) = page.parent() {
-        std::fs::create_dir_all(parent).map_err(KitError::io("make target/demo"))?;
-    }
-    let page = std::path::absolute(page).map_err(KitError::io("find target/demo"))?;
+    std::fs::create_dir_all(FOLDER).map_err(KitError::io("make target/demo"))?;
+    let page = std::fs::canonicalize(FOLDER).map_err(KitError::io("find target/demo"))?;
+    let page = page.join("compare.html");
     let file = folder.join("compare.toml");
     let admin = ([127, 0, 0, 1], 0).into();
     std::fs::write(&file, owner.toml(admin)).map_err(KitError::io("write compare.toml"))?;
