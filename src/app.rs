@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender};
 use std::time::Instant;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::admin::{self, Admin, Letters, View};
@@ -30,6 +30,9 @@ use crate::watch::{self, Watch};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
+    if config.sink.shares_malloc_arena() {
+        crate::ffi::share_malloc_arena();
+    }
     match &config.polling {
         Some(polling) => polling::run(config, polling),
         None => stream(config),
@@ -37,9 +40,6 @@ pub fn run(config: &Config) -> Result<(), Fault> {
 }
 
 fn stream(config: &Config) -> Result<(), Fault> {
-    if config.sink.shares_malloc_arena() {
-        crate::ffi::share_malloc_arena();
-    }
     let Outside { origin, metrics, recorder, facts, control, admin } = Outside::open(config)?;
     let (link, connector) = link::pair();
     let (news, log_news) = log_news::channel();
@@ -63,10 +63,7 @@ fn stream(config: &Config) -> Result<(), Fault> {
             move || control.source_stopping.store(true, Ordering::Relaxed)
         }),
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| system_fault(&error, "the control runtime"))?;
+    let runtime = control_runtime()?;
     let outcome = runtime.block_on(supervise(config, &control, connector, watch, ended));
     // Not dropped: a name that is being resolved would hold it up.
     runtime.shutdown_background();
@@ -165,10 +162,7 @@ async fn supervise(
     watch: Watch,
     mut ended: oneshot::Receiver<Result<(), Fault>>,
 ) -> Result<(), Fault> {
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(|error| system_fault(&error, "SIGTERM"))?;
-    let mut interrupt =
-        signal(SignalKind::interrupt()).map_err(|error| system_fault(&error, "SIGINT"))?;
+    let mut signals = Signals::listen()?;
     let connecting = link::serve(&config.source, connector);
     let watching = watch::watch(watch);
     tokio::pin!(connecting, watching);
@@ -189,8 +183,31 @@ async fn supervise(
                 let outcome = ended.await.unwrap_or(Ok(()));
                 return found.map_or(outcome, Err);
             }
-            _ = terminate.recv() => stop(control, "SIGTERM"),
-            _ = interrupt.recv() => stop(control, "SIGINT"),
+            signal = signals.next() => stop(control, signal),
+        }
+    }
+}
+
+/// What asks a relay to end.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Signals, Fault> {
+        let listen = |kind, name| signal(kind).map_err(|error| system_fault(&error, name));
+        Ok(Signals {
+            terminate: listen(SignalKind::terminate(), "SIGTERM")?,
+            interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
+        })
+    }
+
+    /// The next one's name. Cancelling it loses none.
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
         }
     }
 }
@@ -237,16 +254,26 @@ impl DataThread<'_> {
             recorder: self.recorder,
             origin: self.origin,
         };
-        let (sender, ended) = oneshot::channel();
-        let thread = std::thread::Builder::new()
-            .name("relay".to_owned())
-            .spawn(move || {
-                let outcome = Relay::new(parts).and_then(Relay::run);
-                let _nobody_waits = sender.send(outcome).is_err();
-            })
-            .map_err(|error| system_fault(&error, "the data thread"))?;
-        Ok((thread, ended))
+        start(move || Relay::new(parts).and_then(Relay::run))
     }
+}
+
+/// A loop on the data thread, and how it ends.
+fn start(carry: impl FnOnce() -> Result<(), Fault> + Send + 'static) -> Result<Started, Fault> {
+    let (sender, ended) = oneshot::channel();
+    let thread = std::thread::Builder::new()
+        .name("relay".to_owned())
+        .spawn(move || {
+            let _nobody_waits = sender.send(carry()).is_err();
+        })
+        .map_err(|error| system_fault(&error, "the data thread"))?;
+    Ok((thread, ended))
+}
+
+/// For everything that waits for sockets, timers and signals.
+fn control_runtime() -> Result<tokio::runtime::Runtime, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.map_err(|error| system_fault(&error, "the control runtime"))
 }
 
 /// What is known before the first row to be needed at the broker.

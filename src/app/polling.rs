@@ -6,16 +6,17 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::{Outside, Reading, Started, host_name, mailbox, panicked, stop, system_fault, wanted};
+use super::{
+    Outside, Reading, Signals, control_runtime, host_name, mailbox, panicked, start, stop, wanted,
+};
 use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::polling::batch::Batch;
-use crate::polling::handover::handed_over_before;
+use crate::polling::handover::{handed_over_before, standing};
 use crate::polling::keeper::{self, Keeper, Late};
 use crate::polling::pace::Pace;
 use crate::polling::prepare::{self, Prepared};
@@ -26,7 +27,6 @@ use crate::relay::polled::{Parts, Polled};
 use crate::relay::{Control, log_news};
 use crate::sink;
 use crate::source::connect::Kind;
-use crate::source::preflight::query_fault;
 use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long.
@@ -38,16 +38,14 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Polls until stopped.
 pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Fault> {
-    if config.sink.shares_malloc_arena() {
-        crate::ffi::share_malloc_arena();
-    }
     let outside = Outside::open(config)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| system_fault(&error, "the control runtime"))?;
+    let runtime = control_runtime()?;
     let prepared = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
         tokio::select! {
             prepared = prepare(config, polling) => prepared.map(Some),
-            stopped = stopped() => stopped.map(|()| None),
+            // Before there is anything to stop.
+            _ = signals.next() => Ok(None),
         }
     });
     let Some(prepared) = prepared? else { return Ok(()) };
@@ -77,7 +75,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         recorder,
         origin,
     };
-    let (data, ended) = start(parts)?;
+    let (data, ended) = start(move || Polled::new(parts).and_then(Polled::run))?;
     let handed_over: Arc<AtomicBool> = Arc::default();
     let keeper = Keeper {
         shared: Arc::clone(&shared),
@@ -150,19 +148,6 @@ impl Lines {
     }
 }
 
-/// The loop on its thread.
-fn start(parts: Parts) -> Result<Started, Fault> {
-    let (sender, ended) = oneshot::channel();
-    let data = std::thread::Builder::new()
-        .name("relay".to_owned())
-        .spawn(move || {
-            let outcome = Polled::new(parts).and_then(Polled::run);
-            let _nobody_waits = sender.send(outcome).is_err();
-        })
-        .map_err(|error| system_fault(&error, "the data thread"))?;
-    Ok((data, ended))
-}
-
 /// Who keeps the threads together.
 struct Crew<'a> {
     control: &'a Arc<Control>,
@@ -173,10 +158,7 @@ struct Crew<'a> {
 impl Crew<'_> {
     /// Until the loop has ended and its verdicts are written down.
     async fn supervise(mut self, shared: Arc<Shared>, keeper: Keeper) -> Result<(), Fault> {
-        let mut terminate =
-            signal(SignalKind::terminate()).map_err(|error| system_fault(&error, "SIGTERM"))?;
-        let mut interrupt =
-            signal(SignalKind::interrupt()).map_err(|error| system_fault(&error, "SIGINT"))?;
+        let mut signals = Signals::listen()?;
         let mut tasks = JoinSet::new();
         for _ in 0..shared.polling.workers {
             tasks.spawn(worker::work(Arc::clone(&shared)));
@@ -190,24 +172,18 @@ impl Crew<'_> {
         let outcome = loop {
             tokio::select! {
                 outcome = &mut self.ended => break outcome.unwrap_or(Ok(())),
-                Some(ended) = renewing.join_next() => if let Some(fault) = fault_of(ended) {
-                    found.get_or_insert(fault);
-                    self.control.stop.store(true, Ordering::Relaxed);
-                },
-                Some(ended) = tasks.join_next() => if let Some(fault) = fault_of(ended) {
-                    found.get_or_insert(fault);
-                    self.control.stop.store(true, Ordering::Relaxed);
-                },
-                _ = terminate.recv() => stop(self.control, "SIGTERM"),
-                _ = interrupt.recv() => stop(self.control, "SIGINT"),
+                Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
+                Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
+                signal = signals.next() => stop(self.control, signal),
+            }
+            if found.is_some() {
+                self.control.stop.store(true, Ordering::Relaxed);
             }
         };
         self.stop_workers.send_replace(true);
         let settled = tokio::time::timeout(SETTLE_WITHIN, async {
             while let Some(ended) = tasks.join_next().await {
-                if let Some(fault) = fault_of(ended) {
-                    found.get_or_insert(fault);
-                }
+                found = found.take().or(fault_of(ended));
             }
         });
         if settled.await.is_err() {
@@ -229,9 +205,8 @@ fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<
 async fn prepare(config: &Config, polling: &PollingSettings) -> Result<Prepared, Fault> {
     let sql = connect(config).await?;
     let prepared = prepare::prepare(&sql.client, &config.source, polling).await?;
-    let left = sql.client.query_one(&prepared.statements.left, &[]).await;
-    let left = left.map_err(|error| query_fault(&error, "looking for the slot"))?;
-    if left.get::<_, bool>(0) && !left.get::<_, bool>(1) {
+    let standing = standing(&sql.client, &prepared).await?;
+    if standing.handed_over && !standing.left {
         return Err(handed_over_before(&config.source));
     }
     Ok(prepared)
@@ -250,19 +225,6 @@ async fn connect(config: &Config) -> Result<Sql, Fault> {
             Err(_) => tokio::time::sleep(backoff.next_delay()).await,
         }
     }
-}
-
-/// A signal before there is anything to stop.
-async fn stopped() -> Result<(), Fault> {
-    let mut terminate =
-        signal(SignalKind::terminate()).map_err(|error| system_fault(&error, "SIGTERM"))?;
-    let mut interrupt =
-        signal(SignalKind::interrupt()).map_err(|error| system_fault(&error, "SIGINT"))?;
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
-    Ok(())
 }
 
 /// Names this process in the table.

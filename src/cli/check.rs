@@ -9,9 +9,10 @@ use tokio_postgres::Client;
 
 use crate::config::Config;
 use crate::error::{Exit, Fault};
-use crate::polling::handover::{Handover, handed_over_before};
+use crate::polling::handover::{handed_over_before, standing};
+use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
-use crate::polling::{prepare, table};
+use crate::polling::table::{self, Report};
 use crate::source::preflight::{self, Finding, Level};
 use crate::source::settings::SourceSettings;
 
@@ -55,12 +56,11 @@ async fn inspect_polled(settings: &SourceSettings, polling: &PollingSettings) ->
     let looked = async {
         let client = connect(settings).await?;
         let outbox = prepare::table(settings)?;
-        let report = table::inspect(&client, outbox, polling).await?;
-        let mut findings = report.findings;
-        if findings.iter().all(|finding| finding.level != Level::Fail) {
-            let prepared = prepare::prepare(&client, settings, polling).await?;
-            let standing = Handover { source: settings, polling, outbox, prepared: &prepared };
-            if standing.standing(&client).await?.handed_over {
+        let Report { facts, mut findings } = table::inspect(&client, outbox, polling).await?;
+        let well = findings.iter().all(|finding| finding.level != Level::Fail);
+        if let Some(facts) = facts.filter(|_| well) {
+            let prepared = Prepared::of(&facts, settings, outbox, polling);
+            if standing(&client, &prepared).await?.handed_over {
                 findings.push(Finding::fail(handed_over_before(settings)));
             }
         }

@@ -8,7 +8,7 @@ use super::args::{ListRows, OutboxAction, RetryRows, RowStatus};
 use super::check;
 use crate::config::Config;
 use crate::error::{Exit, Fault};
-use crate::polling::handover::Handover;
+use crate::polling::handover::{Handover, standing};
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::rows::{Rows, View, Which};
 use crate::polling::settings::PollingSettings;
@@ -54,7 +54,7 @@ async fn list(
         RowStatus::Failed => &known.failed,
     };
     let which = Which { ids: Vec::new(), key: words.key.clone() };
-    let rows = Rows::new(&config.source, polling);
+    let rows = Rows::new(prepare::table(&config.source)?, polling);
     let views = rows.list(client, status, &which, i64::from(words.limit)).await?;
     let mut text = String::new();
     if !words.json && !views.is_empty() {
@@ -103,8 +103,7 @@ async fn retry(
         ));
     }
     let prepared = prepare::prepare(client, &config.source, polling).await?;
-    let standing = of(config, polling, &prepared)?.standing(client).await?;
-    if standing.handed_over {
+    if standing(client, &prepared).await?.handed_over {
         return Err(Fault::new(
             Exit::Slot,
             "slot.exists",
@@ -114,7 +113,8 @@ async fn retry(
         ));
     }
     let which = Which { ids: words.ids.clone(), key: words.key.clone() };
-    let count = Rows::new(&config.source, polling).put_back(client, &which).await?;
+    let rows = Rows::new(prepare::table(&config.source)?, polling);
+    let count = rows.put_back(client, &which).await?;
     println!("{count} rows are to be published again");
     if count > 0 {
         println!(
@@ -125,15 +125,6 @@ async fn retry(
     Ok(if count < wanted { Exit::Failed } else { Exit::Done })
 }
 
-fn of<'a>(
-    config: &'a Config,
-    polling: &'a PollingSettings,
-    prepared: &'a Prepared,
-) -> Result<Handover<'a>, Fault> {
-    let outbox = prepare::table(&config.source)?;
-    Ok(Handover { source: &config.source, polling, outbox, prepared })
-}
-
 async fn handover(
     config: &Config,
     polling: &PollingSettings,
@@ -141,13 +132,14 @@ async fn handover(
     no_wait: bool,
 ) -> Result<Exit, Fault> {
     let prepared = prepare::prepare(client, &config.source, polling).await?;
-    let handover = of(config, polling, &prepared)?;
     let slot = &config.source.slot;
-    if handover.standing(client).await?.handed_over {
+    if standing(client, &prepared).await?.handed_over {
         println!("slot {slot} is there already");
     } else {
         make_publication(config, client).await?;
         println!("dividing the rows; this waits for open transactions to end");
+        let (source, outbox) = (&config.source, prepare::table(&config.source)?);
+        let handover = Handover { source, polling, outbox, prepared: &prepared };
         let marked = handover.run(client).await?;
         println!("+ made slot {slot}: it carries what was written from now on");
         println!("{marked} rows that waited are left to polling");
@@ -155,7 +147,7 @@ async fn handover(
     if no_wait {
         println!("once the relays that poll have ended:");
     } else {
-        wait(&handover, client).await?;
+        wait(&prepared, client).await?;
         println!("nothing is left to polling");
     }
     println!("now: source.mode = \"cdc\" in the configuration, and start the relay again");
@@ -182,12 +174,12 @@ async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault>
     }
 }
 
-async fn wait(handover: &Handover<'_>, client: &Client) -> Result<(), Fault> {
+async fn wait(prepared: &Prepared, client: &Client) -> Result<(), Fault> {
     let mut told = Instant::now();
-    while handover.standing(client).await?.left {
+    while standing(client, prepared).await?.left {
         if told.elapsed() > TELL_EVERY {
             told = Instant::now();
-            let backlog = &handover.prepared.statements.backlog;
+            let backlog = &prepared.statements.backlog;
             let row = client.query_one(backlog, &[&1_000_000_i64]).await;
             let row = row.map_err(|error| query_fault(&error, "counting rows"))?;
             let waiting: i64 = row.get(0);

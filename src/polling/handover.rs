@@ -15,6 +15,7 @@ use tokio_postgres::Client;
 
 use super::prepare::Prepared;
 use super::settings::PollingSettings;
+use super::statements::Statements;
 use crate::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 use crate::source::connect;
@@ -46,14 +47,24 @@ pub struct Standing {
     pub left: bool,
 }
 
-impl Handover<'_> {
-    /// Where it stands.
-    pub async fn standing(&self, client: &Client) -> Result<Standing, Fault> {
-        let row = client.query_one(&self.prepared.statements.left, &[]).await;
-        let row = row.map_err(|error| query_fault(&error, "looking for the slot"))?;
-        Ok(Standing { handed_over: row.get(0), left: row.get(1) })
+impl Standing {
+    /// As the database has it.
+    pub async fn ask(
+        client: &Client,
+        statements: &Statements,
+    ) -> Result<Standing, tokio_postgres::Error> {
+        let row = client.query_one(&statements.left, &[]).await?;
+        Ok(Standing { handed_over: row.try_get(0)?, left: row.try_get(1)? })
     }
+}
 
+/// The same, for a command.
+pub async fn standing(client: &Client, prepared: &Prepared) -> Result<Standing, Fault> {
+    let asked = Standing::ask(client, &prepared.statements).await;
+    asked.map_err(|error| query_fault(&error, "looking for the slot"))
+}
+
+impl Handover<'_> {
     /// Makes the slot and marks what is polling's; says how many rows that are. `client` must have
     /// nothing under way; it waits for a claim that is being made, and none is made meanwhile.
     pub async fn run(&self, client: &Client) -> Result<u64, Fault> {
@@ -63,7 +74,7 @@ impl Handover<'_> {
         self.outwait().await?;
         client.batch_execute(&lock).await.map_err(told)?;
         // Somebody else may have been first.
-        let marked = match self.standing(client).await {
+        let marked = match standing(client, self.prepared).await {
             Ok(Standing { handed_over: false, .. }) => self.make(client).await,
             Ok(_) => Err(handed_over_before(self.source)),
             Err(fault) => Err(fault),

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 
 use super::batch::Verdicts;
+use super::handover::Standing;
 use super::session::Session;
 use super::worker::{Reconnect, Shared, answered, broke, warn_of_strangers};
 use crate::error::Fault;
@@ -50,7 +51,8 @@ pub struct Keeper {
 struct Chores {
     expire: Instant,
     look: Instant,
-    clean: Instant,
+    /// Never where nothing is to be deleted.
+    clean: Option<Instant>,
 }
 
 impl Keeper {
@@ -60,7 +62,9 @@ impl Keeper {
         let mut reconnect = Reconnect::new(&shared);
         let now = Instant::now();
         // A process that begins after an outage must not be quicker than those who hold claims.
-        let mut chores = Chores { expire: now + shared.polling.lease, look: now, clean: now };
+        let expire = now + shared.polling.lease;
+        let clean = shared.polling.cleanup.enabled.then_some(now);
+        let mut chores = Chores { expire, look: now, clean };
         let mut held: Option<Late> = None;
         loop {
             let session = reconnect.session().await?;
@@ -138,16 +142,16 @@ impl Keeper {
             }
             chores.look = now + LOOK_EVERY.max(now.elapsed() * LOOK_COST);
         }
-        if now >= chores.clean && polling.cleanup.enabled {
+        if chores.clean.is_some_and(|due| now >= due) {
             let cleanup = &polling.cleanup;
             let batch = i64::try_from(cleanup.batch_max).unwrap_or(i64::MAX);
             let age = ms(cleanup.older_than);
-            chores.clean = now + cleanup.interval;
+            chores.clean = Some(now + cleanup.interval);
             match client.execute(&statements.clean, &[&age, &batch]).await {
                 Ok(gone) => {
                     self.metrics.cleaned_rows.inc_by(gone);
                     if gone >= cleanup.batch_max as u64 {
-                        chores.clean = now + CLEAN_PAUSE;
+                        chores.clean = Some(now + CLEAN_PAUSE);
                     }
                 }
                 Err(error) if error.is_closed() => return Err(error),
@@ -156,8 +160,6 @@ impl Keeper {
                     tracing::warn!(error = %session.told(&error), "published rows cannot be deleted");
                 }
             }
-        } else if !polling.cleanup.enabled {
-            chores.clean = now + Duration::from_secs(3600);
         }
         Ok(())
     }
@@ -167,9 +169,8 @@ impl Keeper {
         let backlog = session.client().query_one(&statements.backlog, &[&BACKLOG_MAX]).await?;
         self.metrics.backlog.set(backlog.try_get::<_, i64>(0)? as f64);
         self.metrics.backlog_age_seconds.set(backlog.try_get(1)?);
-        let left = session.client().query_one(&statements.left, &[]).await?;
-        let (handed_over, ours) = (left.try_get::<_, bool>(0)?, left.try_get::<_, bool>(1)?);
-        if handed_over && !ours {
+        let standing = Standing::ask(session.client(), statements).await?;
+        if standing.handed_over && !standing.left {
             (self.handed_over)();
         }
         Ok(())
@@ -178,7 +179,8 @@ impl Keeper {
 
 impl Chores {
     fn next(&self) -> Instant {
-        self.expire.min(self.look).min(self.clean)
+        let next = self.expire.min(self.look);
+        self.clean.map_or(next, |clean| next.min(clean))
     }
 }
 

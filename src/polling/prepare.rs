@@ -4,7 +4,7 @@ use tokio_postgres::Client;
 
 use super::settings::PollingSettings;
 use super::statements::{Statements, Subject};
-use super::table::{self, Report};
+use super::table::{self, Report, TableFacts};
 use crate::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::Relation;
@@ -18,6 +18,31 @@ pub struct Prepared {
     pub statements: Statements,
     /// The event's columns.
     pub relation: Relation,
+}
+
+impl Prepared {
+    /// For a table that can be polled.
+    #[must_use]
+    pub fn of(
+        facts: &TableFacts,
+        source: &SourceSettings,
+        outbox: &OutboxTable,
+        polling: &PollingSettings,
+    ) -> Prepared {
+        let relation = facts.relation(outbox);
+        let event_columns: Vec<String> =
+            relation.columns.iter().map(|column| column.name.clone()).collect();
+        let type_of = |column| facts.type_of(column).unwrap_or("text");
+        let statements = Statements::of(&Subject {
+            outbox,
+            polling,
+            slot: &source.slot,
+            id_type: type_of(&outbox.columns.id),
+            reason_type: type_of(&polling.columns.failure_reason),
+            event_columns: &event_columns,
+        });
+        Prepared { statements, relation }
+    }
 }
 
 /// The polled table. The configuration has made sure that there is one.
@@ -36,6 +61,7 @@ pub async fn prepare(
 ) -> Result<Prepared, Fault> {
     let outbox = table(source)?;
     let Report { facts, findings } = table::inspect(client, outbox, polling).await?;
+    let facts = facts.ok_or_else(|| table::missing(outbox))?;
     for finding in &findings {
         match &finding.fault {
             Some(fault) => return Err(fault.clone()),
@@ -43,26 +69,5 @@ pub async fn prepare(
             None => {}
         }
     }
-    // Without facts there was a fault.
-    let relation = facts.as_ref().map(|facts| facts.relation(outbox));
-    let relation = relation.unwrap_or_else(|| Relation {
-        oid: 0,
-        namespace: String::new(),
-        name: String::new(),
-        columns: Vec::new(),
-    });
-    let event_columns: Vec<String> =
-        relation.columns.iter().map(|column| column.name.clone()).collect();
-    let id_type = facts.as_ref().and_then(|facts| facts.type_of(&outbox.columns.id));
-    let reason = &polling.columns.failure_reason;
-    let reason_type = facts.as_ref().and_then(|facts| facts.type_of(reason));
-    let statements = Statements::of(&Subject {
-        outbox,
-        polling,
-        slot: &source.slot,
-        id_type: id_type.unwrap_or("text"),
-        reason_type: reason_type.unwrap_or("text"),
-        event_columns: &event_columns,
-    });
-    Ok(Prepared { statements, relation })
+    Ok(Prepared::of(&facts, source, outbox, polling))
 }

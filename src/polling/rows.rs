@@ -3,13 +3,12 @@
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use super::prepare;
 use super::settings::PollingSettings;
 use super::statements;
 use crate::error::Fault;
+use crate::outbox::settings::OutboxTable;
 use crate::source::preflight::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
-use crate::source::settings::SourceSettings;
 
 /// Which rows are meant.
 #[derive(Clone, Debug, Default)]
@@ -58,15 +57,15 @@ impl View {
 
 /// Names and words of one table.
 pub struct Rows<'a> {
-    source: &'a SourceSettings,
+    outbox: &'a OutboxTable,
     polling: &'a PollingSettings,
 }
 
 impl<'a> Rows<'a> {
-    /// Of the configured table.
+    /// Of this table.
     #[must_use]
-    pub const fn new(source: &'a SourceSettings, polling: &'a PollingSettings) -> Rows<'a> {
-        Rows { source, polling }
+    pub const fn new(outbox: &'a OutboxTable, polling: &'a PollingSettings) -> Rows<'a> {
+        Rows { outbox, polling }
     }
 
     /// Rows of one status, the oldest first.
@@ -77,7 +76,7 @@ impl<'a> Rows<'a> {
         which: &Which,
         limit: i64,
     ) -> Result<Vec<View>, Fault> {
-        let outbox = prepare::table(self.source)?;
+        let outbox = self.outbox;
         let names = &self.polling.columns;
         let time = |name: &str| {
             format!(
@@ -99,7 +98,7 @@ impl<'a> Rows<'a> {
             next = time(&names.next_retry_at),
             by = quote_ident(&names.locked_by),
             table = quote_table(&outbox.schema, &outbox.table),
-            where_ = self.condition(status, which)?,
+            where_ = self.condition(status, which),
             order = quote_ident(&names.order),
         );
         let rows = client.query(&sql, &[&limit]).await;
@@ -124,7 +123,7 @@ impl<'a> Rows<'a> {
     /// Failed rows are to be published again, with all their attempts. Says how many. A row that
     /// was put back keeps the name of who had it: it stays with polling whatever happens.
     pub async fn put_back(&self, client: &Client, which: &Which) -> Result<u64, Fault> {
-        let outbox = prepare::table(self.source)?;
+        let outbox = self.outbox;
         let (names, words) = (&self.polling.columns, &self.polling.words);
         let sql = format!(
             "UPDATE {table} t SET {status} = {pending}, {attempts} = 0, {next} = NULL, {failed} = NULL, \
@@ -138,14 +137,14 @@ impl<'a> Rows<'a> {
             failed = quote_ident(&names.failed_at),
             reason = quote_ident(&names.failure_reason),
             at = quote_ident(&names.locked_at),
-            where_ = self.condition(&words.failed, which)?,
+            where_ = self.condition(&words.failed, which),
         );
         let done = client.execute(&sql, &[]).await;
         done.map_err(|error| query_fault(&error, "putting rows back"))
     }
 
-    fn condition(&self, status: &str, which: &Which) -> Result<String, Fault> {
-        let outbox = prepare::table(self.source)?;
+    fn condition(&self, status: &str, which: &Which) -> String {
+        let outbox = self.outbox;
         let mut all = vec![format!(
             "{} = {}",
             quote_ident(&self.polling.columns.status),
@@ -159,6 +158,6 @@ impl<'a> Rows<'a> {
         if let Some(wanted) = &which.key {
             all.push(format!("{} = {}", statements::key(outbox), quote_literal(wanted)));
         }
-        Ok(all.join(" AND "))
+        all.join(" AND ")
     }
 }

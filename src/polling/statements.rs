@@ -96,8 +96,8 @@ impl Statements {
             published: writer.published(),
             failed: writer.failed(),
             noted: writer.noted(),
-            given_back: writer.given_back(),
-            abandoned: writer.free(&writer.mine()),
+            given_back: writer.free(&writer.mine_among_named()),
+            abandoned: writer.free(&format!("WHERE {}", writer.mine())),
             renew: writer.renew(),
             expire: writer.expire(),
             clean: writer.clean(),
@@ -252,10 +252,15 @@ impl<'a> Writer<'a> {
         format!("unnest($2::text[]::{}[]) AS f (id)", self.subject.id_type)
     }
 
+    /// Of them, those of a claim.
+    fn mine_among_named(&self) -> String {
+        format!("FROM {} WHERE {} AND t.{} = f.id", self.named(), self.mine(), self.id)
+    }
+
     fn published(&self) -> String {
         let Writer { table, status, .. } = self;
-        let (mine, named, id) = (self.mine(), self.named(), &self.id);
         if self.subject.polling.on_published == OnPublished::Delete {
+            let (mine, named, id) = (self.mine(), self.named(), &self.id);
             return format!("DELETE FROM {table} t USING {named} WHERE {mine} AND t.{id} = f.id");
         }
         let word = quote_literal(&self.subject.polling.words.published);
@@ -263,7 +268,8 @@ impl<'a> Writer<'a> {
         let next_retry_at = self.column(|names| &names.next_retry_at);
         format!(
             "UPDATE {table} t SET {status} = {word}, {locked_at} = NULL, {next_retry_at} = NULL \
-             FROM {named} WHERE {mine} AND t.{id} = f.id"
+             {}",
+            self.mine_among_named()
         )
     }
 
@@ -298,20 +304,11 @@ impl<'a> Writer<'a> {
         )
     }
 
-    fn given_back(&self) -> String {
-        let Writer { table, id, status, pending, .. } = self;
-        let locked_at = self.column(|names| &names.locked_at);
-        let (mine, named) = (self.mine(), self.named());
-        format!(
-            "UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL FROM {named} WHERE {mine} AND t.{id} = f.id"
-        )
-    }
-
     /// A row that was claimed once keeps the name of who did: no slot carries it.
     fn free(&self, which: &str) -> String {
         let Writer { table, status, pending, .. } = self;
         let locked_at = self.column(|names| &names.locked_at);
-        format!("UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL WHERE {which}")
+        format!("UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL {which}")
     }
 
     /// What somebody else holds locked is left for the next time, and holds up nothing.
@@ -337,7 +334,7 @@ impl<'a> Writer<'a> {
              AND pg_postmaster_start_time() < now() - $1::int8 * interval '1 ms'"
         );
         self.free(&format!(
-            "t.{id} = ANY (ARRAY(SELECT t.{id} FROM {table} t WHERE {void} FOR UPDATE SKIP LOCKED)) AND {void}"
+            "WHERE t.{id} = ANY (ARRAY(SELECT t.{id} FROM {table} t WHERE {void} FOR UPDATE SKIP LOCKED)) AND {void}"
         ))
     }
 

@@ -304,7 +304,8 @@ fn work_columns(polling: &PollingSettings) -> Vec<(&str, &'static str)> {
     ]
 }
 
-fn missing(outbox: &OutboxTable) -> Fault {
+/// There is no such table.
+pub(super) fn missing(outbox: &OutboxTable) -> Fault {
     Fault::new(
         Exit::Source,
         "table.missing",
