@@ -67,6 +67,9 @@ pub(crate) trait Bed: Send {
     /// Everything passes.
     fn go_on(&mut self);
 
+    /// What was made so far outlives a death.
+    fn keep(&self) {}
+
     /// The broker dies.
     fn kill(&mut self);
 

@@ -67,6 +67,7 @@ fn a_broker_that_dies_and_comes_back_loses_nothing() {
     each(|bed| {
         // GIVEN a broker that is killed with events in flight
         let place = bed.place("killed");
+        bed.keep();
         let mut hand = Hand::open(bed.broker());
         let mut published = publish(&mut hand, &place, 0, 200, 10);
         hand.settle();

@@ -101,6 +101,11 @@ impl Bed for RabbitBed {
         self.proxy.go_on();
     }
 
+    /// A node that is killed soon after it confirmed a binding may come back without it.
+    fn keep(&self) {
+        self.rabbitmq.ctl(&["eval", "mnesia:dump_log()."]).unwrap();
+    }
+
     fn kill(&mut self) {
         self.rabbitmq.kill9().unwrap();
     }
