@@ -224,7 +224,7 @@ impl<'a> Writer<'a> {
             .collect();
         format!(
             "SELECT t.{id}::text, CASE WHEN isfinite(t.{created_at}) \
-             THEN (extract(epoch FROM t.{created_at}) * 1000000)::int8 END, t.{retry_count}::int4{event} \
+             THEN (extract(epoch FROM t.{created_at}::timestamptz) * 1000000)::int8 END, t.{retry_count}::int4{event} \
              FROM {table} t WHERE {mine} ORDER BY t.{order}"
         )
     }

@@ -17,8 +17,10 @@ const TABLE_SQL: &str = "
            has_table_privilege(c.oid, 'DELETE'), current_setting('server_version')
     FROM pg_class c WHERE c.oid = to_regclass($1)";
 const COLUMNS_SQL: &str = "
-    SELECT attname::text, atttypid, format_type(atttypid, atttypmod), attnotnull OR atthasdef
-    FROM pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
+    SELECT attname::text, atttypid, format_type(atttypid, atttypmod), attnotnull OR atthasdef,
+           typcategory::text
+    FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
+    WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
 const INDEXES_SQL: &str = "
     SELECT pg_get_expr(indpred, indrelid) FROM pg_index
     WHERE indrelid = $1 AND indisvalid AND indpred IS NOT NULL";
@@ -34,6 +36,8 @@ pub struct Found {
     pub type_sql: String,
     /// A new row may have something there that nobody has written.
     filled: bool,
+    /// What Postgres counts its type among (`pg_type.typcategory`).
+    category: String,
 }
 
 /// The table as it is.
@@ -91,6 +95,7 @@ async fn gather(
             type_oid: row.try_get(1)?,
             type_sql: row.try_get(2)?,
             filled: row.try_get(3)?,
+            category: row.try_get(4)?,
         })
     };
     Ok(Some(TableFacts {
@@ -160,6 +165,7 @@ impl TableFacts {
         findings.extend(self.rights(outbox, polling));
         findings.extend(self.absent(outbox, polling));
         findings.extend(self.marked_from_birth(outbox, polling));
+        findings.extend(self.misfits(outbox, polling));
         if findings.len() == before {
             findings.push(Finding::ok("table", format!("table {shown} can be polled")));
             findings.extend(self.doubts(outbox, polling));
@@ -249,6 +255,41 @@ impl TableFacts {
         findings
     }
 
+    /// Work columns that cannot hold what polling writes there. Which words a status takes, only
+    /// the table's own CHECK or type knows.
+    fn misfits(&self, outbox: &OutboxTable, polling: &PollingSettings) -> Vec<Finding> {
+        let table = quote_table(&outbox.schema, &outbox.table);
+        let mut findings = Vec::new();
+        for (name, definition) in work_columns(polling) {
+            let Some(found) = self.columns.iter().find(|found| found.name == name) else {
+                continue;
+            };
+            let wanted = definition.split(' ').next().unwrap_or(definition);
+            let fits = match wanted {
+                "timestamptz" => found.category == "D" && is_a_moment(&found.type_sql),
+                "integer" => found.category == "N",
+                "text" if name != polling.columns.status => found.category == "S",
+                _ => true,
+            };
+            if !fits {
+                findings.push(Finding::fail(Fault::new(
+                    Exit::Source,
+                    "table.column-type",
+                    format!(
+                        "{name} is of type {}: polling writes what fits {wanted}",
+                        found.type_sql
+                    ),
+                    "source.polling.columns",
+                    format!(
+                        "name another column in [source.polling.columns], or: ALTER TABLE {table} ALTER COLUMN {0} TYPE {wanted} USING {0}::{wanted};",
+                        quote_ident(name),
+                    ),
+                )));
+            }
+        }
+        findings
+    }
+
     /// What works, and will be slow or out of order.
     fn doubts(&self, outbox: &OutboxTable, polling: &PollingSettings) -> Vec<Finding> {
         let mut findings = Vec::new();
@@ -286,6 +327,11 @@ impl TableFacts {
         }
         findings
     }
+}
+
+/// Postgres counts days and times of day among the same.
+fn is_a_moment(type_sql: &str) -> bool {
+    type_sql != "date" && !type_sql.starts_with("time ")
 }
 
 /// Columns that polling reads and writes, and how one that is missing may be made.

@@ -47,6 +47,26 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     scene.sql("ALTER TABLE outbox ALTER locked_by SET DEFAULT ''");
     refused(4, "table.column-default", &["locked_by must be NULL", "DROP DEFAULT"]);
     scene.sql("ALTER TABLE outbox ALTER locked_by DROP DEFAULT");
+    // GIVEN columns that cannot hold what is written there
+    scene.sql(
+        "ALTER TABLE outbox ALTER locked_by TYPE uuid USING NULL, \
+         ALTER locked_at TYPE date, ALTER retry_count DROP DEFAULT, ALTER retry_count TYPE text",
+    );
+    let told = scene.walrelay(&["check"]);
+    assert_eq!(told.code, 1, "{told}");
+    told.assert_says(&[
+        "✗ retry_count is of type text: polling writes what fits integer",
+        "✗ locked_at is of type date: polling writes what fits timestamptz",
+        "✗ locked_by is of type uuid: polling writes what fits text",
+    ]);
+    let mend = "ALTER TABLE \"public\".\"outbox\" ALTER COLUMN \"retry_count\" TYPE integer USING \"retry_count\"::integer;";
+    refused(4, "table.column-type", &["retry_count is of type text", mend]);
+    scene.sql(mend.strip_suffix(';').unwrap());
+    scene.sql(
+        "ALTER TABLE outbox ALTER COLUMN locked_at TYPE timestamptz USING locked_at::timestamptz",
+    );
+    scene.sql("ALTER TABLE outbox ALTER COLUMN locked_by TYPE text USING locked_by::text");
+    scene.walrelay(&["check"]).assert_done();
     // GIVEN a slot alone: it would leave the rows that wait to nobody
     scene.walrelay(&["slot", "create"]).assert_fault(
         2,

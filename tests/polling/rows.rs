@@ -58,13 +58,14 @@ fn rows_are_published_in_order_and_marked() {
 fn a_table_of_other_names_and_words_is_polled_as_it_is() {
     let mut scene = Scene::bare("polling_mapped");
     scene.make_topic(&scene.topic(), 1);
-    // GIVEN a table of another product: an enum, a random id, names of its own
+    // GIVEN a table of another product: an enum, a random id, times without a zone, names of its own
     scene.sql(
         r#"CREATE TYPE state AS ENUM ('NEW', 'CLAIMED', 'PROCESSED', 'FAILED');
            CREATE TABLE "Messages" ("messageId" uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate text, body bytea,
-             state state NOT NULL DEFAULT 'NEW', tries int NOT NULL DEFAULT 0, "notBefore" timestamptz,
-             "lockedAt" timestamptz, "lockedBy" text, error text, "failedAt" timestamptz,
-             "createdAt" timestamptz NOT NULL DEFAULT now(), seq bigserial)"#,
+             state state NOT NULL DEFAULT 'NEW', tries smallint NOT NULL DEFAULT 0, "notBefore" timestamp(3),
+             "lockedAt" timestamp, "lockedBy" varchar(200), error varchar(80), "failedAt" timestamptz,
+             "createdAt" timestamp NOT NULL DEFAULT now(), seq bigserial);
+           ALTER DATABASE polling_mapped SET TimeZone = 'Asia/Tokyo'"#,
     );
     scene.source = r#"mode = "polling"
         [source.polling]
@@ -101,6 +102,12 @@ fn a_table_of_other_names_and_words_is_polled_as_it_is() {
     let texts: Vec<&str> = records.iter().map(|record| record.text()).collect();
     let wanted: Vec<String> = (1..=20).map(|n| n.to_string()).collect();
     assert_eq!(texts, wanted);
+    // THEN they were written when they were, wherever that was
+    let (seconds, stamp) =
+        (r#"extract(epoch FROM "createdAt"::timestamptz)"#, records[0].timestamp_ms);
+    let late =
+        format!(r#"SELECT abs({seconds} * 1000 - {stamp}) < 1 FROM "Messages" WHERE seq = 1"#);
+    assert_eq!(scene.sql(&late), "t");
     assert_eq!(
         Some(scene.sql(r#"SELECT "messageId" FROM "Messages" WHERE seq = 1"#).as_str()),
         records[0].header("id")
