@@ -102,7 +102,7 @@ table! {
     backlog: Gauge = "outbox_backlog", "rows", NONE,
         "Polling: rows that are not published, waiting or claimed, up to 100,000; NaN where the slot is read.";
     backlog_age_seconds: Gauge = "outbox_backlog_age_seconds", "seconds", NONE,
-        "Polling: age of the oldest waiting row; 0 without one, NaN where the slot is read.";
+        "Polling: age of the oldest row that waits or is claimed; 0 without one, NaN where the slot is read.";
     expired_claims: IntCounter = "outbox_expired_claims_total", "rows", NONE,
         "Polling: claimed rows that were freed because their process has not renewed the claim.";
     cleaned_rows: IntCounter = "outbox_cleaned_rows_total", "rows", NONE,

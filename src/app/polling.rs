@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, mpsc, oneshot, watch};
@@ -16,7 +16,7 @@ use crate::backoff::Backoff;
 use crate::config::Config;
 use crate::error::Fault;
 use crate::polling::batch::Batch;
-use crate::polling::handover::{handed_over_before, standing};
+use crate::polling::handover::{Standing, standing};
 use crate::polling::keeper::{self, Keeper, Late};
 use crate::polling::pace::Pace;
 use crate::polling::prepare::{self, Prepared};
@@ -76,15 +76,15 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         origin,
     };
     let (data, ended) = start(move || Polled::new(parts).and_then(Polled::run))?;
-    let handed_over: Arc<AtomicBool> = Arc::default();
+    let handed_over: Arc<OnceLock<Standing>> = Arc::default();
     let keeper = Keeper {
         shared: Arc::clone(&shared),
         late: lines.late,
         metrics,
         handed_over: Box::new({
             let (handed_over, control) = (Arc::clone(&handed_over), Arc::clone(&control));
-            move || {
-                handed_over.store(true, Ordering::Relaxed);
+            move |standing| {
+                handed_over.get_or_init(|| standing);
                 control.stop.store(true, Ordering::Relaxed);
             }
         }),
@@ -96,11 +96,15 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     admin.stop();
     reading.end();
     joined.map_err(|_| panicked()).and(outcome)?;
-    if handed_over.load(Ordering::Relaxed) {
-        let slot = &config.source.slot;
-        tracing::info!(slot, "nothing is left for polling: the slot carries this table now");
+    match handed_over.get() {
+        Some(standing) if !standing.published => Err(standing.fault(&config.source)),
+        Some(_) => {
+            let slot = &config.source.slot;
+            tracing::info!(slot, "nothing is left for polling: the slot carries this table now");
+            Ok(())
+        }
+        None => Ok(()),
     }
-    Ok(())
 }
 
 /// What runs between the data thread, the workers and the keeper.
@@ -207,7 +211,7 @@ async fn prepare(config: &Config, polling: &PollingSettings) -> Result<Prepared,
     let prepared = prepare::prepare(&sql.client, &config.source, polling).await?;
     let standing = standing(&sql.client, &prepared).await?;
     if standing.handed_over && !standing.left {
-        return Err(handed_over_before(&config.source));
+        return Err(standing.fault(&config.source));
     }
     Ok(prepared)
 }

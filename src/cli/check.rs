@@ -9,7 +9,7 @@ use tokio_postgres::Client;
 
 use crate::config::Config;
 use crate::error::{Exit, Fault};
-use crate::polling::handover::{handed_over_before, standing};
+use crate::polling::handover::standing;
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
 use crate::polling::table::{self, Report};
@@ -60,8 +60,9 @@ async fn inspect_polled(settings: &SourceSettings, polling: &PollingSettings) ->
         let well = findings.iter().all(|finding| finding.level != Level::Fail);
         if let Some(facts) = facts.filter(|_| well) {
             let prepared = Prepared::of(&facts, settings, outbox, polling);
-            if standing(&client, &prepared).await?.handed_over {
-                findings.push(Finding::fail(handed_over_before(settings)));
+            let standing = standing(&client, &prepared).await?;
+            if standing.handed_over {
+                findings.push(Finding::fail(standing.fault(settings)));
             }
         }
         Ok::<_, Fault>(findings)

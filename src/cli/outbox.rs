@@ -133,7 +133,11 @@ async fn handover(
 ) -> Result<Exit, Fault> {
     let prepared = prepare::prepare(client, &config.source, polling).await?;
     let slot = &config.source.slot;
-    if standing(client, &prepared).await?.handed_over {
+    let before = standing(client, &prepared).await?;
+    if before.handed_over && !before.published {
+        return Err(before.fault(&config.source));
+    }
+    if before.handed_over {
         println!("slot {slot} is there already");
     } else {
         make_publication(config, client).await?;
@@ -151,6 +155,10 @@ async fn handover(
         println!("nothing is left to polling");
     }
     println!("now: source.mode = \"cdc\" in the configuration, and start the relay again");
+    println!(
+        "write columns.key = {:?} and route.topic out, if they are not: cdc has other defaults",
+        prepare::table(&config.source)?.columns.key
+    );
     Ok(Exit::Done)
 }
 

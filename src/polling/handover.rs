@@ -45,6 +45,8 @@ pub struct Standing {
     pub handed_over: bool,
     /// Rows are left that polling has to publish.
     pub left: bool,
+    /// The publication carries the table: else the slot is somebody else's.
+    pub published: bool,
 }
 
 impl Standing {
@@ -54,7 +56,17 @@ impl Standing {
         statements: &Statements,
     ) -> Result<Standing, tokio_postgres::Error> {
         let row = client.query_one(&statements.left, &[]).await?;
-        Ok(Standing { handed_over: row.try_get(0)?, left: row.try_get(1)? })
+        Ok(Standing {
+            handed_over: row.try_get(0)?,
+            left: row.try_get(1)?,
+            published: row.try_get(2)?,
+        })
+    }
+
+    /// Why nobody polls a table beside this slot.
+    #[must_use]
+    pub fn fault(&self, source: &SourceSettings) -> Fault {
+        if self.published { handed_over_before(source) } else { foreign(source) }
     }
 }
 
@@ -76,7 +88,7 @@ impl Handover<'_> {
         // Somebody else may have been first.
         let marked = match standing(client, self.prepared).await {
             Ok(Standing { handed_over: false, .. }) => self.make(client).await,
-            Ok(_) => Err(handed_over_before(self.source)),
+            Ok(standing) => Err(standing.fault(self.source)),
             Err(fault) => Err(fault),
         };
         // It would end with the connection, too.
@@ -88,7 +100,7 @@ impl Handover<'_> {
     /// held up.
     async fn outwait(&self) -> Result<(), Fault> {
         let mut control = self.control().await?;
-        let waited = format!("{} NOEXPORT_SNAPSHOT", create());
+        let waited = format!("{} NOEXPORT_SNAPSHOT", create(&temporary_name()));
         control.query(&waited).await.map(drop).map_err(|error| self.refused(&error))
     }
 
@@ -115,7 +127,8 @@ impl Handover<'_> {
     async fn make(&self, client: &Client) -> Result<u64, Fault> {
         let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
         let mut control = self.control().await?;
-        let exported = format!("{} EXPORT_SNAPSHOT", create());
+        let temporary = temporary_name();
+        let exported = format!("{} EXPORT_SNAPSHOT", create(&temporary));
         let rows = control.query(&exported).await.map_err(|error| self.refused(&error))?;
         let snapshot = rows.first().and_then(|row| row.get(2)).cloned().flatten();
         let snapshot = snapshot.ok_or_else(no_snapshot)?;
@@ -139,7 +152,7 @@ impl Handover<'_> {
         };
         let copy = "SELECT pg_copy_logical_replication_slot($1, $2, false)";
         let names: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
-            [&temporary_name(), &self.source.slot];
+            [&temporary, &self.source.slot];
         client.execute(copy, &names).await.map_err(told)?;
         // The temporary slot ends with its connection.
         drop(control);
@@ -159,14 +172,13 @@ impl Handover<'_> {
     }
 }
 
-/// Slot names are short; this one differs by its process, and ends with its connection.
+/// Ends with its connection, some time after: no two are called the same, wherever they are made.
 fn temporary_name() -> String {
-    format!("walrelay_handover_{}", std::process::id())
+    format!("walrelay_handover_{:x}_{:x}", std::process::id(), crate::relay::unix_now_us())
 }
 
-fn create() -> String {
-    let name = quote_ident(&temporary_name());
-    format!("CREATE_REPLICATION_SLOT {name} TEMPORARY LOGICAL pgoutput")
+fn create(name: &str) -> String {
+    format!("CREATE_REPLICATION_SLOT {} TEMPORARY LOGICAL pgoutput", quote_ident(name))
 }
 
 fn no_snapshot() -> Fault {
@@ -180,8 +192,7 @@ fn no_snapshot() -> Fault {
 }
 
 /// The table is the slot's.
-#[must_use]
-pub fn handed_over_before(source: &SourceSettings) -> Fault {
+fn handed_over_before(source: &SourceSettings) -> Fault {
     let slot = &source.slot;
     Fault::new(
         Exit::Slot,
@@ -191,7 +202,21 @@ pub fn handed_over_before(source: &SourceSettings) -> Fault {
         ),
         "source.slot",
         format!(
-            "source.mode = \"cdc\" goes on from the slot; to poll all the same, give source.slot another name, or: walrelay slot drop {slot}"
+            "source.mode = \"cdc\" goes on from the slot. Before it is dropped (walrelay slot drop {slot}), what it has carried must be marked, or polling publishes all of it again: docs/polling.md, Moving back"
         ),
+    )
+}
+
+/// A slot by chance of the same name.
+fn foreign(source: &SourceSettings) -> Fault {
+    let SourceSettings { slot, publication, .. } = source;
+    Fault::new(
+        Exit::Slot,
+        "slot.foreign",
+        format!(
+            "slot {slot} exists, and publication {publication} does not carry this table: its rows are nobody's"
+        ),
+        "source.slot",
+        "give source.slot a name of its own, the same for all relays that poll this table",
     )
 }

@@ -44,7 +44,7 @@ pub struct Keeper {
     /// Where the backlog is shown.
     pub metrics: Arc<Metrics>,
     /// Called when the table belongs to the slot and nothing is left for polling.
-    pub handed_over: Box<dyn Fn() + Send + Sync>,
+    pub handed_over: Box<dyn Fn(Standing) + Send + Sync>,
 }
 
 /// When each chore is due.
@@ -171,7 +171,7 @@ impl Keeper {
         self.metrics.backlog_age_seconds.set(backlog.try_get(1)?);
         let standing = Standing::ask(session.client(), statements).await?;
         if standing.handed_over && !standing.left {
-            (self.handed_over)();
+            (self.handed_over)(standing);
         }
         Ok(())
     }

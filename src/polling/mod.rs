@@ -19,6 +19,7 @@
 //! * P4 A claim that is not renewed is void after the lease: nothing is lost with a process.
 
 pub mod batch;
+pub mod columns;
 pub mod handover;
 pub mod keeper;
 pub mod pace;
@@ -28,4 +29,5 @@ pub mod session;
 pub mod settings;
 pub mod statements;
 pub mod table;
+mod words;
 pub mod worker;

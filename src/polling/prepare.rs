@@ -37,6 +37,7 @@ impl Prepared {
             outbox,
             polling,
             slot: &source.slot,
+            publication: &source.publication,
             id_type: type_of(&outbox.columns.id),
             reason_type: type_of(&polling.columns.failure_reason),
             event_columns: &event_columns,

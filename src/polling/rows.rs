@@ -80,7 +80,7 @@ impl<'a> Rows<'a> {
         let names = &self.polling.columns;
         let time = |name: &str| {
             format!(
-                "to_char({} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')",
+                "to_char({}::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')",
                 quote_ident(name)
             )
         };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
@@ -11,6 +12,9 @@ use crate::lsn::Lsn;
 use crate::source::connect::ConnectError;
 use crate::source::settings::ConnInfo;
 use crate::source::sql::{self, Sql};
+
+/// A snapshot from before the turn would not show what the claim before has taken.
+const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
 /// What a claim may bring.
 #[derive(Clone, Copy, Debug)]
@@ -108,30 +112,42 @@ impl Session {
 
     /// Claims rows and marks them with `claim`. All statements go out at once, and the rows are
     /// fetched behind the COMMIT: the turn is held for as long as the server takes, whatever
-    /// happens here.
+    /// happens here. Nothing when others had the turn for too long.
     pub async fn claim(
         &self,
         claim: &str,
         appetite: Appetite,
-    ) -> Result<Claimed, tokio_postgres::Error> {
+    ) -> Result<Option<Claimed>, tokio_postgres::Error> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         let (reach, bytes_max) = (number(appetite.reach), number(appetite.bytes_max));
         let parameters: [&(dyn ToSql + Sync); 3] = [&claim, &reach, &bytes_max];
         let client = self.client();
         let whose: [&(dyn ToSql + Sync); 1] = [&claim];
+        let turn = async {
+            // Only here: a lock that the rows wait for later says nothing of the turn.
+            client.query_one(&self.turn, &[]).await.map_err(|error| match error.code() {
+                Some(&SqlState::LOCK_NOT_AVAILABLE) => None,
+                _ => Some(error),
+            })
+        };
         // In this order: the first error is the one that counts, others follow from it.
-        let ((), turn, counts, (), rows) = tokio::try_join!(
+        let done = tokio::try_join!(
             biased;
-            client.batch_execute("BEGIN"),
-            client.query_one(&self.turn, &[]),
-            client.query_one(&self.claim, &parameters),
-            client.batch_execute("COMMIT"),
-            client.query(&self.fetch, &whose),
-        )?;
+            broken(client.batch_execute(BEGIN)),
+            turn,
+            broken(client.query_one(&self.claim, &parameters)),
+            broken(client.batch_execute("COMMIT")),
+            broken(client.query(&self.fetch, &whose)),
+        );
+        let ((), turn, counts, (), rows) = match done {
+            Ok(done) => done,
+            Err(None) => return Ok(None),
+            Err(Some(error)) => return Err(error),
+        };
         let lsn = u64::try_from(turn.try_get::<_, i64>(1)?).unwrap_or_default();
         let count = |at| Ok(usize::try_from(counts.try_get::<_, i64>(at)?).unwrap_or(0));
         let (ready, free) = (count(0)?, count(1)?);
-        Ok(Claimed { lsn: Lsn::from_wire(lsn), rows: batch::read(&rows)?, ready, free })
+        Ok(Some(Claimed { lsn: Lsn::from_wire(lsn), rows: batch::read(&rows)?, ready, free }))
     }
 
     /// Everything of a claim is free again. It waits for the turn: a claim that still waits for it
@@ -141,7 +157,7 @@ impl Session {
         let whose: [&(dyn ToSql + Sync); 1] = [&claim];
         tokio::try_join!(
             biased;
-            client.batch_execute("BEGIN"),
+            client.batch_execute(BEGIN),
             client.query_one(&self.turn, &[]),
             client.execute(&self.abandoned, &whose),
             client.batch_execute("COMMIT"),
@@ -199,6 +215,13 @@ impl Session {
             .collect();
         self.client().execute(statement, &[&claim, &ids, &attempts, &reasons, &waits]).await
     }
+}
+
+/// As an error that says more than that there was no turn.
+async fn broken<T>(
+    ask: impl Future<Output = Result<T, tokio_postgres::Error>>,
+) -> Result<T, Option<tokio_postgres::Error>> {
+    ask.await.map_err(Some)
 }
 
 fn missed(done: u64, of: usize) -> u64 {

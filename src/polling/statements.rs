@@ -41,6 +41,8 @@ pub struct Subject<'a> {
     pub polling: &'a PollingSettings,
     /// The slot to which the table may have been handed over.
     pub slot: &'a str,
+    /// And its publication.
+    pub publication: &'a str,
     /// Type of the id column, as SQL.
     pub id_type: &'a str,
     /// Type of the column of failure reasons, as SQL.
@@ -61,7 +63,8 @@ pub struct Statements {
     /// The rows of a claim. Parameter: whose. Not within the claim: a reader that is slow, or frozen,
     /// would keep everybody from the turn.
     pub fetch: String,
-    /// Are there rows that polling still has to publish? And has the table been handed over?
+    /// Has the table been handed over? Are there rows that polling still has to publish? Does the
+    /// publication carry the table?
     pub left: String,
     /// Published. Parameters: whose, ids.
     pub published: String,
@@ -167,6 +170,9 @@ impl<'a> Writer<'a> {
         format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists)
     }
 
+    /// What is stored is small (compressed, or elsewhere) and known without being read: only what may
+    /// fit is read and weighed. Busy keys are looked up by hash, whatever the planner believes of a
+    /// table whose statistics are from a quiet hour.
     fn claim(&self) -> String {
         let Writer { table, id, order, status, pending, in_progress, .. } = self;
         let key = key(self.subject.outbox);
@@ -188,12 +194,16 @@ impl<'a> Writer<'a> {
                 ORDER BY t.{order} LIMIT $2::int8
             ), free AS MATERIALIZED (
                 SELECT r.id, r.key, row_number() OVER (ORDER BY r.place) AS rank FROM ready r
-                WHERE NOT EXISTS (SELECT FROM busy b WHERE b.key = r.key)
+                WHERE (r.key IN (SELECT b.key FROM busy b WHERE b.key IS NOT NULL)) IS NOT TRUE
                 ORDER BY r.place LIMIT {batch_max}
-            ), weighed AS MATERIALIZED (
-                SELECT f.id, f.key, f.rank,
-                       sum(coalesce(octet_length(t.{payload}::text), 0)) OVER (ORDER BY f.rank) AS bytes
+            ), stored AS MATERIALIZED (
+                SELECT f.id, f.key, f.rank, t.{payload} AS payload,
+                       sum(coalesce(pg_column_size(t.{payload}), 0)) OVER (ORDER BY f.rank) AS bytes
                 FROM free f JOIN {table} t ON t.{id} = f.id
+            ), weighed AS MATERIALIZED (
+                SELECT s.id, s.key, s.rank,
+                       sum(coalesce(octet_length(s.payload::text), 0)) OVER (ORDER BY s.rank) AS bytes
+                FROM stored s WHERE s.rank = 1 OR s.bytes <= $3::int8
             ), chosen AS MATERIALIZED (
                 SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $3::int8
             ), locked AS MATERIALIZED (
@@ -236,7 +246,12 @@ impl<'a> Writer<'a> {
             "SELECT {slot_exists}, CASE WHEN {slot_exists} THEN \
              EXISTS (SELECT FROM {table} WHERE {status} = {in_progress}) \
              OR EXISTS (SELECT FROM {table} WHERE {status} = {pending} AND {locked_by} IS NOT NULL) \
-             ELSE true END"
+             ELSE true END, CASE WHEN {slot_exists} THEN \
+             EXISTS (SELECT FROM pg_publication_tables WHERE pubname = {} AND schemaname = {} AND tablename = {}) \
+             ELSE false END",
+            quote_literal(self.subject.publication),
+            quote_literal(&self.subject.outbox.schema),
+            quote_literal(&self.subject.outbox.table)
         )
     }
 
@@ -295,7 +310,7 @@ impl<'a> Writer<'a> {
         let failure_reason = self.column(|names| &names.failure_reason);
         let mine = self.mine();
         format!(
-            "UPDATE {table} t SET {retry_count} = f.attempts, {failure_reason} = f.reason::{}, {set} \
+            "UPDATE {table} t SET {retry_count} = greatest(t.{retry_count}, f.attempts), {failure_reason} = f.reason::{}, {set} \
              FROM unnest($2::text[]::{}[], $3::int4[], $4::text[], $5::int8[]) AS f (id, attempts, reason, wait_ms) \
              WHERE {mine} AND t.{id} = f.id",
             // A cast that is written out cuts what is too long.
@@ -355,9 +370,11 @@ impl<'a> Writer<'a> {
         format!(
             "SELECT (SELECT count(*) FROM (SELECT FROM {table} WHERE {status} = {pending} LIMIT $1::int8) w) \
              + (SELECT count(*) FROM {table} WHERE {status} = {in_progress}), \
-             coalesce((SELECT CASE WHEN isfinite({created_at}) \
-             THEN greatest(extract(epoch FROM clock_timestamp() - {created_at}), 0) END FROM {table} \
-             WHERE {status} = {pending} ORDER BY {order} LIMIT 1), 0)::float8"
+             coalesce(greatest(extract(epoch FROM clock_timestamp() - least(\
+             (SELECT CASE WHEN isfinite({created_at}) THEN {created_at} END FROM {table} \
+             WHERE {status} = {pending} ORDER BY {order} LIMIT 1), \
+             (SELECT min({created_at}) FROM {table} \
+             WHERE {status} = {in_progress} AND isfinite({created_at})))), 0), 0)::float8"
         )
     }
 }

@@ -3,7 +3,9 @@
 
 use tokio_postgres::Client;
 
+use super::columns::{self, Found};
 use super::settings::{OnPublished, PollingSettings};
+use super::words;
 use crate::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::{Column, Relation};
@@ -17,28 +19,16 @@ const TABLE_SQL: &str = "
            has_table_privilege(c.oid, 'DELETE'), current_setting('server_version')
     FROM pg_class c WHERE c.oid = to_regclass($1)";
 const COLUMNS_SQL: &str = "
-    SELECT attname::text, atttypid, format_type(atttypid, atttypmod), attnotnull OR atthasdef,
-           typcategory::text
+    SELECT attname::text, atttypid, format_type(atttypid, atttypmod), typcategory::text, attnotnull,
+           pg_get_expr(adbin, adrelid),
+           CASE WHEN atttypid IN ('varchar'::regtype, 'bpchar'::regtype) AND atttypmod > 4
+                THEN atttypmod - 4 END
     FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
+         LEFT JOIN pg_attrdef d ON adrelid = attrelid AND adnum = attnum
     WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
 const INDEXES_SQL: &str = "
     SELECT pg_get_expr(indpred, indrelid) FROM pg_index
     WHERE indrelid = $1 AND indisvalid AND indpred IS NOT NULL";
-
-/// A column as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
-    /// Name.
-    pub name: String,
-    /// Type.
-    pub type_oid: u32,
-    /// Type, as SQL.
-    pub type_sql: String,
-    /// A new row may have something there that nobody has written.
-    filled: bool,
-    /// What Postgres counts its type among (`pg_type.typcategory`).
-    category: String,
-}
 
 /// The table as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +65,16 @@ pub async fn inspect(
     let facts = asked.map_err(|error| query_fault(&error, "looking at the outbox table"))?;
     let findings = match &facts {
         None => vec![Finding::fail(missing(outbox))],
-        Some(facts) => facts.judge(outbox, polling),
+        Some(facts) => {
+            let mut findings = facts.judge(outbox, polling);
+            if findings.is_empty() {
+                let doubted =
+                    words::doubt(client, facts.oid, &facts.columns, outbox, polling).await;
+                findings =
+                    doubted.map_err(|error| query_fault(&error, "trying the status words"))?;
+            }
+            facts.sum_up(findings, outbox, polling)
+        }
     };
     Ok(Report { facts, findings })
 }
@@ -94,8 +93,10 @@ async fn gather(
             name: row.try_get(0)?,
             type_oid: row.try_get(1)?,
             type_sql: row.try_get(2)?,
-            filled: row.try_get(3)?,
-            category: row.try_get(4)?,
+            category: row.try_get(3)?,
+            not_null: row.try_get(4)?,
+            default: row.try_get(5)?,
+            length_max: row.try_get(6)?,
         })
     };
     Ok(Some(TableFacts {
@@ -141,9 +142,7 @@ impl TableFacts {
 
     fn judge(&self, outbox: &OutboxTable, polling: &PollingSettings) -> Vec<Finding> {
         let shown = format!("{}.{}", outbox.schema, outbox.table);
-        let mut findings =
-            vec![Finding::ok("source.version", format!("PostgreSQL {}", self.version))];
-        let before = findings.len();
+        let mut findings = Vec::new();
         if self.standby {
             findings.push(Finding::fail(Fault::new(
                 Exit::Source,
@@ -164,12 +163,25 @@ impl TableFacts {
         }
         findings.extend(self.rights(outbox, polling));
         findings.extend(self.absent(outbox, polling));
-        findings.extend(self.marked_from_birth(outbox, polling));
-        findings.extend(self.misfits(outbox, polling));
-        if findings.len() == before {
+        findings.extend(columns::misfits(&self.columns, outbox, polling));
+        findings
+    }
+
+    /// After what speaks against polling the table.
+    fn sum_up(
+        &self,
+        faults: Vec<Finding>,
+        outbox: &OutboxTable,
+        polling: &PollingSettings,
+    ) -> Vec<Finding> {
+        let version = Finding::ok("source.version", format!("PostgreSQL {}", self.version));
+        let mut findings = vec![version];
+        if faults.is_empty() {
+            let shown = format!("{}.{}", outbox.schema, outbox.table);
             findings.push(Finding::ok("table", format!("table {shown} can be polled")));
             findings.extend(self.doubts(outbox, polling));
         }
+        findings.extend(faults);
         findings
     }
 
@@ -195,26 +207,6 @@ impl TableFacts {
         )))
     }
 
-    /// Who has claimed a row says whether a slot carries it: a new row was claimed by nobody.
-    fn marked_from_birth(
-        &self,
-        outbox: &OutboxTable,
-        polling: &PollingSettings,
-    ) -> Option<Finding> {
-        let name = &polling.columns.locked_by;
-        self.columns.iter().find(|found| found.name == *name && found.filled)?;
-        let (table, column) = (quote_table(&outbox.schema, &outbox.table), quote_ident(name));
-        Some(Finding::fail(Fault::new(
-            Exit::Source,
-            "table.column-default",
-            format!("{name} must be NULL in a new row: nobody has claimed it"),
-            "source.polling.columns",
-            format!(
-                "ALTER TABLE {table} ALTER COLUMN {column} DROP DEFAULT, ALTER COLUMN {column} DROP NOT NULL;"
-            ),
-        )))
-    }
-
     /// Columns that are not there: an event's are to be mapped, those of polling may be added.
     fn absent(&self, outbox: &OutboxTable, polling: &PollingSettings) -> Vec<Finding> {
         let shown = format!("{}.{}", outbox.schema, outbox.table);
@@ -232,61 +224,7 @@ impl TableFacts {
                 "map the part to a column that exists: columns = { … } or route = { … } of [[source.outbox]]",
             )));
         }
-        let missing: Vec<(&str, &str)> =
-            (work_columns(polling).into_iter()).filter(|(name, _)| !is_there(name)).collect();
-        if !missing.is_empty() {
-            let listed: Vec<&str> = missing.iter().map(|(name, _)| *name).collect();
-            let adds: Vec<String> = missing
-                .iter()
-                .map(|(name, definition)| format!("ADD COLUMN {} {definition}", quote_ident(name)))
-                .collect();
-            findings.push(Finding::fail(Fault::new(
-                Exit::Source,
-                "table.column-missing",
-                format!("{shown} lacks columns that polling writes: {}", listed.join(", ")),
-                "source.polling.columns",
-                format!(
-                    "map them in [source.polling.columns], or: ALTER TABLE {} {};",
-                    quote_table(&outbox.schema, &outbox.table),
-                    adds.join(", ")
-                ),
-            )));
-        }
-        findings
-    }
-
-    /// Work columns that cannot hold what polling writes there. Which words a status takes, only
-    /// the table's own CHECK or type knows.
-    fn misfits(&self, outbox: &OutboxTable, polling: &PollingSettings) -> Vec<Finding> {
-        let table = quote_table(&outbox.schema, &outbox.table);
-        let mut findings = Vec::new();
-        for (name, definition) in work_columns(polling) {
-            let Some(found) = self.columns.iter().find(|found| found.name == name) else {
-                continue;
-            };
-            let wanted = definition.split(' ').next().unwrap_or(definition);
-            let fits = match wanted {
-                "timestamptz" => found.category == "D" && is_a_moment(&found.type_sql),
-                "integer" => found.category == "N",
-                "text" if name != polling.columns.status => found.category == "S",
-                _ => true,
-            };
-            if !fits {
-                findings.push(Finding::fail(Fault::new(
-                    Exit::Source,
-                    "table.column-type",
-                    format!(
-                        "{name} is of type {}: polling writes what fits {wanted}",
-                        found.type_sql
-                    ),
-                    "source.polling.columns",
-                    format!(
-                        "name another column in [source.polling.columns], or: ALTER TABLE {table} ALTER COLUMN {0} TYPE {wanted} USING {0}::{wanted};",
-                        quote_ident(name),
-                    ),
-                )));
-            }
-        }
+        findings.extend(columns::absent(&self.columns, outbox, polling));
         findings
     }
 
@@ -296,26 +234,30 @@ impl TableFacts {
         let (columns, words) = (&polling.columns, &polling.words);
         let table = quote_table(&outbox.schema, &outbox.table);
         let indexed = |word: &str| {
-            let word = format!("'{word}'");
+            let word = quote_literal(word);
             self.conditions.iter().any(|text| {
                 text.contains(&columns.status) && text.contains(&word) && !text.contains(" AND ")
             })
         };
         let status = quote_ident(&columns.status);
-        for (word, by) in
-            [(&words.pending, &columns.order), (&words.in_progress, &columns.locked_by)]
-        {
-            if !indexed(word) {
-                findings.push(Finding::warn(
-                    "table.index",
-                    format!(
-                        "no partial index for {status} = {0}: every claim reads the whole table; CREATE INDEX CONCURRENTLY ON {table} ({1}) WHERE {status} = {0};",
-                        quote_literal(word),
-                        quote_ident(by)
-                    ),
-                ));
-            }
+        // The indexes of a partitioned table cannot be made beside its writers.
+        let create = if self.kind == "p" { "CREATE INDEX" } else { "CREATE INDEX CONCURRENTLY" };
+        let cleans = polling.cleanup.enabled && polling.on_published == OnPublished::Update;
+        let mut served =
+            vec![(&words.pending, &columns.order), (&words.in_progress, &columns.locked_by)];
+        served.extend(cleans.then_some((&words.published, &columns.created_at)));
+        for (word, by) in served.into_iter().filter(|(word, _)| !indexed(word)) {
+            let what = if *word == words.published { "clean-up" } else { "claim" };
+            findings.push(Finding::warn(
+                "table.index",
+                format!(
+                    "no partial index for {status} = {0}: every {what} reads the whole table; {create} ON {table} ({1}) WHERE {status} = {0};",
+                    quote_literal(word),
+                    quote_ident(by)
+                ),
+            ));
         }
+        findings.extend(columns::unborn(&self.columns, outbox, polling));
         if self.type_of(&columns.order) == Some("uuid") {
             findings.push(Finding::warn(
                 "table.order",
@@ -327,27 +269,6 @@ impl TableFacts {
         }
         findings
     }
-}
-
-/// Postgres counts days and times of day among the same.
-fn is_a_moment(type_sql: &str) -> bool {
-    type_sql != "date" && !type_sql.starts_with("time ")
-}
-
-/// Columns that polling reads and writes, and how one that is missing may be made.
-fn work_columns(polling: &PollingSettings) -> Vec<(&str, &'static str)> {
-    let names = &polling.columns;
-    vec![
-        (&names.order, "bigint GENERATED ALWAYS AS IDENTITY"),
-        (&names.status, "text NOT NULL DEFAULT 'pending'"),
-        (&names.retry_count, "integer NOT NULL DEFAULT 0"),
-        (&names.next_retry_at, "timestamptz"),
-        (&names.locked_at, "timestamptz"),
-        (&names.locked_by, "text"),
-        (&names.failure_reason, "text"),
-        (&names.failed_at, "timestamptz"),
-        (&names.created_at, "timestamptz NOT NULL DEFAULT now()"),
-    ]
 }
 
 /// There is no such table.

@@ -26,7 +26,6 @@ use crate::source::settings::SourceSettings;
 
 /// How often a worker looks whether the loop takes batches again.
 const CLOSED_TICK: Duration = Duration::from_millis(20);
-const LOCK_NOT_AVAILABLE: &str = "55P03";
 
 /// What the workers of a process share.
 pub struct Shared {
@@ -273,17 +272,17 @@ async fn take_turn(
     let rows_max = shared.polling.batch_max;
     let appetite = Appetite { reach: pace.reach(), bytes_max: shared.bytes_max };
     match answered(session, shared.polling.lease, session.claim(claim, appetite)).await {
-        Ok(claimed) => {
+        // Others have the turn for longer: the table is being handed over, say.
+        Ok(None) => {
+            pace.failed(began);
+            tracing::debug!("no turn to claim within the time");
+            Some(Ok(Claimed::default()))
+        }
+        Ok(Some(claimed)) => {
             let taken = claimed.rows.len();
             let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
             pace.found(Found { taken, ready: claimed.ready, full }, began);
             Some(Ok(claimed))
-        }
-        // Others have the turn for longer: the table is being handed over, say.
-        Err(error) if error.sqlstate() == Some(LOCK_NOT_AVAILABLE) => {
-            pace.failed(began);
-            tracing::debug!("no turn to claim within the time");
-            Some(Ok(Claimed::default()))
         }
         Err(error) => {
             pace.failed(began);

@@ -86,6 +86,9 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     // GIVEN a slot: its relay would publish the same rows
     let name = &scene.name;
     scene.sql(&format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"));
+    refused(3, "slot.foreign", &[&format!("slot {name} exists"), "does not carry this table"]);
+    scene.walrelay(&["outbox", "handover"]).assert_fault(3, "slot.foreign", &["source.slot"]);
+    scene.publish("TABLE public.outbox");
     refused(3, "slot.exists", &[&format!("slot {name} exists"), "source.mode = \"cdc\""]);
     assert_eq!(scene.walrelay(&["check"]).code, 1);
     // THEN a table without its indexes works, and that is said
@@ -95,13 +98,70 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
 }
 
 #[test]
-fn words_that_the_table_refuses_end_the_relay_with_the_reason() {
+fn what_the_table_would_refuse_of_a_published_row_is_told_before() {
     let mut scene = polled("polling_bad_words");
     scene.sql(POLLING_SQL);
-    scene.source += "[source.polling.words]\nin_progress = \"claimed\"\n";
+    scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', '{}')");
+    let shipped = scene.source.clone();
+    let fault = |scene: &Scene<'_>, code: &str, words: &[&str]| {
+        scene.walrelay(&["check"]).assert_says(words);
+        scene.walrelay(&["run"]).assert_fault(4, code, words);
+        assert_eq!(scene.sql("SELECT status, count(*) FROM outbox GROUP BY 1"), "pending|1");
+    };
+    // GIVEN words that a CHECK does not know
+    scene.source += "[source.polling.words]\nfailed = \"dead\"\n";
+    fault(
+        &scene,
+        "table.word",
+        &["status does not take 'dead': CHECK outbox_status_check", "DROP CONSTRAINT"],
+    );
+    scene.source.clone_from(&shipped);
+    // GIVEN columns that polling empties when it has published
+    scene.sql("ALTER TABLE outbox ALTER next_retry_at SET DEFAULT now()");
+    scene.sql("UPDATE outbox SET next_retry_at = now()");
+    scene.sql("ALTER TABLE outbox ALTER next_retry_at SET NOT NULL");
+    let mend = "ALTER COLUMN \"next_retry_at\" DROP NOT NULL;";
+    fault(&scene, "table.column-null", &["next_retry_at takes no NULL", mend]);
+    scene.sql("ALTER TABLE outbox ALTER next_retry_at DROP NOT NULL");
+    // GIVEN a name of a claim that is too long
+    scene.sql("ALTER TABLE outbox ALTER locked_by TYPE varchar(50)");
+    fault(&scene, "table.column-type", &["locked_by is of type character varying(50)"]);
+    scene.sql("ALTER TABLE outbox ALTER locked_by TYPE text");
+    // GIVEN a status that is too short, an enum without the word
+    scene.sql("ALTER TABLE outbox DROP CONSTRAINT outbox_status_check");
+    scene.source += "[source.polling.words]\npublished = \"published by walrelay\"\n";
+    scene.sql("ALTER TABLE outbox ALTER status TYPE varchar(15)");
+    fault(
+        &scene,
+        "table.word",
+        &["does not take 'published by walrelay': it is longer than character varying(15)"],
+    );
+    scene.source = shipped;
+    scene.sql(
+        "DROP INDEX outbox_pending, outbox_in_progress, outbox_waiting, outbox_failed, outbox_published;
+         ALTER TABLE outbox ALTER status DROP DEFAULT;
+         CREATE TYPE state AS ENUM ('pending', 'in_progress', 'failed');
+         ALTER TABLE outbox ALTER status TYPE state USING status::state",
+    );
+    let words = ["invalid input value for enum state", "ALTER TYPE state ADD VALUE 'published';"];
+    fault(&scene, "table.word", &words);
+    // THEN without that word it is well where rows are deleted, and what nobody would poll is said
+    scene.source = "mode = \"polling\"\n[source.polling]\non_published = \"delete\"\ncleanup = { enabled = false }\n\
+                    [[source.outbox]]\ntable = \"public.outbox\"\n"
+        .into();
+    scene.walrelay(&["check"]).assert_done().assert_says(&[
+        "! status has no default: a row is published only if who writes it says 'pending'",
+    ]);
+}
+
+#[test]
+fn what_only_shows_with_a_row_ends_the_relay_with_the_reason() {
+    let scene = polled("polling_refused");
+    scene.sql(POLLING_SQL);
+    scene.sql("ALTER TABLE outbox ADD CHECK (status <> 'in_progress' OR event_key <> 'k')");
     scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', '{}')");
     let ended = scene.walrelay(&["run"]);
-    ended.assert_fault(4, "polling.refused", &["check constraint", "[source.polling.words]"]);
+    ended.assert_fault(4, "polling.refused", &["check constraint", "outbox_check"]);
     assert_eq!(scene.sql("SELECT status FROM outbox"), "pending");
 }
 

@@ -1,0 +1,99 @@
+//! Status words: does the column take them?
+//!
+//! An enum, a short column, a domain and a CHECK of the status alone are asked with the words
+//! themselves, and no row. A CHECK of several columns, or a trigger, only shows with the rows.
+
+use tokio_postgres::{Client, Error};
+
+use super::columns::Found;
+use super::settings::{OnPublished, PollingSettings};
+use crate::error::{Exit, Fault};
+use crate::outbox::settings::OutboxTable;
+use crate::source::preflight::Finding;
+use crate::source::quote::{quote_ident, quote_literal, quote_table};
+
+const CHECKS_SQL: &str = "
+    SELECT conname::text, pg_get_expr(conbin, conrelid) FROM pg_constraint
+    JOIN pg_attribute ON attrelid = conrelid AND attname = $2
+    WHERE conrelid = $1 AND contype = 'c' AND conkey = ARRAY[attnum]";
+
+/// Words that will be refused.
+pub(super) async fn doubt(
+    client: &Client,
+    table: u32,
+    columns: &[Found],
+    outbox: &OutboxTable,
+    polling: &PollingSettings,
+) -> Result<Vec<Finding>, Error> {
+    let name = &polling.columns.status;
+    let Some(status) = columns.iter().find(|found| found.name == *name) else {
+        return Ok(Vec::new());
+    };
+    let checks = client.query(CHECKS_SQL, &[&table, name]).await?;
+    let checks: Vec<(String, String)> = checks
+        .iter()
+        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
+        .collect::<Result<_, Error>>()?;
+    let words = &polling.words;
+    let mut written = vec![&words.pending, &words.in_progress, &words.failed];
+    written.extend((polling.on_published == OnPublished::Update).then_some(&words.published));
+    let mut findings = Vec::new();
+    for word in written {
+        if let Some((why, change)) = refusal(client, status, &checks, word).await? {
+            let table = quote_table(&outbox.schema, &outbox.table);
+            findings.push(Finding::fail(Fault::new(
+                Exit::Source,
+                "table.word",
+                format!("{name} does not take {}: {why}", quote_literal(word)),
+                "source.polling.words",
+                format!(
+                    "name the table's own word in [source.polling.words], or: {}",
+                    change.replace("{table}", &table)
+                ),
+            )));
+        }
+    }
+    Ok(findings)
+}
+
+/// Why a word is not taken, and what changes that.
+async fn refusal(
+    client: &Client,
+    status: &Found,
+    checks: &[(String, String)],
+    word: &str,
+) -> Result<Option<(String, String)>, Error> {
+    let (column, literal) = (quote_ident(&status.name), quote_literal(word));
+    let holds: String =
+        checks.iter().map(|(_, condition)| format!(", ({condition}) IS NOT FALSE")).collect();
+    let sql = format!(
+        "SELECT {column}::text = {literal}{holds} FROM (SELECT {literal}::{} AS {column}) t",
+        status.type_sql
+    );
+    let row = match client.query_one(&sql, &[]).await {
+        Ok(row) => row,
+        Err(error) => {
+            let Some(told) = error.as_db_error().filter(|told| is_of_the_value(told)) else {
+                return Err(error);
+            };
+            let change = format!("ALTER TYPE {} ADD VALUE {literal};", status.type_sql);
+            return Ok(Some((told.message().to_owned(), change)));
+        }
+    };
+    if !row.try_get::<_, bool>(0)? {
+        let change = format!("ALTER TABLE {{table}} ALTER COLUMN {column} TYPE text;");
+        return Ok(Some((format!("it is longer than {}", status.type_sql), change)));
+    }
+    for (at, (check, condition)) in checks.iter().enumerate() {
+        if !row.try_get::<_, bool>(at + 1)? {
+            let change = format!("ALTER TABLE {{table}} DROP CONSTRAINT {};", quote_ident(check));
+            return Ok(Some((format!("CHECK {check} says {condition}"), change)));
+        }
+    }
+    Ok(None)
+}
+
+/// Classes 22 and 23: it is no value of the type.
+fn is_of_the_value(told: &tokio_postgres::error::DbError) -> bool {
+    told.code().code().starts_with("22") || told.code().code().starts_with("23")
+}
