@@ -11,6 +11,8 @@
 //! what is theirs and end by themselves. Whoever writes need not stop. A crash before the third step
 //! leaves a mark that changes nothing, after it everything is done.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
 use tokio_postgres::Client;
 
 use super::prepare::Prepared;
@@ -174,7 +176,8 @@ impl Handover<'_> {
 
 /// Ends with its connection, some time after: no two are called the same, wherever they are made.
 fn temporary_name() -> String {
-    format!("walrelay_handover_{:x}_{:x}", std::process::id(), crate::relay::unix_now_us())
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    format!("walrelay_handover_{:x}_{:x}", std::process::id(), now.as_micros())
 }
 
 fn create(name: &str) -> String {

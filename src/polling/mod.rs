@@ -23,6 +23,8 @@ pub mod columns;
 pub mod handover;
 pub mod keeper;
 pub mod pace;
+#[cfg(test)]
+mod plan_tests;
 pub mod prepare;
 pub mod rows;
 pub mod session;

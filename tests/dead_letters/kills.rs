@@ -68,7 +68,7 @@ fn kills(case: &Case) {
     // WHEN the route is mended and the replay is killed THEN nothing is lost
     case.site.open_route(&lost);
     let found = case.site.reader_of(&lost);
-    let mut replay = case.spawn(&["dlq", "replay", "--all", "--rate", "40/s"]);
+    let mut replay = case.spawn(&["dlq", "replay", "--all", "--rate", "10/s"]);
     replay.wait_until("the first resolutions", || !case.list(&["--state", "replayed"]).is_empty());
     drop(replay);
     assert!(!case.open().is_empty(), "it was killed before its end");

@@ -41,6 +41,7 @@ fn under_load(place: impl Into<Place>, name: &str) {
     for _ in 0..STOPS {
         // On a busy machine the load may be over before the stops are.
         reader.wait_until((reader.count() + 1_000).min(EVENTS), LIMIT);
+        relay.wait_ready(LIMIT).unwrap();
         relay.sigterm().unwrap();
         assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));
         relay.restart().unwrap();

@@ -47,26 +47,6 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     scene.sql("ALTER TABLE outbox ALTER locked_by SET DEFAULT ''");
     refused(4, "table.column-default", &["locked_by must be NULL", "DROP DEFAULT"]);
     scene.sql("ALTER TABLE outbox ALTER locked_by DROP DEFAULT");
-    // GIVEN columns that cannot hold what is written there
-    scene.sql(
-        "ALTER TABLE outbox ALTER locked_by TYPE uuid USING NULL, \
-         ALTER locked_at TYPE date, ALTER retry_count DROP DEFAULT, ALTER retry_count TYPE text",
-    );
-    let told = scene.walrelay(&["check"]);
-    assert_eq!(told.code, 1, "{told}");
-    told.assert_says(&[
-        "✗ retry_count is of type text: polling writes what fits integer",
-        "✗ locked_at is of type date: polling writes what fits timestamptz",
-        "✗ locked_by is of type uuid: polling writes what fits text",
-    ]);
-    let mend = "ALTER TABLE \"public\".\"outbox\" ALTER COLUMN \"retry_count\" TYPE integer USING \"retry_count\"::integer;";
-    refused(4, "table.column-type", &["retry_count is of type text", mend]);
-    scene.sql(mend.strip_suffix(';').unwrap());
-    scene.sql(
-        "ALTER TABLE outbox ALTER COLUMN locked_at TYPE timestamptz USING locked_at::timestamptz",
-    );
-    scene.sql("ALTER TABLE outbox ALTER COLUMN locked_by TYPE text USING locked_by::text");
-    scene.walrelay(&["check"]).assert_done();
     // GIVEN a slot alone: it would leave the rows that wait to nobody
     scene.walrelay(&["slot", "create"]).assert_fault(
         2,
@@ -95,6 +75,36 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     scene.sql(&format!("SELECT pg_drop_replication_slot('{name}'); DROP INDEX outbox_pending"));
     let told = scene.walrelay(&["check"]);
     told.assert_done().assert_says(&["! no partial index", "CREATE INDEX CONCURRENTLY"]);
+}
+
+#[test]
+fn columns_that_cannot_hold_what_polling_writes_are_told_with_what_mends_them() {
+    let scene = polled("polling_bad_columns");
+    scene.sql(POLLING_SQL);
+    // GIVEN columns that cannot hold what is written there
+    scene.sql(
+        "ALTER TABLE outbox ALTER locked_by TYPE uuid USING NULL, \
+         ALTER locked_at TYPE date, ALTER retry_count DROP DEFAULT, ALTER retry_count TYPE text",
+    );
+    let told = scene.walrelay(&["check"]);
+    assert_eq!(told.code, 1, "{told}");
+    told.assert_says(&[
+        "✗ retry_count is of type text: polling writes what fits integer",
+        "✗ locked_at is of type date: polling writes what fits timestamptz",
+        "✗ locked_by is of type uuid: polling writes what fits text",
+    ]);
+    let mend = "ALTER TABLE \"public\".\"outbox\" ALTER COLUMN \"retry_count\" TYPE integer USING \"retry_count\"::integer;";
+    scene.walrelay(&["run"]).assert_fault(
+        4,
+        "table.column-type",
+        &["retry_count is of type text", mend],
+    );
+    scene.sql(mend.strip_suffix(';').unwrap());
+    scene.sql(
+        "ALTER TABLE outbox ALTER COLUMN locked_at TYPE timestamptz USING locked_at::timestamptz",
+    );
+    scene.sql("ALTER TABLE outbox ALTER COLUMN locked_by TYPE text USING locked_by::text");
+    scene.walrelay(&["check"]).assert_done();
 }
 
 #[test]

@@ -38,7 +38,7 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_twenty_kills() {
     let report = std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
         for _ in 0..KILLS {
-            let pause = Duration::from_millis(200 + rng.below(2_000));
+            let pause = Duration::from_millis(200 + rng.below(1_600));
             std::thread::sleep(pause);
             // Whoever of the two has rows in hand.
             let victim = until("rows in somebody's hands", LIMIT, || {

@@ -21,6 +21,7 @@ fn judge(site: &Site, reader: crate::support::broker::Reader, duplicates_max: u6
 
 fn stop(relay: &mut RelayProcess) {
     assert!(relay.is_running(), "{}", relay.tail(20));
+    relay.wait_ready(LIMIT).unwrap();
     relay.sigterm().unwrap();
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
 }

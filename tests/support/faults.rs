@@ -194,6 +194,8 @@ impl<'p> Scene<'p> {
     #[track_caller]
     pub(crate) fn carry(&self, topics: &[&str]) -> Vec<Rec> {
         let mut relay = self.spawn(&["run"]);
+        // With nothing to confirm it would be stopped before it listens to signals.
+        self.wait_streaming(&mut relay);
         self.wait_confirmed(&mut relay);
         relay.stop();
         read(topics)

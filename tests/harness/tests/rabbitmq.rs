@@ -3,11 +3,12 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 use std::net::TcpStream;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use walrelay_harness::RabbitMq;
 
 /// Its name is on disk when this returns: otherwise a kill may come first.
+const LIMIT: Duration = Duration::from_secs(60);
 const DECLARE: &str = r#"rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"kept">>),
     true, false, [], none, <<"test">>), ok = mnesia:sync_log()."#;
 
@@ -45,7 +46,10 @@ fn queues_survive_a_kill_and_a_freeze() {
     rabbitmq.freeze().unwrap();
     assert!(!rabbitmq.answers());
     rabbitmq.thaw().unwrap();
-    assert!(rabbitmq.answers());
+    let thawed = Instant::now();
+    while !rabbitmq.answers() {
+        assert!(thawed.elapsed() < LIMIT, "thawed, and silent");
+    }
 
     // WHEN it is stopped in order THEN it comes back all the same
     let start = Instant::now();

@@ -1,0 +1,133 @@
+//! How the statements are planned by a real server that believes what is not so.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_postgres::{Client, SimpleQueryMessage};
+
+use super::settings::{Cleanup, OnPublished, PollingSettings, Words, WorkColumns};
+use super::statements::{Statements, Subject};
+use crate::outbox::template::Template;
+use crate::source::testing;
+
+const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
+const WAITING: i64 = 5_000;
+
+fn shipped() -> PollingSettings {
+    let of = str::to_owned;
+    PollingSettings {
+        interval: Duration::from_millis(500),
+        workers: 4,
+        batch_max: 500,
+        lease: Duration::from_secs(30),
+        on_published: OnPublished::Update,
+        columns: WorkColumns {
+            order: of("id"),
+            status: of("status"),
+            retry_count: of("retry_count"),
+            next_retry_at: of("next_retry_at"),
+            locked_at: of("locked_at"),
+            locked_by: of("locked_by"),
+            failure_reason: of("failure_reason"),
+            failed_at: of("failed_at"),
+            created_at: of("created_at"),
+        },
+        words: Words {
+            pending: of("pending"),
+            in_progress: of("in_progress"),
+            published: of("published"),
+            failed: of("failed"),
+        },
+        cleanup: Cleanup {
+            enabled: true,
+            older_than: Duration::from_secs(3_600),
+            batch_max: 1_000,
+            interval: Duration::from_secs(60),
+        },
+    }
+}
+
+/// Runs a statement; the most rows that a join of it looked at and threw away.
+async fn thrown_away(client: &Client, statement: &str, types: &str, values: &str) -> u64 {
+    let run = format!(
+        "PREPARE tried {types} AS {statement};
+         EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE tried ({values});
+         DEALLOCATE tried"
+    );
+    let told = client.simple_query(&run).await.unwrap();
+    let plan = told.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    most(&serde_json::from_str(plan.unwrap()).unwrap())
+}
+
+fn most(node: &Value) -> u64 {
+    match node {
+        Value::Array(nodes) => nodes.iter().map(most).max().unwrap_or(0),
+        Value::Object(parts) => {
+            let loops = parts.get("Actual Loops").and_then(Value::as_u64).unwrap_or(1);
+            let removed = parts.get("Rows Removed by Join Filter").and_then(Value::as_u64);
+            (removed.unwrap_or(0) * loops).max(parts.values().map(most).max().unwrap_or(0))
+        }
+        _ => 0,
+    }
+}
+
+#[tokio::test]
+async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_again() {
+    let (client, source) = testing::logical().database("polling_plans").await;
+    client.batch_execute("DROP TABLE IF EXISTS public.outbox").await.unwrap();
+    client.batch_execute(POLLING_SQL).await.unwrap();
+    let polling = shipped();
+    let mut outbox = testing::outbox();
+    outbox.columns.key = "event_key".into();
+    outbox.route.key = Template::column("event_key");
+    let statements = Statements::of(&Subject {
+        outbox: &outbox,
+        polling: &polling,
+        slot: &source.slot,
+        publication: &source.publication,
+        id_type: "bigint",
+        reason_type: "text",
+        event_columns: &["id".into(), "event_key".into(), "payload".into()],
+    });
+    // GIVEN statistics from when all was published, and a burst since
+    for sql in [
+        "ALTER TABLE outbox SET (autovacuum_enabled = off)",
+        "INSERT INTO outbox (event_key, payload, status)
+         SELECT 'k' || n % 900, '{}', 'published' FROM generate_series(1, 20000) n",
+        "VACUUM ANALYZE outbox",
+        "INSERT INTO outbox (event_key, payload)
+         SELECT 'k' || n % 900, '{}' FROM generate_series(1, 5000) n",
+    ] {
+        client.batch_execute(sql).await.unwrap();
+    }
+    let few = u64::try_from(WAITING).unwrap() * 2;
+    // WHEN rows are claimed, some beside others in hand, and settled THEN each is looked at once
+    for claim in ["a", "b"] {
+        let values = format!("'{claim}', {WAITING}, 8000000");
+        let looked = thrown_away(&client, &statements.claim, "(text, int8, int8)", &values).await;
+        assert!(looked <= few, "claim {claim}: {looked}");
+        let taken = format!("SELECT count(*) FROM outbox WHERE locked_by = '{claim}'");
+        assert_eq!(client.query_one(&taken, &[]).await.unwrap().get::<_, i64>(0), 500);
+    }
+    let ids = "(SELECT array_agg(id::text) FROM outbox WHERE locked_by = 'a')";
+    let settled = [
+        (&statements.noted, "(text, text[], int4[], text[], int8[])"),
+        (&statements.published, "(text, text[])"),
+    ];
+    for (statement, types) in settled {
+        let more = if types.contains("int4") {
+            ", array_fill(1, ARRAY[500]), array_fill('no'::text, ARRAY[500]), array_fill(9::int8, ARRAY[500])"
+        } else {
+            ""
+        };
+        let ids = client.query_one(&format!("SELECT {ids}::text"), &[]).await.unwrap();
+        let values = format!("'a', '{}'{more}", ids.get::<_, String>(0));
+        let looked = thrown_away(&client, statement, types, &values).await;
+        assert!(looked <= few, "{statement}: {looked}");
+    }
+    let done = "SELECT count(*) FROM outbox WHERE status = 'published' AND locked_by = 'a'";
+    assert_eq!(client.query_one(done, &[]).await.unwrap().get::<_, i64>(0), 500);
+}
