@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::faults::{Ended, LIMIT, Relay, Scene, shared_topics};
-use crate::support::{machine, shared_rabbitmq, until};
+use crate::support::{machine, query, shared_rabbitmq, until};
 
 const INTERVALS: &str = "200ms";
 /// A short comparison takes about fifteen seconds on a quiet machine.
@@ -260,33 +260,33 @@ fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
             if granted { "AccessShareLock" } else { "AccessExclusiveLock" }
         )
     };
-    std::thread::scope(|scope| {
-        scope.spawn(|| crate::support::query(&scene.url, &in_use));
-        let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE%'";
-        until("it to be in use", LIMIT, || {
-            (scene.sql(sleeps) == "1" && scene.sql(&waits(true)) == "t").then_some(())
-        });
-        // WHEN it is interrupted, waits for that table, and is interrupted again
-        relay.signal(Signal::INT);
-        until("the removal to wait", LIMIT, || (scene.sql(&waits(false)) == "t").then_some(()));
-        relay.signal(Signal::INT);
-        // THEN it ends, and tells what removes the rest
-        let ended = relay.wait();
-        ended.assert_fault(
-            1,
-            "compare.interrupted",
-            &["error[compare.left-over]", "second signal"],
-        );
-        ended.assert_says(&[
-            &format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE;"),
-            &format!("kafka-topics.sh --bootstrap-server … --delete --topic {name}"),
-        ]);
-        assert_eq!(ended.out, "", "nothing was finished");
-        scene.sql(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-                WHERE query LIKE 'LOCK TABLE%' AND pid <> pg_backend_pid()",
-        );
+    let url = scene.url.clone();
+    // Not joined: a test that fails would wait for it.
+    std::thread::spawn(move || query(&url, &in_use).ok());
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE%'";
+    until("it to be in use", LIMIT, || {
+        (scene.sql(sleeps) == "1" && scene.sql(&waits(true)) == "t").then_some(())
     });
+    // WHEN it is interrupted, waits for that table, and is interrupted again
+    relay.signal(Signal::INT);
+    until("the removal to wait", LIMIT, || (scene.sql(&waits(false)) == "t").then_some(()));
+    relay.signal(Signal::INT);
+    // THEN it ends, and tells what removes the rest
+    let ended = relay.wait();
+    ended.assert_fault(
+        1,
+        "compare.interrupted",
+        &["error[compare.left-over]", "by a second signal"],
+    );
+    ended.assert_says(&[
+        &format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE;"),
+        &format!("kafka-topics.sh --bootstrap-server … --delete --topic {name}"),
+    ]);
+    assert_eq!(ended.out, "", "nothing was finished");
+    scene.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE query LIKE 'LOCK TABLE%' AND pid <> pg_backend_pid()",
+    );
 }
 
 #[test]
