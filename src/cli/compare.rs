@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use super::args::CompareArgs;
 use crate::compare::plan::Plan;
 use crate::compare::relay::{Order, adapt};
-use crate::compare::{self, Asked, Live, Watcher, json, page, table};
+use crate::compare::report::Report;
+use crate::compare::{self, Asked, Live, Outcome, Watcher, json, page, table};
 use crate::config::{Config, Request};
 use crate::error::{Exit, Fault};
 
@@ -25,21 +26,30 @@ pub(super) fn run(
     request: &Request,
     plan: &Plan,
     args: &CompareArgs,
-) -> Result<Exit, Fault> {
-    let file = args.html.as_deref().map(Page::begin).transpose()?;
+) -> Result<Exit, Vec<Fault>> {
+    let file = args.html.as_deref().map(Page::begin).transpose();
+    let file = file.map_err(|fault| vec![fault])?;
     let mut voice = Voice::new();
-    let report = compare::run(Asked { config, request, plan }, &mut voice);
+    let Outcome { report, mut faults } = compare::run(Asked { config, request, plan }, &mut voice);
     voice.wipe();
-    let report = report?;
-    if let Some(file) = file {
-        file.write(&page::render(&report))?;
+    let mut missing = 0;
+    if let Some(report) = report {
+        missing = report.missing();
+        faults.extend(show(&report, args.json).err());
+        faults.extend(file.and_then(|file| file.write(&page::render(&report)).err()));
     }
-    if args.json {
-        super::print(&format!("{}\n", json::to_json(&report)))?;
-    } else {
-        super::print(&table::to_text(&report, std::io::stdout().is_terminal()))?;
+    match (faults.is_empty(), missing) {
+        (false, _) => Err(faults),
+        (true, 0) => Ok(Exit::Done),
+        (true, _) => Ok(Exit::Failed),
     }
-    Ok(if report.missing() > 0 { Exit::Failed } else { Exit::Done })
+}
+
+fn show(report: &Report, as_json: bool) -> Result<Exit, Fault> {
+    super::print(&match as_json {
+        true => format!("{}\n", json::to_json(report)),
+        false => table::to_text(report, std::io::stdout().is_terminal()),
+    })
 }
 
 /// The relay under test: told over standard input what it is to do.

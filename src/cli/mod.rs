@@ -88,7 +88,7 @@ fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
             // Its own lines are enough, unless somebody asks for more.
             let config = prepare(args.log.as_deref().or(Some("warn")), &request);
             let (plan, config) = both(plan, config)?;
-            compare::run(&config, &request, &plan, &words).map_err(one)
+            compare::run(&config, &request, &plan, &words)
         }
         Command::CompareRelay => compare::relay(args.log.as_deref(), &request),
         Command::Dlq { action } => {

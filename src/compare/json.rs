@@ -29,6 +29,7 @@ pub fn to_json(report: &Report) -> Value {
             "keys": settings.keys,
             "backlog_events": settings.backlog_events,
         },
+        "incomplete": report.incomplete,
         "runs": report.runs.iter().map(run).collect::<Vec<_>>(),
         "drains": report.drains.iter().map(drain).collect::<Vec<_>>(),
     })
@@ -160,6 +161,14 @@ mod tests {
         assert_eq!(runs[1]["interval_ms"], 500);
         assert_eq!(runs[1]["missing"], 2);
         assert_eq!(value["drains"][0]["mode"], "cdc");
+        assert_eq!(value.get("incomplete"), Some(&Value::Null));
         assert_eq!(value["drains"][0]["per_second"], 5.0);
+    }
+
+    #[test]
+    fn a_report_that_was_cut_short_says_why() {
+        let why = "1 of 2 runs and 0 of 2 drains were finished: the broker is gone";
+        let report = Report { incomplete: Some(why.to_owned()), ..Report::default() };
+        assert_eq!(to_json(&report)["incomplete"], why);
     }
 }

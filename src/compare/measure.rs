@@ -99,8 +99,10 @@ impl<'a> Bench<'a> {
         })
     }
 
-    async fn take_down(&self) -> Result<(), Fault> {
-        site::remove(&self.asked.config.source.connection, &self.site.name).await
+    /// A fresh table. What the run before has left goes only now: its figures are out of danger.
+    async fn make(&self, mode: Mode) -> Result<(), Fault> {
+        site::remove(&self.asked.config.source.connection, &self.site.name).await?;
+        self.site.make(mode).await
     }
 
     /// What one event of the load costs in WAL when nobody relays it.
@@ -109,14 +111,13 @@ impl<'a> Bench<'a> {
         if let Some(bytes) = self.wal_of_event.get(&polls) {
             return Ok(*bytes);
         }
-        self.site.make(mode).await?;
+        self.make(mode).await?;
         let load = self.load(1).await?;
         let tally = self.attend(WEIGHED);
         let before = self.meter.read().await?.wal_bytes;
         load.write(&tally, self.number, 0..WEIGHED, 100_000).await?;
         let bytes = (self.meter.read().await?.wal_bytes - before) as f64 / WEIGHED as f64;
         drop(load);
-        self.take_down().await?;
         self.wal_of_event.insert(polls, bytes);
         Ok(bytes)
     }
@@ -131,7 +132,7 @@ impl<'a> Bench<'a> {
         let what = format!("{} at {rate}/s", plan::name(mode));
         watcher.say(&what);
         let wal_of_event = self.weigh(mode).await?;
-        self.site.make(mode).await?;
+        self.make(mode).await?;
         let load = self.load(rate).await?;
         let of = |length: Duration| (length.as_secs_f64() * f64::from(rate)).ceil() as u64;
         let warm = of(warm_up(mode)).max(1);
@@ -163,7 +164,6 @@ impl<'a> Bench<'a> {
             Share { transactions: total, rows: total, wal_bytes: total as f64 * wal_of_event };
         let whole = after.since(before, share, self.meter.looks() - looks);
         let counts = tally.counts(total);
-        self.take_down().await?;
         Ok(Run {
             mode,
             rate,
@@ -228,7 +228,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Drain, Fault> {
         let what = format!("{} drains {events} events", plan::name(mode));
         watcher.say(&what);
-        self.site.make(mode).await?;
+        self.make(mode).await?;
         let tally = self.attend(events);
         let name = &self.site.name;
         let writer = super::connect(&self.asked.config.source.connection, name).await?;
@@ -247,7 +247,6 @@ impl<'a> Bench<'a> {
         let relay = under.child.cost();
         under.child.stop().await?;
         let after = self.meter.settled(events).await?;
-        self.take_down().await?;
         let counts = under.tally.counts(events);
         let (first, last) = under.tally.span().unwrap_or((began, began));
         Ok(Drain {

@@ -3,7 +3,7 @@
 //!
 //! Each mode runs under the same load, one after the other, in a process of its own and on a scratch
 //! schema, slot and topic, which are removed whatever happens. Loss, repetition and disorder are
-//! counted before anything is called fast.
+//! counted before anything is called fast. What was finished is given, whatever came after it.
 
 mod child;
 mod consumer;
@@ -16,6 +16,7 @@ pub mod plan;
 mod proc;
 pub mod relay;
 pub mod report;
+mod signals;
 mod site;
 pub mod table;
 mod tally;
@@ -23,20 +24,24 @@ mod tally;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
 use tokio_postgres::Client;
 
 use self::consumer::Consumer;
 use self::measure::Bench;
 use self::plan::Plan;
 use self::report::{Report, Settings};
+use self::signals::{Signals, interrupted};
 use self::site::Site;
 use crate::config::{Config, Request};
 use crate::error::{Exit, Fault};
+use crate::sink::Broker;
 use crate::sink::scratch::Scratch;
-use crate::sink::{Broker, UNREACHABLE};
 use crate::source::preflight::query_fault;
 use crate::source::settings::ConnInfo;
+
+/// How long Postgres may take for a statement; a new slot waits for transactions of others in it.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 
 /// What was asked for.
 #[derive(Clone, Copy)]
@@ -73,70 +78,90 @@ pub struct Live {
     pub p50_ms: Option<f64>,
 }
 
-/// Compares. Nothing of it stays, neither after an error nor after SIGINT or SIGTERM.
-pub fn run(asked: Asked<'_>, watcher: &mut dyn Watcher) -> Result<Report, Fault> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = builder.worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| broken(&error.to_string()))?;
-    let outcome = runtime.block_on(compare(asked, watcher));
-    // Not waited for: a name that is being resolved would hold it up.
-    runtime.shutdown_background();
-    outcome
+/// What a comparison comes to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// None when nothing was finished.
+    pub report: Option<Report>,
+    /// What ended it early, then what could not be removed.
+    pub faults: Vec<Fault>,
 }
 
-async fn compare(asked: Asked<'_>, watcher: &mut dyn Watcher) -> Result<Report, Fault> {
+/// Compares. Nothing of it stays, neither after an error nor after a signal, as far as it can be
+/// removed and no second signal comes.
+pub fn run(asked: Asked<'_>, watcher: &mut dyn Watcher) -> Outcome {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = match builder.worker_threads(2).enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Outcome { report: None, faults: vec![broken(&error.to_string())] },
+    };
+    let mut report = Report::default();
+    let faults = match runtime.block_on(compare(asked, &mut report, watcher)) {
+        Ok(faults) => faults,
+        Err(fault) => vec![fault],
+    };
+    // Not waited for: a name that is being resolved would hold it up.
+    runtime.shutdown_background();
+    let nothing = report.runs.is_empty() && report.drains.is_empty();
+    Outcome { report: (!nothing).then_some(report), faults }
+}
+
+/// Fails when nothing was made, else tells all that went wrong.
+async fn compare(
+    asked: Asked<'_>,
+    report: &mut Report,
+    watcher: &mut dyn Watcher,
+) -> Result<Vec<Fault>, Fault> {
     let config = asked.config;
     let name = site::fresh_name();
     config.sink.toward_scratch(&name)?;
-    let listen = |kind| signal(kind).map_err(|error| broken(&error.to_string()));
-    let mut signals = [
-        listen(SignalKind::interrupt())?,
-        listen(SignalKind::terminate())?,
-        listen(SignalKind::hangup())?,
-        listen(SignalKind::quit())?,
-    ];
-    let site = Site::open(config, &name).await?;
+    let mut signals = Signals::listen()?;
+    let site = tokio::select! {
+        site = Site::open(config, &name) => site?,
+        signal = signals.next() => return Err(interrupted(signal)),
+    };
     watcher.say(&asked.plan.announcement());
     watcher.say(&format!("everything is made under the name {name}, and removed at the end"));
-    // A signal waits until this is done: what is made behind a removal would stay.
     let own = name.clone();
-    // A broker that is lost on the way may have made something by then.
-    let scratch = at_broker(&config.sink, move |broker| broker.make_scratch(&own)).await;
-    let outcome = match scratch {
-        Err(fault) => Err(fault),
-        Ok(scratch) => tokio::select! {
-            outcome = begin(asked, &site, scratch, watcher) => outcome,
-            signal = stopped(&mut signals) => Err(interrupted(signal)),
-        },
+    let mut making = at_broker(&config.sink, move |broker| broker.make_scratch(&own));
+    let ended = tokio::select! {
+        ended = measure(asked, &site, &mut making, report, watcher) => ended,
+        signal = signals.next() => Err(interrupted(signal)),
     };
-    watcher.say("removing what was made");
-    let removed = tidy_up(config, &name).await;
-    match (outcome, removed) {
-        (Ok(report), Ok(())) => Ok(report),
-        (Ok(_), Err(left)) => Err(left),
-        (Err(fault), Ok(())) => Err(fault),
-        (Err(fault), Err(left)) if left.code == UNREACHABLE && fault.code == UNREACHABLE => {
-            watcher.say(&format!("if the broker has something of the name {name}, remove it"));
-            Err(fault)
+    report.incomplete = ended.as_ref().err().map(|fault| cut_short(asked.plan, report, fault));
+    watcher.say("removing what was made; a second signal would leave it behind");
+    let removing = async {
+        // What is made behind a removal would stay; a broker that is lost may have made something.
+        if !making.is_finished() {
+            answer(&mut making).await.ok();
         }
-        (Err(fault), Err(left)) => {
-            watcher.say(&left.to_string());
-            Err(fault)
-        }
-    }
+        tidy_up(config, &name).await
+    };
+    let removed = tokio::select! {
+        removed = removing => removed,
+        signal = signals.second() => Err(left_behind(config, &name, signal)),
+    };
+    Ok(match (ended, removed) {
+        // What hindered both is told once, with all that is left.
+        (Err(fault), Err(left)) if left.code == fault.code => vec![left],
+        (ended, removed) => ended.err().into_iter().chain(removed.err()).collect(),
+    })
 }
 
-async fn begin(
+/// What is finished is in the report when this ends, however it ends.
+async fn measure(
     asked: Asked<'_>,
     site: &Site,
-    scratch: Box<dyn Scratch>,
+    making: &mut JoinHandle<Result<Box<dyn Scratch>, Fault>>,
+    report: &mut Report,
     watcher: &mut dyn Watcher,
-) -> Result<Report, Fault> {
+) -> Result<(), Fault> {
     let plan = asked.plan;
+    let scratch = answer(making).await?;
     clear_away_the_abandoned(asked, site, watcher).await?;
     let version = site.client.query_typed_one("SELECT current_setting('server_version')", &[]);
     let version = version.await.map_err(|error| failed(&error, "asking for its version"))?;
-    let mut report = Report {
+    *report = Report {
         began_unix_us: now_unix_us(),
         machine: proc::machine(),
         postgres_version: version.get(0),
@@ -162,7 +187,17 @@ async fn begin(
     for mode in plan.drains() {
         report.drains.push(bench.drain(mode, plan.backlog, watcher).await?);
     }
-    Ok(report)
+    Ok(())
+}
+
+/// How far it came, and why no further.
+fn cut_short(plan: &Plan, report: &Report, fault: &Fault) -> String {
+    let drains = match plan.drains().len() {
+        0 => String::new(),
+        all => format!(" and {} of {all} drains", report.drains.len()),
+    };
+    let (runs, all) = (report.runs.len(), plan.modes().len() * plan.rates.len());
+    format!("{runs} of {all} runs{drains} were finished: {}", fault.what)
 }
 
 /// Removes what a comparison that died has left: its slot would keep WAL for ever.
@@ -186,7 +221,7 @@ async fn clear_away_the_abandoned(
 async fn tidy_up(config: &Config, name: &str) -> Result<(), Fault> {
     let database = site::remove(&config.source.connection, name).await;
     let own = name.to_owned();
-    let broker = at_broker(&config.sink, move |broker| broker.remove_scratch(&own)).await;
+    let broker = answer(&mut at_broker(&config.sink, move |it| it.remove_scratch(&own))).await;
     match (database, broker) {
         (Err(database), Err(broker)) => {
             let mend = format!("{}\n{broker}", database.mend);
@@ -196,39 +231,35 @@ async fn tidy_up(config: &Config, name: &str) -> Result<(), Fault> {
     }
 }
 
+/// The removal was not waited for.
+fn left_behind(config: &Config, name: &str, signal: &str) -> Fault {
+    let what = format!("stopped by a second signal, {signal}, before all of {name} was removed");
+    let mend = format!("{}\n{}", site::left_over_sql(name), config.sink.scratch_by_hand(name));
+    Fault::new(Exit::Failed, site::LEFT_OVER, what, "", mend)
+}
+
 /// Asks a broker something on a thread where that may take its time.
-async fn at_broker<T: Send + 'static>(
+fn at_broker<T: Send + 'static>(
     broker: &Arc<dyn Broker>,
     ask: impl FnOnce(&dyn Broker) -> Result<T, Fault> + Send + 'static,
-) -> Result<T, Fault> {
+) -> JoinHandle<Result<T, Fault>> {
     let broker = Arc::clone(broker);
-    let asked = tokio::task::spawn_blocking(move || ask(&*broker));
+    tokio::task::spawn_blocking(move || ask(&*broker))
+}
+
+async fn answer<T>(asked: &mut JoinHandle<Result<T, Fault>>) -> Result<T, Fault> {
     asked.await.unwrap_or_else(|error| Err(broken(&error.to_string())))
-}
-
-async fn stopped(signals: &mut [Signal; 4]) -> &'static str {
-    let [interrupt, terminate, hangup, quit] = signals;
-    tokio::select! {
-        _ = interrupt.recv() => "SIGINT",
-        _ = terminate.recv() => "SIGTERM",
-        _ = hangup.recv() => "SIGHUP",
-        _ = quit.recv() => "SIGQUIT",
-    }
-}
-
-fn interrupted(signal: &str) -> Fault {
-    Fault::new(
-        Exit::Failed,
-        "compare.interrupted",
-        format!("stopped by {signal} before all of it was measured"),
-        "",
-        "",
-    )
 }
 
 /// Connects for SQL under this name.
 async fn connect(info: &ConnInfo, application_name: &str) -> Result<Client, Fault> {
-    let info = ConnInfo { application_name: application_name.to_owned(), ..info.clone() };
+    let own = info.options.as_deref().unwrap_or_default();
+    let info = ConnInfo {
+        application_name: application_name.to_owned(),
+        // Not by SET, whose transaction would be counted; of two, the last one holds.
+        options: Some(format!("{own} -c statement_timeout={}", ANSWERED_WITHIN.as_millis())),
+        ..info.clone()
+    };
     let connected = crate::source::sql::connect(&info).await;
     connected.map(|sql| sql.client).map_err(|error| error.fault(&info, "", ""))
 }

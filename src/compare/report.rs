@@ -19,6 +19,8 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// A backlog, once for each mode.
     pub drains: Vec<Drain>,
+    /// How far it came and why no further, when not all that was asked for was measured.
+    pub incomplete: Option<String>,
 }
 
 /// The machine that measured.

@@ -15,20 +15,19 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
 
 use super::report::Mode;
-use super::{connect, failed};
+use super::{ANSWERED_WITHIN, connect, failed};
 use crate::config::Config;
 use crate::error::{Exit, Fault};
 use crate::source::preflight::{self, Level};
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::{ConnInfo, SourceSettings};
 
+/// Something could not be removed.
+pub(super) const LEFT_OVER: &str = "compare.left-over";
 /// Before the random part of a name.
 pub(super) const PREFIX: &str = "walrelay_compare_";
 /// How long a slot may be in use by a relay that is gone.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
-
-/// How long a new slot may wait for transactions of others.
-const BEGINS_WITHIN: Duration = Duration::from_secs(60);
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 const CDC_SQL: &str = "CREATE TABLE public.outbox (
@@ -102,21 +101,17 @@ impl Site {
 
     /// A slot begins when all transactions that are open have ended; some never do.
     async fn make_slot(&self) -> Result<(), Fault> {
-        let patience = format!("SET statement_timeout = '{}s'", BEGINS_WITHIN.as_secs());
-        self.run(&patience, "making the scratch slot").await?;
         let slot = format!(
             "SELECT pg_create_logical_replication_slot({}, 'pgoutput')",
             quote_literal(&self.name)
         );
-        let made = self.client.batch_execute(&slot).await;
-        self.run("RESET statement_timeout", "making the scratch slot").await?;
-        made.map_err(|error| match error.code() {
+        self.client.batch_execute(&slot).await.map_err(|error| match error.code() {
             Some(&SqlState::QUERY_CANCELED) => Fault::new(
                 Exit::Source,
                 "compare.open-transactions",
                 format!(
                     "the scratch slot waited {} s for transactions that do not end",
-                    BEGINS_WITHIN.as_secs()
+                    ANSWERED_WITHIN.as_secs()
                 ),
                 "source.url",
                 "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
@@ -132,11 +127,9 @@ impl Site {
 
 /// Removes whatever a comparison of this name has made. The slot goes first: it pins WAL.
 pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
-    let client = connect(info, name).await?;
-    let left = |error: tokio_postgres::Error| {
-        let fault = failed(&error, "removing what the comparison made");
-        Fault { code: "compare.left-over", mend: left_over_sql(name), ..fault }
-    };
+    let kept = |fault: Fault| Fault { code: LEFT_OVER, mend: left_over_sql(name), ..fault };
+    let left = |error| kept(failed(&error, "removing what the comparison made"));
+    let client = connect(info, name).await.map_err(kept)?;
     let deadline = Instant::now() + RELEASED_WITHIN;
     loop {
         match drop_slot(&client, name).await {
@@ -145,7 +138,7 @@ pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
             Ok(false) => {
                 let what = format!("replication slot {name} is still in use");
                 let mend = left_over_sql(name);
-                return Err(Fault::new(Exit::Slot, "compare.left-over", what, "", mend));
+                return Err(Fault::new(Exit::Slot, LEFT_OVER, what, "", mend));
             }
             // Somebody was faster, or its reader has not let go yet.
             Err(error) if Instant::now() > deadline => return Err(left(error)),

@@ -29,6 +29,9 @@ pub fn to_text(report: &Report, bars: bool) -> String {
     );
     for rate in &report.settings.rates {
         let runs: Vec<&Run> = report.runs.iter().filter(|run| run.rate == *rate).collect();
+        if runs.is_empty() {
+            continue;
+        }
         line(&mut text, format_args!("\n{} events/s", grouped(u64::from(*rate))));
         push(&mut text, &latencies(&runs, bars));
         push(&mut text, &costs(&runs));
@@ -156,11 +159,13 @@ fn lateness(run: &Run) -> String {
     )
 }
 
-/// What follows: for each rate the slot beside the soonest polling, then what was lost.
+/// What follows: whether it is all, for each rate the slot beside the soonest polling, then what was
+/// lost.
 #[must_use]
 pub fn verdict(report: &Report) -> Vec<String> {
-    let mut sentences: Vec<String> =
-        report.settings.rates.iter().filter_map(|rate| beside(report, *rate)).collect();
+    let incomplete = report.incomplete.iter().map(|why| format!("INCOMPLETE: {why}."));
+    let rates = report.settings.rates.iter().filter_map(|rate| beside(report, *rate));
+    let mut sentences: Vec<String> = incomplete.chain(rates).collect();
     let sum = |of: fn(&Run) -> u64, too: fn(&Drain) -> u64| {
         report.runs.iter().map(of).sum::<u64>() + report.drains.iter().map(too).sum::<u64>()
     };

@@ -62,6 +62,21 @@ fn loss_is_the_last_word() {
 }
 
 #[test]
+fn a_report_that_was_cut_short_says_so_before_all_else_and_has_no_empty_blocks() {
+    // GIVEN a comparison that ended before its second rate
+    let mut report = report();
+    report.settings.rates = vec![1000, 5000];
+    let why = "3 of 6 runs and 0 of 2 drains were finished: the broker is gone";
+    report.incomplete = Some(why.to_owned());
+    // WHEN it is told
+    let (text, sentences) = (to_text(&report, true), verdict(&report));
+    // THEN nobody takes it for whole
+    assert_eq!(sentences[0], format!("INCOMPLETE: {why}."));
+    assert!(text.contains(&sentences[0]), "{text}");
+    assert!(text.contains("1,000 events/s") && !text.contains("5,000 events/s"), "{text}");
+}
+
+#[test]
 fn a_block_has_a_row_for_each_mode_and_unknown_is_not_zero() {
     let mut report = report();
     report.machine.database_is_local = false;

@@ -172,6 +172,11 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         Err(scratch::impossible())
     }
 
+    /// The commands that remove it by hand.
+    fn scratch_by_hand(&self, _name: &str) -> String {
+        String::new()
+    }
+
     /// Removes it, as far as it is there.
     fn remove_scratch(&self, _name: &str) -> Result<(), Fault> {
         Err(scratch::impossible())

@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::support::faults::{Ended, LIMIT, Relay, Scene, shared_topics};
-use crate::support::{machine, shared_rabbitmq, until};
+use crate::support::{machine, query, shared_rabbitmq, until};
 
 const INTERVALS: &str = "200ms";
 /// A short comparison takes about fifteen seconds on a quiet machine.
@@ -152,6 +152,141 @@ fn an_interrupted_comparison_takes_everything_away() {
         relay.wait().assert_fault(1, "compare.interrupted", &["removing what was made"]);
         assert_gone(&scene, &name);
     }
+}
+
+/// Waits until the relay of a run is connected: the table of that run is there by then.
+#[track_caller]
+fn wait_for_relay(scene: &Scene<'_>, name: &str) {
+    let reads = format!(
+        "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = '{name}_relay'"
+    );
+    until("its relay", LIMIT, || (scene.sql(&reads) == "t").then_some(()));
+}
+
+/// Ends a comparison in its second run, which would warm up for most of a minute.
+#[track_caller]
+fn cut_short(scene: &Scene<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ended, String) {
+    let intervals = ["compare", "--rates", "100", "--intervals", "50s", "--duration", "1s"];
+    let relay = scene.spawn(&[&intervals[..], &["--json", "--html", page]].concat());
+    let said = || relay.said().contains("polling 50s at 100/s").then_some(());
+    until("the second run", LIMIT, said);
+    let name = name_of(&relay.said());
+    wait_for_relay(scene, &name);
+    end(&relay, &name);
+    (relay.wait(), name)
+}
+
+#[test]
+fn what_was_finished_before_a_comparison_ended_is_given_and_called_incomplete() {
+    let interrupted = Scene::bare("compare_cut");
+    let broken = rabbit("compare_broken");
+    let refuse = |_: &Relay, name: &str| {
+        broken.sql(&format!(
+            "CREATE FUNCTION {name}.refuse() RETURNS trigger LANGUAGE plpgsql
+                AS $$ BEGIN RAISE EXCEPTION 'no more events'; END $$;
+             CREATE TRIGGER refuse BEFORE INSERT ON {name}.outbox
+                EXECUTE FUNCTION {name}.refuse()"
+        ));
+    };
+    let interrupt = |relay: &Relay, _: &str| relay.signal(Signal::INT);
+    for (scene, end, exit, code, why) in [
+        (&interrupted, &interrupt as &dyn Fn(&Relay, &str), 1, "compare.interrupted", "SIGINT"),
+        (&broken, &refuse, 4, "source.query", "no more events"),
+    ] {
+        // GIVEN a run that is finished WHEN the next one ends early
+        let page = scene.folder().join("page.html");
+        let (ended, name) = cut_short(scene, &page.display().to_string(), end);
+        // THEN the fault is told, and how far it came
+        ended.assert_fault(exit, code, &[why]);
+        let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+        let incomplete = value["incomplete"].as_str().unwrap();
+        assert!(incomplete.starts_with("1 of 2 runs and 0 of 2 drains were finished"), "{ended}");
+        assert!(incomplete.contains(why), "{ended}");
+        let runs = value["runs"].as_array().unwrap();
+        assert_eq!((runs.len(), &runs[0]["events"]), (1, &Value::from(100)), "{ended}");
+        let page = std::fs::read_to_string(&page).unwrap();
+        assert!(page.contains("This comparison is incomplete: 1 of 2 runs"), "{page}");
+        // AND nothing of it stays
+        assert_gone(scene, &name);
+    }
+}
+
+/// Starts a comparison of the slot alone, one run without a backlog.
+#[track_caller]
+fn one_run(scene: &Scene<'_>, duration: &str) -> (Relay, String) {
+    let words = ["compare", "--rates", "100", "--intervals", "none", "--backlog", "0"];
+    let relay = scene.spawn(&[&words[..], &["--json", "--duration", duration]].concat());
+    let announced = || relay.said().contains("under the name").then_some(());
+    until("its name", LIMIT, announced);
+    let name = name_of(&relay.said());
+    wait_for_relay(scene, &name);
+    (relay, name)
+}
+
+#[test]
+fn a_whole_report_is_given_though_something_cannot_be_removed() {
+    // GIVEN a run that is under way in a database that lets nothing be dropped
+    let scene = Scene::bare("compare_kept");
+    let (relay, name) = one_run(&scene, "10s");
+    scene.sql(
+        "CREATE FUNCTION keep() RETURNS event_trigger LANGUAGE plpgsql
+            AS $$ BEGIN RAISE EXCEPTION 'nothing is dropped here'; END $$;
+         CREATE EVENT TRIGGER keep ON sql_drop EXECUTE FUNCTION keep()",
+    );
+    // WHEN it is done
+    let ended = relay.wait();
+    // THEN its figures are there, and what is left is told with what removes it
+    let remove = format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE;");
+    ended.assert_fault(4, "compare.left-over", &["nothing is dropped here", &remove]);
+    let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+    assert_eq!(value["runs"].as_array().unwrap().len(), 1, "{ended}");
+    assert!(value["incomplete"].is_null(), "{ended}");
+    // AND that does
+    scene.sql("DROP EVENT TRIGGER keep");
+    scene.sql(&format!("DROP PUBLICATION IF EXISTS \"{name}\"; {remove}"));
+    assert_gone(&scene, &name);
+}
+
+#[test]
+fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
+    // GIVEN a scratch table that is in use by somebody else
+    let scene = Scene::bare("compare_twice");
+    let (relay, name) = one_run(&scene, "10m");
+    let in_use = format!("LOCK TABLE {name}.outbox IN ACCESS SHARE MODE; SELECT pg_sleep(600)");
+    let waits = |granted: bool| {
+        format!(
+            "SELECT count(*) > 0 FROM pg_locks WHERE relation = '{name}.outbox'::regclass
+                AND mode = '{}' AND granted = {granted}",
+            if granted { "AccessShareLock" } else { "AccessExclusiveLock" }
+        )
+    };
+    let url = scene.url.clone();
+    // Not joined: a test that fails would wait for it.
+    std::thread::spawn(move || query(&url, &in_use).ok());
+    let sleeps = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'LOCK TABLE%'";
+    until("it to be in use", LIMIT, || {
+        (scene.sql(sleeps) == "1" && scene.sql(&waits(true)) == "t").then_some(())
+    });
+    // WHEN it is interrupted, waits for that table, and is interrupted again
+    relay.signal(Signal::INT);
+    until("the removal to wait", LIMIT, || (scene.sql(&waits(false)) == "t").then_some(()));
+    relay.signal(Signal::INT);
+    // THEN it ends, and tells what removes the rest
+    let ended = relay.wait();
+    ended.assert_fault(
+        1,
+        "compare.interrupted",
+        &["error[compare.left-over]", "by a second signal"],
+    );
+    ended.assert_says(&[
+        &format!("DROP SCHEMA IF EXISTS \"{name}\" CASCADE;"),
+        &format!("kafka-topics.sh --bootstrap-server … --delete --topic {name}"),
+    ]);
+    assert_eq!(ended.out, "", "nothing was finished");
+    scene.sql(
+        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+            WHERE query LIKE 'LOCK TABLE%' AND pid <> pg_backend_pid()",
+    );
 }
 
 #[test]

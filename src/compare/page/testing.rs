@@ -43,6 +43,7 @@ pub(super) fn report() -> Report {
         },
         runs: rates.iter().flat_map(|rate| modes.map(|mode| run(mode, *rate))).collect(),
         drains: modes.map(drain).into(),
+        incomplete: None,
     }
 }
 

@@ -157,6 +157,20 @@ fn a_loss_is_red_in_the_answer_beside_the_figures_and_in_the_table() {
 }
 
 #[test]
+fn a_page_that_was_cut_short_says_so_in_red_below_its_answer() {
+    let mut report = testing::report();
+    report.runs.truncate(4);
+    report.runs[0].missing = 1;
+    report.incomplete = Some("4 of 12 runs were finished: <gone>".into());
+    let html = render(&report);
+    check(&html);
+    assert!(html.contains(
+        "<ul class=\"remarks\">\n<li class=\"bad\">This comparison is incomplete: 4 of 12 runs were \
+         finished: &lt;gone&gt;.</li>\n<li class=\"bad\">CDC at"
+    ));
+}
+
+#[test]
 fn unknown_cpu_is_called_unknown_and_zero_is_called_0() {
     let mut report = testing::report();
     for run in &mut report.runs {

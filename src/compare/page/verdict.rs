@@ -25,7 +25,7 @@ pub(super) struct Remark {
 /// How much a remark matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
-    /// A promise was broken.
+    /// A promise was broken, or part of it is not there.
     Bad,
     /// The figures are to be read with this in mind.
     Warn,
@@ -43,7 +43,8 @@ pub(super) fn of(report: &Report) -> Verdict {
         headline.push(' ');
         headline.push_str(&sentence);
     }
-    let mut remarks = trouble::faults(report);
+    let mut remarks: Vec<Remark> = trouble::cut_short(report).into_iter().collect();
+    remarks.extend(trouble::faults(report));
     remarks.extend(turns::all(report, &rates));
     remarks.extend(trouble::doubts(report));
     Verdict { headline, remarks }

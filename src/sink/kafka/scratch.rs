@@ -96,6 +96,10 @@ fn partitions(
     }
 }
 
+pub(super) fn by_hand(name: &str) -> String {
+    format!("kafka-topics.sh --bootstrap-server … --delete --topic {name}")
+}
+
 /// Removes the topic; one that is not there is removed already.
 pub(super) fn remove(settings: &KafkaSettings, name: &str) -> Result<(), Fault> {
     let kept = |reason: &str| {
@@ -104,7 +108,7 @@ pub(super) fn remove(settings: &KafkaSettings, name: &str) -> Result<(), Fault> 
             "sink.scratch-left",
             format!("cannot delete topic {name}: {reason}"),
             format!("sink.kafka.brokers = {:?}", settings.brokers),
-            format!("kafka-topics.sh --bootstrap-server … --delete --topic {name}"),
+            by_hand(name),
         )
     };
     let client: AdminClient<DefaultClientContext> = effective_properties(settings)

@@ -113,6 +113,10 @@ impl Broker for KafkaSettings {
         Ok(Box::new(scratch::make(self, name)?))
     }
 
+    fn scratch_by_hand(&self, name: &str) -> String {
+        scratch::by_hand(name)
+    }
+
     fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
         scratch::remove(self, name)
     }

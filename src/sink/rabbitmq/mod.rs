@@ -96,6 +96,10 @@ impl Broker for RabbitSettings {
         Ok(Box::new(scratch::make(self, name)?))
     }
 
+    fn scratch_by_hand(&self, name: &str) -> String {
+        scratch::by_hand(self, name)
+    }
+
     fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
         scratch::remove(self, name)
     }

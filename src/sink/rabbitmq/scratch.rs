@@ -81,11 +81,20 @@ async fn start(
     begun.map_err(|error| failed("a consumer of queue")(error.into()))
 }
 
+pub(super) fn by_hand(settings: &RabbitSettings, name: &str) -> String {
+    [format!("delete queue name={name}"), format!("delete exchange name={name}")]
+        .map(|words| missing::admin(settings, &words))
+        .join("\n")
+}
+
 /// Removes queue and exchange; what is not there is removed already.
 pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault> {
     on_own_runtime(async {
         let connection = connection::open(settings, 0).await;
-        let connection = connection.map_err(|loss| fault::unreachable(settings, &loss))?;
+        let connection = connection.map_err(|loss| {
+            let fault = fault::unreachable(settings, &loss);
+            Fault { mend: format!("{}\n{}", fault.mend, by_hand(settings, name)), ..fault }
+        })?;
         let removed = async {
             let channel = connection.link.asking().await?;
             channel.queue_delete(short(name), QueueDeleteOptions::default()).await?;
@@ -100,9 +109,7 @@ pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault>
                 "sink.scratch-left",
                 format!("cannot delete queue and exchange {name}: {}", loss.text),
                 settings.place(),
-                [format!("delete queue name={name}"), format!("delete exchange name={name}")]
-                    .map(|words| missing::admin(settings, &words))
-                    .join("\n"),
+                by_hand(settings, name),
             )
         })
     })?

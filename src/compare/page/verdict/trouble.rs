@@ -63,6 +63,13 @@ impl Count {
     }
 }
 
+/// That it is not all; none when it is.
+pub(super) fn cut_short(report: &Report) -> Option<Remark> {
+    let why = report.incomplete.as_ref()?;
+    let text = format!("This comparison is incomplete: {why}.");
+    Some(Remark { tone: Tone::Bad, text })
+}
+
 /// Every run and drain in which events are missing, came twice or came out of their order.
 pub(super) fn faults(report: &Report) -> Vec<Remark> {
     let told = counts(report).into_iter().filter_map(|count| {
