@@ -103,7 +103,11 @@ async fn retry(
         ));
     }
     let prepared = prepare::prepare(client, &config.source, polling).await?;
-    if standing(client, &prepared).await?.handed_over {
+    let standing = standing(client, &prepared).await?;
+    if standing.handed_over && !standing.published {
+        return Err(standing.fault(&config.source));
+    }
+    if standing.handed_over {
         return Err(Fault::new(
             Exit::Slot,
             "slot.exists",

@@ -31,6 +31,12 @@ pub struct Found {
     pub length_max: Option<i32>,
 }
 
+impl Found {
+    fn has_default(&self) -> bool {
+        self.default.as_ref().is_some_and(|default| !default.starts_with("NULL::"))
+    }
+}
+
 /// A column that polling reads and writes.
 struct Work<'a> {
     name: &'a str,
@@ -38,7 +44,7 @@ struct Work<'a> {
     wanted: &'static str,
     /// And what follows it there.
     rest: &'static str,
-    /// NULL is written there, when a row is settled or put back.
+    /// NULL is written there when a row is settled.
     is_emptied: bool,
 }
 
@@ -53,8 +59,8 @@ fn work_columns(polling: &PollingSettings) -> [Work<'_>; 9] {
         emptied(&names.next_retry_at, "timestamptz"),
         emptied(&names.locked_at, "timestamptz"),
         work(&names.locked_by, "text", ""),
-        emptied(&names.failure_reason, "text"),
-        emptied(&names.failed_at, "timestamptz"),
+        work(&names.failure_reason, "text", ""),
+        work(&names.failed_at, "timestamptz", ""),
         work(&names.created_at, "timestamptz", " NOT NULL DEFAULT now()"),
     ]
 }
@@ -81,14 +87,16 @@ pub(super) fn absent(
     }
     let listed: Vec<&str> = missing.iter().map(|it| it.name).collect();
     let (table, status) = (table(outbox), &polling.columns.status);
-    let (mut adds, mut then) = (Vec::new(), String::new());
+    let (mut adds, mut begin, mut then) = (Vec::new(), "", String::new());
     for Work { name, wanted, rest, .. } in missing {
         let mut add = format!("ADD COLUMN {} {wanted}{rest}", quote_ident(name));
         if name == status {
             let words = &polling.words;
             add.push_str(&format!(" DEFAULT {}", quote_literal(&words.published)));
+            // In one transaction: a row that is written between the two would never be polled.
+            begin = "BEGIN; ";
             then = format!(
-                "ALTER TABLE {table} ALTER COLUMN {} SET DEFAULT {}; (rows that are there count as published)",
+                " ALTER TABLE {table} ALTER COLUMN {} SET DEFAULT {}; COMMIT; (rows that are there count as published)",
                 quote_ident(name),
                 quote_literal(&words.pending)
             );
@@ -96,7 +104,7 @@ pub(super) fn absent(
         adds.push(add);
     }
     let mend = format!(
-        "map them in [source.polling.columns], or: ALTER TABLE {table} {}; {then}",
+        "map them in [source.polling.columns], or: {begin}ALTER TABLE {table} {};{then}",
         adds.join(", ")
     );
     Some(Finding::fail(Fault::new(
@@ -109,7 +117,7 @@ pub(super) fn absent(
             listed.join(", ")
         ),
         "source.polling.columns",
-        mend.trim_end(),
+        mend,
     )))
 }
 
@@ -139,13 +147,12 @@ fn misfit(
         _ => true,
     };
     let marks = is(&polling.columns.locked_by);
-    let is_short = marks && found.length_max.is_some_and(|length| length < CLAIM_CHARS);
     let (table, column) = (table(outbox), quote_ident(name));
-    let (code, what, change) = if !fits || is_short {
+    let (code, what, change) = if !fits {
         let what =
             format!("{name} is of type {}: polling writes what fits {wanted}", found.type_sql);
         ("table.column-type", what, format!("TYPE {wanted} USING {column}::{wanted}"))
-    } else if marks && (found.not_null || found.default.is_some()) {
+    } else if marks && (found.not_null || found.has_default()) {
         // Who has claimed a row says whether a slot carries it.
         let what = format!("{name} must be NULL in a new row: nobody has claimed it");
         ("table.column-default", what, format!("DROP DEFAULT, ALTER COLUMN {column} DROP NOT NULL"))
@@ -164,6 +171,24 @@ fn misfit(
 /// Postgres counts days and times of day among the same.
 fn is_a_moment(type_sql: &str) -> bool {
     type_sql != "date" && !type_sql.starts_with("time ")
+}
+
+/// The name of a claim may not fit: it ends the relay before a row moves, perhaps after days.
+pub(super) fn short(
+    columns: &[Found],
+    outbox: &OutboxTable,
+    polling: &PollingSettings,
+) -> Option<Finding> {
+    let name = &polling.columns.locked_by;
+    let length = find(columns, name)?.length_max.filter(|length| *length < CLAIM_CHARS)?;
+    Some(Finding::warn(
+        "table.column-type",
+        format!(
+            "{name} takes {length} characters: the name of a claim (host, process, number) may have {CLAIM_CHARS}; ALTER TABLE {} ALTER COLUMN {} TYPE text;",
+            table(outbox),
+            quote_ident(name)
+        ),
+    ))
 }
 
 /// New rows that nobody polls: their status is another word, unless who writes them says it.

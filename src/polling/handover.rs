@@ -166,10 +166,12 @@ impl Handover<'_> {
         let (names, words) = (&self.polling.columns, &self.polling.words);
         let locked_by = quote_ident(&names.locked_by);
         format!(
-            "UPDATE {} SET {locked_by} = 'handover' WHERE {} <> {} AND {locked_by} IS NULL",
+            "UPDATE {} SET {locked_by} = 'handover' WHERE {} IN ({}, {}, {}) AND {locked_by} IS NULL",
             quote_table(&self.outbox.schema, &self.outbox.table),
             quote_ident(&names.status),
-            quote_literal(&words.published),
+            quote_literal(&words.pending),
+            quote_literal(&words.in_progress),
+            quote_literal(&words.failed),
         )
     }
 }

@@ -383,8 +383,8 @@ impl<'a> Writer<'a> {
              coalesce(greatest(extract(epoch FROM clock_timestamp() - least(\
              (SELECT CASE WHEN isfinite({created_at}) THEN {created_at} END FROM {table} \
              WHERE {status} = {pending} ORDER BY {order} LIMIT 1), \
-             (SELECT min({created_at}) FROM {table} \
-             WHERE {status} = {in_progress} AND isfinite({created_at})))), 0), 0)::float8"
+             (SELECT min(h.at) FROM (SELECT {created_at} AS at FROM {table} \
+             WHERE {status} = {in_progress} OFFSET 0) h WHERE isfinite(h.at)))), 0), 0)::float8"
         )
     }
 }

@@ -27,8 +27,9 @@ const COLUMNS_SQL: &str = "
          LEFT JOIN pg_attrdef d ON adrelid = attrelid AND adnum = attnum
     WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
 const INDEXES_SQL: &str = "
-    SELECT pg_get_expr(indpred, indrelid) FROM pg_index
-    WHERE indrelid = $1 AND indisvalid AND indpred IS NOT NULL";
+    SELECT pg_get_expr(indpred, indrelid), attname::text FROM pg_index
+    LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+    WHERE indrelid = $1 AND indisvalid";
 
 /// The table as it is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,8 +43,15 @@ pub struct TableFacts {
     may_delete: bool,
     version: String,
     columns: Vec<Found>,
-    /// Conditions of its partial indexes.
-    conditions: Vec<String>,
+    indexes: Vec<Index>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Index {
+    /// Of a partial one.
+    condition: Option<String>,
+    /// Its first column, if that is one.
+    leads: Option<String>,
 }
 
 /// What was found; without a table only the fault.
@@ -109,9 +117,9 @@ async fn gather(
         may_delete: row.try_get(6)?,
         version: row.try_get(7)?,
         columns: columns.iter().map(column).collect::<Result<_, tokio_postgres::Error>>()?,
-        conditions: indexes
+        indexes: indexes
             .iter()
-            .map(|row| Ok(row.try_get::<_, Option<String>>(0)?.unwrap_or_default()))
+            .map(|row| Ok(Index { condition: row.try_get(0)?, leads: row.try_get(1)? }))
             .collect::<Result<_, tokio_postgres::Error>>()?,
     }))
 }
@@ -235,7 +243,7 @@ impl TableFacts {
         let table = quote_table(&outbox.schema, &outbox.table);
         let indexed = |word: &str| {
             let word = quote_literal(word);
-            self.conditions.iter().any(|text| {
+            self.indexes.iter().filter_map(|index| index.condition.as_ref()).any(|text| {
                 text.contains(&columns.status) && text.contains(&word) && !text.contains(" AND ")
             })
         };
@@ -257,7 +265,19 @@ impl TableFacts {
                 ),
             ));
         }
+        let id = &outbox.columns.id;
+        let finds = |it: &Index| it.condition.is_none() && it.leads.as_ref() == Some(id);
+        if !self.indexes.iter().any(finds) {
+            findings.push(Finding::warn(
+                "table.index",
+                format!(
+                    "no index begins with {0}: rows are settled and claims renewed by it, each time with a look at the whole table; {create} ON {table} ({0});",
+                    quote_ident(id)
+                ),
+            ));
+        }
         findings.extend(columns::unborn(&self.columns, outbox, polling));
+        findings.extend(columns::short(&self.columns, outbox, polling));
         if self.type_of(&columns.order) == Some("uuid") {
             findings.push(Finding::warn(
                 "table.order",

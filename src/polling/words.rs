@@ -1,7 +1,8 @@
 //! Status words: does the column take them?
 //!
 //! An enum, a short column, a domain and a CHECK of the status alone are asked with the words
-//! themselves, and no row. A CHECK of several columns, or a trigger, only shows with the rows.
+//! themselves, and no row. A CHECK of several columns or with a collation of its own, or a trigger, only
+//! shows with the rows.
 
 use tokio_postgres::{Client, Error};
 
@@ -13,9 +14,11 @@ use crate::source::preflight::Finding;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 const CHECKS_SQL: &str = "
-    SELECT conname::text, pg_get_expr(conbin, conrelid) FROM pg_constraint
+    SELECT conname::text, pg_get_expr(conbin, conrelid) FROM pg_constraint c
     JOIN pg_attribute ON attrelid = conrelid AND attname = $2
-    WHERE conrelid = $1 AND contype = 'c' AND conkey = ARRAY[attnum]";
+    WHERE conrelid = $1 AND contype = 'c' AND conkey = ARRAY[attnum]
+      AND coalesce(to_jsonb(c)->>'conenforced', 'true') = 'true' AND attcollation IN (
+        0, (SELECT oid FROM pg_collation WHERE collname = 'default'))";
 
 /// Words that will be refused.
 pub(super) async fn doubt(
@@ -36,7 +39,8 @@ pub(super) async fn doubt(
         .collect::<Result<_, Error>>()?;
     let words = &polling.words;
     let mut written = vec![&words.pending, &words.in_progress, &words.failed];
-    written.extend((polling.on_published == OnPublished::Update).then_some(&words.published));
+    let names_published = polling.on_published == OnPublished::Update || polling.cleanup.enabled;
+    written.extend(names_published.then_some(&words.published));
     let mut findings = Vec::new();
     for word in written {
         if let Some((why, change)) = refusal(client, status, &checks, word).await? {
@@ -73,14 +77,16 @@ async fn refusal(
     let row = match client.query_one(&sql, &[]).await {
         Ok(row) => row,
         Err(error) => {
-            let Some(told) = error.as_db_error().filter(|told| is_of_the_value(told)) else {
-                return Err(error);
+            let Some(told) = error.as_db_error() else { return Err(error) };
+            let change = match (told.code().code(), status.category.as_str()) {
+                (state, _) if !is_of_the_value(state) => return Ok(None),
+                (_, "E") => format!("ALTER TYPE {} ADD VALUE {literal};", status.type_sql),
+                _ => format!("ALTER TABLE {{table}} ALTER COLUMN {column} TYPE text;"),
             };
-            let change = format!("ALTER TYPE {} ADD VALUE {literal};", status.type_sql);
             return Ok(Some((told.message().to_owned(), change)));
         }
     };
-    if !row.try_get::<_, bool>(0)? {
+    if status.category == "S" && !row.try_get::<_, bool>(0)? {
         let change = format!("ALTER TABLE {{table}} ALTER COLUMN {column} TYPE text;");
         return Ok(Some((format!("it is longer than {}", status.type_sql), change)));
     }
@@ -93,7 +99,8 @@ async fn refusal(
     Ok(None)
 }
 
-/// Classes 22 and 23: it is no value of the type.
-fn is_of_the_value(told: &tokio_postgres::error::DbError) -> bool {
-    told.code().code().starts_with("22") || told.code().code().starts_with("23")
+/// Classes 22 and 23: it is no value of the type. Anything else (a type that may not be named) says
+/// nothing of the word.
+fn is_of_the_value(state: &str) -> bool {
+    state.starts_with("22") || state.starts_with("23")
 }

@@ -133,10 +133,13 @@ fn what_the_table_would_refuse_of_a_published_row_is_told_before() {
     let mend = "ALTER COLUMN \"next_retry_at\" DROP NOT NULL;";
     fault(&scene, "table.column-null", &["next_retry_at takes no NULL", mend]);
     scene.sql("ALTER TABLE outbox ALTER next_retry_at DROP NOT NULL");
-    // GIVEN a name of a claim that is too long
-    scene.sql("ALTER TABLE outbox ALTER locked_by TYPE varchar(50)");
-    fault(&scene, "table.column-type", &["locked_by is of type character varying(50)"]);
-    scene.sql("ALTER TABLE outbox ALTER locked_by TYPE text");
+    // GIVEN what may do, and may not: that is said
+    scene.sql("ALTER TABLE outbox ALTER locked_by TYPE varchar(50), DROP CONSTRAINT outbox_pkey");
+    scene.walrelay(&["check"]).assert_done().assert_says(&[
+        "! locked_by takes 50 characters: the name of a claim",
+        "! no index begins with \"id\"",
+    ]);
+    scene.sql("ALTER TABLE outbox ALTER locked_by TYPE text, ADD PRIMARY KEY (id)");
     // GIVEN a status that is too short, an enum without the word
     scene.sql("ALTER TABLE outbox DROP CONSTRAINT outbox_status_check");
     scene.source += "[source.polling.words]\npublished = \"published by walrelay\"\n";

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use walrelay_harness::RabbitMq;
 
-/// Its name is on disk when this returns: otherwise a kill may come first.
 const LIMIT: Duration = Duration::from_secs(60);
+
+/// Its name is on disk when this returns: otherwise a kill may come first.
 const DECLARE: &str = r#"rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"kept">>),
     true, false, [], none, <<"test">>), ok = mnesia:sync_log()."#;
 
