@@ -40,8 +40,9 @@ const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Fault> {
     let outside = Outside::open(config)?;
     let runtime = control_runtime()?;
+    // Once for the whole run: what comes between looking at the table and polling it is kept.
+    let mut signals = runtime.block_on(async { Signals::listen() })?;
     let prepared = runtime.block_on(async {
-        let mut signals = Signals::listen()?;
         tokio::select! {
             prepared = prepare(config, polling) => prepared.map(Some),
             // Before there is anything to stop.
@@ -89,7 +90,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
             }
         }),
     };
-    let crew = Crew { control: &control, stop_workers: lines.stop_workers, ended };
+    let crew = Crew { control: &control, signals, stop_workers: lines.stop_workers, ended };
     let outcome = runtime.block_on(crew.supervise(shared, keeper));
     runtime.shutdown_background();
     let joined = data.join();
@@ -155,6 +156,7 @@ impl Lines {
 /// Who keeps the threads together.
 struct Crew<'a> {
     control: &'a Arc<Control>,
+    signals: Signals,
     stop_workers: watch::Sender<bool>,
     ended: oneshot::Receiver<Result<(), Fault>>,
 }
@@ -162,7 +164,6 @@ struct Crew<'a> {
 impl Crew<'_> {
     /// Until the loop has ended and its verdicts are written down.
     async fn supervise(mut self, shared: Arc<Shared>, keeper: Keeper) -> Result<(), Fault> {
-        let mut signals = Signals::listen()?;
         let mut tasks = JoinSet::new();
         for _ in 0..shared.polling.workers {
             tasks.spawn(worker::work(Arc::clone(&shared)));
@@ -178,7 +179,7 @@ impl Crew<'_> {
                 outcome = &mut self.ended => break outcome.unwrap_or(Ok(())),
                 Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
                 Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
-                signal = signals.next() => stop(self.control, signal),
+                signal = self.signals.next() => stop(self.control, signal),
             }
             if found.is_some() {
                 self.control.stop.store(true, Ordering::Relaxed);

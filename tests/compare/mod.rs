@@ -40,6 +40,12 @@ fn name_of(said: &str) -> String {
     rest.split(',').next().unwrap().to_owned()
 }
 
+#[track_caller]
+fn announced(relay: &Relay) -> String {
+    until("its name", LIMIT, || relay.said().contains("under the name").then_some(()));
+    name_of(&relay.said())
+}
+
 /// What is left in Postgres of any comparison in this database.
 fn left(scene: &Scene<'_>) -> String {
     scene.sql(
@@ -134,11 +140,13 @@ fn on_rabbitmq_nothing_is_lost_doubled_or_left() {
 /// Starts a long comparison and waits until its relay streams.
 #[track_caller]
 fn under_way(scene: &Scene<'_>) -> (Relay, String) {
-    let mut relay = start(scene, "10m", &[]);
-    let asked =
-        "SELECT count(*) FROM pg_replication_slots WHERE active AND database = current_database()";
-    relay.wait_until("its relay to stream", || scene.sql(asked) == "1");
-    let name = name_of(&relay.said());
+    let relay = start(scene, "10m", &[]);
+    let name = announced(&relay);
+    // A slot is active while it is being made, too.
+    let streams = format!(
+        "SELECT count(*) > 0 FROM pg_stat_replication WHERE application_name = '{name}_relay'"
+    );
+    until("its relay to stream", LIMIT, || (scene.sql(&streams) == "t").then_some(()));
     (relay, name)
 }
 
@@ -173,7 +181,7 @@ fn cut_short(scene: &Scene<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ende
     let name = name_of(&relay.said());
     wait_for_relay(scene, &name);
     end(&relay, &name);
-    (relay.wait(), name)
+    (relay.wait_within(DONE_WITHIN), name)
 }
 
 #[test]
@@ -216,9 +224,7 @@ fn what_was_finished_before_a_comparison_ended_is_given_and_called_incomplete() 
 fn one_run(scene: &Scene<'_>, duration: &str) -> (Relay, String) {
     let words = ["compare", "--rates", "100", "--intervals", "none", "--backlog", "0"];
     let relay = scene.spawn(&[&words[..], &["--json", "--duration", duration]].concat());
-    let announced = || relay.said().contains("under the name").then_some(());
-    until("its name", LIMIT, announced);
-    let name = name_of(&relay.said());
+    let name = announced(&relay);
     wait_for_relay(scene, &name);
     (relay, name)
 }

@@ -67,7 +67,7 @@ fn inside_a_transaction(place: impl Into<Place>, name: &str) {
     // GIVEN a relay with a small window in the middle of a large transaction: its sender stands
     let site = Site::new(shared_postgres(), place, name);
     let mut config = site.config();
-    config.extra = "[delivery]\nwindow_events_max = 500\n".into();
+    config.extra = "[delivery]\nwindow_events_max = 500\ndrain_timeout = \"10m\"\n".into();
     let (mut relay, reader) = (site.relay_with(config), site.reader());
     let rows = 100_000;
     let sender = format!(
@@ -86,7 +86,7 @@ fn inside_a_transaction(place: impl Into<Place>, name: &str) {
     assert!(relay.is_running(), "{}", relay.tail(20));
     cont(sender);
     // THEN it finishes the transaction first
-    assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));
+    assert_eq!(relay.wait_exit(LIMIT * 4).unwrap(), 0, "{}", relay.tail(20));
     relay.restart().unwrap();
     let (verdict, _) = site.judge(&mut relay, reader);
     println!("stopped after {seen} of {rows}: {verdict}");

@@ -47,7 +47,7 @@ fn a_broker_that_falls_silent_is_left_after_two_heartbeats() {
     let began = silent.lock().unwrap().unwrap();
     let silence = arrived.lock().unwrap().unwrap().duration_since(began);
     assert!(silence > Duration::from_millis(900), "left after {silence:?}");
-    assert!(silence < Duration::from_secs(5), "left after {silence:?}");
+    assert!(silence < Duration::from_secs(15), "left after {silence:?}");
 }
 
 #[test]

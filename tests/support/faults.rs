@@ -7,7 +7,6 @@ mod process;
 mod topic;
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::{Postgres, run_folder};
@@ -15,10 +14,8 @@ use walrelay_harness::{Postgres, run_folder};
 pub(crate) use process::{Ended, Relay};
 pub(crate) use topic::{Rec, read, shared_topics};
 
+pub(crate) use super::LIMIT;
 use super::{shared_kafka, shared_postgres};
-
-/// Longest wait for anything that ought to be quick; generous, because machines are shared.
-pub(crate) const LIMIT: Duration = Duration::from_secs(40);
 
 /// No dead letters: what cannot be published stops the relay.
 pub(crate) const HALT: &str = "[delivery]\non_dead_letter = \"halt\"\n";

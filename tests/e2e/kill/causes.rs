@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use walrelay_harness::consumer::Record;
 
 const SHOWN: usize = 5;
-const IN_FLIGHT_MS: i64 = 1_000;
+const IN_FLIGHT_MS: i64 = 2_000;
 const LARGE_ROWS: u64 = 500;
 
 /// Wall clock before each fault, in microseconds.
