@@ -14,6 +14,7 @@ use crate::polling::rows::{Rows, View, Which};
 use crate::polling::settings::PollingSettings;
 use crate::source::init;
 use crate::source::preflight::{self, Level, query_fault};
+use crate::source::settings::SourceSettings;
 
 /// How often it is looked whether polling has published what is left to it.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -87,6 +88,19 @@ fn line(id: &str, key: &str, status: &str, tries: &str, written: &str, reason: &
     format!("{id:<36}  {key:<20}  {status:<12}  {tries:>5}  {written:<19}  {reason}\n")
 }
 
+/// Whether the slot carries the table. One that is another table's is a fault.
+async fn is_handed_over(
+    client: &Client,
+    source: &SourceSettings,
+    prepared: &Prepared,
+) -> Result<bool, Fault> {
+    let standing = standing(client, prepared).await?;
+    if standing.handed_over && !standing.published {
+        return Err(standing.fault(source));
+    }
+    Ok(standing.handed_over)
+}
+
 async fn retry(
     config: &Config,
     polling: &PollingSettings,
@@ -103,11 +117,7 @@ async fn retry(
         ));
     }
     let prepared = prepare::prepare(client, &config.source, polling).await?;
-    let standing = standing(client, &prepared).await?;
-    if standing.handed_over && !standing.published {
-        return Err(standing.fault(&config.source));
-    }
-    if standing.handed_over {
+    if is_handed_over(client, &config.source, &prepared).await? {
         return Err(Fault::new(
             Exit::Slot,
             "slot.exists",
@@ -137,11 +147,7 @@ async fn handover(
 ) -> Result<Exit, Fault> {
     let prepared = prepare::prepare(client, &config.source, polling).await?;
     let slot = &config.source.slot;
-    let before = standing(client, &prepared).await?;
-    if before.handed_over && !before.published {
-        return Err(before.fault(&config.source));
-    }
-    if before.handed_over {
+    if is_handed_over(client, &config.source, &prepared).await? {
         println!("slot {slot} is there already");
     } else {
         make_publication(config, client).await?;

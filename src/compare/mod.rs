@@ -22,7 +22,7 @@ pub mod table;
 mod tally;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::task::JoinHandle;
 use tokio_postgres::Client;
@@ -35,6 +35,7 @@ use self::signals::{Signals, interrupted};
 use self::site::Site;
 use crate::config::{Config, Request};
 use crate::error::{Exit, Fault};
+use crate::relay::unix_now_us;
 use crate::sink::Broker;
 use crate::sink::scratch::Scratch;
 use crate::source::preflight::query_fault;
@@ -162,7 +163,7 @@ async fn measure(
     let version = site.client.query_typed_one("SELECT current_setting('server_version')", &[]);
     let version = version.await.map_err(|error| failed(&error, "asking for its version"))?;
     *report = Report {
-        began_unix_us: now_unix_us(),
+        began_unix_us: unix_now_us(),
         machine: proc::machine(),
         postgres_version: version.get(0),
         sink: scratch.kind().to_owned(),
@@ -272,9 +273,4 @@ fn failed(error: &tokio_postgres::Error, doing: &str) -> Fault {
 fn broken(reason: &str) -> Fault {
     let mend = "look at the limits of the process (ulimit -a, container limits)";
     Fault::new(Exit::Failed, "system.refused", format!("the comparison broke: {reason}"), "", mend)
-}
-
-fn now_unix_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

@@ -65,7 +65,7 @@ fn work_columns(polling: &PollingSettings) -> [Work<'_>; 9] {
     ]
 }
 
-fn find<'a>(columns: &'a [Found], name: &str) -> Option<&'a Found> {
+pub(super) fn find<'a>(columns: &'a [Found], name: &str) -> Option<&'a Found> {
     columns.iter().find(|found| found.name == name)
 }
 

@@ -11,7 +11,7 @@ use crate::outbox::template::Template;
 use crate::source::testing;
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
-const WAITING: i64 = 5_000;
+const WAITING: u64 = 5_000;
 
 fn shipped() -> PollingSettings {
     let of = str::to_owned;
@@ -103,7 +103,7 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
     ] {
         client.batch_execute(sql).await.unwrap();
     }
-    let few = u64::try_from(WAITING).unwrap() * 2;
+    let few = WAITING * 2;
     // WHEN rows are claimed, some beside others in hand, and settled THEN each is looked at once
     for claim in ["a", "b"] {
         let values = format!("'{claim}', {WAITING}, 8000000");
@@ -113,18 +113,13 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
         assert_eq!(client.query_one(&taken, &[]).await.unwrap().get::<_, i64>(0), 500);
     }
     let ids = "(SELECT array_agg(id::text) FROM outbox WHERE locked_by = 'a')";
-    let settled = [
-        (&statements.noted, "(text, text[], int4[], text[], int8[])"),
-        (&statements.published, "(text, text[])"),
-    ];
-    for (statement, types) in settled {
-        let more = if types.contains("int4") {
-            ", array_fill(1, ARRAY[500]), array_fill('no'::text, ARRAY[500]), array_fill(9::int8, ARRAY[500])"
-        } else {
-            ""
-        };
-        let ids = client.query_one(&format!("SELECT {ids}::text"), &[]).await.unwrap();
-        let values = format!("'a', '{}'{more}", ids.get::<_, String>(0));
+    let ids: String = client.query_one(&format!("SELECT {ids}::text"), &[]).await.unwrap().get(0);
+    let reasons = ", array_fill(1, ARRAY[500]), array_fill('no'::text, ARRAY[500]), array_fill(9::int8, ARRAY[500])";
+    for (statement, types, more) in [
+        (&statements.noted, "(text, text[], int4[], text[], int8[])", reasons),
+        (&statements.published, "(text, text[])", ""),
+    ] {
+        let values = format!("'a', '{ids}'{more}");
         let looked = thrown_away(&client, statement, types, &values).await;
         assert!(looked <= few, "{statement}: {looked}");
     }

@@ -99,7 +99,7 @@ impl Statements {
             published: writer.published(),
             failed: writer.failed(),
             noted: writer.noted(),
-            given_back: writer.free(&writer.mine_among_named()),
+            given_back: writer.free(&format!("FROM {}", writer.mine_among(&writer.named()))),
             abandoned: writer.free(&format!("WHERE {}", writer.mine())),
             renew: writer.renew(),
             expire: writer.expire(),
@@ -275,24 +275,23 @@ impl<'a> Writer<'a> {
         format!("unnest($2::text[]::{}[]) AS f (id)", self.subject.id_type)
     }
 
-    /// Of them, those of a claim.
-    fn mine_among_named(&self) -> String {
-        format!("FROM {} WHERE {} AND t.{} = f.id", self.named(), checked(&self.mine()), self.id)
+    /// Of the rows that a list names, those of a claim.
+    fn mine_among(&self, list: &str) -> String {
+        format!("{list} WHERE {} AND t.{} = f.id", checked(&self.mine()), self.id)
     }
 
     fn published(&self) -> String {
         let Writer { table, status, .. } = self;
+        let mine = self.mine_among(&self.named());
         if self.subject.polling.on_published == OnPublished::Delete {
-            let (mine, named, id) = (checked(&self.mine()), self.named(), &self.id);
-            return format!("DELETE FROM {table} t USING {named} WHERE {mine} AND t.{id} = f.id");
+            return format!("DELETE FROM {table} t USING {mine}");
         }
         let word = quote_literal(&self.subject.polling.words.published);
         let locked_at = self.column(|names| &names.locked_at);
         let next_retry_at = self.column(|names| &names.next_retry_at);
         format!(
             "UPDATE {table} t SET {status} = {word}, {locked_at} = NULL, {next_retry_at} = NULL \
-             {}",
-            self.mine_among_named()
+             FROM {mine}"
         )
     }
 
@@ -313,17 +312,18 @@ impl<'a> Writer<'a> {
     }
 
     fn with_reasons(&self, set: &str) -> String {
-        let Writer { table, id, .. } = self;
+        let table = &self.table;
         let retry_count = self.column(|names| &names.retry_count);
         let failure_reason = self.column(|names| &names.failure_reason);
-        let mine = checked(&self.mine());
+        let mine = self.mine_among(&format!(
+            "unnest($2::text[]::{}[], $3::int4[], $4::text[], $5::int8[]) AS f (id, attempts, reason, wait_ms)",
+            self.subject.id_type
+        ));
         format!(
             "UPDATE {table} t SET {retry_count} = greatest(t.{retry_count}, f.attempts), {failure_reason} = f.reason::{}, {set} \
-             FROM unnest($2::text[]::{}[], $3::int4[], $4::text[], $5::int8[]) AS f (id, attempts, reason, wait_ms) \
-             WHERE {mine} AND t.{id} = f.id",
+             FROM {mine}",
             // A cast that is written out cuts what is too long.
-            self.subject.reason_type,
-            self.subject.id_type
+            self.subject.reason_type
         )
     }
 

@@ -128,7 +128,7 @@ impl TableFacts {
     /// The type of a column, as SQL.
     #[must_use]
     pub fn type_of(&self, column: &str) -> Option<&str> {
-        self.columns.iter().find(|found| found.name == column).map(|found| found.type_sql.as_str())
+        columns::find(&self.columns, column).map(|found| found.type_sql.as_str())
     }
 
     /// The columns that an event may use and that are there, as the stream would describe them.
@@ -218,7 +218,7 @@ impl TableFacts {
     /// Columns that are not there: an event's are to be mapped, those of polling may be added.
     fn absent(&self, outbox: &OutboxTable, polling: &PollingSettings) -> Vec<Finding> {
         let shown = format!("{}.{}", outbox.schema, outbox.table);
-        let is_there = |name: &str| self.columns.iter().any(|found| found.name == name);
+        let is_there = |name: &str| columns::find(&self.columns, name).is_some();
         let names = || self.columns.iter().map(|found| found.name.as_str());
         let mut findings = Vec::new();
         for name in needed_columns(outbox).into_iter().filter(|name| !is_there(name)) {
@@ -251,11 +251,12 @@ impl TableFacts {
         // The indexes of a partitioned table cannot be made beside its writers.
         let create = if self.kind == "p" { "CREATE INDEX" } else { "CREATE INDEX CONCURRENTLY" };
         let cleans = polling.cleanup.enabled && polling.on_published == OnPublished::Update;
-        let mut served =
-            vec![(&words.pending, &columns.order), (&words.in_progress, &columns.locked_by)];
-        served.extend(cleans.then_some((&words.published, &columns.created_at)));
-        for (word, by) in served.into_iter().filter(|(word, _)| !indexed(word)) {
-            let what = if *word == words.published { "clean-up" } else { "claim" };
+        let mut served = vec![
+            ("claim", &words.pending, &columns.order),
+            ("claim", &words.in_progress, &columns.locked_by),
+        ];
+        served.extend(cleans.then_some(("clean-up", &words.published, &columns.created_at)));
+        for (what, word, by) in served.into_iter().filter(|(_, word, _)| !indexed(word)) {
             findings.push(Finding::warn(
                 "table.index",
                 format!(

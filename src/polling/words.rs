@@ -6,7 +6,7 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::columns::Found;
+use super::columns::{self, Found};
 use super::settings::{OnPublished, PollingSettings};
 use crate::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
@@ -23,16 +23,14 @@ const CHECKS_SQL: &str = "
 /// Words that will be refused.
 pub(super) async fn doubt(
     client: &Client,
-    table: u32,
+    oid: u32,
     columns: &[Found],
     outbox: &OutboxTable,
     polling: &PollingSettings,
 ) -> Result<Vec<Finding>, Error> {
     let name = &polling.columns.status;
-    let Some(status) = columns.iter().find(|found| found.name == *name) else {
-        return Ok(Vec::new());
-    };
-    let checks = client.query(CHECKS_SQL, &[&table, name]).await?;
+    let Some(status) = columns::find(columns, name) else { return Ok(Vec::new()) };
+    let checks = client.query(CHECKS_SQL, &[&oid, name]).await?;
     let checks: Vec<(String, String)> = checks
         .iter()
         .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
@@ -41,19 +39,16 @@ pub(super) async fn doubt(
     let mut written = vec![&words.pending, &words.in_progress, &words.failed];
     let names_published = polling.on_published == OnPublished::Update || polling.cleanup.enabled;
     written.extend(names_published.then_some(&words.published));
+    let table = quote_table(&outbox.schema, &outbox.table);
     let mut findings = Vec::new();
     for word in written {
-        if let Some((why, change)) = refusal(client, status, &checks, word).await? {
-            let table = quote_table(&outbox.schema, &outbox.table);
+        if let Some((why, change)) = refusal(client, &table, status, &checks, word).await? {
             findings.push(Finding::fail(Fault::new(
                 Exit::Source,
                 "table.word",
                 format!("{name} does not take {}: {why}", quote_literal(word)),
                 "source.polling.words",
-                format!(
-                    "name the table's own word in [source.polling.words], or: {}",
-                    change.replace("{table}", &table)
-                ),
+                format!("name the table's own word in [source.polling.words], or: {change}"),
             )));
         }
     }
@@ -63,11 +58,13 @@ pub(super) async fn doubt(
 /// Why a word is not taken, and what changes that.
 async fn refusal(
     client: &Client,
+    table: &str,
     status: &Found,
     checks: &[(String, String)],
     word: &str,
 ) -> Result<Option<(String, String)>, Error> {
     let (column, literal) = (quote_ident(&status.name), quote_literal(word));
+    let to_text = || format!("ALTER TABLE {table} ALTER COLUMN {column} TYPE text;");
     let holds: String =
         checks.iter().map(|(_, condition)| format!(", ({condition}) IS NOT FALSE")).collect();
     let sql = format!(
@@ -81,18 +78,17 @@ async fn refusal(
             let change = match (told.code().code(), status.category.as_str()) {
                 (state, _) if !is_of_the_value(state) => return Ok(None),
                 (_, "E") => format!("ALTER TYPE {} ADD VALUE {literal};", status.type_sql),
-                _ => format!("ALTER TABLE {{table}} ALTER COLUMN {column} TYPE text;"),
+                _ => to_text(),
             };
             return Ok(Some((told.message().to_owned(), change)));
         }
     };
     if status.category == "S" && !row.try_get::<_, bool>(0)? {
-        let change = format!("ALTER TABLE {{table}} ALTER COLUMN {column} TYPE text;");
-        return Ok(Some((format!("it is longer than {}", status.type_sql), change)));
+        return Ok(Some((format!("it is longer than {}", status.type_sql), to_text())));
     }
     for (at, (check, condition)) in checks.iter().enumerate() {
         if !row.try_get::<_, bool>(at + 1)? {
-            let change = format!("ALTER TABLE {{table}} DROP CONSTRAINT {};", quote_ident(check));
+            let change = format!("ALTER TABLE {table} DROP CONSTRAINT {};", quote_ident(check));
             return Ok(Some((format!("CHECK {check} says {condition}"), change)));
         }
     }

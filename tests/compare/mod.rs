@@ -137,16 +137,20 @@ fn on_rabbitmq_nothing_is_lost_doubled_or_left() {
     assert_compares(&rabbit("compare_rabbit"), "rabbitmq");
 }
 
+/// Waits until the relay of a run is seen there: the table of that run is made by then.
+#[track_caller]
+fn wait_for_relay(scene: &Scene<'_>, name: &str, view: &str) {
+    let seen = format!("SELECT count(*) > 0 FROM {view} WHERE application_name = '{name}_relay'");
+    until("its relay", LIMIT, || (scene.sql(&seen) == "t").then_some(()));
+}
+
 /// Starts a long comparison and waits until its relay streams.
 #[track_caller]
 fn under_way(scene: &Scene<'_>) -> (Relay, String) {
     let relay = start(scene, "10m", &[]);
     let name = announced(&relay);
     // A slot is active while it is being made, too.
-    let streams = format!(
-        "SELECT count(*) > 0 FROM pg_stat_replication WHERE application_name = '{name}_relay'"
-    );
-    until("its relay to stream", LIMIT, || (scene.sql(&streams) == "t").then_some(()));
+    wait_for_relay(scene, &name, "pg_stat_replication");
     (relay, name)
 }
 
@@ -162,15 +166,6 @@ fn an_interrupted_comparison_takes_everything_away() {
     }
 }
 
-/// Waits until the relay of a run is connected: the table of that run is there by then.
-#[track_caller]
-fn wait_for_relay(scene: &Scene<'_>, name: &str) {
-    let reads = format!(
-        "SELECT count(*) > 0 FROM pg_stat_activity WHERE application_name = '{name}_relay'"
-    );
-    until("its relay", LIMIT, || (scene.sql(&reads) == "t").then_some(()));
-}
-
 /// Ends a comparison in its second run, which would warm up for most of a minute.
 #[track_caller]
 fn cut_short(scene: &Scene<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ended, String) {
@@ -179,7 +174,7 @@ fn cut_short(scene: &Scene<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ende
     let said = || relay.said().contains("polling 50s at 100/s").then_some(());
     until("the second run", LIMIT, said);
     let name = name_of(&relay.said());
-    wait_for_relay(scene, &name);
+    wait_for_relay(scene, &name, "pg_stat_activity");
     end(&relay, &name);
     (relay.wait_within(DONE_WITHIN), name)
 }
@@ -225,7 +220,7 @@ fn one_run(scene: &Scene<'_>, duration: &str) -> (Relay, String) {
     let words = ["compare", "--rates", "100", "--intervals", "none", "--backlog", "0"];
     let relay = scene.spawn(&[&words[..], &["--json", "--duration", duration]].concat());
     let name = announced(&relay);
-    wait_for_relay(scene, &name);
+    wait_for_relay(scene, &name, "pg_stat_activity");
     (relay, name)
 }
 
