@@ -101,7 +101,7 @@ impl Following {
 /// Waits until the slot is ours; until then the preflight is the one to say what is wrong. False
 /// when it must end.
 fn has_slot(facts: &Facts, stop: &AtomicBool) -> bool {
-    let begins = [Phase::Starting, Phase::Standby, Phase::Connecting];
+    let begins = [Phase::Starting, Phase::Standby, Phase::Connecting, Phase::AwaitingPrimary];
     while begins.contains(&facts.snapshot().phase) {
         if stop.load(Ordering::Relaxed) {
             return false;

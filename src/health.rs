@@ -33,6 +33,8 @@ pub enum Phase {
     Stopped = 5,
     /// The table is polled.
     Polling = 6,
+    /// Every server that answers is a standby.
+    AwaitingPrimary = 7,
 }
 
 /// How the relay stands.
@@ -88,6 +90,11 @@ pub enum Reason {
         /// For so long.
         for_ms: u64,
     },
+    /// Every server that answers is a standby.
+    WaitingForPrimary {
+        /// For so long.
+        for_ms: u64,
+    },
     /// The broker cannot be reached.
     SinkDown {
         /// For so long.
@@ -124,6 +131,7 @@ impl Reason {
             Reason::Starting => "starting",
             Reason::SlotBusy => "slot_busy",
             Reason::NotStreaming { .. } => "not_streaming",
+            Reason::WaitingForPrimary { .. } => "waiting_for_primary",
             Reason::SinkDown { .. } => "sink_down",
             Reason::LettersUnread { .. } => "letters_unread",
             Reason::NoProgress { .. } => "no_progress",
@@ -141,6 +149,10 @@ impl fmt::Display for Reason {
             Reason::SlotBusy => f.write_str("another process streams from the slot"),
             Reason::NotStreaming { for_ms } => {
                 write!(f, "no connection that brings events for {} s", for_ms / 1000)
+            }
+            Reason::WaitingForPrimary { for_ms } => {
+                let for_s = for_ms / 1000;
+                write!(f, "no primary for {for_s} s: the servers that answer are standbys")
             }
             Reason::SinkDown { for_ms } => {
                 write!(f, "broker unreachable for {} s", for_ms / 1000)
@@ -253,6 +265,10 @@ fn phase_state(facts: &Snapshot, now_ms: u64, reasons: &mut Vec<Reason>) -> Stat
         Phase::Connecting => {
             let for_ms = now_ms.saturating_sub(facts.phase_since_ms);
             (State::Connecting, Reason::NotStreaming { for_ms })
+        }
+        Phase::AwaitingPrimary => {
+            let for_ms = now_ms.saturating_sub(facts.phase_since_ms);
+            (State::Connecting, Reason::WaitingForPrimary { for_ms })
         }
         Phase::Streaming => return State::Streaming,
         Phase::Polling => return State::Polling,

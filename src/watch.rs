@@ -44,7 +44,8 @@ pub struct Watch {
 /// Watches until something is found that must stop the relay. Cancelling it loses nothing.
 pub async fn watch(mut watch: Watch) -> Fault {
     // Until then the preflight is the one to say what is wrong.
-    while matches!(watch.facts.snapshot().phase, Phase::Starting | Phase::Connecting) {
+    let begins = [Phase::Starting, Phase::Connecting, Phase::AwaitingPrimary];
+    while begins.contains(&watch.facts.snapshot().phase) {
         tokio::time::sleep(FIRST_SESSION_TICK).await;
     }
     let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);

@@ -58,7 +58,7 @@ const SOURCE: &[Row] = &[
         "url",
         Kind::Url,
         Absent::Refused,
-        "Where Postgres is: `postgres://user@host:5432/database?sslmode=verify-full`. A secret: it may hold a password.",
+        "Where Postgres is: `postgres://user@host:5432/database?sslmode=verify-full`. Of several hosts (`a:5432,b:5432`) the primary is used, unless `target_session_attrs` says otherwise. A secret: it may hold a password.",
     ),
     (
         "mode",

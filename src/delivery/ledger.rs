@@ -55,6 +55,14 @@ impl Ledger {
         });
     }
 
+    /// Everything committed before `floor` was confirmed by another relay: a transaction that was
+    /// cut before it is not sent again, and ends there with the events it has.
+    pub fn close_below(&mut self, floor: Lsn, next: Sequence) {
+        if self.open.is_some_and(|open| open.commit_lsn < floor) {
+            self.commit(floor, next);
+        }
+    }
+
     /// Every event below `settled_below` is confirmed; returns the LSN that Postgres may forget.
     pub fn settle(&mut self, settled_below: Sequence) -> Lsn {
         while let Some(first) = self.closed.front().filter(|first| first.below <= settled_below) {
@@ -154,5 +162,21 @@ mod tests {
         assert_eq!(ledger.position_of(1), Some(Position { commit_lsn: lsn(100), ordinal: 1 }));
         assert_eq!(ledger.settle(5), lsn(110));
         assert_eq!(ledger.position_of(5), None);
+    }
+
+    #[test]
+    fn a_cut_transaction_that_another_relay_confirmed_ends_with_what_it_has() {
+        let mut ledger = Ledger::default();
+        ledger.begin(lsn(100), 0, 0);
+        ledger.close_below(lsn(100), 3);
+        assert_eq!(ledger.position_of(0), Some(Position { commit_lsn: lsn(100), ordinal: 0 }));
+        ledger.close_below(lsn(150), 3);
+        assert!(!ledger.is_clear(), "its events are in flight");
+        assert_eq!(ledger.position_of(2), Some(Position { commit_lsn: lsn(100), ordinal: 2 }));
+        ledger.begin(lsn(200), 3, 0);
+        ledger.commit(lsn(210), 4);
+        assert_eq!(ledger.settle(3), lsn(150));
+        assert_eq!(ledger.settle(4), lsn(210));
+        assert!(ledger.is_clear());
     }
 }

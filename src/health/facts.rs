@@ -130,7 +130,7 @@ impl Facts {
 }
 
 fn phase_from(code: u8) -> Phase {
-    const PHASES: [Phase; 7] = [
+    const PHASES: [Phase; 8] = [
         Phase::Starting,
         Phase::Standby,
         Phase::Connecting,
@@ -138,6 +138,7 @@ fn phase_from(code: u8) -> Phase {
         Phase::Draining,
         Phase::Stopped,
         Phase::Polling,
+        Phase::AwaitingPrimary,
     ];
     // Only `Recorder` stores codes; a code out of range must not look healthy.
     PHASES.get(usize::from(code)).copied().unwrap_or(Phase::Stopped)

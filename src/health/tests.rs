@@ -50,6 +50,7 @@ fn each_phase_has_its_state_and_its_reason() {
         (Phase::Starting, State::Starting, Some("starting")),
         (Phase::Standby, State::Standby, Some("slot_busy")),
         (Phase::Connecting, State::Connecting, Some("not_streaming")),
+        (Phase::AwaitingPrimary, State::Connecting, Some("waiting_for_primary")),
         (Phase::Streaming, State::Streaming, None),
         (Phase::Draining, State::Draining, Some("draining")),
         (Phase::Stopped, State::Stopped, Some("stopped")),

@@ -101,6 +101,14 @@ impl Core {
         self.admitted.starts_at(floor);
     }
 
+    /// Another relay held the slot meanwhile and confirmed everything before `floor`. Events of this
+    /// relay that are still in flight settle as before, but hold nothing back below `floor`.
+    pub(super) fn peers_confirmed(&mut self, floor: Lsn) {
+        self.ledger.close_below(floor, self.window.next());
+        self.progress.on_wal(floor);
+        self.progress.on_reported(floor);
+    }
+
     /// The connection broke.
     pub(super) fn interrupt(&mut self) {
         self.admitted.interrupt();

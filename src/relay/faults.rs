@@ -1,5 +1,6 @@
 //! What the loop may stop for, as told to a person.
 
+use super::link::Mover;
 use crate::delivery::breaker::Burst;
 use crate::delivery::window::NotInFlight;
 use crate::error::{Exit, Fault};
@@ -138,18 +139,33 @@ pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) 
     )
 }
 
-/// The slot was moved by somebody else.
-pub(super) fn slot_moved(source: &SourceSettings, ours: Lsn, found: Lsn) -> Fault {
+/// The slot was moved, and by no other relay as far as was seen.
+pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover) -> Fault {
+    let who = match mover {
+        Mover::Recreated => "it was dropped and created again".to_owned(),
+        Mover::Program(name) if name.is_empty() => {
+            "an SQL session held it meanwhile and advanced it".to_owned()
+        }
+        Mover::Program(name) => format!("the program {name:?} held it meanwhile"),
+        Mover::Unseen => {
+            "it was moved while this relay did not hold it, and no other relay was seen \
+             to hold it"
+                .to_owned()
+        }
+    };
     Fault::new(
         Exit::Slot,
         "slot.moved",
         format!(
-            "the slot stands at {found}, ahead of {ours}, the newest position this relay confirmed: somebody advanced or re-created it, and events between the two are skipped"
+            "the slot stands at {found}, ahead of {known}, the newest position that is known to be confirmed: \
+             {who}; events between the two may be lost"
         ),
         format!("slot {}", source.slot),
         format!(
-            "find out who calls pg_replication_slot_advance or re-creates the slot; compare the outbox rows \
-             committed between {ours} and {found} with the broker; start the relay anew to go on from {found}"
+            "find out who advanced the slot (pg_replication_slot_advance), re-created it or read it (pg_recvlogical); \
+             relays that share a slot need the same role and application_name in source.url; \
+             compare the outbox rows committed between {known} and {found} with the broker, then \
+             start the relay anew to go on from {found}"
         ),
     )
 }

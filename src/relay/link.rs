@@ -3,18 +3,26 @@
 //! Connecting needs name resolution, TLS, authentication and a look at the catalog, none of which
 //! the data thread may wait for. It happens on the control runtime; what crosses over is one
 //! request and one answer at a time.
+//!
+//! While another process holds the slot, nothing is tried: [`opening`] looks who holds it, over SQL,
+//! and opens a session when it is free. So a standby is quiet, and knows what its peer confirmed.
+
+mod history;
+mod opening;
 
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
+pub use self::history::{Mover, PeerProgress};
+use self::opening::{Failed, Opening};
 use crate::backoff::Backoff;
 use crate::error::Fault;
+use crate::health::Phase;
 use crate::lsn::Lsn;
-use crate::source::connect::{self, ConnectError, Kind, Session, StartReplication};
+use crate::source::connect::{Kind, Session};
 use crate::source::settings::SourceSettings;
-use crate::source::{preflight, sql, table, watch};
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
 /// wrong address is told and not retried for ever. A relay that has streamed never gives up.
@@ -23,10 +31,8 @@ const STARTUP_GRACE: Duration = Duration::from_secs(10);
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 /// From one session to the next, whatever the reason.
 const LET_GO_GAP: Duration = Duration::from_millis(500);
-/// Longest way to a session; starting to decode may take a while behind a long backlog.
-const OPEN_WITHIN: Duration = Duration::from_secs(120);
-/// How often a standby looks whether the slot is free.
-const STANDBY_INTERVAL: Duration = Duration::from_millis(500);
+/// Longest wait before the next look for a primary: a promotion is over in a moment.
+const PRIMARY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The loop's end.
 #[derive(Debug)]
@@ -46,6 +52,8 @@ pub struct Connector {
 struct Request {
     text_only: bool,
     at_once: bool,
+    /// What the relay knows to be confirmed.
+    confirmed: Lsn,
 }
 
 /// What the connector has to tell.
@@ -53,8 +61,8 @@ struct Request {
 pub enum LinkNews {
     /// A session, streaming.
     Opened(Box<Opened>),
-    /// Another process streams from the slot.
-    Standby,
+    /// What the connector waits for.
+    Phase(Phase),
     /// There will be no session.
     Fatal(Fault),
 }
@@ -66,6 +74,10 @@ pub struct Opened {
     pub session: Session,
     /// Where the slot stood after the stream had started: nobody can move it any more.
     pub slot_confirmed: Lsn,
+    /// What peers confirmed since the last session.
+    pub peers: Option<PeerProgress>,
+    /// Who moved the slot beyond that, if anybody did.
+    pub mover: Mover,
     /// How long the server waits for a sign of life.
     pub wal_sender_timeout: Option<Duration>,
     /// What the catalog says of tables.
@@ -93,9 +105,11 @@ impl Link {
     /// Asks for a session. One request at a time.
     ///
     /// `at_once` when the relay has ended the last one itself, with waits of its own between two.
-    pub fn ask(&self, text_only: bool, at_once: bool) {
+    /// Everything before `confirmed` is known to be confirmed.
+    pub fn ask(&self, text_only: bool, at_once: bool, confirmed: Lsn) {
+        let request = Request { text_only, at_once, confirmed };
         // A full channel means that a request is waiting already, a closed one that all is over.
-        let _already_asked = self.requests.try_send(Request { text_only, at_once }).is_err();
+        let _already_asked = self.requests.try_send(request).is_err();
     }
 
     /// What has come, if anything.
@@ -105,23 +119,17 @@ impl Link {
     }
 }
 
-enum Failed {
-    Fault(Fault),
-    Connect(ConnectError),
-}
-
 /// Opens sessions as long as somebody asks. Dropping the future between two requests loses nothing.
 pub async fn serve(settings: &SourceSettings, mut connector: Connector) {
     let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     let mut opened_at: Option<Instant> = None;
-    while let Some(Request { text_only, at_once }) = connector.requests.recv().await {
+    let mut opening = Opening::new(settings, connector.news.clone());
+    while let Some(Request { text_only, at_once, confirmed }) = connector.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
-        if let Some(pause) = pause(lasted, at_once, &mut backoff) {
-            tokio::time::sleep(pause).await;
-        }
-        let news =
-            open_patiently(settings, text_only, grace_until, &mut backoff, &connector.news).await;
+        let pause = pause(lasted, at_once, &mut backoff);
+        opening.begins(text_only, confirmed, pause.unwrap_or_default());
+        let news = open_patiently(&mut opening, grace_until, &mut backoff).await;
         if matches!(news, LinkNews::Opened(_)) {
             grace_until = None;
             opened_at = Some(Instant::now());
@@ -143,88 +151,50 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
 }
 
 async fn open_patiently(
-    settings: &SourceSettings,
-    text_only: bool,
+    opening: &mut Opening<'_>,
     grace_until: Option<Instant>,
     backoff: &mut Backoff,
-    news: &std_mpsc::SyncSender<LinkNews>,
 ) -> LinkNews {
-    let mut standby = false;
     loop {
-        let opening = tokio::time::timeout(OPEN_WITHIN, open(settings, text_only)).await;
-        let late = || {
-            let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
-            Err(Failed::Connect(ConnectError::Timeout { at: at.to_owned(), after: OPEN_WITHIN }))
-        };
-        let error = match opening.unwrap_or_else(|_| late()) {
+        let began = Instant::now();
+        let failed = match opening.attempt().await {
             Ok(opened) => return LinkNews::Opened(Box::new(opened)),
-            Err(Failed::Fault(fault)) => return LinkNews::Fatal(fault),
-            Err(Failed::Connect(error)) => error,
+            Err(failed) => failed,
         };
-        match error.kind() {
-            Kind::Fatal => {
-                return LinkNews::Fatal(error.fault(
-                    &settings.connection,
-                    &settings.slot,
-                    &settings.publication,
-                ));
-            }
-            Kind::Busy => {
-                if !std::mem::replace(&mut standby, true) {
-                    tracing::info!(slot = settings.slot, error = %error, "the slot is in use: standing by");
-                    let _told = news.try_send(LinkNews::Standby).is_ok();
+        // A standby had a connection for so long.
+        if began.elapsed() > STEADY_AFTER {
+            backoff.succeeded();
+        }
+        let (phase, fault, why) = match failed {
+            Failed::Fault(fault) => return LinkNews::Fatal(fault),
+            Failed::NotPrimary(fault) => (Phase::AwaitingPrimary, fault.clone(), fault.what),
+            Failed::Connect(error) => {
+                let settings = opening.settings;
+                let (slot, publication) = (&settings.slot, &settings.publication);
+                let fault = error.fault(&settings.connection, slot, publication);
+                match error.kind() {
+                    Kind::Fatal => return LinkNews::Fatal(fault),
+                    _ if error.is_unfit() => (Phase::AwaitingPrimary, fault, error.to_string()),
+                    _ => (Phase::Connecting, fault, error.to_string()),
                 }
-                tokio::time::sleep(backoff.next_delay().min(STANDBY_INTERVAL)).await;
             }
-            Kind::Retry | Kind::Stopping => {
-                if grace_until.is_some_and(|until| Instant::now() > until) {
-                    return LinkNews::Fatal(error.fault(
-                        &settings.connection,
-                        &settings.slot,
-                        &settings.publication,
-                    ));
-                }
-                let delay = backoff.next_delay();
-                tracing::warn!(error = %error, retry_in_ms = delay.as_millis() as u64, "no connection to postgres");
-                tokio::time::sleep(delay).await;
+        };
+        if grace_until.is_some_and(|until| Instant::now() > until) {
+            return LinkNews::Fatal(fault);
+        }
+        let new = opening.show(phase);
+        let delay = backoff.next_delay();
+        let retry_in_ms = delay.as_millis() as u64;
+        if phase == Phase::Connecting {
+            tracing::warn!(error = why, retry_in_ms, "no connection to postgres");
+            tokio::time::sleep(delay).await;
+        } else {
+            if new {
+                tracing::warn!(error = why, "waiting for a primary");
             }
+            tokio::time::sleep(delay.min(PRIMARY_INTERVAL)).await;
         }
     }
-}
-
-async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Failed> {
-    let info = &settings.connection;
-    let (sql, control) = tokio::join!(sql::connect(info), connect::open(info));
-    let sql = sql.map_err(Failed::Connect)?;
-    let told = |error| Failed::Connect(ConnectError::of_query(&sql.server, &error));
-    let start = StartReplication {
-        slot: settings.slot.clone(),
-        publication: settings.publication.clone(),
-        messages: settings.messages.is_some(),
-        binary: !text_only,
-    };
-    // At once, because each takes its time. A stream that is dropped unread has moved nothing.
-    let streaming = async { control?.start(&start).await };
-    let (report, session) = tokio::join!(preflight::inspect(&sql.client, settings), streaming);
-    let report = report.map_err(told)?;
-    for finding in report.findings.iter().filter(|finding| finding.level == preflight::Level::Warn)
-    {
-        tracing::warn!(check = finding.topic, "{}", finding.text);
-    }
-    // What the preflight says is told better than what the stream failed with because of it.
-    if let Some(fault) = report.first_fault() {
-        return Err(Failed::Fault(fault.clone()));
-    }
-    let session = session.map_err(Failed::Connect)?;
-    // Asked only now that the stream holds the slot: before, somebody could still have moved it.
-    let slot = watch::sample(&sql.client, &settings.slot).await.map_err(told)?;
-    let partitions = table::partitions(&sql.client, settings).await.map_err(told)?;
-    Ok(Opened {
-        session,
-        slot_confirmed: slot.map_or(Lsn::ZERO, |slot| slot.confirmed_flush),
-        wal_sender_timeout: report.facts.wal_sender_timeout,
-        catalog: Catalog { published: report.facts.tables_published, partitions },
-    })
 }
 
 #[cfg(test)]

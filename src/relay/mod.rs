@@ -39,6 +39,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
 use crate::letter::Mailbox;
+use crate::lsn::Lsn;
 use crate::metrics::Metrics;
 use crate::sink::Sink;
 use crate::source::settings::SourceSettings;
@@ -126,7 +127,7 @@ impl Relay {
         let text_only = !source.binary;
         let core = Core::new(&source, &delivery, mailbox, &metrics)?;
         // While the sink finds its broker, the session can open.
-        link.ask(text_only, false);
+        link.ask(text_only, false, Lsn::ZERO);
         Ok(Relay {
             core,
             outlet: Outlet::open(sink_factory, log_news, &delivery)?,

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::link::{LinkNews, Opened};
+use super::link::{LinkNews, Opened, PeerProgress};
 use super::{IDLE_TICK, Relay, faults};
 use crate::error::Fault;
 use crate::health::Phase;
@@ -32,6 +32,21 @@ impl Default for Sessions {
     }
 }
 
+/// What lies between was published by a peer. A long gap between two looks is worth a check.
+fn tell_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
+    let PeerProgress { confirmed: to, gap } = peers;
+    let Some(gap) = gap else {
+        tracing::info!(slot, %from, %to, "another relay has confirmed events: going on after them");
+        return;
+    };
+    tracing::warn!(
+        slot, %from, %to, gap_s = gap.as_secs(),
+        "another relay held the slot when it was last seen, and is gone: going on after what the \
+         slot has confirmed; if anybody advanced or re-created the slot meanwhile, compare the \
+         outbox rows committed between from and to with the broker"
+    );
+}
+
 impl Relay {
     /// Gets a session when there is none, and lets go of a Postgres that shuts down.
     pub(super) fn mind_link(&mut self, now: Instant) -> Result<(), Fault> {
@@ -50,12 +65,13 @@ impl Relay {
         }
         if !self.link_asked && self.outlet.sink.is_some() {
             self.link_asked = true;
-            self.link.ask(self.text_only, std::mem::take(&mut self.let_go));
+            let confirmed = self.core.progress.reported().max(self.sessions.slot_floor);
+            self.link.ask(self.text_only, std::mem::take(&mut self.let_go), confirmed);
         }
         match self.link.news() {
             Some(LinkNews::Opened(opened)) => self.adopt(*opened, now),
-            Some(LinkNews::Standby) => {
-                self.phase = Phase::Standby;
+            Some(LinkNews::Phase(phase)) => {
+                self.phase = phase;
                 Ok(())
             }
             Some(LinkNews::Fatal(fault)) => Err(fault),
@@ -65,15 +81,17 @@ impl Relay {
 
     /// Takes a session over, after making sure that it is the same slot of the same system.
     fn adopt(&mut self, opened: Opened, now: Instant) -> Result<(), Fault> {
-        let Opened { session, slot_confirmed, wal_sender_timeout, catalog } = opened;
+        let Opened { session, slot_confirmed, peers, mover, wal_sender_timeout, catalog } = opened;
         self.link_asked = false;
         self.stop_seen_at = None;
         self.control.source_stopping.store(false, Ordering::Relaxed);
         let sessions = &mut self.sessions;
+        // A Postgres that crashed may have set the slot back behind what a peer confirmed.
+        let confirmed = peers.map_or(slot_confirmed, |peers| peers.confirmed.max(slot_confirmed));
         match &sessions.system_id {
             None => {
-                sessions.slot_floor = slot_confirmed;
-                self.core.starts_at(slot_confirmed);
+                sessions.slot_floor = confirmed;
+                self.core.starts_at(confirmed);
             }
             Some(known) if *known != session.system_id => {
                 return Err(faults::system_changed(&self.source, known, &session.system_id));
@@ -90,13 +108,21 @@ impl Relay {
             }
             Some(_) => {
                 let ours = self.core.progress.reported().max(sessions.slot_floor);
-                if slot_confirmed > ours {
-                    return Err(faults::slot_moved(&self.source, ours, slot_confirmed));
+                let known = peers.map_or(ours, |peers| peers.confirmed.max(ours));
+                if slot_confirmed > known {
+                    return Err(faults::slot_moved(&self.source, known, slot_confirmed, &mover));
                 }
-                let seen = self.core.progress.seen();
+                let seen = self.core.progress.seen().max(known);
                 if session.xlogpos < seen {
                     return Err(faults::went_back(&self.source, seen, session.xlogpos));
                 }
+                if let Some(peers) = peers.filter(|_| known > ours) {
+                    tell_takeover(&self.source.slot, ours, peers);
+                    self.core.peers_confirmed(known);
+                }
+                sessions.slot_floor = known;
+                // A rewind may have gone back behind it.
+                self.core.starts_at(known);
             }
         }
         self.core.crash.takes_over(&session.system_id, session.timeline, &self.source.slot);

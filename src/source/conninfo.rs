@@ -2,8 +2,9 @@
 //!
 //! Both shapes are taken: `postgres://user@h1:5432,h2/db?sslmode=require` and `host=h1 dbname=db`. What
 //! the string does not say comes from the `PG…` variables, then from libpq's defaults, and a password
-//! that is nowhere comes from the passfile. Two deliberate differences: a parameter that would be ignored is
-//! refused, and nothing waits for ever (`connect_timeout=0` means the default).
+//! that is nowhere comes from the passfile. Three deliberate differences: a parameter that would be ignored is
+//! refused, nothing waits for ever (`connect_timeout=0` means the default), and of several hosts the
+//! primary is wanted (`target_session_attrs`).
 //!
 //! Invariant: no error carries a password, nor a piece of the string that might be one because a
 //! `/`, `?`, `#` or `@` in the password was not percent-encoded.
@@ -194,8 +195,11 @@ fn assemble(
         .or_else(|| env("USER").filter(|user| !user.is_empty()))
         .or_else(|| env("LOGNAME").filter(|user| !user.is_empty()))
         .ok_or(ConnInfoError::NoUser)?;
+    let hosts = hosts(params)?;
+    // Of several servers the standbys are no use to a relay, and they answer first in a failover.
+    let any = if hosts.len() > 1 { TargetSessionAttrs::Primary } else { TargetSessionAttrs::Any };
     let mut info = ConnInfo {
-        hosts: hosts(params)?,
+        hosts,
         password: text("password").map(Secret::new),
         dbname: text("dbname").unwrap_or_else(|| user.clone()),
         user,
@@ -209,7 +213,7 @@ fn assemble(
         sslcert: text("sslcert").map(PathBuf::from),
         sslkey: text("sslkey").map(PathBuf::from),
         target_session_attrs: one_of(params, "target_session_attrs", &SESSION_ATTRS)?
-            .unwrap_or(TargetSessionAttrs::Any),
+            .unwrap_or(any),
     };
     if info.password.is_none() {
         passfile::fill(&mut info, text("passfile").map(PathBuf::from), env)?;

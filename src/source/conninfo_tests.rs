@@ -52,6 +52,14 @@ fn what_a_url_leaves_out_has_libpq_defaults() {
 }
 
 #[test]
+fn of_several_hosts_the_primary_is_wanted_unless_told_otherwise() {
+    let wanted = |url| read(url).target_session_attrs;
+    assert_eq!(wanted("postgres://u@h1,h2/d"), TargetSessionAttrs::Primary);
+    assert_eq!(wanted("postgres://u@h1,h2/d?target_session_attrs=any"), TargetSessionAttrs::Any);
+    assert_eq!(wanted("postgres://u@h1/d"), TargetSessionAttrs::Any);
+}
+
+#[test]
 fn hosts_come_in_all_their_shapes() {
     assert_eq!(at(&read("postgres://u@[::1]:7/d")), [("::1", 7)]);
     assert_eq!(at(&read("postgres://u@[fe80::1],b:9/d")), [("fe80::1", 5432), ("b", 9)]);

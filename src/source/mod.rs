@@ -3,6 +3,7 @@
 pub mod connect;
 pub mod conninfo;
 pub mod facts;
+pub mod holder;
 pub mod init;
 pub mod pace;
 pub mod passfile;

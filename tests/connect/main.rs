@@ -139,6 +139,17 @@ async fn dead_hosts_are_passed_over() {
 }
 
 #[tokio::test]
+async fn a_standby_beside_a_dead_primary_is_no_reason_to_give_up() {
+    let (standby, dead) = (cluster().standby_port, cluster::closed_port());
+    let info = info(&format!("host=127.0.0.1,127.0.0.1 port={dead},{standby} user=trusted"));
+    for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
+        assert!(error.is_unfit(), "{error}");
+        assert_eq!(error.kind(), Kind::Retry);
+        assert_eq!(error.fault(&info, "s", "p").code, "source.unfit");
+    }
+}
+
+#[tokio::test]
 async fn target_session_attrs_picks_the_right_server() {
     let (primary, standby) = (cluster().port, cluster().standby_port);
     for (wanted, port) in [

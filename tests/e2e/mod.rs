@@ -1,6 +1,7 @@
 //! The relay as a process, between a real PostgreSQL and a real Kafka that break on purpose.
 
 mod crash;
+mod failover;
 mod idle;
 mod kill;
 mod memory;
@@ -10,3 +11,4 @@ mod slot;
 mod source_faults;
 mod standby;
 mod stop;
+mod takeover;

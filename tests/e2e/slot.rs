@@ -1,8 +1,10 @@
 //! A slot that somebody else touched: the relay stops with 3 and says so, it never skips on.
 
+use std::process::Command;
+
 use walrelay_harness::relay::RelayProcess;
 
-use crate::support::{LIMIT, Site, until};
+use crate::support::{LIMIT, Site, shared_postgres, until};
 
 /// A relay that has carried an event, frozen, its walsender gone: whatever happens to the slot now
 /// happens behind its back.
@@ -44,5 +46,20 @@ fn a_recreated_slot_stops_the_relay() {
     let (site, relay) = frozen("slot_recreated");
     site.execute("select pg_drop_replication_slot('slot_recreated')");
     site.execute("select pg_create_logical_replication_slot('slot_recreated', 'pgoutput')");
+    assert_stops(relay, &["slot.moved"]);
+}
+
+#[test]
+fn a_slot_that_another_program_has_read_stops_the_relay() {
+    let (site, relay) = frozen("slot_read");
+    let (before, end) = (site.confirmed(), site.value("select pg_current_wal_lsn()"));
+    let read = Command::new(shared_postgres().bin_dir().join("pg_recvlogical"))
+        .args(["-d", &site.url, "-S", "slot_read", "--start", "-f", "-", "-E", &end])
+        .args(["-o", "proto_version=1", "-o", "publication_names=walrelay"])
+        .output()
+        .unwrap();
+    assert!(read.status.success(), "{read:?}");
+    until("the slot to be free", LIMIT, || (site.slot_is_active() == Some(false)).then_some(()));
+    assert!(site.confirmed() > before);
     assert_stops(relay, &["slot.moved"]);
 }

@@ -1,10 +1,14 @@
 //! Two relays, one slot: the second waits, says so, and takes over.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use walrelay_harness::relay::get;
 
-use crate::support::{LIMIT, Site, start, until};
+use crate::support::{LIMIT, Site, shared_postgres, start, until};
+
+/// So many looks at the slot are a standby that has waited for a while.
+const LOOKS: usize = 15;
 
 #[test]
 fn a_second_relay_stands_by_and_takes_over() {
@@ -40,4 +44,34 @@ fn a_second_relay_stands_by_and_takes_over() {
     // AND the first, started again, stands by in its turn
     first.restart().unwrap();
     until("a standby", LIMIT, || ready(&first).filter(|answer| answer.body.contains("slot_busy")));
+}
+
+#[test]
+fn a_standby_is_quiet() {
+    // GIVEN a relay that streams, and a second one whose preflight warns of its role
+    let site = Site::shared("standby_quiet");
+    let first = site.relay();
+    let second = start(site.config(), "standby_quiet_second");
+    // WHEN it has looked many times who holds the slot
+    let (mut looks, mut pids) = (BTreeSet::new(), BTreeSet::new());
+    until("many looks at the slot", LIMIT, || {
+        let looked = site.value(
+            "select pid || ' ' || query_start from pg_stat_activity
+             where datname = current_database() and query ilike '%pg_replication_slots s on s.slot_name%'
+             and pid <> pg_backend_pid()",
+        );
+        if let Some((pid, at)) = looked.split_once(' ') {
+            pids.insert(pid.to_owned());
+            looks.insert(at.to_owned());
+        }
+        (looks.len() >= LOOKS).then_some(())
+    });
+    // THEN that was one connection, one warning, and no line in the server's log
+    assert_eq!(pids.len(), 1, "{pids:?}");
+    let said = std::fs::read_to_string(second.log_file()).unwrap();
+    assert_eq!(said.matches("is a superuser").count(), 1, "{said}");
+    assert_eq!(said.matches("standing by").count(), 1, "{said}");
+    let refused = "replication slot \"standby_quiet\" is active for PID";
+    assert_eq!(shared_postgres().recent_log().matches(refused).count(), 0);
+    drop(first);
 }

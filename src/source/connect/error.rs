@@ -217,6 +217,16 @@ impl ConnectError {
         }
     }
 
+    /// A server that answered was not of the wanted sort; it may become so by a promotion.
+    #[must_use]
+    pub fn is_unfit(&self) -> bool {
+        match self {
+            ConnectError::Unfit { .. } => true,
+            ConnectError::All(each) => each.iter().any(ConnectError::is_unfit),
+            _ => false,
+        }
+    }
+
     /// The server's code, when it was the server that refused.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&str> {

@@ -84,6 +84,25 @@ impl Postgres {
         Ok(postgres)
     }
 
+    /// Makes a streaming standby of `primary` and starts it.
+    pub fn standby(primary: &Postgres) -> Result<Postgres> {
+        let (bin, user, port) =
+            (primary.bin.clone(), install::service_user(&["postgres", "nobody"])?, ports::free()?);
+        let kind = Kind { name: "PostgreSQL standby", short: "pg", end: "QUIT" };
+        let process = Process::new(kind, user, "")?;
+        let data = process.folder().join("data");
+        let mut copy = process.command(bin.join("pg_basebackup"));
+        copy.args(["-R", "-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
+        copy.arg(primary.socket_dir()).args(["-p", &primary.port.to_string(), "-D"]).arg(&data);
+        process::run(without_pg_variables(&mut copy))?;
+        let settings = vec![("hot_standby_feedback".into(), "on".into())];
+        let options = PostgresOptions { settings, ..PostgresOptions::default() };
+        write_configuration(&data, process.folder(), port, &options)?;
+        let mut postgres = Postgres { process, bin, data, port };
+        postgres.launch()?;
+        Ok(postgres)
+    }
+
     fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(self.bin.join("postgres"));
         self.process.spawn(without_pg_variables(command.arg("-D").arg(&self.data)))?;
@@ -95,7 +114,8 @@ impl Postgres {
         self.process.wait_ready(START_LIMIT, |process| {
             let state = fs::read_to_string(&pid_file).unwrap_or_default();
             let own = state.lines().next() == Some(process.pid().to_string().as_str());
-            let open = state.lines().nth(7).is_some_and(|line| line.trim() == "ready");
+            let state = state.lines().nth(7).unwrap_or_default().trim();
+            let open = matches!(state, "ready" | "standby");
             own && open && ask(&psql, &folder, port, "postgres", "SELECT 1").is_ok()
         })
     }
@@ -184,6 +204,11 @@ impl Postgres {
     /// The postmaster's process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
+    }
+
+    /// What the server has logged since it was last started, the end only.
+    pub fn recent_log(&self) -> String {
+        self.process.recent_log()
     }
 
     /// It answers a query now.

@@ -1,0 +1,153 @@
+//! Who moved the slot while this relay did not hold it.
+//!
+//! A slot may be ahead of what this relay reported for two reasons. A peer, another relay on the
+//! same slot, confirmed events: then they are published, and this relay goes on after them. Or
+//! somebody advanced or re-created the slot, or consumed it with another program: then events were
+//! skipped, and nobody may go on as if nothing had happened.
+//!
+//! What decides is evidence. A move is a peer's when a peer was seen to hold the slot at the look
+//! before the move was seen, or at that look itself. Everything else is not. Positions count only
+//! on the system and timeline on which they were seen.
+
+use std::time::{Duration, Instant};
+
+use crate::lsn::Lsn;
+use crate::source::holder::{HeldSlot, Holder};
+
+/// Looks are much closer to each other. After a longer gap between two of them more may have
+/// happened than a peer's last report.
+const GAP_MAX: Duration = Duration::from_secs(10);
+
+/// What the looks at the slot have shown since this relay last held it.
+#[derive(Debug, Default)]
+pub(super) struct SlotHistory {
+    place: Option<Place>,
+    own_pid: Option<i32>,
+    /// What this relay itself knows to be confirmed.
+    ours: Lsn,
+    peers: Option<PeerProgress>,
+    mover: Option<Mover>,
+    last: Option<LastLook>,
+}
+
+/// Where a position means something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) system_id: String,
+    pub(super) timeline: u32,
+}
+
+#[derive(Debug)]
+struct LastLook {
+    at: Instant,
+    holder: Option<Holder>,
+    decoded: Option<i64>,
+    /// The next look runs on the same connection.
+    continuous: bool,
+}
+
+/// What peers confirmed while this relay did not hold the slot.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PeerProgress {
+    /// Everything before this position is confirmed.
+    pub confirmed: Lsn,
+    /// A part of it was confirmed during so long a gap between two looks.
+    pub gap: Option<Duration>,
+}
+
+/// Who moved the slot, as far as it was seen. Not a peer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mover {
+    /// No holder was seen.
+    Unseen,
+    /// This program held it; an SQL session when the name is empty.
+    Program(String),
+    /// The slot is another one of the same name.
+    Recreated,
+}
+
+impl SlotHistory {
+    /// A session is wanted; everything before `ours` is known to be confirmed.
+    pub(super) fn begins(&mut self, ours: Lsn) {
+        *self = SlotHistory {
+            place: self.place.take(),
+            own_pid: self.own_pid,
+            ours,
+            ..SlotHistory::default()
+        };
+    }
+
+    /// The next looks run on a new connection, to this place.
+    pub(super) fn connected(&mut self, place: Place) {
+        if self.place.as_ref().is_some_and(|known| *known != place) {
+            self.begins(Lsn::ZERO);
+        }
+        self.place = Some(place);
+        if let Some(last) = &mut self.last {
+            last.continuous = false;
+        }
+    }
+
+    /// The slot as seen at `now`.
+    pub(super) fn look(&mut self, slot: &HeldSlot, now: Instant) {
+        // A former walsender of this relay may take a while to end.
+        let holder = slot.holder.as_ref().filter(|holder| !self.is_own(holder.pid));
+        let earlier = self.peers.unwrap_or_default();
+        if slot.confirmed_flush > self.ours.max(earlier.confirmed) && self.mover.is_none() {
+            match self.judge(slot, holder, now) {
+                Ok(gap) => {
+                    let (confirmed, gap) = (slot.confirmed_flush, earlier.gap.or(gap));
+                    self.peers = Some(PeerProgress { confirmed, gap });
+                }
+                Err(mover) => self.mover = Some(mover),
+            }
+        }
+        let (holder, decoded) = (holder.cloned(), slot.decoded);
+        self.last = Some(LastLook { at: now, holder, decoded, continuous: true });
+    }
+
+    /// Was it a peer that moved the slot since the last look, and how long was the gap between?
+    fn judge(
+        &self,
+        slot: &HeldSlot,
+        holder: Option<&Holder>,
+        now: Instant,
+    ) -> Result<Option<Duration>, Mover> {
+        let program = |holder: &Holder| Mover::Program(holder.application.clone());
+        if holder.is_some_and(|holder| holder.peer) {
+            return Ok(None);
+        }
+        let Some(last) = &self.last else { return Err(holder.map_or(Mover::Unseen, program)) };
+        if last.continuous && slot.decoded < last.decoded {
+            return Err(Mover::Recreated);
+        }
+        match &last.holder {
+            Some(peer) if peer.peer => {
+                let gap = now.saturating_duration_since(last.at);
+                Ok(Some(gap).filter(|gap| *gap > GAP_MAX))
+            }
+            before => Err(holder.or(before.as_ref()).map_or(Mover::Unseen, program)),
+        }
+    }
+
+    /// A session of this relay holds the slot.
+    pub(super) fn opened(&mut self, own_pid: i32) {
+        self.own_pid = Some(own_pid);
+    }
+
+    /// Whether this is the walsender of a session of this relay.
+    pub(super) fn is_own(&self, pid: i32) -> bool {
+        self.own_pid == Some(pid)
+    }
+
+    /// What was seen before this relay held the slot at `place`.
+    pub(super) fn ends(&mut self, place: &Place) -> (Option<PeerProgress>, Mover) {
+        let here = self.place.as_ref() == Some(place);
+        let mover = self.mover.take().unwrap_or(Mover::Unseen);
+        (self.peers.take().filter(|_| here), mover)
+    }
+}
+
+#[cfg(test)]
+#[path = "history_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+use super::*;
+
+const OWN: i32 = 1;
+const PEER: i32 = 2;
+
+fn lsn(value: u64) -> Lsn {
+    Lsn::from_wire(value)
+}
+
+fn place(timeline: u32) -> Place {
+    Place { system_id: "7".to_owned(), timeline }
+}
+
+fn slot(confirmed: u64, holder: Option<Holder>) -> HeldSlot {
+    HeldSlot { confirmed_flush: lsn(confirmed), holder, decoded: Some(9) }
+}
+
+fn relay(pid: i32) -> Option<Holder> {
+    Some(Holder { pid, application: "walrelay".to_owned(), peer: true })
+}
+
+fn program(name: &str) -> Option<Holder> {
+    Some(Holder { pid: 3, application: name.to_owned(), peer: false })
+}
+
+/// A relay that reported 100 and lost its session, at a server that it is connected to.
+fn history() -> (SlotHistory, Instant) {
+    let mut history = SlotHistory::default();
+    history.connected(place(1));
+    history.opened(OWN);
+    history.begins(lsn(100));
+    (history, Instant::now())
+}
+
+fn confirmed(history: &mut SlotHistory) -> Option<u64> {
+    history.ends(&place(1)).0.map(|peers| peers.confirmed.to_wire())
+}
+
+#[test]
+fn what_a_peer_confirmed_while_it_was_seen_and_right_after_is_a_peers() {
+    let (mut history, now) = history();
+    history.look(&slot(100, relay(PEER)), now);
+    history.look(&slot(150, relay(PEER)), now);
+    history.look(&slot(170, None), now);
+    history.look(&slot(170, relay(OWN)), now);
+    let peers = PeerProgress { confirmed: lsn(170), gap: None };
+    assert_eq!(history.ends(&place(1)), (Some(peers), Mover::Unseen));
+}
+
+#[test]
+fn a_gap_before_the_last_move_is_told() {
+    let (mut history, now) = history();
+    history.look(&slot(150, relay(PEER)), now);
+    let later = now + GAP_MAX * 2;
+    history.look(&slot(170, None), later);
+    let peers = PeerProgress { confirmed: lsn(170), gap: Some(GAP_MAX * 2) };
+    assert_eq!(history.ends(&place(1)).0, Some(peers));
+}
+
+#[test]
+fn what_nobody_or_another_program_moved_is_no_peers() {
+    let moved = |looks: &[HeldSlot]| {
+        let (mut history, now) = history();
+        looks.iter().for_each(|slot| history.look(slot, now));
+        let (peers, mover) = history.ends(&place(1));
+        (peers.map(|peers| peers.confirmed.to_wire()), mover)
+    };
+    assert_eq!(moved(&[slot(150, None)]), (None, Mover::Unseen));
+    // The own former walsender is no peer.
+    assert_eq!(moved(&[slot(100, relay(OWN)), slot(150, None)]), (None, Mover::Unseen));
+    let recvlogical = Mover::Program("pg_recvlogical".to_owned());
+    let consumed = [slot(100, program("pg_recvlogical")), slot(150, None)];
+    assert_eq!(moved(&consumed), (None, recvlogical.clone()));
+    // A peer that comes after it does not make it good.
+    let consumed = [slot(150, program("pg_recvlogical")), slot(160, relay(PEER)), slot(160, None)];
+    assert_eq!(moved(&consumed), (None, recvlogical));
+    // A peer was there before it: what the peer confirmed counts, and no more.
+    let advanced = [slot(150, relay(PEER)), slot(150, None), slot(200, None)];
+    assert_eq!(moved(&advanced), (Some(150), Mover::Unseen));
+}
+
+#[test]
+fn a_slot_that_was_recreated_after_a_peer_held_it_is_no_peers() {
+    let (mut history, now) = history();
+    history.look(&slot(150, relay(PEER)), now);
+    let recreated = HeldSlot { decoded: Some(0), ..slot(200, None) };
+    history.look(&recreated, now);
+    let (peers, mover) = history.ends(&place(1));
+    assert_eq!((peers.map(|peers| peers.confirmed), mover), (Some(lsn(150)), Mover::Recreated));
+}
+
+#[test]
+fn a_crash_of_postgres_forgets_statistics_and_is_no_recreation() {
+    let (mut history, now) = history();
+    history.look(&slot(150, relay(PEER)), now);
+    history.connected(place(1));
+    history.look(&HeldSlot { decoded: Some(0), ..slot(160, None) }, now);
+    assert_eq!(confirmed(&mut history), Some(160));
+}
+
+#[test]
+fn a_slot_that_a_crash_set_back_leaves_what_was_seen() {
+    let (mut history, now) = history();
+    history.look(&slot(150, relay(PEER)), now);
+    history.connected(place(1));
+    history.look(&slot(90, None), now);
+    assert_eq!(confirmed(&mut history), Some(150));
+}
+
+#[test]
+fn a_position_of_another_timeline_counts_for_nothing() {
+    let (mut history, now) = history();
+    history.look(&slot(150, relay(PEER)), now);
+    history.connected(place(2));
+    history.look(&slot(90, None), now);
+    assert_eq!(history.ends(&place(2)).0, None);
+    history.begins(lsn(90));
+    history.look(&slot(150, relay(PEER)), now);
+    assert_eq!(history.ends(&place(1)).0, None, "the session is on another one");
+}

@@ -1,0 +1,254 @@
+//! One attempt at a session: connect, look who holds the slot, check, start to stream.
+//!
+//! The look comes first. A slot that another process holds, and a server in recovery, are waited
+//! for over this one SQL connection, without a line in the server's log.
+
+use std::sync::mpsc as std_mpsc;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+use super::history::{Place, SlotHistory};
+use super::{Catalog, LinkNews, Opened};
+use crate::error::Fault;
+use crate::health::Phase;
+use crate::lsn::Lsn;
+use crate::source::connect::{self, ConnectError, Control, Kind, StartReplication};
+use crate::source::holder::{Holder, HolderQuery, Look};
+use crate::source::preflight::{Level, Report};
+use crate::source::settings::SourceSettings;
+use crate::source::sql::{self, Sql};
+use crate::source::{preflight, table};
+
+/// Longest way from a free slot to a session; starting to decode may take a while behind a long
+/// backlog.
+const OPEN_WITHIN: Duration = Duration::from_secs(120);
+/// Longest answer to one look.
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+/// Waits between looks grow from the first to the second: the time that a takeover may take is
+/// mostly this.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
+const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
+
+/// A replication connection that was opened before it was known that it is needed.
+type Early = Result<Control, ConnectError>;
+
+/// Why there is no session.
+pub(super) enum Failed {
+    /// A person has to mend something.
+    Fault(Fault),
+    /// The server is a standby; the fault says so.
+    NotPrimary(Fault),
+    Connect(ConnectError),
+}
+
+/// Attempts, and what is known from one to the next.
+pub(super) struct Opening<'a> {
+    pub(super) settings: &'a SourceSettings,
+    news: std_mpsc::SyncSender<LinkNews>,
+    shown: Phase,
+    text_only: bool,
+    not_before: Instant,
+    history: SlotHistory,
+    /// Warnings of the last preflight.
+    warned: Vec<String>,
+}
+
+impl<'a> Opening<'a> {
+    pub(super) fn new(
+        settings: &'a SourceSettings,
+        news: std_mpsc::SyncSender<LinkNews>,
+    ) -> Opening<'a> {
+        Opening {
+            settings,
+            news,
+            shown: Phase::Connecting,
+            text_only: false,
+            not_before: Instant::now(),
+            history: SlotHistory::default(),
+            warned: Vec::new(),
+        }
+    }
+
+    /// A session is wanted, not before `pause` is over.
+    pub(super) fn begins(&mut self, text_only: bool, confirmed: Lsn, pause: Duration) {
+        self.shown = Phase::Connecting;
+        self.text_only = text_only;
+        self.not_before = Instant::now() + pause;
+        self.history.begins(confirmed);
+    }
+
+    /// Tells the loop what is waited for; true when that is news.
+    pub(super) fn show(&mut self, phase: Phase) -> bool {
+        let new = self.shown != phase;
+        if new {
+            self.shown = phase;
+            let _told = self.news.try_send(LinkNews::Phase(phase)).is_ok();
+        }
+        new
+    }
+
+    /// Waits until nobody holds the slot, and opens a session.
+    pub(super) async fn attempt(&mut self) -> Result<Opened, Failed> {
+        let info = &self.settings.connection;
+        let at_once = self.not_before <= Instant::now();
+        // Both connections at once, because each takes its time.
+        let early = async { if at_once { Some(connect::open(info).await) } else { None } };
+        let (sql, mut early) = tokio::join!(sql::connect(info), early);
+        let mut server = Server::new(sql.map_err(Failed::Connect)?, &self.settings.slot).await?;
+        loop {
+            early = self.wait_until_free(&mut server, early).await?;
+            let opening = timeout(OPEN_WITHIN, self.open(&mut server, early.take())).await;
+            match opening.unwrap_or_else(|_| Err(server.late(OPEN_WITHIN))) {
+                // Another process was faster.
+                Err(Failed::Connect(error)) if error.kind() == Kind::Busy => {
+                    self.not_before = Instant::now() + LOOK_INTERVAL_MAX;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Gives `early` back when there was nothing to wait for.
+    async fn wait_until_free(
+        &mut self,
+        server: &mut Server,
+        early: Option<Early>,
+    ) -> Result<Option<Early>, Failed> {
+        let mut early = early;
+        let mut interval = LOOK_INTERVAL_MIN;
+        loop {
+            let look = server.look().await?;
+            let holder = look.slot.as_ref().and_then(|slot| slot.holder.as_ref());
+            let free = holder.is_none() && !look.in_recovery && self.not_before <= Instant::now();
+            if free && !server.checked {
+                return Ok(early);
+            }
+            // It takes one of the server's WAL senders.
+            early = None;
+            if !server.checked {
+                let report = server.inspect(self.settings).await?;
+                self.check(server, &report)?;
+            }
+            if let Some(slot) = &look.slot {
+                self.history.look(slot, Instant::now());
+            }
+            if free {
+                return Ok(None);
+            }
+            if let Some(Holder { pid, application, .. }) = holder
+                && !self.history.is_own(*pid)
+                && self.show(Phase::Standby)
+            {
+                let slot = &self.settings.slot;
+                tracing::info!(slot, pid, application, "the slot is in use: standing by");
+            }
+            tokio::time::sleep(interval).await;
+            interval = (interval * 2).min(LOOK_INTERVAL_MAX);
+        }
+    }
+
+    async fn open(&mut self, server: &mut Server, early: Option<Early>) -> Result<Opened, Failed> {
+        let settings = self.settings;
+        let start = StartReplication {
+            slot: settings.slot.clone(),
+            publication: settings.publication.clone(),
+            messages: settings.messages.is_some(),
+            binary: !self.text_only,
+        };
+        // At once, because each takes its time. A stream that is dropped unread has moved nothing.
+        let streaming = async {
+            let control = match early {
+                Some(control) => control,
+                None => connect::open(&settings.connection).await,
+            };
+            control?.start(&start).await
+        };
+        let (report, session) = tokio::join!(server.inspect(settings), streaming);
+        let report = report?;
+        // What the preflight says is told better than what the stream failed with because of it.
+        self.check(server, &report)?;
+        let session = session.map_err(Failed::Connect)?;
+        // Asked only now that the stream holds the slot: before, somebody could still have moved it.
+        let slot = server.look().await?.slot.unwrap_or_default();
+        self.history.opened(session.backend_pid);
+        self.history.look(&slot, Instant::now());
+        let place = Place { system_id: session.system_id.clone(), timeline: session.timeline };
+        let (peers, mover) = self.history.ends(&place);
+        let partitions = table::partitions(&server.sql.client, settings).await;
+        Ok(Opened {
+            session,
+            slot_confirmed: slot.confirmed_flush,
+            peers,
+            mover,
+            wal_sender_timeout: report.facts.wal_sender_timeout,
+            catalog: Catalog {
+                published: report.facts.tables_published,
+                partitions: partitions.map_err(|error| server.failed(&error))?,
+            },
+        })
+    }
+
+    /// Judges a preflight. A warning is logged once, and again only after it has changed.
+    fn check(&mut self, server: &mut Server, report: &Report) -> Result<(), Failed> {
+        let warnings = report.findings.iter().filter(|finding| finding.level == Level::Warn);
+        for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
+            tracing::warn!(check = finding.topic, "{}", finding.text);
+        }
+        self.warned = warnings.map(|finding| finding.text.clone()).collect();
+        let faults = || report.findings.iter().filter_map(|finding| finding.fault.as_ref());
+        // Whatever else is wrong with it: on the primary it may be right.
+        if let Some(fault) = faults().find(|fault| fault.code == "source.standby") {
+            return Err(Failed::NotPrimary(fault.clone()));
+        }
+        if let Some(fault) = report.first_fault() {
+            return Err(Failed::Fault(fault.clone()));
+        }
+        if !std::mem::replace(&mut server.checked, true) {
+            let (system_id, timeline) = (report.facts.system_id.clone(), report.facts.timeline);
+            self.history.connected(Place { system_id, timeline });
+        }
+        Ok(())
+    }
+}
+
+/// The SQL connection of one attempt.
+struct Server {
+    sql: Sql,
+    query: HolderQuery,
+    /// Its preflight found nothing that speaks against it.
+    checked: bool,
+}
+
+impl Server {
+    async fn new(sql: Sql, slot: &str) -> Result<Server, Failed> {
+        let prepared = timeout(LOOK_WITHIN, HolderQuery::prepare(&sql.client, slot)).await;
+        let query = prepared
+            .map_err(|_| late(&sql, LOOK_WITHIN))?
+            .map_err(|error| Failed::Connect(ConnectError::of_query(&sql.server, &error)))?;
+        Ok(Server { sql, query, checked: false })
+    }
+
+    async fn look(&self) -> Result<Look, Failed> {
+        let look = timeout(LOOK_WITHIN, self.query.look(&self.sql.client)).await;
+        look.map_err(|_| self.late(LOOK_WITHIN))?.map_err(|error| self.failed(&error))
+    }
+
+    async fn inspect(&self, settings: &SourceSettings) -> Result<Report, Failed> {
+        let report = timeout(OPEN_WITHIN, preflight::inspect(&self.sql.client, settings)).await;
+        report.map_err(|_| self.late(OPEN_WITHIN))?.map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &tokio_postgres::Error) -> Failed {
+        Failed::Connect(ConnectError::of_query(&self.sql.server, error))
+    }
+
+    fn late(&self, after: Duration) -> Failed {
+        late(&self.sql, after)
+    }
+}
+
+fn late(sql: &Sql, after: Duration) -> Failed {
+    let at = format!("{}:{}", sql.server.name, sql.server.port);
+    Failed::Connect(ConnectError::Timeout { at, after })
+}

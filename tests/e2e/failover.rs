@@ -1,0 +1,62 @@
+//! The primary dies and a standby is promoted: a relay that has streamed waits, and goes on there.
+
+use std::time::Duration;
+
+use walrelay_harness::relay::get;
+use walrelay_harness::{Postgres, PostgresOptions};
+
+use crate::support::{LIMIT, Site, shared_kafka, until};
+
+const NAME: &str = "failover";
+
+/// Makes the slot on the standby too. That waits for the primary to log its running transactions.
+fn make_slot(primary: &Postgres, standby: &Postgres) {
+    let sql = format!("select pg_create_logical_replication_slot('{NAME}', 'pgoutput')");
+    std::thread::scope(|scope| {
+        let making = scope.spawn(|| standby.psql(NAME, &sql));
+        until("a slot on the standby", LIMIT, || {
+            primary.psql(NAME, "select pg_log_standby_snapshot()").unwrap();
+            making.is_finished().then_some(())
+        });
+        making.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_living_relay_waits_for_the_promotion_and_goes_on() {
+    // GIVEN a relay that knows both servers and has streamed from the primary
+    let mut primary = Postgres::start(PostgresOptions::default()).unwrap();
+    let mut site = Site::new(&primary, shared_kafka(), NAME);
+    let standby = Postgres::standby(&primary).unwrap();
+    make_slot(&primary, &standby);
+    let mut config = site.config();
+    let host = |server: &Postgres| format!("127.0.0.1:{}", server.port());
+    let both = format!("{},{}", host(&standby), host(&primary));
+    config.url = config.url.replace(&host(&primary), &both);
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
+    let pid = relay.pid();
+    site.insert_event("key", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    site.url = standby.url(NAME);
+    until("the row on the standby", LIMIT, || {
+        (site.value("select count(*) from outbox") == "1").then_some(())
+    });
+    // WHEN the primary dies THEN the relay says what it waits for
+    primary.crash().unwrap();
+    until("a relay that waits", LIMIT, || {
+        assert!(relay.is_running(), "{}", relay.tail(20));
+        let answer = get(relay.admin(), "/readyz", Duration::from_secs(2)).ok()?;
+        answer.body.contains("waiting_for_primary").then_some(())
+    });
+    // WHEN the standby is promoted THEN the same process streams from it
+    standby.psql(NAME, "select pg_promote()").unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    site.insert_event("key", 2);
+    let (verdict, _) = site.judge(&mut relay, reader);
+    println!("{verdict}");
+    // Another timeline: what the slot sends again is published again.
+    verdict.assert_exact(verdict.duplicates);
+    assert_eq!(relay.pid(), pid);
+    let said = std::fs::read_to_string(relay.log_file()).unwrap();
+    assert_eq!(said.matches("waiting for a primary").count(), 1, "{said}");
+}

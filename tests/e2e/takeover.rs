@@ -1,0 +1,215 @@
+//! Two relays on one slot, and thirty faults: the other takes over each time, nobody gives up.
+//!
+//! The order of the faults is drawn from the seed. Whoever streams is the one that is hurt; a cut
+//! walsender and a restart of Postgres leave it open who is faster.
+
+use std::time::{Duration, Instant};
+
+use walrelay_harness::kit::Rng;
+use walrelay_harness::relay::{RelayProcess, get};
+use walrelay_harness::stats::{Table, human_duration};
+use walrelay_harness::{Postgres, PostgresOptions};
+
+use crate::support::broker::Place;
+use crate::support::{
+    LIMIT, Repeatable, Site, machine, seed, shared_kafka, shared_rabbitmq, start, until,
+};
+
+const EVENTS: u64 = 30_000;
+const LOAD: Duration = Duration::from_secs(35);
+const WAL_SENDER_TIMEOUT_MS: &str = "1500";
+/// In place of the writers' own streams of random numbers.
+const ACTOR: u64 = 2_000;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fault {
+    Kill,
+    Stop,
+    Freeze,
+    Cut,
+    Restart,
+    Crash,
+}
+
+const KAFKA: [(Fault, usize); 6] = [
+    (Fault::Kill, 8),
+    (Fault::Stop, 7),
+    (Fault::Freeze, 3),
+    (Fault::Cut, 8),
+    (Fault::Restart, 2),
+    (Fault::Crash, 2),
+];
+const RABBITMQ: [(Fault, usize); 3] = [(Fault::Kill, 2), (Fault::Stop, 1), (Fault::Cut, 3)];
+
+#[test]
+fn thirty_takeovers_lose_nothing_and_nobody_gives_up() {
+    take_over(shared_kafka(), "takeover", &KAFKA, EVENTS);
+}
+
+#[test]
+fn takeovers_lose_nothing_in_rabbitmq() {
+    take_over(shared_rabbitmq(), "takeover_rabbitmq", &RABBITMQ, EVENTS / 5);
+}
+
+fn take_over(place: impl Into<Place>, name: &str, faults: &[(Fault, usize)], events: u64) {
+    let _machine = machine();
+    let _repeatable = Repeatable::new("e2e::takeover");
+    // GIVEN two relays on one slot, under load
+    let settings = vec![("wal_sender_timeout".to_owned(), WAL_SENDER_TIMEOUT_MS.to_owned())];
+    let postgres =
+        Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
+    let site = Site::new(&postgres, place, name);
+    let relays = [site.relay(), start(site.config(), &format!("{name}_second"))];
+    let reader = site.reader();
+    let mut pair = Pair { site: &site, relays, postgres, times: Vec::new() };
+    let share = LOAD.mul_f64(events as f64 / EVENTS as f64);
+    let load = site.writers(events, share);
+    let writers = std::thread::spawn(move || load.run().unwrap());
+    // WHEN whoever streams is hurt again and again
+    for fault in order(faults) {
+        pair.hurt(fault);
+    }
+    // THEN both have lived through all of it, and everything is there in order
+    let report = writers.join().unwrap();
+    let streaming = pair.roles();
+    println!("{report:?}\n{}", pair.told());
+    let (verdict, _) = site.judge(&mut pair.relays[streaming], reader);
+    println!("{verdict}");
+    verdict.assert_exact(verdict.duplicates);
+    pair.assert_a_foreign_advance_is_told(streaming);
+}
+
+fn order(faults: &[(Fault, usize)]) -> Vec<Fault> {
+    let mut all: Vec<Fault> =
+        faults.iter().flat_map(|(fault, count)| std::iter::repeat_n(*fault, *count)).collect();
+    let mut rng = Rng::fork(seed(), ACTOR);
+    for last in (1..all.len()).rev() {
+        all.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+    all
+}
+
+struct Pair<'a> {
+    site: &'a Site,
+    relays: [RelayProcess; 2],
+    postgres: Postgres,
+    /// From the moment the slot could be taken to a relay that is ready; whether it was the other.
+    times: Vec<(Fault, Duration, bool)>,
+}
+
+impl Pair<'_> {
+    /// Waits until one streams and the other stands by; says who streams.
+    fn roles(&mut self) -> usize {
+        until("one that streams and one that stands by", LIMIT, || {
+            let roles = [self.says(0, "ready"), self.says(1, "ready")];
+            let waits = [self.says(0, "slot_busy"), self.says(1, "slot_busy")];
+            (0..2).find(|&active| roles[active] && waits[1 - active])
+        })
+    }
+
+    /// Whether `/readyz` of a relay that must live is 200, or names a reason.
+    fn says(&mut self, who: usize, what: &str) -> bool {
+        let relay = &mut self.relays[who];
+        assert!(relay.is_running(), "a relay gave up\n{}", relay.tail(30));
+        get(relay.admin(), "/readyz", Duration::from_secs(1)).is_ok_and(|answer| match what {
+            "ready" => answer.status == 200,
+            reason => answer.body.contains(reason),
+        })
+    }
+
+    fn hurt(&mut self, fault: Fault) {
+        let active = self.roles();
+        let other = 1 - active;
+        let began = match fault {
+            Fault::Kill => {
+                self.relays[active].kill9().unwrap();
+                Instant::now()
+            }
+            Fault::Stop => {
+                self.relays[active].sigterm().unwrap();
+                let code = self.relays[active].wait_exit(LIMIT).unwrap();
+                let began = Instant::now();
+                assert_eq!(code, 0, "{}", self.relays[active].tail(30));
+                began
+            }
+            Fault::Freeze => {
+                let before = self.holder();
+                self.relays[active].freeze().unwrap();
+                until("wal_sender_timeout", LIMIT, || (self.holder() != before).then_some(()));
+                Instant::now()
+            }
+            Fault::Cut => {
+                let site = self.site;
+                until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
+                Instant::now()
+            }
+            Fault::Restart => {
+                drop(self.postgres.stop_fast(Duration::from_secs(10)).unwrap());
+                self.postgres.start_again().unwrap();
+                Instant::now()
+            }
+            Fault::Crash => {
+                self.postgres.crash().unwrap();
+                self.postgres.start_again().unwrap();
+                Instant::now()
+            }
+        };
+        let open = matches!(fault, Fault::Cut | Fault::Restart | Fault::Crash);
+        let holder = until("a takeover", LIMIT, || {
+            let ready = self.says(other, "ready").then_some(other);
+            ready.or_else(|| (open && self.says(active, "ready")).then_some(active))
+        });
+        self.times.push((fault, began.elapsed(), holder == other));
+        match fault {
+            Fault::Kill | Fault::Stop => self.relays[active].restart().unwrap(),
+            Fault::Freeze => self.relays[active].thaw().unwrap(),
+            Fault::Cut | Fault::Restart | Fault::Crash => {}
+        }
+    }
+
+    /// The process that holds the slot; empty when none does.
+    fn holder(&self) -> String {
+        self.site.value(&format!(
+            "select active_pid from pg_replication_slots where slot_name = '{}'",
+            self.site.name
+        ))
+    }
+
+    fn told(&self) -> Table {
+        let mut table =
+            Table::new("Takeovers", ["fault", "count", "by the other", "median", "max"]);
+        let mut times = self.times.clone();
+        times.sort();
+        for group in times.chunk_by(|a, b| a.0 == b.0) {
+            let others = group.iter().filter(|(.., other)| *other).count();
+            let (median, max) = (group[group.len() / 2].1, group[group.len() - 1].1);
+            table.row([
+                format!("{:?}", group[0].0),
+                group.len().to_string(),
+                others.to_string(),
+                human_duration(median),
+                human_duration(max),
+            ]);
+        }
+        table
+    }
+
+    /// A relay that has met peers still knows a move of the slot that no peer made.
+    fn assert_a_foreign_advance_is_told(&mut self, streaming: usize) {
+        let (site, name) = (self.site, &self.site.name);
+        let standby = &mut self.relays[1 - streaming];
+        standby.sigterm().unwrap();
+        assert_eq!(standby.wait_exit(LIMIT).unwrap(), 0, "{}", standby.tail(20));
+        let relay = &mut self.relays[streaming];
+        relay.freeze().unwrap();
+        until("the slot to be free", LIMIT, || {
+            (site.slot_is_active() == Some(false)).then_some(())
+        });
+        site.insert_event("foreign", 1);
+        let wal_end = "pg_current_wal_lsn()";
+        site.execute(&format!("select pg_replication_slot_advance('{name}', {wal_end})"));
+        relay.thaw().unwrap();
+        assert_eq!(relay.wait_exit(LIMIT).unwrap(), 3, "{}", relay.tail(20));
+        assert!(relay.said("slot.moved"), "{}", relay.tail(20));
+    }
+}
