@@ -28,9 +28,9 @@ use crate::dead_letter::clock;
 use crate::dead_letter::filter::{Filter, is_key};
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::Action;
-use crate::dead_letter::text::{escaped, json_shown, shown};
 use crate::dead_letter::view::{Detail, View};
 use crate::error::Fault;
+use crate::text::{escaped, json_shown, shown};
 
 mod ask;
 mod gate;

@@ -20,5 +20,6 @@ pub mod release;
 pub mod replay;
 #[cfg(test)]
 mod testing;
-pub mod text;
 pub mod view;
+
+pub use crate::text;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::dead_letter::text::escaped;
 use crate::dead_letter::view::{Detail, View};
+use crate::text::escaped;
 
 const WIDTHS: [usize; 7] = [19, 9, 36, 20, 28, 30, 5];
 const MESSAGE_WIDTH: usize = 80;
