@@ -28,6 +28,7 @@ use crate::metrics::Metrics;
 use crate::secret::Secret;
 use crate::sink::Broker;
 
+pub mod address;
 mod api;
 mod bounded;
 mod page;

@@ -5,6 +5,7 @@
 //! connector, the slot watch and the signals.
 
 mod polling;
+pub mod startup;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -287,7 +288,7 @@ pub fn wanted(config: &Config) -> Wanted {
     topics.dedup();
     let writes = config.delivery.on_dead_letter != OnDeadLetter::Halt;
     let dead_letters = writes.then(|| config.dead_letter.address.clone());
-    Wanted { topics, dead_letters }
+    Wanted { topics, dead_letters, ..Wanted::default() }
 }
 
 fn mailbox(config: &Config) -> Mailbox {

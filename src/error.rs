@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use crate::text::{escaped, escaped_lines};
+
 /// Why the process ends; the number is the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -52,19 +54,46 @@ impl Fault {
     ) -> Fault {
         Fault { code, exit, what: what.into(), place: place.into(), mend: mend.into() }
     }
+
+    /// Logs it, where the process does not end with it.
+    pub fn log(&self) {
+        let Fault { code, what, place, mend, .. } = self;
+        tracing::error!(code, "where" = place, mend, "{what}");
+    }
 }
 
+/// What others wrote into it (a row, a broker, a file) stays within its line. Only `mend` has lines of
+/// its own.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "error[{}]: {}", self.code, self.what)?;
+        write!(f, "error[{}]: {}", self.code, escaped(&self.what))?;
         if !self.place.is_empty() {
-            write!(f, "\n  where: {}", self.place)?;
+            write!(f, "\n  where: {}", escaped(&self.place))?;
         }
         if !self.mend.is_empty() {
-            write!(f, "\n  mend:  {}", self.mend.replace('\n', "\n         "))?;
+            let mend = escaped_lines(&self.mend);
+            write!(f, "\n  mend:  {}", mend.replace('\n', "\n         "))?;
         }
         Ok(())
     }
 }
 
 impl std::error::Error for Fault {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_wrote_forges_no_line_and_moves_no_cursor() {
+        let raw = "a\x1b[2J\u{9b}\u{202e}\nerror[b]: c";
+        let fault = Fault::new(Exit::Sink, "a.b", raw, raw, "one\x1b\ntwo\u{9b}");
+        let clean = r"a\u{1b}[2J\u{9b}\u{202e}\nerror[b]: c";
+        assert_eq!(
+            fault.to_string(),
+            format!(
+                "error[a.b]: {clean}\n  where: {clean}\n  mend:  one\\u{{1b}}\n         two\\u{{9b}}"
+            )
+        );
+    }
+}

@@ -241,7 +241,10 @@ impl Producer {
                         }
                     }
                     c::RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT => {
-                        record_limit(event).into_iter().map(ProducerEvent::RecordLimit).for_each(&mut tell);
+                        record_limit(event)
+                            .into_iter()
+                            .map(ProducerEvent::RecordLimit)
+                            .for_each(&mut tell);
                     }
                     c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
                         code: c::rd_kafka_event_error(event).into(),

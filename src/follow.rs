@@ -24,7 +24,7 @@ use crate::health::{Facts, Phase};
 use crate::letter::DeadLetterSettings;
 use crate::metrics::Metrics;
 use crate::relay::log_news::LogNews;
-use crate::relay::unix_now_us;
+use crate::relay::{letters_unreadable, unix_now_us};
 use crate::sink::log::From;
 use crate::sink::{Broker, UNREACHABLE};
 
@@ -95,6 +95,23 @@ impl Following {
         if left {
             tracing::debug!("the reader of the dead-letter topic still waits for the broker");
         }
+    }
+}
+
+/// What keeps the loop from knowing which keys are parked, and so from starting where that matters.
+pub fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
+    let stop = AtomicBool::new(false);
+    let archive = Archive { broker, address: &settings.address, stop: &stop };
+    // The end of the log is enough: who may read that may read all of it.
+    let read = archive.reader(From::Time(unix_now_us())).and_then(|mut reader| {
+        while let Next::Pause = reader.next(TICK)? {}
+        Ok(())
+    });
+    match read {
+        Err(fault) if !AWAY.contains(&fault.code) => {
+            Err(letters_unreadable(&in_one_line(&fault), settings))
+        }
+        _ => Ok(()),
     }
 }
 

@@ -31,6 +31,7 @@ pub mod relay;
 pub mod secret;
 pub mod sink;
 pub mod source;
+pub mod text;
 pub mod time;
 pub mod tls;
 pub mod watch;

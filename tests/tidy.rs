@@ -112,6 +112,12 @@ fn nothing_is_left_half_done() {
 }
 
 #[test]
+fn nothing_is_printed_unescaped() {
+    let all = sources(&["src"]);
+    assert_none(&all.iter().flat_map(shape::print_macros).collect::<Vec<_>>());
+}
+
+#[test]
 fn every_module_says_why_it_exists() {
     let all = sources(&["src"]);
     assert_none(&all.iter().flat_map(shape::undocumented).collect::<Vec<_>>());

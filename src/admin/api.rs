@@ -26,12 +26,12 @@ use super::{JSON, Letters, answer};
 use crate::dead_letter::archive::Archive;
 use crate::dead_letter::clock;
 use crate::dead_letter::filter::{Filter, is_key};
+use crate::dead_letter::fold::Parked;
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::Action;
-use crate::dead_letter::fold::Parked;
-use crate::dead_letter::text::{escaped, json_shown};
 use crate::dead_letter::view::{Detail, View};
 use crate::error::Fault;
+use crate::text::{escaped, json_shown};
 
 mod ask;
 mod gate;

@@ -97,9 +97,11 @@ impl ConfigurationArgs {
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Relay until stopped; SIGTERM settles what is in flight and exits 0.
+    ///
+    /// Logs, and the fault that ends it, go to standard error: text on a terminal, JSON otherwise.
     #[command(after_help = "Example:\n  walrelay --config /etc/walrelay.toml run")]
     Run,
-    /// Look for every fault without changing anything; exits 1 when there is one.
+    /// Look for everything that would end `run`, without changing anything; exits 1 when there is something.
     #[command(
         after_help = "Example:\n  walrelay check --json | jq '.findings[] | select(.level != \"ok\")'"
     )]

@@ -7,14 +7,32 @@ use std::io::IsTerminal as _;
 use serde_json::json;
 use tokio_postgres::Client;
 
+use super::{sink, wait_for};
+use crate::app::startup;
 use crate::config::Config;
 use crate::error::{Exit, Fault};
 use crate::polling::handover::standing;
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
 use crate::polling::table::{self, Report};
+use crate::relay;
+use crate::source::connect;
 use crate::source::preflight::{self, Finding, Level};
+use crate::source::rows::{self, RowTopics};
 use crate::source::settings::SourceSettings;
+use crate::text::{escaped, escaped_lines, json_shown};
+
+/// SQLSTATE of a server that has no WAL sender left.
+const TOO_MANY_CONNECTIONS: &str = "53300";
+
+/// What was found in Postgres.
+#[derive(Debug, Default)]
+pub(super) struct Source {
+    /// A line each.
+    pub(super) findings: Vec<Finding>,
+    /// The topics that rows lead to, a table each.
+    topics: Vec<RowTopics>,
+}
 
 /// Connects for SQL the way the relay does.
 pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> {
@@ -24,50 +42,89 @@ pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> 
     }
 }
 
-/// Looks at the source, appends what was found at the sink, and prints all of it. A source that
-/// cannot be reached is a finding too, so that the sink's are still seen.
-pub(crate) async fn run(config: &Config, json: bool, sink: Vec<Finding>) -> Result<Exit, Fault> {
-    let mut findings = match &config.polling {
-        Some(polling) => inspect_polled(&config.source, polling).await,
-        None => inspect(&config.source).await,
-    };
-    findings.extend(sink);
-    if json {
-        println!("{}", to_json(&findings));
-    } else {
-        print!("{}", to_text(&findings, colours()));
-    }
+/// Looks at the source, the broker and this machine, and prints what was found. What cannot be
+/// reached is a finding too, so that the others are still seen.
+pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
+    let Source { mut findings, topics } = wait_for(async { Ok(source(config).await) })?;
+    findings.extend(sink::findings(config, &topics));
+    findings.extend(startup::inspect(config));
+    super::print(&match json {
+        true => format!("{}\n", json_shown(&to_json(&findings).to_string())),
+        false => to_text(&findings, colours()),
+    })?;
     let failed = findings.iter().any(|finding| finding.level == Level::Fail);
     Ok(if failed { Exit::Failed } else { Exit::Done })
 }
 
-async fn inspect(settings: &SourceSettings) -> Vec<Finding> {
-    let client = match connect(settings).await {
-        Ok(client) => client,
-        Err(fault) => return vec![Finding::fail(fault)],
-    };
-    match preflight::inspect(&client, settings).await {
-        Ok(report) => report.findings,
-        Err(error) => vec![Finding::fail(preflight::query_fault(&error, "looking around"))],
-    }
-}
-
-async fn inspect_polled(settings: &SourceSettings, polling: &PollingSettings) -> Vec<Finding> {
+/// Looks at the source.
+pub(super) async fn source(config: &Config) -> Source {
+    let settings = &config.source;
     let looked = async {
         let client = connect(settings).await?;
-        let outbox = prepare::table(settings)?;
-        let Report { facts, mut findings } = table::inspect(&client, outbox, polling).await?;
-        let well = findings.iter().all(|finding| finding.level != Level::Fail);
-        if let Some(facts) = facts.filter(|_| well) {
-            let prepared = Prepared::of(&facts, settings, outbox, polling);
-            let standing = standing(&client, &prepared).await?;
-            if standing.handed_over {
-                findings.push(Finding::fail(standing.fault(settings)));
+        let findings = match &config.polling {
+            Some(polling) => inspect_polled(&client, settings, polling).await?,
+            None => inspect(&client, settings).await?,
+        };
+        let mut found = Source { findings, topics: Vec::new() };
+        if found.findings.iter().all(|finding| finding.level != Level::Fail) {
+            for outbox in &settings.outboxes {
+                found.topics.extend(rows::topics(&client, outbox).await);
             }
         }
-        Ok::<_, Fault>(findings)
+        Ok(found)
     };
-    looked.await.unwrap_or_else(|fault| vec![Finding::fail(fault)])
+    let failed = |fault| Source { findings: vec![Finding::fail(fault)], ..Source::default() };
+    looked.await.unwrap_or_else(failed)
+}
+
+async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Finding>, Fault> {
+    let report = preflight::inspect(client, settings).await;
+    let report = report.map_err(|error| preflight::query_fault(&error, "looking around"))?;
+    let mut findings = report.findings;
+    if findings.iter().all(|finding| finding.level != Level::Fail) {
+        let unfit = relay::unfit_routes(settings, &report.facts.tables);
+        findings.extend(unfit.into_iter().map(Finding::fail));
+        findings.extend(unable_to_stream(settings).await.map(Finding::fail));
+    }
+    Ok(findings)
+}
+
+/// Why the server lets the relay log in, and not replicate: a connection pooler in between, say. That
+/// all WAL senders are in use is the preflight's to judge: ours may be one of them.
+async fn unable_to_stream(settings: &SourceSettings) -> Option<Fault> {
+    let error = connect::open(&settings.connection).await.err()?;
+    let fault = || error.fault(&settings.connection, &settings.slot, &settings.publication);
+    (error.sqlstate() != Some(TOO_MANY_CONNECTIONS)).then(fault)
+}
+
+async fn inspect_polled(
+    client: &Client,
+    settings: &SourceSettings,
+    polling: &PollingSettings,
+) -> Result<Vec<Finding>, Fault> {
+    let outbox = prepare::table(settings)?;
+    let Report { facts, mut findings } = table::inspect(client, outbox, polling).await?;
+    let well = findings.iter().all(|finding| finding.level != Level::Fail);
+    if let Some(facts) = facts.filter(|_| well) {
+        let prepared = Prepared::of(&facts, settings, outbox, polling);
+        let unfit = relay::unfit_route(outbox, &prepared.relation);
+        findings.extend(unfit.map(Finding::fail));
+        let standing = standing(client, &prepared).await?;
+        // `run` ends only once nothing is left to it.
+        let fault = || standing.fault(settings);
+        findings.extend(match (standing.handed_over, standing.left) {
+            (false, _) => None,
+            (true, false) => Some(Finding::fail(fault())),
+            (true, true) => Some(Finding::warn(
+                "slot.exists",
+                format!(
+                    "{}; polling publishes the rows that are left to it, and ends",
+                    fault().what
+                ),
+            )),
+        });
+    }
+    Ok(findings)
 }
 
 pub(crate) fn colours() -> bool {
@@ -80,7 +137,14 @@ fn to_json(findings: &[Finding]) -> serde_json::Value {
     json!({ "ok": ok, "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>() })
 }
 
-pub(crate) fn to_text(findings: &[Finding], colours: bool) -> String {
+/// The lines, and what follows from them.
+fn to_text(findings: &[Finding], colours: bool) -> String {
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    lines(findings, colours) + &summary(count(Level::Fail), count(Level::Warn))
+}
+
+/// A line for each finding, with what mends it below.
+pub(super) fn lines(findings: &[Finding], colours: bool) -> String {
     let mut text = String::new();
     for finding in findings {
         let (mark, colour) = match finding.level {
@@ -89,21 +153,22 @@ pub(crate) fn to_text(findings: &[Finding], colours: bool) -> String {
             Level::Fail => ("✗", "31"),
         };
         let mark = if colours { format!("\x1b[{colour}m{mark}\x1b[0m") } else { mark.to_owned() };
-        put(&mut text, format_args!("{mark} {}\n", finding.text));
+        put(&mut text, format_args!("{mark} {}\n", escaped(&finding.text)));
         if let Some(fault) = &finding.fault {
-            let mend = fault.mend.replace('\n', "\n          ");
+            let mend = escaped_lines(&fault.mend).replace('\n', "\n          ");
             put(&mut text, format_args!("    mend: {mend}  [{}]\n", fault.code));
         }
     }
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    let (failed, warned) = (count(Level::Fail), count(Level::Warn));
-    let summary = match (failed, warned) {
-        (0, 0) => "all is well".to_owned(),
-        (0, _) => format!("ready; {warned} to look at (!)"),
-        _ => format!("not ready: {failed} to mend (✗), {warned} to look at (!)"),
-    };
-    put(&mut text, format_args!("{summary}\n"));
     text
+}
+
+/// The last line.
+pub(super) fn summary(failed: usize, warned: usize) -> String {
+    match (failed, warned) {
+        (0, 0) => "all is well\n".to_owned(),
+        (0, _) => format!("ready; {warned} to look at (!)\n"),
+        _ => format!("not ready: {failed} to mend (✗), {warned} to look at (!)\n"),
+    }
 }
 
 /// Writing to a string cannot fail.
@@ -131,6 +196,25 @@ mod tests {
         assert!(to_text(&findings()[..2], false).ends_with("ready; 1 to look at (!)\n"));
         assert!(to_text(&findings()[..1], false).ends_with("all is well\n"));
         assert!(to_text(&findings(), true).contains("\x1b[31m✗\x1b[0m no slot"));
+    }
+
+    #[test]
+    fn what_others_wrote_forges_no_finding() {
+        let raw = "x\n✓ all is well\x1b[2J\u{9b}";
+        let fault = Fault::new(Exit::Source, "a.b", raw, raw, format!("{raw}\nthen"));
+        let text = lines(&[Finding::ok("a", raw), Finding::fail(fault)], false);
+        let starts: Vec<&str> = text.lines().map(|line| line.split('x').next().unwrap()).collect();
+        assert_eq!(
+            starts,
+            [
+                "✓ ",
+                "✗ ",
+                "    mend: ",
+                "          ✓ all is well\\u{1b}[2J\\u{9b}",
+                "          then  [a.b]"
+            ]
+        );
+        assert_eq!(text, escaped_lines(&text));
     }
 
     #[test]

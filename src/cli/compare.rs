@@ -12,6 +12,7 @@ use crate::compare::report::Report;
 use crate::compare::{self, Asked, Live, Outcome, Watcher, json, page, table};
 use crate::config::{Config, Request};
 use crate::error::{Exit, Fault};
+use crate::text::escaped;
 
 const REDRAWN_EVERY: Duration = Duration::from_millis(200);
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -53,7 +54,7 @@ fn show(report: &Report, as_json: bool) -> Result<Exit, Fault> {
 }
 
 /// The relay under test: told over standard input what it is to do.
-pub(super) fn relay(log: Option<&str>, request: &Request) -> Result<Exit, Vec<Fault>> {
+pub(super) fn relay(log: super::Log<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
     let order = Order::receive().map_err(|fault| vec![fault])?;
     let config = super::prepare(log, &order.request(request.variables.clone()))?;
     let adapted = adapt(&config, &order).map_err(|fault| vec![fault])?;
@@ -132,6 +133,7 @@ impl Watcher for Voice {
     fn say(&mut self, text: &str) {
         self.wipe();
         self.told = Instant::now();
+        let text = escaped(text);
         match self.coloured {
             true => self.put(&format!("\x1b[36m·\x1b[0m {text}\n")),
             false => self.put(&format!("· {text}\n")),
@@ -144,7 +146,7 @@ impl Watcher for Voice {
             return;
         }
         self.told = Instant::now();
-        let text = line(now);
+        let text = escaped(&line(now));
         if self.terminal {
             self.drawn = true;
             self.put(&format!("\r  {text}\x1b[K"));

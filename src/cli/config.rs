@@ -3,10 +3,11 @@
 use super::args::ConfigAction;
 use crate::config::{self, Request};
 use crate::error::{Exit, Fault};
+use crate::text::json_lines_shown;
 
 pub(crate) fn run(action: &ConfigAction, request: &Request) -> Result<Exit, Vec<Fault>> {
     let text = match action {
-        ConfigAction::Show => config::show(&config::load(request)?.effective),
+        ConfigAction::Show => json_lines_shown(&config::show(&config::load(request)?.effective)),
         ConfigAction::Schema => config::schema() + "\n",
     };
     super::print(&text).map_err(|fault| vec![fault])

@@ -13,6 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 use super::progress::Progress;
+use super::tell;
 use crate::config::Config;
 use crate::dead_letter::archive::Archive;
 use crate::dead_letter::clock;
@@ -20,27 +21,15 @@ use crate::dead_letter::filter::{Filter, Words};
 use crate::dead_letter::rate::{BadRate, Rate};
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::{self, Action, Job, Report};
-use crate::dead_letter::text::{escaped, json_shown};
 use crate::dead_letter::view::{Detail, View};
 use crate::error::{Exit, Fault};
+use crate::text::json_shown;
 
 /// More lines of a table are not for people.
 const TABLE_LINES: usize = 1000;
 
 /// Carries out one of the commands.
 pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
-    carry_out(config, action).map_err(|faults| faults.into_iter().map(harmless).collect())
-}
-
-/// What others wrote, to the log or in an answer of the broker, must not move the cursor, nor look
-/// like a line of ours.
-fn harmless(fault: Fault) -> Fault {
-    let lines: Vec<String> = fault.mend.split('\n').map(escaped).collect();
-    let (what, place) = (escaped(&fault.what), escaped(&fault.place));
-    Fault { what, place, mend: lines.join("\n"), ..fault }
-}
-
-fn carry_out(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
     let stop = Arc::new(AtomicBool::new(false));
     let address = &config.dead_letter.address;
     let archive = Archive { broker: &*config.sink, address, stop: &stop };
@@ -61,7 +50,7 @@ fn list(archive: &Archive<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
     let filter = understood(&args.filter)?;
     let limit = args.limit.unwrap_or(if args.json { usize::MAX } else { TABLE_LINES });
     let told = print_letters(archive, &filter, args.json, limit).map_err(|fault| vec![fault])?;
-    eprintln!("{told}");
+    tell(&told);
     Ok(Exit::Done)
 }
 
@@ -141,7 +130,7 @@ fn work(
     if args.dry_run {
         let limit = if args.json { usize::MAX } else { TABLE_LINES };
         let told = print_letters(archive, &filter, args.json, limit).map_err(one)?;
-        eprintln!("dry run, nothing was changed: {told}");
+        tell(&format!("dry run, nothing was changed: {told}"));
         return Ok(Exit::Done);
     }
     stop_on_signal(stop).map_err(one)?;
@@ -159,7 +148,8 @@ fn work(
         (true, _) => super::print(&format!("{}\n", json_text(&tally).map_err(one)?)),
         (false, 0) => {
             if fault.is_none() {
-                eprintln!("no dead letter matches {filter}; {} records read", tally.records);
+                let records = tally.records;
+                tell(&format!("no dead letter matches {filter}; {records} records read"));
             }
             Ok(Exit::Done)
         }
@@ -175,12 +165,12 @@ fn let_go(archive: &Archive<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
     let asked = Release { keys: &keys, anyway: args.anyway, by: &by };
     let Released { keys, meanwhile } = release(archive, &asked, &clock::even())?;
     if keys.is_empty() {
-        eprintln!("no key is parked");
+        tell("no key is parked");
     }
     if meanwhile > 0 {
-        eprintln!(
+        tell(&format!(
             "{meanwhile} dead letters of what was released came meanwhile and are open: walrelay dlq list"
-        );
+        ));
     }
     let lines = keys.iter().map(|key| format!("key {key} released\n"));
     super::print(&lines.collect::<String>())
@@ -235,7 +225,7 @@ fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
             if stop.swap(true, Ordering::Relaxed) {
                 std::process::exit(Exit::Failed as i32);
             }
-            eprintln!("stopping: settling what is in flight; once more to stop at once");
+            tell("stopping: settling what is in flight; once more to stop at once");
         }
     };
     let thread = std::thread::Builder::new().name("signals".to_owned());
@@ -263,18 +253,4 @@ fn json_text(value: &impl serde::Serialize) -> Result<String, Fault> {
 fn unwritable(error: &std::io::Error) -> Fault {
     let what = format!("cannot write the result: {}", error.kind());
     Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_others_wrote_moves_no_cursor_when_a_fault_is_told() {
-        let raw = "a\x1b[2J\u{9b}\u{202e}\nerror[b]: c";
-        let fault = harmless(Fault::new(Exit::Sink, "a.b", raw, raw, "one\x1b\ntwo\u{9b}"));
-        let clean = r"a\u{1b}[2J\u{9b}\u{202e}\nerror[b]: c";
-        assert_eq!((fault.what.as_str(), fault.place.as_str()), (clean, clean));
-        assert_eq!(fault.mend, "one\\u{1b}\ntwo\\u{9b}");
-    }
 }

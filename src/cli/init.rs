@@ -1,55 +1,120 @@
-//! `walrelay init`: makes what is missing on the Postgres side, or prints the SQL for it. What it
-//! may not do itself it says, with who may.
+//! `walrelay init`: makes what is missing in Postgres and at the broker, or prints the SQL for the
+//! first. What it may not do itself it says, with who may.
 
-use super::check;
+use super::check::{self, connect};
+use super::{say, sink, wait_for};
 use crate::config::Config;
 use crate::error::{Exit, Fault};
 use crate::polling::settings::PollingSettings;
 use crate::polling::{prepare, table};
 use crate::source::facts::{self, RoleFacts};
 use crate::source::init;
-use crate::source::preflight::{self, Level, Report, query_fault};
+use crate::source::preflight::{self, Finding, Level, Report, query_fault};
 use crate::source::settings::SourceSettings;
 
 /// The shipped table.
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
-/// Makes what is missing, or with `sql` prints it. `role` is the role that `walrelay run` will log
-/// in as, when that is not the one of `source.url`.
-pub(crate) async fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit, Fault> {
-    let settings = &config.source;
-    let client = check::connect(settings).await?;
-    if let Some(polling) = &config.polling {
-        return polled(&client, settings, polling, sql).await;
-    }
-    let report = inspect(&client, settings).await?;
-    refuse_server(&report)?;
-    let relay = relay_role(&client, &report, role).await?;
-    let steps = init::plan(&report, settings, &relay)?;
+/// What was done, and what was not.
+#[derive(Debug, Default, PartialEq)]
+struct Done {
+    /// Things that were made, each told as it was.
+    made: usize,
+    /// Things that only a superuser may make.
+    told: usize,
+    /// What is there and wrong, or still missing.
+    left: Vec<Finding>,
+}
+
+/// Makes what is missing in Postgres, then at the broker, each told in a line of one list; in the
+/// end, whether anything is missing still. With `sql` only the SQL is printed. `role` is the role that
+/// `walrelay run` will log in as, when that is not the one of `source.url`.
+pub(crate) fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit, Vec<Fault>> {
+    let one = |fault| vec![fault];
     if sql {
-        print!("{}", init::script(&steps, settings));
-        return Ok(Exit::Done);
+        return wait_for(script(config, role)).map_err(one);
     }
-    if steps.is_empty() {
-        println!("nothing is missing");
+    let mut done = wait_for(source(config, role)).map_err(one)?;
+    let made = sink::init(config);
+    let faults = made.as_ref().err().map_or(0, Vec::len);
+    done.made += made.as_ref().copied().unwrap_or_default();
+    let text = check::lines(&done.left, check::colours()) + &summary(&done, faults);
+    super::print(&text).map_err(one)?;
+    made?;
+    Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
+}
+
+/// Of everything: `faults` are those of the broker, which end the command.
+fn summary(done: &Done, faults: usize) -> String {
+    let failed = done.left.len() + faults;
+    if failed > 0 {
+        return check::summary(failed, 0);
     }
+    let made = match done.made {
+        0 => String::new(),
+        1 => "1 thing was made; ".to_owned(),
+        made => format!("{made} things were made; "),
+    };
+    match (done.told, done.made) {
+        (0, 0) => "nothing is missing\n".to_owned(),
+        (0, _) => format!("{made}now nothing is missing\n"),
+        (told, _) => format!("{made}{told} left to a superuser (!)\n"),
+    }
+}
+
+/// The SQL that `source` would run.
+async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
+    let settings = &config.source;
+    let client = connect(settings).await?;
+    let text = match &config.polling {
+        Some(polling) => match polled(&client, settings, polling).await? {
+            Table::Missing => POLLING_SQL.to_owned(),
+            Table::There => String::new(),
+        },
+        None => init::script(&planned(&client, settings, role).await?, settings),
+    };
+    super::print(&text)
+}
+
+/// Makes what is missing in Postgres.
+async fn source(config: &Config, role: Option<&str>) -> Result<Done, Fault> {
+    let settings = &config.source;
+    let client = connect(settings).await?;
+    if let Some(polling) = &config.polling {
+        return make_polled(&client, settings, polling).await;
+    }
+    let steps = planned(&client, settings, role).await?;
     init::run(&client, &steps, tell).await?;
     let mut left = inspect(&client, settings).await?.findings;
     left.retain(|finding| finding.level == Level::Fail);
-    if left.is_empty() {
-        return Ok(Exit::Done);
-    }
-    print!("{}", check::to_text(&left, check::colours()));
-    Ok(Exit::Failed)
+    let told = steps.iter().filter(|step| step.hint).count();
+    Ok(Done { made: steps.len() - told, told, left })
+}
+
+async fn planned(
+    client: &tokio_postgres::Client,
+    settings: &SourceSettings,
+    role: Option<&str>,
+) -> Result<Vec<init::Step>, Fault> {
+    let report = inspect(client, settings).await?;
+    refuse_server(&report)?;
+    let relay = relay_role(client, &report, role).await?;
+    init::plan(&report, settings, &relay)
 }
 
 /// A step that is taken, or that somebody else must take.
 pub(super) fn tell(step: &init::Step) {
     if step.hint {
-        println!("! {}: run this as a superuser: {}", step.what, step.sql);
+        say(&format!("! {}: run this as a superuser: {}", step.what, step.sql));
     } else {
-        println!("+ {}", step.what);
+        say(&format!("+ {}", step.what));
     }
+}
+
+/// The polled table.
+enum Table {
+    There,
+    Missing,
 }
 
 /// A polled table needs nothing but itself. One of other names has its own designer.
@@ -57,26 +122,31 @@ async fn polled(
     client: &tokio_postgres::Client,
     settings: &SourceSettings,
     polling: &PollingSettings,
-    sql: bool,
-) -> Result<Exit, Fault> {
+) -> Result<Table, Fault> {
     let outbox = prepare::table(settings)?;
     let report = table::inspect(client, outbox, polling).await?;
     let is_shipped = (outbox.schema.as_str(), outbox.table.as_str()) == ("public", "outbox");
-    match report.findings.iter().find_map(|finding| finding.fault.as_ref()) {
-        None if !sql => println!("nothing is missing"),
-        None => {}
-        Some(fault) if fault.code != "table.missing" || !is_shipped => return Err(fault.clone()),
-        Some(_) if sql => print!("{POLLING_SQL}"),
-        Some(_) => {
-            println!("+ make outbox table public.outbox, to be polled");
-            let made = client.batch_execute(POLLING_SQL).await;
-            made.map_err(|error| query_fault(&error, "making the outbox table"))?;
-            let report = table::inspect(client, outbox, polling).await?;
-            let fault = report.findings.into_iter().find_map(|finding| finding.fault);
-            return fault.map_or(Ok(Exit::Done), Err);
-        }
+    match report.findings.into_iter().find_map(|finding| finding.fault) {
+        None => Ok(Table::There),
+        Some(fault) if fault.code == "table.missing" && is_shipped => Ok(Table::Missing),
+        Some(fault) => Err(fault),
     }
-    Ok(Exit::Done)
+}
+
+async fn make_polled(
+    client: &tokio_postgres::Client,
+    settings: &SourceSettings,
+    polling: &PollingSettings,
+) -> Result<Done, Fault> {
+    match polled(client, settings, polling).await? {
+        Table::There => return Ok(Done::default()),
+        Table::Missing => say("+ make outbox table public.outbox, to be polled"),
+    }
+    let made = client.batch_execute(POLLING_SQL).await;
+    made.map_err(|error| query_fault(&error, "making the outbox table"))?;
+    let report = table::inspect(client, prepare::table(settings)?, polling).await?;
+    let fault = report.findings.into_iter().find_map(|finding| finding.fault);
+    fault.map_or(Ok(Done { made: 1, ..Done::default() }), Err)
 }
 
 async fn inspect(
@@ -131,7 +201,6 @@ mod tests {
     use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
     use crate::letter::DeadLetterSettings;
     use crate::sink::memory::MemorySettings;
-    use crate::source::preflight::Finding;
     use crate::source::testing;
 
     fn config(source: SourceSettings) -> Config {
@@ -159,17 +228,18 @@ mod tests {
     async fn from_nothing_to_ready_and_back() {
         let (_, settings) = testing::logical().database("cli_life").await;
         let config = config(settings);
-        assert_eq!(check::run(&config, false, Vec::new()).await, Ok(Exit::Failed));
+        let failed = async || {
+            let found = check::source(&config).await.findings;
+            found.iter().filter(|finding| finding.level == Level::Fail).count()
+        };
+        assert!(failed().await > 0);
         // WHEN the SQL is only printed THEN nothing is made
-        assert_eq!(run(&config, true, None).await, Ok(Exit::Done));
-        assert_eq!(check::run(&config, true, Vec::new()).await, Ok(Exit::Failed));
-        assert_eq!(run(&config, false, None).await, Ok(Exit::Done));
-        assert_eq!(run(&config, false, None).await, Ok(Exit::Done));
-        assert_eq!(check::run(&config, false, Vec::new()).await, Ok(Exit::Done));
-        // THEN a fault of the sink is one of the check
-        let fault = Fault::new(Exit::Sink, "sink.topic", "no topic", "", "make it");
-        let sink = vec![Finding::fail(fault)];
-        assert_eq!(check::run(&config, false, sink).await, Ok(Exit::Failed));
+        assert_eq!(script(&config, None).await, Ok(Exit::Done));
+        assert!(failed().await > 0);
+        let done = source(&config, None).await.unwrap();
+        assert_eq!((done.made, done.told, done.left), (3, 0, Vec::new()));
+        assert_eq!(source(&config, None).await, Ok(Done::default()));
+        assert_eq!(failed().await, 0);
 
         let show = slot::Action::Show { json: true };
         assert_eq!(slot::run(&config, show.clone()).await, Ok(Exit::Done));
@@ -180,7 +250,7 @@ mod tests {
         let create = slot::Action::Create { failover: false };
         assert_eq!(slot::run(&config, create).await, Ok(Exit::Done));
 
-        let unknown = run(&config, false, Some("no such role")).await.unwrap_err();
+        let unknown = source(&config, Some("no such role")).await.unwrap_err();
         assert_eq!(unknown.code, "source.role-missing");
     }
 
@@ -189,14 +259,30 @@ mod tests {
         let (_, mut settings) = testing::logical().database("cli_unreachable").await;
         settings.connection.hosts[0].name = "/nonexistent".into();
         let config = config(settings);
-        assert_eq!(check::run(&config, true, Vec::new()).await, Ok(Exit::Failed));
-        assert_eq!(run(&config, false, None).await.unwrap_err().exit, Exit::Source);
+        let found = check::source(&config).await.findings;
+        assert_eq!(found.iter().map(|finding| finding.level).collect::<Vec<_>>(), [Level::Fail]);
+        assert_eq!(source(&config, None).await.unwrap_err().exit, Exit::Source);
     }
 
     #[tokio::test]
     async fn init_is_refused_where_it_cannot_help() {
         let (_, settings) = testing::replica_level().database("cli_replica").await;
-        let fault = run(&config(settings), false, None).await.unwrap_err();
+        let fault = source(&config(settings), None).await.unwrap_err();
         assert_eq!((fault.code, fault.exit), ("source.wal-level", Exit::Source));
+    }
+
+    #[test]
+    fn one_summary_is_about_both_sides() {
+        let done = |made, told| Done { made, told, left: Vec::new() };
+        assert_eq!(summary(&done(0, 0), 0), "nothing is missing\n");
+        assert_eq!(summary(&done(1, 0), 0), "1 thing was made; now nothing is missing\n");
+        assert_eq!(summary(&done(4, 0), 0), "4 things were made; now nothing is missing\n");
+        assert_eq!(summary(&done(4, 1), 0), "4 things were made; 1 left to a superuser (!)\n");
+        assert_eq!(summary(&done(0, 1), 0), "1 left to a superuser (!)\n");
+        // WHEN something is left to mend THEN nothing is said to be well
+        let fault = Fault::new(Exit::Slot, "slot.plugin", "another plugin", "", "choose another");
+        let left = Done { left: vec![Finding::fail(fault)], ..done(2, 0) };
+        assert_eq!(summary(&left, 1), "not ready: 2 to mend (✗), 0 to look at (!)\n");
+        assert_eq!(summary(&done(2, 0), 1), "not ready: 1 to mend (✗), 0 to look at (!)\n");
     }
 }

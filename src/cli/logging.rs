@@ -1,43 +1,182 @@
-//! Logs: text on a terminal, JSON otherwise, always on standard error.
+//! Logs, always on standard error: text for people, or a JSON object per line.
+//!
+//! `run` is a service: off a terminal everything that it writes is JSON, the fault that ends it and
+//! a panic among it. All other commands are typed by people, and write text.
 
 use std::fmt;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 
+use serde::Serialize;
+use tracing::field::Field;
 use tracing::{Dispatch, Event, Subscriber};
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::fmt::format::{Format, Writer};
+use tracing_subscriber::field::MakeExt as _;
+use tracing_subscriber::fmt::format::{self, Format, Writer};
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::error::{Exit, Fault};
+use crate::relay::unix_now_us;
+use crate::text::{escaped, json_lines_shown};
+use crate::time::rfc3339;
 
 const DEFAULT_LEVEL: &str = "info";
 /// Target of the lines that say who did what.
 const AUDIT: &str = "audit";
 
+/// How logs and faults are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Style {
+    /// Lines for people, with colours or without.
+    Text {
+        /// Colour the level, and the head of a fault.
+        coloured: bool,
+    },
+    /// A JSON object per line.
+    Json,
+}
+
+impl Style {
+    /// Of a service, or of a command that people type.
+    pub(crate) fn of(is_service: bool) -> Style {
+        let terminal = std::io::stderr().is_terminal();
+        match is_service && !terminal {
+            true => Style::Json,
+            false => Style::Text { coloured: terminal && super::no_color_is_unset() },
+        }
+    }
+
+    /// A fault that ends the process, as lines of standard error.
+    pub(crate) fn told(self, fault: &Fault) -> String {
+        let text = fault.to_string();
+        match (self, text.split_once(": ")) {
+            (Style::Json, _) => {
+                let Fault { code, exit, what, place, mend } = fault;
+                json(&Line {
+                    code: Some(code),
+                    place: Some(place),
+                    mend: Some(mend),
+                    exit: Some(*exit as u8),
+                    ..Line::of(what)
+                })
+            }
+            (Style::Text { coloured: true }, Some((head, rest))) => {
+                format!("\x1b[1;31m{head}\x1b[0m: {rest}\n")
+            }
+            (Style::Text { .. }, _) => text + "\n",
+        }
+    }
+}
+
+/// A line beside those of the log, in their form.
+#[derive(Serialize)]
+struct Line<'a> {
+    timestamp: String,
+    level: &'static str,
+    message: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'static str>,
+    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
+    place: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    mend: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    exit: Option<u8>,
+    target: &'static str,
+}
+
+impl<'a> Line<'a> {
+    fn of(message: &'a str) -> Line<'a> {
+        Line {
+            timestamp: rfc3339(unix_now_us()),
+            level: "ERROR",
+            message,
+            code: None,
+            place: None,
+            mend: None,
+            exit: None,
+            target: "walrelay",
+        }
+    }
+}
+
+fn json(line: &Line<'_>) -> String {
+    // Texts and a number: that cannot fail.
+    json_lines_shown(&serde_json::to_string(line).unwrap_or_default()) + "\n"
+}
+
 /// Starts logging at `level`, a level or a filter.
-pub(crate) fn start(level: Option<&str>) -> Result<(), Fault> {
+pub(crate) fn start(level: Option<&str>, style: Style) -> Result<(), Fault> {
     let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
-    let terminal = std::io::stderr().is_terminal();
-    let coloured = super::no_color_is_unset();
-    match lines(filter, terminal, coloured, std::io::stderr).try_init() {
+    if style == Style::Json {
+        std::panic::set_hook(Box::new(|panic| {
+            let backtrace = std::backtrace::Backtrace::capture();
+            let message = format!("{panic}\n{backtrace}");
+            // Nobody is left to be told.
+            std::io::stderr().write_all(json(&Line::of(&message)).as_bytes()).ok();
+        }));
+    }
+    match lines(filter, style, std::io::stderr).try_init() {
         // A second command line in one process (a test) keeps the first subscriber.
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// What writes log lines.
-fn lines<W>(filter: EnvFilter, terminal: bool, coloured: bool, writer: W) -> Dispatch
+fn lines<W>(filter: EnvFilter, style: Style, writer: W) -> Dispatch
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    if terminal {
-        Dispatch::new(builder.with_ansi(coloured).event_format(ForPeople::default()).finish())
-    } else {
-        Dispatch::new(builder.json().flatten_event(true).finish())
+    let builder = tracing_subscriber::fmt().with_env_filter(filter);
+    match style {
+        Style::Text { coloured } => Dispatch::new(
+            builder
+                .with_writer(writer)
+                .with_ansi(coloured)
+                .fmt_fields(format::debug_fn(field).delimited(" "))
+                .event_format(ForPeople::default())
+                .finish(),
+        ),
+        Style::Json => {
+            let writer = Shown(writer);
+            Dispatch::new(builder.with_writer(writer).json().flatten_event(true).finish())
+        }
+    }
+}
+
+/// One field of a line for people. Its value may come from outside.
+fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    let value = escaped(&format!("{value:?}"));
+    match field.name() {
+        "message" => write!(writer, "{value}"),
+        name if writer.has_ansi_escapes() => {
+            write!(writer, "\x1b[3m{name}\x1b[0m\x1b[2m=\x1b[0m{value}")
+        }
+        name => write!(writer, "{name}={value}"),
+    }
+}
+
+/// Lines of JSON whose texts move no cursor: JSON itself escapes less than a terminal obeys.
+struct Shown<W>(W);
+
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Shown<W> {
+    type Writer = Shown<W::Writer>;
+
+    fn make_writer(&'w self) -> Shown<W::Writer> {
+        Shown(self.0.make_writer())
+    }
+}
+
+impl<W: Write> Write for Shown<W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.write_all(json_lines_shown(&String::from_utf8_lossy(bytes)).as_bytes())?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.0.flush()
     }
 }
 
@@ -97,32 +236,88 @@ mod tests {
         }
     }
 
-    /// What is written of an audit line and another one.
-    fn written(level: &str, terminal: bool) -> Vec<String> {
+    const TEXT: Style = Style::Text { coloured: false };
+
+    /// What is written.
+    fn written(level: &str, style: Style, log: impl FnOnce()) -> String {
         let written = Written::default();
         let own = written.clone();
-        let lines = lines(filter(level).unwrap(), terminal, false, move || own.clone());
-        tracing::dispatcher::with_default(&lines, || {
+        let lines = lines(filter(level).unwrap(), style, move || own.clone());
+        tracing::dispatcher::with_default(&lines, log);
+        String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
+    }
+
+    /// What is written of an audit line and another one.
+    fn audited(level: &str, style: Style) -> Vec<String> {
+        let text = written(level, style, || {
             tracing::info!(target: "audit", who = "me", "replay begins");
             tracing::info!("something else");
         });
-        let text = String::from_utf8(written.0.lock().unwrap().clone()).unwrap();
         text.lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn audit_lines_are_written_however_quiet_the_rest_is_and_can_be_recognised() {
         for level in ["warn", "error", "off", "audit=off", "warn,audit=error"] {
-            let lines = written(level, true);
+            let lines = audited(level, TEXT);
             assert_eq!(lines.len(), 1, "{level}: {lines:?}");
             assert!(lines[0].contains("INFO audit: replay begins who=\"me\""), "{lines:?}");
-            let lines = written(level, false);
+            let lines = audited(level, Style::Json);
             assert_eq!(lines.len(), 1, "{level}: {lines:?}");
             assert!(lines[0].contains(r#""target":"audit""#), "{lines:?}");
         }
         // THEN on a terminal other lines do not say where they come from
-        let lines = written("info", true);
+        let lines = audited("info", TEXT);
         assert!(lines[1].ends_with("INFO something else"), "{lines:?}");
+    }
+
+    /// An event's id that forges a line, clears the screen in two ways and turns the direction.
+    const FORGED: &str = "e1\n2026-01-01T00:00:00Z ERROR forged\r\x1b[2J\u{9b}2J\u{202e}\u{2028}";
+
+    fn log_forged() {
+        tracing::warn!(id = FORGED, shown = %FORGED, cause = ?FORGED, "event {FORGED}");
+    }
+
+    #[test]
+    fn what_comes_from_outside_forges_no_line_and_moves_no_cursor() {
+        for style in [TEXT, Style::Json] {
+            let text = written("info", style, log_forged);
+            let line = text.strip_suffix('\n').unwrap();
+            assert_eq!(line, escaped(line), "{style:?}");
+            assert_eq!(text.matches("forged").count(), 4, "{text}");
+        }
+        // THEN in JSON it is what it was
+        let text = written("info", Style::Json, log_forged);
+        let line: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert_eq!((&line["id"], &line["shown"]), (&FORGED.into(), &FORGED.into()));
+        // THEN only the colours are ours
+        let text = written("info", Style::Text { coloured: true }, log_forged);
+        let ours = ["\x1b[0m", "\x1b[2m", "\x1b[3m", "\x1b[33m"];
+        let rest = ours.iter().fold(text, |text, code| text.replace(code, ""));
+        assert_eq!(rest.trim_end(), escaped(rest.trim_end()));
+    }
+
+    #[test]
+    fn a_fault_is_a_block_for_people_or_a_line_of_json() {
+        let fault = Fault::new(Exit::Slot, "a.b", FORGED, "here", "one\ntwo");
+        let text = Style::Text { coloured: false }.told(&fault);
+        assert_eq!(text, format!("{fault}\n"));
+        let coloured = Style::Text { coloured: true }.told(&fault);
+        assert!(coloured.starts_with("\x1b[1;31merror[a.b]\x1b[0m: e1\\n"), "{coloured}");
+        let json = Style::Json.told(&fault);
+        let line = json.strip_suffix('\n').unwrap();
+        assert_eq!(line, escaped(line));
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        for (name, value) in [
+            ("level", "ERROR"),
+            ("message", FORGED),
+            ("code", "a.b"),
+            ("where", "here"),
+            ("mend", "one\ntwo"),
+        ] {
+            assert_eq!(line[name], value, "{line}");
+        }
+        assert_eq!(line["exit"], 3);
     }
 
     #[test]

@@ -2,16 +2,17 @@
 //!
 //! Each command is one file with one `run`; it gets a configuration that has been checked and
 //! makes its own runtime. Standard output carries only what the command was asked for; faults and
-//! logs go to standard error.
+//! logs go to standard error, for `run` in the same form ([`logging`]).
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use crate::config::{Config, Request};
 use crate::error::{Exit, Fault};
+use crate::text::escaped;
 
 mod args;
 mod check;
@@ -28,17 +29,23 @@ mod sink;
 mod slot;
 
 use args::{Args, Command};
+use logging::Style;
 
 /// Runs the process's command line.
 #[must_use]
 pub fn main() -> ExitCode {
     // Not locked: the threads of a command log there too.
-    let exit = execute(std::env::args_os(), &mut std::io::stderr());
+    let exit = execute(std::env::args_os(), Style::of, &mut std::io::stderr());
     ExitCode::from(exit as u8)
 }
 
-/// Runs one command line; what goes wrong is told on `errors`.
-fn execute(words: impl IntoIterator<Item = OsString>, errors: &mut dyn Write) -> Exit {
+/// Runs one command line; what goes wrong is told on `errors`, in the style of a service or of a
+/// command that people type.
+fn execute(
+    words: impl IntoIterator<Item = OsString>,
+    style: impl FnOnce(bool) -> Style,
+    errors: &mut dyn Write,
+) -> Exit {
     let args = match Args::try_parse_from(words) {
         Ok(args) => args,
         Err(error) => {
@@ -51,13 +58,14 @@ fn execute(words: impl IntoIterator<Item = OsString>, errors: &mut dyn Write) ->
             };
         }
     };
-    match dispatch(args) {
+    let style = style(matches!(args.command, Command::Run));
+    match dispatch(args, style) {
         Ok(exit) => exit,
         Err(faults) => {
-            let coloured = std::io::stderr().is_terminal() && no_color_is_unset();
             let exit = faults.first().map_or(Exit::Failed, |fault| fault.exit);
-            let told: Vec<String> = faults.iter().map(|fault| told(fault, coloured)).collect();
-            match writeln!(errors, "{}", told.join("\n\n")) {
+            let told: Vec<String> = faults.iter().map(|fault| style.told(fault)).collect();
+            let between = if style == Style::Json { "" } else { "\n" };
+            match errors.write_all(told.join(between).as_bytes()) {
                 Ok(()) => exit,
                 // Nobody is left to be told; the exit code still tells.
                 Err(_) => exit,
@@ -66,41 +74,41 @@ fn execute(words: impl IntoIterator<Item = OsString>, errors: &mut dyn Write) ->
     }
 }
 
-fn dispatch(args: Args) -> Result<Exit, Vec<Fault>> {
+fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
     let request = args.configuration.request();
+    let log = Log { level: args.log.as_deref(), style };
     let one = |fault: Fault| vec![fault];
     match args.command {
         Command::Completions { shell } => completions::run(shell).map_err(one),
         Command::Config { action } => config::run(&action, &request),
-        Command::Run => run::run(prepare(args.log.as_deref(), &request)?).map_err(one),
+        Command::Run => run::run(prepare(log, &request)?).map_err(one),
         Command::Check { json } => {
-            let config = prepare(args.log.as_deref(), &request)?;
-            let sink = sink::findings(&config);
-            wait_for(check::run(&config, json, sink)).map_err(one)
+            let config = prepare(log, &request)?;
+            check::run(&config, json).map_err(one)
         }
         Command::Init { sql, role } => {
-            let config = prepare(args.log.as_deref(), &request)?;
-            let exit = wait_for(init::run(&config, sql, role.as_deref())).map_err(one)?;
-            if sql { Ok(exit) } else { sink::init(&config).map(|()| exit) }
+            let config = prepare(log, &request)?;
+            init::run(&config, sql, role.as_deref())
         }
         Command::Compare(words) => {
             let plan = compare::plan(&words);
             // Its own lines are enough, unless somebody asks for more.
-            let config = prepare(args.log.as_deref().or(Some("warn")), &request);
+            let log = Log { level: log.level.or(Some("warn")), ..log };
+            let config = prepare(log, &request);
             let (plan, config) = both(plan, config)?;
             compare::run(&config, &request, &plan, &words)
         }
-        Command::CompareRelay => compare::relay(args.log.as_deref(), &request),
+        Command::CompareRelay => compare::relay(log, &request),
         Command::Dlq { action } => {
-            let config = prepare(args.log.as_deref(), &request)?;
+            let config = prepare(log, &request)?;
             dlq::run(&config, &action)
         }
         Command::Outbox { action } => {
-            let config = prepare(args.log.as_deref(), &request)?;
+            let config = prepare(log, &request)?;
             wait_for(outbox::run(&config, &action)).map_err(one)
         }
         Command::Slot { action } => {
-            let config = prepare(args.log.as_deref(), &request)?;
+            let config = prepare(log, &request)?;
             wait_for(slot::run(&config, action.into())).map_err(one)
         }
     }
@@ -122,9 +130,16 @@ fn wait_for<T>(command: impl Future<Output = Result<T, Fault>>) -> Result<T, Fau
     runtime.block_on(command)
 }
 
+/// What is logged, and how.
+#[derive(Clone, Copy)]
+struct Log<'a> {
+    level: Option<&'a str>,
+    style: Style,
+}
+
 /// Logs set up and the configuration read; problems of both are told together.
-fn prepare(log: Option<&str>, request: &Request) -> Result<Config, Vec<Fault>> {
-    match (logging::start(log), crate::config::load(request)) {
+fn prepare(log: Log<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
+    match (logging::start(log.level, log.style), crate::config::load(request)) {
         (Ok(()), Ok(loaded)) => Ok(loaded.config),
         (Ok(()), Err(faults)) => Err(faults),
         (Err(fault), Ok(_)) => Err(vec![fault]),
@@ -168,12 +183,19 @@ fn print(text: &str) -> Result<Exit, Fault> {
     }
 }
 
-fn told(fault: &Fault, coloured: bool) -> String {
-    let text = fault.to_string();
-    match text.split_once(": ") {
-        Some((head, rest)) if coloured => format!("\x1b[1;31m{head}\x1b[0m: {rest}"),
-        Some(_) | None => text,
-    }
+/// A line of the result, for people. What others wrote into it stays within it.
+fn say(line: &str) {
+    put(&mut std::io::stdout(), line);
+}
+
+/// A line on standard error: how the command goes on.
+fn tell(line: &str) {
+    put(&mut std::io::stderr(), line);
+}
+
+/// A reader that has left is told nothing more.
+fn put(out: &mut dyn Write, line: &str) {
+    out.write_all(format!("{}\n", escaped(line)).as_bytes()).and_then(|()| out.flush()).ok();
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use tokio_postgres::Client;
 
 use super::args::{ListRows, OutboxAction, RetryRows, RowStatus};
 use super::check;
+use super::{say, tell};
 use crate::config::Config;
 use crate::error::{Exit, Fault};
 use crate::polling::handover::{Handover, standing};
@@ -15,6 +16,7 @@ use crate::polling::settings::PollingSettings;
 use crate::source::init;
 use crate::source::preflight::{self, Level, query_fault};
 use crate::source::settings::SourceSettings;
+use crate::text::{escaped, json_shown};
 
 /// How often it is looked whether polling has published what is left to it.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -62,10 +64,14 @@ async fn list(
         text.push_str(&line("ID", "KEY", "STATUS", "TRIES", "WRITTEN", "REASON"));
     }
     for view in &views {
-        text.push_str(&if words.json { format!("{}\n", view.to_json()) } else { shown(view) });
+        text.push_str(&if words.json {
+            format!("{}\n", json_shown(&view.to_json().to_string()))
+        } else {
+            shown(view)
+        });
     }
     if views.is_empty() && !words.json {
-        text = format!("no row is {status}\n");
+        text = format!("no row is {}\n", escaped(status));
     }
     super::print(&text)
 }
@@ -83,8 +89,7 @@ fn shown(view: &View) -> String {
 }
 
 fn line(id: &str, key: &str, status: &str, tries: &str, written: &str, reason: &str) -> String {
-    let safe = crate::dead_letter::text::escaped;
-    let (id, key, reason) = (safe(id), safe(key), safe(reason));
+    let [id, key, status, written, reason] = [id, key, status, written, reason].map(escaped);
     format!("{id:<36}  {key:<20}  {status:<12}  {tries:>5}  {written:<19}  {reason}\n")
 }
 
@@ -129,10 +134,10 @@ async fn retry(
     let which = Which { ids: words.ids.clone(), key: words.key.clone() };
     let rows = Rows::new(prepare::table(&config.source)?, polling);
     let count = rows.put_back(client, &which).await?;
-    println!("{count} rows are to be published again");
+    say(&format!("{count} rows are to be published again"));
     if count > 0 {
-        println!(
-            "their dead letters stay open: walrelay dlq discard --id ID, or they might be replayed, too"
+        say(
+            "their dead letters stay open: walrelay dlq discard --id ID, or they might be replayed, too",
         );
     }
     let wanted = words.ids.len() as u64;
@@ -148,27 +153,27 @@ async fn handover(
     let prepared = prepare::prepare(client, &config.source, polling).await?;
     let slot = &config.source.slot;
     if is_handed_over(client, &config.source, &prepared).await? {
-        println!("slot {slot} is there already");
+        say(&format!("slot {slot} is there already"));
     } else {
         make_publication(config, client).await?;
-        println!("dividing the rows; this waits for open transactions to end");
+        say("dividing the rows; this waits for open transactions to end");
         let (source, outbox) = (&config.source, prepare::table(&config.source)?);
         let handover = Handover { source, polling, outbox, prepared: &prepared };
         let marked = handover.run(client).await?;
-        println!("+ made slot {slot}: it carries what was written from now on");
-        println!("{marked} rows that waited are left to polling");
+        say(&format!("+ made slot {slot}: it carries what was written from now on"));
+        say(&format!("{marked} rows that waited are left to polling"));
     }
     if no_wait {
-        println!("once the relays that poll have ended:");
+        say("once the relays that poll have ended:");
     } else {
         wait(&prepared, client).await?;
-        println!("nothing is left to polling");
+        say("nothing is left to polling");
     }
-    println!("now: source.mode = \"cdc\" in the configuration, and start the relay again");
-    println!(
-        "write columns.key = {:?} and route.topic out, if they are not: cdc has other defaults",
-        prepare::table(&config.source)?.columns.key
-    );
+    say("now: source.mode = \"cdc\" in the configuration, and start the relay again");
+    let key = &prepare::table(&config.source)?.columns.key;
+    say(&format!(
+        "write columns.key = {key:?} and route.topic out, if they are not: cdc has other defaults"
+    ));
     Ok(Exit::Done)
 }
 
@@ -201,9 +206,9 @@ async fn wait(prepared: &Prepared, client: &Client) -> Result<(), Fault> {
             let row = client.query_one(backlog, &[&1_000_000_i64]).await;
             let row = row.map_err(|error| query_fault(&error, "counting rows"))?;
             let waiting: i64 = row.get(0);
-            eprintln!(
+            tell(&format!(
                 "waiting for polling to publish what is left to it ({waiting} rows, newer ones among them); it needs a relay with source.mode = \"polling\" that runs"
-            );
+            ));
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -46,7 +46,7 @@ impl Progress {
                 self.draw(&format!("\r\x1b[36m{}\x1b[0m {text}\x1b[K", bar(done, total)))
             }
             (true, false) => self.draw(&format!("\r{} {text}\x1b[K", bar(done, total))),
-            (false, _) => eprintln!("{text}"),
+            (false, _) => super::tell(&text),
         }
     }
 

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use super::args::SlotAction;
 use super::check::connect;
+use super::{say, tell};
 use crate::config::Config;
 use crate::error::{Exit, Fault};
 use crate::source::{preflight, slot};
+use crate::text::json_shown;
 
 /// How long a creation may take before it is said why.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
@@ -63,20 +65,19 @@ pub(crate) async fn run(config: &Config, action: Action) -> Result<Exit, Fault> 
         Action::Create { failover } => {
             let making = std::pin::pin!(slot::create(&client, &config.source, failover));
             let lsn = explain_when_slow(making).await?;
-            println!("slot {name} made; it delivers what commits after {lsn}");
+            say(&format!("slot {name} made; it delivers what commits after {lsn}"));
         }
         Action::Drop { .. } => {
             slot::drop(&client, name).await?;
-            println!("slot {name} dropped");
+            say(&format!("slot {name} dropped"));
         }
         Action::Show { json } => {
             let view = slot::show(&client, name).await?;
             let view = view.ok_or_else(|| preflight::slot_missing(name))?;
-            if json {
-                println!("{}", view.to_json());
-            } else {
-                print!("{}", view.to_table());
-            }
+            return super::print(&match json {
+                true => format!("{}\n", json_shown(&view.to_json().to_string())),
+                false => view.to_table(),
+            });
         }
     }
     Ok(Exit::Done)
@@ -88,9 +89,9 @@ async fn explain_when_slow<T>(making: impl Future<Output = T> + Unpin) -> T {
     tokio::select! {
         made = &mut making => made,
         () = tokio::time::sleep(EXPLAIN_AFTER) => {
-            eprintln!(
+            tell(
                 "waiting for open transactions to end; the oldest: SELECT pid, xact_start, query \
-                 FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1;"
+                 FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1;",
             );
             making.await
         }

@@ -55,7 +55,7 @@ fn a_problem_of_the_configuration_exits_2_and_is_told_whole() {
     let words = "walrelay --config /nonexistent/w.toml run".split(' ').map(OsString::from);
     let mut errors = Vec::new();
     // WHEN a command needs it
-    let exit = execute(words, &mut errors);
+    let exit = execute(words, |_| Style::Text { coloured: false }, &mut errors);
     // THEN the fault is told in three lines and the exit code is that of bad usage
     assert_eq!(exit, Exit::Usage);
     assert_eq!(
@@ -67,10 +67,17 @@ fn a_problem_of_the_configuration_exits_2_and_is_told_whole() {
 }
 
 #[test]
-fn only_the_head_of_a_fault_is_coloured() {
-    let fault = Fault::new(Exit::Failed, "a.b", "broken", "here", "");
-    assert_eq!(told(&fault, true), "\x1b[1;31merror[a.b]\x1b[0m: broken\n  where: here");
-    assert_eq!(told(&fault, false), fault.to_string());
+fn only_the_relay_itself_is_a_service() {
+    for (command, wanted) in [("run", true), ("check", false), ("dlq list", false)] {
+        let words = format!("walrelay --config /nonexistent/w.toml {command}");
+        let mut seen = None;
+        let style = |is_service| {
+            seen = Some(is_service);
+            Style::Text { coloured: false }
+        };
+        execute(words.split(' ').map(OsString::from), style, &mut Vec::new());
+        assert_eq!(seen, Some(wanted), "{command}");
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::plan;
 use super::report::{Drain, Mode, PostgresCost, RelayCost, Report, Run};
 use crate::config::units::show_duration;
+use crate::text::escaped;
 
 const BAR_CHARS: f64 = 32.0;
 
@@ -19,9 +20,9 @@ pub fn to_text(report: &Report, bars: bool) -> String {
         &mut text,
         format_args!(
             "PostgreSQL {} · {} at {} · {} cores, {} of memory, load average {:.1} before it began",
-            report.postgres_version,
+            escaped(&report.postgres_version),
             report.sink,
-            report.broker,
+            escaped(&report.broker),
             machine.cores,
             bytes(machine.memory_bytes),
             machine.load_average,

@@ -170,4 +170,3 @@ fn a_topic_that_was_made_anew_is_heard_again() {
     assert_eq!(stage.found(), [parked(0), Finding::Released(key())]);
     assert_eq!(stage.follower.end(), Ended::Again);
 }
-

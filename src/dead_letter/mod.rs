@@ -22,5 +22,6 @@ pub mod release;
 pub mod replay;
 #[cfg(test)]
 mod testing;
-pub mod text;
 pub mod view;
+
+pub use crate::text;

@@ -198,7 +198,8 @@ impl OpenLetters {
     pub(super) fn oldest_unix_us(&self) -> Option<i64> {
         let unchanged = self.sorted.iter().filter(|(letter, _)| !self.recent.contains_key(letter));
         let recent = self.recent.values().flatten().chain(&self.beyond_oldest);
-        let oldest_ms = unchanged.map(|(_, stamp)| stamp).chain(recent).map(|it| it.unix_ms()).min();
+        let oldest_ms =
+            unchanged.map(|(_, stamp)| stamp).chain(recent).map(|it| it.unix_ms()).min();
         oldest_ms.map(|unix_ms| i64::try_from(unix_ms).unwrap_or(i64::MAX).saturating_mul(1000))
     }
 }

@@ -184,7 +184,7 @@ impl<'a> Pipeline<'a> {
         if std::mem::replace(&mut self.asked, true) {
             return None;
         }
-        let wanted = Wanted { topics: vec![topic.clone()], dead_letters: None };
+        let wanted = Wanted { topics: vec![topic.clone()], ..Wanted::default() };
         let fault = self.archive.broker.inspect(&wanted).faults.into_iter().next()?;
         self.stuck_topic = Some(topic);
         Some(Fault { mend: format!("{}\nthen: {AGAIN}", fault.mend), ..fault })

@@ -222,7 +222,8 @@ impl Own<'_> {
     fn lacks_something(&self) -> bool {
         let noted = letter::NOTED.map(|(_, size, _)| size);
         let lacks = |name: &str| {
-            [letter::HEADERS_DROPPED, letter::EVENT_ID_SIZE].contains(&name) || noted.contains(&name)
+            [letter::HEADERS_DROPPED, letter::EVENT_ID_SIZE].contains(&name)
+                || noted.contains(&name)
         };
         self.0.iter().any(|(name, _)| lacks(name))
     }

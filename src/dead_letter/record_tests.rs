@@ -129,9 +129,8 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
 /// The letter of the event, cut to fit into so many bytes.
 fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> Letter {
     let room = Room { head_bytes, value_bytes: None };
-    let entry = mailbox(1 << 20).letter(event, &cause(), |letter| {
-        fit(letter, &room, |letter| entry(letter, 2, 17))
-    });
+    let entry = mailbox(1 << 20)
+        .letter(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
     match Record::read(entry) {
         Record::Letter(letter) => *letter,
         other => panic!("{other:?}"),
@@ -165,7 +164,10 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     let event_of_id = Outbound { id: &large, ..event() };
     let (whole, cut) = (cut_letter(&event_of_id, 1 << 20), cut_letter(&event_of_id, small));
     assert_eq!((whole.event_id.as_str(), &cut.event_id), (&*large, &letter::hash_name(bytes)));
-    assert_eq!((whole.identity(), cut.unfit(&letters())), (cut.identity(), Some(Unfit::Incomplete)));
+    assert_eq!(
+        (whole.identity(), cut.unfit(&letters())),
+        (cut.identity(), Some(Unfit::Incomplete))
+    );
     // GIVEN a topic, an exchange
     for event in [Outbound { topic: &large, ..event() }, Outbound { exchange: &large, ..event() }] {
         assert_eq!(cut_letter(&event, small).unfit(&letters()), Some(Unfit::Incomplete));

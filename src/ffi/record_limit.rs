@@ -50,9 +50,8 @@ pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<usi
         }
         let found = c::rd_kafka_ConfigResource_configs(*found, &mut settings);
         let settings = (0..settings).map(|index| *found.add(index));
-        let mut values = settings.filter(|setting| {
-            text_of(c::rd_kafka_ConfigEntry_name(*setting)) == SETTING
-        });
+        let mut values =
+            settings.filter(|setting| text_of(c::rd_kafka_ConfigEntry_name(*setting)) == SETTING);
         let value = c::rd_kafka_ConfigEntry_value(values.next()?);
         (!value.is_null()).then(|| text_of(value))?.parse().ok()
     }

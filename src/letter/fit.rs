@@ -73,11 +73,7 @@ fn key_cost(key: &[u8]) -> usize {
 
 /// Hands a letter on that fits. With less room than [`ROOM_BYTES_MIN`] it may not fit; nothing
 /// smaller can be made of it.
-pub fn fit<T>(
-    letter: &Outbound<'_>,
-    room: &Room,
-    then: impl FnOnce(&Outbound<'_>) -> T,
-) -> T {
+pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
     if room.holds(letter) {
         return then(letter);
     }
@@ -125,11 +121,8 @@ pub fn listed(names: &[&str]) -> String {
 
 /// Leaves headers out, from the largest on, until the others take no more than `most`. Says which.
 fn drop_largest<'a>(headers: &mut Vec<(&'a str, &'a [u8])>, most: usize) -> Vec<&'a str> {
-    let mut by_size: Vec<(usize, usize)> = headers
-        .iter()
-        .enumerate()
-        .map(|(at, (name, value))| (cost(name, value), at))
-        .collect();
+    let mut by_size: Vec<(usize, usize)> =
+        headers.iter().enumerate().map(|(at, (name, value))| (cost(name, value), at)).collect();
     by_size.sort_unstable();
     let mut total: usize = by_size.iter().map(|(size, _)| size).sum();
     let (mut gone, mut names) = (vec![false; headers.len()], Vec::new());

@@ -1,8 +1,8 @@
 use proptest::prelude::*;
 
 use super::super::{
-    Cause, DeadLetterSettings, ERROR_MSG, EVENT_ID, KeyId, Mailbox, ORIGINAL_TOPIC, RELAY,
-    hash_in, named_by_hash,
+    Cause, DeadLetterSettings, ERROR_MSG, EVENT_ID, KeyId, Mailbox, ORIGINAL_TOPIC, RELAY, hash_in,
+    named_by_hash,
 };
 use super::*;
 use crate::lsn::Lsn;
@@ -97,7 +97,10 @@ fn whatever_is_too_large_is_cut_and_the_rest_stays() {
     // A key.
     let cut = letter(&Outbound { key: Some(bytes), ..event() }).fit(&MB);
     assert_eq!(cut.key.as_deref(), Some(&bytes[..1024]));
-    assert_eq!((cut.text(KEY_SIZE), cut.text(KEY_SHA256)), (Some("1100000"), Some(&*sha256_hex(bytes))));
+    assert_eq!(
+        (cut.text(KEY_SIZE), cut.text(KEY_SHA256)),
+        (Some("1100000"), Some(&*sha256_hex(bytes)))
+    );
     assert_eq!((cut.value.as_deref(), cut.text("id")), (Some(&b"{}"[..]), Some("e1")));
     // An id.
     let headers = [("id", bytes), ("small", b"kept")];
@@ -115,7 +118,10 @@ fn whatever_is_too_large_is_cut_and_the_rest_stays() {
     assert_eq!(cut.text(HEADERS_DROPPED), Some(&*format!("h, {}", "ä".repeat(150))));
     // A message.
     let cut = mailbox().letter(&event(), &cause(&large), Copy::of).fit(&MB);
-    assert_eq!((cut.text(ERROR_MSG).map(str::len), cut.text(RELAY)), (Some(2_000), Some("walrelay@host")));
+    assert_eq!(
+        (cut.text(ERROR_MSG).map(str::len), cut.text(RELAY)),
+        (Some(2_000), Some("walrelay@host"))
+    );
 }
 
 #[test]
@@ -124,7 +130,10 @@ fn key_and_value_that_are_too_large_together_leave_as_much_as_fits() {
     let whole = letter(&Outbound { key: Some(&key), value: Some(&value), ..event() });
     let cut = whole.fit(&MB);
     // Half of the room is for the key, and it needs a little more.
-    assert_eq!((cut.key.map(|key| key.len()), cut.value.map(|it| it.len())), (Some(1024), Some(700_000)));
+    assert_eq!(
+        (cut.key.map(|key| key.len()), cut.value.map(|it| it.len())),
+        (Some(1024), Some(700_000))
+    );
     let key = vec![b'k'; 400_000];
     let whole = letter(&Outbound { key: Some(&key), value: Some(&value), ..event() });
     let cut = whole.fit(&MB);
@@ -137,7 +146,8 @@ fn key_and_value_that_are_too_large_together_leave_as_much_as_fits() {
 fn what_is_cut_again_tells_of_what_was_there_first() {
     let large = vec![b'x'; 1_100_000];
     let headers = [("a", &large[..]), ("b", &large[..30_000])];
-    let whole = letter(&Outbound { key: Some(&large), value: Some(&large), headers: &headers, ..event() });
+    let whole =
+        letter(&Outbound { key: Some(&large), value: Some(&large), headers: &headers, ..event() });
     let once = whole.fit(&MB);
     assert_eq!(once.text(HEADERS_DROPPED), Some("a"));
     let twice = once.fit(&Room { head_bytes: 20_000, value_bytes: None });

@@ -79,7 +79,10 @@ impl Routing {
     #[cold]
     pub(super) fn event_name(&self, cells: &Cells<'_>, scratch: &Scratch) -> String {
         let id = cells[self.id].bytes(&scratch.arena);
-        id.map_or_else(|| "(unknown)".to_owned(), |id| brief(&String::from_utf8_lossy(id)).into_owned())
+        id.map_or_else(
+            || "(unknown)".to_owned(),
+            |id| brief(&String::from_utf8_lossy(id)).into_owned(),
+        )
     }
 
     /// Makes the event. `scratch` still holds what the cells point to.
@@ -106,8 +109,9 @@ impl Routing {
         let topic = self.checked_topic(made.topic.bytes(arena).unwrap_or_default(), id)?;
         let text = |cell: Cell<'a>| std::str::from_utf8(cell.bytes(arena)?).ok();
         let partition = self.partition(cells, arena, id)?;
-        self.push_headers(id, cells, transaction, scratch, slots)
-            .map_err(|TooManyHeaders| EventError::TooManyHeaders { event: brief(id).into_owned() })?;
+        self.push_headers(id, cells, transaction, scratch, slots).map_err(|TooManyHeaders| {
+            EventError::TooManyHeaders { event: brief(id).into_owned() }
+        })?;
         Ok(Outbound {
             exchange: text(made.exchange).unwrap_or_default(),
             topic,

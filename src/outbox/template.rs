@@ -81,6 +81,15 @@ impl Template {
         })
     }
 
+    /// Its text with these values for its columns; nothing when one of them is missing.
+    pub fn render<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
+        let part = |part: &Part| match part {
+            Part::Literal(text) => Some(text.clone()),
+            Part::Column(name) => value(name).map(str::to_owned),
+        };
+        self.parts.iter().map(part).collect()
+    }
+
     /// Its text when no column is in it.
     #[must_use]
     pub fn constant(&self) -> Option<&str> {

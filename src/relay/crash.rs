@@ -12,18 +12,23 @@
 //! * The file belongs to one process at a time, the one that holds the slot: it is locked.
 
 use std::fs::{File, OpenOptions};
+use std::io::ErrorKind;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Access, AtFlags, CWD, accessat};
 use sha2::{Digest as _, Sha256};
 
 use crate::error::{Exit, Fault};
 use crate::ffi::SharedWords;
 use crate::lsn::Lsn;
 use crate::message::Position;
+use crate::source::preflight::Finding;
 
 /// Deaths on one event before it is given up.
 const DEATHS_MAX: u64 = 3;
+/// Said where there is no file, and none was asked for.
+const WITHOUT: &str = "no crash file: an event that kills the process will not be recognised; delivery.crash_file names another";
 const WORDS: usize = 8;
 const BYTES: usize = WORDS * 8;
 
@@ -59,18 +64,9 @@ impl CrashGuard {
         let path = configured.map_or_else(|| default_path(slot), Path::to_owned);
         match open(&path) {
             Ok(file) => Ok(CrashGuard { file: Some(file), ..CrashGuard::default() }),
-            Err(error) if configured.is_some() => Err(Fault::new(
-                Exit::Usage,
-                "crash-file.unusable",
-                format!("the crash file cannot be used: {error}"),
-                format!("delivery.crash_file = {path:?}"),
-                "name a file that this user may write, of its own for each relay; or remove the key",
-            )),
+            Err(error) if configured.is_some() => Err(unusable(&path, &error)),
             Err(error) => {
-                tracing::warn!(
-                    path = %path.display(), error = %error,
-                    "no crash file: an event that kills the process will not be recognised; delivery.crash_file names another"
-                );
+                tracing::warn!(path = %path.display(), error = %error, "{WITHOUT}");
                 Ok(CrashGuard::default())
             }
         }
@@ -138,6 +134,28 @@ impl CrashGuard {
     }
 }
 
+/// What [`CrashGuard::open`] would come to. Nothing is made or changed.
+pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
+    const TOPIC: &str = "crash-file";
+    let path = configured.map_or_else(|| default_path(slot), Path::to_owned);
+    let shown = path.display();
+    match look(&path) {
+        Ok(()) => Finding::ok(TOPIC, format!("crash file {shown} can be used")),
+        Err(error) if configured.is_some() => Finding::fail(unusable(&path, &error)),
+        Err(error) => Finding::warn(TOPIC, format!("{WITHOUT} ({shown}: {error})")),
+    }
+}
+
+fn unusable(path: &Path, error: &std::io::Error) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "crash-file.unusable",
+        format!("the crash file cannot be used: {error}"),
+        format!("delivery.crash_file = {path:?}"),
+        "name a file that this user may write, of its own for each relay; or remove the key",
+    )
+}
+
 /// Whom to blame for what was found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Verdict {
@@ -170,13 +188,39 @@ pub(super) fn fingerprint(text: &str) -> u64 {
     digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The file, of its full size. The directory may be everybody's: a link is not followed, and what
-/// another user can change or cut under us is not mapped.
+/// The file, of its full size. The directory may be everybody's: a link is not followed.
 fn open(path: &Path) -> std::io::Result<File> {
-    let no = |text: &str| Err(std::io::Error::other(text));
+    let file = options().create(true).truncate(false).mode(0o600).open(path)?;
+    if is_empty(&file)? {
+        // Written and not only stretched: where there is no room, that is told here.
+        file.write_all_at(&[0; BYTES], 0)?;
+    }
+    Ok(file)
+}
+
+/// The same as far as it can be known without making the file.
+fn look(path: &Path) -> std::io::Result<()> {
+    match options().open(path) {
+        Ok(file) => is_empty(&file).map(drop),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let may = Access::WRITE_OK | Access::EXEC_OK;
+            Ok(accessat(CWD, folder.unwrap_or(Path::new(".")), may, AtFlags::EACCESS)?)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    let file = options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path)?;
+    options.read(true).write(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    options
+}
+
+/// Whether nothing is in it yet. What is no crash file is refused, and what another user can change or
+/// cut under us: it would be mapped.
+fn is_empty(file: &File) -> std::io::Result<bool> {
+    let no = |text: &str| Err(std::io::Error::other(text));
     let found = file.metadata()?;
     if !found.is_file() {
         return no("it is not a file");
@@ -185,9 +229,7 @@ fn open(path: &Path) -> std::io::Result<File> {
         return no("another user can write it");
     }
     if found.len() == 0 {
-        // Written and not only stretched: where there is no room, that is told here.
-        file.write_all_at(&[0; BYTES], 0)?;
-        return Ok(file);
+        return Ok(true);
     }
     let mut first = [0; 8];
     let whole = found.len() == BYTES as u64;
@@ -195,7 +237,7 @@ fn open(path: &Path) -> std::io::Result<File> {
         return no("it holds something else");
     }
     match u64::from_ne_bytes(first) {
-        0 | MAGIC_WORD => Ok(file),
+        0 | MAGIC_WORD => Ok(false),
         _ => no("it holds something else"),
     }
 }

@@ -83,7 +83,7 @@ pub(super) fn letter_refused(failure: &Failure) -> Fault {
 }
 
 /// Keys may be parked, and nobody knows which.
-pub(super) fn letters_unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
+pub(crate) fn letters_unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
     Fault::new(
         Exit::Sink,
         "dead-letter.unreadable",

@@ -20,9 +20,13 @@ mod outlet;
 pub mod polled;
 mod session;
 mod shaping;
+mod startup;
 mod undertaker;
 mod voice;
 mod weather;
+
+pub(crate) use faults::letters_unreadable;
+pub use startup::{inspect, unfit_route, unfit_routes};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

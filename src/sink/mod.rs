@@ -203,6 +203,9 @@ pub struct First<'a> {
 pub struct Wanted {
     /// Kafka topics, RabbitMQ routing keys: those of routes without columns.
     pub topics: Vec<String>,
+    /// The same of routes with columns, as far as rows were looked at: for `check` only. What is missing
+    /// of them is told, and does not keep the relay from starting.
+    pub from_rows: Vec<String>,
     /// The dead-letter topic, unless nothing is ever written to it.
     pub dead_letters: Option<Address>,
 }
@@ -294,7 +297,7 @@ fn worst(faults: Vec<Fault>) -> Fault {
         Fault::new(Exit::Sink, "sink.refused", "no reason given", "sink", "walrelay check")
     });
     for other in faults {
-        tracing::error!("{other}");
+        other.log();
     }
     first
 }

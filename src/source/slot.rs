@@ -14,6 +14,7 @@ use super::quote::quote_literal;
 use super::settings::SourceSettings;
 use crate::error::{Exit, Fault};
 use crate::lsn::Lsn;
+use crate::text::escaped;
 
 /// `pg_create_logical_replication_slot` takes `failover` from this version on.
 const KNOWS_FAILOVER: i32 = 170_000;
@@ -151,7 +152,7 @@ impl SlotView {
         let line = |(name, value): (&str, Value)| {
             let text = match value {
                 Value::Null => "-".to_owned(),
-                Value::String(text) => text,
+                Value::String(text) => escaped(&text),
                 other => other.to_string(),
             };
             format!("{name:<20} {text}\n")

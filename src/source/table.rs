@@ -19,6 +19,7 @@ pub fn needed_columns(outbox: &OutboxTable) -> Vec<&str> {
         .into_iter()
         .chain(routed)
         .chain(headers)
+        .chain(route.exchange.iter().flat_map(|template| template.columns()))
         .chain(route.partition.as_deref())
     {
         if !needed.contains(&column) {

@@ -11,3 +11,4 @@ mod running;
 mod server;
 mod sink;
 mod slot;
+mod startup;

@@ -60,7 +60,8 @@ fn a_publication_that_holds_rows_back_is_refused_with_the_sql_that_mends_it() {
         scene.sql(&format!("ALTER PUBLICATION walrelay {change}"));
         let ended = scene.assert_refused(4, code, &[what]);
         // THEN the SQL of the hint mends it, as it stands there
-        let hint = ended.err.split("mend:").nth(1).unwrap();
+        let all = ended.all();
+        let hint = all.split("mend:").nth(1).unwrap();
         let sql = hint.split(" (as owner").next().unwrap().trim();
         scene.sql(sql);
         scene.walrelay(&["check"]).assert_done();

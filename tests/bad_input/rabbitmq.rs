@@ -108,7 +108,9 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
     // What run does not need, init does.
     scene.sink.push_str("queues = { fresh = \"#\" }\n");
     let words = ["cannot make queue fresh", "WALRELAY_SINK__RABBITMQ__URL="];
-    scene.walrelay(&["init"]).assert_fault(5, "sink.not-permitted", &words);
+    let init = scene.walrelay(&["init"]);
+    init.assert_fault(5, "sink.not-permitted", &words);
+    assert_eq!(init.out, "not ready: 1 to mend (✗), 0 to look at (!)\n");
 }
 
 #[test]

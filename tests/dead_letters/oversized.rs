@@ -13,22 +13,31 @@ const ROWS: [(&str, [&str; 5]); 7] = [
     ("key", ["$name", "repeat('k', 1100000)", "'t'", "'{}'", "null"]),
     ("type", ["$name", "'k-type'", "repeat('t', 1100000)", "'{}'", "null"]),
     ("aggregatetype", ["repeat('a', 1100000)", "'k-aggregate'", "'t'", "'{}'", "null"]),
-    ("header", ["$name", "'k-header'", "'t'", "'{}'", "jsonb_build_object('h', repeat('h', 1100000))"]),
+    (
+        "header",
+        ["$name", "'k-header'", "'t'", "'{}'", "jsonb_build_object('h', repeat('h', 1100000))"],
+    ),
     ("name", ["$name", "'k-name'", "'t'", "'{}'", "jsonb_build_object(repeat('n', 1100000), 'v')"]),
-    ("all", [
-        "$name",
-        "repeat('l', 500000)",
-        "repeat('t', 300000)",
-        "jsonb_build_object('x', repeat('y', 700000))",
-        "jsonb_build_object('h', repeat('h', 300000), 'small', 'kept')",
-    ]),
-    ("many", [
-        "$name",
-        "'k-many'",
-        "'t'",
-        "'{}'",
-        "(select jsonb_object_agg('h' || n, n) from generate_series(1, 100000) n)",
-    ]),
+    (
+        "all",
+        [
+            "$name",
+            "repeat('l', 500000)",
+            "repeat('t', 300000)",
+            "jsonb_build_object('x', repeat('y', 700000))",
+            "jsonb_build_object('h', repeat('h', 300000), 'small', 'kept')",
+        ],
+    ),
+    (
+        "many",
+        [
+            "$name",
+            "'k-many'",
+            "'t'",
+            "'{}'",
+            "(select jsonb_object_agg('h' || n, n) from generate_series(1, 100000) n)",
+        ],
+    ),
 ];
 
 /// A table that takes them.
@@ -99,7 +108,11 @@ fn oversized(case: &Case, passes: &[&str], before: impl Fn(u32)) {
             relay.wait_ready(LIMIT).unwrap();
         }
         expected.extend(insert_all(case, round));
-        insert(case, &format!("'plain-{round}'"), ["$name", &format!("'p{round}'"), "'t'", "'{}'", "null"]);
+        insert(
+            case,
+            &format!("'plain-{round}'"),
+            ["$name", &format!("'p{round}'"), "'t'", "'{}'", "null"],
+        );
         // WHEN they are relayed THEN the slot moves over them
         case.site.wait_confirmed(&mut relay, LIMIT);
         let mut found = case.open();
@@ -110,7 +123,9 @@ fn oversized(case: &Case, passes: &[&str], before: impl Fn(u32)) {
     // THEN what is behind one in its key is parked, whether its key was cut or not
     for round in 1..3 {
         for id in ["key", "type", "header", "name", "all"] {
-            let [letter] = &case.list(&["--id", &format!("{id}-{round}")])[..] else { panic!("{id}") };
+            let [letter] = &case.list(&["--id", &format!("{id}-{round}")])[..] else {
+                panic!("{id}")
+            };
             assert_eq!(letter["error_class"], "parked", "{letter}");
         }
     }

@@ -23,7 +23,7 @@ fn storm(mut case: Case) {
     let mut relay = case.start();
     // WHEN it is relayed THEN the relay stops, and says so
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 6, "{}", relay.tail(20));
-    assert!(relay.said("error[dead-letter.breaker-open]"), "{}", relay.tail(20));
+    assert!(relay.said("\"code\":\"dead-letter.breaker-open\""), "{}", relay.tail(20));
     assert_eq!(case.open().len(), BURST);
     // WHEN a supervisor starts it again THEN it does not drain the outbox burst by burst
     relay.restart().unwrap();

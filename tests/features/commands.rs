@@ -54,6 +54,7 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
         "+ make slot commands_init",
         "+ make topic commands.init",
         "+ make topic commands.init.dlq",
+        "5 things were made; now nothing is missing",
     ]);
     let slot = scene.slot_state();
     assert!(slot.starts_with("commands_init|pgoutput|"), "{slot}");
@@ -61,9 +62,22 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
     assert_eq!(end_offsets(&brokers(), "commands.init.dlq").unwrap().len(), 3);
     // THEN a second time makes nothing and moves nothing
     let second = scene.walrelay(&["init"]);
-    second.assert_done().assert_says(&["nothing is missing"]);
-    assert!(!second.out.contains('+'), "{second}");
+    assert_eq!(second.assert_done().out, "nothing is missing\n");
     assert_eq!(scene.slot_state(), slot);
+    // THEN one summary is about both sides: a topic that is made, and a slot of another kind
+    scene.sink = scene.sink.replace("[\"", "[\"commands.more\", \"");
+    let made = scene.walrelay(&["init"]);
+    let text = "+ make topic commands.more\n1 thing was made; now nothing is missing\n";
+    assert_eq!(made.assert_done().out, text);
+    let (good, other) = (scene.name.clone(), "commands_init_other");
+    scene.sql(&format!("SELECT pg_create_physical_replication_slot('{other}')"));
+    scene.name = other.to_owned();
+    let left = scene.walrelay(&["init"]);
+    scene.name = good;
+    scene.sql(&format!("SELECT pg_drop_replication_slot('{other}')"));
+    assert_eq!(left.code, 1, "{left}");
+    left.assert_says(&["[slot.physical]", "not ready: 1 to mend"]);
+    assert!(!left.out.contains("nothing is missing"), "{left}");
     let (code, ok, found) = findings(&scene);
     assert_eq!((code, ok), (0, true), "{found:?}");
     scene.walrelay(&["check"]).assert_done().assert_says(&[

@@ -7,6 +7,7 @@ mod messages;
 mod rabbitmq;
 mod rabbitmq_setup;
 mod record;
+mod shown;
 mod tables;
 mod transactions;
 mod values;

@@ -13,20 +13,26 @@ fn polled(name: &str) -> Scene<'static> {
 
 #[test]
 fn init_makes_the_table_and_check_agrees() {
-    let scene = polled("polling_init");
+    let mut scene = polled("polling_init");
     let told = scene.walrelay(&["check"]);
     assert_eq!(told.code, 1, "{told}");
     told.assert_says(&["✗ outbox table public.outbox does not exist", "sql/polling.sql"]);
-    scene.walrelay(&["init"]).assert_done().assert_says(&["+ make outbox table public.outbox"]);
+    let made = scene.walrelay(&["init"]);
+    made.assert_done()
+        .assert_says(&["+ make outbox table public.outbox", "now nothing is missing"]);
     scene.walrelay(&["init"]).assert_done().assert_says(&["nothing is missing"]);
     scene.walrelay(&["check"]).assert_done().assert_says(&["✓ table public.outbox can be polled"]);
+    // WHEN only a topic is missing THEN nothing else is said before it is made
+    scene.sink.push_str("topics = [\"polling.init\"]\n");
+    let made = scene.walrelay(&["init"]).assert_done().out.clone();
+    assert_eq!(made, "+ make topic polling.init\n1 thing was made; now nothing is missing\n");
 }
 
 #[test]
 fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     let scene = polled("polling_bad_table");
     let refused = |exit, code: &str, words: &[&str]| {
-        scene.walrelay(&["run"]).assert_fault(exit, code, words);
+        scene.assert_refused(exit, code, words);
     };
     refused(4, "table.missing", &["outbox table public.outbox does not exist", "sql/polling.sql"]);
     // GIVEN the table of CDC
@@ -58,7 +64,7 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
     let url = scene.url.clone();
     let mut reader = polled("polling_bad_table_reader");
     reader.url = url.replace("//postgres@", "//polling_reader@");
-    reader.walrelay(&["run"]).assert_fault(
+    reader.assert_refused(
         4,
         "table.rights",
         &["may not UPDATE, DELETE", "GRANT UPDATE, DELETE ON"],

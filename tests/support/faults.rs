@@ -155,13 +155,27 @@ impl<'p> Scene<'p> {
         self.spawn(words).wait()
     }
 
-    /// Runs `walrelay run`, which must end with this fault, and without having moved anything.
+    /// Runs `walrelay run`, which must end with this fault, and without having moved anything. What
+    /// ends it before the first event is a line of `walrelay check`, too.
     #[track_caller]
     pub(crate) fn assert_refused(&self, exit: i32, code: &str, words: &[&str]) -> Ended {
         let before = self.slot_state();
-        let ended = self.walrelay(&["run"]);
+        let file = self.write_config();
+        let spawn = |word| Relay::spawn(&self.folder, &file, &[word], &self.env);
+        let halted = exit == 6;
+        let check = (!halted).then(|| spawn("check"));
+        let ended = spawn("run").wait();
         ended.assert_fault(exit, code, words);
         self.assert_unmoved(&before, &ended);
+        match check.map(Relay::wait) {
+            // Nothing can be looked at with such a configuration.
+            Some(check) if code.starts_with("config.") => drop(check.assert_fault(exit, code, &[])),
+            Some(check) => {
+                assert_eq!(check.code, 1, "{check}\nand {ended}");
+                check.assert_says(&[&format!("[{code}]")]);
+            }
+            None => {}
+        }
         ended
     }
 

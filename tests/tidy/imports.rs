@@ -15,7 +15,7 @@ const GROUPS: &[Group] = &[
     Group {
         members: &[
             "lsn", "time", "message", "letter", "error", "secret", "metrics", "ffi", "backoff",
-            "percent", "tls", "html",
+            "percent", "text", "tls", "html",
         ],
         may: &[],
     },
@@ -74,6 +74,7 @@ const PURE: &[&str] = &[
     "src/delivery/",
     "src/source/progress.rs",
     "src/html.rs",
+    "src/text.rs",
     "src/compare/page.rs",
     "src/compare/page/",
 ];

@@ -1,6 +1,7 @@
 //! Length, leftovers, module documents, `unsafe`.
 
 use crate::Source;
+use crate::text;
 
 /// No file is longer.
 const FILE_LINES_HARD: usize = 600;
@@ -71,6 +72,15 @@ fn has_word(text: &str, word: &str) -> bool {
     text.split(|c: char| !(c.is_alphanumeric() || c == '_')).any(|found| found == word)
 }
 
+/// A print macro fails where its reader has left, and prints what others wrote as they wrote it.
+pub(crate) fn print_macros(source: &Source) -> Vec<String> {
+    let lines = text::without_tests(&source.code).lines().zip(1..);
+    let found = lines.filter(|(code, _)| ["print!", "println!"].iter().any(|it| code.contains(it)));
+    found
+        .map(|(_, line)| format!("{}:{line}: say() or tell() of src/cli/mod.rs", source.path))
+        .collect()
+}
+
 pub(crate) fn undocumented(source: &Source) -> Option<String> {
     // Tests in a sibling file belong to the module that declares them.
     let path = &source.path;
@@ -139,6 +149,16 @@ mod tests {
             assert_eq!(leftovers(&Source::new("a", &format!("// {word}: later"))).len(), 1);
         }
         assert!(leftovers(&Source::new("a", "let todos = 1; // all done")).is_empty());
+    }
+
+    #[test]
+    fn print_macros_are_caught_outside_tests() {
+        for line in ["println!(\"a\");", "eprint!(\"{a}\");"] {
+            let bad = Source::new("src/a.rs", &format!("fn f() {{\n    {line}\n}}\n"));
+            assert_eq!(print_macros(&bad), ["src/a.rs:2: say() or tell() of src/cli/mod.rs"]);
+        }
+        let good = "fn f() { super::print(a) }\n#[cfg(test)]\nmod tests {\n    println!();\n}\n";
+        assert!(print_macros(&Source::new("src/a.rs", good)).is_empty());
     }
 
     #[test]

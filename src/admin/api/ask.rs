@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use super::refusal::Refusal;
 use crate::dead_letter::filter::{Filter, Words};
 use crate::dead_letter::rate::{BadRate, Rate};
-use crate::dead_letter::text::escaped;
 use crate::percent;
 use crate::relay::unix_now_us;
+use crate::text::escaped;
 
 /// Largest body: some filters and a reason.
 const BODY_BYTES_MAX: usize = 64 << 10;

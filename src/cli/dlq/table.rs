@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use crate::dead_letter::text::escaped;
 use crate::dead_letter::view::{Detail, View};
+use crate::text::escaped;
 
 const WIDTHS: [usize; 7] = [19, 9, 36, 20, 28, 30, 5];
 const MESSAGE_WIDTH: usize = 80;
@@ -93,7 +93,10 @@ fn key(detail: &Detail<'_>) -> String {
     let name = detail.view.key.as_deref().unwrap_or("none");
     match (detail.key_bytes, &detail.key_begins) {
         (Some(bytes), Some(begins)) => {
-            format!("{name}, cut; whole it has {bytes} bytes and begins with {}", cut(begins, MESSAGE_WIDTH))
+            format!(
+                "{name}, cut; whole it has {bytes} bytes and begins with {}",
+                cut(begins, MESSAGE_WIDTH)
+            )
         }
         _ => name.to_owned(),
     }

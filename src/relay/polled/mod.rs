@@ -217,7 +217,7 @@ impl Polled {
             let heard = self.outlet.hear(&mut core.undertaker);
             let collected = heard.and_then(|()| self.outlet.collect(patience, core, recorder));
             if let Err(fault) = collected {
-                tracing::error!("{fault}");
+                fault.log();
                 break;
             }
             self.publish_facts();

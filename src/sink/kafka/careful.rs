@@ -139,7 +139,12 @@ impl Careful {
                 Ok(()) => self.desk.sent(sequence, &parcel),
                 Err(Code::QueueFull) => return,
                 Err(code) => {
-                    news.extend(refused(&mut self.desk, sequence, code, &self.settings.letter_limit));
+                    news.extend(refused(
+                        &mut self.desk,
+                        sequence,
+                        code,
+                        &self.settings.letter_limit,
+                    ));
                 }
             }
             self.used_at = Instant::now();

@@ -36,11 +36,7 @@ impl LetterLimit {
     }
 
     /// Hands a letter on that fits.
-    pub(super) fn fit<T>(
-        &self,
-        letter: &Outbound<'_>,
-        then: impl FnOnce(&Outbound<'_>) -> T,
-    ) -> T {
+    pub(super) fn fit<T>(&self, letter: &Outbound<'_>, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
         let head_bytes = self.bytes_max.load(Relaxed).saturating_sub(FRAME_BYTES);
         fit(letter, &Room { head_bytes, value_bytes: None }, then)
     }

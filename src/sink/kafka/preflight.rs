@@ -10,10 +10,12 @@ use super::settings::KafkaSettings;
 use super::{KafkaSink, fault};
 use crate::error::{Exit, Fault};
 use crate::letter::Address;
-use crate::sink::{News, Sink, UNREACHABLE};
+use crate::sink::{Inspection, News, Sink, UNREACHABLE};
 
 /// How long a broker may take to answer for the first time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// As many topics of rows are looked at.
+const TOPICS_OF_ROWS_MAX: usize = 100;
 /// One question, so that what the client reports meanwhile is heard.
 const QUESTION: Duration = Duration::from_millis(500);
 
@@ -108,6 +110,34 @@ fn lacking(sink: &mut KafkaSink, topic: &str) -> Option<Code> {
             _ => Some(Code::UnknownTopicOrPartition),
         },
         Err(code) => Some(code),
+    }
+}
+
+/// The topics that rows lead to: one that is missing is told, and does not keep the relay from starting.
+pub(super) fn look_at_topics_of_rows(
+    sink: &mut KafkaSink,
+    settings: &KafkaSettings,
+    topics: &[&String],
+    found: &mut Inspection,
+) {
+    let mut there = 0;
+    for topic in topics.iter().take(TOPICS_OF_ROWS_MAX) {
+        let Some(code) = lacking(sink, topic) else {
+            there += 1;
+            continue;
+        };
+        let Fault { what, mend, .. } = topic_unusable(code, settings, topic);
+        let mend = mend.replace('\n', "; ");
+        found.doubtful.push(format!("{what}, and rows of the outbox lead to it; {mend}"));
+    }
+    if there > 0 {
+        found
+            .well
+            .push(format!("topics that rows of the outbox lead to are there ({there} looked at)"));
+    }
+    let rest = topics.len().saturating_sub(TOPICS_OF_ROWS_MAX);
+    if rest > 0 {
+        found.doubtful.push(format!("{rest} more topics that rows lead to were not looked at"));
     }
 }
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::log::KafkaLog;
 use super::letter_limit::{self, LetterLimit};
+use super::log::KafkaLog;
 use super::{KafkaSink, preflight, scratch, topics};
 use crate::error::Fault;
 use crate::letter::Address;
@@ -82,23 +82,33 @@ impl Broker for KafkaSettings {
         let known = self.wanted(wanted);
         let found = self.sink().and_then(|mut sink| {
             let letters = wanted.dead_letters.as_ref();
-            preflight::inspect(&mut sink, self, &known, letters, &AtomicBool::new(false))
+            preflight::inspect(&mut sink, self, &known, letters, &AtomicBool::new(false))?;
+            Ok(sink)
         });
-        if let Err(faults) = found {
-            return Inspection { faults, ..Inspection::default() };
-        }
+        let mut sink = match found {
+            Ok(sink) => sink,
+            Err(faults) => return Inspection { faults, ..Inspection::default() },
+        };
         let brokers = &self.brokers;
         let text = match known.as_slice() {
-            [] => format!(
-                "kafka answers at {brokers}; topics come from rows, none is named in sink.kafka.topics to look for"
-            ),
+            [] => format!("kafka answers at {brokers}"),
             [topic] => format!("kafka answers at {brokers}; topic {topic} is there"),
             topics => format!("kafka answers at {brokers}; {} topics are there", topics.len()),
         };
         let letters = wanted.dead_letters.as_ref();
         let letters = letters.map(|it| format!("dead letters go to topic {}", it.topic));
         let well = [text].into_iter().chain(letters).collect();
-        Inspection { well, ..Inspection::default() }
+        let mut found = Inspection { well, ..Inspection::default() };
+        let from_rows: Vec<&String> =
+            wanted.from_rows.iter().filter(|topic| !known.contains(topic)).collect();
+        if known.is_empty() && from_rows.is_empty() {
+            found.doubtful.push(
+                "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics"
+                    .to_owned(),
+            );
+        }
+        preflight::look_at_topics_of_rows(&mut sink, self, &from_rows, &mut found);
+        found
     }
 
     /// Makes the topics of routes without columns, those of `sink.kafka.topics`, and the

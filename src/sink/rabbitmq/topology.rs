@@ -12,6 +12,7 @@ use super::connection::{self, Connection};
 use super::dead_letters;
 use super::fault::{self, Loss};
 use super::management::{Management, NoAnswer};
+use super::message::NAME_BYTES_MAX;
 use super::missing;
 use super::questions::{self as ask, Shape};
 use super::settings::RabbitSettings;
@@ -197,8 +198,17 @@ impl Survey<'_> {
             Some("") => queues.extend(&self.wanted.topics),
             Some(name) => self.exchange(connection, name).await?,
         }
-        for queue in queues {
+        for queue in &queues {
             self.queue(connection, queue).await?;
+        }
+        // On the default exchange.
+        let direct = self.settings.exchange.as_deref() == Some("");
+        let from_rows = self.wanted.from_rows.iter();
+        let from_rows = from_rows.filter(|name| direct && name.len() <= NAME_BYTES_MAX);
+        for queue in from_rows.filter(|queue| !queues.contains(queue)).take(QUEUES_MAX) {
+            if !ask::queue_exists(&connection.link, queue).await? {
+                self.doubt(of_rows(&missing::queue(self.settings, queue)));
+            }
         }
         if let Some(address) = &self.wanted.dead_letters {
             let (settings, thorough) = (self.settings, self.thorough);
@@ -340,6 +350,12 @@ impl Survey<'_> {
                 )),
             }
         }
+        let from_rows = self.wanted.from_rows.iter().filter(|_| !alternate).take(QUEUES_MAX);
+        for key in from_rows {
+            if bindings::reach(kind, bindings, key) == Reach::Unbound {
+                self.doubt(of_rows(&missing::binding(self.settings, name, Some(key))));
+            }
+        }
         for key in &self.wanted.topics {
             match bindings::reach(kind, bindings, key) {
                 Reach::Bound => self.well(format!("routing key {key} is bound")),
@@ -365,6 +381,11 @@ impl Survey<'_> {
             }
         }
     }
+}
+
+/// What only events of some rows would miss.
+fn of_rows(fault: &Fault) -> String {
+    format!("{}, and rows of the outbox lead to it; {}", fault.what, fault.mend.replace('\n', "; "))
 }
 
 pub(super) fn alternate_doubt(name: &str, alternate: &str) -> String {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde_json::Value;
 use walrelay_harness::proc::{signal, spawn_tied, tied_command};
 
 use super::LIMIT;
@@ -143,10 +144,11 @@ impl Relay {
 
     /// Stops it as an operator would; it must settle and exit 0.
     #[track_caller]
-    pub(crate) fn stop(self) {
+    pub(crate) fn stop(self) -> Ended {
         signal(self.child.id(), Signal::TERM).unwrap();
         let ended = self.wait();
         assert_eq!(ended.code, 0, "{ended}");
+        ended
     }
 }
 
@@ -159,9 +161,16 @@ impl Drop for Relay {
 }
 
 impl Ended {
-    /// Both streams.
+    /// Both streams. A fault that is a line of JSON stands there once more as people read it.
     pub(crate) fn all(&self) -> String {
-        format!("{}{}", self.out, self.err)
+        let faults = self.err.lines().filter_map(|line| {
+            let line: Value = serde_json::from_str(line).ok()?;
+            let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
+            let (code, what) = (line["code"].as_str()?, text("message"));
+            let (place, mend) = (text("where"), text("mend"));
+            Some(format!("error[{code}]: {what}\n  where: {place}\n  mend: {mend}\n"))
+        });
+        format!("{}{}{}", self.out, self.err, faults.collect::<String>())
     }
 
     /// It ended with this exit code and fault, whose text has all of `words`.

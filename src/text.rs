@@ -1,4 +1,8 @@
-//! Texts of the log as they are shown: whoever wrote them, they cannot move a terminal's cursor.
+//! Texts from outside as they are shown: whoever wrote them, they cannot move a terminal's cursor, turn
+//! the direction of a line, or look like a line of ours.
+//!
+//! Every text that comes from a row, a broker, a server, a file or the environment passes through here
+//! on its way to a log, a fault or a table.
 
 use std::fmt::Write;
 
@@ -24,6 +28,12 @@ pub fn escaped(text: &str) -> String {
     out
 }
 
+/// The same for a text of several lines: their ends stay.
+#[must_use]
+pub fn escaped_lines(text: &str) -> String {
+    text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
+}
+
 /// A text as one word of a shell: what it holds is not obeyed, and moves no cursor.
 #[must_use]
 pub fn quoted(text: &str) -> String {
@@ -36,7 +46,7 @@ pub fn quoted(text: &str) -> String {
 pub fn json_shown(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
-        if c.is_control() || is_direction(c) {
+        if is_hidden(c) {
             // Writing to a string does not fail.
             write!(out, "\\u{:04x}", u32::from(c)).ok();
         } else {
@@ -46,9 +56,15 @@ pub fn json_shown(json: &str) -> String {
     out
 }
 
+/// The same for text in which a line ends where one ends on the screen: JSON lines, TOML.
+#[must_use]
+pub fn json_lines_shown(text: &str) -> String {
+    text.split('\n').map(json_shown).collect::<Vec<_>>().join("\n")
+}
+
 fn push_escaped(out: &mut String, text: &str) {
     for c in text.chars() {
-        if c.is_control() || is_direction(c) {
+        if is_hidden(c) {
             out.extend(c.escape_default());
         } else {
             out.push(c);
@@ -56,9 +72,11 @@ fn push_escaped(out: &mut String, text: &str) {
     }
 }
 
-/// Marks that turn the direction of the text that follows.
-fn is_direction(c: char) -> bool {
-    matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+/// Control characters (C0, DEL, C1), marks that end a line or a paragraph, and marks that turn the
+/// direction of the text that follows.
+fn is_hidden(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 #[cfg(test)]
@@ -71,7 +89,14 @@ mod tests {
         assert_eq!(shown(b"a\x1b[2Jb\r\n"), "a\\u{1b}[2Jb\\r\\n");
         assert_eq!(shown(&[b'k', 0xff, 0xfe, 0]), "k\\xff\\xfe\\u{0}");
         assert_eq!(escaped("a\u{202e}b\u{9b}"), "a\\u{202e}b\\u{9b}");
+        assert_eq!(escaped("a\u{2028}b\u{2029}\x7f"), "a\\u{2028}b\\u{2029}\\u{7f}");
         assert_eq!(escaped(&escaped("a\x1b")), "a\\u{1b}", "it may be done twice");
+    }
+
+    #[test]
+    fn lines_end_where_they_ended_and_nothing_else_gets_through() {
+        assert_eq!(escaped_lines("a\x1b[2J\r\nb\n"), "a\\u{1b}[2J\\r\nb\n");
+        assert_eq!(json_lines_shown("{\"a\":\"\u{9b}\"}\n{}\n"), "{\"a\":\"\\u009b\"}\n{}\n");
     }
 
     #[test]

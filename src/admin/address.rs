@@ -1,0 +1,88 @@
+//! Whether the admin address can be taken: for `check`, without taking it.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use socket2::{Domain, Socket, Type};
+
+use super::listen_fault;
+use crate::error::Fault;
+use crate::source::preflight::Finding;
+
+const TOPIC: &str = "admin.listen";
+/// How long whoever has the address may take to say who it is.
+const ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const ANSWER_BYTES_MAX: u64 = 256 * 1024;
+
+/// What `run` would come to. `slot` is ours; a relay of it that has the address is the one that runs.
+#[must_use]
+pub fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
+    let Err(error) = bind(listen) else {
+        return Finding::ok(TOPIC, format!("the admin server can listen on {listen}"));
+    };
+    let holder = match error.kind() {
+        ErrorKind::AddrInUse => status(listen).as_ref().and_then(relay),
+        _ => None,
+    };
+    let fault = listen_fault(listen, &error);
+    match holder {
+        None => Finding::fail(fault),
+        Some(theirs) if theirs.as_deref() == slot => {
+            let of = slot.map_or_else(String::new, |slot| format!(" of slot {slot}"));
+            Finding::ok(TOPIC, format!("a relay{of} runs already, and listens on {listen}"))
+        }
+        Some(theirs) => {
+            let whose = theirs.map_or_else(
+                || "a relay that polls".to_owned(),
+                |slot| format!("the relay of slot {slot}"),
+            );
+            let what = format!("{}: {whose} listens there", fault.what);
+            Finding::fail(Fault { what, ..fault })
+        }
+    }
+}
+
+/// Bound, and not listened on: a relay that starts meanwhile is not in its way.
+fn bind(listen: SocketAddr) -> std::io::Result<()> {
+    let socket = Socket::new(Domain::for_address(listen), Type::STREAM, None)?;
+    socket.set_reuse_address(true)?;
+    socket.bind(&listen.into())
+}
+
+/// `/status` of whoever has the address.
+fn status(listen: SocketAddr) -> Option<Value> {
+    let address = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listen.port()).into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, listen.port()).into(),
+        _ => listen,
+    };
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).ok()?;
+    stream.set_write_timeout(Some(ANSWER_WITHIN)).ok()?;
+    let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
+    let mut answer = Vec::new();
+    loop {
+        let left =
+            deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
+        stream.set_read_timeout(Some(left)).ok()?;
+        let read = (&stream).take(4096).read_to_end(&mut answer);
+        match read {
+            Ok(0) => break,
+            Ok(_) if answer.len() as u64 <= ANSWER_BYTES_MAX => {}
+            _ => return None,
+        }
+    }
+    let answer = String::from_utf8(answer).ok()?;
+    let (_, body) = answer.split_once("\r\n\r\n")?;
+    serde_json::from_str(body).ok()
+}
+
+/// The slot of a relay, where this is the status of one.
+fn relay(status: &Value) -> Option<Option<String>> {
+    let ours =
+        ["version", "in_flight", "dead_letters"].iter().all(|name| status.get(name).is_some());
+    ours.then(|| status["slot"]["name"].as_str().map(str::to_owned))
+}

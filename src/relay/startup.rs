@@ -1,0 +1,47 @@
+//! What the loops would end with at their start, found without starting one: for `check`.
+//!
+//! Each of these is judged by the function that the loop itself calls.
+
+use super::crash;
+use super::shaping::Shaping;
+use crate::delivery::settings::DeliverySettings;
+use crate::error::Fault;
+use crate::outbox::settings::OutboxTable;
+use crate::outbox::{Outboxes, Plan};
+use crate::pgoutput::relation::{Column, Relation};
+use crate::source::facts::TableFacts;
+use crate::source::preflight::Finding;
+use crate::source::settings::SourceSettings;
+
+/// What the configuration and this machine lack for a loop.
+#[must_use]
+pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Finding> {
+    let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
+    let faults = [outboxes.err().map(Fault::from), Shaping::new(source).err()];
+    let crash_file = crash::inspect(delivery.crash_file.as_deref(), &source.slot);
+    std::iter::once(crash_file).chain(faults.into_iter().flatten().map(Finding::fail)).collect()
+}
+
+/// Why rows of these tables could not become events, a table each; `tables` are those of the outboxes,
+/// in their order.
+#[must_use]
+pub fn unfit_routes(source: &SourceSettings, tables: &[TableFacts]) -> Vec<Fault> {
+    let unfit = |(outbox, table): (&OutboxTable, &TableFacts)| {
+        let columns = table.columns.iter().filter(|column| !column.generated);
+        let columns = columns.map(|column| Column { name: column.name.clone(), type_oid: 0 });
+        let relation = Relation {
+            oid: 0,
+            namespace: table.schema.clone(),
+            name: table.name.clone(),
+            columns: columns.collect(),
+        };
+        unfit_route(outbox, &relation)
+    };
+    source.outboxes.iter().zip(tables).filter_map(unfit).collect()
+}
+
+/// Why rows of this table could not become events.
+#[must_use]
+pub fn unfit_route(outbox: &OutboxTable, relation: &Relation) -> Option<Fault> {
+    Plan::compile(outbox, 0, relation, false).err().map(Fault::from)
+}

@@ -1,0 +1,148 @@
+//! The topics that rows of an outbox lead to, as far as a look at some of them tells: the topic may come
+//! from a column, and then nobody knows all of them beforehand.
+//!
+//! The look is short, changes nothing, and obeys nothing that belongs to the table: no cast, no policy
+//! and no type of somebody else's runs with the rights of this role.
+
+use std::collections::BTreeSet;
+
+use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
+
+use super::quote::{quote_ident, quote_literal, quote_table};
+use crate::outbox::settings::OutboxTable;
+
+/// Rows that are looked at.
+const ROWS_MAX: usize = 1000;
+/// They are the last that were written to these pages of the table.
+const PAGES: u64 = 64;
+/// A longer text is no part of a topic's name.
+const VALUE_BYTES_MAX: usize = 1000;
+/// A table that cannot be looked at is not waited for.
+const PATIENCE: &str = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '1s'";
+
+/// What is known of one outbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RowTopics {
+    /// Topics that rows lead to.
+    pub topics: BTreeSet<String>,
+    /// Why no row could be looked at.
+    pub unread: Option<String>,
+}
+
+/// Looks at some rows; nothing where the topic does not come from them.
+pub async fn topics(client: &Client, outbox: &OutboxTable) -> Option<RowTopics> {
+    outbox.route.topic.columns().next()?;
+    Some(match look(client, outbox).await {
+        Ok(topics) => RowTopics { topics, unread: None },
+        Err(error) => {
+            let why = error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().into());
+            let unread = format!(
+                "the topics that rows of {}.{} lead to are not checked, because this role cannot look at the rows: {why}",
+                outbox.schema, outbox.table
+            );
+            RowTopics { topics: BTreeSet::new(), unread: Some(unread) }
+        }
+    })
+}
+
+async fn look(client: &Client, outbox: &OutboxTable) -> Result<BTreeSet<String>, Error> {
+    client
+        .batch_execute(&format!("BEGIN READ ONLY; {PATIENCE}; SET LOCAL row_security = off"))
+        .await?;
+    let looked = async {
+        let size = rows(client.simple_query(&pages_sql(outbox)).await?);
+        let number = |at| size.first().and_then(|row| row.get(at)?.parse::<u64>().ok());
+        // Of a partitioned table no page is the last.
+        let from = number(0)
+            .zip(number(1))
+            .map(|(bytes, page)| (bytes / page.max(1)).saturating_sub(PAGES));
+        Ok(rows(client.simple_query(&rows_sql(outbox, from)).await?))
+    };
+    let found = looked.await;
+    let ended = client.batch_execute("ROLLBACK").await;
+    let found: Vec<SimpleQueryRow> = found?;
+    ended?;
+    let columns: Vec<&str> = outbox.route.topic.columns().collect();
+    let topic = |row: &SimpleQueryRow| {
+        let value = |name: &str| row.get(columns.iter().position(|known| *known == name)?);
+        outbox.route.topic.render(value)
+    };
+    Ok(found.iter().filter_map(topic).collect())
+}
+
+fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
+    let row = |message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    };
+    messages.into_iter().filter_map(row).collect()
+}
+
+/// Bytes of an ordinary table, and of a page.
+fn pages_sql(outbox: &OutboxTable) -> String {
+    let table = quote_literal(&quote_table(&outbox.schema, &outbox.table));
+    format!(
+        "SELECT CASE WHEN c.relkind OPERATOR(pg_catalog.=) 'r' THEN pg_catalog.pg_relation_size(c.oid) END, \
+         pg_catalog.current_setting('block_size') \
+         FROM pg_catalog.pg_class c WHERE c.oid OPERATOR(pg_catalog.=) {table}::pg_catalog.regclass"
+    )
+}
+
+/// Values come as the server writes them: nothing is cast here.
+fn rows_sql(outbox: &OutboxTable, from_page: Option<u64>) -> String {
+    let columns: Vec<String> = outbox.route.topic.columns().map(quote_ident).collect();
+    let mut conditions: Vec<String> = columns
+        .iter()
+        .map(|column| {
+            format!("pg_catalog.pg_column_size({column}) OPERATOR(pg_catalog.<) {VALUE_BYTES_MAX}")
+        })
+        .collect();
+    conditions.extend(
+        from_page.map(|page| format!("ctid OPERATOR(pg_catalog.>=) '({page},0)'::pg_catalog.tid")),
+    );
+    format!(
+        "SELECT {} FROM {} WHERE {} LIMIT {ROWS_MAX}",
+        columns.join(", "),
+        quote_table(&outbox.schema, &outbox.table),
+        conditions.join(" AND ")
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::outbox::template::Template;
+    use crate::source::testing;
+
+    #[tokio::test]
+    async fn topics_come_from_rows_and_nothing_of_the_table_is_obeyed() {
+        let (client, mut settings) = testing::logical().database("row_topics").await;
+        let run = async |sql: &str| client.batch_execute(sql).await.unwrap();
+        run("CREATE TYPE kind AS ENUM ('order', 'refund'); CREATE TABLE outbox (kind kind, \"a b\" json)").await;
+        let outbox = &mut settings.outboxes[0];
+        // GIVEN a constant topic THEN no row is asked
+        outbox.route.topic = Template::parse("all").unwrap();
+        assert_eq!(topics(&client, outbox).await, None);
+        outbox.route.topic = Template::parse("x.${kind}.${a b}.${kind}").unwrap();
+        assert_eq!(topics(&client, outbox).await, Some(RowTopics::default()));
+        run("INSERT INTO outbox SELECT 'order', '1' FROM generate_series(1, 5)").await;
+        run("INSERT INTO outbox VALUES ('refund', '2'), (NULL, '3')").await;
+        run(&format!("INSERT INTO outbox VALUES ('refund', '\"{}\"')", "y".repeat(1000))).await;
+        let found = topics(&client, outbox).await.unwrap();
+        let topics_found: Vec<&str> = found.topics.iter().map(String::as_str).collect();
+        assert_eq!(
+            (topics_found, &found.unread),
+            (vec!["x.order.1.order", "x.refund.2.refund"], &None)
+        );
+        // GIVEN a table that is larger than what is looked at THEN the last rows are seen
+        run("INSERT INTO outbox SELECT 'refund', '\"filler\"' FROM generate_series(1, 20000)")
+            .await;
+        run("INSERT INTO outbox VALUES ('order', '\"last\"')").await;
+        let found = topics(&client, outbox).await.unwrap();
+        assert!(!found.topics.contains("x.order.1.order"), "{found:?}");
+        // GIVEN a role that may not look
+        run("CREATE ROLE row_topics_nobody; SET ROLE row_topics_nobody").await;
+        let found = topics(&client, outbox).await.unwrap();
+        assert!(found.unread.unwrap().contains("permission denied for table outbox"));
+    }
+}
