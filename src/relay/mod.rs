@@ -55,6 +55,8 @@ use crate::source::stream::{Stream, StreamError};
 const REPORT_GAP: Duration = Duration::from_millis(20);
 /// Longest wait while something is in flight: confirms do not wake the loop.
 const CONFIRM_TICK: Duration = Duration::from_millis(10);
+/// The same while the sink holds events back: each waits for the confirms of others.
+const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop; keepalives below the socket's low water are answered from it.
 const IDLE_TICK: Duration = Duration::from_millis(100);
 /// What others tell the loop.
@@ -256,7 +258,11 @@ impl Relay {
     /// Waits for whatever comes next.
     fn rest(&mut self) -> Result<(), Fault> {
         let busy = !self.core.window.is_empty() || self.reply_wanted;
-        let tick = if busy { CONFIRM_TICK } else { IDLE_TICK.min(self.sessions.status_interval) };
+        let tick = match &self.outlet.sink {
+            Some(sink) if sink.holds_back() => HELD_BACK_TICK,
+            _ if busy => CONFIRM_TICK,
+            _ => IDLE_TICK.min(self.sessions.status_interval),
+        };
         match &mut self.stream {
             Some(stream)
                 if self.core.window.has_room() && self.outlet.sink.is_some() && !self.held =>

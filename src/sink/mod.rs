@@ -33,7 +33,8 @@ pub const UNREACHABLE: &str = "sink.unreachable";
 /// Where events go.
 pub trait Sink {
     /// Hands an event over. What comes back later under `sequence` is its receipt. Events of one
-    /// key that are handed over in order must be kept in order by the sink, through its own retries.
+    /// key that are handed over in order must be kept in order by the sink, through its own retries
+    /// and whatever their destinations.
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused>;
 
     /// Collects receipts and news, waiting at most `patience` for the first.
@@ -48,6 +49,12 @@ pub trait Sink {
     /// broker cannot carry of it is cut.
     fn publish_letter(&mut self, sequence: Sequence, letter: &Outbound<'_>) -> Result<(), Refused> {
         self.publish_alone(sequence, letter)
+    }
+
+    /// Does it hold events back that are sent from [`Sink::poll`] once others are answered? Then it
+    /// wants to be polled more often.
+    fn holds_back(&self) -> bool {
+        false
     }
 
     /// Publishes once more what has failed under `sequence`. The sink has kept it, and later events

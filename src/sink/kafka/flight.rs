@@ -9,14 +9,22 @@ use crate::message::Sequence;
 pub(super) struct Flight {
     /// The number of the first slot.
     first: Sequence,
-    /// Commit time (microseconds since the Unix epoch) of what is on the way, which the client does
-    /// not give back. The first one is, if there is any.
-    slots: VecDeque<Option<i64>>,
+    /// What is on the way. The first one is, if there is any.
+    slots: VecDeque<Option<Slot>>,
+}
+
+/// What the client does not give back of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// Commit time, microseconds since the Unix epoch.
+    pub(super) commit_unix_us: i64,
+    /// The lane of its key, once it was handed over.
+    pub(super) lane: Option<u64>,
 }
 
 impl Flight {
     /// An event takes off.
-    pub(super) fn add(&mut self, sequence: Sequence, commit_unix_us: i64) {
+    pub(super) fn add(&mut self, sequence: Sequence, commit_unix_us: i64, lane: Option<u64>) {
         if self.slots.is_empty() {
             self.first = sequence;
         }
@@ -28,19 +36,29 @@ impl Flight {
         while self.slots.len() <= index {
             self.slots.push_back(None);
         }
-        self.slots[index] = Some(commit_unix_us);
+        self.slots[index] = Some(Slot { commit_unix_us, lane });
     }
 
-    /// It has landed, or is held back after all: its commit time, if it was on the way.
-    pub(super) fn remove(&mut self, sequence: Sequence) -> Option<i64> {
+    /// It has landed, or is held back after all: what is known of it, if it was on the way.
+    pub(super) fn remove(&mut self, sequence: Sequence) -> Option<Slot> {
         let index = sequence.checked_sub(self.first).map(|index| index as usize);
         let slot = index.and_then(|index| self.slots.get_mut(index));
-        let commit_unix_us = slot.and_then(Option::take);
+        let taken = slot.and_then(Option::take);
         while self.slots.front() == Some(&None) {
             self.slots.pop_front();
             self.first += 1;
         }
-        commit_unix_us
+        taken
+    }
+
+    /// Is nothing on the way?
+    pub(super) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
+    /// The lanes of what was handed over, one for each event.
+    pub(super) fn lanes(&self) -> impl Iterator<Item = u64> {
+        self.slots.iter().flatten().filter_map(|slot| slot.lane)
     }
 
     /// The oldest that is on the way.
@@ -58,22 +76,23 @@ mod tests {
         let mut flight = Flight::default();
         assert_eq!(flight.oldest(), None);
         for sequence in [7, 8, 10] {
-            flight.add(sequence, 100);
+            flight.add(sequence, 100, Some(1));
         }
         flight.remove(8);
         assert_eq!(flight.oldest(), Some(7));
         flight.remove(7);
         assert_eq!(flight.oldest(), Some(10));
         // WHEN an older one takes off again THEN it counts
-        flight.add(8, 200);
+        flight.add(8, 200, None);
         assert_eq!(flight.oldest(), Some(8));
-        assert_eq!(flight.remove(8), Some(200));
+        assert_eq!(flight.lanes().count(), 1);
+        assert_eq!(flight.remove(8), Some(Slot { commit_unix_us: 200, lane: None }));
         assert_eq!((flight.remove(3), flight.remove(99)), (None, None));
         assert_eq!(flight.oldest(), Some(10));
         flight.remove(10);
         assert_eq!(flight.oldest(), None);
         assert!(flight.slots.is_empty());
-        flight.add(2, 100);
+        flight.add(2, 100, None);
         assert_eq!(flight.oldest(), Some(2));
     }
 }

@@ -6,12 +6,14 @@
 //! flight a backlog gathers behind them and leaves as full batches.
 //!
 //! An event goes the fast way, straight to the producer, and nothing of it is kept; unless its
-//! partition has yet to open ([`opening`]), or an event of its key has failed ([`careful`]).
+//! partition has yet to open ([`opening`]), an event of its key has failed ([`careful`]) or is
+//! unconfirmed at another destination ([`key_order`]).
 
 mod careful;
 mod client;
 mod fault;
 mod flight;
+mod key_order;
 mod letter_limit;
 mod log;
 mod opening;
@@ -31,13 +33,14 @@ use self::careful::Careful;
 use self::client::Client;
 pub(super) use self::fault::rows as errors;
 use self::flight::Flight;
+use self::key_order::{Destination, KeyOrder};
 use self::letter_limit::LetterLimit;
 use self::opening::{Opening, Pass};
 use self::parcel::Parcel;
 use self::properties::effective_properties;
 use self::settings::KafkaSettings;
 pub(super) use self::settings::configure;
-use super::desk::Lanes;
+use super::desk::{Item as _, Lanes};
 use super::{Disposition, News, Refused, Sink};
 use crate::ffi::{Producer, ProducerEvent, Record, TopicId};
 use crate::letter::{Cause, Mailbox};
@@ -55,6 +58,7 @@ pub struct KafkaSink {
     lanes: Lanes,
     fast: Client,
     flight: Flight,
+    key_order: KeyOrder<Parcel>,
     opening: Opening<Parcel>,
     /// Have waited for a partition or behind others of their key, and go before anything that is
     /// handed over now.
@@ -84,6 +88,7 @@ impl KafkaSink {
             lanes: Lanes::default(),
             fast: Client::new(&effective_properties(settings))?,
             flight: Flight::default(),
+            key_order: KeyOrder::default(),
             opening: Opening::default(),
             waited: BTreeMap::new(),
             careful: Careful::new(settings.clone()),
@@ -101,20 +106,29 @@ impl KafkaSink {
 
     /// Sends an event the way that it has to go.
     fn admit(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Code> {
-        if !self.careful.is_empty()
-            && let Some(key) = event.key
-            && self.careful.holds(self.lanes.of(key))
-        {
+        let lane = event.key.map(|key| self.lanes.of(key));
+        if !self.careful.is_empty() && lane.is_some_and(|lane| self.careful.holds(lane)) {
             self.careful.take(sequence, Parcel::copy(event, &self.lanes));
             return Ok(());
         }
         let topic = self.fast.producer.topic(event.topic)?;
+        let to = Destination { topic, partition: event.partition };
+        if self.key_order.must_wait(sequence, lane, to, &self.flight)
+            && let Some(lane) = lane
+        {
+            self.flight.add(sequence, event.commit_unix_us, None);
+            self.key_order.wait(sequence, lane, to, Parcel::copy(event, &self.lanes));
+            return Ok(());
+        }
         let mut outcome = self.send(topic, sequence, event);
         if outcome == Err(Code::UnknownTopic) && self.fast.looks_again(event.topic) {
             outcome = self.send(topic, sequence, event);
         }
         match outcome {
-            Ok(()) => self.flight.add(sequence, event.commit_unix_us),
+            Ok(()) => {
+                self.flight.add(sequence, event.commit_unix_us, lane);
+                self.key_order.handed_over(lane, to);
+            }
             Err(code) if is_misplaced(code, event.partition) => {
                 self.misplaced(topic, sequence, Parcel::copy(event, &self.lanes));
             }
@@ -168,11 +182,12 @@ impl KafkaSink {
     /// What has waited for a partition goes on.
     fn go_on(&mut self) {
         while let Some((sequence, parcel)) = self.waited.pop_first() {
-            self.flight.remove(sequence);
+            let lane = parcel.lane();
+            self.key_order.taken_back(self.flight.remove(sequence).and_then(|slot| slot.lane));
             match parcel.record.with_outbound(|event| self.admit(sequence, event)) {
                 Ok(()) => {}
                 Err(Code::QueueFull) => {
-                    self.flight.add(sequence, parcel.record.commit_unix_us);
+                    self.flight.add(sequence, parcel.record.commit_unix_us, None);
                     self.waited.insert(sequence, parcel);
                     return;
                 }
@@ -181,6 +196,8 @@ impl KafkaSink {
                     self.careful.take_failed(sequence, parcel, failure);
                 }
             }
+            // Unless it is unconfirmed now, what waits for it follows.
+            self.waited.extend(lane.map_or_else(Vec::new, |lane| self.key_order.release(lane)));
         }
     }
 
@@ -189,10 +206,12 @@ impl KafkaSink {
         let mut answers = Answers::default();
         let (flight, opening, waited) = (&mut self.flight, &mut self.opening, &mut self.waited);
         let (letter_limit, mut ask) = (&self.letter_limit, Vec::new());
+        let key_order = &mut self.key_order;
         self.fast.poll(patience, |event| match event {
             ProducerEvent::Confirmed { sequence, partition } => {
                 answers.confirmed = true;
-                flight.remove(sequence);
+                let lane = flight.remove(sequence).and_then(|slot| slot.lane);
+                waited.extend(key_order.answered(lane));
                 if !opening.is_idle() {
                     let landed = opening.landed(sequence, Some(partition));
                     waited.extend(landed.waited);
@@ -232,8 +251,10 @@ impl KafkaSink {
         }
         let fatal = self.fast.fatal();
         for (sequence, code, mut record) in failed {
-            record.commit_unix_us = self.flight.remove(sequence).unwrap_or_default();
+            let slot = self.flight.remove(sequence);
+            record.commit_unix_us = slot.map_or(0, |slot| slot.commit_unix_us);
             self.waited.extend(self.opening.landed(sequence, None).waited);
+            self.waited.extend(self.key_order.answered(slot.and_then(|slot| slot.lane)));
             let misplaced = is_misplaced(code, record.partition) && fatal.is_none();
             let topic = self.fast.producer.topic(&record.topic).ok().filter(|_| misplaced);
             let parcel = Parcel::new(record, &self.lanes);
@@ -342,7 +363,7 @@ impl Sink for KafkaSink {
             self.fast.forget_look();
         }
         for (sequence, parcel) in well {
-            self.flight.add(sequence, parcel.record.commit_unix_us);
+            self.flight.add(sequence, parcel.record.commit_unix_us, None);
             self.waited.insert(sequence, parcel);
         }
         self.go_on();
@@ -356,6 +377,10 @@ impl Sink for KafkaSink {
             self.concerns_all(code, text, news);
         }
         self.probe(news);
+    }
+
+    fn holds_back(&self) -> bool {
+        !self.key_order.is_idle()
     }
 
     fn retry(&mut self, sequence: Sequence) {

@@ -132,21 +132,24 @@ fn an_event_that_is_refused_for_good_is_told_once_and_not_overtaken() {
 #[test]
 fn an_event_that_is_refused_for_now_holds_its_key_until_it_passes() {
     each(|bed| {
-        let place = bed.place("for-now");
+        let (place, elsewhere) = (bed.place("for-now"), bed.place("for-now-elsewhere"));
         let mut hand = Hand::open(bed.broker());
         // GIVEN an event that the broker refuses, with others around it
         let refused = bed.refuse_for_now(event(&place, "a1").keyed("a"));
-        // To the same destination: across topics no broker has an order.
         let behind = Event { topic: refused.topic.clone(), ..event(&place, "a2").keyed("a") };
         let mut published = vec![event(&place, "a0").keyed("a"), refused, behind];
-        published.extend((0..10).map(|number| event(&place, format!("b{number}")).keyed("b")));
-        let sequences: Vec<u64> = published.iter().map(|event| hand.publish(event)).collect();
+        let mut sequences: Vec<u64> = published.iter().map(|event| hand.publish(event)).collect();
+        let other = event(&elsewhere, "a3").keyed("a");
+        sequences.push(hand.publish(&other));
+        let of_b = (0..10).map(|number| event(&place, format!("b{number}")).keyed("b"));
+        published.extend(of_b.inspect(|event| sequences.push(hand.publish(event))));
         // WHEN it is retried in vain THEN it fails as often, and its key waits
         for times in 1..=3 {
             hand.until("a failure", |hand| hand.failures.len() == times);
             assert_eq!(hand.refused.keys().collect::<Vec<_>>(), [&sequences[1]]);
             assert_eq!(hand.failures[times - 1].1.disposition, Disposition::Transient);
             assert!(!hand.confirmed.contains(&sequences[2]));
+            assert!(!hand.confirmed.contains(&sequences[3]), "wherever it goes");
             if times < 3 {
                 hand.retry(sequences[1]);
             }
@@ -157,6 +160,47 @@ fn an_event_that_is_refused_for_now_holds_its_key_until_it_passes() {
         hand.settle();
         assert_eq!(hand.failures.len(), 3, "{:?}", hand.failures);
         assert_eq!(compare(&published, &bed.take(&place)), 0);
+        assert_eq!(ids(&bed.take(&elsewhere)), ["a3"]);
+        let of_a = hand.confirmed.iter().filter(|sequence| sequences[..4].contains(sequence));
+        assert_eq!(of_a.copied().collect::<Vec<_>>(), sequences[..4]);
+    });
+}
+
+#[test]
+fn keys_that_go_to_two_destinations_flow_in_order_also_after_the_sink_was_lost() {
+    each(|bed| {
+        // GIVEN more than a window of events, whose keys go to both in turns
+        let places = [bed.place("turns-one"), bed.place("turns-two")];
+        let mut hand = Hand::open(bed.broker());
+        let place_of = |number: usize| (number / 300 + number / 7) % 2;
+        let key_of = |number: usize| format!("key{}", number % 300);
+        let mut published = Vec::new();
+        let mut last = std::collections::BTreeMap::new();
+        for number in 0..3_000 {
+            let event = event(&places[place_of(number)], format!("{number:06}"));
+            published.push(event.keyed(key_of(number)));
+            hand.publish(&published[number]);
+            // WHEN the sink is lost in between THEN the next one goes on
+            if number == 1_500 {
+                hand.reopen();
+            }
+        }
+        // WHEN the connection ends THEN all are confirmed, in the order of their keys
+        bed.cut();
+        hand.settle();
+        assert_eq!(hand.failures, []);
+        for sequence in &hand.confirmed {
+            let before = last.insert(sequence % 300, *sequence);
+            assert!(before < Some(*sequence), "{before:?} was confirmed before {sequence}");
+        }
+        for place in &places {
+            let there = published.iter().filter(|event| event.topic == place.topic);
+            let there: Vec<Event> =
+                there.filter(|event| event.exchange == place.exchange).cloned().collect();
+            compare(&there, &bed.take(place));
+        }
+        let ended = hand.end();
+        assert!(ended < END_WITHIN, "the end took {ended:?}");
     });
 }
 
