@@ -3,8 +3,9 @@
 //!
 //! The server has a thread and a runtime of its own and shares nothing with the data thread but
 //! atomics, so it answers truthfully while the data thread is stuck. What needs no token only reads
-//! those. Clients cannot pile up: one request per connection, a fixed number of connections, a
-//! fixed time for each (see `bounded`); no body is read before the token (see `api`).
+//! those. Clients cannot pile up, nor keep a probe waiting: one request per connection, a fixed
+//! number of connections of which idle ones give way, a fixed time for each (see `bounded`); no body
+//! is read before the token (see `api`).
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -12,15 +13,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::map_response;
+use axum::middleware::{Next, from_fn, map_response};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
 
 use self::api::Api;
-use self::bounded::Client;
+use self::bounded::{Bounded, Bounds, Client};
 use crate::error::{Exit, Fault};
 use crate::health::{Facts, Health, Limits, Reason};
 use crate::letter::Address;
@@ -94,6 +95,15 @@ pub struct Admin {
 impl Admin {
     /// Binds `listen` and serves from a new thread. The address is taken when this returns.
     pub fn start(listen: SocketAddr, view: View, letters: Letters) -> Result<Admin, Fault> {
+        Admin::start_within(Bounds::default(), listen, router(view), letters)
+    }
+
+    fn start_within(
+        bounds: Bounds,
+        listen: SocketAddr,
+        router: Router,
+        letters: Letters,
+    ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -101,11 +111,12 @@ impl Admin {
             .map_err(|error| thread_fault(&error))?;
         let (stop, stopped) = watch::channel(false);
         let api = Arc::new(Api::new(letters));
-        let router = router(view).merge(api::router(&api)).layer(map_response(harden));
+        let router = router.merge(api::router(&api));
+        let router = router.layer(map_response(harden)).layer(from_fn(under_way));
         let thread = std::thread::Builder::new()
             .name("admin".into())
             .spawn(move || {
-                runtime.block_on(serve(listener, router, stopped));
+                runtime.block_on(serve(listener, bounds, router, stopped));
                 runtime.shutdown_background();
             })
             .map_err(|error| thread_fault(&error))?;
@@ -171,9 +182,14 @@ fn thread_fault(error: &std::io::Error) -> Fault {
     Fault::new(Exit::Failed, "admin.start", what, "", mend)
 }
 
-async fn serve(listener: TcpListener, router: Router, stopped: watch::Receiver<bool>) {
+async fn serve(
+    listener: TcpListener,
+    bounds: Bounds,
+    router: Router,
+    stopped: watch::Receiver<bool>,
+) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
-        Ok(listener) => bounded::Bounded::new(listener),
+        Ok(listener) => Bounded::new(listener, bounds),
         Err(error) => return tracing::error!(%error, "admin server cannot start"),
     };
     let (graceful, forced) = (stopped.clone(), stopped);
@@ -210,6 +226,16 @@ fn router(view: View) -> Router {
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
         .with_state(Arc::new(view))
+}
+
+/// While a request is carried out, its connection is no idle one.
+async fn under_way(
+    ConnectInfo(client): ConnectInfo<Client>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let _under_way = client.asks();
+    next.run(request).await
 }
 
 /// One request per connection: what a scrape saves by keeping it is less than what an idle

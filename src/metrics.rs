@@ -88,7 +88,7 @@ table! {
     publish_latency_seconds: Histogram = "outbox_publish_latency_seconds", "seconds", LATENCY_SECONDS,
         "From commit in Postgres to confirmation by the broker.";
     stage_seconds: Family<Histogram, Stage> = "outbox_stage_seconds", "seconds", STAGE_SECONDS,
-        "Time one pass of the data loop spends in each stage; passes that skip a stage are not counted.";
+        "Time one pass of the data loop spends in each stage; passes that skip a stage are not counted, nor is waiting between passes. Only where the slot is read.";
     in_flight_events: IntGauge = "outbox_in_flight_events", "events", NONE,
         "Events admitted and not yet settled.";
     in_flight_bytes: IntGauge = "outbox_in_flight_bytes", "bytes", NONE,

@@ -139,6 +139,20 @@ fn metrics_are_named_in_the_table_only() {
 }
 
 #[test]
+fn every_metric_of_the_table_is_recorded() {
+    assert_none(&names::never_recorded(&sources(&["src"])));
+}
+
+#[test]
+fn documents_name_files_that_exist() {
+    let mut paths = vec!["ARCHITECTURE.md".to_owned(), "CONTRIBUTING.md".to_owned()];
+    paths.extend(files("docs", "md"));
+    let exists = |name: &str| root().join(name).is_file();
+    let found = paths.iter().flat_map(|path| names::missing_files(path, &read(path), exists));
+    assert_none(&found.collect::<Vec<_>>());
+}
+
+#[test]
 fn rules_and_dashboards_use_metrics_that_exist() {
     let specs = walrelay::metrics::TABLE;
     let paths = ["yml", "json"].iter().flat_map(|extension| files("config", extension));

@@ -3,6 +3,10 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
+
+#[path = "bounded_tests.rs"]
+mod bounded;
+
 use crate::health::{self, Pass, Phase, Recorder};
 use crate::lsn::Lsn;
 
@@ -284,57 +288,4 @@ fn a_stop_frees_the_address_and_is_not_held_up_by_an_idle_client() {
     assert!(begun.elapsed() < STOP_GRACE + Duration::from_secs(3));
     assert!(TcpStream::connect(stage.addr).is_err());
     drop(idle);
-}
-
-fn on_runtime<F: Future>(test: F) -> F::Output {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(test)
-}
-
-#[test]
-fn a_silent_client_is_cut_and_its_place_given_to_the_next() {
-    use axum::serve::Listener as _;
-    use tokio::io::AsyncReadExt as _;
-    on_runtime(async {
-        // GIVEN room for one connection, and a client that sends nothing
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let age = Duration::from_millis(50);
-        let mut listener = bounded::Bounded::with_limits(listener, 1, age);
-        let _silent = tokio::net::TcpStream::connect(addr).await.unwrap();
-        let _next = tokio::net::TcpStream::connect(addr).await.unwrap();
-        let (mut first, _) = listener.accept().await;
-        // THEN the next one waits
-        let waits = tokio::time::timeout(Duration::from_millis(10), listener.accept()).await;
-        assert!(waits.is_err());
-        // WHEN the first reaches its age, its read fails, and the place is free
-        let error = first.read_u8().await.unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
-        drop(first);
-        let (_second, _) = listener.accept().await;
-    });
-}
-
-#[test]
-fn who_was_let_in_may_stay_longer() {
-    use axum::serve::Listener as _;
-    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    on_runtime(async {
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let addr = listener.local_addr().unwrap();
-        let mut listener = bounded::Bounded::with_limits(listener, 1, Duration::ZERO);
-        let mut far = tokio::net::TcpStream::connect(addr).await.unwrap();
-        let (mut near, client) = listener.accept().await;
-        assert_eq!(client.addr, far.local_addr().unwrap());
-        // GIVEN a connection past its age WHEN its client is let in THEN it is served
-        client.let_in();
-        let ((), byte) = tokio::join!(
-            async {
-                tokio::task::yield_now().await;
-                far.write_all(b"x").await.unwrap();
-            },
-            near.read_u8()
-        );
-        assert_eq!(byte.unwrap(), b'x');
-    });
 }

@@ -184,6 +184,7 @@ impl Core {
     }
 
     fn message(&mut self, message: Message<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
+        self.check_sequence(&message)?;
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, sink),
             Message::Begin { final_lsn, commit_ts, .. } => {
@@ -220,6 +221,22 @@ impl Core {
             Message::Origin | Message::Type => {}
         }
         Ok(Taken::Yes)
+    }
+
+    /// Every change belongs to a transaction, which begins once and ends once. Anything else would
+    /// be admitted at the position of another one.
+    #[inline]
+    fn check_sequence(&self, message: &Message<'_>) -> Result<(), Fault> {
+        let what = match (message, self.between_transactions()) {
+            (Message::Insert { .. } | Message::Update { .. } | Message::Delete { .. }, true)
+            | (Message::Truncate { .. } | Message::Logical { transactional: true, .. }, true) => {
+                "a change outside a transaction"
+            }
+            (Message::Commit { .. }, true) => "a commit without a begin",
+            (Message::Begin { .. }, false) => "a begin within a transaction",
+            _ => return Ok(()),
+        };
+        Err(self.garbled(&DecodeError { what, offset: 0 }))
     }
 
     /// A table is described.

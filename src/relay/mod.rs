@@ -44,7 +44,7 @@ use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
 use crate::letter::Mailbox;
 use crate::lsn::Lsn;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Stage};
 use crate::sink::Sink;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -113,6 +113,8 @@ pub struct Relay {
     sessions: Sessions,
     stop_seen_at: Option<Instant>,
     last_report: Instant,
+    /// When this pass had read from the socket.
+    read_at: Option<Instant>,
     reply_wanted: bool,
     /// When the server was asked for a sign of life.
     probed_at: Option<Instant>,
@@ -148,6 +150,7 @@ impl Relay {
             sessions: Sessions::default(),
             stop_seen_at: None,
             last_report: now,
+            read_at: None,
             reply_wanted: false,
             probed_at: None,
             source,
@@ -186,7 +189,12 @@ impl Relay {
         self.hear()?;
         self.outlet.retry_due(now, &mut self.core);
         let more = self.intake(now)?;
+        let collecting = Instant::now();
+        if let Some(read_at) = self.read_at.take() {
+            self.core.meter.stage(Stage::Publish, collecting - read_at);
+        }
         self.collect(Duration::ZERO)?;
+        self.core.meter.stage(Stage::Confirm, collecting.elapsed());
         self.feedback(now);
         self.publish_facts();
         Ok(more)
@@ -212,7 +220,10 @@ impl Relay {
                 return Ok(false);
             }
         };
+        let reading = Instant::now();
         let filled = stream.fill(now);
+        let read_at = *self.read_at.insert(Instant::now());
+        self.core.meter.stage(Stage::Read, read_at - reading);
         let closing = self.phase == Phase::Draining;
         loop {
             if closing && self.core.between_transactions() {
@@ -306,10 +317,12 @@ impl Relay {
     fn report(&mut self, reply_requested: bool) {
         let Some(stream) = &mut self.stream else { return };
         let lsn = self.core.reportable();
+        let reporting = Instant::now();
         match stream.report(lsn, unix_now_us(), reply_requested) {
             Ok(()) => {
                 self.core.progress.on_reported(lsn);
                 self.last_report = Instant::now();
+                self.core.meter.stage(Stage::Feedback, self.last_report - reporting);
                 self.reply_wanted = false;
             }
             Err(error) => self.lost(&StreamError::Io(error)),

@@ -47,6 +47,73 @@ pub(crate) fn unknown_metrics(path: &str, text: &str, specs: &[Spec]) -> Vec<Str
     wrong
 }
 
+/// Where metrics are declared, and where they are counted.
+const METRICS: &[&str] = &["src/metrics.rs", "src/metrics/pass.rs"];
+
+/// Fields of the metrics' table that no code writes to, and public functions beside it that nothing
+/// else calls. Tests do not count.
+pub(crate) fn never_recorded(sources: &[Source]) -> Vec<String> {
+    let is_test = |path: &str| path.ends_with("/tests.rs") || path.ends_with("_tests.rs");
+    let code = |source: &Source| crate::text::without_tests(&source.code).to_owned();
+    let counted = || sources.iter().filter(|source| !is_test(&source.path));
+    let (inside, outside): (Vec<_>, Vec<_>) =
+        counted().partition(|source| METRICS.contains(&source.path.as_str()));
+    let all: Vec<String> = counted().map(code).collect();
+    let outside: Vec<String> = outside.into_iter().map(code).collect();
+    let mut wrong = Vec::new();
+    for source in inside {
+        let path = &source.path;
+        for (line, number) in code(source).lines().zip(1..) {
+            let field = line.strip_prefix("    ").and_then(|line| line.split_once(": "));
+            let field = field.filter(|(name, rest)| {
+                rest.contains('=') && name.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+            });
+            if let Some((field, _)) = field
+                && !all.iter().any(|code| is_written(code, field))
+            {
+                wrong.push(format!("{path}:{number}: nothing records `{field}`"));
+            }
+            let function = line.strip_prefix("    pub fn ").and_then(|rest| rest.split('(').next());
+            if let Some(function) = function
+                && !outside.iter().any(|code| words(code).any(|word| word == function))
+            {
+                wrong.push(format!("{path}:{number}: nothing calls `{function}`"));
+            }
+        }
+    }
+    wrong
+}
+
+/// Is `.field` there, other than to be read?
+fn is_written(code: &str, field: &str) -> bool {
+    let name = format!(".{field}");
+    code.match_indices(&name).any(|(at, _)| {
+        let rest = code[at + name.len()..].trim_start();
+        rest.starts_with('.') && !rest.starts_with(".get()")
+    })
+}
+
+/// Source files that a document names between backticks and that are not there, from the root or
+/// from `src`. A name in capitals stands for any.
+pub(crate) fn missing_files(path: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<String> {
+    let is_gone = |name: &&str| {
+        let is_placeholder = name
+            .split(['/', '.'])
+            .any(|part| !part.is_empty() && part.chars().all(|c| c.is_ascii_uppercase()));
+        name.ends_with(".rs")
+            && !name.contains(char::is_whitespace)
+            && !is_placeholder
+            && !exists(name)
+            && !exists(&format!("src/{name}"))
+    };
+    let mut wrong = Vec::new();
+    for (text, line) in text.lines().zip(1..) {
+        let gone = text.split('`').skip(1).step_by(2).filter(is_gone);
+        wrong.extend(gone.map(|name| format!("{path}:{line}: no file `{name}`")));
+    }
+    wrong
+}
+
 /// The document with what stands between its marks replaced by `table`.
 pub(crate) fn with_table(document: &str, table: &str) -> String {
     let parts = document
@@ -82,6 +149,37 @@ mod tests {
         assert!(check("expr: outbox_connected == 0").is_empty());
         assert!(check("rate(outbox_publish_latency_seconds_bucket[5m])").is_empty());
         assert_eq!(check("rate(outbox_publish_latency_seconds[5m])").len(), 1);
+    }
+
+    #[test]
+    fn a_metric_that_nothing_records_is_caught() {
+        let table = |field: &str| {
+            Source::new("src/metrics.rs", &format!("table! {{\n    {field}: IntGauge = \"n\",\n}}"))
+        };
+        let user = |text: &str| Source::new("src/relay.rs", text);
+        let nothing = ["src/metrics.rs:2: nothing records `connected`"];
+        assert_eq!(never_recorded(&[table("connected"), user("m.connected.get();")]), nothing);
+        let test = Source::new("src/tests.rs", "m.connected.set(1);");
+        assert_eq!(never_recorded(&[table("connected"), test]), nothing);
+        assert!(
+            never_recorded(&[table("connected"), user("m.connected\n    .set(1);")]).is_empty()
+        );
+        let meter =
+            || Source::new("src/metrics/pass.rs", "impl M {\n    pub fn stage(&self) {}\n}");
+        let uncalled = ["src/metrics/pass.rs:2: nothing calls `stage`"];
+        assert_eq!(never_recorded(&[meter(), user("let staged = 1;")]), uncalled);
+        assert!(never_recorded(&[meter(), user("meter.stage();")]).is_empty());
+    }
+
+    #[test]
+    fn a_document_that_names_a_file_that_is_gone_is_caught() {
+        let exists = |name: &str| ["src/ffi.rs", "tests/tidy.rs"].contains(&name);
+        let check = |text: &str| missing_files("A.md", text, exists);
+        assert_eq!(
+            check("a\n| `ffi.rs`, `tests/tidy.rs` | `gone.rs` |"),
+            ["A.md:2: no file `gone.rs`"]
+        );
+        assert!(check("`src/sink/NAME/mod.rs` and plain gone.rs").is_empty());
     }
 
     #[test]

@@ -1,0 +1,56 @@
+//! A stream in which changes and transactions do not come as Postgres sends them.
+
+use super::super::Taken;
+use super::world::World;
+use crate::pgoutput::encoder::{Encoder, insert};
+
+fn begin(lsn: u64) -> Vec<u8> {
+    Encoder::tag(b'B').u64(lsn).u64(0).u32(1).0
+}
+
+fn commit(lsn: u64) -> Vec<u8> {
+    Encoder::tag(b'C').u8(0).u64(lsn).u64(lsn + 1).u64(0).0
+}
+
+fn message(transactional: bool) -> Vec<u8> {
+    let content = br#"{"id": "e", "topic": "t", "aggregateid": "k", "payload": 1}"#;
+    let head = Encoder::tag(b'M').u8(u8::from(transactional)).u64(0).cstr("outbox");
+    head.u32(content.len() as u32).bytes(content).0
+}
+
+/// A table without columns.
+fn relation(oid: u32) -> Vec<u8> {
+    Encoder::tag(b'R').u32(oid).cstr("public").cstr("other").u8(b'd').u16(0).0
+}
+
+#[track_caller]
+fn is_refused(world: &mut World, bytes: &[u8], because: &str) {
+    let fault = world.give(bytes).unwrap_err();
+    assert_eq!(fault.code, "source.protocol");
+    assert!(fault.what.contains(because), "{fault}");
+}
+
+#[test]
+fn a_change_outside_a_transaction_is_not_admitted() {
+    let outside = "a change outside a transaction";
+    let mut world = World::new(&[]);
+    world.give(&relation(7)).unwrap();
+    // GIVEN no transaction yet, and one that has ended
+    for lsn in [100, 200] {
+        is_refused(&mut world, &insert(7, &[]), outside);
+        is_refused(&mut world, &Encoder::tag(b'D').u32(7).u8(b'K').u16(0).0, outside);
+        is_refused(&mut world, &message(true), outside);
+        is_refused(&mut world, &commit(lsn), "a commit without a begin");
+        is_refused(&mut world, &commit(lsn - 100), "a commit without a begin");
+        // What belongs to no transaction is no event.
+        assert_eq!(world.give(&message(false)).unwrap(), Taken::Yes);
+        // THEN within one they pass
+        world.give(&begin(lsn)).unwrap();
+        is_refused(&mut world, &begin(lsn), "a begin within a transaction");
+        assert_eq!(world.give(&insert(7, &[])).unwrap(), Taken::Yes);
+        assert_eq!(world.give(&message(true)).unwrap(), Taken::Yes);
+        world.give(&commit(lsn)).unwrap();
+    }
+    world.settle().unwrap();
+    assert_eq!((world.published().len(), world.forgotten()), (2, 2));
+}
