@@ -144,7 +144,7 @@ impl Pair<'_> {
                 Instant::now()
             }
             Fault::Restart => {
-                drop(self.postgres.stop_fast(Duration::from_secs(10)).unwrap());
+                self.postgres.stop_fast(Duration::from_secs(10)).unwrap();
                 self.postgres.start_again().unwrap();
                 Instant::now()
             }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::history::{Place, SlotHistory};
-use super::{Catalog, LinkNews, Opened};
+use super::{Catalog, LET_GO_GAP, LinkNews, Opened};
 use crate::error::Fault;
 use crate::health::Phase;
 use crate::lsn::Lsn;
@@ -136,15 +136,21 @@ impl<'a> Opening<'a> {
             if free {
                 return Ok(None);
             }
-            if let Some(Holder { pid, application, .. }) = holder
-                && !self.history.is_own(*pid)
-                && self.show(Phase::Standby)
-            {
-                let slot = &self.settings.slot;
-                tracing::info!(slot, pid, application, "the slot is in use: standing by");
+            if let Some(holder) = holder.filter(|holder| !self.history.is_own(holder.pid)) {
+                // The last session of this relay is no reason to wait once another process has
+                // had the slot.
+                self.not_before = self.not_before.min(Instant::now() + LET_GO_GAP);
+                self.stand_by(holder);
             }
             tokio::time::sleep(interval).await;
             interval = (interval * 2).min(LOOK_INTERVAL_MAX);
+        }
+    }
+
+    fn stand_by(&mut self, holder: &Holder) {
+        if self.show(Phase::Standby) {
+            let (slot, Holder { pid, application, .. }) = (&self.settings.slot, holder);
+            tracing::info!(slot, pid, application, "the slot is in use: standing by");
         }
     }
 

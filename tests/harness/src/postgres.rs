@@ -92,10 +92,17 @@ impl Postgres {
         let process = Process::new(kind, user, "")?;
         let data = process.folder().join("data");
         let mut copy = process.command(bin.join("pg_basebackup"));
-        copy.args(["-R", "-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
+        copy.args(["-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
         copy.arg(primary.socket_dir()).args(["-p", &primary.port.to_string(), "-D"]).arg(&data);
         process::run(without_pg_variables(&mut copy))?;
-        let settings = vec![("hot_standby_feedback".into(), "on".into())];
+        process::run(process.command("touch").arg(data.join("standby.signal")))?;
+        // Not written by pg_basebackup -R: its libpq may be newer than that of the server.
+        let folder = primary.socket_dir().display();
+        let conninfo = format!("host={folder} port={} user=postgres", primary.port);
+        let settings = vec![
+            ("primary_conninfo".to_owned(), conninfo),
+            ("hot_standby_feedback".to_owned(), "on".to_owned()),
+        ];
         let options = PostgresOptions { settings, ..PostgresOptions::default() };
         write_configuration(&data, process.folder(), port, &options)?;
         let mut postgres = Postgres { process, bin, data, port };
