@@ -164,7 +164,8 @@ impl Meter {
         if !self.is_local {
             return Ok(());
         }
-        const WHO: &str = "SELECT pid, backend_type = 'autovacuum worker' FROM pg_catalog.pg_stat_activity
+        const WHO: &str =
+            "SELECT pid, backend_type = 'autovacuum worker' FROM pg_catalog.pg_stat_activity
             WHERE application_name = $1
                OR backend_type = 'autovacuum worker' AND pg_catalog.strpos(query, $2) > 0";
         let relay = application_name(&self.name);

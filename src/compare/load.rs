@@ -138,7 +138,7 @@ pub(super) async fn backlog(
 ) -> Result<(), Fault> {
     let sql = format!(
         "INSERT INTO {}.outbox (event_key, payload)
-         SELECT key, payload::pg_catalog.jsonb FROM pg_catalog.unnest($1::pg_catalog.text[], $2::pg_catalog.text[]) AS event (key, payload)",
+         SELECT key, payload::pg_catalog.jsonb FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) AS event (key, payload)",
         quote_ident(schema)
     );
     let insert = client.prepare(&sql).await.map_err(|error| failed(&error, "the backlog"))?;

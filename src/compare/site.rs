@@ -156,7 +156,8 @@ pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
 
 /// True when there is none any more.
 async fn drop_slot(client: &Client, name: &str) -> Result<bool, tokio_postgres::Error> {
-    const FOUND: &str = "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";
+    const FOUND: &str =
+        "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";
     const END: &str = "SELECT pg_catalog.pg_terminate_backend($1)";
     const DROP: &str = "SELECT pg_catalog.pg_drop_replication_slot($1)";
     match client.query_typed_opt(FOUND, &[(&name, Type::TEXT)]).await? {
@@ -199,7 +200,8 @@ async fn look(client: &Client, source: &SourceSettings, name: &str) -> Result<()
         }
     }
     // It would carry the load to whoever reads it, and stop a subscriber that has no such table.
-    const ALL: &str = "SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1";
+    const ALL: &str =
+        "SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1";
     let all = client.query_typed(ALL, &[]).await;
     if let Some(row) = all.map_err(|error| failed(&error, "looking at publications"))?.first() {
         let publication: &str = row.get(0);

@@ -73,7 +73,9 @@ pub(super) fn create_if_missing_sql(name: &str) -> String {
 fn create_sql(name: &str, failover: bool) -> String {
     let literal = quote_literal(name);
     let options = if failover { ", false, false, true" } else { "" };
-    format!("SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot({literal}, 'pgoutput'{options})")
+    format!(
+        "SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot({literal}, 'pgoutput'{options})"
+    )
 }
 
 /// Drops the slot, and with it what it has not delivered.
@@ -97,7 +99,8 @@ pub async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
 
 /// The slot as it stands.
 pub async fn show(client: &Client, name: &str) -> Result<Option<SlotView>, Fault> {
-    const SQL: &str = "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+    const SQL: &str =
+        "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
         ELSE pg_catalog.pg_current_wal_lsn() END";
     let (slot, row) = tokio::try_join!(facts::slot(client, name), client.query_typed_one(SQL, &[]))
         .map_err(|e| slot_fault(&e, name, &[]))?;
@@ -187,7 +190,9 @@ pub(super) fn none_free(slots: &[String], max: Option<u32>) -> Fault {
 
 fn active(name: &str, pid: Option<i32>) -> Fault {
     let (by, end) = match pid {
-        Some(pid) => (format!("pid {pid}"), format!("SELECT pg_catalog.pg_terminate_backend({pid});")),
+        Some(pid) => {
+            (format!("pid {pid}"), format!("SELECT pg_catalog.pg_terminate_backend({pid});"))
+        }
         None => (
             "another process".to_owned(),
             format!(

@@ -7,21 +7,58 @@ use crate::{Source, text};
 
 /// A literal with one of these words is SQL.
 const WORDS: &[&str] = &[
-    "SELECT", "UPDATE", "DELETE", "INSERT", "FROM", "WHERE", "JOIN", "CASE", "THEN", "AND", "OR", "NOT",
-    "NULL", "AS", "IS", "BY", "ANY", "EXISTS", "OVER", "DEFAULT", "VALUES", "RETURNING", "AT",
+    "SELECT",
+    "UPDATE",
+    "DELETE",
+    "INSERT",
+    "FROM",
+    "WHERE",
+    "JOIN",
+    "CASE",
+    "THEN",
+    "AND",
+    "OR",
+    "NOT",
+    "NULL",
+    "AS",
+    "IS",
+    "BY",
+    "ANY",
+    "EXISTS",
+    "OVER",
+    "DEFAULT",
+    "VALUES",
+    "RETURNING",
+    "AT",
 ];
 /// Written like calls, and part of the grammar.
 const GRAMMAR: &[&str] = &["coalesce", "greatest", "least", "nullif", "extract"];
 /// Functions that a piece of a statement may call without any of [`WORDS`].
 const CALLS: &[&str] = &[
-    "now", "count", "sum", "min", "max", "concat", "unnest", "isfinite", "clock_timestamp", "format",
-    "current_setting", "current_database", "to_jsonb", "json_agg", "octet_length",
+    "now",
+    "count",
+    "sum",
+    "min",
+    "max",
+    "concat",
+    "unnest",
+    "isfinite",
+    "clock_timestamp",
+    "format",
+    "current_setting",
+    "current_database",
+    "to_jsonb",
+    "json_agg",
+    "octet_length",
 ];
 /// Type names that are keywords: no schema is searched for them.
-const TYPES: &[&str] =
-    &["bigint", "bit", "boolean", "int", "integer", "numeric", "real", "smallint", "double", "interval"];
+const TYPES: &[&str] = &[
+    "bigint", "bit", "boolean", "int", "integer", "numeric", "real", "smallint", "double",
+    "interval",
+];
 /// Types that a piece of a statement may cast to without any of [`WORDS`].
-const OTHER_TYPES: &[&str] = &["text", "json", "jsonb", "name", "oid", "pg_lsn", "regclass", "timestamptz"];
+const OTHER_TYPES: &[&str] =
+    &["text", "json", "jsonb", "name", "oid", "pg_lsn", "regclass", "timestamptz"];
 
 /// Names without a schema in the string literals of a source file.
 pub(crate) fn unqualified(source: &Source) -> Vec<String> {
@@ -58,7 +95,8 @@ pub(crate) fn sessions(source: &Source) -> Vec<String> {
         return Vec::new();
     }
     let opens = |code: &str| {
-        code.contains("connect_raw") || code.contains("tokio_postgres::connect")
+        code.contains("connect_raw")
+            || code.contains("tokio_postgres::connect")
             || code.contains("tokio_postgres::NoTls")
     };
     let lines = source.code.lines().zip(1..).filter(|(code, _)| opens(code));
@@ -99,7 +137,8 @@ fn relations(sql: &str) -> Vec<String> {
     let pairs = words
         .windows(2)
         .filter(|pair| begins(pair[0]) || words.contains(&"FROM") && pair[0].ends_with(','));
-    let named = pairs.filter(|pair| pair[1].starts_with("pg_") && !pair[1].starts_with("pg_catalog."));
+    let named =
+        pairs.filter(|pair| pair[1].starts_with("pg_") && !pair[1].starts_with("pg_catalog."));
     named.map(|pair| pair[1].to_owned()).collect()
 }
 
@@ -164,6 +203,9 @@ mod tests {
     #[test]
     fn a_session_that_begins_elsewhere_is_caught() {
         assert_eq!(sessions(&Source::new("src/a.rs", "x.connect(tokio_postgres::NoTls)")).len(), 1);
-        assert!(sessions(&Source::new("src/source/sql.rs", "x.connect(tokio_postgres::NoTls)")).is_empty());
+        assert!(
+            sessions(&Source::new("src/source/sql.rs", "x.connect(tokio_postgres::NoTls)"))
+                .is_empty()
+        );
     }
 }
