@@ -6,12 +6,15 @@
 -- without primary key keeps accepting them. Via the partition root: a partitioned outbox arrives
 -- under its own name.
 
+-- Nobody's functions and operators but those of Postgres, whatever the database sets.
+SET search_path = '';
+
 DO $walrelay$
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'walrelay') THEN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = 'walrelay') THEN
         CREATE PUBLICATION walrelay FOR TABLE public.outbox
             WITH (publish = 'insert', publish_via_partition_root = true);
-    ELSIF NOT EXISTS (SELECT FROM pg_publication_tables
+    ELSIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication_tables
                       WHERE pubname = 'walrelay'
                         AND schemaname = 'public' AND tablename = 'outbox') THEN
         ALTER PUBLICATION walrelay ADD TABLE public.outbox;

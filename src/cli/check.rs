@@ -19,7 +19,8 @@ use crate::relay;
 use crate::source::connect;
 use crate::source::preflight::{self, Finding, Level};
 use crate::source::rows::{self, RowTopics};
-use crate::source::settings::SourceSettings;
+use crate::source::settings::{Host, SourceSettings};
+use crate::source::sql::{self, Sql};
 use crate::text::{escaped, escaped_lines, json_shown};
 
 /// SQLSTATE of a server that has no WAL sender left.
@@ -36,10 +37,26 @@ pub(super) struct Source {
 
 /// Connects for SQL the way the relay does.
 pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> {
-    match crate::source::sql::connect(&settings.connection).await {
-        Ok(sql) => Ok(sql.client),
-        Err(error) => Err(error.fault(&settings.connection, &settings.slot, &settings.publication)),
-    }
+    connect_sql(settings).await.map(|sql| sql.client)
+}
+
+async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
+    let SourceSettings { connection, slot, publication, .. } = settings;
+    let connected = sql::connect(connection).await;
+    connected.map_err(|error| error.fault(connection, slot, publication))
+}
+
+/// What goes over the link can be read on the way.
+fn exposed(sql: &Sql) -> Option<Finding> {
+    let Host { name, port, .. } = &sql.server;
+    sql.exposed.then(|| {
+        Finding::warn(
+            "source.no-tls",
+            format!(
+                "the link to {name}:{port} is not encrypted: events can be read on the way; let Postgres speak TLS (ssl = on) and write sslmode=verify-full in source.url"
+            ),
+        )
+    })
 }
 
 /// Looks at the source, the broker and this machine, and prints what was found. What cannot be
@@ -60,15 +77,17 @@ pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
 pub(super) async fn source(config: &Config) -> Source {
     let settings = &config.source;
     let looked = async {
-        let client = connect(settings).await?;
-        let findings = match &config.polling {
-            Some(polling) => inspect_polled(&client, settings, polling).await?,
-            None => inspect(&client, settings).await?,
+        let sql = connect_sql(settings).await?;
+        let client = &sql.client;
+        let mut findings = match &config.polling {
+            Some(polling) => inspect_polled(client, settings, polling).await?,
+            None => inspect(client, settings).await?,
         };
+        findings.extend(exposed(&sql));
         let mut found = Source { findings, topics: Vec::new() };
         if found.findings.iter().all(|finding| finding.level != Level::Fail) {
             for outbox in &settings.outboxes {
-                found.topics.extend(rows::topics(&client, outbox).await);
+                found.topics.extend(rows::topics(client, outbox).await);
             }
         }
         Ok(found)

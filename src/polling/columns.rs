@@ -27,6 +27,8 @@ pub struct Found {
     pub not_null: bool,
     /// What a new row has there that nobody has written, as SQL.
     pub default: Option<String>,
+    /// The operator that compares its values, as SQL, where it is none of Postgres' own.
+    pub own_equality: Option<String>,
     /// Most characters.
     pub length_max: Option<i32>,
 }
@@ -61,7 +63,7 @@ fn work_columns(polling: &PollingSettings) -> [Work<'_>; 9] {
         work(&names.locked_by, "text", ""),
         work(&names.failure_reason, "text", ""),
         work(&names.failed_at, "timestamptz", ""),
-        work(&names.created_at, "timestamptz", " NOT NULL DEFAULT now()"),
+        work(&names.created_at, "timestamptz", " NOT NULL DEFAULT pg_catalog.now()"),
     ]
 }
 

@@ -11,6 +11,7 @@ pub mod preflight;
 pub mod progress;
 pub mod publication;
 pub mod quote;
+pub mod require_auth;
 pub mod rows;
 pub mod settings;
 pub mod slot;
