@@ -14,6 +14,7 @@ use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
 use crate::polling::table::{self, Report};
 use crate::source::preflight::{self, Finding, Level};
+use crate::source::publication::probe;
 use crate::source::settings::SourceSettings;
 
 /// Connects for SQL the way the relay does.
@@ -47,7 +48,13 @@ async fn inspect(settings: &SourceSettings) -> Vec<Finding> {
         Err(fault) => return vec![Finding::fail(fault)],
     };
     match preflight::inspect(&client, settings).await {
-        Ok(report) => report.findings,
+        Ok(report) => {
+            let mut findings = report.findings;
+            if findings.iter().all(|finding| finding.level != Level::Fail) {
+                findings.extend(probe::inspect(settings, &report.facts).await);
+            }
+            findings
+        }
         Err(error) => vec![Finding::fail(preflight::query_fault(&error, "looking around"))],
     }
 }

@@ -12,9 +12,11 @@ use tokio::sync::mpsc;
 use crate::backoff::Backoff;
 use crate::error::Fault;
 use crate::lsn::Lsn;
+use crate::source::catalog::Catalog;
 use crate::source::connect::{self, ConnectError, Kind, Session, StartReplication};
+use crate::source::publication::{KnownPublication, PublicationFingerprint};
 use crate::source::settings::SourceSettings;
-use crate::source::{preflight, sql, table, watch};
+use crate::source::{catalog, preflight, sql, watch};
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
 /// wrong address is told and not retried for ever. A relay that has streamed never gives up.
@@ -72,15 +74,6 @@ pub struct Opened {
     pub catalog: Catalog,
 }
 
-/// Tables that the stream may describe.
-#[derive(Debug, Default)]
-pub struct Catalog {
-    /// Everything in the publication by schema and name, outbox or not.
-    pub published: Vec<(String, String)>,
-    /// Partitions of outboxes by schema and name, with the place of their root in the settings.
-    pub partitions: Vec<(String, String, usize)>,
-}
-
 /// Two ends of a new link.
 #[must_use]
 pub fn pair() -> (Link, Connector) {
@@ -98,6 +91,11 @@ impl Link {
         let _already_asked = self.requests.try_send(Request { text_only, at_once }).is_err();
     }
 
+    /// No session is wanted any more: the connector gives up.
+    pub fn hang_up(&mut self) {
+        *self = pair().0;
+    }
+
     /// What has come, if anything.
     #[must_use]
     pub fn news(&self) -> Option<LinkNews> {
@@ -111,7 +109,7 @@ enum Failed {
 }
 
 /// Opens sessions as long as somebody asks. Dropping the future between two requests loses nothing.
-pub async fn serve(settings: &SourceSettings, mut connector: Connector) {
+pub async fn serve(settings: &SourceSettings, known: &KnownPublication, mut connector: Connector) {
     let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     let mut opened_at: Option<Instant> = None;
@@ -120,8 +118,13 @@ pub async fn serve(settings: &SourceSettings, mut connector: Connector) {
         if let Some(pause) = pause(lasted, at_once, &mut backoff) {
             tokio::time::sleep(pause).await;
         }
-        let news =
-            open_patiently(settings, text_only, grace_until, &mut backoff, &connector.news).await;
+        let Connector { requests, news } = &mut connector;
+        let opening = open_patiently(settings, known, text_only, grace_until, &mut backoff, news);
+        // There is one request at a time, so that what comes meanwhile is the loop's end.
+        let news = tokio::select! {
+            news = opening => news,
+            _ = requests.recv() => return,
+        };
         if matches!(news, LinkNews::Opened(_)) {
             grace_until = None;
             opened_at = Some(Instant::now());
@@ -144,6 +147,7 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
 
 async fn open_patiently(
     settings: &SourceSettings,
+    known: &KnownPublication,
     text_only: bool,
     grace_until: Option<Instant>,
     backoff: &mut Backoff,
@@ -151,7 +155,7 @@ async fn open_patiently(
 ) -> LinkNews {
     let mut standby = false;
     loop {
-        let opening = tokio::time::timeout(OPEN_WITHIN, open(settings, text_only)).await;
+        let opening = tokio::time::timeout(OPEN_WITHIN, open(settings, known, text_only)).await;
         let late = || {
             let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
             Err(Failed::Connect(ConnectError::Timeout { at: at.to_owned(), after: OPEN_WITHIN }))
@@ -192,7 +196,11 @@ async fn open_patiently(
     }
 }
 
-async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Failed> {
+async fn open(
+    settings: &SourceSettings,
+    known: &KnownPublication,
+    text_only: bool,
+) -> Result<Opened, Failed> {
     let info = &settings.connection;
     let (sql, control) = tokio::join!(sql::connect(info), connect::open(info));
     let sql = sql.map_err(Failed::Connect)?;
@@ -215,15 +223,19 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
     if let Some(fault) = report.first_fault() {
         return Err(Failed::Fault(fault.clone()));
     }
+    let now = PublicationFingerprint::of(&report.facts);
+    if let Some(fault) = known.compare(&report.facts.system_id, now, settings) {
+        return Err(Failed::Fault(fault));
+    }
     let session = session.map_err(Failed::Connect)?;
     // Asked only now that the stream holds the slot: before, somebody could still have moved it.
     let slot = watch::sample(&sql.client, &settings.slot).await.map_err(told)?;
-    let partitions = table::partitions(&sql.client, settings).await.map_err(told)?;
+    let catalog = catalog::read(&sql.client, settings).await.map_err(told)?;
     Ok(Opened {
         session,
         slot_confirmed: slot.map_or(Lsn::ZERO, |slot| slot.confirmed_flush),
         wal_sender_timeout: report.facts.wal_sender_timeout,
-        catalog: Catalog { published: report.facts.tables_published, partitions },
+        catalog,
     })
 }
 

@@ -131,22 +131,3 @@ fn column_missing(table: &TableFacts, name: &str) -> Fault {
         mend,
     )
 }
-
-/// The partitions of partitioned outboxes: schema, name, place of the root in the settings.
-pub async fn partitions(
-    client: &tokio_postgres::Client,
-    settings: &SourceSettings,
-) -> Result<Vec<(String, String, usize)>, tokio_postgres::Error> {
-    const SQL: &str = "
-        SELECT n.nspname, c.relname
-        FROM pg_partition_tree(to_regclass(format('%I.%I', $1::text, $2::text))) t
-        JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE t.level > 0";
-    let mut found = Vec::new();
-    for (index, outbox) in settings.outboxes.iter().enumerate() {
-        for row in client.query(SQL, &[&outbox.schema, &outbox.table]).await? {
-            found.push((row.try_get(0)?, row.try_get(1)?, index));
-        }
-    }
-    Ok(found)
-}
