@@ -23,10 +23,12 @@ use crate::follow::{Follow, Following};
 use crate::health::{self, Facts, Limits, Recorder};
 use crate::letter::Mailbox;
 use crate::metrics::Metrics;
-use crate::relay::link::{self, Connector, Link};
+use crate::relay::link::{self, Link};
 use crate::relay::log_news::{self, LogNews};
+use crate::relay::sql_tasks::{self, SqlTasks};
 use crate::relay::{Control, Parts, Relay};
 use crate::sink::{self, Wanted};
+use crate::source::publication::KnownPublication;
 use crate::watch::{self, Watch};
 
 /// Relays until stopped.
@@ -43,11 +45,14 @@ pub fn run(config: &Config) -> Result<(), Fault> {
 fn stream(config: &Config) -> Result<(), Fault> {
     let Outside { origin, metrics, recorder, facts, control, admin } = Outside::open(config)?;
     let (link, connector) = link::pair();
+    let (sql_tasks, sql_worker) = sql_tasks::pair();
+    let known = Arc::<KnownPublication>::default();
     let (news, log_news) = log_news::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let data = DataThread {
         config,
         link,
+        sql_tasks,
         log_news,
         control: &control,
         metrics: &metrics,
@@ -59,13 +64,18 @@ fn stream(config: &Config) -> Result<(), Fault> {
         settings: config.source.clone(),
         metrics: Arc::clone(&metrics),
         facts,
+        known: Arc::clone(&known),
         stopping: Box::new({
             let control = Arc::clone(&control);
             move || control.source_stopping.store(true, Ordering::Relaxed)
         }),
     };
     let runtime = control_runtime()?;
-    let outcome = runtime.block_on(supervise(config, &control, connector, watch, ended));
+    let sessions = async {
+        let opening = link::serve(&config.source, &known, connector);
+        tokio::join!(opening, sql_tasks::serve(&config.source, sql_worker));
+    };
+    let outcome = runtime.block_on(supervise(&control, sessions, watch, ended));
     // Not dropped: a name that is being resolved would hold it up.
     runtime.shutdown_background();
     let joined = data.join();
@@ -157,14 +167,12 @@ impl Reading {
 
 /// Until the loop ends. Signals and a fatal finding of the watch only ask it to.
 async fn supervise(
-    config: &Config,
     control: &Control,
-    connector: Connector,
+    connecting: impl Future<Output = ()>,
     watch: Watch,
     mut ended: oneshot::Receiver<Result<(), Fault>>,
 ) -> Result<(), Fault> {
     let mut signals = Signals::listen()?;
-    let connecting = link::serve(&config.source, connector);
     let watching = watch::watch(watch);
     tokio::pin!(connecting, watching);
     let mut found = None;
@@ -228,6 +236,7 @@ fn stop(control: &Control, signal: &str) {
 struct DataThread<'a> {
     config: &'a Config,
     link: Link,
+    sql_tasks: SqlTasks,
     log_news: Receiver<LogNews>,
     control: &'a Arc<Control>,
     metrics: &'a Arc<Metrics>,
@@ -250,6 +259,7 @@ impl DataThread<'_> {
             mailbox: mailbox(self.config),
             log_news: self.log_news,
             link: self.link,
+            sql_tasks: self.sql_tasks,
             control: Arc::clone(self.control),
             metrics: Arc::clone(self.metrics),
             recorder: self.recorder,

@@ -16,7 +16,7 @@ use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectError, Kind};
 use crate::source::preflight::slot::lost_slot;
-use crate::source::publication::PublicationFingerprint;
+use crate::source::publication::{KnownPublication, PublicationFingerprint};
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 use crate::source::watch::{RestartAge, SlotSample, Watcher};
@@ -27,7 +27,8 @@ const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
 const FIRST_SESSION_TICK: Duration = Duration::from_millis(20);
 /// Longest answer to one look.
 const PATIENCE: Duration = Duration::from_secs(10);
-const VERSION_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer";
+const SERVER_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer,
+    (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
 
 /// What the watch is made of.
 pub struct Watch {
@@ -37,6 +38,8 @@ pub struct Watch {
     pub metrics: Arc<Metrics>,
     /// Where the loop stands.
     pub facts: Arc<Facts>,
+    /// The publication as this process met it.
+    pub known: Arc<KnownPublication>,
     /// Called when Postgres shuts down.
     pub stopping: Box<dyn Fn()>,
 }
@@ -80,13 +83,12 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
         ConnectError::Timeout { at, after: PATIENCE }
     };
     let prepare = async {
-        let version = sql.client.query_one(VERSION_SQL, &[]).await.map_err(told)?;
+        let server = sql.client.query_one(SERVER_SQL, &[]).await.map_err(told)?;
         let watcher = Watcher::prepare(&sql.client, &settings.slot).await.map_err(told)?;
-        let version = u32::try_from(version.get::<_, i32>(0)).unwrap_or(0);
-        Ok::<_, ConnectError>((version, watcher))
+        let version = u32::try_from(server.get::<_, i32>(0)).unwrap_or(0);
+        Ok::<_, ConnectError>((version, server.get::<_, String>(1), watcher))
     };
-    let (version, watcher) = timeout(PATIENCE, prepare).await.map_err(|_| late())??;
-    let mut known: Option<PublicationFingerprint> = None;
+    let (version, system_id, watcher) = timeout(PATIENCE, prepare).await.map_err(|_| late())??;
     let mut publication_due = Instant::now();
     loop {
         let look = timeout(PATIENCE, watcher.sample(&sql.client)).await;
@@ -102,10 +104,9 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
             publication_due = Instant::now() + PUBLICATION_EVERY;
             let look = PublicationFingerprint::take(&sql.client, settings, version);
             let now = timeout(PATIENCE, look).await.map_err(|_| late())?.map_err(told)?;
-            if let Some(fault) = known.as_ref().and_then(|known| known.change(&now, settings)) {
+            if let Some(fault) = watch.known.compare(&system_id, now, settings) {
                 return Ok(fault);
             }
-            known.get_or_insert(now);
         }
         tokio::time::sleep(settings.watch_interval).await;
     }

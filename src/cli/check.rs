@@ -18,6 +18,7 @@ use crate::polling::table::{self, Report};
 use crate::relay;
 use crate::source::connect;
 use crate::source::preflight::{self, Finding, Level};
+use crate::source::publication::probe;
 use crate::source::rows::{self, RowTopics};
 use crate::source::settings::{Host, SourceSettings};
 use crate::source::sql::{self, Sql};
@@ -104,6 +105,7 @@ async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Findi
         let unfit = relay::unfit_routes(settings, &report.facts.tables);
         findings.extend(unfit.into_iter().map(Finding::fail));
         findings.extend(unable_to_stream(settings).await.map(Finding::fail));
+        findings.extend(probe::inspect(settings, &report.facts).await);
     }
     Ok(findings)
 }

@@ -35,8 +35,9 @@ pub struct UnknownRelation(pub u32);
 pub struct Outboxes {
     tables: Vec<OutboxTable>,
     messages: Option<MessagePlan>,
-    /// Partitions of outboxes by schema and name, with the place of their root in the settings.
-    partitions: Vec<(String, String, usize)>,
+    /// Outboxes and their partitions as the catalog has them: object id, schema, name, and the place
+    /// of the outbox in the settings.
+    known: Vec<(u32, String, String, usize)>,
     /// By oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
 }
@@ -48,7 +49,7 @@ impl Outboxes {
         messages: Option<&Messages>,
     ) -> Result<Outboxes, ExtractError> {
         let messages = messages.map(MessagePlan::compile).transpose()?;
-        Ok(Outboxes { tables, messages, partitions: Vec::new(), plans: Vec::new() })
+        Ok(Outboxes { tables, messages, known: Vec::new(), plans: Vec::new() })
     }
 
     /// A connection was opened: Postgres will describe every table anew.
@@ -56,10 +57,11 @@ impl Outboxes {
         self.plans.clear();
     }
 
-    /// Which tables are partitions of outboxes. Postgres sends a row under its partition's own name
-    /// when it was written while `publish_via_partition_root` was off, whatever it is now.
-    pub fn set_partitions(&mut self, partitions: Vec<(String, String, usize)>) {
-        self.partitions = partitions;
+    /// Which tables are outboxes or partitions of them. Postgres sends a row under its partition's own
+    /// name when it was written while `publish_via_partition_root` was off, whatever it is now, and
+    /// under the name that its table had when it was written.
+    pub fn set_known(&mut self, known: Vec<(u32, String, String, usize)>) {
+        self.known = known;
     }
 
     /// Postgres described a table. True when it is an outbox. The plan of before is gone even when
@@ -69,7 +71,7 @@ impl Outboxes {
         if let Ok(at) = slot {
             self.plans.remove(at);
         }
-        let plan = match self.find(&relation.namespace, &relation.name) {
+        let plan = match self.find(relation) {
             None => None,
             Some((index, table)) => Some(Plan::compile(table, index, relation, binary)?),
         };
@@ -79,15 +81,26 @@ impl Outboxes {
         Ok(is_outbox)
     }
 
-    /// The outbox of that name, and its place in the settings.
-    #[must_use]
-    pub fn find(&self, namespace: &str, name: &str) -> Option<(usize, &OutboxTable)> {
+    /// The outbox that a table is by its name or object id, and its place in the settings.
+    fn find(&self, relation: &Relation) -> Option<(usize, &OutboxTable)> {
+        let Relation { oid, namespace, name, .. } = relation;
         let mut tables = self.tables.iter().enumerate();
-        tables.find(|(_, table)| table.schema == namespace && table.table == name).or_else(|| {
-            let mut partitions = self.partitions.iter();
-            let (_, _, index) =
-                partitions.find(|(schema, table, _)| schema == namespace && table == name)?;
+        tables.find(|(_, table)| &table.schema == namespace && &table.table == name).or_else(|| {
+            let mut known = self.known.iter();
+            let (.., index) = known.find(|(known_oid, schema, table, _)| {
+                known_oid == oid || (schema == namespace && table == name)
+            })?;
             Some((*index, self.tables.get(*index)?))
+        })
+    }
+
+    /// Could a table that is no outbox by name be one all the same, because it has the columns that
+    /// an outbox needs?
+    #[must_use]
+    pub fn resembles_outbox(&self, relation: &Relation, binary: bool) -> bool {
+        self.tables.iter().enumerate().any(|(index, table)| {
+            let plan = Plan::compile(table, index, relation, binary);
+            !matches!(plan, Err(ExtractError::MissingColumn { .. }))
         })
     }
 

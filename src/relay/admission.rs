@@ -21,7 +21,7 @@ pub(super) enum Taken {
     Full,
     /// It can be read from a stream in text mode only.
     TextWanted,
-    /// The publication has changed: look at it before going on.
+    /// The catalog has to be read before it can be judged; offer it again then.
     LookAgain,
     /// The sink has failed as a whole.
     SinkBroken,

@@ -1,6 +1,5 @@
 //! What happens to one packet: decoded, recognised, routed, admitted, handed to the sink.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,7 +7,6 @@ use super::admission::{Gate, Streamed, Taken};
 use super::candidate::{Candidate, Entrance};
 use super::crash::CrashGuard;
 use super::faults;
-use super::link::Catalog;
 use super::outlet::Settling;
 use super::shaping::Shaping;
 use super::undertaker::{Fate, Moment, Undertaker};
@@ -27,7 +25,9 @@ use crate::pgoutput::frame::Frame;
 use crate::pgoutput::message::{Message, Tuple};
 use crate::pgoutput::relation::Relation;
 use crate::sink::{Failure, Sink};
+use crate::source::catalog::Catalog;
 use crate::source::progress::Progress;
+use crate::source::publication::gap;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
@@ -49,11 +49,14 @@ pub(super) struct Core {
     shaping: Shaping,
     sent_lsn: Lsn,
     binary: bool,
-    published: HashSet<(String, String)>,
-    /// Tables that came up without being in `published`, and were looked up anew for it.
-    looked_up: HashSet<(String, String)>,
+    catalog: Catalog,
+    /// The catalog was read for the packet that comes next.
+    catalog_is_fresh: bool,
+    /// The transaction that is being received.
+    xid: u32,
     last_warning: Option<Instant>,
     place: String,
+    source: SourceSettings,
 }
 
 impl Core {
@@ -80,20 +83,29 @@ impl Core {
             shaping: Shaping::new(source)?,
             sent_lsn: Lsn::ZERO,
             binary: true,
-            published: HashSet::new(),
-            looked_up: HashSet::new(),
+            catalog: Catalog::default(),
+            catalog_is_fresh: false,
+            xid: 0,
             last_warning: None,
             place: format!("slot {}, publication {}", source.slot, source.publication),
+            source: source.clone(),
         })
     }
 
     /// A new connection: tables are described anew, and transactions begin again.
     pub(super) fn connected(&mut self, binary: bool, catalog: Catalog) {
         self.binary = binary;
-        self.published = catalog.published.into_iter().collect();
         self.outboxes.forget();
-        self.outboxes.set_partitions(catalog.partitions);
+        self.refresh(catalog);
+        self.catalog_is_fresh = false;
         self.progress.on_connected();
+    }
+
+    /// The catalog was read anew for the packet that comes next.
+    pub(super) fn refresh(&mut self, mut catalog: Catalog) {
+        self.outboxes.set_known(std::mem::take(&mut catalog.outboxes));
+        self.catalog = catalog;
+        self.catalog_is_fresh = true;
     }
 
     /// Where the slot stood when this process met it on this timeline.
@@ -170,12 +182,10 @@ impl Core {
                 self.message(message, sink)
             }
             Packet::Notice(notice) => {
-                let text = notice.message;
-                // PostgreSQL 18 goes on without the publication and drops its rows in silence. The
-                // text may be translated.
-                if notice.sqlstate == "55000" || notice.routine == "LoadPublications" {
-                    return Err(faults::publication_gone(&text, &self.place));
+                if gap::is_skipped(&notice) {
+                    return Err(gap::fault(&self.source, &notice.to_string()));
                 }
+                let text = notice.message;
                 tracing::info!(notice = text, "postgres says");
                 Ok(Taken::Yes)
             }
@@ -187,7 +197,8 @@ impl Core {
         self.check_sequence(&message)?;
         match message {
             Message::Insert { relation, tuple } => return self.insert(relation, tuple, sink),
-            Message::Begin { final_lsn, commit_ts, .. } => {
+            Message::Begin { final_lsn, commit_ts, xid } => {
+                self.xid = xid;
                 self.transaction.begin(final_lsn, commit_ts);
                 self.crash.begins(final_lsn);
                 if let Known::New { already } = self.admitted.begin(final_lsn) {
@@ -241,31 +252,35 @@ impl Core {
 
     /// A table is described.
     fn learn(&mut self, relation: &Relation) -> Result<Taken, Fault> {
+        let is_fresh = std::mem::take(&mut self.catalog_is_fresh);
         match self.outboxes.learn(relation, self.binary) {
             Ok(true) => Ok(Taken::Yes),
-            Ok(false) => {
-                // A partition under its own name, say, because publish_via_partition_root was
-                // turned off: its rows must not be passed over before the catalog was asked.
-                let name = (relation.namespace.clone(), relation.name.clone());
-                if self.published.contains(&name) {
-                    return Ok(Taken::Yes);
-                }
-                if self.looked_up.insert(name) {
-                    return Ok(Taken::LookAgain);
-                }
-                let table = relation.qualified_name();
-                tracing::warn!(
-                    table,
-                    "a table that is in the publication no more: its rows are no events"
-                );
-                Ok(Taken::Yes)
-            }
+            Ok(false) => Ok(self.other_table(relation, is_fresh)),
             Err(ExtractError::NeedsText { column, .. }) => {
                 tracing::info!(column, "reading columns in text form");
                 Ok(Taken::TextWanted)
             }
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// A table that is no outbox by name or object id. It may be one since the catalog was read: a
+    /// partition under its own name, say, because publish_via_partition_root was turned off. Its
+    /// rows must not be passed over before the catalog was asked.
+    fn other_table(&mut self, relation: &Relation, is_fresh: bool) -> Taken {
+        if !self.outboxes.resembles_outbox(relation, self.binary) {
+            return Taken::Yes;
+        }
+        if !is_fresh && !self.catalog.is_after(self.xid) {
+            return Taken::LookAgain;
+        }
+        if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
+            tracing::warn!(
+                table = relation.qualified_name(),
+                "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
+            );
+        }
+        Taken::Yes
     }
 
     fn insert(&mut self, oid: u32, tuple: Tuple<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {

@@ -1,5 +1,7 @@
 //! What becomes of events that cannot be published, over a broker in the process.
 
+#[path = "core_catalog_tests.rs"]
+mod catalog;
 #[path = "core_sequence_tests.rs"]
 mod sequence;
 #[path = "core_world_tests.rs"]

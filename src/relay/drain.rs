@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Relay;
+use super::sql_tasks::Position;
 use crate::error::{Exit, Fault};
 use crate::health::Phase;
 use crate::source::stream::StreamError;
@@ -51,7 +52,9 @@ impl Relay {
             self.publish_facts();
             outcome = outcome.and(step);
         }
-        self.farewell();
+        if !self.farewell() {
+            self.confirm_over_sql(outcome.as_ref().err());
+        }
         let left = self.core.window.events();
         if outcome.is_ok() && left > 0 {
             return Err(self.drain_timed_out(left));
@@ -72,10 +75,10 @@ impl Relay {
         )
     }
 
-    /// The final status, and the server's word that it has it.
-    fn farewell(&mut self) {
+    /// The final status, and the server's word that it has it: false without that.
+    fn farewell(&mut self) -> bool {
         self.report(false);
-        let Some(stream) = &mut self.stream else { return };
+        let Some(stream) = &mut self.stream else { return false };
         let deadline = Instant::now() + FAREWELL;
         let outcome = stream.say_done().map_err(StreamError::Io).and_then(|()| {
             while Instant::now() < deadline {
@@ -87,12 +90,37 @@ impl Relay {
             }
             Ok(())
         });
-        match outcome {
+        match &outcome {
             Err(StreamError::Ended) => tracing::debug!("the server has the final position"),
             Err(error) => tracing::debug!(error = %error, "the stream ended before its farewell"),
             Ok(()) => tracing::debug!("the server did not answer the end of the stream"),
         }
         self.stream = None;
+        matches!(outcome, Err(StreamError::Ended))
+    }
+
+    /// Without a stream to report on, what the broker has confirmed since the last report would be
+    /// published again by the next process.
+    fn confirm_over_sql(&mut self, fault: Option<&Fault>) {
+        // A connector that is still at it would come back with a stream, and hold the slot.
+        self.link.hang_up();
+        // After a fault of the slot itself its positions may mean something else.
+        if fault.is_some_and(|fault| fault.exit == Exit::Slot) {
+            return;
+        }
+        let lsn = self.core.reportable();
+        let Some(system_id) = self.sessions.system_id.clone() else { return };
+        if lsn <= self.sessions.slot_floor {
+            return;
+        }
+        let position = Position { lsn, system_id, timeline: self.sessions.timeline };
+        match self.sql_tasks.confirm(position) {
+            Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
+            Err(why) => tracing::warn!(
+                confirmed = %lsn, why,
+                "the final position could not be reported: what was confirmed since the last report is published again at the next start"
+            ),
+        }
     }
 
     /// Builds the next sink when it is time.

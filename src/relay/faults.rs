@@ -8,6 +8,7 @@ use crate::letter::{Cause, DeadLetterSettings};
 use crate::lsn::Lsn;
 use crate::sink::{Disposition, Failure};
 use crate::source::connect::Kind;
+use crate::source::publication::gap;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::StreamError;
 
@@ -110,17 +111,6 @@ pub(super) fn protocol(text: &str, place: &str) -> Fault {
     )
 }
 
-/// The publication is not there any more, and the server goes on without it.
-pub(super) fn publication_gone(text: &str, place: &str) -> Fault {
-    Fault::new(
-        Exit::Source,
-        "publication.missing",
-        format!("postgres goes on without the publication, which would drop events: {text}"),
-        place,
-        "walrelay init makes the publication anew; rows written while it was missing must be published by hand",
-    )
-}
-
 /// A sink that reports on what was never given to it.
 pub(super) fn receipt(error: &NotInFlight) -> Fault {
     let mend = "this is a defect of the relay: report it; nothing that was not confirmed has been reported";
@@ -198,14 +188,9 @@ pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<
         }
         StreamError::Server(told) => told,
     };
-    let mend = if told.sqlstate == "42704" {
-        format!(
-            "the publication did not exist when this part of the WAL was written; re-create the slot after it: \
-             walrelay slot drop {slot} && walrelay slot create, then publish the rows in between by hand",
-            slot = source.slot
-        )
-    } else {
-        "walrelay check".to_owned()
-    };
+    if gap::ends_stream(told) {
+        return Some(gap::fault(source, &told.to_string()));
+    }
+    let mend = "walrelay check";
     Some(Fault::new(Exit::Source, "source.stream-refused", error.to_string(), place, mend))
 }

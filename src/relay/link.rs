@@ -21,7 +21,9 @@ use crate::backoff::Backoff;
 use crate::error::Fault;
 use crate::health::Phase;
 use crate::lsn::Lsn;
+use crate::source::catalog::Catalog;
 use crate::source::connect::{Kind, Session};
+use crate::source::publication::KnownPublication;
 use crate::source::settings::SourceSettings;
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
@@ -84,15 +86,6 @@ pub struct Opened {
     pub catalog: Catalog,
 }
 
-/// Tables that the stream may describe.
-#[derive(Debug, Default)]
-pub struct Catalog {
-    /// Everything in the publication by schema and name, outbox or not.
-    pub published: Vec<(String, String)>,
-    /// Partitions of outboxes by schema and name, with the place of their root in the settings.
-    pub partitions: Vec<(String, String, usize)>,
-}
-
 /// Two ends of a new link.
 #[must_use]
 pub fn pair() -> (Link, Connector) {
@@ -112,6 +105,11 @@ impl Link {
         let _already_asked = self.requests.try_send(request).is_err();
     }
 
+    /// No session is wanted any more: the connector gives up.
+    pub fn hang_up(&mut self) {
+        *self = pair().0;
+    }
+
     /// What has come, if anything.
     #[must_use]
     pub fn news(&self) -> Option<LinkNews> {
@@ -120,16 +118,20 @@ impl Link {
 }
 
 /// Opens sessions as long as somebody asks. Dropping the future between two requests loses nothing.
-pub async fn serve(settings: &SourceSettings, mut connector: Connector) {
+pub async fn serve(settings: &SourceSettings, known: &KnownPublication, mut connector: Connector) {
     let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     let mut opened_at: Option<Instant> = None;
-    let mut opening = Opening::new(settings, connector.news.clone());
+    let mut opening = Opening::new(settings, known, connector.news.clone());
     while let Some(Request { text_only, at_once, confirmed }) = connector.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
         let pause = pause(lasted, at_once, &mut backoff);
         opening.begins(text_only, confirmed, pause.unwrap_or_default());
-        let news = open_patiently(&mut opening, grace_until, &mut backoff).await;
+        // There is one request at a time, so that what comes meanwhile is the loop's end.
+        let news = tokio::select! {
+            news = open_patiently(&mut opening, grace_until, &mut backoff) => news,
+            _ = connector.requests.recv() => return,
+        };
         if matches!(news, LinkNews::Opened(_)) {
             grace_until = None;
             opened_at = Some(Instant::now());

@@ -20,6 +20,7 @@ mod outlet;
 pub mod polled;
 mod session;
 mod shaping;
+pub mod sql_tasks;
 mod startup;
 mod undertaker;
 mod voice;
@@ -39,6 +40,7 @@ use self::link::Link;
 use self::log_news::LogNews;
 use self::outlet::{Outlet, Settling as _};
 use self::session::Sessions;
+use self::sql_tasks::SqlTasks;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
@@ -85,6 +87,8 @@ pub struct Parts {
     pub log_news: Receiver<LogNews>,
     /// Where sessions come from.
     pub link: Link,
+    /// What the loop asks for over SQL.
+    pub sql_tasks: SqlTasks,
     /// What others tell the loop.
     pub control: Arc<Control>,
     /// Where the loop counts.
@@ -105,6 +109,7 @@ pub struct Relay {
     unread: bool,
     stream: Option<Stream>,
     link: Link,
+    sql_tasks: SqlTasks,
     link_asked: bool,
     /// The last session was ended for a new sink, and had done nothing wrong.
     let_go: bool,
@@ -130,7 +135,7 @@ impl Relay {
     /// A relay with a fresh sink; asks for its first session at once.
     pub fn new(parts: Parts) -> Result<Relay, Fault> {
         let Parts { source, delivery, sink_factory, mailbox, log_news, .. } = parts;
-        let Parts { link, control, metrics, recorder, origin, .. } = parts;
+        let Parts { link, sql_tasks, control, metrics, recorder, origin, .. } = parts;
         let now = Instant::now();
         let text_only = !source.binary;
         let core = Core::new(&source, &delivery, mailbox, &metrics)?;
@@ -143,6 +148,7 @@ impl Relay {
             unread: false,
             stream: None,
             link,
+            sql_tasks,
             link_asked: true,
             let_go: false,
             phase: Phase::Connecting,
@@ -210,7 +216,10 @@ impl Relay {
 
     /// Reads and hands over what fits.
     fn intake(&mut self, now: Instant) -> Result<bool, Fault> {
-        self.held = !self.core.undertaker.may_take_in();
+        if let Some(catalog) = self.sql_tasks.catalog() {
+            self.core.refresh(catalog);
+        }
+        self.held = !self.core.undertaker.may_take_in() || self.sql_tasks.awaits_catalog();
         let Some(stream) = &mut self.stream else { return Ok(false) };
         let sink = match &mut self.outlet.sink {
             Some(sink) if self.core.window.has_room() && !self.held => sink,
@@ -251,7 +260,9 @@ impl Relay {
                     return Ok(false);
                 }
                 Taken::LookAgain => {
-                    self.disconnect();
+                    self.sql_tasks.ask_catalog();
+                    self.held = true;
+                    stream.excuse_silence(now);
                     return Ok(false);
                 }
                 Taken::SinkBroken => {

@@ -18,10 +18,10 @@ const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// What must stay the same from session to session.
 #[derive(Debug)]
 pub(super) struct Sessions {
-    system_id: Option<String>,
-    timeline: u32,
+    pub(super) system_id: Option<String>,
+    pub(super) timeline: u32,
     /// Where the slot stood when we first met it.
-    slot_floor: Lsn,
+    pub(super) slot_floor: Lsn,
     pub(super) status_interval: Duration,
 }
 
@@ -168,6 +168,7 @@ impl Relay {
             self.metrics.source_reconnects.inc();
         }
         self.core.interrupt();
+        self.sql_tasks.forget_catalog();
         self.probed_at = None;
         if self.phase == Phase::Streaming {
             self.phase = Phase::Connecting;

@@ -4,6 +4,8 @@
 //! JSON document, so that columns which only newer servers have are simply absent on older ones.
 //! Nothing is judged here.
 
+mod published;
+
 use std::error::Error;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use serde::{Deserialize, Deserializer};
 use tokio_postgres::Client;
 use tokio_postgres::types::{FromSql, ToSql, Type};
 
+pub use self::published::{CatalogRow, PublicationFacts, PublishedTable, RowKind};
 use super::settings::SourceSettings;
 use crate::lsn::Lsn;
 
@@ -34,8 +37,6 @@ pub struct Facts {
     pub publication: Option<PublicationFacts>,
     /// The configured outbox tables, in the order of the configuration.
     pub tables: Vec<TableFacts>,
-    /// Schema and name of what is published; the outboxes first, at most 1000.
-    pub tables_published: Vec<(String, String)>,
 }
 
 /// Settings and counts of the server, and who we are.
@@ -122,47 +123,9 @@ pub struct SlotFacts {
     /// Why it was invalidated (17 and later).
     #[serde(default)]
     pub invalidation_reason: Option<String>,
-}
-
-/// One row of `pg_publication` and what it covers.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct PublicationFacts {
-    /// Object id: another one means that the publication was made anew.
-    pub oid: u32,
-    /// `FOR ALL TABLES`.
-    pub all_tables: bool,
-    /// Publishes INSERT.
-    pub insert: bool,
-    /// Publishes UPDATE.
-    pub update: bool,
-    /// Publishes DELETE.
-    pub delete: bool,
-    /// Publishes TRUNCATE.
-    pub truncate: bool,
-    /// `publish_via_partition_root`.
-    pub via_root: bool,
-    /// Who may alter it.
-    pub owner: String,
-    /// What it covers, at most 1000.
-    #[serde(default)]
-    pub tables: Vec<PublishedTable>,
-}
-
-/// A table that the publication covers.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct PublishedTable {
-    /// Schema.
-    pub schema: String,
-    /// Table or leaf partition.
-    pub name: String,
-    /// Row filter.
-    pub row_filter: Option<String>,
-    /// Columns that are sent; absent before 15, where all are.
-    pub columns: Option<Vec<String>>,
-    /// Schema of the partition root, for a leaf.
-    pub root_schema: Option<String>,
-    /// Name of the partition root, for a leaf.
-    pub root_name: Option<String>,
+    /// Oldest transaction whose catalog changes it still needs.
+    #[serde(default, deserialize_with = "xid")]
+    pub catalog_xmin: Option<u32>,
 }
 
 /// A configured outbox table as it is.
@@ -245,23 +208,6 @@ SELECT pg_catalog.json_build_object(
 
 const SLOT_SQL: &str = "SELECT pg_catalog.to_jsonb(s)::pg_catalog.text FROM pg_catalog.pg_replication_slots s WHERE slot_name = $1";
 
-const PUBLICATION_SQL: &str = "
-SELECT pg_catalog.json_build_object('oid', p.oid::bigint, 'all_tables', p.puballtables,
-  'insert', p.pubinsert, 'update', p.pubupdate, 'delete', p.pubdelete,
-  'truncate', p.pubtruncate, 'via_root', p.pubviaroot, 'owner', pg_catalog.pg_get_userbyid(p.pubowner),
-  'tables', (SELECT coalesce(pg_catalog.json_agg(t), '[]') FROM (
-    SELECT v.schemaname AS schema, v.tablename AS name,
-           pg_catalog.to_jsonb(v) ->> 'rowfilter' AS row_filter, pg_catalog.to_jsonb(v) -> 'attnames' AS columns,
-           rn.nspname AS root_schema, rc.relname AS root_name
-    FROM pg_catalog.pg_publication_tables v
-    JOIN pg_catalog.pg_namespace n ON n.nspname = v.schemaname
-    JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = v.tablename
-    LEFT JOIN pg_catalog.pg_class rc ON c.relispartition AND rc.oid = pg_catalog.pg_partition_root(c.oid)
-    LEFT JOIN pg_catalog.pg_namespace rn ON rn.oid = rc.relnamespace
-    WHERE v.pubname = p.pubname
-    ORDER BY coalesce(rc.relname, c.relname) = ANY ($2) DESC, 1, 2 LIMIT 1000) t))::pg_catalog.text
-FROM pg_catalog.pg_publication p WHERE p.pubname = $1";
-
 const TABLES_SQL: &str = "
 SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.schema, 'name', w.name,
   'schema_exists', n.oid IS NOT NULL, 'kind', c.relkind, 'persistence', c.relpersistence,
@@ -299,9 +245,6 @@ pub(crate) async fn gather(
         published(client, settings),
     )?;
     let Document(server): Document<ServerFacts> = server.try_get(0)?;
-    let tables_published = published.publication.iter().flat_map(|publication| {
-        publication.tables.iter().map(|table| (table.schema.clone(), table.name.clone()))
-    });
     Ok(Facts {
         system_id: server.system_id.clone(),
         timeline: server.timeline,
@@ -310,7 +253,6 @@ pub(crate) async fn gather(
             .filter(|ms| *ms > 0)
             .map(Duration::from_millis),
         slot,
-        tables_published: tables_published.collect(),
         publication: published.publication,
         tables: published.tables,
         server,
@@ -333,13 +275,11 @@ pub(crate) async fn published(
     let schemas: Vec<&str> = settings.outboxes.iter().map(|o| o.schema.as_str()).collect();
     let names: Vec<&str> = settings.outboxes.iter().map(|o| o.table.as_str()).collect();
     let publication = &settings.publication;
-    let about_publication: [Parameter<'_>; 2] =
-        [(publication, Type::TEXT), (&names, Type::TEXT_ARRAY)];
-    let about_tables: [Parameter<'_>; 3] =
+    let asked: [Parameter<'_>; 3] =
         [(publication, Type::TEXT), (&schemas, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
     let (publication, tables) = tokio::try_join!(
-        document(client, PUBLICATION_SQL, &about_publication),
-        document(client, TABLES_SQL, &about_tables),
+        document(client, published::SQL, &asked),
+        document(client, TABLES_SQL, &asked),
     )?;
     Ok(Published { publication, tables: tables.unwrap_or_default() })
 }
@@ -382,6 +322,12 @@ impl<'a, T: DeserializeOwned> FromSql<'a> for Document<T> {
     fn accepts(kind: &Type) -> bool {
         *kind == Type::TEXT
     }
+}
+
+/// A transaction id in its text form.
+fn xid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
 }
 
 /// An LSN in its text form; NULL is `0/0`.

@@ -1,5 +1,6 @@
 //! The slot: connecting, checking, reading, and telling Postgres what it may forget.
 
+pub mod catalog;
 pub mod connect;
 pub mod conninfo;
 pub mod facts;

@@ -5,9 +5,12 @@
 //! looked for again while streaming: a publication that was made anew in between may have left a
 //! gap that nothing else shows (PostgreSQL 18 skips it with a notice only).
 
-use tokio_postgres::Client;
+mod fingerprint;
+pub mod gap;
+pub mod probe;
 
-use super::facts::{self, ColumnFacts, PublicationFacts, Published, PublishedTable, TableFacts};
+pub use self::fingerprint::{KnownPublication, PublicationFingerprint};
+use super::facts::{ColumnFacts, PublicationFacts, Published, PublishedTable, TableFacts};
 use super::preflight::Finding;
 use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
@@ -91,9 +94,8 @@ pub(super) fn missing(settings: &SourceSettings, slot_exists: bool) -> Fault {
     let create = create_sql(settings);
     let mend = if slot_exists {
         format!(
-            "{create}\nthe slot is older than that publication and cannot read past it: walrelay \
-             slot drop && walrelay slot create, then publish by hand what was written \
-             before (docs/operations.md)"
+            "{create}\nthe slot is older than that publication and cannot read past it\n{}",
+            gap::mend(settings)
         )
     } else {
         format!("walrelay init, or as the owner of the tables: {create}")
@@ -270,60 +272,6 @@ impl Covered<'_> {
             ),
             self.reset_sql(),
         ))
-    }
-}
-
-/// The publication as it was when streaming began, to be compared later.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublicationFingerprint {
-    published: Published,
-    server_version: u32,
-}
-
-impl PublicationFingerprint {
-    /// The publication as it is now: one round trip.
-    pub async fn take(
-        client: &Client,
-        settings: &SourceSettings,
-        server_version: u32,
-    ) -> Result<PublicationFingerprint, tokio_postgres::Error> {
-        let published = facts::published(client, settings).await?;
-        Ok(PublicationFingerprint { published, server_version })
-    }
-
-    /// The fault, if what changed between `self` and `now` could have held back an event.
-    /// Tables and columns that came are no fault.
-    #[must_use]
-    pub fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
-        self.made_anew(now, settings).or_else(|| {
-            let mut findings = super::table::judge(&now.published.tables, settings);
-            findings.extend(judge(&now.published, settings, self.server_version, true));
-            findings.into_iter().find_map(|finding| finding.fault)
-        })
-    }
-
-    /// Dropped and made again between two looks: rows written in between were skipped.
-    fn made_anew(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
-        let name = &settings.publication;
-        let mend =
-            "publish by hand what was written in between (docs/operations.md), then start again";
-        let (before, after) =
-            (self.published.publication.as_ref()?, now.published.publication.as_ref()?);
-        if before.oid != after.oid {
-            let what = format!("publication {name} was dropped and made again while streaming");
-            return Some(fault("publication.recreated", what, mend.to_owned()));
-        }
-        let pairs = self.published.tables.iter().zip(&now.published.tables);
-        let moved = pairs.filter(|(before, after)| {
-            before.member_oid.is_some()
-                && after.member_oid.is_some()
-                && before.member_oid != after.member_oid
-        });
-        moved.map(|(_, table)| shown(table)).next().map(|table| {
-            let what =
-                format!("{table} was taken out of publication {name} and put back while streaming");
-            fault("publication.recreated", what, mend.to_owned())
-        })
     }
 }
 

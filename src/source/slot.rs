@@ -3,11 +3,14 @@
 //! The publication always comes first: a slot reads the catalogue as it was at each change, so it
 //! cannot see a publication that is younger than the change. A slot in use is never dropped.
 
+mod advance;
+
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{PgLsn, Type};
 
+pub use self::advance::{Advance, advance};
 use super::facts;
 use super::publication;
 use super::quote::quote_literal;

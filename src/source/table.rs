@@ -132,22 +132,3 @@ fn column_missing(table: &TableFacts, name: &str) -> Fault {
         mend,
     )
 }
-
-/// The partitions of partitioned outboxes: schema, name, place of the root in the settings.
-pub async fn partitions(
-    client: &tokio_postgres::Client,
-    settings: &SourceSettings,
-) -> Result<Vec<(String, String, usize)>, tokio_postgres::Error> {
-    const SQL: &str = "
-        SELECT n.nspname, c.relname
-        FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass(pg_catalog.format('%I.%I', $1::pg_catalog.text, $2::pg_catalog.text))) t
-        JOIN pg_catalog.pg_class c ON c.oid = t.relid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
-        WHERE t.level > 0";
-    let mut found = Vec::new();
-    for (index, outbox) in settings.outboxes.iter().enumerate() {
-        for row in client.query(SQL, &[&outbox.schema, &outbox.table]).await? {
-            found.push((row.try_get(0)?, row.try_get(1)?, index));
-        }
-    }
-    Ok(found)
-}

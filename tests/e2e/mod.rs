@@ -7,6 +7,7 @@ mod kill;
 mod memory;
 mod postgres_stop;
 mod proxy;
+mod publication;
 mod slot;
 mod source_faults;
 mod standby;

@@ -9,16 +9,17 @@ use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
 use super::history::{Place, SlotHistory};
-use super::{Catalog, LET_GO_GAP, LinkNews, Opened};
+use super::{LET_GO_GAP, LinkNews, Opened};
 use crate::error::Fault;
 use crate::health::Phase;
 use crate::lsn::Lsn;
 use crate::source::connect::{self, ConnectError, Control, Kind, StartReplication};
 use crate::source::holder::{Holder, HolderQuery, Look};
 use crate::source::preflight::{Level, Report};
+use crate::source::publication::{KnownPublication, PublicationFingerprint};
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
-use crate::source::{preflight, table};
+use crate::source::{catalog, preflight};
 
 /// Longest way from a free slot to a session; starting to decode may take a while behind a long
 /// backlog.
@@ -45,6 +46,7 @@ pub(super) enum Failed {
 /// Attempts, and what is known from one to the next.
 pub(super) struct Opening<'a> {
     pub(super) settings: &'a SourceSettings,
+    known: &'a KnownPublication,
     news: std_mpsc::SyncSender<LinkNews>,
     shown: Phase,
     text_only: bool,
@@ -57,10 +59,12 @@ pub(super) struct Opening<'a> {
 impl<'a> Opening<'a> {
     pub(super) fn new(
         settings: &'a SourceSettings,
+        known: &'a KnownPublication,
         news: std_mpsc::SyncSender<LinkNews>,
     ) -> Opening<'a> {
         Opening {
             settings,
+            known,
             news,
             shown: Phase::Connecting,
             text_only: false,
@@ -174,6 +178,10 @@ impl<'a> Opening<'a> {
         let report = report?;
         // What the preflight says is told better than what the stream failed with because of it.
         self.check(server, &report)?;
+        let publication = PublicationFingerprint::of(&report.facts);
+        if let Some(fault) = self.known.compare(&report.facts.system_id, publication, settings) {
+            return Err(Failed::Fault(fault));
+        }
         let session = session.map_err(Failed::Connect)?;
         // Asked only now that the stream holds the slot: before, somebody could still have moved it.
         let slot = server.look().await?.slot.unwrap_or_default();
@@ -181,17 +189,14 @@ impl<'a> Opening<'a> {
         self.history.look(&slot, Instant::now());
         let place = Place { system_id: session.system_id.clone(), timeline: session.timeline };
         let (peers, mover) = self.history.ends(&place);
-        let partitions = table::partitions(&server.sql.client, settings).await;
+        let catalog = catalog::read(&server.sql.client, settings).await;
         Ok(Opened {
             session,
             slot_confirmed: slot.confirmed_flush,
             peers,
             mover,
             wal_sender_timeout: report.facts.wal_sender_timeout,
-            catalog: Catalog {
-                published: report.facts.tables_published,
-                partitions: partitions.map_err(|error| server.failed(&error))?,
-            },
+            catalog: catalog.map_err(|error| server.failed(&error))?,
         })
     }
 

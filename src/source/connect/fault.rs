@@ -111,7 +111,7 @@ impl Asked<'_> {
             "42501" => source("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
             "42704" if error.routine.contains("ublication") => source(
                 "publication.missing",
-                format!("walrelay init, then a new slot: one made before its publication {} cannot be used", identifier(self.publication)),
+                format!("walrelay init, then a new slot, because one that is older than its publication {} cannot be used: walrelay slot drop {slot} && walrelay slot create; publish by hand what it has not delivered (docs/operations.md)", identifier(self.publication)),
             ),
             "42704" => ("slot.missing", Exit::Slot, format!("walrelay slot create  # makes {slot}; events before it must be published by hand (docs/operations.md)")),
             "55006" => ("slot.busy", Exit::Slot, self.busy()),

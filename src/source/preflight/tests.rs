@@ -48,7 +48,6 @@ async fn a_sound_environment_has_no_fault() {
     assert_eq!(facts.timeline, 1);
     assert!(facts.server_version >= 140_000);
     assert_eq!(facts.wal_sender_timeout, Some(std::time::Duration::from_secs(60)));
-    assert_eq!(facts.tables_published, [("public".to_owned(), "outbox".to_owned())]);
     let slot = facts.slot.as_ref().unwrap();
     assert_eq!(slot.plugin.as_deref(), Some("pgoutput"));
     assert_eq!(slot.database.as_deref(), Some("sound"));

@@ -108,3 +108,33 @@ fn the_pid_is_read_from_the_message() {
     assert_eq!(pid_in(message), Some(4711));
     assert_eq!(pid_in("no number"), None);
 }
+
+#[tokio::test]
+async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
+    let (client, settings) = testing::logical().database("slot_advance").await;
+    testing::prepare(&client, &settings).await;
+    let identity = "SELECT system_identifier::text, pg_current_wal_flush_lsn()
+        FROM pg_control_system()";
+    client.batch_execute("CREATE TABLE some_wal (); SELECT pg_switch_wal()").await.unwrap();
+    let row = client.query_one(identity, &[]).await.unwrap();
+    let (system, end): (String, Lsn) = (row.get(0), lsn(row.get(1)));
+    let at =
+        || async { show(&client, "slot_advance").await.unwrap().unwrap().slot.confirmed_flush };
+    let before = at().await;
+    let to = |to, system, timeline| advance(&client, "slot_advance", to, system, timeline);
+    // GIVEN a position of another system, of another timeline, or beyond the WAL
+    let beyond = Lsn::from_wire(end.to_wire() + (1 << 40));
+    for elsewhere in [to(end, "1", 1), to(end, &system, 2), to(beyond, &system, 1)] {
+        assert!(matches!(elsewhere.await.unwrap(), Advance::NotOurs(_)));
+        assert_eq!(at().await, before);
+    }
+    assert!(matches!(
+        advance(&client, "no_such_slot", end, &system, 1).await.unwrap(),
+        Advance::NotOurs(_)
+    ));
+    // WHEN it is one of the slot's own THEN it gets there, and never back
+    assert_eq!(to(end, &system, 1).await.unwrap(), Advance::Done);
+    assert_eq!(at().await, end);
+    assert_eq!(to(before, &system, 1).await.unwrap(), Advance::Done);
+    assert_eq!(at().await, end);
+}

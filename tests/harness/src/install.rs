@@ -104,7 +104,11 @@ fn own_uid() -> Result<u32> {
     Ok(fs::metadata("/proc/self").map_err(HarnessError::io("looking at /proc/self"))?.uid())
 }
 
-/// The folder with `postgres`, `initdb` and `psql`; the newest when no major version is named.
+/// The major version that tests run on when they do not name one.
+const POSTGRES_MAJOR: u32 = 17;
+
+/// The folder with `postgres`, `initdb` and `psql`; when no major version is named, the usual one,
+/// or else the newest.
 pub(crate) fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
     let cache = cache_folder()?;
     let mut found: Vec<(u32, PathBuf)> = Vec::new();
@@ -119,7 +123,7 @@ pub(crate) fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
         }
     }
     let wanted = found.into_iter().filter(|(major, _)| version.is_none_or(|v| v == *major));
-    let best = wanted.max_by_key(|(major, _)| *major);
+    let best = wanted.max_by_key(|(major, _)| (*major == POSTGRES_MAJOR, *major));
     best.map(|(_, bin)| bin).ok_or_else(|| match version {
         Some(major) => HarnessError::Other(format!(
             "PostgreSQL {major} missing in {} and {SYSTEM_POSTGRES}: run scripts/setup --postgres {major}",

@@ -32,7 +32,7 @@ log_line_prefix = '%m [%p] '
 pub struct PostgresOptions {
     /// Settings, appended to `postgresql.conf` and so stronger than the harness's own.
     pub settings: Vec<(String, String)>,
-    /// Major version; the newest installed when none.
+    /// Major version; when none, 17, or else the newest installed.
     pub version: Option<u32>,
     /// Lines of `pg_hba.conf` instead of trust for all. The unix socket always trusts.
     pub hba: Option<String>,

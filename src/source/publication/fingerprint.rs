@@ -1,0 +1,172 @@
+//! The publication as this process met it, and what has happened to it since.
+//!
+//! Rows that are written while a publication does not cover their table are left out of the stream
+//! without a word. A look at the present state cannot show that: all may be as it was. So the catalog
+//! rows themselves are compared, by object id and by the transaction that wrote them, which nobody
+//! can put back. What was met first is kept as long as the process lives, over every connection: a
+//! gap may open and close while there is none.
+
+use std::sync::{Mutex, PoisonError};
+
+use tokio_postgres::Client;
+
+use super::gap::publish_by_hand;
+use super::{fault, judge};
+use crate::error::Fault;
+use crate::source::facts::{self, CatalogRow, Facts, Published, RowKind};
+use crate::source::settings::SourceSettings;
+use crate::source::table;
+
+/// The publication at one time, to be compared with another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PublicationFingerprint {
+    published: Published,
+    server_version: u32,
+}
+
+impl PublicationFingerprint {
+    /// The publication as it is now: one round trip.
+    pub async fn take(
+        client: &Client,
+        settings: &SourceSettings,
+        server_version: u32,
+    ) -> Result<PublicationFingerprint, tokio_postgres::Error> {
+        let published = facts::published(client, settings).await?;
+        Ok(PublicationFingerprint { published, server_version })
+    }
+
+    /// The publication as the preflight has seen it.
+    #[must_use]
+    pub fn of(facts: &Facts) -> PublicationFingerprint {
+        let Facts { publication, tables, server_version, .. } = facts;
+        let published = Published { publication: publication.clone(), tables: tables.clone() };
+        PublicationFingerprint { published, server_version: *server_version }
+    }
+
+    /// The fault, if what changed between `self` and `now` could have held back an event.
+    /// Tables and columns that came are no fault.
+    #[must_use]
+    pub fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
+        let mut findings = table::judge(&now.published.tables, settings);
+        findings.extend(judge(&now.published, settings, self.server_version, true));
+        let held_back_now = findings.into_iter().find_map(|finding| finding.fault);
+        held_back_now.or_else(|| self.made_anew(now, settings))
+    }
+
+    #[cfg(test)]
+    pub(super) fn published(&self) -> Published {
+        self.published.clone()
+    }
+
+    fn rows(&self) -> &[CatalogRow] {
+        self.published.publication.as_ref().map_or(&[], |publication| &publication.rows)
+    }
+
+    /// All is as it should be now, but a row of the catalog was written since: what was published
+    /// in between cannot be known.
+    fn made_anew(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
+        let rewritten = self.rows().iter().find_map(|before| {
+            let after = now.rows().iter().find(|after| same_subject(before, after))?;
+            ((before.oid, before.xmin) != (after.oid, after.xmin)).then_some((before, after))
+        });
+        let name = &settings.publication;
+        let Some((before, after)) = rewritten else {
+            let table = self.replaced(now)?;
+            let what = format!(
+                "{table} is another table now, which was put into publication {name} by itself"
+            );
+            return Some(recreated(&what, settings));
+        };
+        let about = &after.name;
+        let what = match after.kind {
+            RowKind::Publication if before.oid != after.oid => {
+                format!("publication {name} was dropped and made again")
+            }
+            RowKind::Publication => format!(
+                "publication {name} was altered, once or more often: its operations, \
+                 publish_via_partition_root, owner or name"
+            ),
+            RowKind::Table => format!("{about} was taken out of publication {name} and put back"),
+            RowKind::Schema => {
+                format!("schema {about} was taken out of publication {name} and put back")
+            }
+            RowKind::Location => format!(
+                "{about} was moved to another schema, which publication {name} may not cover, and \
+                 back"
+            ),
+            RowKind::Partition => {
+                format!("{about} was detached as a partition, and attached again")
+            }
+        };
+        Some(recreated(&what, settings))
+    }
+
+    /// An outbox table whose membership is that of another table than before.
+    fn replaced(&self, now: &PublicationFingerprint) -> Option<String> {
+        let mut pairs = self.published.tables.iter().zip(&now.published.tables);
+        let differs =
+            |one: Option<u32>, other: Option<u32>| one.is_some() && other.is_some() && one != other;
+        pairs
+            .find(|(before, after)| differs(before.member_oid, after.member_oid))
+            .map(|(_, it)| table::shown(it))
+    }
+
+    /// Takes note of rows for tables and schemas that were not there before.
+    fn add_new_rows(&mut self, now: PublicationFingerprint) {
+        let Some(known) = &mut self.published.publication else { return };
+        for row in now.published.publication.into_iter().flat_map(|publication| publication.rows) {
+            if !known.rows.iter().any(|it| same_subject(it, &row)) {
+                known.rows.push(row);
+            }
+        }
+    }
+}
+
+fn recreated(what: &str, settings: &SourceSettings) -> Fault {
+    fault(
+        "publication.recreated",
+        format!("{what}, since this relay connected for the first time"),
+        format!(
+            "rows that were written while the publication did not let them through are not \
+             published, and Postgres does not tell which: compare the outbox rows of that time with \
+             the broker and publish by hand what is missing (docs/operations.md, \"A gap in the \
+             publication\"): {}\nif it let INSERT through all the time, nothing is missing; then \
+             start again: the relay takes the publication as it is then",
+            publish_by_hand(settings)
+        ),
+    )
+}
+
+fn same_subject(one: &CatalogRow, other: &CatalogRow) -> bool {
+    (one.kind, one.about) == (other.kind, other.about)
+}
+
+/// The publication as this process met it. Whoever connects compares.
+#[derive(Debug, Default)]
+pub struct KnownPublication(Mutex<Option<(String, PublicationFingerprint)>>);
+
+impl KnownPublication {
+    /// Compares the publication of database system `system_id` as it is `now` with what was met
+    /// first. Another system has nothing in common with it, and is told by the session.
+    #[must_use]
+    pub fn compare(
+        &self,
+        system_id: &str,
+        now: PublicationFingerprint,
+        settings: &SourceSettings,
+    ) -> Option<Fault> {
+        let mut met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((known_system, known)) = met.as_mut() else {
+            *met = Some((system_id.to_owned(), now));
+            return None;
+        };
+        if known_system != system_id {
+            return None;
+        }
+        let fault = known.change(&now, settings);
+        if fault.is_none() {
+            known.add_new_rows(now);
+        }
+        fault
+    }
+}
