@@ -31,7 +31,7 @@ fn a_living_relay_waits_for_the_promotion_and_goes_on() {
     make_slot(&primary, &standby);
     let mut config = site.config();
     let host = |server: &Postgres| format!("127.0.0.1:{}", server.port());
-    let both = format!("{},{}", host(&standby), host(&primary));
+    let both = format!("{},{}", host(&primary), host(&standby));
     config.url = config.url.replace(&host(&primary), &both);
     let (mut relay, reader) = (site.relay_with(config), site.reader());
     let pid = relay.pid();
