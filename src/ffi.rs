@@ -15,6 +15,7 @@
 
 mod answer;
 mod record;
+mod record_limit;
 mod shared_words;
 mod system;
 
@@ -29,6 +30,7 @@ use self::answer::{code_at, described, forward_log, text_of};
 pub use self::record::Record;
 pub use self::record::headers_of_read;
 use self::record::{copy_back, native_headers, pointer_of};
+use self::record_limit::record_limit;
 pub use self::shared_words::SharedWords;
 pub use self::system::{set_receive_low_water, share_malloc_arena};
 use crate::message::{Outbound, Sequence};
@@ -85,6 +87,8 @@ pub enum ProducerEvent {
         /// How many it has.
         count: i32,
     },
+    /// The answer to [`Producer::ask_record_limit`]: most bytes of a record.
+    RecordLimit(usize),
     /// Something about the client as a whole.
     Error {
         /// Its code; `Fatal` when the producer is unusable from now on.
@@ -235,6 +239,12 @@ impl Producer {
                                 tell(ProducerEvent::Partitions { topic, count });
                             }
                         }
+                    }
+                    c::RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT => {
+                        record_limit(event)
+                            .into_iter()
+                            .map(ProducerEvent::RecordLimit)
+                            .for_each(&mut tell);
                     }
                     c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
                         code: c::rd_kafka_event_error(event).into(),

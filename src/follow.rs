@@ -136,6 +136,8 @@ struct Reader {
     /// The loop knows that the topic cannot be read.
     told: bool,
     trouble: Option<Trouble>,
+    /// A person knows that letters are only counted.
+    told_beyond: bool,
 }
 
 /// The topic cannot be read.
@@ -159,6 +161,7 @@ impl Reader {
             backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
             shown_at: None,
             trouble: None,
+            told_beyond: false,
         }
     }
 
@@ -274,6 +277,12 @@ impl Reader {
             }
             None => {
                 let Some((depth, oldest)) = self.follower.open() else { return };
+                if self.follower.only_counts() && !std::mem::replace(&mut self.told_beyond, true) {
+                    tracing::warn!(
+                        open = depth,
+                        "more dead letters are open than are told apart: further ones are counted, twice where they are written twice"
+                    );
+                }
                 let age_us = oldest.map_or(0, |at| unix_now_us().saturating_sub(at).max(0));
                 (depth as f64, age_us as f64 / 1e6)
             }

@@ -2,7 +2,7 @@ use super::*;
 use std::sync::Mutex;
 
 use crate::health::{self, Pass, Recorder};
-use crate::letter::{Address, Cause, Mailbox};
+use crate::letter::{Address, Cause, KeyId, Mailbox};
 use crate::lsn::Lsn;
 use crate::message::{Outbound, Position};
 use crate::sink::log::Log;
@@ -130,7 +130,7 @@ impl Stage {
 /// As [`Stage::write`] does it.
 fn parked(n: usize) -> LogNews {
     let position = Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 };
-    LogNews::Parked(n.to_string().into_bytes(), position)
+    LogNews::Parked(KeyId::of(n.to_string().as_bytes()), position)
 }
 
 fn fault(code: &'static str) -> Fault {

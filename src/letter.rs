@@ -5,6 +5,11 @@
 //!
 //! The topic is a log: a replay, a discard or the release of a key appends a resolution, and what is
 //! open is a fold over the log.
+//!
+//! What is too large for the topic is cut ([`fit`]): such a letter tells what it can, and is never
+//! replayed.
+
+pub mod fit;
 
 use std::time::Duration;
 
@@ -49,6 +54,20 @@ pub const HEADERS_DROPPED: &str = "dlq-headers-dropped";
 pub const VALUE_SIZE: &str = "dlq-value-size";
 /// SHA-256 of the value before it was cut, in hexadecimal.
 pub const VALUE_SHA256: &str = "dlq-value-sha256";
+/// Bytes of the key before it was cut.
+pub const KEY_SIZE: &str = "dlq-key-size";
+/// SHA-256 of the key before it was cut, in hexadecimal.
+pub const KEY_SHA256: &str = "dlq-key-sha256";
+/// Bytes of the event id, where `dlq-event-id` is its hash.
+pub const EVENT_ID_SIZE: &str = "dlq-event-id-size";
+/// The type of the event, where AMQP cannot carry it as a property.
+pub const TYPE: &str = "dlq-type";
+/// Texts that an event cannot be published without, and what stands beside them when they are cut.
+pub const NOTED: [(&str, &str, &str); 3] = [
+    (ORIGINAL_TOPIC, "dlq-original-topic-size", "dlq-original-topic-sha256"),
+    (ORIGINAL_EXCHANGE, "dlq-original-exchange-size", "dlq-original-exchange-sha256"),
+    (TYPE, "dlq-type-size", "dlq-type-sha256"),
+];
 /// On a resolution: `replayed`, `discarded` or `released`.
 pub const RESOLUTION: &str = "dlq-resolution";
 /// On a resolution: when.
@@ -171,7 +190,7 @@ impl Mailbox {
         let mut value = event.value;
         if let Some(whole) = value.filter(|whole| whole.len() > self.settings.value_bytes_max) {
             own.push((VALUE_SIZE, whole.len().to_string()));
-            own.push((VALUE_SHA256, hex(&Sha256::digest(whole))));
+            own.push((VALUE_SHA256, sha256_hex(whole)));
             value = Some(&whole[..self.settings.value_bytes_max]);
         }
         // An event must not tell its own fate.
@@ -191,11 +210,57 @@ impl Mailbox {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().flat_map(|byte| [byte >> 4, byte & 15]).fold(String::new(), |mut text, digit| {
-        text.extend(char::from_digit(u32::from(digit), 16));
-        text
-    })
+/// Which key: the same for a whole key and for what a letter says of one that was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct KeyId([u64; 2]);
+
+impl KeyId {
+    /// Of a whole key.
+    #[must_use]
+    pub fn of(key: &[u8]) -> KeyId {
+        let hash = Sha256::digest(key);
+        let part = |at: usize| {
+            hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        KeyId([part(0), part(8)])
+    }
+
+    /// Of a key that was cut, by [`KEY_SHA256`].
+    #[must_use]
+    pub fn of_sha256(hex: &str) -> Option<KeyId> {
+        let is_hash = hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let part = |at: usize| u64::from_str_radix(hex.get(at..at + 16)?, 16).ok();
+        let parts = [part(0), part(16)];
+        let [Some(first), Some(second)] = parts else { return None };
+        is_hash.then_some(KeyId([first, second]))
+    }
+}
+
+const HASH_PREFIX: &str = "sha256:";
+
+/// What is written instead of something that is too long: `sha256:` and its hash.
+#[must_use]
+pub fn hash_name(whole: &[u8]) -> String {
+    named_by_hash(&sha256_hex(whole))
+}
+
+/// The same, where the hash is known.
+#[must_use]
+pub fn named_by_hash(sha256_hex: &str) -> String {
+    format!("{HASH_PREFIX}{sha256_hex}")
+}
+
+/// The hash in such a name.
+#[must_use]
+pub fn hash_in(name: &str) -> Option<&str> {
+    name.strip_prefix(HASH_PREFIX).filter(|hex| KeyId::of_sha256(hex).is_some())
+}
+
+/// SHA-256 in hexadecimal.
+#[must_use]
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    let digits = Sha256::digest(bytes).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
+    digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The shared nouns: what travels from the outbox to a sink, and where in the log it stood.
 
+use std::borrow::Cow;
+
 use crate::lsn::Lsn;
 
 /// Where an event stood: in the transaction whose commit record begins at `commit_lsn`, as the
@@ -54,6 +56,20 @@ impl Outbound<'_> {
             + self.value.map_or(0, <[u8]>::len)
             + headers
     }
+}
+
+/// Longer texts of a row are cut in errors and in the log.
+const BRIEF_BYTES_MAX: usize = 200;
+
+/// A text out of a row, as errors and the log show it: an id may have megabytes.
+#[must_use]
+pub fn brief(text: &str) -> Cow<'_, str> {
+    if text.len() <= BRIEF_BYTES_MAX {
+        return Cow::Borrowed(text);
+    }
+    let end = (0..=BRIEF_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
+    let begins = &text[..end];
+    Cow::Owned(format!("{begins}… ({} bytes)", text.len()))
 }
 
 /// Most headers of one event; more is an event error, so that a row cannot grow the relay.

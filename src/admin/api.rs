@@ -26,9 +26,10 @@ use super::{JSON, Letters, answer};
 use crate::dead_letter::archive::Archive;
 use crate::dead_letter::clock;
 use crate::dead_letter::filter::{Filter, is_key};
+use crate::dead_letter::fold::Parked;
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::Action;
-use crate::dead_letter::text::{escaped, json_shown, shown};
+use crate::dead_letter::text::{escaped, json_shown};
 use crate::dead_letter::view::{Detail, View};
 use crate::error::Fault;
 
@@ -233,20 +234,19 @@ async fn let_go(
         } else {
             release(archive, &Release { keys: &keys, anyway, by: &by }, &clock::even())?
         };
-        let keys: Vec<String> = keys.iter().map(|key| shown(key)).collect();
         Ok(json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile }))
     });
     Ok(told(StatusCode::OK, &body.await?))
 }
 
 /// The keys that a release would be about.
-fn parked(archive: &Archive<'_>, keys: &Keys) -> Result<Vec<Vec<u8>>, Fault> {
+fn parked(archive: &Archive<'_>, keys: &Keys) -> Result<Vec<String>, Fault> {
     let index = archive.index(&Filter::default())?;
-    let meant = |key: &Vec<u8>| match keys {
-        Keys::One(wanted) => is_key(wanted, Some(key)),
+    let meant = |parked: &&Parked| match keys {
+        Keys::One(wanted) => is_key(wanted, &parked.key, parked.key_cut.as_ref()),
         Keys::All => true,
     };
-    let mut parked: Vec<_> = index.fold.parked().map(|one| one.key.clone()).filter(meant).collect();
+    let mut parked: Vec<_> = index.fold.parked().filter(meant).map(Parked::name).collect();
     parked.sort();
     Ok(parked)
 }

@@ -20,7 +20,7 @@ use crate::dead_letter::filter::{Filter, Words};
 use crate::dead_letter::rate::{BadRate, Rate};
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::{self, Action, Job, Report};
-use crate::dead_letter::text::{escaped, json_shown, shown};
+use crate::dead_letter::text::{escaped, json_shown};
 use crate::dead_letter::view::{Detail, View};
 use crate::error::{Exit, Fault};
 
@@ -182,7 +182,7 @@ fn let_go(archive: &Archive<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
             "{meanwhile} dead letters of what was released came meanwhile and are open: walrelay dlq list"
         );
     }
-    let lines = keys.iter().map(|key| format!("key {} released\n", shown(key)));
+    let lines = keys.iter().map(|key| format!("key {key} released\n"));
     super::print(&lines.collect::<String>())
 }
 

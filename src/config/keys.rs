@@ -263,7 +263,7 @@ const DELIVERY: &[Row] = &[
         "on_dead_letter",
         Kind::Choice(&["continue", "park_key", "halt"]),
         Absent::Value("continue"),
-        "After a dead letter: go on (`continue`), or send later events of its key to the dead-letter topic too, until it is released (`park_key`). `halt` writes none: the relay stops, and the slot is held before the event.",
+        "After a dead letter: go on (`continue`), or send later events of its key to the dead-letter topic too, until it is released (`park_key`; the breaker does not count those). `halt` writes none: the relay stops, and the slot is held before the event.",
     ),
     (
         "drain_timeout",
@@ -296,13 +296,13 @@ const DEAD_LETTER: &[Row] = &[
         "value_bytes_max",
         Kind::Bytes { min: 0, max: MIB << 10 },
         Absent::Value("900KiB"),
-        "A larger value is cut in its dead letter; its size and SHA-256 stand in headers. Must fit into what the broker takes.",
+        "A larger value is cut in its dead letter; its size and SHA-256 stand in headers. What the broker finds too large is cut further.",
     ),
     (
         "burst_max",
         Kind::Integer { min: 1, max: 10_000_000 },
         Absent::Value("100"),
-        "The breaker: with more dead letters than this in `burst_window` the relay stops, because something else is wrong than the events.",
+        "The breaker: with more dead letters than this in `burst_window` the relay stops, because something else is wrong than the events. Letters that follow a parked key do not count.",
     ),
     (
         "burst_window",

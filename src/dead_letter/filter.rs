@@ -3,9 +3,10 @@
 use std::fmt;
 
 use super::fold::State;
-use super::record::Letter;
+use super::record::{Cut, Letter, key_id};
 use super::text::{escaped, shown};
 use crate::error::{Exit, Fault};
+use crate::letter::{KeyId, hash_in};
 use crate::time::{parse_rfc3339, rfc3339};
 
 /// A filter as it is written. All that is given must hold.
@@ -151,7 +152,10 @@ impl Filter {
         is(&self.id, &letter.event_id)
             && is(&self.topic, &letter.topic)
             && is(&self.error_class, &letter.error_class)
-            && self.key.as_deref().is_none_or(|key| is_key(key, letter.key.as_deref()))
+            && self.key.as_deref().is_none_or(|word| {
+                let key = letter.key.as_deref();
+                key.is_some_and(|key| is_key(word, key, letter.key_cut.as_ref()))
+            })
             && self.since_unix_us.is_none_or(|since| letter.failed_unix_us >= since)
             && self.until_unix_us.is_none_or(|until| letter.failed_unix_us < until)
             && self.text.as_deref().is_none_or(|text| mentions(letter, text))
@@ -182,14 +186,20 @@ impl fmt::Display for Filter {
     }
 }
 
-/// Is `word`, as a person writes it, this key? One that is no text is written as it is shown.
+/// Is `word`, as a person writes it, this key? One that is no text is written as it is shown, and a
+/// long one may be named by its hash, as `sha256:` and 64 digits.
 #[must_use]
-pub fn is_key(word: &str, key: Option<&[u8]>) -> bool {
-    key.is_some_and(|key| key == word.as_bytes() || shown(key) == word)
+pub fn is_key(word: &str, key: &[u8], cut: Option<&Cut>) -> bool {
+    let id = || key_id(key, cut);
+    match hash_in(word).and_then(KeyId::of_sha256) {
+        Some(hashed) => hashed == id() || (cut.is_none() && key == word.as_bytes()),
+        None if cut.is_some() => KeyId::of(word.as_bytes()) == id(),
+        None => key == word.as_bytes() || shown(key) == word,
+    }
 }
 
 fn mentions(letter: &Letter, text: &str) -> bool {
-    let key = letter.key.as_deref().map(shown).unwrap_or_default();
+    let key = letter.key_name().unwrap_or_default();
     let places = [&letter.error_msg, &letter.error_class, &letter.topic, &key, &letter.event_id];
     places.iter().any(|place| place.to_lowercase().contains(text))
 }

@@ -9,12 +9,13 @@
 //! letter without a key may be written twice, to two of them) the one with the latest time.
 //! Applying a record twice changes nothing.
 //!
-//! Memory is some 60 bytes per dead letter, whatever its size: the identity is a hash, and texts
-//! stay in the log.
+//! Memory is 65 to 130 bytes per dead letter, whatever its size: the identity is a hash, and texts
+//! stay in the log. A relay that follows the log has less to know ([`super::open`]).
 
 use std::collections::HashMap;
 
-use super::record::{Identity, Letter, Record, Resolution, Resolved};
+use super::record::{Cut, Identity, Letter, Record, Resolution, Resolved, key_id, key_name};
+use crate::letter::KeyId;
 use crate::sink::log::Place;
 
 /// The state of a dead letter.
@@ -67,8 +68,10 @@ pub struct Known {
 /// A parked key, and the letter that parked it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parked {
-    /// The key.
+    /// The key, perhaps cut.
     pub key: Vec<u8>,
+    /// What it was before it was cut.
+    pub key_cut: Option<Cut>,
     /// Where the letter stands.
     pub place: Place,
     /// Its event id.
@@ -77,6 +80,20 @@ pub struct Parked {
     pub lsn: String,
     /// Events of its transaction before it.
     pub ordinal: u64,
+}
+
+impl Parked {
+    /// Which key.
+    #[must_use]
+    pub fn key_id(&self) -> KeyId {
+        key_id(&self.key, self.key_cut.as_ref())
+    }
+
+    /// The key as it is shown.
+    #[must_use]
+    pub fn name(&self) -> String {
+        key_name(&self.key, self.key_cut.as_ref())
+    }
 }
 
 /// Where a record stands in place and time.
@@ -122,7 +139,7 @@ pub struct Fold {
     slots: HashMap<Identity, Slot>,
     open: usize,
     /// Keys that were ever parked; without a letter when they are released.
-    keys: HashMap<Vec<u8>, (Mark, Option<Parked>)>,
+    keys: HashMap<KeyId, (Mark, Option<Parked>)>,
 }
 
 impl Fold {
@@ -182,33 +199,34 @@ impl Fold {
     }
 
     fn park(&mut self, letter: &Letter) {
-        let Some(key) = &letter.key else { return };
+        let (Some(key), Some(id)) = (&letter.key, letter.key_id()) else { return };
         let last = Mark::new(letter.place, letter.failed_unix_us);
         let stands =
             |(known, parked): &(Mark, Option<Parked>)| parked.is_some() || !last.is_after(*known);
-        if self.keys.get(key).is_some_and(stands) {
+        if self.keys.get(&id).is_some_and(stands) {
             return;
         }
         let parked = Parked {
             key: key.clone(),
+            key_cut: letter.key_cut.clone(),
             place: letter.place,
             event_id: letter.event_id.clone(),
             lsn: letter.lsn.clone(),
             ordinal: letter.ordinal,
         };
-        self.keys.insert(key.clone(), (last, Some(parked)));
+        self.keys.insert(id, (last, Some(parked)));
     }
 
     fn release(&mut self, resolution: &Resolution, last: Mark) -> Change {
-        let Some(key) = &resolution.key else { return Change::Nothing };
-        match self.keys.get_mut(key) {
+        let Some(id) = resolution.key_id() else { return Change::Nothing };
+        match self.keys.get_mut(&id) {
             Some((known, _)) if !last.is_after(*known) => Change::Nothing,
             Some((known, parked)) => {
                 *known = last;
                 if parked.take().is_some() { Change::Released } else { Change::Nothing }
             }
             None => {
-                self.keys.insert(key.clone(), (last, None));
+                self.keys.insert(id, (last, None));
                 Change::Nothing
             }
         }
@@ -246,26 +264,9 @@ impl Fold {
         self.open
     }
 
-    /// When the open letter that has waited longest was given up; microseconds since the Unix
-    /// epoch. Looks at all of them.
-    #[must_use]
-    pub fn oldest_open_unix_us(&self) -> Option<i64> {
-        let open = self.slots.values().filter(|slot| slot.state == State::Open);
-        open.map(|slot| slot.last.unix_us).min()
-    }
-
     /// The parked keys.
     pub fn parked(&self) -> impl Iterator<Item = &Parked> {
         self.keys.values().filter_map(|(_, parked)| parked.as_ref())
-    }
-
-    /// Drops what is neither open nor parked. For a reader that follows the log and needs no history:
-    /// what it has in memory is then bounded by what is.
-    pub fn forget_resolved(&mut self) {
-        self.slots.retain(|_, slot| slot.state == State::Open);
-        self.slots.shrink_to(self.open * 2);
-        self.keys.retain(|_, (_, parked)| parked.is_some());
-        self.keys.shrink_to(self.keys.len() * 2);
     }
 }
 

@@ -73,10 +73,9 @@ fn a_letter_that_a_kill_repeated_is_one_and_keeps_its_place_in_the_key() {
     // THEN A still stands before B
     assert_eq!(fold.open(), 2);
     assert_eq!((state(&fold, &a), state(&fold, &a2)), (Some(State::Open), None));
-    assert_eq!(fold.oldest_open_unix_us(), Some(10));
     // THEN one resolution is enough
     resolved(&mut fold, &resolution(&a, Resolved::Replayed, 0, 4));
-    assert_eq!(fold.oldest_open_unix_us(), Some(20));
+    assert_eq!((state(&fold, &b), fold.open()), (Some(State::Open), 1));
 }
 
 #[test]
@@ -149,25 +148,5 @@ fn marks_are_counted_by_state_and_end_with_a_new_letter() {
     assert_eq!(fold.marked(&[State::Open, State::Replayed]), 2);
     opened(&mut fold, &letter("a", 0, 4, 40));
     assert_eq!(fold.marked(&[State::Open, State::Replayed]), 1);
-    fold.forget_resolved();
     assert_eq!(fold.open(), 2);
-}
-
-#[test]
-fn a_reader_that_needs_no_history_forgets_what_is_neither_open_nor_parked() {
-    let mut fold = Fold::default();
-    let parks = |id: &str, key: &[u8], offset| Letter {
-        parks_key: true,
-        key: Some(key.to_vec()),
-        ..letter(id, 0, offset, offset)
-    };
-    let (free, held) = (parks("a", b"free", 1), parks("b", b"k", 2));
-    for letter in [&free, &held] {
-        opened(&mut fold, letter);
-    }
-    resolved(&mut fold, &resolution(&free, Resolved::Released, 0, 3));
-    resolved(&mut fold, &resolution(&free, Resolved::Replayed, 0, 4));
-    fold.forget_resolved();
-    assert_eq!((fold.slots.len(), fold.keys.len()), (1, 1));
-    assert!(is_parked(&fold));
 }

@@ -8,26 +8,24 @@
 //! Relays may share the topic. Of their letters only those of this one's slot are findings; whoever
 //! releases a key, releases it for all of them.
 //!
-//! Memory is what is open, and at most [`RESOLVED_MAX`] letters that are not.
+//! Memory is what is open ([`super::open`]), and no more than a bound.
 
 use std::collections::HashMap;
 
-use super::fold::{Change, Fold};
+use super::fold::Change;
+use super::open::OpenLetters;
 use super::record::{Letter, Record, Resolution, Resolved};
-use crate::letter::CLASS_PARKED;
+use crate::letter::{CLASS_PARKED, KeyId};
 use crate::message::Position;
 use crate::sink::log::Place;
-
-/// Resolutions read before what they have resolved is dropped.
-const RESOLVED_MAX: usize = 65_536;
 
 /// What a relay must hear of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A letter that parks this key, and where its event stood.
-    Parked(Vec<u8>, Position),
+    Parked(KeyId, Position),
     /// A release of this key.
-    Released(Vec<u8>),
+    Released(KeyId),
     /// A letter of an earlier process that is recent enough for the breaker.
     Letter {
         /// When it was given up; microseconds since the Unix epoch.
@@ -53,8 +51,7 @@ pub enum Ended {
 pub struct Follower {
     /// Whose letters are findings.
     slot: String,
-    fold: Fold,
-    resolutions: usize,
+    letters: OpenLetters,
     /// Earlier letters are of no concern to the breaker.
     since_unix_us: i64,
     /// What the breaker must know was told.
@@ -82,8 +79,7 @@ impl Follower {
     pub fn new(slot: &str, since_unix_us: i64) -> Follower {
         Follower {
             slot: slot.to_owned(),
-            fold: Fold::default(),
-            resolutions: 0,
+            letters: OpenLetters::default(),
             since_unix_us,
             caught_up: false,
             complete: false,
@@ -99,8 +95,7 @@ impl Follower {
             let told = self.told.entry(partition).or_insert(offset);
             *told = offset.max(*told);
         }
-        self.fold = Fold::default();
-        self.resolutions = 0;
+        self.letters = OpenLetters::default();
         self.complete = false;
         self.oldest = Oldest::Known(None);
     }
@@ -113,13 +108,8 @@ impl Follower {
             Record::Foreign => return,
         };
         self.read.insert(partition, offset);
-        let change = self.fold.apply(record);
+        let change = self.letters.apply(record);
         self.age(record, change);
-        self.resolutions += usize::from(matches!(record, Record::Resolution(_)));
-        if self.resolutions >= RESOLVED_MAX {
-            self.fold.forget_resolved();
-            self.resolutions = 0;
-        }
         if self.told.get(&partition).is_none_or(|told| offset > *told) {
             match record {
                 Record::Letter(letter) => self.letter(letter, change, findings),
@@ -139,11 +129,11 @@ impl Follower {
         if recent && change == Change::Opened && letter.error_class != CLASS_PARKED {
             findings.push(Finding::Letter { failed_unix_us, class: letter.error_class.clone() });
         }
-        if let Some(key) = letter.key.as_ref().filter(|_| letter.parks_key) {
+        if let Some(key) = letter.key_id().filter(|_| letter.parks_key) {
             // One that does not say where it stood parks its key for all events.
             let commit_lsn = letter.lsn.parse().unwrap_or_default();
             let position = Position { commit_lsn, ordinal: letter.ordinal };
-            findings.push(Finding::Parked(key.clone(), position));
+            findings.push(Finding::Parked(key, position));
         }
     }
 
@@ -193,16 +183,22 @@ impl Follower {
         }
         let oldest = match self.oldest {
             Oldest::Known(oldest) => oldest,
-            Oldest::Unknown => self.fold.oldest_open_unix_us(),
+            Oldest::Unknown => self.letters.oldest_unix_us(),
         };
         self.oldest = Oldest::Known(oldest);
-        Some((self.fold.open(), oldest))
+        Some((self.letters.count(), oldest))
+    }
+
+    /// Are there so many open letters that further ones are only counted?
+    #[must_use]
+    pub fn only_counts(&self) -> bool {
+        self.letters.is_beyond()
     }
 }
 
 fn released(resolution: &Resolution, findings: &mut Vec<Finding>) {
     if resolution.kind == Resolved::Released {
-        findings.extend(resolution.key.clone().map(Finding::Released));
+        findings.extend(resolution.key_id().map(Finding::Released));
     }
 }
 

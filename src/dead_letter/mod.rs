@@ -13,6 +13,8 @@ pub mod find;
 pub mod fold;
 pub mod follower;
 mod guard;
+mod identity;
+mod open;
 mod pipeline;
 pub mod rate;
 pub mod record;

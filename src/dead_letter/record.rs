@@ -3,9 +3,8 @@
 //! Anybody may write to a topic: what is neither a letter nor a resolution is foreign, and passed
 //! over. What a letter leaves out is empty, never an error.
 
-use sha2::{Digest, Sha256};
-
-use crate::letter::{self, Address};
+pub use super::identity::{Cut, Identity, key_id, key_name};
+use crate::letter::{self, Address, KeyId};
 use crate::message::Outbound;
 use crate::sink::log::{Entry, Place};
 use crate::time::{parse_rfc3339, rfc3339};
@@ -21,22 +20,6 @@ pub enum Record {
     Foreign,
 }
 
-/// Which dead letter: what two records have in common that are about the same one. Two tables may
-/// use the same ids, so the place in the transaction belongs to it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Identity([u64; 2]);
-
-impl Identity {
-    fn of(event_id: &str, lsn: &str, ordinal: u64) -> Identity {
-        let hash = Sha256::new().chain_update(event_id).chain_update([0]).chain_update(lsn);
-        let hash = hash.chain_update(ordinal.to_be_bytes()).finalize();
-        let part = |at: usize| {
-            hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-        };
-        Identity([part(0), part(8)])
-    }
-}
-
 /// An event that could not be published, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Letter {
@@ -44,8 +27,10 @@ pub struct Letter {
     pub place: Place,
     /// Event id; `@PARTITION:OFFSET` of the letter for an event without one.
     pub event_id: String,
-    /// Key.
+    /// Key, perhaps cut.
     pub key: Option<Vec<u8>>,
+    /// What the key was before it was cut.
+    pub key_cut: Option<Cut>,
     /// Kafka topic or routing key it was on its way to; empty when that could not be told.
     pub topic: String,
     /// RabbitMQ exchange it was on its way to.
@@ -74,7 +59,7 @@ pub struct Letter {
     pub parks_key: bool,
     /// Is it less than the event, apart from a value that was cut?
     pub incomplete: bool,
-    /// What it was before it was cut.
+    /// What the value was before it was cut.
     pub cut: Option<Cut>,
     /// How often it had been replayed when it failed.
     pub replays: u32,
@@ -86,15 +71,6 @@ pub struct Letter {
     pub event_type: Option<String>,
     /// A property of AMQP messages.
     pub content_type: Option<String>,
-}
-
-/// A value that was too large for the topic.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cut {
-    /// Its size before.
-    pub size_bytes: u64,
-    /// Its hash before, in hexadecimal.
-    pub sha256: String,
 }
 
 /// What became of a letter or of a parked key.
@@ -110,8 +86,10 @@ pub struct Resolution {
     pub lsn: String,
     /// Events of its transaction before that of the letter.
     pub ordinal: u64,
-    /// Key.
+    /// Key of the letter.
     pub key: Option<Vec<u8>>,
+    /// What the key was before it was cut.
+    pub key_cut: Option<Cut>,
     /// When; microseconds since the Unix epoch.
     pub resolved_unix_us: i64,
     /// Who.
@@ -176,6 +154,7 @@ fn resolution(entry: &Entry, kind: Resolved, event_id: String) -> Resolution {
         lsn: own.text(letter::LSN).unwrap_or_default(),
         ordinal: own.number(letter::ORDINAL).unwrap_or_default(),
         key: entry.key.clone(),
+        key_cut: own.cut(letter::KEY_SIZE, letter::KEY_SHA256),
         resolved_unix_us: own.time(letter::RESOLVED_AT).unwrap_or(entry.written_unix_us),
         relay: own.text(letter::RELAY).unwrap_or_default(),
         replays: own.number(letter::REPLAY_COUNT).unwrap_or_default(),
@@ -187,10 +166,8 @@ fn read_letter(entry: Entry, event_id: String, error_class: String) -> Letter {
     let Place { partition, offset } = entry.place;
     let nameless = event_id.is_empty();
     let failed_unix_us = own.time(letter::FAILED_AT).unwrap_or(entry.written_unix_us);
-    let cut = own.number(letter::VALUE_SIZE).map(|size_bytes| Cut {
-        size_bytes,
-        sha256: own.text(letter::VALUE_SHA256).unwrap_or_default(),
-    });
+    let cut = own.cut(letter::VALUE_SIZE, letter::VALUE_SHA256);
+    let key_cut = own.cut(letter::KEY_SIZE, letter::KEY_SHA256);
     Letter {
         place: entry.place,
         event_id: if nameless { format!("@{partition}:{offset}") } else { event_id },
@@ -207,8 +184,9 @@ fn read_letter(entry: Entry, event_id: String, error_class: String) -> Letter {
         commit_unix_us: own.time(letter::COMMIT_TS).unwrap_or(failed_unix_us),
         relay: own.text(letter::RELAY).unwrap_or_default(),
         parks_key: own.is_true(letter::PARKS_KEY),
-        incomplete: own.is_true(letter::INCOMPLETE) || own.text(letter::HEADERS_DROPPED).is_some(),
+        incomplete: own.is_true(letter::INCOMPLETE) || key_cut.is_some() || own.lacks_something(),
         cut,
+        key_cut,
         replays: own.number(letter::REPLAY_COUNT).unwrap_or_default(),
         key: entry.key,
         value: entry.value,
@@ -235,6 +213,21 @@ impl Own<'_> {
         self.text(name)?.parse().ok()
     }
 
+    fn cut(&self, size: &str, sha256: &str) -> Option<Cut> {
+        let size_bytes = self.number(size)?;
+        Some(Cut { size_bytes, sha256: self.text(sha256).unwrap_or_default() })
+    }
+
+    /// Headers were left out, or a text was cut that the event cannot be published without.
+    fn lacks_something(&self) -> bool {
+        let noted = letter::NOTED.map(|(_, size, _)| size);
+        let lacks = |name: &str| {
+            [letter::HEADERS_DROPPED, letter::EVENT_ID_SIZE].contains(&name)
+                || noted.contains(&name)
+        };
+        self.0.iter().any(|(name, _)| lacks(name))
+    }
+
     fn is_true(&self, name: &str) -> bool {
         self.text(name).is_some_and(|text| text == "true")
     }
@@ -251,7 +244,7 @@ pub enum Unfit {
     Cut,
     /// Nobody knows where it was to go.
     Unrouted,
-    /// It never became an event, or has lost headers.
+    /// It never became an event, has lost headers, or its key, id, topic or type was cut.
     Incomplete,
     /// Its route leads into the dead-letter topic, where it would be lost as a foreign record.
     Misrouted,
@@ -262,6 +255,18 @@ impl Letter {
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::of(&self.event_id, &self.lsn, self.ordinal)
+    }
+
+    /// Which key it has.
+    #[must_use]
+    pub fn key_id(&self) -> Option<KeyId> {
+        Some(key_id(self.key.as_deref()?, self.key_cut.as_ref()))
+    }
+
+    /// Its key as it is shown.
+    #[must_use]
+    pub fn key_name(&self) -> Option<String> {
+        Some(key_name(self.key.as_deref()?, self.key_cut.as_ref()))
     }
 
     /// Why it cannot be replayed, if it cannot; `letters` is where dead letters are.
@@ -309,6 +314,7 @@ impl Letter {
             lsn: self.lsn.clone(),
             ordinal: self.ordinal,
             key: self.key.clone(),
+            key_cut: self.key_cut.clone(),
             resolved_unix_us: unix_us,
             relay: by.to_owned(),
             replays,
@@ -321,6 +327,12 @@ impl Resolution {
     #[must_use]
     pub fn identity(&self) -> Identity {
         Identity::of(&self.event_id, &self.lsn, self.ordinal)
+    }
+
+    /// Which key it is about.
+    #[must_use]
+    pub fn key_id(&self) -> Option<KeyId> {
+        Some(key_id(self.key.as_deref()?, self.key_cut.as_ref()))
     }
 
     /// Hands it to `then` as a record of the partition it names, ready to be published. Keys may
@@ -338,6 +350,11 @@ impl Resolution {
         ];
         if self.replays > 0 {
             headers.push((letter::REPLAY_COUNT, replays.as_bytes()));
+        }
+        let key_size = self.key_cut.as_ref().map(|cut| cut.size_bytes.to_string());
+        if let (Some(size), Some(cut)) = (&key_size, &self.key_cut) {
+            headers.push((letter::KEY_SIZE, size.as_bytes()));
+            headers.push((letter::KEY_SHA256, cut.sha256.as_bytes()));
         }
         then(&Outbound {
             exchange: &to.exchange,

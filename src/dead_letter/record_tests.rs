@@ -1,6 +1,8 @@
 use std::time::Duration;
 
+use super::super::filter::is_key;
 use super::*;
+use crate::letter::fit::{Room, fit};
 use crate::letter::{Cause, DeadLetterSettings, Mailbox};
 use crate::lsn::Lsn;
 use crate::message::Position;
@@ -122,6 +124,54 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     assert_eq!(nowhere.unfit(&letters()), Some(Unfit::Unrouted));
     let misrouted = letter_of(&Outbound { exchange: "dlx", ..event() }, 100);
     assert_eq!(misrouted.unfit(&letters()), Some(Unfit::Misrouted));
+}
+
+/// The letter of the event, cut to fit into so many bytes.
+fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> Letter {
+    let room = Room { head_bytes, value_bytes: None };
+    let entry = mailbox(1 << 20)
+        .letter(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
+    match Record::read(entry) {
+        Record::Letter(letter) => *letter,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it_was() {
+    let large = "x".repeat(100_000);
+    let (small, bytes) = (50_000, large.as_bytes());
+    // GIVEN a key that was cut
+    let event_of_key = Outbound { key: Some(bytes), ..event() };
+    let (whole, cut) = (cut_letter(&event_of_key, 1 << 20), cut_letter(&event_of_key, small));
+    assert_eq!((whole.unfit(&letters()), cut.unfit(&letters())), (None, Some(Unfit::Incomplete)));
+    assert_eq!(cut.key_cut.as_ref().map(|cut| cut.size_bytes), Some(100_000));
+    assert_eq!((cut.key_id(), whole.key_id()), (Some(KeyId::of(bytes)), Some(KeyId::of(bytes))));
+    let name = cut.key_name().unwrap();
+    assert_eq!(name, letter::hash_name(bytes));
+    // THEN both go by that name
+    for letter in [&whole, &cut] {
+        let key = letter.key.as_deref().unwrap();
+        let is = |word: &str| is_key(word, key, letter.key_cut.as_ref());
+        assert!(is(&name) && is(&large) && !is(&large[..1024]) && !is(&letter::hash_name(b"x")));
+    }
+    // THEN what releases it names the same key
+    let released = cut.resolution(Resolved::Released, 0, "me", 1);
+    let read = released.record(&letters(), |record| Record::read(entry(record, 2, 18)));
+    let Record::Resolution(read) = read else { panic!("{read:?}") };
+    assert_eq!((read.key_id(), read.key_cut), (cut.key_id(), cut.key_cut.clone()));
+    // GIVEN an id that was cut THEN it is the same letter
+    let event_of_id = Outbound { id: &large, ..event() };
+    let (whole, cut) = (cut_letter(&event_of_id, 1 << 20), cut_letter(&event_of_id, small));
+    assert_eq!((whole.event_id.as_str(), &cut.event_id), (&*large, &letter::hash_name(bytes)));
+    assert_eq!(
+        (whole.identity(), cut.unfit(&letters())),
+        (cut.identity(), Some(Unfit::Incomplete))
+    );
+    // GIVEN a topic, an exchange
+    for event in [Outbound { topic: &large, ..event() }, Outbound { exchange: &large, ..event() }] {
+        assert_eq!(cut_letter(&event, small).unfit(&letters()), Some(Unfit::Incomplete));
+    }
 }
 
 #[test]

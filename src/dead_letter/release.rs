@@ -13,8 +13,9 @@ use super::filter::{Filter, is_key};
 use super::fold::{Change, Fold, Parked};
 use super::pipeline::{open_sink, unwritable};
 use super::record::{Record, Resolution, Resolved};
-use super::text::{escaped, quoted, shown};
+use super::text::{escaped, quoted};
 use crate::error::{Exit, Fault};
+use crate::letter::KeyId;
 use crate::sink::log::From;
 
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -48,8 +49,8 @@ pub struct Release<'a> {
 /// What was released.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Released {
-    /// Which keys, in order.
-    pub keys: Vec<Vec<u8>>,
+    /// Which keys, as they are shown, in order.
+    pub keys: Vec<String>,
     /// Letters of them that were written meanwhile: later events will overtake them.
     pub meanwhile: usize,
 }
@@ -91,7 +92,7 @@ fn carry_out(
     let tail = archive.reader(From::End)?;
     let mut index = archive.index(&filter)?;
     let wanted = |parked: &&Parked| match release.keys {
-        Keys::One(key) => is_key(key, Some(&parked.key)),
+        Keys::One(key) => is_key(key, &parked.key, parked.key_cut.as_ref()),
         Keys::All => true,
     };
     let mut parked: Vec<Parked> = index.fold.parked().filter(wanted).cloned().collect();
@@ -102,15 +103,15 @@ fn carry_out(
     if !release.anyway {
         nothing_open(archive, &filter, &index, &parked)?;
     }
-    let keys: Vec<Vec<u8>> = parked.iter().map(|parked| parked.key.clone()).collect();
-    let named: Vec<String> = keys.iter().take(NAMED_MAX).map(|key| shown(key)).collect();
+    let keys: Vec<String> = parked.iter().map(Parked::name).collect();
+    let named = &keys[..keys.len().min(NAMED_MAX)];
     let (who, anyway, meant) = (release.by, release.anyway, keys.len());
     tracing::info!(
         target: "audit", who, action = "release", keys = ?named, anyway, count = meant,
         "parked keys: release begins"
     );
     append(archive, &parked, release.by, clock, count)?;
-    let watched = watch(archive, tail, &mut index.fold, &keys, clock);
+    let watched = watch(archive, tail, &mut index.fold, &parked, clock);
     let meanwhile = watched.map_err(|fault| Fault {
         what: format!(
             "{count} keys are released; what came meanwhile is not known: {}",
@@ -128,15 +129,16 @@ fn nothing_open(
     index: &Index,
     parked: &[Parked],
 ) -> Result<(), Fault> {
-    let mut open: HashMap<&[u8], usize> =
-        parked.iter().map(|parked| (parked.key.as_slice(), 0)).collect();
+    let mut open: HashMap<KeyId, usize> =
+        parked.iter().map(|parked| (parked.key_id(), 0)).collect();
     archive.letters(filter, index, |letter, _| {
-        if let Some(count) = letter.key.as_deref().and_then(|key| open.get_mut(key)) {
+        if let Some(count) = letter.key_id().and_then(|key| open.get_mut(&key)) {
             *count += 1;
         }
         Ok(true)
     })?;
-    let mut waiting: Vec<_> = open.into_iter().filter(|(_, count)| *count > 0).collect();
+    let count = |parked: &Parked| (parked.name(), open[&parked.key_id()]);
+    let mut waiting: Vec<_> = parked.iter().map(count).filter(|(_, count)| *count > 0).collect();
     waiting.sort_unstable();
     if waiting.is_empty() { Ok(()) } else { Err(still_open(&waiting)) }
 }
@@ -147,15 +149,13 @@ fn watch(
     archive: &Archive<'_>,
     mut tail: Reader,
     fold: &mut Fold,
-    keys: &[Vec<u8>],
+    parked: &[Parked],
     clock: &dyn Fn() -> i64,
 ) -> Result<usize, Fault> {
-    let mut unseen: HashSet<&[u8]> = keys.iter().map(Vec::as_slice).collect();
+    let mut unseen: HashSet<KeyId> = parked.iter().map(Parked::key_id).collect();
     let (of_these, mut meanwhile, until) = (unseen.clone(), 0, clock() + WATCH_MAX_US);
-    let is = |keys: &HashSet<&[u8]>, key: &Option<Vec<u8>>| {
-        key.as_deref().is_some_and(|key| keys.contains(key))
-    };
-    while !keys.is_empty() && clock() < until && !archive.stop.load(Ordering::Relaxed) {
+    let is_one = |key: Option<KeyId>| key.is_some_and(|key| of_these.contains(&key));
+    while !parked.is_empty() && clock() < until && !archive.stop.load(Ordering::Relaxed) {
         let record = match tail.next(REST)? {
             Next::Record(record) => record,
             Next::Pause if unseen.is_empty() => break,
@@ -163,11 +163,11 @@ fn watch(
         };
         let change = fold.apply(&record);
         match &record {
-            Record::Letter(letter) if change == Change::Opened && is(&of_these, &letter.key) => {
+            Record::Letter(letter) if change == Change::Opened && is_one(letter.key_id()) => {
                 meanwhile += 1;
             }
-            Record::Resolution(Resolution { kind: Resolved::Released, key: Some(key), .. }) => {
-                unseen.remove(key.as_slice());
+            Record::Resolution(resolution) if resolution.kind == Resolved::Released => {
+                resolution.key_id().map(|key| unseen.remove(&key));
             }
             _ => {}
         }
@@ -204,6 +204,7 @@ fn append(
                 lsn: parked.lsn.clone(),
                 ordinal: parked.ordinal,
                 key: Some(parked.key.clone()),
+                key_cut: parked.key_cut.clone(),
                 resolved_unix_us: now,
                 relay: by.to_owned(),
                 replays: 0,
@@ -222,7 +223,7 @@ fn append(
 }
 
 fn not_parked<'a>(key: &str, parked: impl Iterator<Item = &'a Parked>) -> Fault {
-    let mut keys: Vec<String> = parked.map(|parked| shown(&parked.key)).collect();
+    let mut keys: Vec<String> = parked.map(Parked::name).collect();
     keys.sort();
     let more = keys.len().saturating_sub(NAMED_MAX);
     keys.truncate(NAMED_MAX);
@@ -235,13 +236,13 @@ fn not_parked<'a>(key: &str, parked: impl Iterator<Item = &'a Parked>) -> Fault 
     Fault::new(Exit::Failed, "dead-letter.not-parked", what, "", mend)
 }
 
-fn still_open(waiting: &[(&[u8], usize)]) -> Fault {
-    let (key, _) = waiting[0];
+fn still_open(waiting: &[(String, usize)]) -> Fault {
+    let (key, _) = &waiting[0];
     let letters: usize = waiting.iter().map(|(_, count)| count).sum();
     let what = match waiting.len() {
-        1 => format!("{letters} dead letters of key {} are open", shown(key)),
+        1 => format!("{letters} dead letters of key {key} are open"),
         keys => {
-            format!("{letters} dead letters of {keys} keys are open, one of them {}", shown(key))
+            format!("{letters} dead letters of {keys} keys are open, one of them {key}")
         }
     };
     Fault::new(
@@ -251,7 +252,7 @@ fn still_open(waiting: &[(&[u8], usize)]) -> Fault {
         "",
         format!(
             "walrelay dlq replay --key {0} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {0} --anyway",
-            quoted(&shown(key))
+            quoted(key)
         ),
     )
 }

@@ -4,7 +4,7 @@ use super::super::testing::{Bed, SECOND, Spec, audit};
 use super::*;
 use crate::dead_letter::replay::{Action, Job, run};
 
-fn asked(bed: &Bed, keys: &Keys, anyway: bool) -> Result<Vec<Vec<u8>>, Fault> {
+fn asked(bed: &Bed, keys: &Keys, anyway: bool) -> Result<Vec<String>, Fault> {
     let asked = Release { keys, anyway, by: "me" };
     let released = release(&bed.archive(), &asked, &|| bed.clock())?;
     assert_eq!(released.meanwhile, 0);
@@ -35,7 +35,7 @@ fn a_key_with_open_letters_is_released_only_when_meant() {
     assert!(fault.mend.contains("walrelay dlq replay --key 'a'"), "{fault}");
     assert_eq!((parked(&bed), bed.written_behind(4).len()), (2, 0));
     // WHEN a person insists
-    assert_eq!(asked(&bed, &key, true), Ok(vec![b"a".to_vec()]));
+    assert_eq!(asked(&bed, &key, true), Ok(vec!["a".to_owned()]));
     assert_eq!((parked(&bed), bed.open()), (1, 4));
     // THEN it is not parked any more, and those that are are named
     let fault = asked(&bed, &key, true).unwrap_err();
@@ -52,7 +52,7 @@ fn what_was_replayed_is_released_without_a_question() {
     let job = Job { action: Action::Replay, filter: &filter, rate: None, by: "me" };
     assert_eq!(run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ()).tally.done, 4);
     assert_eq!(parked(&bed), 2, "a replay releases nothing");
-    assert_eq!(asked(&bed, &Keys::All, false), Ok(vec![b"a".to_vec(), b"b".to_vec()]));
+    assert_eq!(asked(&bed, &Keys::All, false), Ok(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!(parked(&bed), 0);
     assert_eq!(asked(&bed, &Keys::All, false), Ok(Vec::new()));
     let fault = asked(&bed, &Keys::One("a".to_owned()), false).unwrap_err();
@@ -76,7 +76,7 @@ fn letters_that_come_meanwhile_are_told() {
     let released = release(&bed.archive(), &asked, &clock).unwrap();
     // THEN those of the key that are new are counted
     assert!(written.get() > 3);
-    assert_eq!(released, Released { keys: vec![b"a".to_vec()], meanwhile: 1 });
+    assert_eq!(released, Released { keys: vec!["a".to_owned()], meanwhile: 1 });
 }
 
 #[test]

@@ -74,7 +74,8 @@ pub struct Tally {
     pub cut: usize,
     /// Letters of which nobody knows where they were to go; not replayed.
     pub unrouted: usize,
-    /// Letters that never became an event, or have lost headers; not replayed.
+    /// Letters that never became an event, have lost headers, or of which key, id, topic or type is
+    /// cut; not replayed.
     pub incomplete: usize,
     /// Letters whose events would go to the dead-letter topic; not replayed.
     pub misrouted: usize,
@@ -348,7 +349,7 @@ fn unfit(tally: &Tally) -> Option<Fault> {
             Exit::Failed,
             "dead-letter.unfit",
             format!(
-                "{all} dead letters cannot be replayed: of {cut} the value is cut, of {unrouted} it is unknown where they were to go, {incomplete} never became events or have lost headers, {misrouted} would go into the dead-letter topic itself"
+                "{all} dead letters cannot be replayed: of {cut} the value is cut, of {unrouted} it is unknown where they were to go, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would go into the dead-letter topic itself"
             ),
             "",
             "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID",

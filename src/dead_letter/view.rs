@@ -15,7 +15,7 @@ use crate::time::rfc3339;
 pub struct View<'a> {
     /// Event id.
     pub event_id: &'a str,
-    /// Key; what is no text in it is escaped.
+    /// Key; what is no text in it is escaped. One that was cut is named by its hash.
     pub key: Option<String>,
     /// Topic or routing key it was on its way to.
     pub topic: &'a str,
@@ -62,7 +62,7 @@ impl<'a> View<'a> {
         let here = letter.value.as_ref().map_or(0, |value| value.len() as u64);
         View {
             event_id: &letter.event_id,
-            key: letter.key.as_deref().map(shown),
+            key: letter.key_name(),
             topic: &letter.topic,
             exchange: &letter.exchange,
             error_class: &letter.error_class,
@@ -99,6 +99,10 @@ pub struct Detail<'a> {
     pub content_type: Option<&'a str>,
     /// SHA-256 of a value before it was cut.
     pub value_sha256: Option<&'a str>,
+    /// Bytes of a key before it was cut.
+    pub key_bytes: Option<u64>,
+    /// How a key began that was cut.
+    pub key_begins: Option<String>,
     /// Headers of the event.
     pub headers: Vec<HeaderView<'a>>,
     /// Every record about it, oldest first.
@@ -153,6 +157,8 @@ impl<'a> Detail<'a> {
             event_type: letter.event_type.as_deref(),
             content_type: letter.content_type.as_deref(),
             value_sha256: letter.cut.as_ref().map(|cut| cut.sha256.as_str()),
+            key_bytes: letter.key_cut.as_ref().map(|cut| cut.size_bytes),
+            key_begins: letter.key_cut.as_ref().and(letter.key.as_deref()).map(shown),
             headers: headers
                 .map(|(name, value)| HeaderView { name, value: shown(value) })
                 .collect(),

@@ -10,7 +10,7 @@ use super::compile::Compiled;
 use super::event_error::EventError;
 use super::row_headers::RowHeaders;
 use super::transaction::Transaction;
-use crate::message::{HeaderSlots, Outbound, TooManyHeaders};
+use crate::message::{HeaderSlots, Outbound, TooManyHeaders, brief};
 
 /// Memory that is kept from event to event.
 #[derive(Debug, Default)]
@@ -79,7 +79,10 @@ impl Routing {
     #[cold]
     pub(super) fn event_name(&self, cells: &Cells<'_>, scratch: &Scratch) -> String {
         let id = cells[self.id].bytes(&scratch.arena);
-        id.map_or_else(|| "(unknown)".to_owned(), |id| String::from_utf8_lossy(id).into_owned())
+        id.map_or_else(
+            || "(unknown)".to_owned(),
+            |id| brief(&String::from_utf8_lossy(id)).into_owned(),
+        )
     }
 
     /// Makes the event. `scratch` still holds what the cells point to.
@@ -106,8 +109,9 @@ impl Routing {
         let topic = self.checked_topic(made.topic.bytes(arena).unwrap_or_default(), id)?;
         let text = |cell: Cell<'a>| std::str::from_utf8(cell.bytes(arena)?).ok();
         let partition = self.partition(cells, arena, id)?;
-        self.push_headers(id, cells, transaction, scratch, slots)
-            .map_err(|TooManyHeaders| EventError::TooManyHeaders { event: id.to_owned() })?;
+        self.push_headers(id, cells, transaction, scratch, slots).map_err(|TooManyHeaders| {
+            EventError::TooManyHeaders { event: brief(id).into_owned() }
+        })?;
         Ok(Outbound {
             exchange: text(made.exchange).unwrap_or_default(),
             topic,
@@ -201,7 +205,7 @@ impl Routing {
                 Ok(text)
             }
             _ => Err(EventError::BadTopic {
-                event: id.to_owned(),
+                event: brief(id).into_owned(),
                 topic: String::from_utf8_lossy(&topic[..topic.len().min(300)]).into_owned(),
                 text: self.topic_text.clone(),
             }),
@@ -220,7 +224,7 @@ impl Routing {
         match number.filter(|number| *number >= 0) {
             Some(number) => Ok(Some(number)),
             None => Err(EventError::BadPartition {
-                event: id.to_owned(),
+                event: brief(id).into_owned(),
                 column: self.names[slot].clone(),
                 value: String::from_utf8_lossy(&text[..text.len().min(40)]).into_owned(),
             }),

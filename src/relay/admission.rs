@@ -7,7 +7,7 @@ use crate::delivery::admitted::Admitted;
 use crate::delivery::window::Window;
 use crate::error::Fault;
 use crate::letter::Cause;
-use crate::message::{Outbound, Position, Sequence};
+use crate::message::{Outbound, Position, Sequence, brief};
 use crate::sink::{Disposition, Failure, Refused, Sink};
 
 /// What became of a packet.
@@ -181,7 +181,7 @@ impl<I: Intake> Gate<'_, I> {
         });
         match outcome {
             Ok(()) => {
-                let subject = format!("event {}, topic {}", event.id, event.topic);
+                let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
                 self.undertaker.buried(sequence, event.key, &subject, cause);
                 self.intake.admit(bytes, event.commit_unix_us);
                 Ok(Taken::Yes)

@@ -8,7 +8,7 @@ use std::sync::Mutex;
 use self::world::{World, failure, header, open, pairs};
 use super::super::log_news::LogNews;
 use super::*;
-use crate::letter;
+use crate::letter::{self, KeyId};
 use crate::message::Outbound;
 use crate::sink::{Disposition, News, Refused};
 
@@ -127,12 +127,12 @@ fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
     assert_eq!(world.published(), ["other", "more"]);
     assert_eq!(world.metrics.dlq_parked_keys.get(), 1);
     // WHEN it is released before its letter was read THEN that release is an old one
-    world.hear(LogNews::Released(b"k".to_vec())).unwrap();
+    world.hear(LogNews::Released(KeyId::of(b"k"))).unwrap();
     assert_eq!(world.metrics.dlq_parked_keys.get(), 1);
     // WHEN later THEN its followers that are still to be read do not stand against it
     let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 0 };
-    world.hear(LogNews::Parked(b"k".to_vec(), position)).unwrap();
-    world.hear(LogNews::Released(b"k".to_vec())).unwrap();
+    world.hear(LogNews::Parked(KeyId::of(b"k"), position)).unwrap();
+    world.hear(LogNews::Released(KeyId::of(b"k"))).unwrap();
     assert_eq!(world.metrics.dlq_parked_keys.get(), 0);
     world.commit(&[("e4", "t", "k")]).unwrap();
     world.settle().unwrap();
@@ -144,7 +144,7 @@ fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
     let mut world = World::unread(&["delivery.on_dead_letter=park_key"]);
     assert!(!world.core.undertaker.may_take_in());
     let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 1 };
-    world.hear(LogNews::Parked(b"k".to_vec(), position)).unwrap();
+    world.hear(LogNews::Parked(KeyId::of(b"k"), position)).unwrap();
     world.hear(LogNews::CaughtUp).unwrap();
     assert!(world.core.undertaker.may_take_in());
     world.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();

@@ -71,14 +71,13 @@ pub(super) fn letter_refused(failure: &Failure) -> Fault {
     if failure.disposition == Disposition::Halt {
         return unable(failure);
     }
-    let Failure { class, subject, reason, .. } = failure;
+    let Failure { class, subject, reason, mend, .. } = failure;
     Fault::new(
         Exit::Halted,
         "dead-letter.refused",
-        format!("a dead letter could not be written: {reason} ({class})"),
+        format!("a dead letter could not be written, though it was cut to fit: {reason} ({class})"),
         subject.clone(),
-        "raise the message limit of the dead-letter topic, or lower dead_letter.value_bytes_max, then start again: \
-         this event is held, nothing is lost or skipped",
+        format!("{mend}\nthen start again: this event is held, nothing is lost or skipped"),
     )
 }
 

@@ -6,15 +6,16 @@
 
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 
+use crate::letter::KeyId;
 use crate::message::Position;
 
 /// What was read, in the order of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogNews {
     /// A letter of this slot that parks this key, and where its event stood; told for each.
-    Parked(Vec<u8>, Position),
+    Parked(KeyId, Position),
     /// A release of this key.
-    Released(Vec<u8>),
+    Released(KeyId),
     /// Any letter of this slot of before this process that may still count for the breaker; not one of class
     /// [`crate::letter::CLASS_PARKED`], which follows from another. Not told after
     /// [`LogNews::CaughtUp`].

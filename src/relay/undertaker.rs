@@ -333,9 +333,9 @@ impl Undertaker {
         }
         match news {
             LogNews::Parked(key, position) if self.policy == OnDeadLetter::ParkKey => {
-                self.parked.seen(&key, position);
+                self.parked.seen(key, position);
             }
-            LogNews::Released(key) => self.parked.released(&key),
+            LogNews::Released(key) => self.parked.released(key),
             LogNews::Letter { failed_unix_us, class } if self.history == History::Unread => {
                 self.breaker.count(failed_unix_us, &class);
             }

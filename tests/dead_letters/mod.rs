@@ -9,6 +9,7 @@ mod case;
 mod halt;
 mod kills;
 mod outage;
+mod oversized;
 mod poison;
 mod replay;
 mod storm;

@@ -54,7 +54,7 @@ pub(super) fn detail(detail: &Detail<'_>) -> String {
     let mut facts = vec![
         ("event id", escaped(view.event_id)),
         ("state", format!("{}, replayed {} times", view.state, view.replays)),
-        ("key", view.key.clone().unwrap_or_else(|| "none".to_owned())),
+        ("key", key(detail)),
         ("topic", escaped(view.topic)),
         ("exchange", escaped(view.exchange)),
         ("error class", escaped(view.error_class)),
@@ -87,6 +87,19 @@ pub(super) fn detail(detail: &Detail<'_>) -> String {
         write!(text, "\npayload ({kind})\n{}", lines(payload)).ok();
     }
     text
+}
+
+fn key(detail: &Detail<'_>) -> String {
+    let name = detail.view.key.as_deref().unwrap_or("none");
+    match (detail.key_bytes, &detail.key_begins) {
+        (Some(bytes), Some(begins)) => {
+            format!(
+                "{name}, cut; whole it has {bytes} bytes and begins with {}",
+                cut(begins, MESSAGE_WIDTH)
+            )
+        }
+        _ => name.to_owned(),
+    }
 }
 
 fn value(detail: &Detail<'_>) -> String {

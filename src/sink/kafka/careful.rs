@@ -13,6 +13,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::client::{Client, LOOK_MS};
 use super::fault;
+use super::letter_limit::LetterLimit;
 use super::parcel::Parcel;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
@@ -102,7 +103,7 @@ impl Careful {
         cause: &Cause,
     ) -> Vec<News> {
         let Some(parcel) = self.desk.item(sequence) else { return Vec::new() };
-        let letter = parcel.letter(mailbox, cause);
+        let letter = parcel.letter(mailbox, cause, &self.settings.letter_limit);
         self.desk.bury(sequence, letter);
         let behind = if cause.parks_key { self.desk.refuse_behind(sequence) } else { Vec::new() };
         let told = behind.into_iter().filter_map(|sequence| {
@@ -138,8 +139,12 @@ impl Careful {
                 Ok(()) => self.desk.sent(sequence, &parcel),
                 Err(Code::QueueFull) => return,
                 Err(code) => {
-                    self.desk.refused(sequence);
-                    news.push(News::Failed(sequence, parcel.failure(code)));
+                    news.extend(refused(
+                        &mut self.desk,
+                        sequence,
+                        code,
+                        &self.settings.letter_limit,
+                    ));
                 }
             }
             self.used_at = Instant::now();
@@ -157,6 +162,8 @@ impl Careful {
     ) -> bool {
         let Some(client) = &mut self.client else { return false };
         let (desk, mut confirmed_any, mut failed_any) = (&mut self.desk, false, false);
+        let limit = &self.settings.letter_limit;
+        let mut ask = None;
         client.poll(patience, |event| match event {
             ProducerEvent::Confirmed { sequence, .. } => {
                 confirmed_any = true;
@@ -167,14 +174,19 @@ impl Careful {
             }
             ProducerEvent::Failed { sequence, code, .. } => {
                 failed_any = true;
-                if let Some(parcel) = desk.item(sequence) {
-                    news.push(News::Failed(sequence, parcel.failure(code)));
+                let failed = refused(desk, sequence, code, limit);
+                if failed.is_none() {
+                    ask = desk.item(sequence).map(|letter| letter.record.topic.clone());
                 }
-                desk.refused(sequence);
+                news.extend(failed);
             }
+            ProducerEvent::RecordLimit(bytes_max) => limit.learn(bytes_max),
             ProducerEvent::Error { code, text } => tell(code, text),
             ProducerEvent::Partitions { .. } => {}
         });
+        if let Some(topic) = ask {
+            client.producer.ask_record_limit(&topic);
+        }
         if failed_any {
             news.extend(client.fatal());
         }
@@ -192,6 +204,26 @@ impl Careful {
             self.client = Some(Client::new(&properties)?);
         }
         self.client.as_mut().ok_or_else(String::new)
+    }
+}
+
+/// An event failed: that is told. A letter that is too large is sent again, with less in it.
+fn refused(
+    desk: &mut Desk<Parcel>,
+    sequence: Sequence,
+    code: Code,
+    limit: &LetterLimit,
+) -> Option<News> {
+    let parcel = desk.item(sequence);
+    let failure = parcel.map(|parcel| parcel.failure(code));
+    let less = parcel.and_then(|parcel| parcel.with_less(code, limit));
+    desk.refused(sequence);
+    match less {
+        Some(letter) => {
+            desk.bury(sequence, letter);
+            None
+        }
+        None => failure.map(|failure| News::Failed(sequence, failure)),
     }
 }
 

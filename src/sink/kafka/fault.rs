@@ -6,6 +6,7 @@
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 
 use crate::letter::CLASS_PARKED;
+use crate::message::brief;
 use crate::sink::{Disposition, ErrorRow, Failure};
 
 /// What can be done where the settings are to blame.
@@ -23,7 +24,7 @@ pub(super) fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> 
         known: disposition.is_some(),
         key: key.map(Box::from),
         class: class(code),
-        subject: format!("event {id}, topic {topic}"),
+        subject: format!("event {}, topic {}", brief(id), brief(topic)),
         reason: code.to_string(),
         mend: mend(code, topic),
     }
@@ -37,7 +38,7 @@ pub(super) fn parked(id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
         known: true,
         key: key.map(Box::from),
         class: CLASS_PARKED.to_owned(),
-        subject: format!("event {id}, topic {topic}"),
+        subject: format!("event {}, topic {}", brief(id), brief(topic)),
         reason: "an earlier event of its key was dead-lettered, and the key is parked".to_owned(),
         mend: "see what became of that event (walrelay dlq list), then: walrelay dlq release"
             .to_owned(),

@@ -12,6 +12,7 @@ mod careful;
 mod client;
 mod fault;
 mod flight;
+mod letter_limit;
 mod log;
 mod opening;
 mod parcel;
@@ -30,6 +31,7 @@ use self::careful::Careful;
 use self::client::Client;
 pub(super) use self::fault::rows as errors;
 use self::flight::Flight;
+use self::letter_limit::LetterLimit;
 use self::opening::{Opening, Pass};
 use self::parcel::Parcel;
 use self::properties::effective_properties;
@@ -58,6 +60,7 @@ pub struct KafkaSink {
     /// handed over now.
     waited: BTreeMap<Sequence, Parcel>,
     careful: Careful,
+    letter_limit: LetterLimit,
     /// Told with the next news.
     told: Vec<News>,
     /// While unreachable: when we last heard so or asked.
@@ -84,6 +87,7 @@ impl KafkaSink {
             opening: Opening::default(),
             waited: BTreeMap::new(),
             careful: Careful::new(settings.clone()),
+            letter_limit: settings.letter_limit.clone(),
             told: Vec::new(),
             asked_at: None,
             counted_at: Instant::now(),
@@ -184,7 +188,7 @@ impl KafkaSink {
     fn hear(&mut self, patience: Duration, news: &mut Vec<News>) -> Answers {
         let mut answers = Answers::default();
         let (flight, opening, waited) = (&mut self.flight, &mut self.opening, &mut self.waited);
-        let mut ask = Vec::new();
+        let (letter_limit, mut ask) = (&self.letter_limit, Vec::new());
         self.fast.poll(patience, |event| match event {
             ProducerEvent::Confirmed { sequence, partition } => {
                 answers.confirmed = true;
@@ -200,6 +204,7 @@ impl KafkaSink {
                 answers.failed.push((sequence, code, record));
             }
             ProducerEvent::Partitions { topic, count } => answers.counted.push((topic, count)),
+            ProducerEvent::RecordLimit(bytes_max) => letter_limit.learn(bytes_max),
             ProducerEvent::Error { code, text } => answers.errors.push((code, text)),
         });
         self.count_again(ask);
@@ -308,6 +313,12 @@ impl Sink for KafkaSink {
 
     fn publish_alone(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
         self.careful.take_alone(sequence, Parcel::copy(event, &self.lanes));
+        Ok(())
+    }
+
+    fn publish_letter(&mut self, sequence: Sequence, letter: &Outbound<'_>) -> Result<(), Refused> {
+        let letter = Parcel::copy_letter(letter, &self.lanes, &self.letter_limit);
+        self.careful.take_alone(sequence, letter);
         Ok(())
     }
 

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::letter_limit::{self, LetterLimit};
 use super::log::KafkaLog;
 use super::{KafkaSink, preflight, scratch, topics};
 use crate::error::Fault;
@@ -27,6 +28,8 @@ pub struct KafkaSettings {
     pub partitions: i32,
     /// Replication factor of a topic that `init` creates (`sink.kafka.replication`, -1: the broker's default).
     pub replication: i32,
+    /// How large a dead letter may be, as far as it is known by now.
+    pub letter_limit: LetterLimit,
 }
 
 pub(in crate::sink) fn configure(section: &dyn Section) -> Result<Arc<dyn Broker>, Vec<Misfit>> {
@@ -38,9 +41,12 @@ impl KafkaSettings {
     #[must_use]
     pub fn read(section: &dyn Section) -> KafkaSettings {
         let small = |key| i32::try_from(section.integer(key)).unwrap_or(i32::MAX);
+        let properties = section.secrets_below("properties");
+        let client_limit = properties.get(letter_limit::PROPERTY).map(Secret::expose);
         KafkaSettings {
+            letter_limit: LetterLimit::new(client_limit),
             brokers: section.text("brokers").split_whitespace().collect(),
-            properties: section.secrets_below("properties"),
+            properties,
             topics: section.strings("topics"),
             partitions: small("partitions"),
             replication: small("replication"),
@@ -65,6 +71,9 @@ impl Broker for KafkaSettings {
         if let Some(First { wanted, stop }) = first {
             let known = self.wanted(wanted);
             preflight::inspect(&mut sink, self, &known, wanted.dead_letters.as_ref(), stop)?;
+            if let Some(letters) = &wanted.dead_letters {
+                sink.producer().ask_record_limit(&letters.topic);
+            }
         }
         Ok(Box::new(sink))
     }

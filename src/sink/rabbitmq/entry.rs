@@ -3,9 +3,9 @@
 use lapin::message::Delivery;
 use lapin::types::{AMQPValue, ShortString};
 
-use super::letters;
 use super::log::OFFSET;
 use super::message::KEY_HEADER;
+use crate::letter::TYPE;
 use crate::sink::log::{Entry, Place};
 
 /// A record as it was written; none without a place in a stream.
@@ -24,7 +24,7 @@ pub(super) fn entry(record: Delivery) -> Option<Entry> {
         match (name.as_str(), value) {
             (OFFSET, AMQPValue::LongLongInt(found)) => offset = Some(*found),
             (KEY_HEADER, value) => entry.key = bytes(value),
-            (letters::TYPE, value) => {
+            (TYPE, value) => {
                 let long = bytes(value).unwrap_or_default();
                 entry.event_type = Some(String::from_utf8_lossy(&long).into_owned());
             }

@@ -107,6 +107,16 @@ impl Loss {
         why.is_none_or(|why| why == Closed::Message)
     }
 
+    /// Did the broker close because a message is larger than it takes?
+    pub(super) fn is_over_size(&self) -> bool {
+        self.is_over_a_message() && self.text.contains("larger than")
+    }
+
+    /// Most bytes of a body, where the broker has said so.
+    pub(super) fn size_limit(&self) -> Option<usize> {
+        self.text.split_whitespace().rev().find_map(|word| word.parse().ok())
+    }
+
     /// Must what was in flight be sent again one at a time? Either one of it is to blame, or the
     /// broker will go on closing over one, and all before that would be doubled each time.
     pub(super) fn narrows(&self) -> bool {

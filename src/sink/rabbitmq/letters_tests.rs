@@ -1,11 +1,16 @@
 use std::time::Duration;
 
 use super::*;
-use crate::letter::{Cause, DeadLetterSettings, EVENT_ID, Mailbox};
+use crate::letter::{
+    Cause, DeadLetterSettings, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256, KEY_SIZE, Mailbox, sha256_hex,
+};
 use crate::lsn::Lsn;
 use crate::message::Position;
 use crate::sink::desk::Item as _;
 use crate::sink::rabbitmq::message::Message;
+
+/// Of our own texts in a letter that is cut.
+const TEXT_BYTES_MAX: usize = 2000;
 
 type Headers = Vec<(String, Vec<u8>)>;
 
@@ -69,7 +74,7 @@ fn what_fits_is_not_touched() {
     let theirs = [("id", &b"e-1"[..]), ("bytes", b"\x00\xFF"), ("empty", b"")];
     assert_eq!(found[..3], theirs.map(|(name, value)| (name.to_owned(), value.to_vec())));
     assert_eq!(header(&message, DROPPED), None);
-    assert_eq!(header(&message, "dlq-error-msg").unwrap().len(), OWN_BYTES_MAX);
+    assert_eq!(header(&message, "dlq-error-msg").unwrap().len(), TEXT_BYTES_MAX);
 }
 
 #[test]
@@ -115,11 +120,13 @@ fn headers_go_from_the_largest_on_until_the_rest_fits_into_a_frame() {
     assert_eq!(header(&message, DROPPED).as_deref(), Some("b"));
     assert_eq!(header(&message, "a").map(|value| value.len()), Some(12_000));
     assert_eq!(message.key(), Some(&b"42"[..]));
-    // A key that leaves no room goes last; its lane stays.
+    // Of a key that leaves no room the beginning stays, and its lane.
     let key = vec![b'k'; 100_000];
     let message = letter(&Outbound { key: Some(&key), ..event(theirs) });
-    assert_eq!(header(&message, DROPPED).as_deref(), Some("b, d, a, c, key"));
-    assert_eq!((message.key(), message.lane()), (None, Some(7)));
+    assert_eq!(header(&message, DROPPED).as_deref(), Some("b, d"));
+    assert_eq!((message.key(), message.lane()), (Some(&key[..1024]), Some(7)));
+    assert_eq!(header(&message, KEY_SIZE).as_deref(), Some("100000"));
+    assert_eq!(header(&message, KEY_SHA256), Some(sha256_hex(&key)));
 }
 
 #[test]
@@ -139,9 +146,27 @@ fn any_event_has_a_letter() {
         ..event(&theirs)
     };
     let message = letter(&worst);
-    let id = header(&message, EVENT_ID).unwrap();
-    assert!(text.starts_with(&id) && id.len() == OWN_BYTES_MAX, "{}", id.len());
+    assert_eq!(header(&message, EVENT_ID), Some(hash_name(text.as_bytes())));
+    assert_eq!(header(&message, EVENT_ID_SIZE).as_deref(), Some("100000"));
+    assert_eq!(header(&message, "dlq-type-size").as_deref(), Some("100000"));
     assert!(header(&message, DROPPED).unwrap().starts_with("content-type, the-39"));
+}
+
+#[test]
+fn of_a_letter_that_the_broker_finds_too_large_less_is_sent() {
+    let value = vec![b'v'; 5_000];
+    let whole = letter(&Outbound { value: Some(&value), ..event(&[("kept", b"v")]) });
+    let less = whole.with_less(Some(3_000)).unwrap();
+    assert_eq!((less.body().len(), less.key(), less.lane()), (3_000, Some(&b"42"[..]), Some(7)));
+    // The same limit again: it was not the limit.
+    let less = less.with_less(Some(3_000)).unwrap();
+    assert_eq!((less.body().len(), header(&less, "kept").as_deref()), (1_500, Some("v")));
+    assert_eq!(header(&less, "dlq-value-size").as_deref(), Some("5000"));
+    assert_eq!(header(&less, "dlq-value-sha256"), Some(sha256_hex(&value)));
+    let none = less.with_less(Some(0)).unwrap();
+    assert!(none.body().is_empty() && none.with_less(None).is_none());
+    // An event is never cut.
+    assert!(Message::copy(&event(&[]), None).unwrap().with_less(None).is_none());
 }
 
 #[test]

@@ -43,6 +43,8 @@ pub(super) struct Message {
     has_key: bool,
     /// Messages of one lane are sent one after the other.
     lane: Option<u64>,
+    /// Is it a dead letter, or what resolves one? Then it may be cut.
+    is_letter: bool,
 }
 
 impl Message {
@@ -54,8 +56,29 @@ impl Message {
 
     /// A copy of a dead letter, or of what resolves one, cut to fit.
     pub(super) fn letter(letter: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
-        let copied = letters::fitted(letter, |fitted| Message::exact(fitted, lane));
+        Message::letter_within(letter, usize::MAX, lane)
+    }
+
+    fn letter_within(
+        letter: &Outbound<'_>,
+        value_bytes_max: usize,
+        lane: Option<u64>,
+    ) -> Result<Message, Failure> {
+        let copied = letters::fitted(letter, value_bytes_max, |fitted| {
+            Message::exact(fitted, lane).map(|message| Message { is_letter: true, ..message })
+        });
         copied.map_err(|failure| Failure { key: letter.key.map(Box::from), ..failure })
+    }
+
+    /// The same letter with less of its value, when it is one that has any: as much as the broker
+    /// takes, or half, where that is not known.
+    pub(super) fn with_less(&self, limit: Option<usize>) -> Option<Message> {
+        let bytes = self.body().len();
+        if !self.is_letter || bytes == 0 {
+            return None;
+        }
+        let most = limit.filter(|limit| *limit < bytes).unwrap_or(bytes / 2);
+        self.with_outbound(|letter| Message::letter_within(letter, most, self.lane)).ok()
     }
 
     fn exact(event: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
@@ -100,6 +123,7 @@ impl Message {
             commit_unix_us: event.commit_unix_us,
             has_key: event.key.is_some(),
             lane,
+            is_letter: false,
         })
     }
 
@@ -216,11 +240,6 @@ impl std::fmt::Debug for Message {
         // Payloads do not belong in logs.
         f.debug_struct("Message").field("id", &self.id()).finish_non_exhaustive()
     }
-}
-
-/// What a header takes on the wire.
-pub(super) fn framed_bytes(name: &str, value: &[u8]) -> usize {
-    1 + HEADER_LENGTHS_BYTES + name.len() + value.len()
 }
 
 /// The first header, and what follows it.

@@ -325,8 +325,13 @@ impl Worker {
             && let Some(message) = self.desk.item(sequence)
         {
             let failure = fault::poison(message, loss);
+            let less = loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten();
             self.desk.refused(sequence);
-            self.shared.post([News::Failed(sequence, failure)]);
+            match less {
+                // A letter may be larger than the broker takes: it is cut until it is not.
+                Some(less) => self.desk.bury(sequence, less),
+                None => self.shared.post([News::Failed(sequence, failure)]),
+            }
         }
         self.desk.lost(loss.narrows());
         self.shared.set_blocked(false);

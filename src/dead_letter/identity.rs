@@ -1,0 +1,61 @@
+//! Which dead letter a record is about, and which key, also where the text that says so was cut.
+
+use sha2::{Digest, Sha256};
+
+use super::text::{escaped, shown};
+use crate::letter::{self, KeyId};
+
+/// Which dead letter: what two records have in common that are about the same one. Two tables may
+/// use the same ids, so the place in the transaction belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Identity([u64; 2]);
+
+impl Identity {
+    /// An id that was cut is its hash, and may stand whole in another letter of the event.
+    pub(super) fn of(event_id: &str, lsn: &str, ordinal: u64) -> Identity {
+        let cut = letter::hash_in(event_id).and_then(read_hex);
+        let id: [u8; 32] = cut.unwrap_or_else(|| Sha256::digest(event_id).into());
+        let hash = Sha256::new().chain_update(id).chain_update(lsn);
+        let hash = hash.chain_update(ordinal.to_be_bytes()).finalize();
+        let part = |at: usize| {
+            hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        Identity([part(0), part(8)])
+    }
+
+    /// Half of it, for whoever knows very many.
+    #[must_use]
+    pub fn hash(self) -> u64 {
+        self.0[0]
+    }
+}
+
+fn read_hex(hex: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    for (at, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// A value or a key that was too large for the topic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cut {
+    /// Its size before.
+    pub size_bytes: u64,
+    /// Its hash before, in hexadecimal.
+    pub sha256: String,
+}
+
+/// Which key: the same for one that is whole and for one that was cut.
+#[must_use]
+pub fn key_id(key: &[u8], cut: Option<&Cut>) -> KeyId {
+    let hashed = cut.and_then(|cut| KeyId::of_sha256(&cut.sha256));
+    hashed.unwrap_or_else(|| KeyId::of(key))
+}
+
+/// A key as it is shown, and as a person names it: one that was cut by its hash.
+#[must_use]
+pub fn key_name(key: &[u8], cut: Option<&Cut>) -> String {
+    cut.map_or_else(|| shown(key), |cut| escaped(&letter::named_by_hash(&cut.sha256)))
+}

@@ -1,0 +1,118 @@
+use proptest::prelude::*;
+
+use super::super::fold::Fold;
+use super::super::record::{Letter, Resolution};
+use super::*;
+use crate::sink::log::Place;
+
+const MS: i64 = 1_000;
+
+fn letter(id: u32, partition: i32, offset: i64, failed_unix_us: i64) -> Letter {
+    let place = Place { partition, offset };
+    Letter { place, event_id: id.to_string(), failed_unix_us, ..Letter::default() }
+}
+
+fn opened(letter: &Letter) -> Record {
+    Record::Letter(Box::new(letter.clone()))
+}
+
+fn resolved(letter: &Letter, kind: Resolved, place: Place, at: i64) -> Record {
+    Record::Resolution(Resolution { place, ..letter.resolution(kind, 1, "me", at) })
+}
+
+/// What it holds, in bytes; a tree of such pairs takes at most 40 for each.
+fn bytes(letters: &OpenLetters) -> usize {
+    letters.sorted.capacity() * size_of::<(u64, Stamp)>()
+        + letters.recent.len() * 40
+        + letters.resolved.capacity() * 8 / 7 * (size_of::<(u64, Stamp)>() + 1)
+}
+
+/// Spread as hashes are.
+fn hash(n: u32) -> u64 {
+    u64::from(n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[test]
+fn a_million_open_letters_take_less_than_20_mb_and_more_are_counted() {
+    let mut letters = OpenLetters::default();
+    let count = u32::try_from(KNOWN_MAX).unwrap();
+    let at = |n: u32| Stamp::new(0, i64::from(n + 1) * MS);
+    let mut largest = 0;
+    for n in 0..count {
+        assert_eq!(letters.letter(hash(n), at(n)), Change::Opened);
+        largest = largest.max(bytes(&letters));
+    }
+    println!("{largest} bytes");
+    assert!(largest < 20 << 20, "{largest} bytes");
+    assert_eq!((letters.count(), letters.oldest_unix_us()), (KNOWN_MAX, Some(MS)));
+    assert!(!letters.is_beyond());
+    // THEN each is known
+    assert_eq!(letters.letter(hash(count / 2), at(count)), Change::Nothing);
+    // WHEN there are more THEN they are counted, and take nothing
+    let before = bytes(&letters);
+    for n in count..count + 1_000 {
+        assert_eq!(letters.letter(hash(n), at(n)), Change::Opened);
+    }
+    assert_eq!((letters.count(), bytes(&letters)), (KNOWN_MAX + 1_000, before));
+    assert!(letters.is_beyond());
+    // WHEN all are resolved THEN none is left
+    for n in count..count + 1_000 {
+        assert_eq!(letters.resolution(hash(n), at(2 * count)), Change::Resolved);
+    }
+    assert_eq!((letters.count(), letters.is_beyond()), (KNOWN_MAX, false));
+    for n in 0..count {
+        assert_eq!(letters.resolution(hash(n), at(2 * count)), Change::Resolved);
+    }
+    assert_eq!((letters.count(), letters.oldest_unix_us()), (0, None));
+    assert!(bytes(&letters) < 4 << 20, "{} bytes", bytes(&letters));
+}
+
+#[test]
+fn what_is_resolved_is_dropped() {
+    let mut letters = OpenLetters::default();
+    let stays = letter(0, 0, 0, MS);
+    letters.apply(&opened(&stays));
+    let last = i64::try_from(RESOLVED_MAX).unwrap();
+    for n in 1..=last {
+        let one = letter(u32::try_from(n).unwrap(), 0, 2 * n, n * MS);
+        letters.apply(&opened(&one));
+        let place = Place { partition: 0, offset: 2 * n + 1 };
+        letters.apply(&resolved(&one, Resolved::Discarded, place, n * MS));
+    }
+    assert_eq!((letters.count(), letters.oldest_unix_us()), (1, Some(MS)));
+    assert!(letters.resolved.len() <= 1);
+}
+
+#[test]
+fn a_clock_that_is_late_does_not_keep_a_letter_open() {
+    let mut letters = OpenLetters::default();
+    let one = letter(1, 3, 7, 9_000 * MS);
+    letters.apply(&opened(&one));
+    let early = resolved(&one, Resolved::Replayed, Place { partition: 3, offset: 8 }, 2 * MS);
+    assert_eq!(letters.apply(&early), Change::Resolved);
+    // In another partition nothing but the time tells.
+    assert_eq!(letters.apply(&opened(&letter(1, 4, 1, MS))), Change::Nothing);
+    assert_eq!(letters.apply(&opened(&letter(1, 4, 2, 3 * MS))), Change::Opened);
+}
+
+proptest! {
+    /// The commands and a relay must say the same of one log.
+    #[test]
+    fn it_says_what_the_fold_says(
+        steps in proptest::collection::vec((0..12_u32, 0..3_i32, 0..4_u8, 0..50_i64), 0..200),
+    ) {
+        let (mut letters, mut fold) = (OpenLetters::default(), Fold::default());
+        for (offset, (id, partition, what, at)) in steps.into_iter().enumerate() {
+            let place = Place { partition, offset: i64::try_from(offset).unwrap() };
+            let one = letter(id, partition, place.offset, at * MS);
+            let record = match what {
+                0 => resolved(&one, Resolved::Replayed, place, at * MS),
+                1 => resolved(&one, Resolved::Discarded, place, at * MS),
+                _ => opened(&one),
+            };
+            prop_assert_eq!(letters.apply(&record), fold.apply(&record));
+            prop_assert_eq!(letters.count(), fold.open());
+            letters.sort();
+        }
+    }
+}

@@ -1,0 +1,215 @@
+use proptest::prelude::*;
+
+use super::super::{
+    Cause, DeadLetterSettings, ERROR_MSG, EVENT_ID, KeyId, Mailbox, ORIGINAL_TOPIC, RELAY, hash_in,
+    named_by_hash,
+};
+use super::*;
+use crate::lsn::Lsn;
+use crate::message::Position;
+
+fn mailbox() -> Mailbox {
+    Mailbox { settings: DeadLetterSettings::default(), relay: "walrelay@host".to_owned() }
+}
+
+fn cause(reason: &str) -> Cause {
+    Cause {
+        class: "kafka.message-size-too-large".to_owned(),
+        reason: reason.to_owned(),
+        attempts: 1,
+        first_failed_unix_us: 2_000_000,
+        failed_unix_us: 3_000_000,
+        position: Position { commit_lsn: Lsn::from_wire(u64::MAX), ordinal: u64::MAX },
+        incomplete: true,
+        parks_key: true,
+    }
+}
+
+/// A letter of one's own.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Copy {
+    key: Option<Vec<u8>>,
+    value: Option<Vec<u8>>,
+    headers: Vec<(String, Vec<u8>)>,
+}
+
+impl Copy {
+    fn of(letter: &Outbound<'_>) -> Copy {
+        let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
+        Copy {
+            key: letter.key.map(<[u8]>::to_vec),
+            value: letter.value.map(<[u8]>::to_vec),
+            headers: letter.headers.iter().map(own).collect(),
+        }
+    }
+
+    fn fit(&self, room: &Room) -> Copy {
+        let headers: Vec<(&str, &[u8])> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), &value[..])).collect();
+        let (key, value) = (self.key.as_deref(), self.value.as_deref());
+        fit(&Outbound { key, value, headers: &headers, ..event() }, room, Copy::of)
+    }
+
+    fn bytes(&self) -> (usize, usize) {
+        let headers: usize = self.headers.iter().map(|(name, value)| cost(name, value)).sum();
+        let key = self.key.as_deref().map_or(0, key_cost);
+        (headers + key, self.value.as_ref().map_or(0, Vec::len))
+    }
+
+    fn text(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known == name);
+        found.map(|(_, value)| std::str::from_utf8(value).unwrap())
+    }
+}
+
+fn event() -> Outbound<'static> {
+    Outbound {
+        exchange: "",
+        topic: "orders",
+        key: Some(b"42"),
+        value: Some(b"{}"),
+        id: "e1",
+        event_type: None,
+        content_type: None,
+        headers: &[("id", b"e1")],
+        commit_unix_us: 1_000_000,
+        partition: Some(7),
+    }
+}
+
+fn letter(event: &Outbound<'_>) -> Copy {
+    mailbox().letter(event, &cause("too large"), Copy::of)
+}
+
+const MB: Room = Room { head_bytes: 1_000_000, value_bytes: None };
+
+#[test]
+fn what_fits_is_not_touched() {
+    let value = vec![b'v'; 900_000];
+    let whole = letter(&Outbound { value: Some(&value), ..event() });
+    assert_eq!(whole.fit(&MB), whole);
+}
+
+#[test]
+fn whatever_is_too_large_is_cut_and_the_rest_stays() {
+    let large = "ä".repeat(550_000);
+    let bytes = large.as_bytes();
+    // A key.
+    let cut = letter(&Outbound { key: Some(bytes), ..event() }).fit(&MB);
+    assert_eq!(cut.key.as_deref(), Some(&bytes[..1024]));
+    assert_eq!(
+        (cut.text(KEY_SIZE), cut.text(KEY_SHA256)),
+        (Some("1100000"), Some(&*sha256_hex(bytes)))
+    );
+    assert_eq!((cut.value.as_deref(), cut.text("id")), (Some(&b"{}"[..]), Some("e1")));
+    // An id.
+    let headers = [("id", bytes), ("small", b"kept")];
+    let cut = letter(&Outbound { id: &large, headers: &headers, ..event() }).fit(&MB);
+    assert_eq!(cut.text(EVENT_ID).and_then(hash_in), Some(&*sha256_hex(bytes)));
+    assert_eq!((cut.text(EVENT_ID_SIZE), cut.text(HEADERS_DROPPED)), (Some("1100000"), Some("id")));
+    assert_eq!(cut.text("small"), Some("kept"));
+    // A topic.
+    let cut = letter(&Outbound { topic: &large, ..event() }).fit(&MB);
+    assert_eq!(cut.text(ORIGINAL_TOPIC).map(str::len), Some(2_000));
+    assert_eq!(cut.text("dlq-original-topic-size"), Some("1100000"));
+    assert_eq!(cut.text("dlq-original-topic-sha256"), Some(&*sha256_hex(bytes)));
+    // A name.
+    let cut = letter(&Outbound { headers: &[(&large, b"v"), ("h", bytes)], ..event() }).fit(&MB);
+    assert_eq!(cut.text(HEADERS_DROPPED), Some(&*format!("h, {}", "ä".repeat(150))));
+    // A message.
+    let cut = mailbox().letter(&event(), &cause(&large), Copy::of).fit(&MB);
+    assert_eq!(
+        (cut.text(ERROR_MSG).map(str::len), cut.text(RELAY)),
+        (Some(2_000), Some("walrelay@host"))
+    );
+}
+
+#[test]
+fn key_and_value_that_are_too_large_together_leave_as_much_as_fits() {
+    let (key, value) = (vec![b'k'; 500_000], vec![b'v'; 700_000]);
+    let whole = letter(&Outbound { key: Some(&key), value: Some(&value), ..event() });
+    let cut = whole.fit(&MB);
+    // Half of the room is for the key, and it needs a little more.
+    assert_eq!(
+        (cut.key.map(|key| key.len()), cut.value.map(|it| it.len())),
+        (Some(1024), Some(700_000))
+    );
+    let key = vec![b'k'; 400_000];
+    let whole = letter(&Outbound { key: Some(&key), value: Some(&value), ..event() });
+    let cut = whole.fit(&MB);
+    assert_eq!(cut.key.as_deref(), Some(&key[..]));
+    assert!(cut.value.as_ref().is_some_and(|value| value.len() > 590_000));
+    assert_eq!(cut.text(super::super::VALUE_SIZE), Some("700000"));
+}
+
+#[test]
+fn what_is_cut_again_tells_of_what_was_there_first() {
+    let large = vec![b'x'; 1_100_000];
+    let headers = [("a", &large[..]), ("b", &large[..30_000])];
+    let whole =
+        letter(&Outbound { key: Some(&large), value: Some(&large), headers: &headers, ..event() });
+    let once = whole.fit(&MB);
+    assert_eq!(once.text(HEADERS_DROPPED), Some("a"));
+    let twice = once.fit(&Room { head_bytes: 20_000, value_bytes: None });
+    assert_eq!(twice.text(HEADERS_DROPPED), Some("a, b"));
+    for name in [KEY_SIZE, VALUE_SIZE] {
+        assert_eq!(twice.text(name), Some("1100000"));
+    }
+    for name in [KEY_SHA256, VALUE_SHA256] {
+        assert_eq!(twice.text(name), Some(&*sha256_hex(&large)));
+    }
+}
+
+#[test]
+fn a_key_is_the_same_whole_and_cut() {
+    let key = vec![b'k'; 300_000];
+    let id = KeyId::of(&key);
+    assert_eq!(KeyId::of_sha256(&sha256_hex(&key)), Some(id));
+    assert_ne!(KeyId::of(&key[..1024]), id);
+    for none in ["", "ab", &"g".repeat(64), &"ü".repeat(32)] {
+        assert_eq!((KeyId::of_sha256(none), hash_in(&named_by_hash(none))), (None, None), "{none}");
+    }
+}
+
+fn bytes() -> impl Strategy<Value = Vec<u8>> {
+    let lengths = prop_oneof![Just(0_usize), 1..60_usize, 200..3_000_usize, 9_000..60_000_usize];
+    (any::<u8>(), lengths).prop_map(|(byte, length)| vec![byte; length])
+}
+
+fn text() -> impl Strategy<Value = String> {
+    let lengths = prop_oneof![Just(0_usize), 1..40_usize, 80..1_500_usize, 9_000..20_000_usize];
+    (any::<char>(), lengths).prop_map(|(c, length)| c.to_string().repeat(length))
+}
+
+proptest! {
+    #[test]
+    fn any_letter_fits(
+        (key, value) in (proptest::option::of(bytes()), proptest::option::of(bytes())),
+        (id, topic, exchange, reason) in (text(), text(), text(), text()),
+        headers in proptest::collection::vec((text(), bytes()), 0..40),
+        head_bytes in ROOM_BYTES_MIN..80_000,
+        value_bytes in proptest::option::of(0..80_000_usize),
+    ) {
+        let headers: Vec<(&str, &[u8])> =
+            headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+        let (key, value) = (key.as_deref(), value.as_deref());
+        let event = Outbound {
+            id: &id, topic: &topic, exchange: &exchange, key, value, headers: &headers, ..event()
+        };
+        let whole = mailbox().letter(&event, &cause(&reason), Copy::of);
+        let room = Room { head_bytes, value_bytes };
+        let cut = whole.fit(&room);
+        let (head, body) = cut.bytes();
+        match value_bytes {
+            None => prop_assert!(head + body <= head_bytes, "{head} + {body} > {head_bytes}"),
+            Some(most) => prop_assert!(head <= head_bytes && body <= most, "{head}, {body}"),
+        }
+        // What is not whole says so, and a letter that fits is not cut once more.
+        prop_assert_eq!(cut.key != whole.key, cut.text(KEY_SIZE).is_some());
+        prop_assert_eq!(cut.value != whole.value, cut.text(VALUE_SIZE).is_some());
+        prop_assert_eq!(cut.key.is_some(), whole.key.is_some());
+        prop_assert_eq!(cut.fit(&room), cut.clone());
+        let smaller = cut.fit(&Room { head_bytes: ROOM_BYTES_MIN, value_bytes: Some(0) });
+        prop_assert!(smaller.bytes().0 <= ROOM_BYTES_MIN && smaller.bytes().1 == 0);
+    }
+}

@@ -1,0 +1,121 @@
+//! How large a dead letter may be: the least of what the client takes, what the topic takes as far as
+//! the cluster tells, and what was refused.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use crate::letter::fit::{Room, fit, head_bytes};
+use crate::message::Outbound;
+
+/// librdkafka's property, and its default.
+pub(super) const PROPERTY: &str = "message.max.bytes";
+const CLIENT_BYTES_MAX: usize = 1_000_000;
+/// What a record costs beside key, value and headers: the head of its batch, and its own lengths.
+const FRAME_BYTES: usize = 160;
+
+/// The limit. Clones are the same: a sink that is built anew knows what the one before it did.
+#[derive(Clone, Debug)]
+pub struct LetterLimit {
+    client_bytes_max: usize,
+    bytes_max: Arc<AtomicUsize>,
+}
+
+impl LetterLimit {
+    /// With what the client was told, where it was told anything.
+    pub(super) fn new(property: Option<&str>) -> LetterLimit {
+        let told = property.and_then(|text| text.trim().parse().ok());
+        let client_bytes_max = told.unwrap_or(CLIENT_BYTES_MAX);
+        LetterLimit { client_bytes_max, bytes_max: Arc::new(AtomicUsize::new(client_bytes_max)) }
+    }
+
+    /// The cluster says what the topic takes.
+    pub(super) fn learn(&self, bytes_max: usize) {
+        self.bytes_max.store(self.client_bytes_max.min(bytes_max), Relaxed);
+    }
+
+    /// Hands a letter on that fits.
+    pub(super) fn fit<T>(&self, letter: &Outbound<'_>, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+        let head_bytes = self.bytes_max.load(Relaxed).saturating_sub(FRAME_BYTES);
+        fit(letter, &Room { head_bytes, value_bytes: None }, then)
+    }
+
+    /// The same for a letter that was refused with such a code; nothing when it was not too large, or
+    /// cannot be made smaller.
+    pub(super) fn fit_less<T>(
+        &self,
+        code: Code,
+        letter: &Outbound<'_>,
+        then: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> Option<T> {
+        let too_large =
+            [Code::MessageSizeTooLarge, Code::InvalidMessageSize, Code::MessageBatchTooLarge];
+        if !too_large.contains(&code) {
+            return None;
+        }
+        let bytes = bytes_of(letter);
+        if bytes + FRAME_BYTES <= self.bytes_max.load(Relaxed) {
+            self.bytes_max.store(bytes / 2 + FRAME_BYTES, Relaxed);
+        }
+        self.fit(letter, |less| (bytes_of(less) < bytes).then(|| then(less)))
+    }
+}
+
+fn bytes_of(letter: &Outbound<'_>) -> usize {
+    head_bytes(letter) + letter.value.map_or(0, <[u8]>::len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record<'a>(value: &'a [u8]) -> Outbound<'a> {
+        Outbound {
+            exchange: "",
+            topic: "outbox.dlq",
+            key: Some(b"k"),
+            value: Some(value),
+            id: "e1",
+            event_type: None,
+            content_type: None,
+            headers: &[("dlq-event-id", b"e1")],
+            commit_unix_us: 0,
+            partition: None,
+        }
+    }
+
+    #[test]
+    fn a_letter_that_is_refused_is_cut_until_nothing_is_left_to_cut() {
+        let value = vec![b'v'; 2_000_000];
+        let limit = LetterLimit::new(None);
+        let code = Code::MessageSizeTooLarge;
+        let first = limit.fit(&record(&value), |letter| letter.value.map(<[u8]>::len)).unwrap();
+        assert!((990_000..1_000_000).contains(&first), "{first}");
+        assert_eq!(limit.fit_less(Code::InvalidRecord, &record(&value), |_| ()), None);
+        let mut bytes = first;
+        let mut rounds = 0;
+        while let Some(less) =
+            limit.fit_less(code, &record(&value[..bytes]), |less| less.value.map_or(0, <[u8]>::len))
+        {
+            assert!(less <= bytes / 2, "{less} of {bytes}");
+            (bytes, rounds) = (less, rounds + 1);
+        }
+        assert_eq!(bytes, 0);
+        assert!(rounds < 20, "{rounds}");
+    }
+
+    #[test]
+    fn the_least_of_all_limits_counts_and_clones_share_it() {
+        let limit = LetterLimit::new(Some("500000"));
+        let again = limit.clone();
+        let value = vec![b'v'; 2_000_000];
+        let fits = |limit: &LetterLimit| {
+            limit.fit(&record(&value), |letter| letter.value.map_or(0, <[u8]>::len))
+        };
+        again.learn(1_048_588);
+        assert!((490_000..500_000).contains(&fits(&limit)), "{}", fits(&limit));
+        again.learn(20_000);
+        assert!((15_000..20_000).contains(&fits(&limit)), "{}", fits(&limit));
+    }
+}

@@ -1,0 +1,158 @@
+//! Rows of which something is larger than a broker takes: each has a letter that fits.
+
+use super::case::{Case, held, ids, on_kafka, on_rabbitmq};
+use crate::support::{LIMIT, metric, until};
+
+const PARK_KEY: &str = "on_dead_letter = \"park_key\"\n";
+/// What `walrelay dlq` calls a key or an id that is cut.
+const SHA256: &str = "sha256:";
+
+/// Each row by its id: type of the aggregate, key, type, payload, headers. Nothing of it fits into
+/// a record of 1 MB.
+const ROWS: [(&str, [&str; 5]); 7] = [
+    ("key", ["$name", "repeat('k', 1100000)", "'t'", "'{}'", "null"]),
+    ("type", ["$name", "'k-type'", "repeat('t', 1100000)", "'{}'", "null"]),
+    ("aggregatetype", ["repeat('a', 1100000)", "'k-aggregate'", "'t'", "'{}'", "null"]),
+    (
+        "header",
+        ["$name", "'k-header'", "'t'", "'{}'", "jsonb_build_object('h', repeat('h', 1100000))"],
+    ),
+    ("name", ["$name", "'k-name'", "'t'", "'{}'", "jsonb_build_object(repeat('n', 1100000), 'v')"]),
+    (
+        "all",
+        [
+            "$name",
+            "repeat('l', 500000)",
+            "repeat('t', 300000)",
+            "jsonb_build_object('x', repeat('y', 700000))",
+            "jsonb_build_object('h', repeat('h', 300000), 'small', 'kept')",
+        ],
+    ),
+    (
+        "many",
+        [
+            "$name",
+            "'k-many'",
+            "'t'",
+            "'{}'",
+            "(select jsonb_object_agg('h' || n, n) from generate_series(1, 100000) n)",
+        ],
+    ),
+];
+
+/// A table that takes them.
+fn arrange(case: &Case) {
+    case.site.execute(
+        "alter table outbox drop constraint outbox_pkey, alter id type text, add headers jsonb",
+    );
+}
+
+fn insert(case: &Case, id: &str, [aggregate, key, kind, payload, headers]: [&str; 5]) {
+    let aggregate = aggregate.replace("$name", &format!("'{}'", case.site.name));
+    case.site.execute(&format!(
+        "insert into outbox (id, aggregatetype, aggregateid, type, payload, headers)
+         values ({id}, {aggregate}, {key}, {kind}, {payload}, {headers})"
+    ));
+}
+
+/// Inserts all of them; `round` tells their ids from those of another round.
+fn insert_all(case: &Case, round: u32) -> Vec<String> {
+    let mut expected = Vec::new();
+    for (id, row) in ROWS {
+        let id = format!("{id}-{round}");
+        insert(case, &format!("'{id}'"), row);
+        expected.push(id);
+    }
+    let id = format!("repeat('i', 1100000) || '{round}'");
+    insert(case, &id, ["$name", "'k-id'", "'t'", "'{}'", "null"]);
+    expected.push(format!("{SHA256}{}", sha256(case, &id)));
+    expected
+}
+
+fn sha256(case: &Case, text: &str) -> String {
+    case.site.value(&format!("select encode(sha256(convert_to({text}, 'UTF8')), 'hex')"))
+}
+
+#[test]
+fn rows_larger_than_a_record_are_dead_lettered() {
+    let case = on_kafka("oversized_kafka", PARK_KEY, "");
+    let letters = format!("{}.dlq", case.site.name);
+    let passes = ["plain-0", "plain-1", "plain-2", "released"];
+    oversized(&case, &passes, |round| {
+        // The topic takes less from now on, and nobody has told the relay.
+        if round == 1 {
+            case.site.limit_route(&letters, 20_000);
+        }
+    });
+}
+
+#[test]
+fn rows_larger_than_a_message_are_dead_lettered_in_rabbitmq() {
+    let case = on_rabbitmq("oversized_rabbitmq", PARK_KEY, "");
+    // AMQP carries a key of 500 kB as little as before.
+    oversized(&case, &["plain-0", "plain-1", "plain-2"], |_| ());
+}
+
+/// `before` is done before each round; `passes` are the events that are published in the end.
+fn oversized(case: &Case, passes: &[&str], before: impl Fn(u32)) {
+    arrange(case);
+    let reader = case.site.reader();
+    let mut relay = case.relay();
+    let mut expected = Vec::new();
+    // GIVEN rows that are too large, round by round, and one behind them that is not
+    for round in 0..3 {
+        before(round);
+        if round == 2 {
+            // THEN a relay that is started anew knows what the topic takes, and what is parked
+            relay.restart().unwrap();
+            relay.wait_ready(LIMIT).unwrap();
+        }
+        expected.extend(insert_all(case, round));
+        insert(
+            case,
+            &format!("'plain-{round}'"),
+            ["$name", &format!("'p{round}'"), "'t'", "'{}'", "null"],
+        );
+        // WHEN they are relayed THEN the slot moves over them
+        case.site.wait_confirmed(&mut relay, LIMIT);
+        let mut found = case.open();
+        let mut all = expected.clone();
+        (found.sort(), all.sort());
+        assert_eq!(found, all);
+    }
+    // THEN what is behind one in its key is parked, whether its key was cut or not
+    for round in 1..3 {
+        for id in ["key", "type", "header", "name", "all"] {
+            let [letter] = &case.list(&["--id", &format!("{id}-{round}")])[..] else {
+                panic!("{id}")
+            };
+            assert_eq!(letter["error_class"], "parked", "{letter}");
+        }
+    }
+    // THEN what is cut cannot be published, and what is left of it says so
+    let all = case.must(&["dlq", "show", "all-0", "--json"]).out;
+    let all: serde_json::Value = serde_json::from_str(all.lines().next().unwrap()).unwrap();
+    assert!(all["headers"].as_array().unwrap().iter().any(|header| header["name"] == "small"));
+    let replayed = case.walrelay(&["dlq", "replay", "--all"]);
+    assert_eq!(replayed.code, 1, "{replayed}");
+    assert!(replayed.err.contains("dead-letter.unfit"), "{replayed}");
+    assert_eq!(case.open().len(), expected.len());
+    // WHEN a key is named by its hash THEN its letters are discarded, and it is released
+    let key = format!("{SHA256}{}", sha256(case, "repeat('l', 500000)"));
+    assert_eq!(ids(&case.list(&["--key", &key])), ["all-0", "all-1", "all-2"]);
+    case.must(&["dlq", "discard", "--key", &key]);
+    case.must(&["dlq", "release", "--key", &key]);
+    let keys = (ROWS.len() + 1) as f64;
+    until("the release to be heard", LIMIT, || {
+        (metric(&relay, "outbox_dlq_parked_keys") == Some(keys - 1.0)).then_some(())
+    });
+    insert(case, "'released'", ["$name", "repeat('l', 500000)", "'t'", "'{}'", "null"]);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    assert!(ids(&case.list(&["--error-class", "parked"])).iter().all(|id| id != "released"));
+    // THEN what could be published was
+    let mut published: Vec<String> = held(reader).into_iter().map(|record| record.id).collect();
+    published.sort();
+    assert_eq!(published, passes);
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0, "{}", relay.tail(20));
+}
