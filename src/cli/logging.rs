@@ -1,7 +1,7 @@
-//! Logs, always on standard error: text for people, or a JSON object per line.
+//! Logs: text on a terminal, JSON otherwise, always on standard error.
 //!
 //! `run` is a service: off a terminal everything that it writes is JSON, the fault that ends it and
-//! a panic among it. All other commands are typed by people, and write text.
+//! a panic among it. What ends a command that people type is text, wherever it goes.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -25,7 +25,7 @@ const DEFAULT_LEVEL: &str = "info";
 /// Target of the lines that say who did what.
 const AUDIT: &str = "audit";
 
-/// How logs and faults are written.
+/// How log lines are written, or a fault that ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
     /// Lines for people, with colours or without.
@@ -38,7 +38,7 @@ pub(crate) enum Style {
 }
 
 impl Style {
-    /// Of a service, or of a command that people type.
+    /// Of what a service writes, or of what ends a command that people type.
     pub(crate) fn of(is_service: bool) -> Style {
         let terminal = std::io::stderr().is_terminal();
         match is_service && !terminal {
@@ -106,11 +106,11 @@ fn json(line: &Line<'_>) -> String {
     json_lines_shown(&serde_json::to_string(line).unwrap_or_default()) + "\n"
 }
 
-/// Starts logging at `level`, a level or a filter.
-pub(crate) fn start(level: Option<&str>, style: Style) -> Result<(), Fault> {
+/// Starts logging at `level`, a level or a filter. A panic is told in the style of `faults`.
+pub(crate) fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
     let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
-    if style == Style::Json {
+    if faults == Style::Json {
         std::panic::set_hook(Box::new(|panic| {
             let backtrace = std::backtrace::Backtrace::capture();
             let message = format!("{panic}\n{backtrace}");
@@ -118,7 +118,7 @@ pub(crate) fn start(level: Option<&str>, style: Style) -> Result<(), Fault> {
             std::io::stderr().write_all(json(&Line::of(&message)).as_bytes()).ok();
         }));
     }
-    match lines(filter, style, std::io::stderr).try_init() {
+    match lines(filter, Style::of(true), std::io::stderr).try_init() {
         // A second command line in one process (a test) keeps the first subscriber.
         Ok(()) | Err(_) => Ok(()),
     }

@@ -2,7 +2,7 @@
 //!
 //! Each command is one file with one `run`; it gets a configuration that has been checked and
 //! makes its own runtime. Standard output carries only what the command was asked for; faults and
-//! logs go to standard error, for `run` in the same form ([`logging`]).
+//! logs go to standard error, those of `run` in the same form ([`logging`]).
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -76,7 +76,7 @@ fn execute(
 
 fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
     let request = args.configuration.request();
-    let log = Log { level: args.log.as_deref(), style };
+    let log = Log { level: args.log.as_deref(), faults: style };
     let one = |fault: Fault| vec![fault];
     match args.command {
         Command::Completions { shell } => completions::run(shell).map_err(one),
@@ -130,16 +130,16 @@ fn wait_for<T>(command: impl Future<Output = Result<T, Fault>>) -> Result<T, Fau
     runtime.block_on(command)
 }
 
-/// What is logged, and how.
+/// What is logged, and how what ends the process is told.
 #[derive(Clone, Copy)]
 struct Log<'a> {
     level: Option<&'a str>,
-    style: Style,
+    faults: Style,
 }
 
 /// Logs set up and the configuration read; problems of both are told together.
 fn prepare(log: Log<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
-    match (logging::start(log.level, log.style), crate::config::load(request)) {
+    match (logging::start(log.level, log.faults), crate::config::load(request)) {
         (Ok(()), Ok(loaded)) => Ok(loaded.config),
         (Ok(()), Err(faults)) => Err(faults),
         (Err(fault), Ok(_)) => Err(vec![fault]),
