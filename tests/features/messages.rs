@@ -74,7 +74,8 @@ fn nobody_but_the_application_may_emit_once_the_script_was_run() {
     // WHEN the script is run without a role THEN nothing is taken away
     script(&[]);
     assert_eq!(emits(other, "'{}'"), Ok(()));
-    // WHEN it is run with the application's role THEN nobody else may
+    // WHEN it is run with the application's role, once or twice, THEN nobody else may
+    script(&["-v", &format!("role={writer}")]);
     script(&["-v", &format!("role={writer}")]);
     for content in ["'{}'::text", "'{}'::bytea"] {
         assert_eq!(emits(other, content), denied);
