@@ -206,7 +206,10 @@ async fn open(settings: &SourceSettings, text_only: bool) -> Result<Opened, Fail
     // At once, because each takes its time. A stream that is dropped unread has moved nothing.
     let streaming = async { control?.start(&start).await };
     let (report, session) = tokio::join!(preflight::inspect(&sql.client, settings), streaming);
-    let report = report.map_err(told)?;
+    let mut report = report.map_err(told)?;
+    // Whether a WAL sender is free, the login has shown. The count may hold ours, which has none of
+    // the slot yet, or the one of our last session, which is about to end.
+    report.findings.retain(|finding| finding.topic != preflight::WAL_SENDERS);
     for finding in report.findings.iter().filter(|finding| finding.level == preflight::Level::Warn)
     {
         tracing::warn!(check = finding.topic, "{}", finding.text);

@@ -10,3 +10,4 @@ mod slot;
 mod source_faults;
 mod standby;
 mod stop;
+mod wal_senders;
