@@ -22,6 +22,7 @@ use crate::follow::{Follow, Following};
 use crate::health::{self, Facts, Limits, Recorder};
 use crate::letter::Mailbox;
 use crate::metrics::Metrics;
+use crate::relay::inquiry::{self, Examiner, Inquiry};
 use crate::relay::link::{self, Connector, Link};
 use crate::relay::log_news::{self, LogNews};
 use crate::relay::{Control, Parts, Relay};
@@ -30,6 +31,7 @@ use crate::watch::{self, Watch};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
+    crate::ffi::return_large_pieces();
     if config.sink.shares_malloc_arena() {
         crate::ffi::share_malloc_arena();
     }
@@ -42,11 +44,13 @@ pub fn run(config: &Config) -> Result<(), Fault> {
 fn stream(config: &Config) -> Result<(), Fault> {
     let Outside { origin, metrics, recorder, facts, control, admin } = Outside::open(config)?;
     let (link, connector) = link::pair();
+    let (inquiry, examiner) = inquiry::pair();
     let (news, log_news) = log_news::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let data = DataThread {
         config,
         link,
+        inquiry,
         log_news,
         control: &control,
         metrics: &metrics,
@@ -64,7 +68,8 @@ fn stream(config: &Config) -> Result<(), Fault> {
         }),
     };
     let runtime = control_runtime()?;
-    let outcome = runtime.block_on(supervise(config, &control, connector, watch, ended));
+    let outcome =
+        runtime.block_on(supervise(config, &control, (connector, examiner), watch, ended));
     // Not dropped: a name that is being resolved would hold it up.
     runtime.shutdown_background();
     let joined = data.join();
@@ -158,12 +163,14 @@ impl Reading {
 async fn supervise(
     config: &Config,
     control: &Control,
-    connector: Connector,
+    (connector, examiner): (Connector, Examiner),
     watch: Watch,
     mut ended: oneshot::Receiver<Result<(), Fault>>,
 ) -> Result<(), Fault> {
     let mut signals = Signals::listen()?;
-    let connecting = link::serve(&config.source, connector);
+    let connecting = async {
+        tokio::join!(link::serve(&config.source, connector), examiner.serve(&config.source));
+    };
     let watching = watch::watch(watch);
     tokio::pin!(connecting, watching);
     let mut found = None;
@@ -227,6 +234,7 @@ fn stop(control: &Control, signal: &str) {
 struct DataThread<'a> {
     config: &'a Config,
     link: Link,
+    inquiry: Inquiry,
     log_news: Receiver<LogNews>,
     control: &'a Arc<Control>,
     metrics: &'a Arc<Metrics>,
@@ -249,6 +257,7 @@ impl DataThread<'_> {
             mailbox: mailbox(self.config),
             log_news: self.log_news,
             link: self.link,
+            inquiry: self.inquiry,
             control: Arc::clone(self.control),
             metrics: Arc::clone(self.metrics),
             recorder: self.recorder,

@@ -17,6 +17,7 @@ pub mod stream;
 pub mod table;
 pub mod tls;
 pub mod transport;
+pub mod walsender;
 pub mod watch;
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ mod kill;
 mod memory;
 mod postgres_stop;
 mod proxy;
+mod silence;
 mod slot;
 mod source_faults;
 mod standby;
