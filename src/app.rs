@@ -23,6 +23,7 @@ use crate::follow::{Follow, Following};
 use crate::health::{self, Facts, Limits, Recorder};
 use crate::letter::Mailbox;
 use crate::metrics::Metrics;
+use crate::relay::inquiry::{self, Inquiry};
 use crate::relay::link::{self, Link};
 use crate::relay::log_news::{self, LogNews};
 use crate::relay::sql_tasks::{self, SqlTasks};
@@ -33,6 +34,7 @@ use crate::watch::{self, Watch};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
+    crate::ffi::return_large_pieces();
     if config.sink.shares_malloc_arena() {
         crate::ffi::share_malloc_arena();
     }
@@ -47,12 +49,14 @@ fn stream(config: &Config) -> Result<(), Fault> {
     let (link, connector) = link::pair();
     let (sql_tasks, sql_worker) = sql_tasks::pair();
     let known = Arc::<KnownPublication>::default();
+    let (inquiry, examiner) = inquiry::pair();
     let (news, log_news) = log_news::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let data = DataThread {
         config,
         link,
         sql_tasks,
+        inquiry,
         log_news,
         control: &control,
         metrics: &metrics,
@@ -73,7 +77,8 @@ fn stream(config: &Config) -> Result<(), Fault> {
     let runtime = control_runtime()?;
     let sessions = async {
         let opening = link::serve(&config.source, &known, connector);
-        tokio::join!(opening, sql_tasks::serve(&config.source, sql_worker));
+        let tasks = sql_tasks::serve(&config.source, sql_worker);
+        tokio::join!(opening, tasks, examiner.serve(&config.source));
     };
     let outcome = runtime.block_on(supervise(&control, sessions, watch, ended));
     // Not dropped: a name that is being resolved would hold it up.
@@ -237,6 +242,7 @@ struct DataThread<'a> {
     config: &'a Config,
     link: Link,
     sql_tasks: SqlTasks,
+    inquiry: Inquiry,
     log_news: Receiver<LogNews>,
     control: &'a Arc<Control>,
     metrics: &'a Arc<Metrics>,
@@ -260,6 +266,7 @@ impl DataThread<'_> {
             log_news: self.log_news,
             link: self.link,
             sql_tasks: self.sql_tasks,
+            inquiry: self.inquiry,
             control: Arc::clone(self.control),
             metrics: Arc::clone(self.metrics),
             recorder: self.recorder,

@@ -32,7 +32,9 @@ pub use self::record::headers_of_read;
 use self::record::{copy_back, native_headers, pointer_of};
 use self::record_limit::record_limit;
 pub use self::shared_words::SharedWords;
-pub use self::system::{set_receive_low_water, share_malloc_arena};
+pub use self::system::{
+    return_large_pieces, set_receive_low_water, share_malloc_arena, trim_malloc,
+};
 use crate::message::{Outbound, Sequence};
 
 /// A librdkafka producer.

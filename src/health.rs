@@ -105,6 +105,11 @@ pub enum Reason {
         /// For so long.
         for_ms: u64,
     },
+    /// Postgres decodes and sends no event meanwhile.
+    Decoding {
+        /// For so long.
+        for_ms: u64,
+    },
     /// There is something unconfirmed and it does not move.
     NoProgress {
         /// For so long.
@@ -134,6 +139,7 @@ impl Reason {
             Reason::WaitingForPrimary { .. } => "waiting_for_primary",
             Reason::SinkDown { .. } => "sink_down",
             Reason::LettersUnread { .. } => "letters_unread",
+            Reason::Decoding { .. } => "postgres_decoding",
             Reason::NoProgress { .. } => "no_progress",
             Reason::LoopStuck { .. } => "loop_stuck",
             Reason::Draining => "draining",
@@ -163,6 +169,9 @@ impl fmt::Display for Reason {
                     f,
                     "no event taken in for {for_s} s: the dead-letter topic is still being read"
                 )
+            }
+            Reason::Decoding { for_ms } => {
+                write!(f, "Postgres decodes and has sent no event for {} s", for_ms / 1000)
             }
             Reason::NoProgress { for_ms, events } => {
                 write!(f, "{events} events unconfirmed, none settled for {} s", for_ms / 1000)
@@ -225,7 +234,10 @@ impl Health {
             facts.letters_unread_since_ms.map(|since_ms| now_ms.saturating_sub(since_ms));
         let unread_ms = unread_ms.filter(|for_ms| *for_ms > limits.stall_ms);
         reasons.extend(unread_ms.map(|for_ms| Reason::LettersUnread { for_ms }));
-        let stalled = stands || unread_ms.is_some();
+        if let Some(since_ms) = facts.decoding_since_ms {
+            reasons.push(Reason::Decoding { for_ms: now_ms.saturating_sub(since_ms) });
+        }
+        let stalled = stands || unread_ms.is_some() || facts.decoding_since_ms.is_some();
         let state = match state {
             // The end and the way to it are told as such; what hinders them is in the reasons.
             State::Draining | State::Stopped => state,

@@ -72,6 +72,18 @@ pub fn brief(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begins}… ({} bytes)", text.len()))
 }
 
+/// A buffer that is kept from event to event keeps no more than this: an event of usual size needs no
+/// new memory, and one of hundreds of megabytes leaves nothing behind.
+pub const KEPT_BYTES_MAX: usize = 1 << 20;
+
+/// Empties a buffer that only an unusually large event has needed, and gives its memory back.
+#[inline]
+pub fn give_back(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > KEPT_BYTES_MAX {
+        *buffer = Vec::new();
+    }
+}
+
 /// Most headers of one event; more is an event error, so that a row cannot grow the relay.
 pub const HEADERS_MAX: usize = 32;
 

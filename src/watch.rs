@@ -113,6 +113,7 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
 }
 
 fn show(watch: &Watch, sample: &SlotSample, ages: &mut Ages) {
+    watch.facts.server_at(sample.current_lsn);
     let (metrics, facts) = (&watch.metrics, watch.facts.snapshot());
     let now = Instant::now();
     let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);

@@ -50,6 +50,7 @@ fn streaming() -> Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
         letters_unread: false,
+        decoding_for: None,
         settled_events: 0,
         in_flight_events: 0,
         in_flight_bytes: 0,

@@ -83,7 +83,7 @@ const SOURCE: &[Row] = &[
         "stall_timeout",
         within_ms(100, HOUR_MS),
         Absent::Value("30s"),
-        "Longest silence on the stream before the connection is taken for dead.",
+        "Longest silence on the stream before Postgres is asked what its walsender does; one that decodes is waited for, a dead connection is given up.",
     ),
     (
         "reconnect_base",

@@ -7,6 +7,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use super::Phase;
 use crate::lsn::Lsn;
@@ -24,12 +25,15 @@ pub struct Facts {
     progress_ms: AtomicU64,
     sink_down_since_ms: AtomicU64,
     letters_unread_since_ms: AtomicU64,
+    decoding_since_ms: AtomicU64,
     in_flight_events: AtomicU64,
     in_flight_bytes: AtomicU64,
     received_lsn: AtomicU64,
     sent_lsn: AtomicU64,
     confirmed_lsn: AtomicU64,
     heartbeat_ms: AtomicU64,
+    /// Told by the watch, for the data thread.
+    server_lsn: AtomicU64,
     note: Mutex<String>,
 }
 
@@ -46,6 +50,8 @@ pub struct Snapshot {
     pub sink_down_since_ms: Option<u64>,
     /// Since when nothing comes in because the dead-letter topic is still to be read.
     pub letters_unread_since_ms: Option<u64>,
+    /// Since when Postgres decodes and sends no event.
+    pub decoding_since_ms: Option<u64>,
     /// Events admitted and not settled.
     pub in_flight_events: u64,
     /// Their bytes.
@@ -69,6 +75,8 @@ pub struct Pass {
     pub sink_reachable: bool,
     /// Whether nothing comes in because the dead-letter topic is still to be read.
     pub letters_unread: bool,
+    /// For how long Postgres has been decoding and has sent no event.
+    pub decoding_for: Option<Duration>,
     /// Events settled since the process started.
     pub settled_events: u64,
     /// Events admitted and not settled.
@@ -91,12 +99,14 @@ impl Facts {
             progress_ms: AtomicU64::new(now_ms),
             sink_down_since_ms: AtomicU64::new(NEVER),
             letters_unread_since_ms: AtomicU64::new(NEVER),
+            decoding_since_ms: AtomicU64::new(NEVER),
             in_flight_events: AtomicU64::new(0),
             in_flight_bytes: AtomicU64::new(0),
             received_lsn: AtomicU64::new(0),
             sent_lsn: AtomicU64::new(0),
             confirmed_lsn: AtomicU64::new(0),
             heartbeat_ms: AtomicU64::new(now_ms),
+            server_lsn: AtomicU64::new(0),
             note: Mutex::new(String::new()),
         }
     }
@@ -113,6 +123,7 @@ impl Facts {
             progress_ms: load(&self.progress_ms),
             sink_down_since_ms: since(&self.sink_down_since_ms),
             letters_unread_since_ms: since(&self.letters_unread_since_ms),
+            decoding_since_ms: since(&self.decoding_since_ms),
             in_flight_events: load(&self.in_flight_events),
             in_flight_bytes: load(&self.in_flight_bytes),
             received_lsn: Lsn::from_wire(load(&self.received_lsn)),
@@ -120,6 +131,11 @@ impl Facts {
             confirmed_lsn: Lsn::from_wire(load(&self.confirmed_lsn)),
             heartbeat_ms,
         }
+    }
+
+    /// The end of the server's WAL, for [`Recorder::server_lsn`].
+    pub fn server_at(&self, lsn: Lsn) {
+        self.server_lsn.store(lsn.to_wire(), Ordering::Relaxed);
     }
 
     /// The sentence last noted; empty when there is nothing to say.
@@ -153,6 +169,7 @@ pub struct Recorder {
     confirmed_lsn: Lsn,
     sink_reachable: bool,
     letters_unread: bool,
+    decoding: bool,
 }
 
 impl Recorder {
@@ -165,6 +182,7 @@ impl Recorder {
             confirmed_lsn: Lsn::ZERO,
             sink_reachable: true,
             letters_unread: false,
+            decoding: false,
         }
     }
 
@@ -188,6 +206,12 @@ impl Recorder {
             self.facts.letters_unread_since_ms.store(since_ms, Ordering::Relaxed);
             self.letters_unread = pass.letters_unread;
         }
+        if pass.decoding_for.is_some() != self.decoding {
+            let for_ms = |elapsed: Duration| u64::try_from(elapsed.as_millis()).unwrap_or(NEVER);
+            let since_ms = pass.decoding_for.map_or(NEVER, |it| now_ms.saturating_sub(for_ms(it)));
+            self.facts.decoding_since_ms.store(since_ms, Ordering::Relaxed);
+            self.decoding = pass.decoding_for.is_some();
+        }
         let store = |field: &AtomicU64, value: u64| field.store(value, Ordering::Relaxed);
         store(&self.facts.in_flight_events, pass.in_flight_events);
         store(&self.facts.in_flight_bytes, pass.in_flight_bytes);
@@ -195,6 +219,12 @@ impl Recorder {
         store(&self.facts.sent_lsn, pass.sent_lsn.to_wire());
         store(&self.facts.confirmed_lsn, pass.confirmed_lsn.to_wire());
         self.phase(pass.phase, now_ms);
+    }
+
+    /// The end of the server's WAL, as the watch last saw it.
+    #[must_use]
+    pub fn server_lsn(&self) -> Lsn {
+        Lsn::from_wire(self.facts.server_lsn.load(Ordering::Relaxed))
     }
 
     /// Publishes the phase alone, and a heartbeat: for the time before the first stream and

@@ -3,14 +3,14 @@
 //! Assembling first writes
 //! whatever must be made (templates, headers out of JSON) into the scratch, and then only borrows:
 //! from the wire, the plan, the transaction and the scratch. Nothing is allocated once the scratch
-//! has grown to the largest row.
+//! has grown to the largest row of usual size; what a larger one needs is given back.
 
 use super::cell::{Cell, Cells};
 use super::compile::Compiled;
 use super::event_error::EventError;
 use super::row_headers::RowHeaders;
 use super::transaction::Transaction;
-use crate::message::{HeaderSlots, Outbound, TooManyHeaders, brief};
+use crate::message::{HeaderSlots, Outbound, TooManyHeaders, brief, give_back};
 
 /// Memory that is kept from event to event.
 #[derive(Debug, Default)]
@@ -19,6 +19,15 @@ pub struct Scratch {
     row_headers: RowHeaders,
     /// Headers of the route that had to be rendered, by place in the route.
     extras: Vec<Cell<'static>>,
+}
+
+impl Scratch {
+    /// Gives memory back that only an unusually large event has needed.
+    #[inline]
+    pub fn give_back(&mut self) {
+        give_back(&mut self.arena);
+        self.row_headers.give_back();
+    }
 }
 
 /// A route whose columns are slots.

@@ -6,6 +6,11 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use std::fmt;
 
+use crate::message::KEPT_BYTES_MAX;
+
+/// A row has far fewer headers, or is refused for them.
+const KEPT_SPANS_MAX: usize = 4096;
+
 /// Headers of one row; the memory is kept.
 #[derive(Debug, Default)]
 pub(super) struct RowHeaders {
@@ -18,6 +23,14 @@ impl RowHeaders {
     pub(super) fn clear(&mut self) {
         self.text.clear();
         self.spans.clear();
+    }
+
+    /// Gives memory back that only unusually large headers have needed.
+    #[inline]
+    pub(super) fn give_back(&mut self) {
+        if self.text.capacity() > KEPT_BYTES_MAX || self.spans.capacity() > KEPT_SPANS_MAX {
+            *self = RowHeaders::default();
+        }
     }
 
     /// Reads a JSON object.

@@ -47,6 +47,7 @@ impl<I: Intake> Entrance<'_, I> {
             Some(deaths) => self.deadly(candidate, deaths),
         };
         self.crash.lets_go();
+        self.scratch.give_back();
         taken
     }
 

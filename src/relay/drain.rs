@@ -41,6 +41,7 @@ impl Relay {
             if let Some(stream) = self.stream.as_mut().filter(|_| !reading) {
                 // Not read on purpose.
                 stream.excuse_silence(Instant::now());
+                self.silence.excuse();
             }
             let step = if reading { self.intake(Instant::now()) } else { Ok(false) };
             let step = step.and_then(|more| {

@@ -14,12 +14,14 @@ mod core;
 mod crash;
 mod drain;
 mod faults;
+pub mod inquiry;
 pub mod link;
 pub mod log_news;
 mod outlet;
 pub mod polled;
 mod session;
 mod shaping;
+mod silence;
 pub mod sql_tasks;
 mod startup;
 mod undertaker;
@@ -36,10 +38,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::admission::Taken;
 use self::core::Core;
+use self::inquiry::Inquiry;
 use self::link::Link;
 use self::log_news::LogNews;
 use self::outlet::{Outlet, Settling as _};
 use self::session::Sessions;
+use self::silence::{Moment, Silence};
 use self::sql_tasks::SqlTasks;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
@@ -89,6 +93,8 @@ pub struct Parts {
     pub link: Link,
     /// What the loop asks for over SQL.
     pub sql_tasks: SqlTasks,
+    /// How Postgres is asked what it does while the stream is silent.
+    pub inquiry: Inquiry,
     /// What others tell the loop.
     pub control: Arc<Control>,
     /// Where the loop counts.
@@ -123,6 +129,7 @@ pub struct Relay {
     reply_wanted: bool,
     /// When the server was asked for a sign of life.
     probed_at: Option<Instant>,
+    silence: Silence,
     source: SourceSettings,
     delivery: DeliverySettings,
     control: Arc<Control>,
@@ -135,7 +142,7 @@ impl Relay {
     /// A relay with a fresh sink; asks for its first session at once.
     pub fn new(parts: Parts) -> Result<Relay, Fault> {
         let Parts { source, delivery, sink_factory, mailbox, log_news, .. } = parts;
-        let Parts { link, sql_tasks, control, metrics, recorder, origin, .. } = parts;
+        let Parts { link, sql_tasks, inquiry, control, metrics, recorder, origin, .. } = parts;
         let now = Instant::now();
         let text_only = !source.binary;
         let core = Core::new(&source, &delivery, mailbox, &metrics)?;
@@ -159,6 +166,7 @@ impl Relay {
             read_at: None,
             reply_wanted: false,
             probed_at: None,
+            silence: Silence::new(inquiry, source.stall_timeout),
             source,
             delivery,
             control,
@@ -226,6 +234,7 @@ impl Relay {
             _ => {
                 // Not read on purpose.
                 stream.excuse_silence(now);
+                self.silence.excuse();
                 return Ok(false);
             }
         };
@@ -252,6 +261,7 @@ impl Relay {
                 Taken::Full => {
                     self.held = true;
                     stream.excuse_silence(now);
+                    self.silence.excuse();
                     return Ok(false);
                 }
                 Taken::TextWanted => {
@@ -303,18 +313,20 @@ impl Relay {
         let Some(stream) = &self.stream else { return };
         let reportable = self.core.reportable();
         let since = now.duration_since(self.last_report);
-        let silence = now.saturating_duration_since(stream.last_heard());
-        if silence > self.source.stall_timeout {
-            let limit_s = self.source.stall_timeout.as_secs();
+        let heard = stream.last_heard();
+        let (seen, server) = (self.core.progress.seen(), self.recorder.server_lsn());
+        if let Some(reason) = self.silence.judge(Moment { now, heard, seen, server }) {
+            let silent_s = now.saturating_duration_since(heard).as_secs();
             tracing::warn!(
-                limit_s,
+                silent_s,
+                reason,
                 "no sign of life from postgres: the connection is taken for dead"
             );
             self.disconnect();
             return;
         }
-        let half_dead = silence > self.source.stall_timeout / 2;
-        let answered = self.probed_at.is_none_or(|at| stream.last_heard() > at);
+        let half_dead = now.saturating_duration_since(heard) > self.source.stall_timeout / 2;
+        let answered = self.probed_at.is_none_or(|at| heard > at);
         let probe = half_dead && answered;
         let worth_it = reportable > self.core.progress.reported() || self.reply_wanted;
         if probe || since >= self.sessions.status_interval || (worth_it && since >= REPORT_GAP) {
@@ -352,6 +364,7 @@ impl Relay {
             phase: self.phase,
             sink_reachable: self.outlet.weather.is_fair(),
             letters_unread: unread,
+            decoding_for: self.silence.decoding_since().map(|since| since.elapsed()),
             settled_events: self.outlet.settled_events,
             in_flight_events: self.core.window.events() as u64,
             in_flight_bytes: self.core.window.bytes() as u64,

@@ -3,6 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use super::inquiry::Walsender;
 use super::link::{LinkNews, Opened, PeerProgress};
 use super::{IDLE_TICK, Relay, faults};
 use crate::error::Fault;
@@ -132,6 +133,7 @@ impl Relay {
         let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
         sessions.status_interval = allowed.clamp(IDLE_TICK, STATUS_INTERVAL_MAX);
         self.core.connected(!self.text_only, catalog);
+        self.silence.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
         match Stream::new(session.transport, &session.leftover, now) {
             Ok(stream) => {
                 tracing::info!(
@@ -170,6 +172,7 @@ impl Relay {
         self.core.interrupt();
         self.sql_tasks.forget_catalog();
         self.probed_at = None;
+        self.silence.disconnected();
         if self.phase == Phase::Streaming {
             self.phase = Phase::Connecting;
         }

@@ -3,7 +3,7 @@
 use super::faults;
 use crate::error::Fault;
 use crate::format::{self, Binding, Format};
-use crate::message::{HeaderSlots, Outbound};
+use crate::message::{HeaderSlots, Outbound, give_back};
 use crate::outbox::EventError;
 use crate::outbox::settings::Route;
 use crate::source::settings::SourceSettings;
@@ -62,6 +62,8 @@ impl Shape {
     ) -> Result<T, EventError> {
         let Shape { format: Some(format), scratch } = self else { return Ok(then(&event)) };
         let mut headers = HeaderSlots::new();
-        format.shape(event, scratch, &mut headers).map(|event| then(&event))
+        let outcome = format.shape(event, scratch, &mut headers).map(|event| then(&event));
+        give_back(scratch);
+        outcome
     }
 }

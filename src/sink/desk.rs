@@ -103,6 +103,11 @@ impl<T> Default for Desk<T> {
 }
 
 impl<T: Item> Desk<T> {
+    /// Bytes that are sent and not confirmed.
+    pub(super) fn in_flight_bytes(&self) -> usize {
+        self.in_flight_bytes
+    }
+
     /// Takes an event in, to be sent after those of its lane that have lower numbers.
     pub(super) fn take(&mut self, sequence: Sequence, item: T) {
         if let Some(lane) = item.lane() {

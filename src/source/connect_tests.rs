@@ -124,7 +124,9 @@ fn a_refused_login_says_what_mends_it() {
     source(nobody, "source.login", "CREATE ROLE \"me\"");
     source(refusal("3D000", "", "x"), "source.no-database", "createdb app");
     source(refusal("42501", "", "x"), "source.not-permitted", "ALTER ROLE \"me\" REPLICATION;");
-    source(refusal("53300", "", "x"), "source.full", "max_wal_senders");
+    source(refusal("53300", "", "x"), "source.full", "max_connections");
+    let senders = r#"la valeur de « max_wal_senders » (actuellement 1)"#;
+    source(refusal("53300", "InitProcess", senders), "source.wal-senders", "max_wal_senders = 10");
     source(refusal("57P03", "", "x"), "source.stopping", "pg_isready -h db -p 5433");
     let at = || "h".to_owned();
     let none = ConnectError::NoPassword { at: at() };

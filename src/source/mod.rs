@@ -21,6 +21,7 @@ pub mod stream;
 pub mod table;
 pub mod tls;
 pub mod transport;
+pub mod walsender;
 pub mod watch;
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 pub(crate) mod server;
 pub(crate) mod slot;
 
+pub(crate) use server::WAL_SENDERS;
 pub(crate) use slot::missing as slot_missing;
 
 use serde_json::{Value, json};

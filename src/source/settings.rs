@@ -23,7 +23,8 @@ pub struct SourceSettings {
     /// Ask Postgres for binary column values (`source.binary`, default true). The relay falls back
     /// to text by itself for a mapped column whose binary form it does not read.
     pub binary: bool,
-    /// Longest silence on the stream before the connection is taken for dead (`source.stall_timeout`, 30s).
+    /// Longest silence on the stream before Postgres is asked what its walsender does
+    /// (`source.stall_timeout`, 30s).
     pub stall_timeout: Duration,
     /// First wait before a reconnect (`source.reconnect_base`, 50ms), full jitter.
     pub reconnect_base: Duration,

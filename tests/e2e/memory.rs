@@ -15,6 +15,8 @@ use crate::support::{
 const WINDOW_BYTES: u64 = 64 << 20;
 /// What the process may need beside its window.
 const ALLOWANCE_BYTES: u64 = 40_000_000;
+/// What may stay of a row many times as large.
+const LEFT_BYTES_MAX: u64 = 16 << 20;
 const KEYS: u64 = 1_000;
 /// Events of as many keys reach every partition.
 const FIRST: u64 = 30;
@@ -48,6 +50,39 @@ fn a_million_rows(place: impl Into<Place>, name: &str) {
     assert_lean(&relay);
     println!("{verdict}");
     verdict.assert_exact(0);
+}
+
+#[test]
+fn a_huge_row_leaves_nothing_behind() {
+    a_huge_row(shared_kafka(), "memory_huge");
+}
+
+#[test]
+fn a_huge_row_leaves_nothing_behind_to_rabbitmq() {
+    a_huge_row(shared_rabbitmq(), "memory_huge_rabbitmq");
+}
+
+fn a_huge_row(place: impl Into<Place>, name: &str) {
+    // GIVEN a relay that builds a new value for each event
+    let site = Site::new(shared_postgres(), place, name);
+    let mut config = site.config();
+    config.env.push(("WALRELAY_ROUTE__FORMAT".into(), "cloudevents-structured".into()));
+    let mut relay = site.relay_with(config);
+    site.insert_event("key", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    let before = proc::memory(relay.pid()).unwrap().rss_bytes;
+    // WHEN a row comes that is as large as the whole window; Kafka takes only its dead letter
+    site.execute(&format!(
+        "insert into outbox
+         values (gen_random_uuid(), 'order', 'key', 'created', to_jsonb(repeat('x', {WINDOW_BYTES})))"
+    ));
+    site.wait_confirmed(&mut relay, LIMIT);
+    // THEN it was in the process, and is there no more
+    let memory = || proc::memory(relay.pid()).unwrap();
+    assert!(memory().peak_rss_bytes > before + WINDOW_BYTES);
+    until("the memory to be given back", LIMIT, || {
+        (memory().rss_bytes < before + LEFT_BYTES_MAX).then_some(())
+    });
 }
 
 #[test]

@@ -247,7 +247,12 @@ impl Server {
 
     async fn inspect(&self, settings: &SourceSettings) -> Result<Report, Failed> {
         let report = timeout(OPEN_WITHIN, preflight::inspect(&self.sql.client, settings)).await;
-        report.map_err(|_| self.late(OPEN_WITHIN))?.map_err(|error| self.failed(&error))
+        let report = report.map_err(|_| self.late(OPEN_WITHIN))?;
+        let mut report = report.map_err(|error| self.failed(&error))?;
+        // Whether a WAL sender is free, the replication login shows. The count may hold ours, which
+        // does not stream yet, or the one of our last session, which is about to end.
+        report.findings.retain(|finding| finding.topic != preflight::WAL_SENDERS);
+        Ok(report)
     }
 
     fn failed(&self, error: &tokio_postgres::Error) -> Failed {

@@ -261,6 +261,7 @@ impl Polled {
             phase,
             sink_reachable: self.outlet.weather.is_fair(),
             letters_unread,
+            decoding_for: None,
             settled_events: self.outlet.settled_events,
             in_flight_events: hand.in_flight() as u64,
             in_flight_bytes: hand.bytes() as u64,

@@ -32,6 +32,10 @@ const REASON_WITHIN: Duration = Duration::from_millis(200);
 /// How long a message may be under way before that is told.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 
+/// The client library copies a message into one piece for each frame. Those of a larger message leave
+/// malloc's arenas full of holes.
+const LARGE_BYTES: usize = 8 << 20;
+
 /// Why the pump ended.
 enum End {
     Stopped,
@@ -47,6 +51,8 @@ pub(super) struct Worker {
     trouble: Option<String>,
     /// A message has been under way for too long.
     overdue: bool,
+    /// A large message was sent; the memory of its frames has not been given back.
+    untrimmed: bool,
 }
 
 /// What belongs to one connection.
@@ -65,6 +71,7 @@ impl Worker {
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             trouble: None,
             overdue: false,
+            untrimmed: false,
         }
     }
 
@@ -259,6 +266,7 @@ impl Worker {
             match under_way.exchanges.presence(&connection.link, message.exchange()) {
                 Presence::There => {
                     self.desk.sent(sequence, &message);
+                    self.untrimmed |= message.size_bytes() > LARGE_BYTES;
                     under_way.confirms.send(channel, sequence, message)?;
                 }
                 Presence::Absent => {
@@ -296,6 +304,10 @@ impl Worker {
             news.push(News::Failed(sequence, failure));
         }
         self.shared.post(news);
+        if self.untrimmed && self.desk.in_flight_bytes() <= LARGE_BYTES {
+            self.untrimmed = false;
+            crate::ffi::trim_malloc();
+        }
     }
 
     fn reached(&mut self) {

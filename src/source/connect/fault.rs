@@ -85,6 +85,9 @@ impl ConnectError {
     }
 }
 
+const WAL_SENDERS_MEND: &str = "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres, or end a client listed by \
+     SELECT pid, application_name, client_addr FROM pg_stat_replication;";
+
 /// What was asked of the server that refused.
 struct Asked<'a> {
     info: &'a ConnInfo,
@@ -124,6 +127,10 @@ impl Asked<'_> {
                 Exit::Slot,
                 format!("SELECT * FROM pg_catalog.pg_replication_slots WHERE slot_name = {};  -- a lost slot must be dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md", literal(slot)),
             ),
+            // The message may be translated; the setting's name never is.
+            "53300" if error.message.contains("max_wal_senders") => {
+                source("source.wal-senders", WAL_SENDERS_MEND.to_owned())
+            }
             "53300" => source("source.full", "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: SELECT * FROM pg_catalog.pg_stat_activity;".to_owned()),
             "0A000" => source("source.unsupported", "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer".to_owned()),
             _ => match error.kind() {

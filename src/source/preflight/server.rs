@@ -1,5 +1,7 @@
 //! The server and the role.
 
+use std::time::Duration;
+
 use super::{Facts, Finding};
 use crate::error::{Exit, Fault};
 use crate::source::quote::quote_ident;
@@ -9,6 +11,12 @@ use crate::source::settings::SourceSettings;
 pub(crate) const APPLICATION_ROLE: &str = "APPLICATION_ROLE";
 /// The oldest release that is supported.
 const OLDEST_MAJOR: u32 = 14;
+/// The finding about free WAL senders.
+pub(crate) const WAL_SENDERS: &str = "source.wal-senders";
+/// A pause of the relay, of its machine or of the network that is longer ends the stream.
+const WAL_SENDER_TIMEOUT_MIN: Duration = Duration::from_secs(2);
+/// For so long a relay that vanished keeps the slot from the one that takes over.
+const WAL_SENDER_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
 pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![version(facts)];
@@ -17,6 +25,7 @@ pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
     findings.push(wal_level(facts));
     findings.push(role(facts));
     findings.push(wal_senders(facts));
+    findings.push(wal_sender_timeout(facts));
     findings.extend(replication_slots(facts));
     findings.push(encoding(facts));
     findings
@@ -131,16 +140,51 @@ fn wal_senders(facts: &Facts) -> Finding {
     );
     match max.saturating_sub(used) {
         0 if !reading => source(
-            "source.wal-senders",
+            WAL_SENDERS,
             format!("all {max} WAL senders are in use (max_wal_senders)"),
             raise,
         ),
         0 => Finding::warn(
-            "source.wal-senders",
+            WAL_SENDERS,
             format!("all {max} WAL senders are in use: nobody could take over; {raise}"),
         ),
-        free => Finding::ok("source.wal-senders", format!("{free} of {max} WAL senders are free")),
+        free => Finding::ok(WAL_SENDERS, format!("{free} of {max} WAL senders are free")),
     }
+}
+
+/// How long Postgres keeps the slot for a relay that it hears no more.
+fn wal_sender_timeout(facts: &Facts) -> Finding {
+    let topic = "source.wal-sender-timeout";
+    let mend = "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_reload_conf();";
+    let Some(timeout) = facts.wal_sender_timeout else {
+        return Finding::warn(
+            topic,
+            format!(
+                "wal_sender_timeout is 0: when the relay's machine or network fails, Postgres may \
+                 keep the slot for it until TCP gives up, and no other relay can take over; {mend}"
+            ),
+        );
+    };
+    let seconds = timeout.as_secs_f64();
+    if timeout < WAL_SENDER_TIMEOUT_MIN {
+        return Finding::warn(
+            topic,
+            format!(
+                "wal_sender_timeout is {seconds} s: Postgres ends the stream at every pause of the \
+                 relay or of the network that is longer; {mend}"
+            ),
+        );
+    }
+    if timeout > WAL_SENDER_TIMEOUT_MAX {
+        return Finding::warn(
+            topic,
+            format!(
+                "wal_sender_timeout is {seconds} s: when the relay's machine or network fails, \
+                 Postgres keeps the slot for it that long, and no other relay can take over; {mend}"
+            ),
+        );
+    }
+    Finding::ok(topic, format!("wal_sender_timeout is {seconds} s"))
 }
 
 /// Slots only matter until ours is there.

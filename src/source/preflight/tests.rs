@@ -1,5 +1,7 @@
 //! Each finding, provoked in a real server, or in the facts where a server will not produce it.
 
+use std::time::Duration;
+
 use super::*;
 use crate::outbox::template::Template;
 use crate::source::testing::{self, Server};
@@ -47,7 +49,7 @@ async fn a_sound_environment_has_no_fault() {
     assert_eq!(facts.system_id, row.await.unwrap().get::<_, String>(0));
     assert_eq!(facts.timeline, 1);
     assert!(facts.server_version >= 140_000);
-    assert_eq!(facts.wal_sender_timeout, Some(std::time::Duration::from_secs(60)));
+    assert_eq!(facts.wal_sender_timeout, Some(Duration::from_secs(60)));
     let slot = facts.slot.as_ref().unwrap();
     assert_eq!(slot.plugin.as_deref(), Some("pgoutput"));
     assert_eq!(slot.database.as_deref(), Some("sound"));
@@ -350,6 +352,13 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect_warning(&found, "source.wal-senders", "nobody could take over");
     let text = &found.findings.iter().find(|finding| finding.topic == "slot").unwrap().text;
     assert!(text.contains("read by pid 4711"), "{text}");
+    let found = judged(&|facts| facts.wal_sender_timeout = None);
+    expect_warning(&found, "source.wal-sender-timeout", "no other relay can take over");
+    let timeout =
+        |ms| judged(&move |facts| facts.wal_sender_timeout = Some(Duration::from_millis(ms)));
+    expect_warning(&timeout(900), "source.wal-sender-timeout", "0.9 s");
+    expect_warning(&timeout(3_600_000), "source.wal-sender-timeout", "3600 s");
+    assert!(timeout(60_000).findings.iter().any(|it| it.text == "wal_sender_timeout is 60 s"));
     let found = judged(&|facts| facts.server.encoding = "SQL_ASCII".into());
     expect_warning(&found, "source.encoding", "SQL_ASCII");
     let slot =

@@ -1,0 +1,158 @@
+use super::super::inquiry::{Examiner, pair};
+use super::*;
+use crate::source::settings::Host;
+
+const LIMIT: Duration = Duration::from_secs(4);
+const LOOK: Duration = Duration::from_secs(1);
+
+struct Stage {
+    silence: Silence,
+    examiner: Examiner,
+    moment: Moment,
+}
+
+fn busy() -> Result<Activity, String> {
+    Ok(Activity::Busy("CPU".to_owned()))
+}
+
+fn walsender(pid: i32) -> Walsender {
+    Walsender { host: Host { name: "db".to_owned(), port: 5432, password: None }, pid }
+}
+
+/// A stream that has just been heard, and has received all that there is.
+fn stage() -> Stage {
+    let (inquiry, examiner) = pair();
+    let mut silence = Silence::new(inquiry, LIMIT);
+    silence.connected(walsender(7));
+    let (now, at) = (Instant::now(), Lsn::from_wire(100));
+    let mut stage =
+        Stage { silence, examiner, moment: Moment { now, heard: now, seen: at, server: at } };
+    assert_eq!(stage.after(Duration::ZERO), None);
+    stage
+}
+
+impl Stage {
+    fn after(&mut self, passed: Duration) -> Option<String> {
+        self.moment.now += passed;
+        self.silence.judge(self.moment)
+    }
+
+    /// The question that is out is answered, and the loop comes round when the next look is due.
+    #[track_caller]
+    fn told(&mut self, activity: Result<Activity, String>) -> Option<String> {
+        assert!(self.examiner.answers(activity).is_some(), "nothing was asked");
+        let dead = self.after(Duration::ZERO);
+        if dead.is_none() { self.after(LOOK) } else { dead }
+    }
+
+    fn decodes(&self) -> bool {
+        self.silence.decoding_since().is_some()
+    }
+}
+
+#[test]
+fn as_long_as_postgres_is_busy_the_stream_is_kept() {
+    let mut stage = stage();
+    assert_eq!(stage.after(LIMIT), None);
+    assert_eq!(stage.examiner.answers(busy()), None, "asked within the limit");
+    // WHEN the silence lasts and the walsender is busy
+    let heard = stage.moment.now - LIMIT;
+    stage.after(LOOK);
+    for _ in 0..1000 {
+        assert_eq!(stage.told(busy()), None);
+        assert_eq!(stage.silence.decoding_since(), Some(heard));
+    }
+    // THEN a look that falls into a wait ends nothing, nor do several soon after
+    for _ in 0..LISTENING_LOOKS {
+        assert_eq!(stage.told(Ok(Activity::Waiting)), None);
+    }
+    assert!(stage.decodes());
+    // WHEN positions move again THEN it is over
+    stage.moment.heard = stage.moment.now;
+    stage.moment.seen = Lsn::from_wire(200);
+    assert_eq!(stage.after(Duration::ZERO), None);
+    assert!(!stage.decodes());
+}
+
+#[test]
+fn a_walsender_that_listens_and_is_not_heard_is_at_the_end_of_a_dead_connection() {
+    let mut stage = stage();
+    stage.after(LIMIT + LOOK);
+    for _ in 1..LISTENING_LOOKS {
+        assert_eq!(stage.told(Ok(Activity::Moving)), None);
+    }
+    let dead = stage.told(Ok(Activity::Waiting)).unwrap();
+    assert!(dead.contains("process 7") && dead.contains("nothing of it arrives"), "{dead}");
+}
+
+#[test]
+fn a_walsender_that_was_busy_has_the_limit_once_more_to_be_heard() {
+    let mut stage = stage();
+    stage.after(LIMIT + LOOK);
+    assert_eq!(stage.told(busy()), None);
+    let busy_at = stage.moment.now;
+    let mut looks = 0;
+    while stage.told(Ok(Activity::Waiting)).is_none() {
+        looks += 1;
+        assert!(looks < 100);
+    }
+    assert!(stage.moment.now - busy_at >= LIMIT - LOOK && looks >= LISTENING_LOOKS);
+}
+
+#[test]
+fn what_has_ended_or_does_not_answer_is_dead() {
+    for (activity, word) in
+        [(Ok(Activity::Gone), "has ended"), (Err("no route".into()), "no route")]
+    {
+        let mut stage = stage();
+        stage.after(LIMIT + LOOK);
+        let dead = stage.told(activity).unwrap();
+        assert!(dead.contains(word), "{dead}");
+    }
+}
+
+#[test]
+fn keepalives_do_not_hide_that_nothing_moves() {
+    let mut stage = stage();
+    // GIVEN a server that is ahead, of which only keepalives come
+    stage.moment.server = Lsn::from_wire(900);
+    let began = stage.moment.now + LOOK;
+    for _ in 0..6 {
+        stage.moment.heard = stage.moment.now;
+        assert_eq!(stage.after(LOOK), None);
+    }
+    // WHEN the walsender is busy THEN Postgres decodes, since it is ahead
+    assert_eq!(stage.told(busy()), None);
+    assert_eq!(stage.silence.decoding_since(), Some(began));
+    // WHEN it is on its way through older WAL THEN that is no different
+    assert_eq!(stage.told(Ok(Activity::Moving)), None);
+    assert!(stage.decodes());
+    // WHEN it waits, or has ended, THEN that is no reason to end a connection that is heard
+    stage.moment.heard = stage.moment.now;
+    assert_eq!(stage.told(Ok(Activity::Waiting)), None);
+    assert!(!stage.decodes());
+    assert_eq!(stage.examiner.answers(busy()), None, "it was asked a moment ago");
+    stage.moment.heard = stage.moment.now;
+    stage.after(LIMIT);
+    assert_eq!(stage.told(Ok(Activity::Gone)), None);
+}
+
+#[test]
+fn what_was_not_read_on_purpose_and_what_is_known_of_another_stream_do_not_count() {
+    let mut stage = stage();
+    stage.moment.server = Lsn::from_wire(900);
+    for _ in 0..10 {
+        stage.moment.heard = stage.moment.now;
+        stage.silence.excuse();
+        assert_eq!(stage.after(LOOK), None);
+        assert_eq!(stage.examiner.answers(busy()), None, "asked about a stream that is not read");
+    }
+    // GIVEN a question about a stream that is over when its answer comes
+    stage.after(LIMIT + LOOK);
+    assert_eq!(stage.examiner.answers(Ok(Activity::Gone)), Some(7));
+    stage.silence.connected(walsender(8));
+    stage.moment.heard = stage.moment.now;
+    assert_eq!(stage.after(Duration::ZERO), None);
+    assert_eq!(stage.after(LIMIT + LOOK), None);
+    assert_eq!(stage.examiner.answers(busy()), Some(8));
+}

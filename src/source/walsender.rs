@@ -1,0 +1,122 @@
+//! What our walsender is doing, seen from a second connection: a walsender that decodes a large
+//! transaction sends nothing, and reads nothing either.
+//!
+//! A walsender reads what we send in every turn of its loop: while it waits (for WAL, for room in its
+//! socket, for a standby) and after each WAL record. So one that waits there, or whose position moves,
+//! has heard us; any other is busy, with a transaction that it decodes or with the storage or lock
+//! that it needs for that.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{PgLsn, Type};
+
+/// What one look says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Activity {
+    /// No process of that id streams from the slot.
+    Gone,
+    /// It has nothing to do, and reads what we send.
+    Waiting,
+    /// It works its way through the WAL, and reads what we send between two records.
+    Moving,
+    /// It does not read what we send; what it waits for, or `CPU`.
+    Busy(String),
+    /// One look does not tell.
+    Unclear,
+}
+
+/// The process at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Process {
+    /// `wait_event_type` and `wait_event`.
+    wait: Option<(String, String)>,
+    sent_lsn: Option<PgLsn>,
+}
+
+const SQL: &str = "
+SELECT a.wait_event_type, a.wait_event, r.sent_lsn
+FROM pg_catalog.pg_replication_slots s
+JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
+LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
+WHERE s.slot_name = $1 AND s.active_pid = $2";
+
+/// Looks at one walsender, again and again.
+#[derive(Debug, Default)]
+pub struct WalsenderLooks {
+    last: Option<(i32, Process)>,
+}
+
+impl WalsenderLooks {
+    /// What the walsender with this process id, which streams from `slot`, is doing now.
+    ///
+    /// # Errors
+    /// Those of the query.
+    pub async fn look(
+        &mut self,
+        client: &Client,
+        slot: &str,
+        pid: i32,
+    ) -> Result<Activity, tokio_postgres::Error> {
+        let rows = client.query_typed(SQL, &[(&slot, Type::TEXT), (&pid, Type::INT4)]).await?;
+        let Some(row) = rows.first() else { return Ok(self.judge(pid, None)) };
+        let kind: Option<String> = row.try_get(0)?;
+        let event: Option<String> = row.try_get(1)?;
+        let process = Process { wait: kind.zip(event), sent_lsn: row.try_get(2)? };
+        Ok(self.judge(pid, Some(process)))
+    }
+
+    fn judge(&mut self, pid: i32, now: Option<Process>) -> Activity {
+        let before = self.last.take().filter(|(before, _)| *before == pid);
+        let Some(now) = now else { return Activity::Gone };
+        self.last = Some((pid, now.clone()));
+        match (now.wait, before) {
+            // `Activity` is its main loop, `Client` every wait in which it serves its socket.
+            (Some((kind, _)), _) if kind == "Activity" || kind == "Client" => Activity::Waiting,
+            (_, None) => Activity::Unclear,
+            (_, Some((_, before))) if before.sent_lsn != now.sent_lsn => Activity::Moving,
+            (Some((kind, event)), _) => Activity::Busy(format!("{kind}:{event}")),
+            (None, _) => Activity::Busy("CPU".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn process(wait: Option<(&str, &str)>, sent_lsn: u64) -> Option<Process> {
+        let wait = wait.map(|(kind, event)| (kind.to_owned(), event.to_owned()));
+        Some(Process { wait, sent_lsn: Some(sent_lsn.into()) })
+    }
+
+    #[test]
+    fn a_process_that_neither_waits_for_us_nor_moves_is_busy() {
+        let mut looks = WalsenderLooks::default();
+        assert_eq!(looks.judge(7, process(None, 100)), Activity::Unclear, "one look");
+        assert_eq!(looks.judge(7, process(None, 100)), Activity::Busy("CPU".into()));
+        let reads = process(Some(("IO", "ReorderBufferRead")), 100);
+        assert_eq!(looks.judge(7, reads), Activity::Busy("IO:ReorderBufferRead".into()));
+        // WHEN its position moves THEN its loop turns, and it reads what we send
+        assert_eq!(looks.judge(7, process(None, 101)), Activity::Moving);
+        // WHEN another process has the slot THEN nothing is known of it yet
+        assert_eq!(looks.judge(8, process(None, 101)), Activity::Unclear);
+        assert_eq!(looks.judge(8, None), Activity::Gone);
+        assert_eq!(looks.judge(8, process(None, 101)), Activity::Unclear);
+    }
+
+    #[test]
+    fn a_process_that_waits_for_wal_or_for_its_client_listens() {
+        for wait in [
+            ("Activity", "WalSenderMain"),
+            // Until 16, and since 17.
+            ("Client", "WalSenderWaitForWAL"),
+            ("Client", "WalSenderWaitForWal"),
+            ("Client", "WalSenderWriteData"),
+            ("Client", "WaitForStandbyConfirmation"),
+        ] {
+            let mut looks = WalsenderLooks::default();
+            for _ in 0..3 {
+                assert_eq!(looks.judge(7, process(Some(wait), 100)), Activity::Waiting);
+            }
+        }
+    }
+}
