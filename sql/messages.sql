@@ -8,12 +8,12 @@
 -- only then does the message belong to the transaction. With false it would be sent at once, even
 -- when the transaction rolls back, so the relay ignores those.
 
-SELECT pg_logical_emit_message(true, 'outbox', json_build_object(
-    'id', gen_random_uuid(),
+SELECT pg_catalog.pg_logical_emit_message(true, 'outbox', pg_catalog.json_build_object(
+    'id', pg_catalog.gen_random_uuid(),
     'aggregatetype', 'order',
     'aggregateid', '4711',
     'type', 'OrderPlaced',
-    'payload', json_build_object('order', 4711, 'total', '12.50')
+    'payload', pg_catalog.json_build_object('order', 4711, 'total', '12.50')
 )::text);
 
 -- Nothing is kept in the database: when the slot is lost, so is what it had not delivered.

@@ -5,14 +5,14 @@
 -- Column names can be mapped in walrelay.toml ([[source.outbox]] columns = { … }).
 
 CREATE TABLE IF NOT EXISTS public.outbox (
-    id            uuid        PRIMARY KEY DEFAULT gen_random_uuid(), -- event id: consumers drop duplicates by it
+    id            uuid        PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid(), -- event id: consumers drop duplicates by it
     aggregatetype text        NOT NULL,                              -- topic: outbox.event.<aggregatetype>
     aggregateid   text        NOT NULL,                              -- ordering key: order holds per key
     type          text        NOT NULL,                              -- event type, e.g. OrderPlaced
     payload       jsonb,                                             -- carried as it is; text, json and bytea work too
     headers       jsonb,                                             -- object of further headers
     traceparent   text,                                              -- W3C trace context
-    created_at    timestamptz NOT NULL DEFAULT now()
+    created_at    timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
 -- Order per key is the order of commits. Two transactions that write the same key at once have

@@ -19,7 +19,7 @@ CREATE TABLE IF NOT EXISTS public.outbox (
     failure_reason text,                                    -- why the last attempt failed
     failed_at      timestamptz,                             -- when it was given up
     traceparent    text,                                    -- W3C trace context
-    created_at     timestamptz NOT NULL DEFAULT now()
+    created_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
 -- Partial, so that their size is that of the backlog and not that of the table. The words must be

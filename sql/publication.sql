@@ -8,10 +8,10 @@
 
 DO $walrelay$
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = 'walrelay') THEN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = 'walrelay') THEN
         CREATE PUBLICATION walrelay FOR TABLE public.outbox
             WITH (publish = 'insert', publish_via_partition_root = true);
-    ELSIF NOT EXISTS (SELECT FROM pg_publication_tables
+    ELSIF NOT EXISTS (SELECT FROM pg_catalog.pg_publication_tables
                       WHERE pubname = 'walrelay'
                         AND schemaname = 'public' AND tablename = 'outbox') THEN
         ALTER PUBLICATION walrelay ADD TABLE public.outbox;

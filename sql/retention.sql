@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS public.outbox_retention_mark (
     slot          name        PRIMARY KEY,
     lsn           pg_lsn      NOT NULL,
     snapshot_xmin xid8        NOT NULL,
-    marked_at     timestamptz NOT NULL DEFAULT now()
+    marked_at     timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 
 -- Deletes at most batch rows that are confirmed and older than keep; returns how many. Call it
@@ -51,8 +51,8 @@ DECLARE
     deleted   bigint := 0;
 BEGIN
     SELECT s.confirmed_flush_lsn INTO confirmed
-    FROM pg_replication_slots s
-    WHERE s.slot_name = outbox_trim.slot AND s.database = current_database()
+    FROM pg_catalog.pg_replication_slots s
+    WHERE s.slot_name = outbox_trim.slot AND s.database = pg_catalog.current_database()
       AND s.wal_status <> 'lost';
     IF confirmed IS NULL THEN
         RETURN 0;
@@ -63,11 +63,11 @@ BEGIN
 
     -- A mark a billion transactions old no longer tells new rows from old ones: take another.
     IF mark.lsn <= confirmed
-       AND pg_snapshot_xmax(pg_current_snapshot())::text::numeric - mark.snapshot_xmin::text::numeric < 1e9
+       AND pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::text::numeric - mark.snapshot_xmin::text::numeric < 1e9
     THEN
         DELETE FROM public.outbox o WHERE o.id = ANY (ARRAY(
             SELECT c.id FROM public.outbox c
-            WHERE c.created_at < now() - keep
+            WHERE c.created_at < pg_catalog.now() - keep
               -- A row's xmin has 32 bits: its distance from the mark is taken in that circle.
               AND ((mark.snapshot_xmin::text::numeric - c.xmin::text::numeric) % 4294967296
                    + 4294967296) % 4294967296 BETWEEN 1 AND 2147483647
@@ -82,11 +82,11 @@ BEGIN
     -- Snapshot first, end of WAL second: what had ended before the snapshot is below that LSN.
     IF mark.lsn IS NULL OR mark.lsn <= confirmed THEN
         INSERT INTO public.outbox_retention_mark AS m (slot, lsn, snapshot_xmin)
-        SELECT outbox_trim.slot, pg_current_wal_insert_lsn(),
-               pg_snapshot_xmin(pg_current_snapshot())
+        SELECT outbox_trim.slot, pg_catalog.pg_current_wal_insert_lsn(),
+               pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())
         ON CONFLICT ON CONSTRAINT outbox_retention_mark_pkey
         DO UPDATE SET lsn = excluded.lsn, snapshot_xmin = excluded.snapshot_xmin,
-                      marked_at = now();
+                      marked_at = pg_catalog.now();
     END IF;
     RETURN deleted;
 END

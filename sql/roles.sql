@@ -8,15 +8,15 @@
 
 DO $walrelay$
 BEGIN
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'walrelay_migrator') THEN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'walrelay_migrator') THEN
         CREATE ROLE walrelay_migrator LOGIN NOSUPERUSER NOREPLICATION;
     END IF;
-    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = 'walrelay') THEN
+    IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'walrelay') THEN
         CREATE ROLE walrelay LOGIN REPLICATION NOSUPERUSER NOINHERIT;
     END IF;
     -- CREATE PUBLICATION needs CREATE on the database and ownership of the tables.
-    EXECUTE format('GRANT CREATE, CONNECT ON DATABASE %I TO walrelay_migrator', current_database());
-    EXECUTE format('GRANT CONNECT ON DATABASE %I TO walrelay', current_database());
+    EXECUTE pg_catalog.format('GRANT CREATE, CONNECT ON DATABASE %I TO walrelay_migrator', pg_catalog.current_database());
+    EXECUTE pg_catalog.format('GRANT CONNECT ON DATABASE %I TO walrelay', pg_catalog.current_database());
     GRANT USAGE, CREATE ON SCHEMA public TO walrelay_migrator;
 END
 $walrelay$;

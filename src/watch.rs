@@ -27,7 +27,7 @@ const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
 const FIRST_SESSION_TICK: Duration = Duration::from_millis(20);
 /// Longest answer to one look.
 const PATIENCE: Duration = Duration::from_secs(10);
-const VERSION_SQL: &str = "SELECT current_setting('server_version_num')::int4";
+const VERSION_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer";
 
 /// What the watch is made of.
 pub struct Watch {

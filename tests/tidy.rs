@@ -14,6 +14,8 @@ mod imports;
 mod names;
 #[path = "tidy/shape.rs"]
 mod shape;
+#[path = "tidy/sql.rs"]
+mod sql;
 #[path = "tidy/text.rs"]
 mod text;
 
@@ -122,6 +124,20 @@ fn unsafe_stays_where_it_is_reviewed() {
     let all = sources(&["src", "tests", "benches"]);
     let found = all.iter().flat_map(|source| shape::unsafe_code(source, UNSAFE_FILES));
     assert_none(&found.collect::<Vec<_>>());
+}
+
+#[test]
+fn sql_names_what_it_means_by_schema() {
+    let all = sources(&["src"]);
+    let scripts = files("sql", "sql");
+    assert!(scripts.len() > 3, "the scripts were not found");
+    let scripts = scripts.iter().flat_map(|path| sql::unqualified_in_script(path, &read(path)));
+    assert_none(&all.iter().flat_map(sql::unqualified).chain(scripts).collect::<Vec<_>>());
+}
+
+#[test]
+fn sql_sessions_begin_in_one_place() {
+    assert_none(&sources(&["src"]).iter().flat_map(sql::sessions).collect::<Vec<_>>());
 }
 
 #[test]

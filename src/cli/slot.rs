@@ -90,7 +90,7 @@ async fn explain_when_slow<T>(making: impl Future<Output = T> + Unpin) -> T {
         () = tokio::time::sleep(EXPLAIN_AFTER) => {
             eprintln!(
                 "waiting for open transactions to end; the oldest: SELECT pid, xact_start, query \
-                 FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1;"
+                 FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start LIMIT 1;"
             );
             making.await
         }

@@ -86,8 +86,8 @@ pub(super) struct Meter {
 impl Meter {
     /// Connects, and finds out whether the database is on this machine.
     pub(super) async fn open(info: &ConnInfo, name: &str) -> Result<Meter, Fault> {
-        const WHO: &str = "SELECT pid, extract(epoch FROM backend_start)::float8
-            FROM pg_stat_activity WHERE pid = pg_backend_pid()";
+        const WHO: &str = "SELECT pid, extract(epoch FROM backend_start)::double precision
+            FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()";
         let client = super::connect(info, &format!("{name}_meter")).await?;
         let row = client.query_typed_one(WHO, &[]).await;
         let row = row.map_err(|error| failed(&error, "looking for its own backend"))?;
@@ -109,9 +109,9 @@ impl Meter {
             "SELECT d.xact_commit + d.xact_rollback,
                     t.seq_tup_read + coalesce(t.idx_tup_fetch, 0),
                     t.n_tup_ins, t.n_tup_upd, t.n_tup_del,
-                    pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint
-             FROM pg_stat_database d, pg_stat_user_tables t
-             WHERE d.datname = current_database() AND t.relid = {table}::regclass"
+                    pg_catalog.pg_wal_lsn_diff(pg_catalog.pg_current_wal_insert_lsn(), '0/0')::bigint
+             FROM pg_catalog.pg_stat_database d, pg_catalog.pg_stat_user_tables t
+             WHERE d.datname = pg_catalog.current_database() AND t.relid = {table}::pg_catalog.regclass"
         );
         self.looks += 1;
         let row = self.client.query_typed_one(&sql, &[]).await;
@@ -164,9 +164,10 @@ impl Meter {
         if !self.is_local {
             return Ok(());
         }
-        const WHO: &str = "SELECT pid, backend_type = 'autovacuum worker' FROM pg_stat_activity
+        const WHO: &str =
+            "SELECT pid, backend_type = 'autovacuum worker' FROM pg_catalog.pg_stat_activity
             WHERE application_name = $1
-               OR backend_type = 'autovacuum worker' AND strpos(query, $2) > 0";
+               OR backend_type = 'autovacuum worker' AND pg_catalog.strpos(query, $2) > 0";
         let relay = application_name(&self.name);
         self.looks += 1;
         let asked: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =

@@ -67,7 +67,7 @@ impl Load {
     /// Connects; the table is `schema.outbox`.
     pub(super) async fn open(info: &ConnInfo, schema: &str, rate: u32) -> Result<Load, Fault> {
         let sql = format!(
-            "INSERT INTO {}.outbox (event_key, payload) VALUES ($1, $2::text::jsonb)",
+            "INSERT INTO {}.outbox (event_key, payload) VALUES ($1, $2::pg_catalog.text::pg_catalog.jsonb)",
             quote_ident(schema)
         );
         let mut writers = Vec::new();
@@ -138,7 +138,7 @@ pub(super) async fn backlog(
 ) -> Result<(), Fault> {
     let sql = format!(
         "INSERT INTO {}.outbox (event_key, payload)
-         SELECT key, payload::jsonb FROM unnest($1::text[], $2::text[]) AS event (key, payload)",
+         SELECT key, payload::pg_catalog.jsonb FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) AS event (key, payload)",
         quote_ident(schema)
     );
     let insert = client.prepare(&sql).await.map_err(|error| failed(&error, "the backlog"))?;

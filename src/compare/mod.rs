@@ -160,7 +160,8 @@ async fn measure(
     let plan = asked.plan;
     let scratch = answer(making).await?;
     clear_away_the_abandoned(asked, site, watcher).await?;
-    let version = site.client.query_typed_one("SELECT current_setting('server_version')", &[]);
+    let version =
+        site.client.query_typed_one("SELECT pg_catalog.current_setting('server_version')", &[]);
     let version = version.await.map_err(|error| failed(&error, "asking for its version"))?;
     *report = Report {
         began_unix_us: unix_now_us(),

@@ -35,7 +35,7 @@ const CDC_SQL: &str = "CREATE TABLE public.outbox (
     event_key   text        NOT NULL,
     payload     jsonb,
     traceparent text,
-    created_at  timestamptz NOT NULL DEFAULT now()
+    created_at  timestamptz NOT NULL DEFAULT pg_catalog.now()
 );";
 
 /// A comparison's own corner of the database.
@@ -57,7 +57,7 @@ impl Site {
     pub(super) async fn open(config: &Config, name: &str) -> Result<Site, Fault> {
         let client = connect(&config.source.connection, name).await?;
         look(&client, &config.source, name).await?;
-        let lock = "SELECT pg_advisory_lock(hashtextextended($1, 0))";
+        let lock = "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))";
         let locked = client.query_typed(lock, &[(&name, Type::TEXT)]).await;
         locked.map_err(|error| failed(&error, "locking the comparison's name"))?;
         Ok(Site { name: name.to_owned(), client })
@@ -67,14 +67,14 @@ impl Site {
     pub(super) async fn abandoned(&self) -> Result<Vec<String>, Fault> {
         let sql = format!(
             "WITH found (name) AS (
-                SELECT nspname::text FROM pg_namespace
-                UNION SELECT pubname::text FROM pg_publication
-                UNION SELECT slot_name::text FROM pg_replication_slots
-                    WHERE database = current_database() AND NOT active)
+                SELECT nspname::pg_catalog.text FROM pg_catalog.pg_namespace
+                UNION SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication
+                UNION SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots
+                    WHERE database = pg_catalog.current_database() AND NOT active)
              SELECT name FROM found
              WHERE name ~ '^{PREFIX}[0-9a-f]{{8}}$' AND name <> $1
-               AND CASE WHEN pg_try_advisory_lock(hashtextextended(name, 0))
-                   THEN pg_advisory_unlock(hashtextextended(name, 0)) ELSE false END
+               AND CASE WHEN pg_catalog.pg_try_advisory_lock(pg_catalog.hashtextextended(name, 0))
+                   THEN pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(name, 0)) ELSE false END
              ORDER BY name"
         );
         let rows = self.client.query_typed(&sql, &[(&self.name, Type::TEXT)]).await;
@@ -102,7 +102,7 @@ impl Site {
     /// A slot begins when all transactions that are open have ended; some never do.
     async fn make_slot(&self) -> Result<(), Fault> {
         let slot = format!(
-            "SELECT pg_create_logical_replication_slot({}, 'pgoutput')",
+            "SELECT pg_catalog.pg_create_logical_replication_slot({}, 'pgoutput')",
             quote_literal(&self.name)
         );
         self.client.batch_execute(&slot).await.map_err(|error| match error.code() {
@@ -114,7 +114,7 @@ impl Site {
                     ANSWERED_WITHIN.as_secs()
                 ),
                 "source.url",
-                "SELECT pid, xact_start, query FROM pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
+                "SELECT pid, xact_start, query FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
             ),
             _ => failed(&error, "making the scratch slot"),
         })
@@ -156,9 +156,10 @@ pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
 
 /// True when there is none any more.
 async fn drop_slot(client: &Client, name: &str) -> Result<bool, tokio_postgres::Error> {
-    const FOUND: &str = "SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1";
-    const END: &str = "SELECT pg_terminate_backend($1)";
-    const DROP: &str = "SELECT pg_drop_replication_slot($1)";
+    const FOUND: &str =
+        "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";
+    const END: &str = "SELECT pg_catalog.pg_terminate_backend($1)";
+    const DROP: &str = "SELECT pg_catalog.pg_drop_replication_slot($1)";
     match client.query_typed_opt(FOUND, &[(&name, Type::TEXT)]).await? {
         None => Ok(true),
         Some(row) => match row.get::<_, Option<i32>>(0) {
@@ -173,7 +174,7 @@ async fn drop_slot(client: &Client, name: &str) -> Result<bool, tokio_postgres::
 pub(super) fn left_over_sql(name: &str) -> String {
     let (literal, ident) = (quote_literal(name), quote_ident(name));
     format!(
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = {literal};\n\
+        "SELECT pg_catalog.pg_drop_replication_slot(slot_name) FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal};\n\
          DROP PUBLICATION IF EXISTS {ident}; DROP SCHEMA IF EXISTS {ident} CASCADE;"
     )
 }
@@ -199,7 +200,8 @@ async fn look(client: &Client, source: &SourceSettings, name: &str) -> Result<()
         }
     }
     // It would carry the load to whoever reads it, and stop a subscriber that has no such table.
-    const ALL: &str = "SELECT pubname::text FROM pg_publication WHERE puballtables LIMIT 1";
+    const ALL: &str =
+        "SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1";
     let all = client.query_typed(ALL, &[]).await;
     if let Some(row) = all.map_err(|error| failed(&error, "looking at publications"))?.first() {
         let publication: &str = row.get(0);
@@ -213,7 +215,7 @@ async fn look(client: &Client, source: &SourceSettings, name: &str) -> Result<()
             "compare on a database without such a publication: a copy of this one, say",
         ));
     }
-    const MAY: &str = "SELECT has_database_privilege(current_database(), 'CREATE'), current_database()::text, current_user::text";
+    const MAY: &str = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), pg_catalog.current_database()::pg_catalog.text, current_user::pg_catalog.text";
     let row = client.query_typed_one(MAY, &[]).await;
     let row = row.map_err(|error| failed(&error, "looking at the role's rights"))?;
     let (may, database, role): (bool, String, String) = (row.get(0), row.get(1), row.get(2));

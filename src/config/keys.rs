@@ -116,7 +116,7 @@ const MESSAGES: &[Row] = &[(
     "prefix",
     Kind::Text(rule::FILLED),
     Absent::Value("outbox"),
-    "Only messages of exactly this prefix: `pg_logical_emit_message(true, 'outbox', ...)`.",
+    "Only messages of exactly this prefix, the second argument of `pg_logical_emit_message`.",
 )];
 
 const COLUMNS: &[Row] = &[

@@ -61,7 +61,7 @@ fn work_columns(polling: &PollingSettings) -> [Work<'_>; 9] {
         work(&names.locked_by, "text", ""),
         work(&names.failure_reason, "text", ""),
         work(&names.failed_at, "timestamptz", ""),
-        work(&names.created_at, "timestamptz", " NOT NULL DEFAULT now()"),
+        work(&names.created_at, "timestamptz", " NOT NULL DEFAULT pg_catalog.now()"),
     ]
 }
 

@@ -152,7 +152,7 @@ impl Handover<'_> {
                 return Err(told(error));
             }
         };
-        let copy = "SELECT pg_copy_logical_replication_slot($1, $2, false)";
+        let copy = "SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2, false)";
         let names: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
             [&temporary, &self.source.slot];
         client.execute(copy, &names).await.map_err(told)?;

@@ -80,13 +80,13 @@ impl<'a> Rows<'a> {
         let names = &self.polling.columns;
         let time = |name: &str| {
             format!(
-                "to_char({}::timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')",
+                "pg_catalog.to_char({}::pg_catalog.timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')",
                 quote_ident(name)
             )
         };
         let sql = format!(
-            "SELECT {id}::text, {key}, {status}::text, {attempts}::int8, {reason}::text, \
-             {created}, {failed}, {next}, {by}::text FROM {table} t WHERE {where_} \
+            "SELECT {id}::pg_catalog.text, {key}, {status}::pg_catalog.text, {attempts}::bigint, {reason}::pg_catalog.text, \
+             {created}, {failed}, {next}, {by}::pg_catalog.text FROM {table} t WHERE {where_} \
              ORDER BY t.{order} LIMIT $1",
             id = quote_ident(&outbox.columns.id),
             key = statements::key(outbox),
@@ -153,7 +153,7 @@ impl<'a> Rows<'a> {
         if !which.ids.is_empty() {
             let ids: Vec<String> = which.ids.iter().map(|id| quote_literal(id)).collect();
             let id = quote_ident(&outbox.columns.id);
-            all.push(format!("{id}::text IN ({})", ids.join(", ")));
+            all.push(format!("{id}::pg_catalog.text IN ({})", ids.join(", ")));
         }
         if let Some(wanted) = &which.key {
             all.push(format!("{} = {}", statements::key(outbox), quote_literal(wanted)));

@@ -112,7 +112,7 @@ impl Statements {
 /// What the order holds for: the route's key, as SQL over `t`.
 pub(super) fn key(outbox: &OutboxTable) -> String {
     let parts = outbox.route.key.parts().iter().map(|part| match part {
-        Part::Column(name) => format!("t.{}::text", quote_ident(name)),
+        Part::Column(name) => format!("t.{}::pg_catalog.text", quote_ident(name)),
         Part::Literal(text) => quote_literal(text),
     });
     parts.collect::<Vec<_>>().join(" || ")
@@ -149,7 +149,7 @@ impl<'a> Writer<'a> {
             pending: quote_literal(&polling.words.pending),
             in_progress: quote_literal(&polling.words.in_progress),
             slot_exists: format!(
-                "EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = {} AND database = current_database())",
+                "EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {} AND database = pg_catalog.current_database())",
                 quote_literal(slot)
             ),
         }
@@ -164,10 +164,10 @@ impl<'a> Writer<'a> {
     fn turn(&self) -> String {
         let table = quote_literal(&self.table);
         format!(
-            "SELECT pg_advisory_xact_lock({TURN_CLASS}, ({table}::regclass::oid::int8 - 2147483648)::int4), \
-             CASE WHEN current_setting('wal_level') = 'logical' \
-             THEN (pg_current_wal_insert_lsn() - '0/0'::pg_lsn)::int8 \
-             ELSE pg_snapshot_xmax(pg_current_snapshot())::text::int8 END"
+            "SELECT pg_catalog.pg_advisory_xact_lock({TURN_CLASS}, ({table}::pg_catalog.regclass::pg_catalog.oid::bigint - 2147483648)::integer), \
+             CASE WHEN pg_catalog.current_setting('wal_level') = 'logical' \
+             THEN (pg_catalog.pg_current_wal_insert_lsn() - '0/0'::pg_catalog.pg_lsn)::bigint \
+             ELSE pg_catalog.pg_snapshot_xmax(pg_catalog.pg_current_snapshot())::pg_catalog.text::bigint END"
         )
     }
 
@@ -194,39 +194,39 @@ impl<'a> Writer<'a> {
             "WITH busy AS MATERIALIZED (
                 SELECT {key} AS key FROM {table} t WHERE t.{status} = {in_progress}
                 UNION
-                SELECT {key} FROM {table} t WHERE t.{status} = {pending} AND t.{next_retry_at} > now()
+                SELECT {key} FROM {table} t WHERE t.{status} = {pending} AND t.{next_retry_at} > pg_catalog.now()
             ), ready AS MATERIALIZED (
                 SELECT t.{id} AS id, {key} AS key, t.{order} AS place FROM {table} t
-                WHERE t.{status} = {pending} AND (t.{next_retry_at} IS NULL OR t.{next_retry_at} <= now())
+                WHERE t.{status} = {pending} AND (t.{next_retry_at} IS NULL OR t.{next_retry_at} <= pg_catalog.now())
                   AND {ours}
-                ORDER BY t.{order} LIMIT $2::int8
+                ORDER BY t.{order} LIMIT $2::bigint
             ), free AS MATERIALIZED (
-                SELECT r.id, r.key, row_number() OVER (ORDER BY r.place) AS rank FROM ready r
+                SELECT r.id, r.key, pg_catalog.row_number() OVER (ORDER BY r.place) AS rank FROM ready r
                 WHERE (r.key IN (SELECT b.key FROM busy b WHERE b.key IS NOT NULL)) IS NOT TRUE
                 ORDER BY r.place LIMIT {batch_max}
             ), stored AS MATERIALIZED (
                 SELECT f.id, f.key, f.rank, t.{payload} AS payload,
-                       sum(coalesce(pg_column_size(t.{payload}), 0)) OVER (ORDER BY f.rank) AS bytes
+                       pg_catalog.sum(coalesce(pg_catalog.pg_column_size(t.{payload}), 0)) OVER (ORDER BY f.rank) AS bytes
                 FROM free f JOIN {table} t ON t.{id} = f.id
             ), weighed AS MATERIALIZED (
                 SELECT s.id, s.key, s.rank,
-                       sum(coalesce(octet_length(s.payload::text), 0)) OVER (ORDER BY s.rank) AS bytes
-                FROM stored s WHERE s.rank = 1 OR s.bytes <= $3::int8
+                       pg_catalog.sum(coalesce(pg_catalog.octet_length(s.payload::pg_catalog.text), 0)) OVER (ORDER BY s.rank) AS bytes
+                FROM stored s WHERE s.rank = 1 OR s.bytes <= $3::bigint
             ), chosen AS MATERIALIZED (
-                SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $3::int8
+                SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $3::bigint
             ), locked AS MATERIALIZED (
                 SELECT t.{id} AS id, c.key, c.rank FROM {table} t JOIN chosen c ON c.id = t.{id}
                 WHERE {still_pending} FOR UPDATE OF t SKIP LOCKED
             ), held AS MATERIALIZED (
-                SELECT c.key, min(c.rank) AS rank FROM chosen c
+                SELECT c.key, pg_catalog.min(c.rank) AS rank FROM chosen c
                 WHERE (c.id IN (SELECT l.id FROM locked l)) IS NOT TRUE GROUP BY c.key
             ), claimed AS (
-                UPDATE {table} t SET {status} = {in_progress}, {locked_at} = clock_timestamp(), {locked_by} = $1
+                UPDATE {table} t SET {status} = {in_progress}, {locked_at} = pg_catalog.clock_timestamp(), {locked_by} = $1
                 FROM locked l
                 WHERE t.{id} = l.id AND NOT EXISTS (SELECT FROM held h WHERE h.key = l.key AND h.rank < l.rank)
                 RETURNING 1
             )
-            SELECT (SELECT count(*) FROM ready), (SELECT count(*) FROM free), (SELECT count(*) FROM claimed)"
+            SELECT (SELECT pg_catalog.count(*) FROM ready), (SELECT pg_catalog.count(*) FROM free), (SELECT pg_catalog.count(*) FROM claimed)"
         )
     }
 
@@ -238,11 +238,11 @@ impl<'a> Writer<'a> {
         let mine = self.mine();
         let event: String = (self.subject.event_columns.iter())
             .map(|name| quote_ident(name))
-            .map(|name| format!(", CASE WHEN t.{name} IS NOT NULL THEN concat(t.{name}) END"))
+            .map(|name| format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END"))
             .collect();
         format!(
-            "SELECT t.{id}::text, CASE WHEN isfinite(t.{created_at}) \
-             THEN (extract(epoch FROM t.{created_at}::timestamptz) * 1000000)::int8 END, t.{retry_count}::int4{event} \
+            "SELECT t.{id}::pg_catalog.text, CASE WHEN pg_catalog.isfinite(t.{created_at}) \
+             THEN (extract(epoch FROM t.{created_at}::pg_catalog.timestamptz) * 1000000)::bigint END, t.{retry_count}::integer{event} \
              FROM {table} t WHERE {mine} ORDER BY t.{order}"
         )
     }
@@ -255,7 +255,7 @@ impl<'a> Writer<'a> {
              EXISTS (SELECT FROM {table} WHERE {status} = {in_progress}) \
              OR EXISTS (SELECT FROM {table} WHERE {status} = {pending} AND {locked_by} IS NOT NULL) \
              ELSE true END, CASE WHEN {slot_exists} THEN \
-             EXISTS (SELECT FROM pg_publication_tables WHERE pubname = {} AND schemaname = {} AND tablename = {}) \
+             EXISTS (SELECT FROM pg_catalog.pg_publication_tables WHERE pubname = {} AND schemaname = {} AND tablename = {}) \
              ELSE false END",
             quote_literal(self.subject.publication),
             quote_literal(&self.subject.outbox.schema),
@@ -272,7 +272,7 @@ impl<'a> Writer<'a> {
 
     /// The rows that are named.
     fn named(&self) -> String {
-        format!("unnest($2::text[]::{}[]) AS f (id)", self.subject.id_type)
+        format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.subject.id_type)
     }
 
     /// Of the rows that a list names, those of a claim.
@@ -302,13 +302,13 @@ impl<'a> Writer<'a> {
         let locked_at = self.column(|names| &names.locked_at);
         let next_retry_at = self.column(|names| &names.next_retry_at);
         self.with_reasons(&format!(
-            "{status} = {word}, {failed_at} = now(), {locked_at} = NULL, {next_retry_at} = NULL"
+            "{status} = {word}, {failed_at} = pg_catalog.now(), {locked_at} = NULL, {next_retry_at} = NULL"
         ))
     }
 
     fn noted(&self) -> String {
         let next_retry_at = self.column(|names| &names.next_retry_at);
-        self.with_reasons(&format!("{next_retry_at} = now() + f.wait_ms * interval '1 ms'"))
+        self.with_reasons(&format!("{next_retry_at} = pg_catalog.now() + f.wait_ms * interval '1 ms'"))
     }
 
     fn with_reasons(&self, set: &str) -> String {
@@ -316,7 +316,7 @@ impl<'a> Writer<'a> {
         let retry_count = self.column(|names| &names.retry_count);
         let failure_reason = self.column(|names| &names.failure_reason);
         let mine = self.mine_among(&format!(
-            "unnest($2::text[]::{}[], $3::int4[], $4::text[], $5::int8[]) AS f (id, attempts, reason, wait_ms)",
+            "ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]::{}[]), pg_catalog.unnest($3::integer[]), pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::bigint[])) AS f (id, attempts, reason, wait_ms)",
             self.subject.id_type
         ));
         format!(
@@ -340,10 +340,10 @@ impl<'a> Writer<'a> {
         let locked_at = self.column(|names| &names.locked_at);
         let locked_by = self.column(|names| &names.locked_by);
         format!(
-            "UPDATE {table} SET {locked_at} = clock_timestamp() WHERE {id} = ANY (ARRAY(\
-             SELECT {id} FROM {table} WHERE {status} = {in_progress} AND {locked_by} = ANY ($1::text[]) \
-             AND {locked_at} < now() - $2::int8 * interval '1 ms' FOR UPDATE SKIP LOCKED)) AND {}",
-            checked(&format!("{status} = {in_progress} AND {locked_by} = ANY ($1::text[])"))
+            "UPDATE {table} SET {locked_at} = pg_catalog.clock_timestamp() WHERE {id} = ANY (ARRAY(\
+             SELECT {id} FROM {table} WHERE {status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[]) \
+             AND {locked_at} < pg_catalog.now() - $2::bigint * interval '1 ms' FOR UPDATE SKIP LOCKED)) AND {}",
+            checked(&format!("{status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[])"))
         )
     }
 
@@ -353,8 +353,8 @@ impl<'a> Writer<'a> {
         let locked_at = self.column(|names| &names.locked_at);
         let void = format!(
             "t.{status} = {in_progress} AND (t.{locked_at} IS NULL \
-             OR t.{locked_at} < now() - $1::int8 * interval '1 ms') \
-             AND pg_postmaster_start_time() < now() - $1::int8 * interval '1 ms'"
+             OR t.{locked_at} < pg_catalog.now() - $1::bigint * interval '1 ms') \
+             AND pg_catalog.pg_postmaster_start_time() < pg_catalog.now() - $1::bigint * interval '1 ms'"
         );
         self.free(&format!(
             "WHERE t.{id} = ANY (ARRAY(SELECT t.{id} FROM {table} t WHERE {void} FOR UPDATE SKIP LOCKED)) AND {}",
@@ -368,8 +368,8 @@ impl<'a> Writer<'a> {
         let created_at = self.column(|names| &names.created_at);
         format!(
             "DELETE FROM {table} WHERE {id} = ANY (ARRAY(SELECT {id} FROM {table} WHERE {status} = {word} \
-             AND {created_at} < now() - $1::int8 * interval '1 ms' \
-             ORDER BY {created_at} LIMIT $2::int8 FOR UPDATE SKIP LOCKED)) AND {}",
+             AND {created_at} < pg_catalog.now() - $1::bigint * interval '1 ms' \
+             ORDER BY {created_at} LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) AND {}",
             checked(&format!("{status} = {word}"))
         )
     }
@@ -378,13 +378,13 @@ impl<'a> Writer<'a> {
         let Writer { table, order, status, pending, in_progress, .. } = self;
         let created_at = self.column(|names| &names.created_at);
         format!(
-            "SELECT (SELECT count(*) FROM (SELECT FROM {table} WHERE {status} = {pending} LIMIT $1::int8) w) \
-             + (SELECT count(*) FROM {table} WHERE {status} = {in_progress}), \
-             coalesce(greatest(extract(epoch FROM clock_timestamp() - least(\
-             (SELECT CASE WHEN isfinite({created_at}) THEN {created_at} END FROM {table} \
+            "SELECT (SELECT pg_catalog.count(*) FROM (SELECT FROM {table} WHERE {status} = {pending} LIMIT $1::bigint) w) \
+             + (SELECT pg_catalog.count(*) FROM {table} WHERE {status} = {in_progress}), \
+             coalesce(greatest(extract(epoch FROM pg_catalog.clock_timestamp() - least(\
+             (SELECT CASE WHEN pg_catalog.isfinite({created_at}) THEN {created_at} END FROM {table} \
              WHERE {status} = {pending} ORDER BY {order} LIMIT 1), \
-             (SELECT min(h.at) FROM (SELECT {created_at} AS at FROM {table} \
-             WHERE {status} = {in_progress} OFFSET 0) h WHERE isfinite(h.at)))), 0), 0)::float8"
+             (SELECT pg_catalog.min(h.at) FROM (SELECT {created_at} AS at FROM {table} \
+             WHERE {status} = {in_progress} OFFSET 0) h WHERE pg_catalog.isfinite(h.at)))), 0), 0)::double precision"
         )
     }
 }

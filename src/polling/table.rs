@@ -14,21 +14,21 @@ use crate::source::quote::{nearest, quote_ident, quote_literal, quote_table};
 use crate::source::table::needed_columns;
 
 const TABLE_SQL: &str = "
-    SELECT c.oid, c.relkind::text, pg_is_in_recovery(), current_user::text,
-           has_table_privilege(c.oid, 'SELECT'), has_table_privilege(c.oid, 'UPDATE'),
-           has_table_privilege(c.oid, 'DELETE'), current_setting('server_version')
-    FROM pg_class c WHERE c.oid = to_regclass($1)";
+    SELECT c.oid, c.relkind::pg_catalog.text, pg_catalog.pg_is_in_recovery(), current_user::pg_catalog.text,
+           pg_catalog.has_table_privilege(c.oid, 'SELECT'), pg_catalog.has_table_privilege(c.oid, 'UPDATE'),
+           pg_catalog.has_table_privilege(c.oid, 'DELETE'), pg_catalog.current_setting('server_version')
+    FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)";
 const COLUMNS_SQL: &str = "
-    SELECT attname::text, atttypid, format_type(atttypid, atttypmod), typcategory::text, attnotnull,
-           pg_get_expr(adbin, adrelid),
-           CASE WHEN atttypid IN ('varchar'::regtype, 'bpchar'::regtype) AND atttypmod > 4
+    SELECT attname::pg_catalog.text, atttypid, pg_catalog.format_type(atttypid, atttypmod), typcategory::pg_catalog.text, attnotnull,
+           pg_catalog.pg_get_expr(adbin, adrelid),
+           CASE WHEN atttypid IN ('varchar'::pg_catalog.regtype, 'bpchar'::pg_catalog.regtype) AND atttypmod > 4
                 THEN atttypmod - 4 END
-    FROM pg_attribute JOIN pg_type t ON t.oid = atttypid
-         LEFT JOIN pg_attrdef d ON adrelid = attrelid AND adnum = attnum
+    FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type t ON t.oid = atttypid
+         LEFT JOIN pg_catalog.pg_attrdef d ON adrelid = attrelid AND adnum = attnum
     WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped ORDER BY attnum";
 const INDEXES_SQL: &str = "
-    SELECT pg_get_expr(indpred, indrelid), attname::text FROM pg_index
-    LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+    SELECT pg_catalog.pg_get_expr(indpred, indrelid), attname::pg_catalog.text FROM pg_catalog.pg_index
+    LEFT JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
     WHERE indrelid = $1 AND indisvalid";
 
 /// The table as it is.

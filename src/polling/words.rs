@@ -14,11 +14,11 @@ use crate::source::preflight::Finding;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 const CHECKS_SQL: &str = "
-    SELECT conname::text, pg_get_expr(conbin, conrelid) FROM pg_constraint c
-    JOIN pg_attribute ON attrelid = conrelid AND attname = $2
+    SELECT conname::pg_catalog.text, pg_catalog.pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint c
+    JOIN pg_catalog.pg_attribute ON attrelid = conrelid AND attname = $2
     WHERE conrelid = $1 AND contype = 'c' AND conkey = ARRAY[attnum]
-      AND coalesce(to_jsonb(c)->>'conenforced', 'true') = 'true' AND attcollation IN (
-        0, (SELECT oid FROM pg_collation WHERE collname = 'default'))";
+      AND coalesce(pg_catalog.to_jsonb(c)->>'conenforced', 'true') = 'true' AND attcollation IN (
+        0, (SELECT oid FROM pg_catalog.pg_collation WHERE collname = 'default'))";
 
 /// Words that will be refused.
 pub(super) async fn doubt(
@@ -68,7 +68,7 @@ async fn refusal(
     let holds: String =
         checks.iter().map(|(_, condition)| format!(", ({condition}) IS NOT FALSE")).collect();
     let sql = format!(
-        "SELECT {column}::text = {literal}{holds} FROM (SELECT {literal}::{} AS {column}) t",
+        "SELECT {column}::pg_catalog.text = {literal}{holds} FROM (SELECT {literal}::{} AS {column}) t",
         status.type_sql
     );
     let row = match client.query_one(&sql, &[]).await {

@@ -205,78 +205,78 @@ pub(crate) struct Published {
 }
 
 const SERVER_SQL: &str = "
-SELECT json_build_object(
-  'system_id', (SELECT system_identifier::text FROM pg_control_system()),
-  'timeline', CASE WHEN pg_is_in_recovery()
-      THEN (SELECT timeline_id FROM pg_control_checkpoint())
-      ELSE ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int END,
-  'version', current_setting('server_version_num')::int,
-  'version_text', current_setting('server_version'),
+SELECT pg_catalog.json_build_object(
+  'system_id', (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
+  'timeline', CASE WHEN pg_catalog.pg_is_in_recovery()
+      THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())
+      ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END,
+  'version', pg_catalog.current_setting('server_version_num')::int,
+  'version_text', pg_catalog.current_setting('server_version'),
   'wal_sender_timeout_ms',
-      (extract(epoch FROM current_setting('wal_sender_timeout')::interval) * 1000)::bigint,
-  'wal_level', current_setting('wal_level'),
-  'standby', pg_is_in_recovery(),
-  'max_replication_slots', current_setting('max_replication_slots')::int,
-  'slots', (SELECT coalesce(json_agg(slot_name), '[]')
-      FROM (SELECT slot_name FROM pg_replication_slots ORDER BY 1 LIMIT 100) s),
-  'slots_used', (SELECT count(*) FROM pg_replication_slots),
-  'max_wal_senders', current_setting('max_wal_senders')::int,
-  'wal_senders_used', (SELECT count(*) FROM pg_stat_replication),
-  'sees_all_settings', pg_has_role(current_user, 'pg_read_all_settings', 'USAGE'),
-  'output_plugins', CASE WHEN pg_has_role(current_user, 'pg_read_all_settings', 'USAGE')
-      THEN current_setting('output_plugin_libraries', true) END,
-  'max_slot_wal_keep_size', current_setting('max_slot_wal_keep_size'),
-  'encoding', current_setting('server_encoding'),
-  'database', current_database(),
-  'current_lsn', CASE WHEN pg_is_in_recovery()
-      THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,
-  'role', (SELECT json_build_object('name', r.rolname, 'superuser', r.rolsuper,
+      (extract(epoch FROM pg_catalog.current_setting('wal_sender_timeout')::interval) * 1000)::bigint,
+  'wal_level', pg_catalog.current_setting('wal_level'),
+  'standby', pg_catalog.pg_is_in_recovery(),
+  'max_replication_slots', pg_catalog.current_setting('max_replication_slots')::int,
+  'slots', (SELECT coalesce(pg_catalog.json_agg(slot_name), '[]')
+      FROM (SELECT slot_name FROM pg_catalog.pg_replication_slots ORDER BY 1 LIMIT 100) s),
+  'slots_used', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots),
+  'max_wal_senders', pg_catalog.current_setting('max_wal_senders')::int,
+  'wal_senders_used', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication),
+  'sees_all_settings', pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'USAGE'),
+  'output_plugins', CASE WHEN pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'USAGE')
+      THEN pg_catalog.current_setting('output_plugin_libraries', true) END,
+  'max_slot_wal_keep_size', pg_catalog.current_setting('max_slot_wal_keep_size'),
+  'encoding', pg_catalog.current_setting('server_encoding'),
+  'database', pg_catalog.current_database(),
+  'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
+      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
+  'role', (SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
       'replication', r.rolsuper OR r.rolreplication OR EXISTS (
-          SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication'
-          AND pg_has_role(r.oid, g.oid, 'MEMBER')))
-      FROM pg_roles r WHERE r.rolname = current_user))::text";
+          SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
+          AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))
+      FROM pg_catalog.pg_roles r WHERE r.rolname = current_user))::pg_catalog.text";
 
-const SLOT_SQL: &str = "SELECT to_jsonb(s)::text FROM pg_replication_slots s WHERE slot_name = $1";
+const SLOT_SQL: &str = "SELECT pg_catalog.to_jsonb(s)::pg_catalog.text FROM pg_catalog.pg_replication_slots s WHERE slot_name = $1";
 
 const PUBLICATION_SQL: &str = "
-SELECT json_build_object('oid', p.oid::int8, 'all_tables', p.puballtables,
+SELECT pg_catalog.json_build_object('oid', p.oid::bigint, 'all_tables', p.puballtables,
   'insert', p.pubinsert, 'update', p.pubupdate, 'delete', p.pubdelete,
-  'truncate', p.pubtruncate, 'via_root', p.pubviaroot, 'owner', pg_get_userbyid(p.pubowner),
-  'tables', (SELECT coalesce(json_agg(t), '[]') FROM (
+  'truncate', p.pubtruncate, 'via_root', p.pubviaroot, 'owner', pg_catalog.pg_get_userbyid(p.pubowner),
+  'tables', (SELECT coalesce(pg_catalog.json_agg(t), '[]') FROM (
     SELECT v.schemaname AS schema, v.tablename AS name,
-           to_jsonb(v) ->> 'rowfilter' AS row_filter, to_jsonb(v) -> 'attnames' AS columns,
+           pg_catalog.to_jsonb(v) ->> 'rowfilter' AS row_filter, pg_catalog.to_jsonb(v) -> 'attnames' AS columns,
            rn.nspname AS root_schema, rc.relname AS root_name
-    FROM pg_publication_tables v
-    JOIN pg_namespace n ON n.nspname = v.schemaname
-    JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = v.tablename
-    LEFT JOIN pg_class rc ON c.relispartition AND rc.oid = pg_partition_root(c.oid)
-    LEFT JOIN pg_namespace rn ON rn.oid = rc.relnamespace
+    FROM pg_catalog.pg_publication_tables v
+    JOIN pg_catalog.pg_namespace n ON n.nspname = v.schemaname
+    JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = v.tablename
+    LEFT JOIN pg_catalog.pg_class rc ON c.relispartition AND rc.oid = pg_catalog.pg_partition_root(c.oid)
+    LEFT JOIN pg_catalog.pg_namespace rn ON rn.oid = rc.relnamespace
     WHERE v.pubname = p.pubname
-    ORDER BY coalesce(rc.relname, c.relname) = ANY ($2) DESC, 1, 2 LIMIT 1000) t))::text
-FROM pg_publication p WHERE p.pubname = $1";
+    ORDER BY coalesce(rc.relname, c.relname) = ANY ($2) DESC, 1, 2 LIMIT 1000) t))::pg_catalog.text
+FROM pg_catalog.pg_publication p WHERE p.pubname = $1";
 
 const TABLES_SQL: &str = "
-SELECT coalesce(json_agg(json_build_object('schema', w.schema, 'name', w.name,
+SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.schema, 'name', w.name,
   'schema_exists', n.oid IS NOT NULL, 'kind', c.relkind, 'persistence', c.relpersistence,
-  'owner', pg_get_userbyid(c.relowner), 'is_partition', coalesce(c.relispartition, false),
-  'member_oid', (SELECT r.oid::int8 FROM pg_publication_rel r
-      JOIN pg_publication p ON p.oid = r.prpubid
+  'owner', pg_catalog.pg_get_userbyid(c.relowner), 'is_partition', coalesce(c.relispartition, false),
+  'member_oid', (SELECT r.oid::bigint FROM pg_catalog.pg_publication_rel r
+      JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
       WHERE r.prrelid = c.oid AND p.pubname = $1),
-  'columns', (SELECT coalesce(json_agg(json_build_object('name', a.attname,
+  'columns', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
         'generated', a.attgenerated <> '') ORDER BY a.attnum), '[]')
-      FROM pg_attribute a
+      FROM pg_catalog.pg_attribute a
       WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
-  'similar', CASE WHEN c.oid IS NOT NULL THEN '[]'::json ELSE
-      (SELECT coalesce(json_agg(s.q), '[]') FROM (
-        SELECT sn.nspname || '.' || sc.relname AS q FROM pg_class sc
-        JOIN pg_namespace sn ON sn.oid = sc.relnamespace
+  'similar', CASE WHEN c.oid IS NOT NULL THEN '[]'::pg_catalog.json ELSE
+      (SELECT coalesce(pg_catalog.json_agg(s.q), '[]') FROM (
+        SELECT sn.nspname || '.' || sc.relname AS q FROM pg_catalog.pg_class sc
+        JOIN pg_catalog.pg_namespace sn ON sn.oid = sc.relnamespace
         WHERE sc.relkind IN ('r', 'p') AND sn.nspname NOT LIKE 'pg\\_%'
           AND (sc.relname = w.name OR sn.nspname = w.schema)
         ORDER BY sc.relname = w.name DESC, 1 LIMIT 200) s) END
-  ) ORDER BY w.ord), '[]')::text
-FROM unnest($2::text[], $3::text[]) WITH ORDINALITY AS w(schema, name, ord)
-LEFT JOIN pg_namespace n ON n.nspname = w.schema
-LEFT JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = w.name";
+  ) ORDER BY w.ord), '[]')::pg_catalog.text
+FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) WITH ORDINALITY AS w (schema, name, ord)
+LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name";
 
 /// Asks for everything at once.
 pub(crate) async fn gather(
@@ -342,11 +342,11 @@ pub(crate) async fn role(
     client: &Client,
     name: &str,
 ) -> Result<Option<RoleFacts>, tokio_postgres::Error> {
-    const SQL: &str = "SELECT json_build_object('name', r.rolname, 'superuser', r.rolsuper,
+    const SQL: &str = "SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
         'replication', r.rolsuper OR r.rolreplication OR EXISTS (
-            SELECT FROM pg_roles g WHERE g.rolname = 'rds_replication'
-            AND pg_has_role(r.oid, g.oid, 'MEMBER')))::text
-        FROM pg_roles r WHERE r.rolname = $1";
+            SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
+            AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))::pg_catalog.text
+        FROM pg_catalog.pg_roles r WHERE r.rolname = $1";
     document(client, SQL, &[(&name, Type::TEXT)]).await
 }
 

@@ -102,14 +102,14 @@ pub fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
     let names = &outbox.columns;
     let mut columns: Vec<(&str, &str)> = Vec::new();
     for (name, definition) in [
-        (names.id.as_str(), "uuid PRIMARY KEY DEFAULT gen_random_uuid()"),
+        (names.id.as_str(), "uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid()"),
         (names.payload.as_str(), "jsonb"),
         (names.key.as_str(), "text NOT NULL"),
         (names.event_type.as_str(), "text NOT NULL"),
         ("aggregatetype", "text NOT NULL"),
         (names.headers.as_str(), "jsonb"),
         (names.traceparent.as_str(), "text"),
-        ("created_at", "timestamptz NOT NULL DEFAULT now()"),
+        ("created_at", "timestamptz NOT NULL DEFAULT pg_catalog.now()"),
     ] {
         // One column may play two parts, e.g. the id as the ordering key.
         if columns.iter().all(|(taken, _)| *taken != name) {

@@ -35,8 +35,8 @@ pub async fn create(
     failover: bool,
 ) -> Result<Lsn, Fault> {
     let name = &settings.slot;
-    const SQL: &str = "SELECT current_setting('server_version_num')::int,
-        EXISTS (SELECT FROM pg_publication WHERE pubname = $1)";
+    const SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::int,
+        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1)";
     let row = client
         .query_typed_one(SQL, &[(&settings.publication, Type::TEXT)])
         .await
@@ -65,15 +65,17 @@ pub async fn create(
 pub(super) fn create_if_missing_sql(name: &str) -> String {
     let literal = quote_literal(name);
     format!(
-        "SELECT pg_create_logical_replication_slot({literal}, 'pgoutput')\n  WHERE NOT EXISTS \
-         (SELECT FROM pg_replication_slots WHERE slot_name = {literal});"
+        "SELECT pg_catalog.pg_create_logical_replication_slot({literal}, 'pgoutput')\n  WHERE NOT EXISTS \
+         (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal});"
     )
 }
 
 fn create_sql(name: &str, failover: bool) -> String {
     let literal = quote_literal(name);
     let options = if failover { ", false, false, true" } else { "" };
-    format!("SELECT lsn FROM pg_create_logical_replication_slot({literal}, 'pgoutput'{options})")
+    format!(
+        "SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot({literal}, 'pgoutput'{options})"
+    )
 }
 
 /// Drops the slot, and with it what it has not delivered.
@@ -85,20 +87,21 @@ pub async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
             "slot.missing",
             format!("replication slot {name} does not exist"),
             "source.slot",
-            "nothing to drop; SELECT slot_name FROM pg_replication_slots; lists what there is",
+            "nothing to drop; SELECT slot_name FROM pg_catalog.pg_replication_slots; lists what there is",
         ));
     };
     if let Some(pid) = slot.active_pid {
         return Err(active(name, Some(pid)));
     }
-    let sql = format!("SELECT pg_drop_replication_slot({})", quote_literal(name));
+    let sql = format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote_literal(name));
     client.batch_execute(&sql).await.map_err(|e| slot_fault(&e, name, &[]))
 }
 
 /// The slot as it stands.
 pub async fn show(client: &Client, name: &str) -> Result<Option<SlotView>, Fault> {
-    const SQL: &str = "SELECT CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn()
-        ELSE pg_current_wal_lsn() END";
+    const SQL: &str =
+        "SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
+        ELSE pg_catalog.pg_current_wal_lsn() END";
     let (slot, row) = tokio::try_join!(facts::slot(client, name), client.query_typed_one(SQL, &[]))
         .map_err(|e| slot_fault(&e, name, &[]))?;
     let current_lsn = row.get::<_, Option<PgLsn>>(0).map_or(Lsn::ZERO, lsn);
@@ -162,7 +165,7 @@ impl SlotView {
 
 /// Names of the slots of the server, for a fault; empty when even that cannot be had.
 pub(super) async fn existing(client: &Client) -> Vec<String> {
-    const SQL: &str = "SELECT slot_name::text FROM pg_replication_slots ORDER BY 1 LIMIT 100";
+    const SQL: &str = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots ORDER BY 1 LIMIT 100";
     let rows = client.query_typed(SQL, &[]).await.unwrap_or_default();
     rows.iter().map(|row| row.get(0)).collect()
 }
@@ -179,7 +182,7 @@ pub(super) fn none_free(slots: &[String], max: Option<u32>) -> Fault {
         format!("{all} are in use (max_replication_slots): {}", slots.join(", ")),
         "",
         format!(
-            "drop one that nobody needs: SELECT pg_drop_replication_slot('NAME'); or ALTER SYSTEM \
+            "drop one that nobody needs: SELECT pg_catalog.pg_drop_replication_slot('NAME'); or ALTER SYSTEM \
              SET max_replication_slots = {raise}; then restart Postgres"
         ),
     )
@@ -187,11 +190,13 @@ pub(super) fn none_free(slots: &[String], max: Option<u32>) -> Fault {
 
 fn active(name: &str, pid: Option<i32>) -> Fault {
     let (by, end) = match pid {
-        Some(pid) => (format!("pid {pid}"), format!("SELECT pg_terminate_backend({pid});")),
+        Some(pid) => {
+            (format!("pid {pid}"), format!("SELECT pg_catalog.pg_terminate_backend({pid});"))
+        }
         None => (
             "another process".to_owned(),
             format!(
-                "SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE \
+                "SELECT pg_catalog.pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots WHERE \
                  slot_name = {};",
                 quote_literal(name)
             ),

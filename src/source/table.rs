@@ -139,8 +139,8 @@ pub async fn partitions(
 ) -> Result<Vec<(String, String, usize)>, tokio_postgres::Error> {
     const SQL: &str = "
         SELECT n.nspname, c.relname
-        FROM pg_partition_tree(to_regclass(format('%I.%I', $1::text, $2::text))) t
-        JOIN pg_class c ON c.oid = t.relid JOIN pg_namespace n ON n.oid = c.relnamespace
+        FROM pg_catalog.pg_partition_tree(pg_catalog.to_regclass(pg_catalog.format('%I.%I', $1::pg_catalog.text, $2::pg_catalog.text))) t
+        JOIN pg_catalog.pg_class c ON c.oid = t.relid JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace
         WHERE t.level > 0";
     let mut found = Vec::new();
     for (index, outbox) in settings.outboxes.iter().enumerate() {

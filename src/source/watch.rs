@@ -51,11 +51,11 @@ impl SlotSample {
 /// Columns that only newer servers have are reached through `to_jsonb`, which knows what is there.
 const SQL: &str = "
 SELECT s.confirmed_flush_lsn, s.restart_lsn,
-       CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,
+       CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
        s.safe_wal_size, coalesce(s.wal_status, 'lost'), s.active, s.active_pid,
-       to_jsonb(s) ->> 'invalidation_reason'
-FROM pg_replication_slots s
-WHERE s.slot_name = $1 AND s.plugin = 'pgoutput' AND s.database = current_database()";
+       pg_catalog.to_jsonb(s) ->> 'invalidation_reason'
+FROM pg_catalog.pg_replication_slots s
+WHERE s.slot_name = $1 AND s.plugin = 'pgoutput' AND s.database = pg_catalog.current_database()";
 
 /// Looks at one slot, again and again, on one connection.
 #[derive(Debug)]

@@ -108,7 +108,8 @@ fn when_all_slots_are_taken_they_are_named() {
     scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text, type text)");
     scene.publish("TABLE outbox");
     scene.sql("SELECT pg_create_physical_replication_slot('greedy')");
-    let words = ["max_replication_slots", "greedy", "SELECT pg_drop_replication_slot('NAME')"];
+    let words =
+        ["max_replication_slots", "greedy", "SELECT pg_catalog.pg_drop_replication_slot('NAME')"];
     scene.walrelay(&["slot", "create"]).assert_fault(3, "slot.none-free", &words);
     scene.walrelay(&["init"]).assert_fault(3, "slot.none-free", &words);
     let ended = scene.walrelay(&["run"]);

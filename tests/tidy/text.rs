@@ -18,6 +18,26 @@ pub(crate) fn code_only(text: &str) -> String {
     out
 }
 
+/// What stands in each string literal, with the line on which it begins. Escapes that matter to no reader
+/// of words are blanks.
+pub(crate) fn strings(text: &str) -> Vec<(usize, String)> {
+    let chars: Vec<char> = text.chars().collect();
+    let (mut found, mut at, mut line) = (Vec::new(), 0, 1);
+    while at < chars.len() {
+        let end = literal_end(&chars, at).max(at + 1);
+        let whole = &chars[at..end];
+        if end > at + 1 && matches!(whole[0], '"' | 'r') {
+            let inner: String = whole.iter().collect();
+            let inner = inner.trim_start_matches('r').trim_matches('#');
+            let plain = inner.replace("\\\"", "\"").replace("\\n", " ").replace("\\\n", "\n");
+            found.push((line, plain[1..plain.len() - 1].to_owned()));
+        }
+        line += whole.iter().filter(|c| **c == '\n').count();
+        at = end;
+    }
+    found
+}
+
 /// Where the comment or literal that begins at `at` ends; `at` itself when none does.
 fn literal_end(text: &[char], at: usize) -> usize {
     match (text[at], text.get(at + 1)) {
@@ -96,6 +116,14 @@ fn comments_and_literals_are_blanked_and_lines_kept() {
     assert!(code.contains("let c = "));
     assert_eq!(code_only("fn f<'a>(x: &'a str) {}"), "fn f<'a>(x: &'a str) {}");
     assert_eq!(code_only("for r in r#type {}"), "for r in r#type {}");
+}
+
+#[test]
+fn strings_are_found_with_their_lines() {
+    let text = "let a = \"x \\\"y\\\"\"; // \"no\"\nlet b = \"one\\\n two\";\nlet c = r#\"raw\"#;";
+    let found = strings(text);
+    let expected = [(1, "x \"y\""), (2, "one\n two"), (4, "raw")];
+    assert_eq!(found, expected.map(|(line, text)| (line, text.to_owned())));
 }
 
 #[test]

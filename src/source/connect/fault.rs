@@ -63,13 +63,13 @@ impl ConnectError {
             ),
             ConnectError::NoTls { .. } => (
                 "source.no-tls",
-                "ALTER SYSTEM SET ssl = on; SELECT pg_reload_conf();  -- or sslmode=prefer in source.url"
+                "ALTER SYSTEM SET ssl = on; SELECT pg_catalog.pg_reload_conf();  -- or sslmode=prefer in source.url"
                     .to_owned(),
             ),
             ConnectError::NoPassword { .. } => ("source.no-password", give_password(info)),
             ConnectError::Login { .. } => (
                 "source.login",
-                "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_reload_conf();".to_owned(),
+                "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_catalog.pg_reload_conf();".to_owned(),
             ),
             ConnectError::Protocol { .. } => (
                 "source.protocol",
@@ -120,9 +120,9 @@ impl Asked<'_> {
             "55000" | "58P01" => (
                 "slot.unusable",
                 Exit::Slot,
-                format!("SELECT * FROM pg_replication_slots WHERE slot_name = {};  -- a lost slot must be dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md", literal(slot)),
+                format!("SELECT * FROM pg_catalog.pg_replication_slots WHERE slot_name = {};  -- a lost slot must be dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md", literal(slot)),
             ),
-            "53300" => source("source.full", "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: SELECT * FROM pg_stat_activity;".to_owned()),
+            "53300" => source("source.full", "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: SELECT * FROM pg_catalog.pg_stat_activity;".to_owned()),
             "0A000" => source("source.unsupported", "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer".to_owned()),
             _ => match error.kind() {
                 Kind::Stopping => source("source.stopping", format!("wait until Postgres is up: {}", ready(self.at))),
@@ -165,13 +165,13 @@ impl Asked<'_> {
             };
             format!("host {database} {role} {address} scram-sha-256")
         };
-        format!("add to pg_hba.conf, then SELECT pg_reload_conf();\n{line}")
+        format!("add to pg_hba.conf, then SELECT pg_catalog.pg_reload_conf();\n{line}")
     }
 
     fn busy(&self) -> String {
         format!(
-            "stop the other relay, or end its walsender: SELECT pg_terminate_backend(active_pid) FROM \
-             pg_replication_slots WHERE slot_name = {} AND active;",
+            "stop the other relay, or end its walsender: SELECT pg_catalog.pg_terminate_backend(active_pid) FROM \
+             pg_catalog.pg_replication_slots WHERE slot_name = {} AND active;",
             literal(self.slot)
         )
     }
@@ -210,7 +210,7 @@ fn untrusted(info: &ConnInfo) -> String {
 fn unfit(wanted: TargetSessionAttrs) -> String {
     format!(
         "add the right server to the hosts of source.url, or change target_session_attrs={}: SELECT \
-         pg_is_in_recovery();",
+         pg_catalog.pg_is_in_recovery();",
         wanted_text(wanted)
     )
 }

@@ -60,7 +60,7 @@ fn output_plugins(facts: &Facts) -> Option<Finding> {
     Some(source(
         "source.output-plugins",
         format!("output_plugin_libraries is {allowed:?} and does not allow pgoutput"),
-        "ALTER SYSTEM SET output_plugin_libraries = 'pgoutput'; SELECT pg_reload_conf();".into(),
+        "ALTER SYSTEM SET output_plugin_libraries = 'pgoutput'; SELECT pg_catalog.pg_reload_conf();".into(),
     ))
 }
 
@@ -123,7 +123,7 @@ fn wal_senders(facts: &Facts) -> Finding {
     let reading = facts.slot.as_ref().is_some_and(|slot| slot.active_pid.is_some());
     let raise = format!(
         "ALTER SYSTEM SET max_wal_senders = {}; then restart Postgres, or end a client listed by \
-         SELECT pid, application_name, client_addr FROM pg_stat_replication;",
+         SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;",
         max + 5
     );
     match max.saturating_sub(used) {

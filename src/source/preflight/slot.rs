@@ -134,7 +134,7 @@ fn in_danger(slot: &SlotFacts) -> Option<Finding> {
             "slot.unreserved",
             format!(
                 "slot {} may lose its WAL at the next checkpoint: start the relay now, or raise \
-                 max_slot_wal_keep_size and SELECT pg_reload_conf()",
+                 max_slot_wal_keep_size and SELECT pg_catalog.pg_reload_conf()",
                 slot.name
             ),
         )

@@ -1,0 +1,211 @@
+//! SQL text: functions, relations and types of Postgres are named with their schema.
+//!
+//! Every session has an empty `search_path` (`src/source/sql.rs`), which also decides what operators mean. The
+//! names are qualified all the same, because some statements are run by people in sessions of theirs.
+
+use crate::{Source, text};
+
+/// A literal with one of these words is SQL.
+const WORDS: &[&str] = &[
+    "SELECT",
+    "UPDATE",
+    "DELETE",
+    "INSERT",
+    "FROM",
+    "WHERE",
+    "JOIN",
+    "CASE",
+    "THEN",
+    "AND",
+    "OR",
+    "NOT",
+    "NULL",
+    "AS",
+    "IS",
+    "BY",
+    "ANY",
+    "EXISTS",
+    "OVER",
+    "DEFAULT",
+    "VALUES",
+    "RETURNING",
+    "AT",
+];
+/// Written like calls, and part of the grammar.
+const GRAMMAR: &[&str] = &["coalesce", "greatest", "least", "nullif", "extract"];
+/// Functions that a piece of a statement may call without any of [`WORDS`].
+const CALLS: &[&str] = &[
+    "now",
+    "count",
+    "sum",
+    "min",
+    "max",
+    "concat",
+    "unnest",
+    "isfinite",
+    "clock_timestamp",
+    "format",
+    "current_setting",
+    "current_database",
+    "to_jsonb",
+    "json_agg",
+    "octet_length",
+];
+/// Type names that are keywords: no schema is searched for them.
+const TYPES: &[&str] = &[
+    "bigint", "bit", "boolean", "int", "integer", "numeric", "real", "smallint", "double",
+    "interval",
+];
+/// Types that a piece of a statement may cast to without any of [`WORDS`].
+const OTHER_TYPES: &[&str] =
+    &["text", "json", "jsonb", "name", "oid", "pg_lsn", "regclass", "timestamptz"];
+
+/// Names without a schema in the string literals of a source file.
+pub(crate) fn unqualified(source: &Source) -> Vec<String> {
+    let path = &source.path;
+    if path.ends_with("/tests.rs") || path.ends_with("_tests.rs") || path.ends_with("/testing.rs") {
+        return Vec::new();
+    }
+    let lines = text::without_tests(&source.code).lines().count();
+    let literals = text::strings(&source.text).into_iter().take_while(|(line, _)| *line <= lines);
+    let found = literals.flat_map(|(line, literal)| {
+        let mut names = calls(&literal, is_sql(&literal));
+        names.extend(relations(&literal));
+        names.extend(types(&literal));
+        names.into_iter().map(move |name| (line, name))
+    });
+    found.map(|(line, name)| format!("{path}:{line}: `{name}` without its schema")).collect()
+}
+
+/// The same in a script that users run. The types of a table's columns are for its reader.
+pub(crate) fn unqualified_in_script(path: &str, script: &str) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for (line, number) in script.lines().zip(1..) {
+        let sql = line.split("--").next().unwrap_or_default();
+        let names = calls(sql, true).into_iter().chain(relations(sql));
+        wrong.extend(names.map(|name| format!("{path}:{number}: `{name}` without its schema")));
+    }
+    wrong
+}
+
+/// Sessions that begin elsewhere would keep the server's `search_path`.
+pub(crate) fn sessions(source: &Source) -> Vec<String> {
+    let path = source.path.as_str();
+    if matches!(path, "src/source/sql.rs" | "src/source/testing.rs") {
+        return Vec::new();
+    }
+    let opens = |code: &str| {
+        code.contains("connect_raw")
+            || code.contains("tokio_postgres::connect")
+            || code.contains("tokio_postgres::NoTls")
+    };
+    let lines = source.code.lines().zip(1..).filter(|(code, _)| opens(code));
+    lines.map(|(_, line)| format!("{path}:{line}: sessions begin in src/source/sql.rs")).collect()
+}
+
+fn is_word(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
+}
+
+fn is_sql(text: &str) -> bool {
+    text.split(|c: char| !is_word(c)).any(|word| WORDS.contains(&word))
+}
+
+/// Names that are called, without a schema.
+fn calls(sql: &str, is_sql: bool) -> Vec<String> {
+    let mut found = Vec::new();
+    for (at, _) in sql.match_indices('(') {
+        let before = &sql[..at];
+        let name = &before[before.trim_end_matches(is_word).len()..];
+        let rest = &before[..before.len() - name.len()];
+        let lower = name.starts_with(|c: char| c.is_ascii_lowercase())
+            && !name.contains(|c: char| c.is_ascii_uppercase());
+        // A type with its length, and what has a schema.
+        let other = rest.ends_with([':', '.', '-', '$']);
+        let known = is_sql || name.starts_with("pg_") || CALLS.contains(&name);
+        if lower && known && !other && !GRAMMAR.contains(&name) {
+            found.push(format!("{name}("));
+        }
+    }
+    found
+}
+
+/// Catalogue relations that are read without their schema.
+fn relations(sql: &str) -> Vec<String> {
+    let words: Vec<&str> = sql.split_whitespace().collect();
+    let begins = |word: &str| matches!(word, "FROM" | "JOIN" | "UPDATE" | "INTO");
+    let pairs = words
+        .windows(2)
+        .filter(|pair| begins(pair[0]) || words.contains(&"FROM") && pair[0].ends_with(','));
+    let named =
+        pairs.filter(|pair| pair[1].starts_with("pg_") && !pair[1].starts_with("pg_catalog."));
+    named.map(|pair| pair[1].to_owned()).collect()
+}
+
+/// Types that are cast to without their schema.
+fn types(sql: &str) -> Vec<String> {
+    let casts = sql.match_indices("::").map(|(at, _)| &sql[at + 2..]);
+    let names = casts.map(|rest| &rest[..rest.find(|c| !is_word(c)).unwrap_or(rest.len())]);
+    let known = is_sql(sql);
+    let wrong = names.filter(|name| {
+        name.starts_with(|c: char| c.is_ascii_lowercase())
+            && (known || OTHER_TYPES.contains(name))
+            && *name != "pg_catalog"
+            && !TYPES.contains(name)
+    });
+    wrong.map(|name| format!("::{name}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(literal: &str) -> Vec<String> {
+        unqualified(&Source::new("src/a.rs", &format!("const SQL: &str = \"{literal}\";")))
+    }
+
+    #[test]
+    fn a_name_without_its_schema_is_caught() {
+        for literal in [
+            "SELECT to_jsonb(s) FROM pg_catalog.pg_replication_slots s",
+            "SELECT 1 FROM pg_replication_slots",
+            "SELECT 1 FROM pg_catalog.pg_class c, pg_namespace n",
+            "SELECT 1 FROM pg_catalog.pg_class JOIN\\n pg_namespace n ON true",
+            "SELECT $1::text",
+            "SELECT strange_name(1)",
+            "{name} = now()",
+            "then run pg_reload_conf();",
+        ] {
+            assert_eq!(found(literal).len(), 1, "{literal}");
+        }
+        assert_eq!(found("SELECT count(*)"), ["src/a.rs:1: `count(` without its schema"]);
+    }
+
+    #[test]
+    fn what_has_its_schema_and_what_is_grammar_is_not() {
+        for literal in [
+            "SELECT pg_catalog.to_jsonb(s) FROM pg_catalog.pg_replication_slots s",
+            "SELECT coalesce(a, b), extract(epoch FROM c), x::bit(32)::int, y::pg_catalog.text",
+            "WITH f (id) AS (SELECT 1) SELECT EXISTS (SELECT FROM {table} WHERE id IN (SELECT id FROM f))",
+            "lookup(name) is no SQL",
+        ] {
+            assert!(found(literal).is_empty(), "{literal}: {:?}", found(literal));
+        }
+        let tests = Source::new("src/a.rs", "#[cfg(test)]\nmod tests {\n\"SELECT now()\";\n}\n");
+        assert!(unqualified(&tests).is_empty());
+    }
+
+    #[test]
+    fn a_script_is_read_without_its_comments() {
+        assert_eq!(unqualified_in_script("a.sql", "-- now()\nSELECT now(); -- now()\n").len(), 1);
+    }
+
+    #[test]
+    fn a_session_that_begins_elsewhere_is_caught() {
+        assert_eq!(sessions(&Source::new("src/a.rs", "x.connect(tokio_postgres::NoTls)")).len(), 1);
+        assert!(
+            sessions(&Source::new("src/source/sql.rs", "x.connect(tokio_postgres::NoTls)"))
+                .is_empty()
+        );
+    }
+}
