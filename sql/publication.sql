@@ -6,6 +6,9 @@
 -- without primary key keeps accepting them. Via the partition root: a partitioned outbox arrives
 -- under its own name.
 
+-- Nobody's functions and operators but those of Postgres, whatever the database sets.
+SET search_path = '';
+
 DO $walrelay$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = 'walrelay') THEN

@@ -6,6 +6,9 @@
 -- row-level security says, and can drop any slot of the server. It needs no SELECT on any table.
 -- If that is too much, give the outbox a database cluster of its own.
 
+-- Nobody's functions and operators but those of Postgres, whatever the database sets.
+SET search_path = '';
+
 DO $walrelay$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = 'walrelay_migrator') THEN

@@ -14,14 +14,31 @@ use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
 use crate::polling::table::{self, Report};
 use crate::source::preflight::{self, Finding, Level};
-use crate::source::settings::SourceSettings;
+use crate::source::settings::{Host, SourceSettings};
+use crate::source::sql::{self, Sql};
 
 /// Connects for SQL the way the relay does.
 pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> {
-    match crate::source::sql::connect(&settings.connection).await {
-        Ok(sql) => Ok(sql.client),
-        Err(error) => Err(error.fault(&settings.connection, &settings.slot, &settings.publication)),
-    }
+    connect_sql(settings).await.map(|sql| sql.client)
+}
+
+async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
+    let SourceSettings { connection, slot, publication, .. } = settings;
+    let connected = sql::connect(connection).await;
+    connected.map_err(|error| error.fault(connection, slot, publication))
+}
+
+/// What goes over the link can be read on the way.
+fn exposed(sql: &Sql) -> Option<Finding> {
+    let Host { name, port, .. } = &sql.server;
+    sql.exposed.then(|| {
+        Finding::warn(
+            "source.no-tls",
+            format!(
+                "the link to {name}:{port} is not encrypted: events can be read on the way; let Postgres speak TLS (ssl = on) and write sslmode=verify-full in source.url"
+            ),
+        )
+    })
 }
 
 /// Looks at the source, appends what was found at the sink, and prints all of it. A source that
@@ -42,25 +59,26 @@ pub(crate) async fn run(config: &Config, json: bool, sink: Vec<Finding>) -> Resu
 }
 
 async fn inspect(settings: &SourceSettings) -> Vec<Finding> {
-    let client = match connect(settings).await {
-        Ok(client) => client,
+    let sql = match connect_sql(settings).await {
+        Ok(sql) => sql,
         Err(fault) => return vec![Finding::fail(fault)],
     };
-    match preflight::inspect(&client, settings).await {
-        Ok(report) => report.findings,
+    match preflight::inspect(&sql.client, settings).await {
+        Ok(report) => report.findings.into_iter().chain(exposed(&sql)).collect(),
         Err(error) => vec![Finding::fail(preflight::query_fault(&error, "looking around"))],
     }
 }
 
 async fn inspect_polled(settings: &SourceSettings, polling: &PollingSettings) -> Vec<Finding> {
     let looked = async {
-        let client = connect(settings).await?;
-        let outbox = prepare::table(settings)?;
-        let Report { facts, mut findings } = table::inspect(&client, outbox, polling).await?;
+        let sql = connect_sql(settings).await?;
+        let (client, outbox) = (&sql.client, prepare::table(settings)?);
+        let Report { facts, mut findings } = table::inspect(client, outbox, polling).await?;
+        findings.extend(exposed(&sql));
         let well = findings.iter().all(|finding| finding.level != Level::Fail);
         if let Some(facts) = facts.filter(|_| well) {
             let prepared = Prepared::of(&facts, settings, outbox, polling);
-            let standing = standing(&client, &prepared).await?;
+            let standing = standing(client, &prepared).await?;
             if standing.handed_over {
                 findings.push(Finding::fail(standing.fault(settings)));
             }

@@ -27,6 +27,8 @@ pub struct Found {
     pub not_null: bool,
     /// What a new row has there that nobody has written, as SQL.
     pub default: Option<String>,
+    /// The operator that compares its values, as SQL, where it is none of Postgres' own.
+    pub own_equality: Option<String>,
     /// Most characters.
     pub length_max: Option<i32>,
 }

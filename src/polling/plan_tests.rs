@@ -89,6 +89,7 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
         slot: &source.slot,
         publication: &source.publication,
         id_type: "bigint",
+        id_equality: "=",
         reason_type: "text",
         event_columns: &["id".into(), "event_key".into(), "payload".into()],
     });

@@ -39,6 +39,7 @@ impl Prepared {
             slot: &source.slot,
             publication: &source.publication,
             id_type: type_of(&outbox.columns.id),
+            id_equality: facts.equality_of(&outbox.columns.id),
             reason_type: type_of(&polling.columns.failure_reason),
             event_columns: &event_columns,
         });

@@ -45,6 +45,8 @@ pub struct Subject<'a> {
     pub publication: &'a str,
     /// Type of the id column, as SQL.
     pub id_type: &'a str,
+    /// The operator that compares ids, as SQL: no schema is searched for it but that of Postgres.
+    pub id_equality: &'a str,
     /// Type of the column of failure reasons, as SQL.
     pub reason_type: &'a str,
     /// Columns of the event, in the order in which they are read.
@@ -130,6 +132,7 @@ struct Writer<'a> {
     subject: &'a Subject<'a>,
     table: String,
     id: String,
+    is: &'a str,
     order: String,
     status: String,
     pending: String,
@@ -144,6 +147,7 @@ impl<'a> Writer<'a> {
             subject,
             table: quote_table(&outbox.schema, &outbox.table),
             id: quote_ident(&outbox.columns.id),
+            is: subject.id_equality,
             order: quote_ident(&polling.columns.order),
             status: quote_ident(&polling.columns.status),
             pending: quote_literal(&polling.words.pending),
@@ -181,7 +185,7 @@ impl<'a> Writer<'a> {
     /// fit is read and weighed. Busy keys are looked up by hash, whatever the planner believes of a
     /// table whose statistics are from a quiet hour.
     fn claim(&self) -> String {
-        let Writer { table, id, order, status, pending, in_progress, .. } = self;
+        let Writer { table, id, is, order, status, pending, in_progress, .. } = self;
         let key = key(self.subject.outbox);
         let batch_max = self.subject.polling.batch_max;
         let payload = quote_ident(&self.subject.outbox.columns.payload);
@@ -207,7 +211,7 @@ impl<'a> Writer<'a> {
             ), stored AS MATERIALIZED (
                 SELECT f.id, f.key, f.rank, t.{payload} AS payload,
                        pg_catalog.sum(coalesce(pg_catalog.pg_column_size(t.{payload}), 0)) OVER (ORDER BY f.rank) AS bytes
-                FROM free f JOIN {table} t ON t.{id} = f.id
+                FROM free f JOIN {table} t ON t.{id} {is} f.id
             ), weighed AS MATERIALIZED (
                 SELECT s.id, s.key, s.rank,
                        pg_catalog.sum(coalesce(pg_catalog.octet_length(s.payload::pg_catalog.text), 0)) OVER (ORDER BY s.rank) AS bytes
@@ -215,15 +219,15 @@ impl<'a> Writer<'a> {
             ), chosen AS MATERIALIZED (
                 SELECT id, key, rank FROM weighed WHERE rank = 1 OR bytes <= $3::bigint
             ), locked AS MATERIALIZED (
-                SELECT t.{id} AS id, c.key, c.rank FROM {table} t JOIN chosen c ON c.id = t.{id}
+                SELECT t.{id} AS id, c.key, c.rank FROM {table} t JOIN chosen c ON c.id {is} t.{id}
                 WHERE {still_pending} FOR UPDATE OF t SKIP LOCKED
             ), held AS MATERIALIZED (
                 SELECT c.key, pg_catalog.min(c.rank) AS rank FROM chosen c
-                WHERE (c.id IN (SELECT l.id FROM locked l)) IS NOT TRUE GROUP BY c.key
+                WHERE (c.id {is} ANY (SELECT l.id FROM locked l)) IS NOT TRUE GROUP BY c.key
             ), claimed AS (
                 UPDATE {table} t SET {status} = {in_progress}, {locked_at} = pg_catalog.clock_timestamp(), {locked_by} = $1
                 FROM locked l
-                WHERE t.{id} = l.id AND NOT EXISTS (SELECT FROM held h WHERE h.key = l.key AND h.rank < l.rank)
+                WHERE t.{id} {is} l.id AND NOT EXISTS (SELECT FROM held h WHERE h.key = l.key AND h.rank < l.rank)
                 RETURNING 1
             )
             SELECT (SELECT pg_catalog.count(*) FROM ready), (SELECT pg_catalog.count(*) FROM free), (SELECT pg_catalog.count(*) FROM claimed)"
@@ -238,7 +242,9 @@ impl<'a> Writer<'a> {
         let mine = self.mine();
         let event: String = (self.subject.event_columns.iter())
             .map(|name| quote_ident(name))
-            .map(|name| format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END"))
+            .map(|name| {
+                format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END")
+            })
             .collect();
         format!(
             "SELECT t.{id}::pg_catalog.text, CASE WHEN pg_catalog.isfinite(t.{created_at}) \
@@ -277,7 +283,7 @@ impl<'a> Writer<'a> {
 
     /// Of the rows that a list names, those of a claim.
     fn mine_among(&self, list: &str) -> String {
-        format!("{list} WHERE {} AND t.{} = f.id", checked(&self.mine()), self.id)
+        format!("{list} WHERE {} AND t.{} {} f.id", checked(&self.mine()), self.id, self.is)
     }
 
     fn published(&self) -> String {
@@ -308,7 +314,9 @@ impl<'a> Writer<'a> {
 
     fn noted(&self) -> String {
         let next_retry_at = self.column(|names| &names.next_retry_at);
-        self.with_reasons(&format!("{next_retry_at} = pg_catalog.now() + f.wait_ms * interval '1 ms'"))
+        self.with_reasons(&format!(
+            "{next_retry_at} = pg_catalog.now() + f.wait_ms * interval '1 ms'"
+        ))
     }
 
     fn with_reasons(&self, set: &str) -> String {
@@ -336,20 +344,22 @@ impl<'a> Writer<'a> {
 
     /// What somebody else holds locked is left for the next time, and holds up nothing.
     fn renew(&self) -> String {
-        let Writer { table, id, status, in_progress, .. } = self;
+        let Writer { table, id, is, status, in_progress, .. } = self;
         let locked_at = self.column(|names| &names.locked_at);
         let locked_by = self.column(|names| &names.locked_by);
         format!(
-            "UPDATE {table} SET {locked_at} = pg_catalog.clock_timestamp() WHERE {id} = ANY (ARRAY(\
+            "UPDATE {table} SET {locked_at} = pg_catalog.clock_timestamp() WHERE {id} {is} ANY (ARRAY(\
              SELECT {id} FROM {table} WHERE {status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[]) \
              AND {locked_at} < pg_catalog.now() - $2::bigint * interval '1 ms' FOR UPDATE SKIP LOCKED)) AND {}",
-            checked(&format!("{status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[])"))
+            checked(&format!(
+                "{status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[])"
+            ))
         )
     }
 
     /// Not before everybody has had the time to renew since the database came up.
     fn expire(&self) -> String {
-        let Writer { table, id, status, in_progress, .. } = self;
+        let Writer { table, id, is, status, in_progress, .. } = self;
         let locked_at = self.column(|names| &names.locked_at);
         let void = format!(
             "t.{status} = {in_progress} AND (t.{locked_at} IS NULL \
@@ -357,17 +367,17 @@ impl<'a> Writer<'a> {
              AND pg_catalog.pg_postmaster_start_time() < pg_catalog.now() - $1::bigint * interval '1 ms'"
         );
         self.free(&format!(
-            "WHERE t.{id} = ANY (ARRAY(SELECT t.{id} FROM {table} t WHERE {void} FOR UPDATE SKIP LOCKED)) AND {}",
+            "WHERE t.{id} {is} ANY (ARRAY(SELECT t.{id} FROM {table} t WHERE {void} FOR UPDATE SKIP LOCKED)) AND {}",
             checked(&void)
         ))
     }
 
     fn clean(&self) -> String {
-        let Writer { table, id, status, .. } = self;
+        let Writer { table, id, is, status, .. } = self;
         let word = quote_literal(&self.subject.polling.words.published);
         let created_at = self.column(|names| &names.created_at);
         format!(
-            "DELETE FROM {table} WHERE {id} = ANY (ARRAY(SELECT {id} FROM {table} WHERE {status} = {word} \
+            "DELETE FROM {table} WHERE {id} {is} ANY (ARRAY(SELECT {id} FROM {table} WHERE {status} = {word} \
              AND {created_at} < pg_catalog.now() - $1::bigint * interval '1 ms' \
              ORDER BY {created_at} LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) AND {}",
             checked(&format!("{status} = {word}"))

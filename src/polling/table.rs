@@ -21,6 +21,13 @@ const TABLE_SQL: &str = "
 const COLUMNS_SQL: &str = "
     SELECT attname::pg_catalog.text, atttypid, pg_catalog.format_type(atttypid, atttypmod), typcategory::pg_catalog.text, attnotnull,
            pg_catalog.pg_get_expr(adbin, adrelid),
+           (SELECT pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname) FROM pg_catalog.pg_opclass k
+            JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname = 'btree'
+            JOIN pg_catalog.pg_amop e ON e.amopfamily = k.opcfamily AND e.amopstrategy = 3
+                AND e.amoplefttype = k.opcintype AND e.amoprighttype = k.opcintype
+            JOIN pg_catalog.pg_operator o ON o.oid = e.amopopr
+            JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace AND n.nspname <> 'pg_catalog'
+            WHERE k.opcintype = coalesce(nullif(t.typbasetype, 0), t.oid) AND k.opcdefault),
            CASE WHEN atttypid IN ('varchar'::pg_catalog.regtype, 'bpchar'::pg_catalog.regtype) AND atttypmod > 4
                 THEN atttypmod - 4 END
     FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type t ON t.oid = atttypid
@@ -104,7 +111,8 @@ async fn gather(
             category: row.try_get(3)?,
             not_null: row.try_get(4)?,
             default: row.try_get(5)?,
-            length_max: row.try_get(6)?,
+            own_equality: row.try_get(6)?,
+            length_max: row.try_get(7)?,
         })
     };
     Ok(Some(TableFacts {
@@ -129,6 +137,13 @@ impl TableFacts {
     #[must_use]
     pub fn type_of(&self, column: &str) -> Option<&str> {
         columns::find(&self.columns, column).map(|found| found.type_sql.as_str())
+    }
+
+    /// The operator that compares values of a column: that of its type, wherever it is.
+    #[must_use]
+    pub fn equality_of(&self, column: &str) -> &str {
+        let found = columns::find(&self.columns, column);
+        found.and_then(|found| found.own_equality.as_deref()).unwrap_or("=")
     }
 
     /// The columns that an event may use and that are there, as the stream would describe them.

@@ -21,7 +21,7 @@ use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::backoff::Backoff;
 use crate::error::{Exit, Fault};
-use crate::source::connect::{ConnectError, Kind};
+use crate::source::connect::{ConnectError, Kind, ServerError};
 use crate::source::settings::SourceSettings;
 
 /// How often a worker looks whether the loop takes batches again.
@@ -324,13 +324,28 @@ async fn settle(
 pub(super) fn refused(shared: &Shared, error: &ConnectError) -> Fault {
     let tables = shared.source.outboxes.iter();
     let tables: Vec<String> = tables.map(|it| format!("{}.{}", it.schema, it.table)).collect();
+    let mend = match error {
+        ConnectError::Server { error, .. } if !error.context.is_empty() => in_function(error),
+        _ => "walrelay check; a CHECK or a type that does not know a status word is told apart by [source.polling.words]".to_owned(),
+    };
     Fault::new(
         Exit::Source,
         "polling.refused",
         format!("postgres refuses what polling does with its rows: {error}"),
         format!("table {}", tables.join(", ")),
-        "walrelay check; a CHECK or a type that does not know a status word is told apart by [source.polling.words]",
+        mend,
     )
+}
+
+/// A trigger or a CHECK has failed. Names without a schema are not found in a session of the relay.
+fn in_function(error: &ServerError) -> String {
+    let context = error.context.lines().next().unwrap_or_default();
+    match error.sqlstate.as_str() {
+        "42P01" | "42883" | "42704" => format!(
+            "{context} names something without its schema, and the relay's sessions have an empty search_path: ALTER FUNCTION … SET search_path = public; (docs/polling.md)"
+        ),
+        _ => format!("correct what the table runs when a row is claimed or settled: {context}"),
+    }
 }
 
 /// Rows were claimed by somebody else while they were in our hands.

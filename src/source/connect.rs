@@ -20,10 +20,11 @@ mod auth;
 pub(in crate::source) mod dial;
 mod error;
 mod fault;
+pub(in crate::source) mod first_answer;
 
 pub use error::{ConnectError, Kind, ServerError};
 
-use dial::{Link, Login, SORT_SQL, Sort, Stream};
+use dial::{EMPTY_PATH_SQL, Link, Login, SORT_SQL, Sort, Stream};
 
 /// Nothing in a login or in an answer to a command is near this; a change on the stream may be larger, but
 /// is not read here.
@@ -164,6 +165,7 @@ impl Login for ReplicationLogin {
             start_timeout: info.connect_timeout,
             identity: None,
         };
+        control.query(EMPTY_PATH_SQL).await?;
         let sort = control.sort(info).await?;
         Ok((control, sort))
     }

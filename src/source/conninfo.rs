@@ -3,7 +3,8 @@
 //! Both shapes are taken: `postgres://user@h1:5432,h2/db?sslmode=require` and `host=h1 dbname=db`. What
 //! the string does not say comes from the `PG…` variables, then from libpq's defaults, and a password
 //! that is nowhere comes from the passfile. Two deliberate differences: a parameter that would be ignored is
-//! refused, and nothing waits for ever (`connect_timeout=0` means the default).
+//! refused, and nothing waits for ever (`connect_timeout=0` means the default). What a password is sent over is a
+//! third: see `require_auth`.
 //!
 //! Invariant: no error carries a password, nor a piece of the string that might be one because a
 //! `/`, `?`, `#` or `@` in the password was not percent-encoded.
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::passfile::{self, PassfileError};
+use super::require_auth::RequireAuth;
 use super::settings::{ConnInfo, Host, SslMode, TargetSessionAttrs};
 use crate::secret::Secret;
 
@@ -23,7 +25,7 @@ const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const HOSTS_MAX: usize = 32;
 
 /// Each parameter we obey and the variable it falls back on.
-const PARAMETERS: [(&str, &str); 15] = [
+const PARAMETERS: [(&str, &str); 16] = [
     ("host", "PGHOST"),
     ("port", "PGPORT"),
     ("user", "PGUSER"),
@@ -34,6 +36,7 @@ const PARAMETERS: [(&str, &str); 15] = [
     ("sslrootcert", "PGSSLROOTCERT"),
     ("sslcert", "PGSSLCERT"),
     ("sslkey", "PGSSLKEY"),
+    ("require_auth", "PGREQUIREAUTH"),
     ("target_session_attrs", "PGTARGETSESSIONATTRS"),
     ("connect_timeout", "PGCONNECT_TIMEOUT"),
     ("application_name", "PGAPPNAME"),
@@ -208,6 +211,7 @@ fn assemble(
         sslrootcert: text("sslrootcert").map(PathBuf::from),
         sslcert: text("sslcert").map(PathBuf::from),
         sslkey: text("sslkey").map(PathBuf::from),
+        require_auth: require_auth(params)?,
         target_session_attrs: one_of(params, "target_session_attrs", &SESSION_ATTRS)?
             .unwrap_or(TargetSessionAttrs::Any),
     };
@@ -232,6 +236,11 @@ fn sslmode(params: &Params) -> Result<SslMode, ConnInfoError> {
         };
     }
     Ok(given.unwrap_or(SslMode::Prefer))
+}
+
+fn require_auth(params: &Params) -> Result<RequireAuth, ConnInfoError> {
+    let Some(value) = params.get("require_auth") else { return Ok(RequireAuth::default()) };
+    RequireAuth::parse(value).map_err(|words| unsupported("require_auth", value, words))
 }
 
 fn connect_timeout(params: &Params) -> Result<Duration, ConnInfoError> {

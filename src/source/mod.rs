@@ -10,6 +10,7 @@ pub mod preflight;
 pub mod progress;
 pub mod publication;
 pub mod quote;
+pub mod require_auth;
 pub mod settings;
 pub mod slot;
 pub mod sql;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::require_auth::RequireAuth;
 use crate::outbox::settings::{Messages, OutboxTable};
 use crate::secret::Secret;
 
@@ -57,6 +58,8 @@ pub struct ConnInfo {
     pub sslcert: Option<PathBuf>,
     /// Client key (PEM).
     pub sslkey: Option<PathBuf>,
+    /// `require_auth`: which requests for a password are answered.
+    pub require_auth: RequireAuth,
     /// Which servers of a multi-host URL will do.
     pub target_session_attrs: TargetSessionAttrs,
 }

@@ -8,7 +8,8 @@ use std::error::Error as _;
 use tokio::sync::watch;
 use tokio_postgres::{Client, Config, NoTls};
 
-use super::connect::dial::{self, Link, Login, SORT_SQL, Sort};
+use super::connect::dial::{self, EMPTY_PATH_SQL, Link, Login, SORT_SQL, Sort};
+use super::connect::first_answer::FirstAnswer;
 use super::connect::{ConnectError, ServerError};
 use super::settings::{ConnInfo, Host, TargetSessionAttrs};
 
@@ -29,6 +30,8 @@ pub struct Sql {
     pub closed: watch::Receiver<Option<SqlEnd>>,
     /// Which server it is.
     pub server: Host,
+    /// Neither TLS nor this machine: others can read what goes over it.
+    pub exposed: bool,
 }
 
 impl std::fmt::Debug for Sql {
@@ -51,7 +54,7 @@ impl Login for SqlLogin {
     type Session = Sql;
 
     async fn login(&self, link: Link, info: &ConnInfo) -> Result<(Sql, Sort), ConnectError> {
-        let Link { stream, host, at } = link;
+        let Link { stream, host, at, exposed } = link;
         let mut config = Config::new();
         config.user(&info.user).dbname(&info.dbname).application_name(&info.application_name);
         config.ssl_mode(tokio_postgres::config::SslMode::Disable);
@@ -62,6 +65,7 @@ impl Login for SqlLogin {
             config.password(password.expose());
         }
         let wrong = |error| ConnectError::sql(&at, &error);
+        let stream = FirstAnswer::new(stream, info.require_auth.clone(), exposed);
         let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(wrong)?;
         let mut sort = (info.target_session_attrs == TargetSessionAttrs::Any)
             .then(Sort::default)
@@ -76,6 +80,7 @@ impl Login for SqlLogin {
             let end = end_of(connection.await);
             tell.send_replace(Some(end));
         });
+        client.batch_execute(EMPTY_PATH_SQL).await.map_err(wrong)?;
         if sort.is_none() {
             let row = client.query_one(SORT_SQL, &[]).await.map_err(wrong)?;
             let read_only: &str = row.try_get(1).map_err(wrong)?;
@@ -84,7 +89,7 @@ impl Login for SqlLogin {
                 read_only: read_only == "on",
             });
         }
-        Ok((Sql { client, closed, server: host }, sort.unwrap_or_default()))
+        Ok((Sql { client, closed, server: host, exposed }, sort.unwrap_or_default()))
     }
 }
 

@@ -150,6 +150,7 @@ fn settings(socket: &Path, name: &str) -> SourceSettings {
             sslrootcert: None,
             sslcert: None,
             sslkey: None,
+            require_auth: super::require_auth::RequireAuth::default(),
             target_session_attrs: TargetSessionAttrs::Any,
         },
         slot: name.into(),

@@ -4,6 +4,7 @@
 mod config;
 mod event;
 mod kafka_rights;
+mod overloads;
 mod publication;
 mod rabbitmq;
 mod rabbitmq_tls;

@@ -122,6 +122,23 @@ async fn tls_verification_is_enforced_on_both_sides() {
 }
 
 #[tokio::test]
+async fn no_schema_but_that_of_postgres_is_searched_whatever_is_set() {
+    let admin = sql::connect(&info("host=@ user=postgres")).await.unwrap();
+    let set = "ALTER ROLE scrammed IN DATABASE app SET search_path = public, pg_catalog";
+    admin.client.batch_execute(set).await.unwrap();
+    let parameters = "user=scrammed password=canary";
+    for options in ["", " options='-c search_path=public,pg_catalog'"] {
+        let info = info(&format!("{parameters}{options}"));
+        let sql = sql::connect(&info).await.unwrap();
+        let row = sql.client.query_one("SHOW search_path", &[]).await.unwrap();
+        assert_eq!(row.get::<_, &str>(0), "", "SQL{options}");
+        let mut control = open(&info).await.unwrap();
+        let path = control.query("SHOW search_path").await.unwrap();
+        assert_eq!(path, [[Some(String::new())]], "replication{options}");
+    }
+}
+
+#[tokio::test]
 async fn dead_hosts_are_passed_over() {
     let (port, dead) = (cluster().port, cluster::closed_port());
     both_sides(&format!("host=127.0.0.1,127.0.0.1 port={dead},{port} user=trusted")).await.unwrap();
@@ -216,7 +233,7 @@ async fn the_stream_flows_in_plain_in_tls_and_on_a_unix_socket_and_a_slot_serves
         assert_eq!(session.timeline, 1);
         assert!(session.transport.is_loopback());
         let sql = sql::connect(&info).await.unwrap();
-        sql.client.execute("INSERT INTO t VALUES ($1, 'x')", &[&(id as i32)]).await.unwrap();
+        sql.client.execute("INSERT INTO public.t VALUES ($1, 'x')", &[&(id as i32)]).await.unwrap();
         // THEN it arrives, and the walsender is the one we were told
         until_change(&mut session.transport, b'C');
         let active =
@@ -252,7 +269,8 @@ async fn a_large_transaction_comes_through_tls_whole() {
     control.query("CREATE_REPLICATION_SLOT large LOGICAL pgoutput").await.unwrap();
     let mut session = control.start(&start).await.unwrap();
     let sql = sql::connect(&info).await.unwrap();
-    let insert = "INSERT INTO t SELECT i, repeat('x', 500) FROM generate_series(1000, 11000) i";
+    let insert =
+        "INSERT INTO public.t SELECT i, repeat('x', 500) FROM generate_series(1000, 11000) i";
     sql.client.execute(insert, &[]).await.unwrap();
     until_change(&mut session.transport, b'C');
 }

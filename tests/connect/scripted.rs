@@ -1,5 +1,7 @@
 //! Servers that a real Postgres will not play: silent, stopping, lying.
 
+use std::net::{IpAddr, UdpSocket};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -110,6 +112,84 @@ async fn a_server_that_does_not_prove_itself_in_scram_is_refused() {
     // It offers only what we do not have.
     let error = verdict(vec![auth(7, b"")], "sslmode=disable").await;
     assert!(error.to_string().contains("method 7"), "{error}");
+}
+
+/// An address of this machine that is none of loopback; none on a machine without a network. Nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.254:9").ok()?;
+    let own = socket.local_addr().ok()?.ip();
+    (!own.is_loopback() && !own.is_unspecified()).then_some(own)
+}
+
+/// Refuses TLS, asks by `request`, and keeps whatever it hears.
+async fn asking(address: IpAddr, request: Vec<u8>) -> (u16, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind((address, 0)).await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let ear = Arc::clone(&heard);
+    tokio::spawn(async move {
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut buf = [0; 4096];
+            while let Ok(n @ 1..) = socket.read(&mut buf).await {
+                ear.lock().unwrap().extend_from_slice(&buf[..n]);
+                let answer: &[u8] = if n == 8 { b"N" } else { &request };
+                socket.write_all(answer).await.unwrap();
+            }
+        }
+    });
+    (port, heard)
+}
+
+/// What such a server hears when both sides log in, and how they end.
+async fn asked(address: IpAddr, request: &[u8], parameters: &str) -> (String, Vec<ConnectError>) {
+    let (port, heard) = asking(address, request.to_vec()).await;
+    let info = info(port, &format!("host={address} {parameters}"));
+    let errors = vec![open(&info).await.unwrap_err(), sql::connect(&info).await.err().unwrap()];
+    let heard = String::from_utf8_lossy(&heard.lock().unwrap()).into_owned();
+    (heard, errors)
+}
+
+#[tokio::test]
+async fn a_password_goes_in_clear_to_this_machine_only() {
+    let Some(address) = own_address() else { return };
+    for (request, hash) in [(auth(3, b""), false), (auth(5, b"salt"), true)] {
+        let sent = |heard: &str| heard.contains(if hash { "md5" } else { "canary" });
+        // Neither by default, nor because TLS was declined: that says nothing of the password.
+        for parameters in
+            ["", "sslmode=disable", "require_auth=!none", "require_auth=scram-sha-256"]
+        {
+            let (heard, errors) = asked(address, &request, parameters).await;
+            assert!(!sent(&heard), "{parameters}: {heard:?}");
+            for error in errors {
+                assert_eq!(error.kind(), Kind::Fatal, "{error}");
+                let fault = error.fault(&info(1, ""), "s", "p");
+                let own_rule = parameters.contains("scram");
+                let code =
+                    if own_rule { "source.require-auth" } else { "source.password-in-clear" };
+                assert_eq!(fault.code, code, "{fault}");
+                assert!(fault.mend.contains("require_auth="), "{fault}");
+                assert!(!format!("{error:?} {fault:?}").contains("canary"));
+            }
+        }
+        // THEN whoever says so, or stays on this machine, is obeyed
+        let allowed = if hash { "require_auth=md5" } else { "require_auth=password" };
+        assert!(sent(&asked(address, &request, allowed).await.0));
+        assert!(sent(&asked([127, 0, 0, 9].into(), &request, "").await.0));
+        let (heard, _) = asked([127, 0, 0, 9].into(), &request, "require_auth=scram-sha-256").await;
+        assert!(!sent(&heard), "{heard:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_asks_for_nothing_is_refused_where_it_must_ask() {
+    let ready = [auth(0, b""), message(b'Z', b"I")].concat();
+    for parameters in ["require_auth=scram-sha-256", "require_auth=!none"] {
+        for error in asked([127, 0, 0, 1].into(), &ready, parameters).await.1 {
+            assert_eq!(error.fault(&info(1, ""), "s", "p").code, "source.require-auth", "{error}");
+        }
+    }
 }
 
 #[tokio::test]

@@ -156,7 +156,10 @@ fn what_the_table_would_refuse_of_a_published_row_is_told_before() {
          CREATE TYPE state AS ENUM ('pending', 'in_progress', 'failed');
          ALTER TABLE outbox ALTER status TYPE state USING status::state",
     );
-    let words = ["invalid input value for enum state", "ALTER TYPE state ADD VALUE 'published';"];
+    let words = [
+        "invalid input value for enum public.state",
+        "ALTER TYPE public.state ADD VALUE 'published';",
+    ];
     fault(&scene, "table.word", &words);
     // THEN without that word it is well where rows are deleted, and what nobody would poll is said
     scene.source = "mode = \"polling\"\n[source.polling]\non_published = \"delete\"\ncleanup = { enabled = false }\n\
@@ -176,6 +179,28 @@ fn what_only_shows_with_a_row_ends_the_relay_with_the_reason() {
     let ended = scene.walrelay(&["run"]);
     ended.assert_fault(4, "polling.refused", &["check constraint", "outbox_check"]);
     assert_eq!(scene.sql("SELECT status FROM outbox"), "pending");
+}
+
+#[test]
+fn a_trigger_that_needs_a_search_path_is_named_with_what_gives_it_one() {
+    let scene = polled("polling_trigger");
+    scene.sql(POLLING_SQL);
+    scene.sql(
+        "CREATE TABLE audit (id bigint);
+         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql
+             AS $$ BEGIN INSERT INTO audit VALUES (NEW.id); RETURN NEW; END $$;
+         CREATE TRIGGER note BEFORE UPDATE ON outbox FOR EACH ROW EXECUTE FUNCTION note();
+         INSERT INTO outbox (event_key, payload) VALUES ('k', '{}')",
+    );
+    scene.make_topic("k", 1);
+    let words = ["function public.note()", "empty search_path", "ALTER FUNCTION … SET search_path"];
+    scene.walrelay(&["run"]).assert_fault(4, "polling.refused", &words);
+    assert_eq!(scene.sql("SELECT status FROM outbox"), "pending");
+    // WHEN the function has a path of its own THEN it works
+    scene.sql("ALTER FUNCTION public.note() SET search_path = public");
+    let mut relay = scene.spawn(&["run"]);
+    relay.wait_until("the row", || scene.sql("SELECT status FROM outbox") == "published");
+    relay.stop();
 }
 
 #[test]

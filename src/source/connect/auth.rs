@@ -1,6 +1,6 @@
 //! The startup of a replication-mode connection: who we are, the proof, and what the server says of itself.
 //!
-//! Trust, clear text, MD5 and SCRAM-SHA-256 are answered. In SCRAM the server must prove itself too, and its
+//! Trust, clear text, MD5 and SCRAM-SHA-256 are answered, where `require_auth` and the link allow it. In SCRAM the server must prove itself too, and its
 //! iteration count is bounded: it is the one number in the login that costs us CPU.
 
 use std::collections::BTreeMap;
@@ -12,6 +12,7 @@ use pgwire_replication::protocol::messages::{auth, parse_auth_request};
 use super::dial::{Link, Stream};
 use super::error::ConnectError;
 use crate::secret::Secret;
+use crate::source::require_auth::{Method, RequireAuth};
 use crate::source::settings::ConnInfo;
 
 const PROTOCOL_3_0: i32 = 196_608;
@@ -31,6 +32,10 @@ struct Startup<'a> {
     at: &'a str,
     user: &'a str,
     password: Option<&'a Secret>,
+    rules: &'a RequireAuth,
+    exposed: bool,
+    /// The server has asked for something.
+    was_asked: bool,
 }
 
 /// Logs in and waits until the server is ready.
@@ -39,7 +44,7 @@ pub(super) async fn startup(
     reader: &mut MessageReader,
     info: &ConnInfo,
 ) -> Result<Greeting, ConnectError> {
-    let Link { stream, host, at } = link;
+    let Link { stream, host, at, exposed } = link;
     let mut parameters = vec![
         ("user", info.user.as_str()),
         ("database", info.dbname.as_str()),
@@ -56,7 +61,8 @@ pub(super) async fn startup(
         .await
         .map_err(|error| ConnectError::wire(at, &error))?;
     let password = info.password.as_ref().or(host.password.as_ref());
-    Startup { stream, reader, at, user: &info.user, password }.run().await
+    let (user, rules, exposed) = (&info.user, &info.require_auth, *exposed);
+    Startup { stream, reader, at, user, password, rules, exposed, was_asked: false }.run().await
 }
 
 impl Startup<'_> {
@@ -101,6 +107,13 @@ impl Startup<'_> {
     async fn authenticate(&mut self, payload: &[u8]) -> Result<(), ConnectError> {
         let (code, data) =
             parse_auth_request(payload).map_err(|error| ConnectError::wire(self.at, &error))?;
+        // The end of an exchange is not that nothing was asked.
+        let is_end = code == auth::OK && self.was_asked;
+        if let Some(asked) = Method::of(code).filter(|_| !is_end) {
+            let judged = self.rules.judge(asked, self.exposed);
+            judged.map_err(|refused| ConnectError::unanswered(self.at, refused))?;
+        }
+        self.was_asked = true;
         match code {
             auth::OK => Ok(()),
             auth::CLEARTEXT_PASSWORD => {

@@ -39,6 +39,8 @@ pub(in crate::source) struct Link {
     pub(in crate::source) host: Host,
     /// For messages.
     pub(in crate::source) at: String,
+    /// Neither TLS nor this machine: others can read what goes over it.
+    pub(in crate::source) exposed: bool,
 }
 
 /// What `target_session_attrs` asks about.
@@ -70,6 +72,12 @@ impl Sort {
 
 /// For servers and poolers that do not report it.
 pub(in crate::source) const SORT_SQL: &str = "SELECT pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')";
+
+/// The first statement of every session, as Postgres' own programs do it: from then on names and operators mean
+/// those of `pg_catalog`, whatever database, role and `options` set. A startup parameter would do as well, but for
+/// a pooler that drops it in silence.
+pub(in crate::source) const EMPTY_PATH_SQL: &str =
+    "SELECT pg_catalog.set_config('search_path', '', false)";
 
 /// What is done on a fresh socket.
 pub(in crate::source) trait Login: Sync {
@@ -209,7 +217,8 @@ async fn dial(
             }
         }
     };
-    Ok(Link { stream, host: host.clone(), at })
+    let exposed = stream.is_exposed();
+    Ok(Link { stream, host: host.clone(), at, exposed })
 }
 
 fn tune(socket: &TcpStream) -> io::Result<()> {
@@ -266,6 +275,16 @@ pub(in crate::source) enum Stream {
 }
 
 impl Stream {
+    /// The address decides, not the name: a name may mean anything.
+    fn is_exposed(&self) -> bool {
+        match self {
+            Stream::Tls(_) | Stream::Unix(_) => false,
+            Stream::Tcp(socket) => {
+                !socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback())
+            }
+        }
+    }
+
     /// Takes the socket out of the runtime.
     pub(in crate::source) fn into_transport(self) -> io::Result<Transport> {
         match self {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use pgwire_replication::PgWireError;
 use pgwire_replication::protocol::messages::ErrorFields;
 
+use crate::source::require_auth::Unanswered;
 use crate::source::settings::{Host, TargetSessionAttrs};
 use crate::tls::TlsError;
 
@@ -40,6 +41,8 @@ pub struct ServerError {
     pub hint: String,
     /// The C function that raised it.
     pub routine: String,
+    /// The functions and triggers in which it was raised; mostly empty.
+    pub context: String,
 }
 
 impl ServerError {
@@ -53,6 +56,7 @@ impl ServerError {
             detail: fields.detail.unwrap_or_default(),
             hint: fields.hint.unwrap_or_default(),
             routine: fields.routine.unwrap_or_default(),
+            context: fields.where_.unwrap_or_default(),
         }
     }
 
@@ -83,6 +87,7 @@ impl From<&tokio_postgres::error::DbError> for ServerError {
             detail: error.detail().unwrap_or_default().to_owned(),
             hint: error.hint().unwrap_or_default().to_owned(),
             routine: error.routine().unwrap_or_default().to_owned(),
+            context: error.where_().unwrap_or_default().to_owned(),
         }
     }
 }
@@ -149,6 +154,14 @@ pub enum ConnectError {
         /// Which server.
         at: String,
     },
+    /// The server asks for what is not given over such a link, or not at all.
+    #[error("{at}: the server asks for {}{}", refused.asked, if refused.in_clear { ", over a link that is not encrypted" } else { ", which require_auth does not allow" })]
+    Unanswered {
+        /// Which server.
+        at: String,
+        /// What it asks for.
+        refused: Unanswered,
+    },
     /// The server wants, or does, something in the login that we do not accept.
     #[error("{at}: login: {why}")]
     Login {
@@ -200,6 +213,7 @@ impl ConnectError {
             | ConnectError::Tls { .. }
             | ConnectError::NoTls { .. }
             | ConnectError::NoPassword { .. }
+            | ConnectError::Unanswered { .. }
             | ConnectError::Login { .. } => Kind::Fatal,
             ConnectError::Server { error, .. } => error.kind(),
             // A fatal one ends the search, so these are all of the passing sort.
@@ -245,8 +259,17 @@ impl ConnectError {
         ConnectError::Login { at: at.to_owned(), why: why.into() }
     }
 
-    /// A TLS failure arrives wrapped into an I/O error, some only with the first read after the handshake.
+    pub(in crate::source) fn unanswered(at: &str, refused: Unanswered) -> ConnectError {
+        ConnectError::Unanswered { at: at.to_owned(), refused }
+    }
+
+    /// A TLS failure arrives wrapped into an I/O error, some only with the first read after the handshake. So
+    /// does our own refusal to answer.
     pub(in crate::source) fn io(at: &str, error: &io::Error) -> ConnectError {
+        if let Some(refused) = error.get_ref().and_then(|inner| inner.downcast_ref::<Unanswered>())
+        {
+            return ConnectError::unanswered(at, *refused);
+        }
         let at = at.to_owned();
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
             Some(tls) => ConnectError::Tls {

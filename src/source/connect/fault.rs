@@ -3,6 +3,7 @@
 use super::error::{ConnectError, Kind, ServerError, wanted_text};
 use super::{identifier, literal};
 use crate::error::{Exit, Fault};
+use crate::source::require_auth::{self, Unanswered};
 use crate::source::settings::{ConnInfo, TargetSessionAttrs};
 
 /// Code, exit and hint; the rest is the same for all.
@@ -67,6 +68,7 @@ impl ConnectError {
                     .to_owned(),
             ),
             ConnectError::NoPassword { .. } => ("source.no-password", give_password(info)),
+            ConnectError::Unanswered { refused, .. } => unanswered(*refused),
             ConnectError::Login { .. } => (
                 "source.login",
                 "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_catalog.pg_reload_conf();".to_owned(),
@@ -194,6 +196,21 @@ fn give_password(info: &ConnInfo) -> String {
         info.dbname,
         info.user
     )
+}
+
+fn unanswered(refused: Unanswered) -> (&'static str, String) {
+    let word = require_auth::word(refused.asked);
+    if !refused.in_clear {
+        let mend = format!(
+            "let pg_hba.conf ask this role for what require_auth names, or add {word} to require_auth= in source.url (or PGREQUIREAUTH)"
+        );
+        return ("source.require-auth", mend);
+    }
+    let mend = format!(
+        "let the server speak TLS (ALTER SYSTEM SET ssl = on;) and write sslmode=verify-full in source.url; or let pg_hba.conf \
+         use scram-sha-256 for this role. If everybody on the way may know the password: require_auth={word} in source.url"
+    );
+    ("source.password-in-clear", mend)
 }
 
 fn untrusted(info: &ConnInfo) -> String {

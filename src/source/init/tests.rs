@@ -150,7 +150,6 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
             include_str!("../../../sql/roles.sql"),
             include_str!("../../../sql/outbox.sql"),
             include_str!("../../../sql/publication.sql"),
-            include_str!("../../../sql/messages.sql"),
             include_str!("../../../sql/retention.sql"),
         ] {
             client.batch_execute(file).await.unwrap();
@@ -165,7 +164,9 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
                 WHERE attrelid = 'public.outbox'::regclass AND attnum > 0";
     let shipped: String = client.query_one(made, &[]).await.unwrap().get(0);
     client
-        .batch_execute("ALTER PUBLICATION walrelay DROP TABLE outbox; DROP TABLE outbox")
+        .batch_execute(
+            "ALTER PUBLICATION walrelay DROP TABLE public.outbox; DROP TABLE public.outbox",
+        )
         .await
         .unwrap();
     client.batch_execute(&table_sql(&settings.outboxes[0]).unwrap()).await.unwrap();
@@ -188,10 +189,10 @@ async fn retention_deletes_only_what_the_slot_has_confirmed() {
         client.batch_execute(file).await.unwrap();
     }
     slot::create(&client, &settings, false).await.unwrap();
-    let insert = "INSERT INTO outbox (aggregatetype, aggregateid, type, created_at)
+    let insert = "INSERT INTO public.outbox (aggregatetype, aggregateid, type, created_at)
                   VALUES ('a', '1', 't', now() - interval '2 hours')";
     let trim = async || -> i64 {
-        let sql = "SELECT outbox_trim('init_trim', '1 hour', 1)";
+        let sql = "SELECT public.outbox_trim('init_trim', '1 hour', 1)";
         client.query_one(sql, &[]).await.unwrap().get(0)
     };
     let confirm = async || {
@@ -216,7 +217,7 @@ async fn retention_deletes_only_what_the_slot_has_confirmed() {
     // THEN rows that are too young stay, and without a slot nothing goes
     client
         .batch_execute(
-            "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('a', '1', 't')",
+            "INSERT INTO public.outbox (aggregatetype, aggregateid, type) VALUES ('a', '1', 't')",
         )
         .await
         .unwrap();
