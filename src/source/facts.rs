@@ -75,6 +75,8 @@ pub struct ServerFacts {
     /// End of WAL.
     #[serde(deserialize_with = "lsn")]
     pub current_lsn: Lsn,
+    /// Argument types of each `pg_logical_emit_message` that every role may call.
+    pub messages_for_all: Vec<String>,
     /// The role that is connected.
     pub role: RoleFacts,
 }
@@ -230,6 +232,11 @@ SELECT pg_catalog.json_build_object(
   'database', pg_catalog.current_database(),
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
       THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
+  'messages_for_all', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.oidvectortypes(f.proargtypes) ORDER BY f.oid), '[]')
+      FROM pg_catalog.pg_proc f WHERE f.proname = 'pg_logical_emit_message'
+      AND f.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND EXISTS (
+          SELECT FROM pg_catalog.aclexplode(coalesce(f.proacl, pg_catalog.acldefault('f', f.proowner))) a
+          WHERE a.grantee = 0 AND a.privilege_type = 'EXECUTE')),
   'role', (SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
       'replication', r.rolsuper OR r.rolreplication OR EXISTS (
           SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
@@ -342,7 +349,8 @@ pub(crate) async fn role(
     client: &Client,
     name: &str,
 ) -> Result<Option<RoleFacts>, tokio_postgres::Error> {
-    const SQL: &str = "SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
+    const SQL: &str =
+        "SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
         'replication', r.rolsuper OR r.rolreplication OR EXISTS (
             SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
             AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))::pg_catalog.text

@@ -8,6 +8,7 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use super::facts::{RoleFacts, TableFacts};
+use super::preflight::server::{APPLICATION_ROLE, close_messages_sql};
 use super::preflight::{Report, query_fault};
 use super::publication::{add_table_sql, create_sql};
 use super::quote::{quote_ident, quote_table};
@@ -48,6 +49,10 @@ pub fn plan(
         let what = format!("let role {} replicate", relay.name);
         // Only a superuser may give it, and who is one should say so knowingly.
         steps.push(Step { what, sql, hint: !facts.server.role.superuser });
+    }
+    if let Some(sql) = settings.messages.as_ref().and(close_messages_sql(facts)) {
+        let what = "let nobody but the application emit messages".to_owned();
+        steps.push(Step { what, sql, hint: true });
     }
     for (table, outbox) in facts.tables.iter().zip(&settings.outboxes) {
         if table.kind.is_none() {
@@ -177,7 +182,11 @@ pub fn script(steps: &[Step], settings: &SourceSettings) -> String {
     }
     for step in steps {
         let note = if step.hint { " (as a superuser)" } else { "" };
-        let sql = repeatable(&step.sql);
+        let mut sql = repeatable(&step.sql);
+        // What only a person can fill in runs by nobody's mistake.
+        if sql.contains(APPLICATION_ROLE) {
+            sql.insert_str(0, "-- ");
+        }
         text.push_str(&format!("\n-- {}{note}\n{sql}\n", step.what.replace('\n', " ")));
     }
     text

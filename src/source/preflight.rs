@@ -5,7 +5,7 @@
 //! finding that fails carries a [`Fault`] with the exact command or SQL that mends it. Nothing is
 //! changed here.
 
-mod server;
+pub(crate) mod server;
 pub(crate) mod slot;
 
 pub(crate) use slot::missing as slot_missing;
@@ -117,6 +117,7 @@ fn judge(facts: &Facts, settings: &SourceSettings) -> Vec<Finding> {
     let published =
         Published { publication: facts.publication.clone(), tables: facts.tables.clone() };
     let mut findings = server::judge(facts);
+    findings.extend(server::messages(facts, settings));
     findings.extend(table::judge(&facts.tables, settings));
     findings.extend(publication::judge(
         &published,

@@ -1,6 +1,9 @@
 //! Logical messages as an outbox without a table.
 
+use std::process::Command;
+
 use crate::support::faults::{HALT, Scene, read};
+use crate::support::{query, shared_postgres};
 
 fn scene(name: &str) -> Scene<'static> {
     let mut scene = Scene::bare(name);
@@ -37,6 +40,51 @@ fn only_what_was_committed_under_the_prefix_is_an_event() {
     // THEN a payload that is JSON is passed through as it was written
     assert_eq!((records[0].key(), records[0].text()), (Some("k"), r#"{"n": 1, "s" : "ü"}"#));
     assert_eq!(records[0].header_names(), ["id", "event_type", "commit_ts", "lsn"]);
+}
+
+#[test]
+fn nobody_but_the_application_may_emit_once_the_script_was_run() {
+    let scene = scene("messages_rights");
+    let (writer, other) = ("messages_writer", "messages_other");
+    scene.sql(&format!("CREATE ROLE {writer} LOGIN; CREATE ROLE {other} LOGIN"));
+    let emits = |role: &str, content: &str| {
+        let url = scene.url.replace("postgres@", &format!("{role}@"));
+        let sql = format!("SELECT pg_logical_emit_message(true, 'outbox', {content})");
+        query(&url, &sql).map(drop).map_err(|error| error.code().unwrap().code().to_owned())
+    };
+    let denied = Err("42501".to_owned());
+    let script = |words: &[&str]| {
+        let postgres = shared_postgres();
+        let file = concat!(env!("CARGO_MANIFEST_DIR"), "/sql/messages.sql");
+        let mut psql = Command::new(postgres.bin_dir().join("psql"));
+        psql.args(["-Xq", "-v", "ON_ERROR_STOP=1", "-d", &postgres.url(&scene.name), "-f", file]);
+        let output = psql.args(words).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    // GIVEN a role with no rights at all: it may make events, check says so, and init does not change it
+    assert_eq!(emits(other, "'{}'"), Ok(()));
+    let warning = "! every role of database messages_rights may emit events";
+    let revoke =
+        "REVOKE EXECUTE ON FUNCTION pg_catalog.pg_logical_emit_message(boolean, text, text";
+    scene.walrelay(&["check"]).assert_done().assert_says(&[warning, revoke]);
+    let hint = "! let nobody but the application emit messages: run this as a superuser: REVOKE";
+    scene.walrelay(&["init"]).assert_done().assert_says(&[hint]);
+    let printed = scene.walrelay(&["init", "--sql"]);
+    printed.assert_done().assert_says(&["-- REVOKE EXECUTE ON FUNCTION"]);
+    // WHEN the script is run without a role THEN nothing is taken away
+    script(&[]);
+    assert_eq!(emits(other, "'{}'"), Ok(()));
+    // WHEN it is run with the application's role, once or twice, THEN nobody else may
+    script(&["-v", &format!("role={writer}")]);
+    script(&["-v", &format!("role={writer}")]);
+    for content in ["'{}'::text", "'{}'::bytea"] {
+        assert_eq!(emits(other, content), denied);
+        assert_eq!(emits(writer, content), Ok(()));
+    }
+    let told = scene.walrelay(&["check"]);
+    assert!(!told.assert_done().all().contains("may emit"), "{told}");
+    scene.walrelay(&["init"]).assert_done().assert_says(&["nothing is missing"]);
+    scene.sql(&format!("DROP OWNED BY {writer}; DROP ROLE {writer}, {other}"));
 }
 
 #[test]

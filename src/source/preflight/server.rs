@@ -3,7 +3,10 @@
 use super::{Facts, Finding};
 use crate::error::{Exit, Fault};
 use crate::source::quote::quote_ident;
+use crate::source::settings::SourceSettings;
 
+/// Stands for the role that writes events, which only a person knows.
+pub(crate) const APPLICATION_ROLE: &str = "APPLICATION_ROLE";
 /// The oldest release that is supported.
 const OLDEST_MAJOR: u32 = 14;
 
@@ -153,6 +156,31 @@ fn replication_slots(facts: &Facts) -> Option<Finding> {
         ));
     }
     Some(Finding::fail(crate::source::slot::none_free(&facts.server.slots, Some(max))))
+}
+
+/// Whoever may emit a message makes an event.
+pub(super) fn messages(facts: &Facts, settings: &SourceSettings) -> Option<Finding> {
+    settings.messages.as_ref()?;
+    let sql = close_messages_sql(facts)?;
+    Some(Finding::warn(
+        "messages.public",
+        format!(
+            "every role of database {} may emit events: PUBLIC may execute pg_logical_emit_message; as a superuser: {sql} (sql/messages.sql does both)",
+            facts.server.database
+        ),
+    ))
+}
+
+/// What leaves messages to the application; nothing when they are no longer for all.
+pub(crate) fn close_messages_sql(facts: &Facts) -> Option<String> {
+    let name = |types| format!("pg_catalog.pg_logical_emit_message({types})");
+    let functions: Vec<String> = facts.server.messages_for_all.iter().map(name).collect();
+    let functions = functions.join(", ");
+    (!functions.is_empty()).then(|| {
+        format!(
+            "REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC; GRANT EXECUTE ON FUNCTION {functions} TO {APPLICATION_ROLE};"
+        )
+    })
 }
 
 fn encoding(facts: &Facts) -> Finding {
