@@ -61,6 +61,10 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("isolation.level", "read_uncommitted"),
     ("fetch.wait.max.ms", "100"),
     ("queued.max.messages.kbytes", "16384"),
+    // That counts no headers, and a letter may be little else: without these, a hundred thousand of
+    // each partition would wait in memory.
+    ("queued.min.messages", "1000"),
+    ("fetch.message.max.bytes", "262144"),
     ("allow.auto.create.topics", "false"),
 ];
 
