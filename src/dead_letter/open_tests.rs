@@ -42,7 +42,6 @@ fn a_million_open_letters_take_less_than_20_mb_and_more_are_counted() {
         assert_eq!(letters.letter(hash(n), at(n)), Change::Opened);
         largest = largest.max(bytes(&letters));
     }
-    println!("{largest} bytes");
     assert!(largest < 20 << 20, "{largest} bytes");
     assert_eq!((letters.count(), letters.oldest_unix_us()), (KNOWN_MAX, Some(MS)));
     assert!(!letters.is_beyond());

@@ -75,6 +75,20 @@ pub enum Message<'a> {
 }
 
 impl<'a> Message<'a> {
+    /// Is it part of a transaction's content, which comes between its Begin and its Commit?
+    #[inline]
+    #[must_use]
+    pub const fn is_change(&self) -> bool {
+        matches!(
+            self,
+            Message::Insert { .. }
+                | Message::Update { .. }
+                | Message::Delete { .. }
+                | Message::Truncate { .. }
+                | Message::Logical { transactional: true, .. }
+        )
+    }
+
     /// Reads one message: the body of [`super::frame::Frame::XLogData`].
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Message<'a>, DecodeError> {

@@ -239,10 +239,7 @@ impl Core {
     #[inline]
     fn check_sequence(&self, message: &Message<'_>) -> Result<(), Fault> {
         let what = match (message, self.between_transactions()) {
-            (Message::Insert { .. } | Message::Update { .. } | Message::Delete { .. }, true)
-            | (Message::Truncate { .. } | Message::Logical { transactional: true, .. }, true) => {
-                "a change outside a transaction"
-            }
+            (message, true) if message.is_change() => "a change outside a transaction",
             (Message::Commit { .. }, true) => "a commit without a begin",
             (Message::Begin { .. }, false) => "a begin within a transaction",
             _ => return Ok(()),

@@ -2,6 +2,7 @@
 
 use super::super::Taken;
 use super::world::World;
+use crate::lsn::Lsn;
 use crate::pgoutput::encoder::{Encoder, insert};
 
 fn begin(lsn: u64) -> Vec<u8> {
@@ -53,4 +54,21 @@ fn a_change_outside_a_transaction_is_not_admitted() {
     }
     world.settle().unwrap();
     assert_eq!((world.published().len(), world.forgotten()), (2, 2));
+}
+
+#[test]
+fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
+    let mut world = World::new(&[]);
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
+    world.core.interrupt();
+    world.core.peers_confirmed(Lsn::from_wire(300));
+    world.core.starts_at(Lsn::from_wire(300));
+    assert_eq!((world.forgotten(), world.core.in_flight()), (3, 2));
+    // WHEN they settle, and what is before it is sent again THEN neither goes back
+    world.receive(2, &[("e3", "t", "k")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!((world.forgotten(), world.core.in_flight()), (3, 0));
+    world.receive(4, &[("e4", "t", "k")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!((world.forgotten(), world.published().join(" ")), (4, "e1 e2 e4".to_owned()));
 }

@@ -383,20 +383,3 @@ fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
     assert_eq!(header(&world.letters()[0], letter::ATTEMPTS), "3");
     assert_eq!(world.published(), ["e1", "e3"]);
 }
-
-#[test]
-fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
-    let mut world = World::new(&[]);
-    world.commit(&[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
-    world.core.interrupt();
-    world.core.peers_confirmed(Lsn::from_wire(300));
-    world.core.starts_at(Lsn::from_wire(300));
-    assert_eq!((world.forgotten(), world.core.in_flight()), (3, 2));
-    // WHEN they settle, and what is before it is sent again THEN neither goes back
-    world.receive(2, &[("e3", "t", "k")]).unwrap();
-    world.settle().unwrap();
-    assert_eq!((world.forgotten(), world.core.in_flight()), (3, 0));
-    world.receive(4, &[("e4", "t", "k")]).unwrap();
-    world.settle().unwrap();
-    assert_eq!((world.forgotten(), world.published().join(" ")), (4, "e1 e2 e4".to_owned()));
-}

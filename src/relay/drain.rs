@@ -11,7 +11,7 @@ use crate::source::stream::StreamError;
 /// How long the server may take to answer the end of the stream.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// After a fault: how long the broker may confirm nothing before nothing more is expected.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+const LAST_WORDS: Duration = Duration::from_secs(3);
 
 impl Relay {
     /// Finishes the open transaction, settles the window, sends the final LSN and awaits the

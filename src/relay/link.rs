@@ -27,7 +27,8 @@ use crate::source::publication::KnownPublication;
 use crate::source::settings::SourceSettings;
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
-/// wrong address is told and not retried for ever. A relay that has streamed never gives up.
+/// wrong address is told and not retried for ever. A relay that has streamed, or has stood by for
+/// another one, never gives up.
 const STARTUP_GRACE: Duration = Duration::from_secs(10);
 /// A session that lived this long was no flash in the pan: waits begin small again.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
@@ -181,6 +182,7 @@ async fn open_patiently(
                 }
             }
         };
+        let grace_until = grace_until.filter(|_| !opening.has_stood_by);
         if grace_until.is_some_and(|until| Instant::now() > until) {
             return LinkNews::Fatal(fault);
         }

@@ -45,19 +45,19 @@ impl Catalog {
 }
 
 const SNAPSHOT_SQL: &str = "SELECT (pg_catalog.pg_snapshot_xmin(pg_catalog.pg_current_snapshot())\
-    ::text::numeric % 4294967296)::int8";
+    ::pg_catalog.text::numeric % 4294967296)::bigint";
 
 const OUTBOXES_SQL: &str = "
-SELECT o.oid, n.nspname::text, c.relname::text, o.place, o.partitioned
+SELECT o.oid, n.nspname::pg_catalog.text, c.relname::pg_catalog.text, o.place, o.partitioned
 FROM (
   SELECT c.oid, w.place, c.relkind = 'p' AS partitioned
-  FROM ROWS FROM (pg_catalog.unnest($1::text[]), pg_catalog.unnest($2::text[]))
-    WITH ORDINALITY AS w(schema, name, place)
+  FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[]))
+    WITH ORDINALITY AS w (schema, name, place)
   JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 ) AS root, LATERAL (
   SELECT root.oid, root.place, root.partitioned UNION
-  SELECT t.relid::oid, root.place, root.partitioned FROM pg_catalog.pg_partition_tree(root.oid) t
+  SELECT t.relid::pg_catalog.oid, root.place, root.partitioned FROM pg_catalog.pg_partition_tree(root.oid) t
 ) AS o
 JOIN pg_catalog.pg_class c ON c.oid = o.oid
 JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace";
@@ -109,8 +109,8 @@ mod tests {
             CREATE TABLE s.leaf PARTITION OF s.half DEFAULT;
             SELECT pg_current_xact_id()";
         client.batch_execute(made).await.unwrap();
-        let sql = "SELECT 'other'::regclass::oid, 'outbox'::regclass::oid, 's.leaf'::regclass::oid,
-            pg_snapshot_xmax(pg_current_snapshot())::text::int8";
+        let sql = "SELECT 'other'::pg_catalog.regclass::pg_catalog.oid, 'outbox'::pg_catalog.regclass::pg_catalog.oid, 's.leaf'::pg_catalog.regclass::pg_catalog.oid,
+            pg_snapshot_xmax(pg_current_snapshot())::pg_catalog.text::bigint";
         let row = client.query_one(sql, &[]).await.unwrap();
         let (other, outbox, leaf): (u32, u32, u32) = (row.get(0), row.get(1), row.get(2));
         let next_xid = u32::try_from(row.get::<_, i64>(3)).unwrap();

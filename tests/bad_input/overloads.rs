@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::support::faults::Scene;
-use crate::support::{query, shared_postgres};
+use crate::support::query;
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 const OVERLOADS_SQL: &str = include_str!("overloads.sql");

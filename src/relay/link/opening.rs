@@ -54,6 +54,8 @@ pub(super) struct Opening<'a> {
     history: SlotHistory,
     /// Warnings of the last preflight.
     warned: Vec<String>,
+    /// Another process was seen to hold the slot: what this one waits for was in order then.
+    pub(super) has_stood_by: bool,
 }
 
 impl<'a> Opening<'a> {
@@ -71,6 +73,7 @@ impl<'a> Opening<'a> {
             not_before: Instant::now(),
             history: SlotHistory::default(),
             warned: Vec::new(),
+            has_stood_by: false,
         }
     }
 
@@ -152,6 +155,7 @@ impl<'a> Opening<'a> {
     }
 
     fn stand_by(&mut self, holder: &Holder) {
+        self.has_stood_by = true;
         if self.show(Phase::Standby) {
             let (slot, Holder { pid, application, .. }) = (&self.settings.slot, holder);
             tracing::info!(slot, pid, application, "the slot is in use: standing by");

@@ -86,7 +86,7 @@ impl ConnectError {
 }
 
 const WAL_SENDERS_MEND: &str = "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres, or end a client listed by \
-     SELECT pid, application_name, client_addr FROM pg_stat_replication;";
+     SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;";
 
 /// What was asked of the server that refused.
 struct Asked<'a> {

@@ -99,22 +99,22 @@ WITH publication AS MATERIALIZED (
 ), schema AS MATERIALIZED (
   SELECT n.oid AS about, n.nspname AS name, member.objid AS oid, member.xmin
   FROM publication p
-  JOIN pg_catalog.pg_depend member ON member.refclassid = 'pg_catalog.pg_publication'::regclass
+  JOIN pg_catalog.pg_depend member ON member.refclassid = 'pg_catalog.pg_publication'::pg_catalog.regclass
     AND member.refobjid = p.oid AND member.classid = 6237
   JOIN pg_catalog.pg_depend covered ON covered.classid = 6237 AND covered.objid = member.objid
-    AND covered.refclassid = 'pg_catalog.pg_namespace'::regclass
+    AND covered.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
   JOIN pg_catalog.pg_namespace n ON n.oid = covered.refobjid
 ), outbox AS MATERIALIZED (
   SELECT DISTINCT c.oid
-  FROM ROWS FROM (pg_catalog.unnest($2::text[]), pg_catalog.unnest($3::text[])) AS w(schema, name)
+  FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) AS w (schema, name)
   JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
   JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name
 ), ancestor AS MATERIALIZED (
   SELECT oid FROM outbox UNION
-  SELECT a.relid::oid FROM outbox, pg_catalog.pg_partition_ancestors(outbox.oid) a(relid)
+  SELECT a.relid::pg_catalog.oid FROM outbox, pg_catalog.pg_partition_ancestors(outbox.oid) a
 ), own AS MATERIALIZED (
   SELECT oid FROM outbox UNION
-  SELECT t.relid::oid FROM outbox, pg_catalog.pg_partition_tree(outbox.oid) t
+  SELECT t.relid::pg_catalog.oid FROM outbox, pg_catalog.pg_partition_tree(outbox.oid) t
 ), named AS MATERIALIZED (
   SELECT c.oid AS about, n.nspname || '.' || c.relname AS name, c.relnamespace, r.oid, r.xmin,
          pg_catalog.to_jsonb(r) -> 'prattrs' AS columns,
@@ -152,31 +152,31 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
       WHEN p.puballtables AND p.pubviaroot THEN NOT c.relispartition
       WHEN p.puballtables THEN c.relkind = 'r'
       WHEN p.pubviaroot THEN named.about IS NOT NULL AND NOT EXISTS (SELECT FROM named above
-        JOIN pg_catalog.pg_partition_ancestors(c.oid) a(relid) ON a.relid = above.about
+        JOIN pg_catalog.pg_partition_ancestors(c.oid) a ON a.relid = above.about
         WHERE above.about <> c.oid)
       ELSE c.relkind = 'r' AND (named.about IS NOT NULL OR EXISTS (SELECT FROM named above
-        JOIN pg_catalog.pg_partition_ancestors(c.oid) a(relid) ON a.relid = above.about)) END
+        JOIN pg_catalog.pg_partition_ancestors(c.oid) a ON a.relid = above.about)) END
     ORDER BY 1, 2) t),
   'rows', (SELECT pg_catalog.json_agg(r) FROM (
-    SELECT 'publication' AS kind, 0::int8 AS about, p.pubname AS name, p.oid::int8 AS oid,
-           p.xmin::text::int8 AS xmin
+    SELECT 'publication' AS kind, 0::bigint AS about, p.pubname AS name, p.oid::bigint AS oid,
+           p.xmin::pg_catalog.text::bigint AS xmin
     UNION ALL
-    SELECT 'table', named.about::int8, named.name, named.oid::int8, named.xmin::text::int8
+    SELECT 'table', named.about::bigint, named.name, named.oid::bigint, named.xmin::pg_catalog.text::bigint
     FROM named WHERE named.oid IS NOT NULL
     UNION ALL
-    SELECT 'schema', s.about::int8, s.name, s.oid::int8, s.xmin::text::int8
+    SELECT 'schema', s.about::bigint, s.name, s.oid::bigint, s.xmin::pg_catalog.text::bigint
     FROM schema s WHERE s.about IN (SELECT relnamespace FROM named)
     UNION ALL
-    SELECT 'location', d.objid::int8, named.name, d.refobjid::int8, d.xmin::text::int8
+    SELECT 'location', d.objid::bigint, named.name, d.refobjid::bigint, d.xmin::pg_catalog.text::bigint
     FROM named JOIN schema s ON s.about = named.relnamespace
-    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::regclass
+    JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_class'::pg_catalog.regclass
       AND d.objid = named.about AND d.objsubid = 0
-      AND d.refclassid = 'pg_catalog.pg_namespace'::regclass
+      AND d.refclassid = 'pg_catalog.pg_namespace'::pg_catalog.regclass
     UNION ALL
-    SELECT 'partition', i.inhrelid::int8, n.nspname || '.' || c.relname, i.inhparent::int8,
-           i.xmin::text::int8
+    SELECT 'partition', i.inhrelid::bigint, n.nspname || '.' || c.relname, i.inhparent::bigint,
+           i.xmin::pg_catalog.text::bigint
     FROM ancestor
     JOIN pg_catalog.pg_inherits i ON i.inhrelid = ancestor.oid
     JOIN pg_catalog.pg_class c ON c.oid = ancestor.oid
-    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace) r))::text
+    JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace) r))::pg_catalog.text
 FROM publication p";

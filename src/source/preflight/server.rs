@@ -155,7 +155,7 @@ fn wal_senders(facts: &Facts) -> Finding {
 /// How long Postgres keeps the slot for a relay that it hears no more.
 fn wal_sender_timeout(facts: &Facts) -> Finding {
     let topic = "source.wal-sender-timeout";
-    let mend = "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_reload_conf();";
+    let mend = "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_catalog.pg_reload_conf();";
     let Some(timeout) = facts.wal_sender_timeout else {
         return Finding::warn(
             topic,

@@ -26,10 +26,10 @@ pub enum Advance {
 /// `$1` is the slot.
 const LOOK_SQL: &str = "
 SELECT s.confirmed_flush_lsn, s.active, pg_catalog.pg_is_in_recovery(),
-  (SELECT system_identifier::text FROM pg_catalog.pg_control_system()),
+  (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
   CASE WHEN pg_catalog.pg_is_in_recovery()
     THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())
-    ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int4 END,
+    ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END,
   CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
     ELSE pg_catalog.pg_current_wal_flush_lsn() END
 FROM pg_catalog.pg_replication_slots s
