@@ -31,7 +31,12 @@ pub fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
         None => Finding::fail(fault),
         Some(theirs) if theirs.as_deref() == slot => {
             let of = slot.map_or_else(String::new, |slot| format!(" of slot {slot}"));
-            Finding::ok(TOPIC, format!("a relay{of} runs already, and listens on {listen}"))
+            Finding::warn(
+                TOPIC,
+                format!(
+                    "a relay{of} runs already, and listens on {listen}; a second one on this machine needs another admin.listen"
+                ),
+            )
         }
         Some(theirs) => {
             let whose = theirs.map_or_else(

@@ -196,7 +196,12 @@ impl OpenLetters {
     /// When the open letter that has waited longest was given up; microseconds since the Unix
     /// epoch. Looks at all of them.
     pub(super) fn oldest_unix_us(&self) -> Option<i64> {
-        let unchanged = self.sorted.iter().filter(|(letter, _)| !self.recent.contains_key(letter));
+        // Both are in the same order.
+        let mut changed = self.recent.keys().peekable();
+        let unchanged = self.sorted.iter().filter(move |(letter, _)| {
+            while changed.next_if(|it| *it < letter).is_some() {}
+            changed.peek().is_none_or(|it| *it != letter)
+        });
         let recent = self.recent.values().flatten().chain(&self.beyond_oldest);
         let oldest_ms =
             unchanged.map(|(_, stamp)| stamp).chain(recent).map(|it| it.unix_ms()).min();

@@ -114,8 +114,11 @@ impl Core {
     }
 
     /// Another relay held the slot meanwhile and confirmed everything before `floor`. Events of this
-    /// relay that are still in flight settle as before, but hold nothing back below `floor`.
+    /// relay that are still in flight settle as before, but hold nothing back below `floor`, and do
+    /// not come again: numbers from here on mean other events.
     pub(super) fn peers_confirmed(&mut self, floor: Lsn) {
+        self.window.forget();
+        self.undertaker.forget(self.window.next());
         self.ledger.close_below(floor, self.window.next());
         self.progress.on_wal(floor);
         self.progress.on_reported(floor);
@@ -207,8 +210,7 @@ impl Core {
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
                 if commit_lsn != self.transaction.commit_lsn() {
-                    let what = DecodeError { what: "commit of another transaction", offset: 0 };
-                    return Err(self.garbled(&what));
+                    return Err(faults::protocol("commit of another transaction", &self.place));
                 }
                 if self.admitted.commit() {
                     self.ledger.commit(end_lsn, self.window.next());
@@ -222,9 +224,7 @@ impl Core {
             Message::Update { relation } => self.no_event(relation, Ignored::Update)?,
             Message::Delete { relation } => self.no_event(relation, Ignored::Delete)?,
             Message::Truncate { relations } => {
-                for relation in relations.iter() {
-                    self.no_event(relation, Ignored::Truncate)?;
-                }
+                relations.iter().try_for_each(|it| self.no_event(it, Ignored::Truncate))?;
             }
             Message::Logical { transactional, lsn, prefix, content } => {
                 return self.logical(transactional, lsn, prefix, content, sink);

@@ -1,6 +1,6 @@
 //! A stream in which changes and transactions do not come as Postgres sends them.
 
-use super::super::Taken;
+use super::super::{Settling as _, Taken};
 use super::world::World;
 use crate::lsn::Lsn;
 use crate::pgoutput::encoder::{Encoder, insert};
@@ -71,4 +71,50 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
     world.receive(4, &[("e4", "t", "k")]).unwrap();
     world.settle().unwrap();
     assert_eq!((world.forgotten(), world.published().join(" ")), (4, "e1 e2 e4".to_owned()));
+}
+
+/// Another relay has confirmed everything before its third transaction.
+fn taken_over(world: &mut World) {
+    world.core.interrupt();
+    world.core.peers_confirmed(Lsn::from_wire(300));
+    world.core.starts_at(Lsn::from_wire(300));
+}
+
+#[test]
+fn what_was_confirmed_before_a_rewind_is_no_other_event_after_a_takeover() {
+    let mut world = World::new(&[]);
+    let first = world.core.window.next();
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    // GIVEN the second of two events is confirmed, and the sink loses track
+    world.core.confirmed(first + 1, 0).unwrap();
+    world.rebuild();
+    // WHEN another relay has confirmed both
+    taken_over(&mut world);
+    // THEN what follows is published, all of it
+    world.receive(4, &[("e4", "t", "k"), ("e5", "t", "l")]).unwrap();
+    world.settle().unwrap();
+    assert_eq!(world.forgotten(), 4);
+    assert_eq!(world.published().join(" "), "e1 e2 e4 e5");
+}
+
+#[test]
+fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
+    let mut world = World::new(&[]);
+    let first = world.core.window.next();
+    // GIVEN events that another relay has confirmed, and not this one's broker
+    world.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    taken_over(&mut world);
+    world.receive(4, &[("e4", "t", "k")]).unwrap();
+    world.core.confirmed(first + 2, 0).unwrap();
+    // WHEN the sink loses track
+    world.rebuild();
+    world.core.starts_at(Lsn::from_wire(300));
+    // THEN no event is passed over for another one
+    let events = [("e4", "t", "k"), ("e5", "t", "l"), ("e6", "t", "k")];
+    for (number, event) in (4..).zip(events) {
+        world.receive(number, &[event]).unwrap();
+    }
+    world.settle().unwrap();
+    assert_eq!(world.forgotten(), 6);
+    assert_eq!(world.published().join(" "), "e1 e2 e4 e4 e5 e6");
 }

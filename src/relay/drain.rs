@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Relay;
+use super::session::Sessions;
 use super::sql_tasks::Position;
 use crate::error::{Exit, Fault};
 use crate::health::Phase;
@@ -18,6 +19,10 @@ impl Relay {
     /// server's answer. A fault that stops the relay still settles what was admitted before it.
     pub(super) fn drain(&mut self, outcome: Result<(), Fault>) -> Result<(), Fault> {
         self.phase = Phase::Draining;
+        if self.stream.is_none() {
+            // A session that opens now would not be read, and would keep the slot from others.
+            self.link.hang_up();
+        }
         let deadline = Instant::now() + self.delivery.drain_timeout;
         let mut outcome = outcome;
         let mut last_settled = (self.outlet.settled_events, Instant::now());
@@ -103,8 +108,6 @@ impl Relay {
     /// Without a stream to report on, what the broker has confirmed since the last report would be
     /// published again by the next process.
     fn confirm_over_sql(&mut self, fault: Option<&Fault>) {
-        // A connector that is still at it would come back with a stream, and hold the slot.
-        self.link.hang_up();
         // After a fault of the slot itself its positions may mean something else.
         if fault.is_some_and(|fault| fault.exit == Exit::Slot) {
             return;
@@ -114,7 +117,8 @@ impl Relay {
         if lsn <= self.sessions.slot_floor {
             return;
         }
-        let position = Position { lsn, system_id, timeline: self.sessions.timeline };
+        let Sessions { timeline, own_pid, .. } = self.sessions;
+        let position = Position { lsn, system_id, timeline, own_pid };
         match self.sql_tasks.confirm(position) {
             Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
             Err(why) => tracing::warn!(

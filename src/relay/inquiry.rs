@@ -9,6 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::source::connect::Kind;
 use crate::source::settings::{ConnInfo, Host, SourceSettings, TargetSessionAttrs};
 use crate::source::sql::{self, Sql};
 use crate::source::walsender::{Activity, WalsenderLooks};
@@ -120,7 +121,14 @@ impl Looks<'_> {
         let (hosts, any) = (vec![host.clone()], TargetSessionAttrs::Any);
         let own = self.settings.connection.clone();
         let info = ConnInfo { hosts, target_session_attrs: any, ..own };
-        let sql = sql::connect(&info).await.map_err(|error| error.to_string())?;
+        let sql = match sql::connect(&info).await {
+            Ok(sql) => sql,
+            // It lives, and lets nobody in for now: that says nothing about the stream.
+            Err(error) if error.sqlstate().is_some() && error.kind() == Kind::Retry => {
+                return Ok(Activity::Unclear);
+            }
+            Err(error) => return Err(error.to_string()),
+        };
         self.ask(host, *pid, sql).await
     }
 

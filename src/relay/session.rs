@@ -21,6 +21,8 @@ const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(10);
 pub(super) struct Sessions {
     pub(super) system_id: Option<String>,
     pub(super) timeline: u32,
+    /// The walsender of the last session.
+    pub(super) own_pid: i32,
     /// Where the slot stood when we first met it.
     pub(super) slot_floor: Lsn,
     pub(super) status_interval: Duration,
@@ -29,7 +31,13 @@ pub(super) struct Sessions {
 impl Default for Sessions {
     fn default() -> Sessions {
         let status_interval = STATUS_INTERVAL_MAX;
-        Sessions { system_id: None, timeline: 0, slot_floor: Lsn::ZERO, status_interval }
+        Sessions {
+            system_id: None,
+            timeline: 0,
+            own_pid: 0,
+            slot_floor: Lsn::ZERO,
+            status_interval,
+        }
     }
 }
 
@@ -90,6 +98,9 @@ impl Relay {
         // A Postgres that crashed may have set the slot back behind what a peer confirmed.
         let confirmed = peers.map_or(slot_confirmed, |peers| peers.confirmed.max(slot_confirmed));
         match &sessions.system_id {
+            None if session.xlogpos < confirmed => {
+                return Err(faults::went_back(&self.source, confirmed, session.xlogpos));
+            }
             None => {
                 sessions.slot_floor = confirmed;
                 self.core.starts_at(confirmed);
@@ -129,6 +140,7 @@ impl Relay {
         self.core.crash.takes_over(&session.system_id, session.timeline, &self.source.slot);
         sessions.system_id = Some(session.system_id);
         sessions.timeline = session.timeline;
+        sessions.own_pid = session.backend_pid;
         // A third, so that two updates may get lost; never so often that it costs anything.
         let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
         sessions.status_interval = allowed.clamp(IDLE_TICK, STATUS_INTERVAL_MAX);

@@ -114,6 +114,10 @@ impl Silence {
         let stands = self.behind_since.is_some_and(long);
         if !silent {
             self.heard();
+            if self.behind_since.is_none() {
+                // All that there is has been received.
+                self.flows(now);
+            }
         }
         if let Some(dead) = self.take_answer(moment, silent, stands) {
             return Some(dead);

@@ -22,6 +22,8 @@ use crate::source::sql;
 const CATALOG_WITHIN: Duration = Duration::from_secs(30);
 /// Longest way to a confirmed position, connection included: the process is about to end.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
+/// Less than [`CONFIRM_WITHIN`].
+const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
 /// The answer of the control runtime is on its way.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
@@ -40,6 +42,8 @@ pub struct Position {
     pub system_id: String,
     /// Its timeline.
     pub timeline: u32,
+    /// The walsender of the last session.
+    pub own_pid: i32,
 }
 
 /// The loop's end.
@@ -167,15 +171,22 @@ async fn read(settings: &SourceSettings) -> Result<Catalog, ConnectError> {
 
 async fn confirm(settings: &SourceSettings, position: &Position) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
-    let Position { lsn, system_id, timeline } = position;
+    let Position { lsn, system_id, timeline, own_pid } = position;
+    // A session that is left behind goes on with its statement, and would keep the slot.
+    let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
+    limited.map_err(|error| ConnectError::of_query(&sql.server, &error).to_string())?;
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let advance = slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline).await;
         match advance.map_err(|fault| fault.what)? {
             Advance::Done => return Ok(()),
             Advance::NotOurs(why) => return Err(why),
+            // The position of a relay that has taken over counts, and not this one.
+            Advance::Active(Some(pid)) if pid != *own_pid => {
+                return Err(format!("another process reads the slot, pid {pid}"));
+            }
             // A walsender of ours may still be ending.
-            Advance::Active => tokio::time::sleep(backoff.next_delay()).await,
+            Advance::Active(_) => tokio::time::sleep(backoff.next_delay()).await,
         }
     }
 }

@@ -33,13 +33,14 @@ pub struct HeldSlot {
 pub struct Holder {
     /// Its process id on the server.
     pub pid: i32,
-    /// What it calls itself; empty when it is no walsender.
+    /// Its `application_name`.
     pub application: String,
-    /// It streams, as our role and under our `application_name`: it is a relay like this one.
+    /// It has our role and our `application_name`: it is a relay like this one, which streams, or
+    /// confirms its last position over SQL before it ends.
     pub peer: bool,
 }
 
-/// `pg_stat_replication` shows role and application of every walsender to every role. Before 15,
+/// `pg_stat_activity` shows role and application of every process to every role. Before 15,
 /// statistics of slots are read from a file: they are left out there.
 const SQL: &str = "
 SELECT pg_catalog.pg_is_in_recovery(), s.slot_name IS NOT NULL, s.confirmed_flush_lsn,
@@ -51,7 +52,7 @@ SELECT pg_catalog.pg_is_in_recovery(), s.slot_name IS NOT NULL, s.confirmed_flus
                  WHERE t.slot_name = s.slot_name) END
 FROM (VALUES (1)) one
 LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = $1
-LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid";
+LEFT JOIN pg_catalog.pg_stat_activity r ON r.pid = s.active_pid";
 
 /// Looks at one slot again and again, on one connection.
 #[derive(Debug)]

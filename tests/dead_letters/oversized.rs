@@ -117,7 +117,8 @@ fn oversized(case: &Case, passes: &[&str], before: impl Fn(u32)) {
         case.site.wait_confirmed(&mut relay, LIMIT);
         let mut found = case.open();
         let mut all = expected.clone();
-        (found.sort(), all.sort());
+        found.sort();
+        all.sort();
         assert_eq!(found, all);
     }
     // THEN what is behind one in its key is parked, whether its key was cut or not

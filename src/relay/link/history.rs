@@ -6,7 +6,8 @@
 //! skipped, and nobody may go on as if nothing had happened.
 //!
 //! What decides is evidence. A move is a peer's when a peer was seen to hold the slot at the look
-//! before the move was seen, or at that look itself. Everything else is not. Positions count only
+//! before the move was seen, or at that look itself, or a few seconds before while nobody held it.
+//! Everything else is not. Positions count only
 //! on the system and timeline on which they were seen.
 
 use std::time::{Duration, Instant};
@@ -17,6 +18,8 @@ use crate::source::holder::{HeldSlot, Holder};
 /// Looks are much closer to each other. After a longer gap between two of them more may have
 /// happened than a peer's last report.
 const GAP_MAX: Duration = Duration::from_secs(10);
+/// How long after it was seen last a peer that ends may still confirm its position over SQL.
+const PEER_ENDS_WITHIN: Duration = Duration::from_secs(6);
 
 /// What the looks at the slot have shown since this relay last held it.
 #[derive(Debug, Default)]
@@ -28,6 +31,8 @@ pub(super) struct SlotHistory {
     peers: Option<PeerProgress>,
     mover: Option<Mover>,
     last: Option<LastLook>,
+    /// When a peer was last seen to hold the slot; nobody else was since.
+    peer_at: Option<Instant>,
 }
 
 /// Where a position means something.
@@ -92,6 +97,10 @@ impl SlotHistory {
     pub(super) fn look(&mut self, slot: &HeldSlot, now: Instant) {
         // A former walsender of this relay may take a while to end.
         let holder = slot.holder.as_ref().filter(|holder| !self.is_own(holder.pid));
+        if slot.holder.as_ref().is_none_or(|holder| !self.is_own(holder.pid)) {
+            // It has ended, and its process id may be given to another one.
+            self.own_pid = None;
+        }
         let earlier = self.peers.unwrap_or_default();
         if slot.confirmed_flush > self.ours.max(earlier.confirmed) && self.mover.is_none() {
             match self.judge(slot, holder, now) {
@@ -103,6 +112,9 @@ impl SlotHistory {
             }
         }
         let (holder, decoded) = (holder.cloned(), slot.decoded);
+        if let Some(holder) = &holder {
+            self.peer_at = holder.peer.then_some(now);
+        }
         self.last = Some(LastLook { at: now, holder, decoded, continuous: true });
     }
 
@@ -121,11 +133,13 @@ impl SlotHistory {
         if last.continuous && slot.decoded < last.decoded {
             return Err(Mover::Recreated);
         }
+        let ended_lately = |at| now.saturating_duration_since(at) <= PEER_ENDS_WITHIN;
         match &last.holder {
             Some(peer) if peer.peer => {
                 let gap = now.saturating_duration_since(last.at);
                 Ok(Some(gap).filter(|gap| *gap > GAP_MAX))
             }
+            None if holder.is_none() && self.peer_at.is_some_and(ended_lately) => Ok(None),
             before => Err(holder.or(before.as_ref()).map_or(Mover::Unseen, program)),
         }
     }

@@ -61,7 +61,11 @@ fn a_gap_before_the_last_move_is_told() {
 fn what_nobody_or_another_program_moved_is_no_peers() {
     let moved = |looks: &[HeldSlot]| {
         let (mut history, now) = history();
-        looks.iter().for_each(|slot| history.look(slot, now));
+        let mut at = now;
+        for slot in looks {
+            history.look(slot, at);
+            at += PEER_ENDS_WITHIN;
+        }
         let (peers, mover) = history.ends(&place(1));
         (peers.map(|peers| peers.confirmed.to_wire()), mover)
     };
@@ -77,6 +81,24 @@ fn what_nobody_or_another_program_moved_is_no_peers() {
     // A peer was there before it: what the peer confirmed counts, and no more.
     let advanced = [slot(150, relay(PEER)), slot(150, None), slot(200, None)];
     assert_eq!(moved(&advanced), (Some(150), Mover::Unseen));
+}
+
+#[test]
+fn a_peer_that_has_just_let_go_of_the_slot_may_confirm_its_last_position() {
+    let (mut history, now) = history();
+    history.look(&slot(150, relay(PEER)), now);
+    history.look(&slot(150, None), now);
+    history.look(&slot(170, None), now + PEER_ENDS_WITHIN);
+    assert_eq!(confirmed(&mut history), Some(170));
+}
+
+#[test]
+fn a_process_id_is_known_as_ones_own_only_as_long_as_it_holds_the_slot() {
+    let (mut history, now) = history();
+    history.look(&slot(100, relay(OWN)), now);
+    history.look(&slot(100, None), now);
+    history.look(&slot(150, relay(OWN)), now);
+    assert_eq!(confirmed(&mut history), Some(150));
 }
 
 #[test]

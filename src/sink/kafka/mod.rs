@@ -254,11 +254,12 @@ impl KafkaSink {
             let slot = self.flight.remove(sequence);
             record.commit_unix_us = slot.map_or(0, |slot| slot.commit_unix_us);
             self.waited.extend(self.opening.landed(sequence, None).waited);
-            self.waited.extend(self.key_order.answered(slot.and_then(|slot| slot.lane)));
+            let lane = slot.and_then(|slot| slot.lane);
             let misplaced = is_misplaced(code, record.partition) && fatal.is_none();
             let topic = self.fast.producer.topic(&record.topic).ok().filter(|_| misplaced);
             let parcel = Parcel::new(record, &self.lanes);
             if let Some(topic) = topic {
+                self.waited.extend(self.key_order.answered(lane));
                 self.misplaced(topic, sequence, parcel);
                 continue;
             }
@@ -269,7 +270,11 @@ impl KafkaSink {
                     news.push(News::Failed(sequence, failure));
                 }
                 (_, Some(_)) => news.push(News::Suspect(sequence)),
-                (_, None) => self.careful.take_failed(sequence, parcel, failure),
+                (_, None) => {
+                    // In every other case the sink ends, and what waits for this event with it.
+                    self.careful.take_failed(sequence, parcel, failure);
+                    self.waited.extend(self.key_order.answered(lane));
+                }
             }
         }
         news.extend(fatal);

@@ -80,7 +80,10 @@ impl Broker for KafkaSettings {
 
     fn inspect(&self, wanted: &Wanted) -> Inspection {
         let known = self.wanted(wanted);
-        let found = self.sink().and_then(|mut sink| {
+        // To ask for a topic must not make it.
+        let mut own = self.clone();
+        own.properties.remove("allow.auto.create.topics");
+        let found = own.sink().and_then(|mut sink| {
             let letters = wanted.dead_letters.as_ref();
             preflight::inspect(&mut sink, self, &known, letters, &AtomicBool::new(false))?;
             Ok(sink)

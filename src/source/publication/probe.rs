@@ -15,7 +15,7 @@ use crate::source::settings::SourceSettings;
 use crate::source::stream::{Packet, Stream, StreamError};
 
 /// Longest reading.
-const READ_WITHIN: Duration = Duration::from_secs(5);
+const READ_WITHIN: Duration = Duration::from_secs(2);
 /// Longest wait for the socket.
 const TICK: Duration = Duration::from_millis(50);
 

@@ -17,15 +17,15 @@ use crate::lsn::Lsn;
 pub enum Advance {
     /// The slot stands there, or further on.
     Done,
-    /// Somebody reads the slot; it may be free soon.
-    Active,
+    /// This process reads the slot, as far as it is known; the slot may be free soon.
+    Active(Option<i32>),
     /// The position means nothing here.
     NotOurs(String),
 }
 
 /// `$1` is the slot.
 const LOOK_SQL: &str = "
-SELECT s.confirmed_flush_lsn, s.active, pg_catalog.pg_is_in_recovery(),
+SELECT s.confirmed_flush_lsn, s.active_pid, pg_catalog.pg_is_in_recovery(),
   (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
   CASE WHEN pg_catalog.pg_is_in_recovery()
     THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())
@@ -51,7 +51,7 @@ pub async fn advance(
     let Some(row) = row else { return Ok(Advance::NotOurs(format!("there is no slot {slot}"))) };
     let position = |value: Option<PgLsn>| value.map_or(Lsn::ZERO, lsn);
     let (confirmed, end) = (position(row.get(0)), position(row.get(5)));
-    let (active, found_system, found_timeline): (bool, &str, i32) =
+    let (active_pid, found_system, found_timeline): (Option<i32>, &str, i32) =
         (row.get(1), row.get(3), row.get(4));
     if found_system != system_id || u32::try_from(found_timeline) != Ok(timeline) {
         return Ok(Advance::NotOurs(format!(
@@ -64,8 +64,8 @@ pub async fn advance(
     if to > end {
         return Ok(Advance::NotOurs(format!("the WAL ends at {end}")));
     }
-    if active {
-        return Ok(Advance::Active);
+    if active_pid.is_some() {
+        return Ok(Advance::Active(active_pid));
     }
     let to = PgLsn::from(to.to_wire());
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
@@ -73,7 +73,7 @@ pub async fn advance(
     match client.query_typed(ADVANCE_SQL, &parameters).await {
         Ok(_) => Ok(Advance::Done),
         Err(error) => match slot_fault(&error, slot, &[]) {
-            fault if fault.code == "slot.active" => Ok(Advance::Active),
+            fault if fault.code == "slot.active" => Ok(Advance::Active(None)),
             fault => Err(fault),
         },
     }
