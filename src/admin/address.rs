@@ -16,7 +16,7 @@ const TOPIC: &str = "admin.listen";
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
 
-/// What `run` would come to. `slot` is ours; a relay of it that has the address is the one that runs.
+/// What `run` would come to. `slot` is ours; a relay of it that has the address is probably the one that runs.
 #[must_use]
 pub fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
     let Err(error) = bind(listen) else {

@@ -47,7 +47,7 @@ fn an_admin_address_that_is_taken_is_a_line_of_check_unless_the_relay_itself_has
     let mut relay = scene.spawn(&["run"]);
     scene.wait_confirmed(&mut relay);
     let word =
-        format!("✓ a relay of slot startup_port runs already, and listens on {}", scene.listen);
+        format!("! a relay of slot startup_port runs already, and listens on {}", scene.listen);
     scene.walrelay(&["check"]).assert_done().assert_says(&[&word]);
     // WHEN another one is to have its address
     let mut other = Scene::waiting("startup_port_other");
