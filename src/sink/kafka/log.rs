@@ -63,8 +63,10 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("queued.max.messages.kbytes", "16384"),
     // That counts no headers, and a letter may be little else: without these, a hundred thousand of
     // each partition would wait in memory.
-    ("queued.min.messages", "1000"),
+    ("queued.min.messages", "4000"),
     ("fetch.message.max.bytes", "262144"),
+    // Otherwise a full queue would end fetching for a second, whenever it is emptied.
+    ("fetch.queue.backoff.ms", "5"),
     ("allow.auto.create.topics", "false"),
 ];
 
