@@ -8,7 +8,6 @@ mod api;
 mod case;
 mod halt;
 mod kills;
-mod measure;
 mod outage;
 mod oversized;
 mod poison;
