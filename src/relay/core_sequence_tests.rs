@@ -94,7 +94,7 @@ fn what_was_confirmed_before_a_rewind_is_no_other_event_after_a_takeover() {
     world.receive(4, &[("e4", "t", "k"), ("e5", "t", "l")]).unwrap();
     world.settle().unwrap();
     assert_eq!(world.forgotten(), 4);
-    assert_eq!(world.published().join(" "), "e1 e2 e4 e5");
+    assert_eq!(world.published().join(" "), "e4 e5");
 }
 
 #[test]
@@ -116,5 +116,5 @@ fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
     }
     world.settle().unwrap();
     assert_eq!(world.forgotten(), 6);
-    assert_eq!(world.published().join(" "), "e1 e2 e4 e4 e5 e6");
+    assert_eq!(world.published().join(" "), "e4 e5 e6");
 }

@@ -9,6 +9,7 @@ use super::{IDLE_TICK, Relay, faults};
 use crate::error::Fault;
 use crate::health::Phase;
 use crate::lsn::Lsn;
+use crate::source::connect::Session;
 use crate::source::stream::{Stream, StreamError};
 
 /// How long a Postgres that shuts down may wait for us before we let go of it.
@@ -38,6 +39,18 @@ impl Default for Sessions {
             slot_floor: Lsn::ZERO,
             status_interval,
         }
+    }
+}
+
+impl Sessions {
+    /// Takes note of what is taken over.
+    fn remember(&mut self, session: &Session, wal_sender_timeout: Option<Duration>) {
+        self.system_id = Some(session.system_id.clone());
+        self.timeline = session.timeline;
+        self.own_pid = session.backend_pid;
+        // A third, so that two updates may get lost; never so often that it costs anything.
+        let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
+        self.status_interval = allowed.clamp(IDLE_TICK, STATUS_INTERVAL_MAX);
     }
 }
 
@@ -138,12 +151,7 @@ impl Relay {
             }
         }
         self.core.crash.takes_over(&session.system_id, session.timeline, &self.source.slot);
-        sessions.system_id = Some(session.system_id);
-        sessions.timeline = session.timeline;
-        sessions.own_pid = session.backend_pid;
-        // A third, so that two updates may get lost; never so often that it costs anything.
-        let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
-        sessions.status_interval = allowed.clamp(IDLE_TICK, STATUS_INTERVAL_MAX);
+        sessions.remember(&session, wal_sender_timeout);
         self.core.connected(!self.text_only, catalog);
         self.silence.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
         match Stream::new(session.transport, &session.leftover, now) {
