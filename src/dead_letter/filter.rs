@@ -4,9 +4,9 @@ use std::fmt;
 
 use super::fold::State;
 use super::record::{Cut, Letter, key_id};
-use super::text::{escaped, shown};
 use crate::error::{Exit, Fault};
 use crate::letter::{KeyId, hash_in};
+use crate::text::{escaped, shown};
 use crate::time::{parse_rfc3339, rfc3339};
 
 /// A filter as it is written. All that is given must hold.

@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use super::text::{escaped, shown};
 use crate::letter::{self, KeyId};
+use crate::text::{escaped, shown};
 
 /// Which dead letter: what two records have in common that are about the same one. Two tables may
 /// use the same ids, so the place in the transaction belongs to it.

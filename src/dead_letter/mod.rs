@@ -23,5 +23,3 @@ pub mod replay;
 #[cfg(test)]
 mod testing;
 pub mod view;
-
-pub use crate::text;

@@ -7,9 +7,9 @@ use std::time::Duration;
 use super::archive::Archive;
 use super::courier::{Courier, Trouble};
 use super::record::{Letter, Resolution};
-use super::text::escaped;
 use crate::error::{Exit, Fault};
 use crate::sink::{Sink, Wanted};
+use crate::text::escaped;
 
 /// How long what is in flight may take once nothing more comes.
 const SETTLE_US: i64 = 5_000_000;

@@ -13,10 +13,10 @@ use super::filter::{Filter, is_key};
 use super::fold::{Change, Fold, Parked};
 use super::pipeline::{open_sink, unwritable};
 use super::record::{Record, Resolution, Resolved};
-use super::text::{escaped, quoted};
 use crate::error::{Exit, Fault};
 use crate::letter::KeyId;
 use crate::sink::log::From;
+use crate::text::{escaped, quoted};
 
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Nothing for so long, and the log is taken to be at rest.

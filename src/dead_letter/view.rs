@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::find::{Found, Step};
 use super::fold::Known;
 use super::record::Letter;
-use super::text::shown;
+use crate::text::shown;
 use crate::time::rfc3339;
 
 /// A dead letter without its payload.

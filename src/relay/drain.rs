@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Relay;
 use super::session::Sessions;
-use super::sql_tasks::Position;
+use super::sql_tasks::ConfirmedPosition;
 use crate::error::{Exit, Fault};
 use crate::health::Phase;
 use crate::source::stream::StreamError;
@@ -46,7 +46,7 @@ impl Relay {
             if let Some(stream) = self.stream.as_mut().filter(|_| !reading) {
                 // Not read on purpose.
                 stream.excuse_silence(Instant::now());
-                self.silence.excuse();
+                self.stall.excuse();
             }
             let step = if reading { self.intake(Instant::now()) } else { Ok(false) };
             let step = step.and_then(|more| {
@@ -118,7 +118,7 @@ impl Relay {
             return;
         }
         let Sessions { timeline, own_pid, .. } = self.sessions;
-        let position = Position { lsn, system_id, timeline, own_pid };
+        let position = ConfirmedPosition { lsn, system_id, timeline, own_pid };
         match self.sql_tasks.confirm(position) {
             Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
             Err(why) => tracing::warn!(

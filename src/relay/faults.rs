@@ -188,7 +188,7 @@ pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<
         }
         StreamError::Server(told) => told,
     };
-    if gap::ends_stream(told) {
+    if told.is_missing_publication() {
         return Some(gap::fault(source, &told.to_string()));
     }
     let mend = "walrelay check";

@@ -14,18 +14,18 @@ mod core;
 mod crash;
 mod drain;
 mod faults;
-pub mod inquiry;
 pub mod link;
 pub mod log_news;
 mod outlet;
 pub mod polled;
 mod session;
 mod shaping;
-mod silence;
 pub mod sql_tasks;
+mod stall;
 mod startup;
 mod undertaker;
 mod voice;
+pub mod walsender_query;
 mod weather;
 
 pub(crate) use faults::letters_unreadable;
@@ -38,13 +38,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::admission::Taken;
 use self::core::Core;
-use self::inquiry::Inquiry;
 use self::link::Link;
 use self::log_news::LogNews;
 use self::outlet::{Outlet, Settling as _};
 use self::session::Sessions;
-use self::silence::{Moment, Silence};
 use self::sql_tasks::SqlTasks;
+use self::stall::{StallDetector, StreamState};
+use self::walsender_query::WalsenderQuery;
 use crate::delivery::settings::DeliverySettings;
 use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
@@ -94,7 +94,7 @@ pub struct Parts {
     /// What the loop asks for over SQL.
     pub sql_tasks: SqlTasks,
     /// How Postgres is asked what it does while the stream is silent.
-    pub inquiry: Inquiry,
+    pub walsender_query: WalsenderQuery,
     /// What others tell the loop.
     pub control: Arc<Control>,
     /// Where the loop counts.
@@ -129,7 +129,7 @@ pub struct Relay {
     reply_wanted: bool,
     /// When the server was asked for a sign of life.
     probed_at: Option<Instant>,
-    silence: Silence,
+    stall: StallDetector,
     source: SourceSettings,
     delivery: DeliverySettings,
     control: Arc<Control>,
@@ -142,7 +142,8 @@ impl Relay {
     /// A relay with a fresh sink; asks for its first session at once.
     pub fn new(parts: Parts) -> Result<Relay, Fault> {
         let Parts { source, delivery, sink_factory, mailbox, log_news, .. } = parts;
-        let Parts { link, sql_tasks, inquiry, control, metrics, recorder, origin, .. } = parts;
+        let Parts { link, sql_tasks, walsender_query, control, metrics, recorder, origin, .. } =
+            parts;
         let now = Instant::now();
         let text_only = !source.binary;
         let core = Core::new(&source, &delivery, mailbox, &metrics)?;
@@ -166,7 +167,7 @@ impl Relay {
             read_at: None,
             reply_wanted: false,
             probed_at: None,
-            silence: Silence::new(inquiry, source.stall_timeout),
+            stall: StallDetector::new(walsender_query, source.stall_timeout),
             source,
             delivery,
             control,
@@ -234,7 +235,7 @@ impl Relay {
             _ => {
                 // Not read on purpose.
                 stream.excuse_silence(now);
-                self.silence.excuse();
+                self.stall.excuse();
                 return Ok(false);
             }
         };
@@ -261,7 +262,7 @@ impl Relay {
                 Taken::Full => {
                     self.held = true;
                     stream.excuse_silence(now);
-                    self.silence.excuse();
+                    self.stall.excuse();
                     return Ok(false);
                 }
                 Taken::TextWanted => {
@@ -315,7 +316,7 @@ impl Relay {
         let since = now.duration_since(self.last_report);
         let heard = stream.last_heard();
         let (seen, server) = (self.core.progress.seen(), self.recorder.server_lsn());
-        if let Some(reason) = self.silence.judge(Moment { now, heard, seen, server }) {
+        if let Some(reason) = self.stall.judge(StreamState { now, heard, seen, server }) {
             let silent_s = now.saturating_duration_since(heard).as_secs();
             tracing::warn!(
                 silent_s,
@@ -364,7 +365,7 @@ impl Relay {
             phase: self.phase,
             sink_reachable: self.outlet.weather.is_fair(),
             letters_unread: unread,
-            decoding_for: self.silence.decoding_since().map(|since| since.elapsed()),
+            decoding_for: self.stall.decoding_since().map(|since| since.elapsed()),
             settled_events: self.outlet.settled_events,
             in_flight_events: self.core.window.events() as u64,
             in_flight_bytes: self.core.window.bytes() as u64,

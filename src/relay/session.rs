@@ -3,8 +3,8 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::inquiry::Walsender;
 use super::link::{LinkNews, Opened, PeerProgress};
+use super::walsender_query::Walsender;
 use super::{IDLE_TICK, Relay, faults};
 use crate::error::Fault;
 use crate::health::Phase;
@@ -153,7 +153,7 @@ impl Relay {
         self.core.crash.takes_over(&session.system_id, session.timeline, &self.source.slot);
         sessions.remember(&session, wal_sender_timeout);
         self.core.connected(!self.text_only, catalog);
-        self.silence.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
+        self.stall.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
         match Stream::new(session.transport, &session.leftover, now) {
             Ok(stream) => {
                 tracing::info!(
@@ -192,7 +192,7 @@ impl Relay {
         self.core.interrupt();
         self.sql_tasks.forget_catalog();
         self.probed_at = None;
-        self.silence.disconnected();
+        self.stall.disconnected();
         if self.phase == Phase::Streaming {
             self.phase = Phase::Connecting;
         }

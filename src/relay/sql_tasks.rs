@@ -30,12 +30,12 @@ const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 enum Task {
     ReadCatalog { number: u64 },
-    Confirm(Position),
+    Confirm(ConfirmedPosition),
 }
 
 /// A position that the broker has confirmed, and where it means something.
 #[derive(Clone, Debug)]
-pub struct Position {
+pub struct ConfirmedPosition {
     /// Everything before it is confirmed.
     pub lsn: Lsn,
     /// The database system.
@@ -109,7 +109,7 @@ impl SqlTasks {
     }
 
     /// Confirms a position to the slot. Waits for it, a few seconds at most: only for the end.
-    pub(super) fn confirm(&self, position: Position) -> Result<(), String> {
+    pub(super) fn confirm(&self, position: ConfirmedPosition) -> Result<(), String> {
         let gone = || "the process is ending".to_owned();
         self.tasks.try_send(Task::Confirm(position)).map_err(|_| gone())?;
         let answer = self.confirmed.recv_timeout(CONFIRM_WITHIN + ANSWER_MARGIN);
@@ -169,9 +169,9 @@ async fn read(settings: &SourceSettings) -> Result<Catalog, ConnectError> {
     catalog::read(&sql.client, settings).await.map_err(told)
 }
 
-async fn confirm(settings: &SourceSettings, position: &Position) -> Result<(), String> {
+async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
-    let Position { lsn, system_id, timeline, own_pid } = position;
+    let ConfirmedPosition { lsn, system_id, timeline, own_pid } = position;
     // A session that is left behind goes on with its statement, and would keep the slot.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| ConnectError::of_query(&sql.server, &error).to_string())?;

@@ -24,7 +24,7 @@ const PEER_ENDS_WITHIN: Duration = Duration::from_secs(6);
 /// What the looks at the slot have shown since this relay last held it.
 #[derive(Debug, Default)]
 pub(super) struct SlotHistory {
-    place: Option<Place>,
+    place: Option<SystemTimeline>,
     own_pid: Option<i32>,
     /// What this relay itself knows to be confirmed.
     ours: Lsn,
@@ -37,7 +37,7 @@ pub(super) struct SlotHistory {
 
 /// Where a position means something.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct SystemTimeline {
     pub(super) system_id: String,
     pub(super) timeline: u32,
 }
@@ -83,7 +83,7 @@ impl SlotHistory {
     }
 
     /// The next looks run on a new connection, to this place.
-    pub(super) fn connected(&mut self, place: Place) {
+    pub(super) fn connected(&mut self, place: SystemTimeline) {
         if self.place.as_ref().is_some_and(|known| *known != place) {
             self.begins(Lsn::ZERO);
         }
@@ -155,7 +155,7 @@ impl SlotHistory {
     }
 
     /// What was seen before this relay held the slot at `place`.
-    pub(super) fn ends(&mut self, place: &Place) -> (Option<PeerProgress>, Mover) {
+    pub(super) fn ends(&mut self, place: &SystemTimeline) -> (Option<PeerProgress>, Mover) {
         let here = self.place.as_ref() == Some(place);
         let mover = self.mover.take().unwrap_or(Mover::Unseen);
         (self.peers.take().filter(|_| here), mover)

@@ -7,8 +7,8 @@ fn lsn(value: u64) -> Lsn {
     Lsn::from_wire(value)
 }
 
-fn place(timeline: u32) -> Place {
-    Place { system_id: "7".to_owned(), timeline }
+fn place(timeline: u32) -> SystemTimeline {
+    SystemTimeline { system_id: "7".to_owned(), timeline }
 }
 
 fn slot(confirmed: u64, holder: Option<Holder>) -> HeldSlot {

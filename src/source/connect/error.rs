@@ -60,6 +60,12 @@ impl ServerError {
         }
     }
 
+    /// The publication is not there, or was not when the WAL that is decoded was written.
+    #[must_use]
+    pub fn is_missing_publication(&self) -> bool {
+        self.sqlstate == "42704" && self.routine.contains("ublication")
+    }
+
     /// What the caller does next.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -248,6 +254,12 @@ impl ConnectError {
             ConnectError::Server { error, .. } => Some(&error.sqlstate),
             _ => None,
         }
+    }
+
+    /// An SQL connection does not answer within `after`.
+    #[must_use]
+    pub fn late(server: &Host, after: Duration) -> ConnectError {
+        ConnectError::Timeout { at: format!("{}:{}", server.name, server.port), after }
     }
 
     /// A query on an SQL connection failed.

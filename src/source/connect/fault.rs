@@ -3,6 +3,7 @@
 use super::error::{ConnectError, Kind, ServerError, wanted_text};
 use super::{identifier, literal};
 use crate::error::{Exit, Fault};
+use crate::source::preflight::slot::renewal;
 use crate::source::require_auth::{self, Unanswered};
 use crate::source::settings::{ConnInfo, TargetSessionAttrs};
 
@@ -112,9 +113,9 @@ impl Asked<'_> {
                 format!("createdb {}, or correct the database in source.url", info.dbname),
             ),
             "42501" => source("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
-            "42704" if error.routine.contains("ublication") => source(
+            "42704" if error.is_missing_publication() => source(
                 "publication.missing",
-                format!("walrelay init, then a new slot, because one that is older than its publication {} cannot be used: walrelay slot drop {slot} && walrelay slot create; publish by hand what it has not delivered (docs/operations.md)", identifier(self.publication)),
+                format!("walrelay init, then a new slot, because one that is older than its publication {} cannot be used: {}; publish by hand what it has not delivered (docs/operations.md)", identifier(self.publication), renewal(slot)),
             ),
             "42704" => ("slot.missing", Exit::Slot, format!("walrelay slot create  # makes {slot}; events before it must be published by hand (docs/operations.md)")),
             "55006" => ("slot.busy", Exit::Slot, self.busy()),

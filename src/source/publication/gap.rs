@@ -5,15 +5,10 @@
 //! slot gets behind that part of the WAL.
 
 use super::super::connect::ServerError;
+use super::super::preflight::slot::renewal;
 use super::super::quote::quote_table;
 use super::super::settings::SourceSettings;
 use crate::error::{Exit, Fault};
-
-/// Up to 17: the stream ended because the publication did not exist.
-#[must_use]
-pub fn ends_stream(error: &ServerError) -> bool {
-    error.sqlstate == "42704" && error.routine.contains("ublication")
-}
 
 /// From 18 on: the stream goes on without the publication. The text may be translated.
 #[must_use]
@@ -45,10 +40,10 @@ pub fn fault(settings: &SourceSettings, server_said: &str) -> Fault {
 /// How to get behind a gap without losing a row.
 pub(super) fn mend(settings: &SourceSettings) -> String {
     format!(
-        "make a new slot: walrelay slot drop {slot} && walrelay slot create\nthen publish by hand \
+        "make a new slot: {}\nthen publish by hand \
          what the slot has not delivered (docs/operations.md, \"A lost slot\"): {}\nthen start again",
-        publish_by_hand(settings),
-        slot = settings.slot
+        renewal(&settings.slot),
+        publish_by_hand(settings)
     )
 }
 

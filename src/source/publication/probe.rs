@@ -100,7 +100,7 @@ async fn read_through(settings: &SourceSettings, end: Lsn) -> Outcome {
         .and_then(|mut stream| read_until(&mut stream, end, now + READ_WITHIN));
     match read {
         Ok(outcome) => outcome,
-        Err(StreamError::Server(error)) if gap::ends_stream(&error) => {
+        Err(StreamError::Server(error)) if error.is_missing_publication() => {
             Outcome::Gap(error.to_string())
         }
         Err(error) => Outcome::Unknown(error.to_string()),

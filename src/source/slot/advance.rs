@@ -8,9 +8,10 @@
 use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
 
-use super::{lsn, slot_fault};
+use super::slot_fault;
 use crate::error::Fault;
 use crate::lsn::Lsn;
+use crate::source::facts::{self, SlotFacts};
 
 /// What became of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,18 +23,6 @@ pub enum Advance {
     /// The position means nothing here.
     NotOurs(String),
 }
-
-/// `$1` is the slot.
-const LOOK_SQL: &str = "
-SELECT s.confirmed_flush_lsn, s.active_pid, pg_catalog.pg_is_in_recovery(),
-  (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
-  CASE WHEN pg_catalog.pg_is_in_recovery()
-    THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())
-    ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END,
-  CASE WHEN pg_catalog.pg_is_in_recovery() THEN pg_catalog.pg_last_wal_replay_lsn()
-    ELSE pg_catalog.pg_current_wal_flush_lsn() END
-FROM pg_catalog.pg_replication_slots s
-WHERE s.slot_name = $1 AND s.plugin = 'pgoutput' AND s.database = pg_catalog.current_database()";
 
 const ADVANCE_SQL: &str = "SELECT FROM pg_catalog.pg_replication_slot_advance($1, $2)";
 
@@ -47,25 +36,29 @@ pub async fn advance(
     timeline: u32,
 ) -> Result<Advance, Fault> {
     let told = |error| slot_fault(&error, slot, &[]);
-    let row = client.query_typed_opt(LOOK_SQL, &[(&slot, Type::TEXT)]).await.map_err(told)?;
-    let Some(row) = row else { return Ok(Advance::NotOurs(format!("there is no slot {slot}"))) };
-    let position = |value: Option<PgLsn>| value.map_or(Lsn::ZERO, lsn);
-    let (confirmed, end) = (position(row.get(0)), position(row.get(5)));
-    let (active_pid, found_system, found_timeline): (Option<i32>, &str, i32) =
-        (row.get(1), row.get(3), row.get(4));
-    if found_system != system_id || u32::try_from(found_timeline) != Ok(timeline) {
+    let (server, found) =
+        tokio::try_join!(facts::server(client), facts::slot(client, slot)).map_err(told)?;
+    let is_ours = |found: &SlotFacts| {
+        found.plugin.as_deref() == Some("pgoutput")
+            && found.database.as_ref() == Some(&server.database)
+    };
+    let Some(found) = found.filter(is_ours) else {
+        return Ok(Advance::NotOurs(format!("there is no slot {slot}")));
+    };
+    if (server.system_id.as_str(), server.timeline) != (system_id, timeline) {
         return Ok(Advance::NotOurs(format!(
-            "this is system {found_system}, timeline {found_timeline}, and not {system_id}, {timeline}"
+            "this is system {}, timeline {}, and not {system_id}, {timeline}",
+            server.system_id, server.timeline
         )));
     }
-    if confirmed >= to {
+    if found.confirmed_flush >= to {
         return Ok(Advance::Done);
     }
-    if to > end {
-        return Ok(Advance::NotOurs(format!("the WAL ends at {end}")));
+    if to > server.current_lsn {
+        return Ok(Advance::NotOurs(format!("the WAL ends at {}", server.current_lsn)));
     }
-    if active_pid.is_some() {
-        return Ok(Advance::Active(active_pid));
+    if found.active_pid.is_some() {
+        return Ok(Advance::Active(found.active_pid));
     }
     let to = PgLsn::from(to.to_wire());
     let parameters: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =

@@ -3,7 +3,7 @@
 //! A walsender that decodes a large transaction whose rows are no events sends nothing and answers
 //! nothing, for minutes; a new connection would only decode the same again, and could not have the
 //! slot before the old process is through. So silence alone ends no connection: beyond the limit
-//! Postgres is asked what the walsender does ([`super::inquiry`]). Where it is busy, the stream is
+//! Postgres is asked what the walsender does ([`super::walsender_query`]). Where it is busy, the stream is
 //! kept for as long as that lasts. Where it has gone, or cannot be asked, or listens and yet is not
 //! heard, the connection is dead.
 //!
@@ -14,7 +14,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::inquiry::{Answer, Inquiry, Walsender};
+use super::walsender_query::{Walsender, WalsenderAnswer, WalsenderQuery};
 use crate::lsn::Lsn;
 use crate::source::walsender::Activity;
 
@@ -24,9 +24,9 @@ const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
 /// One look may fall into a short wait: so many in a row must find a walsender that listens.
 const LISTENING_LOOKS: u32 = 3;
 
-/// What the loop knows of the stream at one moment.
+/// What the loop knows of the stream at one state.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Moment {
+pub(super) struct StreamState {
     pub(super) now: Instant,
     /// When bytes last arrived.
     pub(super) heard: Instant,
@@ -36,9 +36,9 @@ pub(super) struct Moment {
     pub(super) server: Lsn,
 }
 
-/// The silence of one stream after another.
-pub(super) struct Silence {
-    inquiry: Inquiry,
+/// Judges the silence of one stream after another.
+pub(super) struct StallDetector {
+    walsender_query: WalsenderQuery,
     limit: Duration,
     walsender: Option<Walsender>,
     /// A question is out.
@@ -55,10 +55,10 @@ pub(super) struct Silence {
     decoding_since: Option<Instant>,
 }
 
-impl Silence {
-    pub(super) fn new(inquiry: Inquiry, limit: Duration) -> Silence {
-        Silence {
-            inquiry,
+impl StallDetector {
+    pub(super) fn new(walsender_query: WalsenderQuery, limit: Duration) -> StallDetector {
+        StallDetector {
+            walsender_query,
             limit,
             walsender: None,
             asked: false,
@@ -96,8 +96,8 @@ impl Silence {
     }
 
     /// Why the connection has to be taken for dead, if it has to.
-    pub(super) fn judge(&mut self, moment: Moment) -> Option<String> {
-        let Moment { now, heard, seen, server } = moment;
+    pub(super) fn judge(&mut self, state: StreamState) -> Option<String> {
+        let StreamState { now, heard, seen, server } = state;
         if seen != self.seen {
             self.seen = seen;
             self.behind_since = None;
@@ -119,7 +119,7 @@ impl Silence {
                 self.flows(now);
             }
         }
-        if let Some(dead) = self.take_answer(moment, silent, stands) {
+        if let Some(dead) = self.take_answer(state, silent, stands) {
             return Some(dead);
         }
         if silent || stands {
@@ -148,15 +148,15 @@ impl Silence {
             return;
         }
         if let Some(walsender) = &self.walsender {
-            self.asked = self.inquiry.ask(walsender.clone());
+            self.asked = self.walsender_query.ask(walsender.clone());
         }
     }
 
-    fn take_answer(&mut self, moment: Moment, silent: bool, stands: bool) -> Option<String> {
-        let Answer { pid, activity } = self.inquiry.answer()?;
+    fn take_answer(&mut self, state: StreamState, silent: bool, stands: bool) -> Option<String> {
+        let WalsenderAnswer { pid, activity } = self.walsender_query.answer()?;
         self.asked = false;
         let every = (self.limit / 4).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
-        self.look_due = Some(moment.now + every);
+        self.look_due = Some(state.now + every);
         // It may be late: about a stream that is over, or that has spoken since.
         if self.walsender.as_ref().is_none_or(|walsender| walsender.pid != pid) {
             return None;
@@ -167,21 +167,21 @@ impl Silence {
         match activity {
             Ok(Activity::Busy(with)) => {
                 self.listening = 0;
-                self.busy_at = Some(moment.now);
-                self.decodes(moment, pid, &with);
+                self.busy_at = Some(state.now);
+                self.decodes(state, pid, &with);
                 None
             }
             Ok(Activity::Unclear) => None,
-            Ok(Activity::Waiting | Activity::Moving) if silent => self.unheard(moment, pid),
+            Ok(Activity::Waiting | Activity::Moving) if silent => self.unheard(state, pid),
             Ok(Activity::Moving) => {
                 // It reads once more what lies before the position that was confirmed.
-                self.decodes(moment, pid, "WAL that is older than what it has to send");
+                self.decodes(state, pid, "WAL that is older than what it has to send");
                 None
             }
             Ok(Activity::Waiting) => {
                 // It has nothing for us. No need to look again soon.
-                self.look_due = Some(moment.now + self.limit);
-                self.flows(moment.now);
+                self.look_due = Some(state.now + self.limit);
+                self.flows(state.now);
                 None
             }
             Ok(Activity::Gone) => silent.then(|| format!("its process {pid} has ended")),
@@ -192,29 +192,29 @@ impl Silence {
     }
 
     /// It listens, and we hear nothing. What it said last may still be on its way.
-    fn unheard(&mut self, moment: Moment, pid: i32) -> Option<String> {
+    fn unheard(&mut self, state: StreamState, pid: i32) -> Option<String> {
         self.listening += 1;
-        let since = self.busy_at.map_or(moment.heard, |at| at.max(moment.heard));
-        let long = moment.now.saturating_duration_since(since) > self.limit;
+        let since = self.busy_at.map_or(state.heard, |at| at.max(state.heard));
+        let long = state.now.saturating_duration_since(since) > self.limit;
         (long && self.listening >= LISTENING_LOOKS)
             .then(|| format!("its process {pid} waits for us, and nothing of it arrives"))
     }
 
-    fn decodes(&mut self, moment: Moment, pid: i32, with: &str) {
+    fn decodes(&mut self, state: StreamState, pid: i32, with: &str) {
         if self.decoding_since.is_some() {
             return;
         }
-        let since = self.behind_since.map_or(moment.heard, |since| since.min(moment.heard));
+        let since = self.behind_since.map_or(state.heard, |since| since.min(state.heard));
         self.decoding_since = Some(since);
         tracing::warn!(
             pid,
             busy_with = with,
-            seconds = moment.now.saturating_duration_since(since).as_secs(),
+            seconds = state.now.saturating_duration_since(since).as_secs(),
             "postgres decodes and sends nothing meanwhile: waiting for it"
         );
     }
 }
 
 #[cfg(test)]
-#[path = "silence_tests.rs"]
+#[path = "stall_tests.rs"]
 mod tests;

@@ -10,12 +10,12 @@ pub(super) struct Flight {
     /// The number of the first slot.
     first: Sequence,
     /// What is on the way. The first one is, if there is any.
-    slots: VecDeque<Option<Slot>>,
+    slots: VecDeque<Option<EventInFlight>>,
 }
 
 /// What the client does not give back of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Slot {
+pub(super) struct EventInFlight {
     /// Commit time, microseconds since the Unix epoch.
     pub(super) commit_unix_us: i64,
     /// The lane of its key, once it was handed over.
@@ -36,11 +36,11 @@ impl Flight {
         while self.slots.len() <= index {
             self.slots.push_back(None);
         }
-        self.slots[index] = Some(Slot { commit_unix_us, lane });
+        self.slots[index] = Some(EventInFlight { commit_unix_us, lane });
     }
 
     /// It has landed, or is held back after all: what is known of it, if it was on the way.
-    pub(super) fn remove(&mut self, sequence: Sequence) -> Option<Slot> {
+    pub(super) fn remove(&mut self, sequence: Sequence) -> Option<EventInFlight> {
         let index = sequence.checked_sub(self.first).map(|index| index as usize);
         let slot = index.and_then(|index| self.slots.get_mut(index));
         let taken = slot.and_then(Option::take);
@@ -86,7 +86,7 @@ mod tests {
         flight.add(8, 200, None);
         assert_eq!(flight.oldest(), Some(8));
         assert_eq!(flight.lanes().count(), 1);
-        assert_eq!(flight.remove(8), Some(Slot { commit_unix_us: 200, lane: None }));
+        assert_eq!(flight.remove(8), Some(EventInFlight { commit_unix_us: 200, lane: None }));
         assert_eq!((flight.remove(3), flight.remove(99)), (None, None));
         assert_eq!(flight.oldest(), Some(10));
         flight.remove(10);

@@ -23,10 +23,10 @@ use crate::follow::{Follow, Following};
 use crate::health::{self, Facts, Limits, Recorder};
 use crate::letter::Mailbox;
 use crate::metrics::Metrics;
-use crate::relay::inquiry::{self, Inquiry};
 use crate::relay::link::{self, Link};
 use crate::relay::log_news::{self, LogNews};
 use crate::relay::sql_tasks::{self, SqlTasks};
+use crate::relay::walsender_query::{self, WalsenderQuery};
 use crate::relay::{Control, Parts, Relay};
 use crate::sink::{self, Wanted};
 use crate::source::publication::KnownPublication;
@@ -49,14 +49,14 @@ fn stream(config: &Config) -> Result<(), Fault> {
     let (link, connector) = link::pair();
     let (sql_tasks, sql_worker) = sql_tasks::pair();
     let known = Arc::<KnownPublication>::default();
-    let (inquiry, examiner) = inquiry::pair();
+    let (walsender_query, walsender_worker) = walsender_query::pair();
     let (news, log_news) = log_news::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let data = DataThread {
         config,
         link,
         sql_tasks,
-        inquiry,
+        walsender_query,
         log_news,
         control: &control,
         metrics: &metrics,
@@ -78,7 +78,7 @@ fn stream(config: &Config) -> Result<(), Fault> {
     let sessions = async {
         let opening = link::serve(&config.source, &known, connector);
         let tasks = sql_tasks::serve(&config.source, sql_worker);
-        tokio::join!(opening, tasks, examiner.serve(&config.source));
+        tokio::join!(opening, tasks, walsender_worker.serve(&config.source));
     };
     let outcome = runtime.block_on(supervise(&control, sessions, watch, ended));
     // Not dropped: a name that is being resolved would hold it up.
@@ -242,7 +242,7 @@ struct DataThread<'a> {
     config: &'a Config,
     link: Link,
     sql_tasks: SqlTasks,
-    inquiry: Inquiry,
+    walsender_query: WalsenderQuery,
     log_news: Receiver<LogNews>,
     control: &'a Arc<Control>,
     metrics: &'a Arc<Metrics>,
@@ -266,7 +266,7 @@ impl DataThread<'_> {
             log_news: self.log_news,
             link: self.link,
             sql_tasks: self.sql_tasks,
-            inquiry: self.inquiry,
+            walsender_query: self.walsender_query,
             control: Arc::clone(self.control),
             metrics: Arc::clone(self.metrics),
             recorder: self.recorder,

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 
 use super::fold::Change;
 use super::record::{Identity, Letter, Record, Resolution, Resolved};
-use super::text::{escaped, quoted};
 use crate::error::{Exit, Fault};
 use crate::letter::CLASS_PARKED;
 use crate::sink::log::Place;
+use crate::text::{escaped, quoted};
 
 /// A new letter of a route and class that were replayed so recently is its doing.
 const SAME_CLASS_US: i64 = 30_000_000;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::history::{Place, SlotHistory};
+use super::history::{SlotHistory, SystemTimeline};
 use super::{LET_GO_GAP, LinkNews, Opened};
 use crate::error::Fault;
 use crate::health::Phase;
@@ -44,7 +44,7 @@ pub(super) enum Failed {
 }
 
 /// Attempts, and what is known from one to the next.
-pub(super) struct Opening<'a> {
+pub(super) struct SessionOpener<'a> {
     pub(super) settings: &'a SourceSettings,
     known: &'a KnownPublication,
     news: std_mpsc::SyncSender<LinkNews>,
@@ -58,13 +58,13 @@ pub(super) struct Opening<'a> {
     pub(super) has_stood_by: bool,
 }
 
-impl<'a> Opening<'a> {
+impl<'a> SessionOpener<'a> {
     pub(super) fn new(
         settings: &'a SourceSettings,
         known: &'a KnownPublication,
         news: std_mpsc::SyncSender<LinkNews>,
-    ) -> Opening<'a> {
-        Opening {
+    ) -> SessionOpener<'a> {
+        SessionOpener {
             settings,
             known,
             news,
@@ -191,7 +191,8 @@ impl<'a> Opening<'a> {
         let slot = server.look().await?.slot.unwrap_or_default();
         self.history.opened(session.backend_pid);
         self.history.look(&slot, Instant::now());
-        let place = Place { system_id: session.system_id.clone(), timeline: session.timeline };
+        let place =
+            SystemTimeline { system_id: session.system_id.clone(), timeline: session.timeline };
         let (peers, mover) = self.history.ends(&place);
         let catalog = catalog::read(&server.sql.client, settings).await;
         Ok(Opened {
@@ -221,7 +222,7 @@ impl<'a> Opening<'a> {
         }
         if !std::mem::replace(&mut server.checked, true) {
             let (system_id, timeline) = (report.facts.system_id.clone(), report.facts.timeline);
-            self.history.connected(Place { system_id, timeline });
+            self.history.connected(SystemTimeline { system_id, timeline });
         }
         Ok(())
     }
@@ -269,6 +270,5 @@ impl Server {
 }
 
 fn late(sql: &Sql, after: Duration) -> Failed {
-    let at = format!("{}:{}", sql.server.name, sql.server.port);
-    Failed::Connect(ConnectError::Timeout { at, after })
+    Failed::Connect(ConnectError::late(&sql.server, after))
 }

@@ -30,21 +30,21 @@ pub struct Walsender {
 
 /// The loop's end.
 #[derive(Debug)]
-pub struct Inquiry {
+pub struct WalsenderQuery {
     questions: mpsc::Sender<Walsender>,
-    answers: std_mpsc::Receiver<Answer>,
+    answers: std_mpsc::Receiver<WalsenderAnswer>,
 }
 
 /// The control runtime's end.
 #[derive(Debug)]
-pub struct Examiner {
+pub struct WalsenderWorker {
     questions: mpsc::Receiver<Walsender>,
-    answers: std_mpsc::SyncSender<Answer>,
+    answers: std_mpsc::SyncSender<WalsenderAnswer>,
 }
 
 /// What was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct WalsenderAnswer {
     /// The process id that was asked for.
     pub pid: i32,
     /// What it does; why Postgres did not say.
@@ -53,14 +53,14 @@ pub struct Answer {
 
 /// The two ends.
 #[must_use]
-pub fn pair() -> (Inquiry, Examiner) {
+pub fn pair() -> (WalsenderQuery, WalsenderWorker) {
     let (question_sender, questions) = mpsc::channel(1);
     let (answer_sender, answers) = std_mpsc::sync_channel(1);
-    let inquiry = Inquiry { questions: question_sender, answers };
-    (inquiry, Examiner { questions, answers: answer_sender })
+    let walsender_query = WalsenderQuery { questions: question_sender, answers };
+    (walsender_query, WalsenderWorker { questions, answers: answer_sender })
 }
 
-impl Inquiry {
+impl WalsenderQuery {
     /// Asks. True when the question is on its way, and its answer is to be awaited.
     #[must_use]
     pub fn ask(&self, walsender: Walsender) -> bool {
@@ -69,12 +69,12 @@ impl Inquiry {
 
     /// The answer, if it has come.
     #[must_use]
-    pub fn answer(&self) -> Option<Answer> {
+    pub fn answer(&self) -> Option<WalsenderAnswer> {
         self.answers.try_recv().ok()
     }
 }
 
-impl Examiner {
+impl WalsenderWorker {
     /// Looks as long as somebody asks.
     pub async fn serve(mut self, settings: &SourceSettings) {
         let mut looks = Looks { settings, open: None, looks: WalsenderLooks::default() };
@@ -83,7 +83,7 @@ impl Examiner {
             let look = timeout(ANSWER_WITHIN, looks.look(&walsender)).await;
             let activity = look
                 .unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())));
-            if self.answers.send(Answer { pid, activity }).is_err() {
+            if self.answers.send(WalsenderAnswer { pid, activity }).is_err() {
                 return;
             }
         }
@@ -141,11 +141,11 @@ impl Looks<'_> {
 }
 
 #[cfg(test)]
-impl Examiner {
+impl WalsenderWorker {
     /// Answers the question that is out; its process id, if there is one.
     pub(super) fn answers(&mut self, activity: Result<Activity, String>) -> Option<i32> {
         let pid = self.questions.try_recv().ok()?.pid;
-        self.answers.send(Answer { pid, activity }).ok()?;
+        self.answers.send(WalsenderAnswer { pid, activity }).ok()?;
         Some(pid)
     }
 }

@@ -42,8 +42,10 @@ pub struct Facts {
 /// Settings and counts of the server, and who we are.
 #[derive(Clone, Debug, Deserialize)]
 pub struct ServerFacts {
-    system_id: String,
-    timeline: u32,
+    /// System identifier, as `IDENTIFY_SYSTEM` tells it.
+    pub system_id: String,
+    /// Timeline.
+    pub timeline: u32,
     version: u32,
     wal_sender_timeout_ms: u64,
     /// `server_version` for people.
@@ -240,11 +242,10 @@ pub(crate) async fn gather(
     // takes longer than running them.
     let ((), server, slot, published) = tokio::try_join!(
         client.batch_execute("SET jit = off"),
-        client.query_typed_one(SERVER_SQL, &[]),
+        server(client),
         slot(client, &settings.slot),
         published(client, settings),
     )?;
-    let Document(server): Document<ServerFacts> = server.try_get(0)?;
     Ok(Facts {
         system_id: server.system_id.clone(),
         timeline: server.timeline,
@@ -257,6 +258,12 @@ pub(crate) async fn gather(
         tables: published.tables,
         server,
     })
+}
+
+/// The server.
+pub(crate) async fn server(client: &Client) -> Result<ServerFacts, tokio_postgres::Error> {
+    let row = client.query_typed_one(SERVER_SQL, &[]).await?;
+    row.try_get(0).map(|Document(server)| server)
 }
 
 /// The slot named `name`.

@@ -4,11 +4,11 @@
 //! the data thread may wait for. It happens on the control runtime; what crosses over is one
 //! request and one answer at a time.
 //!
-//! While another process holds the slot, nothing is tried: [`opening`] looks who holds it, over SQL,
+//! While another process holds the slot, nothing is tried: [`session_opener`] looks who holds it, over SQL,
 //! and opens a session when it is free. So a standby is quiet, and knows what its peer confirmed.
 
 mod history;
-mod opening;
+mod session_opener;
 
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 pub use self::history::{Mover, PeerProgress};
-use self::opening::{Failed, Opening};
+use self::session_opener::{Failed, SessionOpener};
 use crate::backoff::Backoff;
 use crate::error::Fault;
 use crate::health::Phase;
@@ -123,7 +123,7 @@ pub async fn serve(settings: &SourceSettings, known: &KnownPublication, mut conn
     let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     let mut opened_at: Option<Instant> = None;
-    let mut opening = Opening::new(settings, known, connector.news.clone());
+    let mut opening = SessionOpener::new(settings, known, connector.news.clone());
     while let Some(Request { text_only, at_once, confirmed }) = connector.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
         let pause = pause(lasted, at_once, &mut backoff);
@@ -154,7 +154,7 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
 }
 
 async fn open_patiently(
-    opening: &mut Opening<'_>,
+    opening: &mut SessionOpener<'_>,
     grace_until: Option<Instant>,
     backoff: &mut Backoff,
 ) -> LinkNews {

@@ -40,8 +40,11 @@ pub(crate) fn missing(name: &str) -> Fault {
 /// A slot of that name is there, and it cannot be the relay's.
 fn not_ours(slot: &SlotFacts, database: &str) -> Option<Fault> {
     let fault = |code, what: String| {
-        let mend = "choose another name in source.slot, then walrelay init; if nobody needs this \
-                    slot: walrelay slot drop";
+        let mend = format!(
+            "choose another name in source.slot, then walrelay init; if nobody needs this slot: \
+             walrelay slot drop {}",
+            slot.name
+        );
         Some(Fault::new(Exit::Slot, code, what, "source.slot", mend))
     };
     let name = &slot.name;
@@ -69,6 +72,11 @@ fn lost(slot: &SlotFacts) -> Option<Fault> {
     Some(lost_slot(&slot.name, reason, &slot.confirmed_flush))
 }
 
+/// The commands that put a new slot in the place of one that cannot be used any more.
+pub(crate) fn renewal(slot: &str) -> String {
+    format!("walrelay slot drop {slot} && walrelay slot create")
+}
+
 /// Postgres has given the slot up.
 pub(crate) fn lost_slot(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) -> Fault {
     Fault::new(
@@ -78,9 +86,11 @@ pub(crate) fn lost_slot(slot: &str, reason: &str, confirmed: &dyn std::fmt::Disp
             "slot {slot} is lost ({reason}): Postgres removed WAL after {confirmed} that it still needed"
         ),
         "source.slot",
-        "walrelay slot drop && walrelay slot create, then publish what it never \
-         delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from happening again raise max_slot_wal_keep_size and \
-         alarm on safe_wal_size (config/alerts.yml)",
+        format!(
+            "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from \
+             happening again raise max_slot_wal_keep_size and alarm on safe_wal_size (config/alerts.yml)",
+            renewal(slot)
+        ),
     )
 }
 
@@ -103,7 +113,7 @@ fn two_phase(slot: &SlotFacts) -> Option<Fault> {
             "slot.two-phase",
             format!("slot {} decodes prepared transactions before they commit", slot.name),
             "source.slot",
-            "when it has no lag (walrelay slot show): walrelay slot drop && walrelay slot create",
+            format!("when it has no lag (walrelay slot show): {}", renewal(&slot.name)),
         )
     })
 }
@@ -122,8 +132,10 @@ fn ahead(slot: &SlotFacts, facts: &Facts) -> Option<Fault> {
                 slot.name, slot.confirmed_flush
             ),
             "source.slot",
-            "walrelay slot drop && walrelay slot create, then publish what it never delivered \
-             by hand (docs/operations.md, \"A lost slot\")",
+            format!(
+                "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\")",
+                renewal(&slot.name)
+            ),
         )
     })
 }

@@ -78,10 +78,7 @@ struct Ages {
 async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
     let told = |error| ConnectError::of_query(&sql.server, &error);
     let settings = &watch.settings;
-    let late = || {
-        let at = format!("{}:{}", sql.server.name, sql.server.port);
-        ConnectError::Timeout { at, after: PATIENCE }
-    };
+    let late = || ConnectError::late(&sql.server, PATIENCE);
     let prepare = async {
         let server = sql.client.query_one(SERVER_SQL, &[]).await.map_err(told)?;
         let watcher = Watcher::prepare(&sql.client, &settings.slot).await.map_err(told)?;

@@ -1,4 +1,4 @@
-use super::super::inquiry::{Examiner, pair};
+use super::super::walsender_query::{WalsenderWorker, pair};
 use super::*;
 use crate::source::settings::Host;
 
@@ -6,9 +6,9 @@ const LIMIT: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_secs(1);
 
 struct Stage {
-    silence: Silence,
-    examiner: Examiner,
-    moment: Moment,
+    stall: StallDetector,
+    walsender_worker: WalsenderWorker,
+    state: StreamState,
 }
 
 fn busy() -> Result<Activity, String> {
@@ -21,32 +21,35 @@ fn walsender(pid: i32) -> Walsender {
 
 /// A stream that has just been heard, and has received all that there is.
 fn stage() -> Stage {
-    let (inquiry, examiner) = pair();
-    let mut silence = Silence::new(inquiry, LIMIT);
-    silence.connected(walsender(7));
+    let (walsender_query, walsender_worker) = pair();
+    let mut stall = StallDetector::new(walsender_query, LIMIT);
+    stall.connected(walsender(7));
     let (now, at) = (Instant::now(), Lsn::from_wire(100));
-    let mut stage =
-        Stage { silence, examiner, moment: Moment { now, heard: now, seen: at, server: at } };
+    let mut stage = Stage {
+        stall,
+        walsender_worker,
+        state: StreamState { now, heard: now, seen: at, server: at },
+    };
     assert_eq!(stage.after(Duration::ZERO), None);
     stage
 }
 
 impl Stage {
     fn after(&mut self, passed: Duration) -> Option<String> {
-        self.moment.now += passed;
-        self.silence.judge(self.moment)
+        self.state.now += passed;
+        self.stall.judge(self.state)
     }
 
     /// The question that is out is answered, and the loop comes round when the next look is due.
     #[track_caller]
     fn told(&mut self, activity: Result<Activity, String>) -> Option<String> {
-        assert!(self.examiner.answers(activity).is_some(), "nothing was asked");
+        assert!(self.walsender_worker.answers(activity).is_some(), "nothing was asked");
         let dead = self.after(Duration::ZERO);
         if dead.is_none() { self.after(LOOK) } else { dead }
     }
 
     fn decodes(&self) -> bool {
-        self.silence.decoding_since().is_some()
+        self.stall.decoding_since().is_some()
     }
 }
 
@@ -54,13 +57,13 @@ impl Stage {
 fn as_long_as_postgres_is_busy_the_stream_is_kept() {
     let mut stage = stage();
     assert_eq!(stage.after(LIMIT), None);
-    assert_eq!(stage.examiner.answers(busy()), None, "asked within the limit");
+    assert_eq!(stage.walsender_worker.answers(busy()), None, "asked within the limit");
     // WHEN the silence lasts and the walsender is busy
-    let heard = stage.moment.now - LIMIT;
+    let heard = stage.state.now - LIMIT;
     stage.after(LOOK);
     for _ in 0..1000 {
         assert_eq!(stage.told(busy()), None);
-        assert_eq!(stage.silence.decoding_since(), Some(heard));
+        assert_eq!(stage.stall.decoding_since(), Some(heard));
     }
     // THEN a look that falls into a wait ends nothing, nor do several soon after
     for _ in 0..LISTENING_LOOKS {
@@ -68,8 +71,8 @@ fn as_long_as_postgres_is_busy_the_stream_is_kept() {
     }
     assert!(stage.decodes());
     // WHEN positions move again THEN it is over
-    stage.moment.heard = stage.moment.now;
-    stage.moment.seen = Lsn::from_wire(200);
+    stage.state.heard = stage.state.now;
+    stage.state.seen = Lsn::from_wire(200);
     assert_eq!(stage.after(Duration::ZERO), None);
     assert!(!stage.decodes());
 }
@@ -90,13 +93,13 @@ fn a_walsender_that_was_busy_has_the_limit_once_more_to_be_heard() {
     let mut stage = stage();
     stage.after(LIMIT + LOOK);
     assert_eq!(stage.told(busy()), None);
-    let busy_at = stage.moment.now;
+    let busy_at = stage.state.now;
     let mut looks = 0;
     while stage.told(Ok(Activity::Waiting)).is_none() {
         looks += 1;
         assert!(looks < 100);
     }
-    assert!(stage.moment.now - busy_at >= LIMIT - LOOK && looks >= LISTENING_LOOKS);
+    assert!(stage.state.now - busy_at >= LIMIT - LOOK && looks >= LISTENING_LOOKS);
 }
 
 #[test]
@@ -115,24 +118,24 @@ fn what_has_ended_or_does_not_answer_is_dead() {
 fn keepalives_do_not_hide_that_nothing_moves() {
     let mut stage = stage();
     // GIVEN a server that is ahead, of which only keepalives come
-    stage.moment.server = Lsn::from_wire(900);
-    let began = stage.moment.now + LOOK;
+    stage.state.server = Lsn::from_wire(900);
+    let began = stage.state.now + LOOK;
     for _ in 0..6 {
-        stage.moment.heard = stage.moment.now;
+        stage.state.heard = stage.state.now;
         assert_eq!(stage.after(LOOK), None);
     }
     // WHEN the walsender is busy THEN Postgres decodes, since it is ahead
     assert_eq!(stage.told(busy()), None);
-    assert_eq!(stage.silence.decoding_since(), Some(began));
+    assert_eq!(stage.stall.decoding_since(), Some(began));
     // WHEN it is on its way through older WAL THEN that is no different
     assert_eq!(stage.told(Ok(Activity::Moving)), None);
     assert!(stage.decodes());
     // WHEN it waits, or has ended, THEN that is no reason to end a connection that is heard
-    stage.moment.heard = stage.moment.now;
+    stage.state.heard = stage.state.now;
     assert_eq!(stage.told(Ok(Activity::Waiting)), None);
     assert!(!stage.decodes());
-    assert_eq!(stage.examiner.answers(busy()), None, "it was asked a moment ago");
-    stage.moment.heard = stage.moment.now;
+    assert_eq!(stage.walsender_worker.answers(busy()), None, "it was asked a state ago");
+    stage.state.heard = stage.state.now;
     stage.after(LIMIT);
     assert_eq!(stage.told(Ok(Activity::Gone)), None);
 }
@@ -140,19 +143,23 @@ fn keepalives_do_not_hide_that_nothing_moves() {
 #[test]
 fn what_was_not_read_on_purpose_and_what_is_known_of_another_stream_do_not_count() {
     let mut stage = stage();
-    stage.moment.server = Lsn::from_wire(900);
+    stage.state.server = Lsn::from_wire(900);
     for _ in 0..10 {
-        stage.moment.heard = stage.moment.now;
-        stage.silence.excuse();
+        stage.state.heard = stage.state.now;
+        stage.stall.excuse();
         assert_eq!(stage.after(LOOK), None);
-        assert_eq!(stage.examiner.answers(busy()), None, "asked about a stream that is not read");
+        assert_eq!(
+            stage.walsender_worker.answers(busy()),
+            None,
+            "asked about a stream that is not read"
+        );
     }
     // GIVEN a question about a stream that is over when its answer comes
     stage.after(LIMIT + LOOK);
-    assert_eq!(stage.examiner.answers(Ok(Activity::Gone)), Some(7));
-    stage.silence.connected(walsender(8));
-    stage.moment.heard = stage.moment.now;
+    assert_eq!(stage.walsender_worker.answers(Ok(Activity::Gone)), Some(7));
+    stage.stall.connected(walsender(8));
+    stage.state.heard = stage.state.now;
     assert_eq!(stage.after(Duration::ZERO), None);
     assert_eq!(stage.after(LIMIT + LOOK), None);
-    assert_eq!(stage.examiner.answers(busy()), Some(8));
+    assert_eq!(stage.walsender_worker.answers(busy()), Some(8));
 }
