@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use walrelay::message::HeaderSlots;
+use walrelay::base::event::HeaderSlots;
 use walrelay::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use walrelay::outbox::template::Template;
 use walrelay::outbox::{Outboxes, Scratch, Transaction};

@@ -6,9 +6,9 @@
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use walrelay::base::lsn::Lsn;
 use walrelay::delivery::ledger::Ledger;
 use walrelay::delivery::window::Window;
-use walrelay::lsn::Lsn;
 
 const IN_FLIGHT: u64 = 8_192;
 const PARTITIONS: u64 = 8;

@@ -8,8 +8,8 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use super::listen_fault;
-use crate::error::Fault;
-use crate::source::preflight::Finding;
+use crate::base::error::Fault;
+use crate::doctor::source::Finding;
 
 const TOPIC: &str = "admin.listen";
 /// How long whoever has the address may take to say who it is.

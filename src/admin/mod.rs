@@ -22,11 +22,11 @@ use tokio::sync::watch;
 
 use self::api::Api;
 use self::bounded::{Bounded, Bounds, Client};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::base::secret::Secret;
+use crate::dead_letter::writer::Address;
 use crate::health::{Facts, Health, Limits, Reason};
-use crate::letter::Address;
 use crate::metrics::Metrics;
-use crate::secret::Secret;
 use crate::sink::Broker;
 
 pub mod address;
@@ -301,5 +301,4 @@ async fn show_page(State(view): State<Arc<View>>) -> Response {
 }
 
 #[cfg(test)]
-#[path = "admin/tests.rs"]
 mod tests;

@@ -1,8 +1,8 @@
 //! The page for people: one self-contained document, no script, everything escaped.
 
 use super::status::{Polling, Slot, Status};
+use crate::base::html::escape;
 use crate::health::State;
-use crate::html::escape;
 
 const HEAD: &str = r#"<!doctype html>
 <html lang="en">

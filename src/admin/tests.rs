@@ -7,8 +7,8 @@ use super::*;
 #[path = "bounded_tests.rs"]
 mod bounded;
 
+use crate::base::lsn::Lsn;
 use crate::health::{self, Pass, Phase, Recorder};
-use crate::lsn::Lsn;
 
 /// A server on a free port, its data thread played by the test, its clock set by hand.
 struct Stage {

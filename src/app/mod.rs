@@ -16,27 +16,27 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::admin::{self, Admin, Letters, View};
+use crate::base::error::{Exit, Fault};
 use crate::config::Config;
+use crate::dead_letter::tail::{Follow, Following};
+use crate::dead_letter::tail_event::{self, LogNews};
+use crate::dead_letter::writer::Mailbox;
 use crate::delivery::settings::OnDeadLetter;
-use crate::error::{Exit, Fault};
-use crate::follow::{Follow, Following};
+use crate::health::slot_watch::{self, Watch};
 use crate::health::{self, Facts, Limits, Recorder};
-use crate::letter::Mailbox;
 use crate::metrics::Metrics;
 use crate::relay::link::{self, Link};
-use crate::relay::log_news::{self, LogNews};
 use crate::relay::sql_tasks::{self, SqlTasks};
 use crate::relay::walsender_query::{self, WalsenderQuery};
 use crate::relay::{Control, Parts, Relay};
 use crate::sink::{self, Wanted};
 use crate::source::publication::KnownPublication;
-use crate::watch::{self, Watch};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
-    crate::ffi::return_large_pieces();
+    crate::sink::kafka::producer_ffi::return_large_pieces();
     if config.sink.shares_malloc_arena() {
-        crate::ffi::share_malloc_arena();
+        crate::sink::kafka::producer_ffi::share_malloc_arena();
     }
     match &config.polling {
         Some(polling) => polling::run(config, polling),
@@ -50,7 +50,7 @@ fn stream(config: &Config) -> Result<(), Fault> {
     let (sql_tasks, sql_worker) = sql_tasks::pair();
     let known = Arc::<KnownPublication>::default();
     let (walsender_query, walsender_worker) = walsender_query::pair();
-    let (news, log_news) = log_news::channel();
+    let (news, log_news) = tail_event::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let data = DataThread {
         config,
@@ -178,7 +178,7 @@ async fn supervise(
     mut ended: oneshot::Receiver<Result<(), Fault>>,
 ) -> Result<(), Fault> {
     let mut signals = Signals::listen()?;
-    let watching = watch::watch(watch);
+    let watching = slot_watch::watch(watch);
     tokio::pin!(connecting, watching);
     let mut found = None;
     loop {

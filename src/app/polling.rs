@@ -12,19 +12,20 @@ use tokio::task::JoinSet;
 use super::{
     Outside, Reading, Signals, control_runtime, host_name, mailbox, panicked, start, stop, wanted,
 };
-use crate::backoff::Backoff;
+use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
 use crate::config::Config;
-use crate::error::Fault;
+use crate::dead_letter::tail_event;
 use crate::polling::batch::Batch;
+use crate::polling::claim_schedule::Pace;
 use crate::polling::handover::{Standing, standing};
-use crate::polling::keeper::{self, Keeper, Late};
-use crate::polling::pace::Pace;
+use crate::polling::maintenance::{self, Keeper, Late};
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::worker::{self, Shared};
+use crate::relay::Control;
 use crate::relay::polled::{Parts, Polled};
-use crate::relay::{Control, log_news};
 use crate::sink;
 use crate::source::connect::Kind;
 use crate::source::sql::{self, Sql};
@@ -51,7 +52,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     });
     let Some(prepared) = prepared? else { return Ok(()) };
     let Outside { origin, metrics, recorder, facts, control, admin } = outside;
-    let (news, log_news) = log_news::channel();
+    let (news, log_news) = tail_event::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let lines = Lines::of(polling.workers);
     let shared = lines.shared(config, polling, prepared.statements);
@@ -171,7 +172,7 @@ impl Crew<'_> {
         tasks.spawn(keeper.keep());
         // Until everything is settled: it ends when it is dropped.
         let mut renewing = JoinSet::new();
-        renewing.spawn(keeper::renew(Arc::clone(&shared)));
+        renewing.spawn(maintenance::renew(Arc::clone(&shared)));
         drop(shared);
         let mut found = None;
         let outcome = loop {

@@ -2,13 +2,13 @@
 //! `check`.
 //!
 //! The rest of what ends `run` at its start is found where it is needed: in Postgres
-//! ([`crate::source::preflight`], [`crate::polling::table`]) and at the broker
+//! ([`crate::doctor::source`], [`crate::doctor::polled_table`]) and at the broker
 //! ([`crate::sink::Broker::inspect`]).
 
 use crate::admin::address;
 use crate::config::Config;
+use crate::doctor::source::Finding;
 use crate::relay;
-use crate::source::preflight::Finding;
 
 /// What is as it should be here, and what is not.
 #[must_use]

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// Where an event stood: in the transaction whose commit record begins at `commit_lsn`, as the
 /// `ordinal`-th event of it (from 0). Positions of one slot on one timeline are totally ordered,

@@ -1,5 +1,6 @@
 //! What the system is told: when a socket wakes its reader, how many arenas malloc grows, and when it
 //! gives memory back.
+#![allow(unsafe_code)]
 
 use std::ffi::c_int;
 use std::os::fd::{AsRawFd, BorrowedFd};

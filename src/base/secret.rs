@@ -39,13 +39,5 @@ impl fmt::Display for Secret {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_secret_prints_as_stars() {
-        let secret = Secret::new("hunter2");
-        assert_eq!(format!("{secret} {secret:?}"), "*** ***");
-        assert_eq!(secret.expose(), "hunter2");
-    }
-}
+#[path = "secret_tests.rs"]
+mod tests;

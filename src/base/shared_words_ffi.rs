@@ -1,4 +1,5 @@
 //! A file as words in memory, for what must outlive the process at the cost of a store.
+#![allow(unsafe_code)]
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;

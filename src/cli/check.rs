@@ -9,20 +9,21 @@ use tokio_postgres::Client;
 
 use super::{sink, wait_for};
 use crate::app::startup;
+use crate::base::error::{Exit, Fault};
+use crate::base::text::{escaped, escaped_lines, json_shown};
 use crate::config::Config;
-use crate::error::{Exit, Fault};
+use crate::doctor::polled_table::{self, Report};
+use crate::doctor::source as preflight;
+use crate::doctor::source::{Finding, Level};
 use crate::polling::handover::standing;
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
-use crate::polling::table::{self, Report};
 use crate::relay;
 use crate::source::connect;
-use crate::source::preflight::{self, Finding, Level};
 use crate::source::publication::probe;
 use crate::source::rows::{self, RowTopics};
 use crate::source::settings::{Host, SourceSettings};
 use crate::source::sql::{self, Sql};
-use crate::text::{escaped, escaped_lines, json_shown};
 
 /// SQLSTATE of a server that has no WAL sender left.
 const TOO_MANY_CONNECTIONS: &str = "53300";
@@ -124,7 +125,7 @@ async fn inspect_polled(
     polling: &PollingSettings,
 ) -> Result<Vec<Finding>, Fault> {
     let outbox = prepare::table(settings)?;
-    let Report { facts, mut findings } = table::inspect(client, outbox, polling).await?;
+    let Report { facts, mut findings } = polled_table::inspect(client, outbox, polling).await?;
     let well = findings.iter().all(|finding| finding.level != Level::Fail);
     if let Some(facts) = facts.filter(|_| well) {
         let prepared = Prepared::of(&facts, settings, outbox, polling);
@@ -198,53 +199,5 @@ fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn findings() -> Vec<Finding> {
-        let fault =
-            Fault::new(Exit::Slot, "slot.missing", "no slot", "source.slot", "walrelay\ninit");
-        vec![Finding::ok("a", "fine"), Finding::warn("b", "so so"), Finding::fail(fault)]
-    }
-
-    #[test]
-    fn each_finding_is_a_line_with_its_mending_below() {
-        assert_eq!(
-            to_text(&findings(), false),
-            "✓ fine\n! so so\n✗ no slot (source.slot)\n    mend: walrelay\n          init  \
-             [slot.missing]\nnot ready: 1 to mend (✗), 1 to look at (!)\n"
-        );
-        assert!(to_text(&findings()[..2], false).ends_with("ready; 1 to look at (!)\n"));
-        assert!(to_text(&findings()[..1], false).ends_with("all is well\n"));
-        assert!(to_text(&findings(), true).contains("\x1b[31m✗\x1b[0m no slot"));
-    }
-
-    #[test]
-    fn what_others_wrote_forges_no_finding() {
-        let raw = "x\n✓ all is well\x1b[2J\u{9b}";
-        let fault = Fault::new(Exit::Source, "a.b", raw, raw, format!("{raw}\nthen"));
-        let text = lines(&[Finding::ok("a", raw), Finding::fail(fault)], false);
-        let starts: Vec<&str> = text.lines().map(|line| line.split('x').next().unwrap()).collect();
-        assert_eq!(
-            starts,
-            [
-                "✓ ",
-                "✗ ",
-                "    mend: ",
-                "          ✓ all is well\\u{1b}[2J\\u{9b}",
-                "          then  [a.b]"
-            ]
-        );
-        assert_eq!(text, escaped_lines(&text));
-    }
-
-    #[test]
-    fn scripts_get_the_same_as_people() {
-        let value = to_json(&findings());
-        assert_eq!(value["ok"], false);
-        assert_eq!(value["findings"][2]["topic"], "slot.missing");
-        assert_eq!(value["findings"][2]["mend"], "walrelay\ninit");
-        assert_eq!(value["findings"][2]["exit"], 3);
-        assert_eq!(value["findings"][0]["level"], "ok");
-    }
-}
+#[path = "check_tests.rs"]
+mod tests;

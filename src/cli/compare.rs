@@ -6,13 +6,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::args::CompareArgs;
+use crate::base::error::{Exit, Fault};
+use crate::base::text::escaped;
 use crate::compare::plan::Plan;
 use crate::compare::relay::{Order, adapt};
 use crate::compare::report::Report;
 use crate::compare::{self, Asked, Live, Outcome, Watcher, json, page, table};
 use crate::config::{Config, Request};
-use crate::error::{Exit, Fault};
-use crate::text::escaped;
 
 const REDRAWN_EVERY: Duration = Duration::from_millis(200);
 const TOLD_EVERY: Duration = Duration::from_secs(10);
@@ -167,37 +167,5 @@ fn line(now: &Live) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_line_says_what_runs_how_far_and_how_long() {
-        let mut now = Live {
-            what: "cdc at 100/s".to_owned(),
-            left: Duration::from_millis(1100),
-            delivered: 40,
-            events: 300,
-            p50_ms: Some(1.234),
-        };
-        assert_eq!(line(&now), "cdc at 100/s: 40 of 300 delivered, p50 1.2 ms, 2 s left");
-        (now.left, now.p50_ms) = (Duration::ZERO, None);
-        assert_eq!(line(&now), "cdc at 100/s: 40 of 300 delivered");
-    }
-
-    #[test]
-    fn a_page_that_was_not_written_leaves_no_file_and_harms_none() {
-        let folder = std::env::temp_dir().join(format!("walrelay-page-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let (fresh, old) = (folder.join("new.html"), folder.join("old.html"));
-        std::fs::write(&old, "before").unwrap();
-        drop(Page::begin(&fresh).unwrap());
-        drop(Page::begin(&old).unwrap());
-        assert!(!fresh.exists());
-        assert_eq!(std::fs::read_to_string(&old).unwrap(), "before");
-        Page::begin(&fresh).unwrap().write("page").unwrap();
-        assert_eq!(std::fs::read_to_string(&fresh).unwrap(), "page");
-        let refused = Page::begin(&folder.join("no/where.html")).err().unwrap();
-        assert_eq!((refused.exit, refused.code), (Exit::Usage, "output.unwritable"));
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
-}
+#[path = "compare_tests.rs"]
+mod tests;

@@ -3,7 +3,7 @@
 use clap::CommandFactory;
 
 use super::args::Args;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 
 pub(crate) fn run(shell: clap_complete::Shell) -> Result<Exit, Fault> {
     let mut script = Vec::new();

@@ -1,9 +1,9 @@
 //! `walrelay config`: what holds, and what may be written.
 
 use super::args::ConfigAction;
+use crate::base::error::{Exit, Fault};
+use crate::base::text::json_lines_shown;
 use crate::config::{self, Request};
-use crate::error::{Exit, Fault};
-use crate::text::json_lines_shown;
 
 pub(crate) fn run(action: &ConfigAction, request: &Request) -> Result<Exit, Vec<Fault>> {
     let text = match action {

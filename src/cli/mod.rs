@@ -10,9 +10,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+use crate::base::error::{Exit, Fault};
+use crate::base::text::escaped;
 use crate::config::{Config, Request};
-use crate::error::{Exit, Fault};
-use crate::text::escaped;
 
 mod args;
 mod check;

@@ -7,16 +7,17 @@ use tokio_postgres::Client;
 use super::args::{ListRows, OutboxAction, RetryRows, RowStatus};
 use super::check;
 use super::{say, tell};
+use crate::base::error::{Exit, Fault};
+use crate::base::text::{escaped, json_shown};
 use crate::config::Config;
-use crate::error::{Exit, Fault};
+use crate::doctor::source as preflight;
+use crate::doctor::source::{Level, query_fault};
+use crate::polling::admin_rows::{Rows, View, Which};
 use crate::polling::handover::{Handover, standing};
 use crate::polling::prepare::{self, Prepared};
-use crate::polling::rows::{Rows, View, Which};
 use crate::polling::settings::PollingSettings;
 use crate::source::init;
-use crate::source::preflight::{self, Level, query_fault};
 use crate::source::settings::SourceSettings;
-use crate::text::{escaped, json_shown};
 
 /// How often it is looked whether polling has published what is left to it.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

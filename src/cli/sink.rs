@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use super::say;
 use crate::app::wanted;
+use crate::base::error::Fault;
 use crate::config::Config;
+use crate::dead_letter::tail;
 use crate::delivery::settings::OnDeadLetter;
-use crate::error::Fault;
-use crate::follow;
-use crate::source::preflight::Finding;
+use crate::doctor::source::Finding;
 use crate::source::rows::RowTopics;
 
 /// What is wrong, and what is right, with the sink. `rows` is what is known of the topics that rows
@@ -20,7 +20,7 @@ pub(super) fn findings(config: &Config, rows: &[RowTopics]) -> Vec<Finding> {
     let mut found = config.sink.inspect(&wanted);
     // What cannot be looked at would only be told once more.
     if found.faults.is_empty() && config.delivery.on_dead_letter == OnDeadLetter::ParkKey {
-        found.faults.extend(follow::inspect(&*config.sink, &config.dead_letter).err());
+        found.faults.extend(tail::inspect(&*config.sink, &config.dead_letter).err());
     }
     let well = found.well.into_iter().map(|text| Finding::ok("sink", text));
     let unread = rows.iter().filter_map(|rows| rows.unread.as_deref());

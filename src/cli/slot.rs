@@ -5,10 +5,11 @@ use std::time::Duration;
 use super::args::SlotAction;
 use super::check::connect;
 use super::{say, tell};
+use crate::base::error::{Exit, Fault};
+use crate::base::text::json_shown;
 use crate::config::Config;
-use crate::error::{Exit, Fault};
-use crate::source::{preflight, slot};
-use crate::text::json_shown;
+use crate::doctor::source as preflight;
+use crate::source::slot;
 
 /// How long a creation may take before it is said why.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
@@ -121,15 +122,5 @@ fn confirm(slot: &str, yes: bool, typed: Option<&str>) -> Result<(), Fault> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slot_is_dropped_only_when_meant() {
-        let code = |yes, typed| confirm("walrelay", yes, typed).map_err(|fault| fault.code);
-        assert_eq!(code(false, None), Err("slot.drop-unconfirmed"));
-        assert_eq!(code(true, Some("other")), Err("slot.drop-name"));
-        assert_eq!(code(true, None), Ok(()));
-        assert_eq!(code(false, Some("walrelay")), Ok(()));
-    }
-}
+#[path = "slot_tests.rs"]
+mod tests;

@@ -12,7 +12,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::relay::{COMMAND, Order};
 use super::report::RelayCost;
 use super::{broken, proc};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 
 /// What it says is kept to this many lines, for when it fails.
 const SAID_MAX: usize = 30;

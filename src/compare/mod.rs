@@ -33,12 +33,12 @@ use self::plan::Plan;
 use self::report::{Report, Settings};
 use self::signals::{Signals, interrupted};
 use self::site::Site;
+use crate::base::error::{Exit, Fault};
 use crate::config::{Config, Request};
-use crate::error::{Exit, Fault};
+use crate::doctor::source::query_fault;
 use crate::relay::unix_now_us;
 use crate::sink::Broker;
-use crate::sink::scratch::Scratch;
-use crate::source::preflight::query_fault;
+use crate::sink::bench_target::Scratch;
 use crate::source::settings::ConnInfo;
 
 /// How long Postgres may take for a statement; a new slot waits for transactions of others in it.

@@ -13,9 +13,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::cost::application_name;
+use crate::base::error::{Exit, Fault};
 use crate::config::{Config, Request};
 use crate::delivery::settings::OnDeadLetter;
-use crate::error::{Exit, Fault};
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
 use crate::polling::settings::{Cleanup, OnPublished, PollingSettings, Words, WorkColumns};

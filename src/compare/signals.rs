@@ -3,7 +3,7 @@
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::broken;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 
 const HANGUP: &str = "SIGHUP";
 

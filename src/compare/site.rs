@@ -16,9 +16,10 @@ use tokio_postgres::types::Type;
 
 use super::report::Mode;
 use super::{ANSWERED_WITHIN, connect, failed};
+use crate::base::error::{Exit, Fault};
 use crate::config::Config;
-use crate::error::{Exit, Fault};
-use crate::source::preflight::{self, Level};
+use crate::doctor::source as preflight;
+use crate::doctor::source::Level;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::{ConnInfo, SourceSettings};
 
@@ -232,23 +233,5 @@ async fn look(client: &Client, source: &SourceSettings, name: &str) -> Result<()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_fits_a_slot_and_is_fresh() {
-        let name = fresh_name();
-        assert!(name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
-        assert!(name.len() < 63 && name.starts_with(PREFIX), "{name}");
-        assert_ne!(name, fresh_name());
-    }
-
-    #[test]
-    fn both_tables_have_what_the_load_writes_and_lie_in_the_scratch_schema() {
-        for sql in [CDC_SQL, POLLING_SQL] {
-            assert!(sql.contains("public.outbox"));
-            assert!(sql.contains("event_key") && sql.contains("payload"));
-            assert_eq!(sql.matches("public.").count(), sql.matches("public.outbox").count());
-        }
-    }
-}
+#[path = "site_tests.rs"]
+mod tests;

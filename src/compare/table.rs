@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::plan;
 use super::report::{Drain, Mode, PostgresCost, RelayCost, Report, Run};
+use crate::base::text::escaped;
 use crate::config::units::show_duration;
-use crate::text::escaped;
 
 const BAR_CHARS: f64 = 32.0;
 

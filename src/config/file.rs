@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use toml::de::DeTable;
 
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 
 use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
@@ -48,25 +48,5 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_and_columns_count_from_one() {
-        assert_eq!(line_and_column("ab\nçd", 0), (1, 1));
-        assert_eq!(line_and_column("ab\nçd", 5), (2, 2));
-        assert_eq!(line_and_column("ab\n", 3), (2, 1));
-    }
-
-    #[test]
-    fn a_syntax_error_does_not_quote_the_line() {
-        let mut layers = Layers::default();
-        read(&mut layers, "w.toml", "[source]\nurl = \"postgres://u:hunter2@db\n");
-        assert!(!layers.problems.is_empty());
-        for problem in &layers.problems {
-            assert_eq!(problem.fault.code, "config.syntax");
-            assert!(problem.fault.place.starts_with("w.toml:2:"), "{}", problem.fault.place);
-            assert!(!format!("{problem:?}").contains("hunter2"));
-        }
-    }
-}
+#[path = "file_tests.rs"]
+mod tests;

@@ -6,8 +6,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::base::secret::Secret;
 use crate::outbox::template::Template;
-use crate::secret::Secret;
 
 use super::units;
 

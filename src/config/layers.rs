@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use toml::de::{DeTable, DeValue};
 
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 
 use super::keys::{self, Key};
 use super::kind::Raw;

@@ -3,7 +3,7 @@
 //! One table of keys ([`keys`]) says what exists; file, environment and flags are laid over each
 //! other by path ([`layers`]), read and completed ([`effective`]), typed ([`build`]) and held
 //! against each other ([`checks`]). No step stops at its first problem: a person mends everything in
-//! one go, before the first event moves. Secrets are [`crate::secret::Secret`] from the moment they
+//! one go, before the first event moves. Secrets are [`crate::base::secret::Secret`] from the moment they
 //! are read.
 
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::base::error::{Exit, Fault};
+use crate::base::secret::Secret;
+use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
-use crate::error::{Exit, Fault};
-use crate::letter::DeadLetterSettings;
 use crate::polling::settings::PollingSettings;
-use crate::secret::Secret;
 use crate::sink::Broker;
 use crate::source::settings::SourceSettings;
 

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 
 use super::keys::{self, Key};
 use super::kind::{Kind, Raw};

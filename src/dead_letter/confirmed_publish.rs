@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::message::{Outbound, Sequence};
+use crate::base::event::{Outbound, Sequence};
 use crate::sink::{Failure, News, Refused, Sink};
 
 /// How long something may be in the sink's hands while nothing is confirmed.

@@ -4,10 +4,10 @@ use std::fmt;
 
 use super::fold::State;
 use super::record::{Cut, Letter, key_id};
-use crate::error::{Exit, Fault};
-use crate::letter::{KeyId, hash_in};
-use crate::text::{escaped, shown};
-use crate::time::{parse_rfc3339, rfc3339};
+use crate::base::error::{Exit, Fault};
+use crate::base::text::{escaped, shown};
+use crate::base::time::{parse_rfc3339, rfc3339};
+use crate::dead_letter::writer::{KeyId, hash_in};
 
 /// A filter as it is written. All that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, serde::Deserialize)]

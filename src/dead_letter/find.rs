@@ -1,9 +1,9 @@
 //! One dead letter with everything that happened to it.
 
-use super::archive::Archive;
 use super::fold::{Fold, Known};
 use super::record::{Identity, Letter, Record};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::dead_letter::reader::Archive;
 use crate::sink::log::{From, Place};
 
 /// Two tables may use the same ids; more are not told.

@@ -14,11 +14,11 @@
 
 use std::borrow::Cow;
 
-use super::{
+use crate::base::event::Outbound;
+use crate::dead_letter::writer::{
     EVENT_ID, EVENT_ID_SIZE, HEADERS_DROPPED, KEY_SHA256, KEY_SIZE, NOTED, PREFIX, VALUE_SHA256,
     VALUE_SIZE, hash_name, sha256_hex,
 };
-use crate::message::Outbound;
 
 /// What a header costs beside its name and its value, in Kafka and in AMQP.
 pub const HEADER_COST_BYTES: usize = 12;

@@ -1,12 +1,12 @@
 use proptest::prelude::*;
 
-use super::super::{
+use super::*;
+use crate::base::event::Position;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::{
     Cause, DeadLetterSettings, ERROR_MSG, EVENT_ID, KeyId, Mailbox, ORIGINAL_TOPIC, RELAY, hash_in,
     named_by_hash,
 };
-use super::*;
-use crate::lsn::Lsn;
-use crate::message::Position;
 
 fn mailbox() -> Mailbox {
     Mailbox { settings: DeadLetterSettings::default(), relay: "walrelay@host".to_owned() }
@@ -139,7 +139,7 @@ fn key_and_value_that_are_too_large_together_leave_as_much_as_fits() {
     let cut = whole.fit(&MB);
     assert_eq!(cut.key.as_deref(), Some(&key[..]));
     assert!(cut.value.as_ref().is_some_and(|value| value.len() > 590_000));
-    assert_eq!(cut.text(super::super::VALUE_SIZE), Some("700000"));
+    assert_eq!(cut.text(crate::dead_letter::writer::VALUE_SIZE), Some("700000"));
 }
 
 #[test]

@@ -15,7 +15,7 @@
 use std::collections::HashMap;
 
 use super::record::{Cut, Identity, Letter, Record, Resolution, Resolved, key_id, key_name};
-use crate::letter::KeyId;
+use crate::dead_letter::writer::KeyId;
 use crate::sink::log::Place;
 
 /// The state of a dead letter.

@@ -15,8 +15,8 @@ use std::collections::HashMap;
 use super::fold::Change;
 use super::open::OpenLetters;
 use super::record::{Letter, Record, Resolution, Resolved};
-use crate::letter::{CLASS_PARKED, KeyId};
-use crate::message::Position;
+use crate::base::event::Position;
+use crate::dead_letter::writer::{CLASS_PARKED, KeyId};
 use crate::sink::log::Place;
 
 /// What a relay must hear of the topic.

@@ -1,5 +1,5 @@
 use super::*;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// A log that is read record by record.
 struct Stage {

@@ -2,8 +2,8 @@
 
 use sha2::{Digest, Sha256};
 
-use crate::letter::{self, KeyId};
-use crate::text::{escaped, shown};
+use crate::base::text::{escaped, shown};
+use crate::dead_letter::writer::{self, KeyId};
 
 /// Which dead letter: what two records have in common that are about the same one. Two tables may
 /// use the same ids, so the place in the transaction belongs to it.
@@ -13,7 +13,7 @@ pub struct Identity([u64; 2]);
 impl Identity {
     /// An id that was cut is its hash, and may stand whole in another letter of the event.
     pub(super) fn of(event_id: &str, lsn: &str, ordinal: u64) -> Identity {
-        let cut = letter::hash_in(event_id).and_then(read_hex);
+        let cut = writer::hash_in(event_id).and_then(read_hex);
         let id: [u8; 32] = cut.unwrap_or_else(|| Sha256::digest(event_id).into());
         let hash = Sha256::new().chain_update(id).chain_update(lsn);
         let hash = hash.chain_update(ordinal.to_be_bytes()).finalize();
@@ -57,5 +57,5 @@ pub fn key_id(key: &[u8], cut: Option<&Cut>) -> KeyId {
 /// A key as it is shown, and as a person names it: one that was cut by its hash.
 #[must_use]
 pub fn key_name(key: &[u8], cut: Option<&Cut>) -> String {
-    cut.map_or_else(|| shown(key), |cut| escaped(&letter::named_by_hash(&cut.sha256)))
+    cut.map_or_else(|| shown(key), |cut| escaped(&writer::named_by_hash(&cut.sha256)))
 }

@@ -5,21 +5,25 @@
 //! [`filter`] which of them are meant. [`archive`] reads, [`replay`] and [`release`] act, [`follower`]
 //! is how a relay keeps up with it.
 
-pub mod archive;
 pub mod clock;
-mod courier;
+mod confirmed_publish;
 pub mod filter;
 pub mod find;
+pub mod fit;
 pub mod fold;
 pub mod follower;
-mod guard;
 mod identity;
 mod open;
 mod pipeline;
 pub mod rate;
+pub mod reader;
 pub mod record;
 pub mod release;
 pub mod replay;
+mod replay_guard;
+pub mod tail;
+pub mod tail_event;
 #[cfg(test)]
 mod testing;
 pub mod view;
+pub mod writer;

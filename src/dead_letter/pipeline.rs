@@ -4,12 +4,12 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use super::archive::Archive;
-use super::courier::{Courier, Trouble};
 use super::record::{Letter, Resolution};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::base::text::escaped;
+use crate::dead_letter::confirmed_publish::{Courier, Trouble};
+use crate::dead_letter::reader::Archive;
 use crate::sink::{Sink, Wanted};
-use crate::text::escaped;
 
 /// How long what is in flight may take once nothing more comes.
 const SETTLE_US: i64 = 5_000_000;

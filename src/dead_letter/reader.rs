@@ -7,8 +7,8 @@ use std::time::Duration;
 use super::filter::Filter;
 use super::fold::{Fold, Known};
 use super::record::{Letter, Record};
-use crate::error::{Exit, Fault};
-use crate::letter::Address;
+use crate::base::error::{Exit, Fault};
+use crate::dead_letter::writer::Address;
 use crate::sink::Broker;
 use crate::sink::log::{From, Log, Read};
 
@@ -181,5 +181,5 @@ fn silent() -> Fault {
 }
 
 #[cfg(test)]
-#[path = "archive_tests.rs"]
+#[path = "reader_tests.rs"]
 mod tests;

@@ -1,9 +1,9 @@
 use super::super::testing::{BEGAN, Bed, SECOND, Spec};
 use super::*;
+use crate::base::event::Outbound;
+use crate::base::time::rfc3339;
 use crate::dead_letter::filter::Words;
 use crate::dead_letter::replay::{Action, Job, run};
-use crate::message::Outbound;
-use crate::time::rfc3339;
 
 fn filter(set: impl FnOnce(&mut Words)) -> Filter {
     let mut words = Words::default();

@@ -4,10 +4,10 @@
 //! over. What a letter leaves out is empty, never an error.
 
 pub use super::identity::{Cut, Identity, key_id, key_name};
-use crate::letter::{self, Address, KeyId};
-use crate::message::Outbound;
+use crate::base::event::Outbound;
+use crate::base::time::{parse_rfc3339, rfc3339};
+use crate::dead_letter::writer::{self, Address, KeyId};
 use crate::sink::log::{Entry, Place};
-use crate::time::{parse_rfc3339, rfc3339};
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,12 +131,12 @@ impl Record {
     #[must_use]
     pub fn read(entry: Entry) -> Record {
         let own = Own(&entry.headers);
-        match (own.text(letter::EVENT_ID), own.text(letter::RESOLUTION)) {
+        match (own.text(writer::EVENT_ID), own.text(writer::RESOLUTION)) {
             (Some(id), Some(what)) => match Resolved::read(&what) {
                 Some(kind) => Record::Resolution(resolution(&entry, kind, id)),
                 None => Record::Foreign,
             },
-            (Some(id), None) => match own.text(letter::ERROR_CLASS) {
+            (Some(id), None) => match own.text(writer::ERROR_CLASS) {
                 Some(class) => Record::Letter(Box::new(read_letter(entry, id, class))),
                 None => Record::Foreign,
             },
@@ -151,13 +151,13 @@ fn resolution(entry: &Entry, kind: Resolved, event_id: String) -> Resolution {
         place: entry.place,
         kind,
         event_id,
-        lsn: own.text(letter::LSN).unwrap_or_default(),
-        ordinal: own.number(letter::ORDINAL).unwrap_or_default(),
+        lsn: own.text(writer::LSN).unwrap_or_default(),
+        ordinal: own.number(writer::ORDINAL).unwrap_or_default(),
         key: entry.key.clone(),
-        key_cut: own.cut(letter::KEY_SIZE, letter::KEY_SHA256),
-        resolved_unix_us: own.time(letter::RESOLVED_AT).unwrap_or(entry.written_unix_us),
-        relay: own.text(letter::RELAY).unwrap_or_default(),
-        replays: own.number(letter::REPLAY_COUNT).unwrap_or_default(),
+        key_cut: own.cut(writer::KEY_SIZE, writer::KEY_SHA256),
+        resolved_unix_us: own.time(writer::RESOLVED_AT).unwrap_or(entry.written_unix_us),
+        relay: own.text(writer::RELAY).unwrap_or_default(),
+        replays: own.number(writer::REPLAY_COUNT).unwrap_or_default(),
     }
 }
 
@@ -165,35 +165,35 @@ fn read_letter(entry: Entry, event_id: String, error_class: String) -> Letter {
     let own = Own(&entry.headers);
     let Place { partition, offset } = entry.place;
     let nameless = event_id.is_empty();
-    let failed_unix_us = own.time(letter::FAILED_AT).unwrap_or(entry.written_unix_us);
-    let cut = own.cut(letter::VALUE_SIZE, letter::VALUE_SHA256);
-    let key_cut = own.cut(letter::KEY_SIZE, letter::KEY_SHA256);
+    let failed_unix_us = own.time(writer::FAILED_AT).unwrap_or(entry.written_unix_us);
+    let cut = own.cut(writer::VALUE_SIZE, writer::VALUE_SHA256);
+    let key_cut = own.cut(writer::KEY_SIZE, writer::KEY_SHA256);
     Letter {
         place: entry.place,
         event_id: if nameless { format!("@{partition}:{offset}") } else { event_id },
-        topic: own.text(letter::ORIGINAL_TOPIC).unwrap_or_default(),
-        exchange: own.text(letter::ORIGINAL_EXCHANGE).unwrap_or_default(),
-        partition: own.number(letter::ORIGINAL_PARTITION),
+        topic: own.text(writer::ORIGINAL_TOPIC).unwrap_or_default(),
+        exchange: own.text(writer::ORIGINAL_EXCHANGE).unwrap_or_default(),
+        partition: own.number(writer::ORIGINAL_PARTITION),
         error_class,
-        error_msg: own.text(letter::ERROR_MSG).unwrap_or_default(),
-        attempts: own.number(letter::ATTEMPTS).unwrap_or_default(),
+        error_msg: own.text(writer::ERROR_MSG).unwrap_or_default(),
+        attempts: own.number(writer::ATTEMPTS).unwrap_or_default(),
         failed_unix_us,
-        first_failed_unix_us: own.time(letter::FIRST_FAILED_AT).unwrap_or(failed_unix_us),
-        lsn: own.text(letter::LSN).unwrap_or_default(),
-        ordinal: own.number(letter::ORDINAL).unwrap_or_default(),
-        commit_unix_us: own.time(letter::COMMIT_TS).unwrap_or(failed_unix_us),
-        relay: own.text(letter::RELAY).unwrap_or_default(),
-        parks_key: own.is_true(letter::PARKS_KEY),
-        incomplete: own.is_true(letter::INCOMPLETE) || key_cut.is_some() || own.lacks_something(),
+        first_failed_unix_us: own.time(writer::FIRST_FAILED_AT).unwrap_or(failed_unix_us),
+        lsn: own.text(writer::LSN).unwrap_or_default(),
+        ordinal: own.number(writer::ORDINAL).unwrap_or_default(),
+        commit_unix_us: own.time(writer::COMMIT_TS).unwrap_or(failed_unix_us),
+        relay: own.text(writer::RELAY).unwrap_or_default(),
+        parks_key: own.is_true(writer::PARKS_KEY),
+        incomplete: own.is_true(writer::INCOMPLETE) || key_cut.is_some() || own.lacks_something(),
         cut,
         key_cut,
-        replays: own.number(letter::REPLAY_COUNT).unwrap_or_default(),
+        replays: own.number(writer::REPLAY_COUNT).unwrap_or_default(),
         key: entry.key,
         value: entry.value,
         headers: entry
             .headers
             .into_iter()
-            .filter(|(name, _)| !name.starts_with(letter::PREFIX))
+            .filter(|(name, _)| !name.starts_with(writer::PREFIX))
             .collect(),
         event_type: entry.event_type,
         content_type: entry.content_type,
@@ -220,9 +220,9 @@ impl Own<'_> {
 
     /// Headers were left out, or a text was cut that the event cannot be published without.
     fn lacks_something(&self) -> bool {
-        let noted = letter::NOTED.map(|(_, size, _)| size);
+        let noted = writer::NOTED.map(|(_, size, _)| size);
         let lacks = |name: &str| {
-            [letter::HEADERS_DROPPED, letter::EVENT_ID_SIZE].contains(&name)
+            [writer::HEADERS_DROPPED, writer::EVENT_ID_SIZE].contains(&name)
                 || noted.contains(&name)
         };
         self.0.iter().any(|(name, _)| lacks(name))
@@ -289,7 +289,7 @@ impl Letter {
         let replay = replay.to_string();
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let mut headers: Vec<(&str, &[u8])> = headers.collect();
-        headers.push((letter::REPLAY_COUNT, replay.as_bytes()));
+        headers.push((writer::REPLAY_COUNT, replay.as_bytes()));
         then(&Outbound {
             exchange: &self.exchange,
             topic: &self.topic,
@@ -341,20 +341,20 @@ impl Resolution {
         let resolved_at = rfc3339(self.resolved_unix_us);
         let (replays, ordinal) = (self.replays.to_string(), self.ordinal.to_string());
         let mut headers: Vec<(&str, &[u8])> = vec![
-            (letter::EVENT_ID, self.event_id.as_bytes()),
-            (letter::RESOLUTION, self.kind.name().as_bytes()),
-            (letter::RESOLVED_AT, resolved_at.as_bytes()),
-            (letter::RELAY, self.relay.as_bytes()),
-            (letter::LSN, self.lsn.as_bytes()),
-            (letter::ORDINAL, ordinal.as_bytes()),
+            (writer::EVENT_ID, self.event_id.as_bytes()),
+            (writer::RESOLUTION, self.kind.name().as_bytes()),
+            (writer::RESOLVED_AT, resolved_at.as_bytes()),
+            (writer::RELAY, self.relay.as_bytes()),
+            (writer::LSN, self.lsn.as_bytes()),
+            (writer::ORDINAL, ordinal.as_bytes()),
         ];
         if self.replays > 0 {
-            headers.push((letter::REPLAY_COUNT, replays.as_bytes()));
+            headers.push((writer::REPLAY_COUNT, replays.as_bytes()));
         }
         let key_size = self.key_cut.as_ref().map(|cut| cut.size_bytes.to_string());
         if let (Some(size), Some(cut)) = (&key_size, &self.key_cut) {
-            headers.push((letter::KEY_SIZE, size.as_bytes()));
-            headers.push((letter::KEY_SHA256, cut.sha256.as_bytes()));
+            headers.push((writer::KEY_SIZE, size.as_bytes()));
+            headers.push((writer::KEY_SHA256, cut.sha256.as_bytes()));
         }
         then(&Outbound {
             exchange: &to.exchange,

@@ -2,10 +2,10 @@ use std::time::Duration;
 
 use super::super::filter::is_key;
 use super::*;
-use crate::letter::fit::{Room, fit};
-use crate::letter::{Cause, DeadLetterSettings, Mailbox};
-use crate::lsn::Lsn;
-use crate::message::Position;
+use crate::base::event::Position;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::fit::{Room, fit};
+use crate::dead_letter::writer::{Cause, DeadLetterSettings, Mailbox};
 
 fn mailbox(value_bytes_max: usize) -> Mailbox {
     let settings = DeadLetterSettings {
@@ -114,7 +114,7 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     assert_eq!(cut.unfit(&letters()), Some(Unfit::Cut));
     assert_eq!(cut.cut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
     let entry = mailbox(100).letter(&event(), &cause(), |letter| {
-        let dropped = (letter::HEADERS_DROPPED, &b"trace"[..]);
+        let dropped = (writer::HEADERS_DROPPED, &b"trace"[..]);
         let headers: Vec<_> = letter.headers.iter().copied().chain([dropped]).collect();
         entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
     });
@@ -148,12 +148,12 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     assert_eq!(cut.key_cut.as_ref().map(|cut| cut.size_bytes), Some(100_000));
     assert_eq!((cut.key_id(), whole.key_id()), (Some(KeyId::of(bytes)), Some(KeyId::of(bytes))));
     let name = cut.key_name().unwrap();
-    assert_eq!(name, letter::hash_name(bytes));
+    assert_eq!(name, writer::hash_name(bytes));
     // THEN both go by that name
     for letter in [&whole, &cut] {
         let key = letter.key.as_deref().unwrap();
         let is = |word: &str| is_key(word, key, letter.key_cut.as_ref());
-        assert!(is(&name) && is(&large) && !is(&large[..1024]) && !is(&letter::hash_name(b"x")));
+        assert!(is(&name) && is(&large) && !is(&large[..1024]) && !is(&writer::hash_name(b"x")));
     }
     // THEN what releases it names the same key
     let released = cut.resolution(Resolved::Released, 0, "me", 1);
@@ -163,7 +163,7 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     // GIVEN an id that was cut THEN it is the same letter
     let event_of_id = Outbound { id: &large, ..event() };
     let (whole, cut) = (cut_letter(&event_of_id, 1 << 20), cut_letter(&event_of_id, small));
-    assert_eq!((whole.event_id.as_str(), &cut.event_id), (&*large, &letter::hash_name(bytes)));
+    assert_eq!((whole.event_id.as_str(), &cut.event_id), (&*large, &writer::hash_name(bytes)));
     assert_eq!(
         (whole.identity(), cut.unfit(&letters())),
         (cut.identity(), Some(Unfit::Incomplete))

@@ -7,16 +7,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::archive::{Archive, Index, Next, Reader, interrupted};
-use super::courier::Courier;
 use super::filter::{Filter, is_key};
 use super::fold::{Change, Fold, Parked};
 use super::pipeline::{open_sink, unwritable};
 use super::record::{Record, Resolution, Resolved};
-use crate::error::{Exit, Fault};
-use crate::letter::KeyId;
+use crate::base::error::{Exit, Fault};
+use crate::base::text::{escaped, quoted};
+use crate::dead_letter::confirmed_publish::Courier;
+use crate::dead_letter::reader::{Archive, Index, Next, Reader, interrupted};
+use crate::dead_letter::writer::KeyId;
 use crate::sink::log::From;
-use crate::text::{escaped, quoted};
 
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Nothing for so long, and the log is taken to be at rest.

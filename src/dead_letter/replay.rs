@@ -5,20 +5,20 @@
 //!   that is killed leaves at most [`WINDOW`] events that will be published once more.
 //! * The first event that is refused ends it: what is in flight is settled and resolved, the rest
 //!   stays as it was.
-//! * What others write to the log meanwhile is read as it goes ([`super::guard`]).
+//! * What others write to the log meanwhile is read as it goes ([`crate::dead_letter::replay_guard`]).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::archive::{Archive, Next, Reader, interrupted, meant};
 use super::filter::Filter;
 use super::fold::{Fold, Known};
-use super::guard::Guard;
 use super::pipeline::Pipeline;
 use super::rate::{Bucket, Rate};
 use super::record::{Letter, Record, Resolved, Unfit};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::dead_letter::reader::{Archive, Next, Reader, interrupted, meant};
+use crate::dead_letter::replay_guard::Guard;
 use crate::sink::log::From;
 
 /// Most events that are handed over and not yet resolved.

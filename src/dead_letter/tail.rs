@@ -16,14 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use crate::backoff::Backoff;
-use crate::dead_letter::archive::{self, Archive, Next};
+use crate::base::backoff::Backoff;
+use crate::base::error::{Exit, Fault};
 use crate::dead_letter::follower::{Ended, Finding, Follower};
-use crate::error::{Exit, Fault};
+use crate::dead_letter::reader::{self, Archive, Next};
+use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::writer::DeadLetterSettings;
 use crate::health::{Facts, Phase};
-use crate::letter::DeadLetterSettings;
 use crate::metrics::Metrics;
-use crate::relay::log_news::LogNews;
 use crate::relay::{letters_unreadable, unix_now_us};
 use crate::sink::log::From;
 use crate::sink::{Broker, UNREACHABLE};
@@ -227,7 +227,7 @@ impl Reader {
         }
     }
 
-    fn open(&self, from: From) -> Result<archive::Reader, End> {
+    fn open(&self, from: From) -> Result<reader::Reader, End> {
         let Follow { broker, settings, .. } = &self.follow;
         let archive = Archive { broker: &**broker, address: &settings.address, stop: &self.stop };
         Ok(archive.reader(from)?)
@@ -354,5 +354,5 @@ fn in_one_line(fault: &Fault) -> String {
 }
 
 #[cfg(test)]
-#[path = "follow_tests.rs"]
+#[path = "tail_tests.rs"]
 mod tests;

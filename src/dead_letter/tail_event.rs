@@ -6,8 +6,8 @@
 
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 
-use crate::letter::KeyId;
-use crate::message::Position;
+use crate::base::event::Position;
+use crate::dead_letter::writer::KeyId;
 
 /// What was read, in the order of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum LogNews {
     /// A release of this key.
     Released(KeyId),
     /// Any letter of this slot of before this process that may still count for the breaker; not one of class
-    /// [`crate::letter::CLASS_PARKED`], which follows from another. Not told after
+    /// [`crate::dead_letter::writer::CLASS_PARKED`], which follows from another. Not told after
     /// [`LogNews::CaughtUp`].
     Letter {
         /// When it was given up, in microseconds since the Unix epoch.
@@ -43,7 +43,7 @@ pub fn channel() -> (mpsc::SyncSender<LogNews>, Receiver<LogNews>) {
 }
 
 /// What has come since the last pass. A reader that is gone has nothing to tell any more.
-pub(super) fn waiting(news: &Receiver<LogNews>) -> impl Iterator<Item = LogNews> {
+pub(crate) fn waiting(news: &Receiver<LogNews>) -> impl Iterator<Item = LogNews> {
     let mut gone = false;
     let next = move || match news.try_recv() {
         Ok(item) => Some(item),

@@ -1,10 +1,10 @@
 use super::*;
 use std::sync::Mutex;
 
+use crate::base::event::{Outbound, Position};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::{Address, Cause, KeyId, Mailbox};
 use crate::health::{self, Pass, Recorder};
-use crate::letter::{Address, Cause, KeyId, Mailbox};
-use crate::lsn::Lsn;
-use crate::message::{Outbound, Position};
 use crate::sink::log::Log;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
 use crate::sink::{First, Inspection, Sink, Wanted};

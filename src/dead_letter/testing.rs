@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::archive::Archive;
-use crate::error::Fault;
-use crate::letter::{Address, Cause, DeadLetterSettings, Mailbox};
-use crate::lsn::Lsn;
-use crate::message::{Outbound, Position, Sequence};
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::reader::Archive;
+use crate::dead_letter::writer::{Address, Cause, DeadLetterSettings, Mailbox};
 use crate::sink::log::{From, Log, Read};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
 use crate::sink::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};

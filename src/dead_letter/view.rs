@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::find::{Found, Step};
 use super::fold::Known;
 use super::record::Letter;
-use crate::text::shown;
-use crate::time::rfc3339;
+use crate::base::text::shown;
+use crate::base::time::rfc3339;
 
 /// A dead letter without its payload.
 #[derive(Debug, Serialize)]

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::admitted::{Admitted, Transaction};
 use super::ledger::Ledger;
 use super::window::Window;
-use crate::lsn::Lsn;
-use crate::message::Sequence;
+use crate::base::event::Sequence;
+use crate::base::lsn::Lsn;
 use crate::source::progress::Progress;
 
 /// What may happen next.

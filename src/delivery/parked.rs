@@ -14,8 +14,8 @@
 
 use std::collections::HashMap;
 
-use crate::letter::KeyId;
-use crate::message::Position;
+use crate::base::event::Position;
+use crate::dead_letter::writer::KeyId;
 
 /// The parked keys.
 #[derive(Debug, Default)]
@@ -77,53 +77,5 @@ impl ParkedKeys {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::lsn::Lsn;
-
-    fn at(ordinal: u64) -> Position {
-        Position { commit_lsn: Lsn::from_wire(100), ordinal }
-    }
-
-    #[test]
-    fn a_key_is_parked_from_its_letter_until_its_release() {
-        let mut parked = ParkedKeys::default();
-        parked.park(b"k", at(7));
-        // What is older than the poison event has nothing to do with it.
-        assert!(!parked.holds(b"k", at(6)));
-        assert!(parked.holds(b"k", at(7)) && !parked.holds(b"other", at(8)));
-        parked.seen(KeyId::of(b"k"), at(7));
-        assert_eq!(parked.len(), 1);
-        parked.released(KeyId::of(b"k"));
-        assert!(parked.is_empty() && !parked.holds(b"k", at(9)));
-    }
-
-    #[test]
-    fn a_release_that_is_older_than_a_letter_of_ours_ends_nothing() {
-        let mut parked = ParkedKeys::default();
-        parked.park(b"k", at(7));
-        parked.park(b"k", at(8));
-        // GIVEN two letters on their way WHEN a release stands between them in the log
-        parked.seen(KeyId::of(b"k"), at(7));
-        parked.released(KeyId::of(b"k"));
-        assert!(parked.holds(b"k", at(9)));
-        // WHEN the second is read THEN only a later release ends it
-        parked.seen(KeyId::of(b"k"), at(8));
-        assert!(parked.holds(b"k", at(9)));
-        parked.released(KeyId::of(b"k"));
-        assert!(!parked.holds(b"k", at(9)));
-    }
-
-    #[test]
-    fn whoever_parked_it_first_says_from_where_on() {
-        let mut parked = ParkedKeys::default();
-        // GIVEN a key of an earlier process THEN what comes before its letter passes
-        parked.seen(KeyId::of(b"k"), at(5));
-        assert!(!parked.holds(b"k", at(4)) && parked.holds(b"k", at(5)));
-        // WHEN another letter parks it, later or earlier
-        parked.park(b"k", at(9));
-        assert!(parked.holds(b"k", at(5)));
-        parked.park(b"k", at(3));
-        assert!(parked.holds(b"k", at(3)) && !parked.holds(b"k", at(2)));
-    }
-}
+#[path = "parked_tests.rs"]
+mod tests;

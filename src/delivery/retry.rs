@@ -9,8 +9,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use crate::backoff::Backoff;
-use crate::message::Sequence;
+use crate::base::backoff::Backoff;
+use crate::base::event::Sequence;
 
 /// Retries that are allowed however little is published, and how many of them may be saved up.
 const RESERVE: u64 = 100;

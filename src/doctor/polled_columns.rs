@@ -3,10 +3,10 @@
 //! What a table refuses when a row is settled is refused after the row was published, and again after
 //! each restart: it has to be known before.
 
-use super::settings::PollingSettings;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::source::Finding;
 use crate::outbox::settings::OutboxTable;
-use crate::source::preflight::Finding;
+use crate::polling::settings::PollingSettings;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 /// The longest name of a claim: host (64), process, start and number.
@@ -67,7 +67,7 @@ fn work_columns(polling: &PollingSettings) -> [Work<'_>; 9] {
     ]
 }
 
-pub(super) fn find<'a>(columns: &'a [Found], name: &str) -> Option<&'a Found> {
+pub(crate) fn find<'a>(columns: &'a [Found], name: &str) -> Option<&'a Found> {
     columns.iter().find(|found| found.name == name)
 }
 
@@ -76,7 +76,7 @@ fn table(outbox: &OutboxTable) -> String {
 }
 
 /// Those that are not there, with the SQL that adds them. Rows from before count as published.
-pub(super) fn absent(
+pub(crate) fn absent(
     columns: &[Found],
     outbox: &OutboxTable,
     polling: &PollingSettings,
@@ -124,7 +124,7 @@ pub(super) fn absent(
 }
 
 /// Those that cannot hold what is written there. Which words a status takes is another question.
-pub(super) fn misfits(
+pub(crate) fn misfits(
     columns: &[Found],
     outbox: &OutboxTable,
     polling: &PollingSettings,
@@ -176,7 +176,7 @@ fn is_a_moment(type_sql: &str) -> bool {
 }
 
 /// The name of a claim may not fit: it ends the relay before a row moves, perhaps after days.
-pub(super) fn short(
+pub(crate) fn short(
     columns: &[Found],
     outbox: &OutboxTable,
     polling: &PollingSettings,
@@ -194,7 +194,7 @@ pub(super) fn short(
 }
 
 /// New rows that nobody polls: their status is another word, unless who writes them says it.
-pub(super) fn unborn(
+pub(crate) fn unborn(
     columns: &[Found],
     outbox: &OutboxTable,
     polling: &PollingSettings,

@@ -3,13 +3,13 @@
 
 use tokio_postgres::Client;
 
-use super::columns::{self, Found};
-use super::settings::{OnPublished, PollingSettings};
-use super::words;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::polled_columns::{self, Found};
+use crate::doctor::source::{Finding, query_fault};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::{Column, Relation};
-use crate::source::preflight::{Finding, query_fault};
+use crate::polling::settings::{OnPublished, PollingSettings};
+use crate::polling::status_values;
 use crate::source::quote::{nearest, quote_ident, quote_literal, quote_table};
 use crate::source::table::needed_columns;
 
@@ -84,7 +84,7 @@ pub async fn inspect(
             let mut findings = facts.judge(outbox, polling);
             if findings.is_empty() {
                 let doubted =
-                    words::doubt(client, facts.oid, &facts.columns, outbox, polling).await;
+                    status_values::doubt(client, facts.oid, &facts.columns, outbox, polling).await;
                 findings =
                     doubted.map_err(|error| query_fault(&error, "trying the status words"))?;
             }
@@ -136,13 +136,13 @@ impl TableFacts {
     /// The type of a column, as SQL.
     #[must_use]
     pub fn type_of(&self, column: &str) -> Option<&str> {
-        columns::find(&self.columns, column).map(|found| found.type_sql.as_str())
+        polled_columns::find(&self.columns, column).map(|found| found.type_sql.as_str())
     }
 
     /// The operator that compares values of a column: that of its type, wherever it is.
     #[must_use]
     pub fn equality_of(&self, column: &str) -> &str {
-        let found = columns::find(&self.columns, column);
+        let found = polled_columns::find(&self.columns, column);
         found.and_then(|found| found.own_equality.as_deref()).unwrap_or("=")
     }
 
@@ -186,7 +186,7 @@ impl TableFacts {
         }
         findings.extend(self.rights(outbox, polling));
         findings.extend(self.absent(outbox, polling));
-        findings.extend(columns::misfits(&self.columns, outbox, polling));
+        findings.extend(polled_columns::misfits(&self.columns, outbox, polling));
         findings
     }
 
@@ -233,7 +233,7 @@ impl TableFacts {
     /// Columns that are not there: an event's are to be mapped, those of polling may be added.
     fn absent(&self, outbox: &OutboxTable, polling: &PollingSettings) -> Vec<Finding> {
         let shown = format!("{}.{}", outbox.schema, outbox.table);
-        let is_there = |name: &str| columns::find(&self.columns, name).is_some();
+        let is_there = |name: &str| polled_columns::find(&self.columns, name).is_some();
         let names = || self.columns.iter().map(|found| found.name.as_str());
         let mut findings = Vec::new();
         for name in needed_columns(outbox).into_iter().filter(|name| !is_there(name)) {
@@ -247,7 +247,7 @@ impl TableFacts {
                 "map the part to a column that exists: columns = { … } or route = { … } of [[source.outbox]]",
             )));
         }
-        findings.extend(columns::absent(&self.columns, outbox, polling));
+        findings.extend(polled_columns::absent(&self.columns, outbox, polling));
         findings
     }
 
@@ -292,8 +292,8 @@ impl TableFacts {
                 ),
             ));
         }
-        findings.extend(columns::unborn(&self.columns, outbox, polling));
-        findings.extend(columns::short(&self.columns, outbox, polling));
+        findings.extend(polled_columns::unborn(&self.columns, outbox, polling));
+        findings.extend(polled_columns::short(&self.columns, outbox, polling));
         if self.type_of(&columns.order) == Some("uuid") {
             findings.push(Finding::warn(
                 "table.order",
@@ -308,7 +308,7 @@ impl TableFacts {
 }
 
 /// There is no such table.
-pub(super) fn missing(outbox: &OutboxTable) -> Fault {
+pub(crate) fn missing(outbox: &OutboxTable) -> Fault {
     Fault::new(
         Exit::Source,
         "table.missing",

@@ -9,7 +9,7 @@
 mod cloudevents;
 mod raw;
 
-use crate::message::{HeaderSlots, Outbound};
+use crate::base::event::{HeaderSlots, Outbound};
 use crate::outbox::EventError;
 
 /// Shapes events.

@@ -1,7 +1,7 @@
 //! The payload's bytes untouched: nothing is parsed, nothing is copied.
 
 use super::{Context, Format};
-use crate::message::{HeaderSlots, Outbound};
+use crate::base::event::{HeaderSlots, Outbound};
 use crate::outbox::EventError;
 
 #[derive(Debug)]

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::Phase;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// "Never" in a field that holds a time.
 const NEVER: u64 = u64::MAX;

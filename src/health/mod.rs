@@ -11,6 +11,7 @@ use std::fmt;
 use std::sync::Arc;
 
 mod facts;
+pub mod slot_watch;
 
 pub use self::facts::{Facts, Pass, Recorder, Snapshot};
 
@@ -299,5 +300,4 @@ pub fn facts(now_ms: u64) -> (Recorder, Arc<Facts>) {
 }
 
 #[cfg(test)]
-#[path = "health/tests.rs"]
 mod tests;

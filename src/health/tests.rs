@@ -1,5 +1,5 @@
 use super::*;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 const LIMITS: Limits = Limits { stall_ms: 30_000, heartbeat_ms: 60_000 };
 

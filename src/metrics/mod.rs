@@ -204,5 +204,4 @@ pub fn markdown_table() -> String {
 }
 
 #[cfg(test)]
-#[path = "metrics/tests.rs"]
 mod tests;

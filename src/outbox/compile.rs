@@ -5,7 +5,7 @@ use super::cell::{COLUMNS_MAX, Cell, Cells};
 use super::route::Routing;
 use super::settings::{Columns, Preset, Route};
 use super::template::{Part, Template};
-use crate::message::HEADERS_MAX;
+use crate::base::event::HEADERS_MAX;
 
 /// Why a route does not fit.
 #[derive(Debug, PartialEq, Eq)]

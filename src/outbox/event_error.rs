@@ -4,7 +4,7 @@
 //! row. So each becomes the cause of a dead letter, and says what is wrong with which column of
 //! which event. Payloads are never quoted: they may hold what must not reach a log.
 
-use crate::message::HEADERS_MAX;
+use crate::base::event::HEADERS_MAX;
 
 /// A row, or a logical message, that is not an event.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -9,8 +9,8 @@ use super::event_error::EventError;
 use super::route::{Routing, Scratch};
 use super::settings::OutboxTable;
 use super::transaction::Transaction;
-use crate::error::{Exit, Fault};
-use crate::message::{HeaderSlots, Outbound};
+use crate::base::error::{Exit, Fault};
+use crate::base::event::{HeaderSlots, Outbound};
 use crate::outbox::cell::{COLUMNS_MAX, Cell, Cells, Kind};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::{Tuple, Value};
@@ -48,7 +48,7 @@ pub enum ExtractError {
         table: String,
     },
     /// The route sets too many headers.
-    #[error("the route of {table} sets more than {} headers", crate::message::HEADERS_MAX)]
+    #[error("the route of {table} sets more than {} headers", crate::base::event::HEADERS_MAX)]
     TooManyHeaders {
         /// Table.
         table: String,

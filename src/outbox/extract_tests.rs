@@ -1,7 +1,7 @@
 //! Rows to events: every rule by example.
 
 use super::*;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 use crate::outbox::settings::{Columns, Preset, Route};
 use crate::outbox::template::Template;
 use crate::pgoutput::encoder::{Form, insert};

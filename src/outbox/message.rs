@@ -17,8 +17,8 @@ use super::extract::ExtractError;
 use super::route::{Routing, Scratch};
 use super::settings::Messages;
 use super::transaction::Transaction;
-use crate::lsn::Lsn;
-use crate::message::{HeaderSlots, Outbound};
+use crate::base::event::{HeaderSlots, Outbound};
+use crate::base::lsn::Lsn;
 
 const JSON_OID: u32 = 114;
 

@@ -1,7 +1,7 @@
 //! Rows of an outbox table, and logical messages, as events.
 //!
 //! [`Outboxes`] knows which tables are outboxes and keeps a [`Plan`] for each that Postgres has
-//! described on this connection. The plan makes an [`crate::message::Outbound`] of a row. What does
+//! described on this connection. The plan makes an [`crate::base::event::Outbound`] of a row. What does
 //! not fit a table stops the relay ([`ExtractError`]); what does not fit a row is a dead letter
 //! ([`EventError`]).
 

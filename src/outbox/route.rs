@@ -10,7 +10,7 @@ use super::compile::Compiled;
 use super::event_error::EventError;
 use super::row_headers::RowHeaders;
 use super::transaction::Transaction;
-use crate::message::{HeaderSlots, Outbound, TooManyHeaders, brief, give_back};
+use crate::base::event::{HeaderSlots, Outbound, TooManyHeaders, brief, give_back};
 
 /// Memory that is kept from event to event.
 #[derive(Debug, Default)]

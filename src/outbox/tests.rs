@@ -7,8 +7,8 @@ use super::extract::tests::{columns, route};
 use super::settings::Route;
 use super::template::Template;
 use super::*;
-use crate::error::Fault;
-use crate::message::{HeaderSlots, Outbound};
+use crate::base::error::Fault;
+use crate::base::event::{HeaderSlots, Outbound};
 use crate::pgoutput::message::Message;
 
 fn kinds() -> OutboxTable {

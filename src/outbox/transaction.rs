@@ -1,7 +1,7 @@
 //! What all events of one transaction share, as text, made once when it begins.
 
-use crate::lsn::Lsn;
-use crate::time::push_rfc3339;
+use crate::base::lsn::Lsn;
+use crate::base::time::push_rfc3339;
 
 /// The commit of the transaction that is being read.
 #[derive(Clone, Debug, Default)]
@@ -60,16 +60,5 @@ fn push_hex(out: &mut Vec<u8>, number: u32) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_lsn_is_printed_as_everywhere_else() {
-        let mut transaction = Transaction::default();
-        for number in [0, 1, 0x16_B374_D848, 0xFFFF_FFFF, 0x1_0000_0000, u64::MAX] {
-            let lsn = Lsn::from_wire(number);
-            transaction.begin(lsn, 0);
-            assert_eq!(transaction.lsn_text(), lsn.to_string().as_bytes());
-        }
-    }
-}
+#[path = "transaction_tests.rs"]
+mod tests;

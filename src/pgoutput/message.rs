@@ -7,7 +7,7 @@
 //! <https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html>
 
 use super::cursor::{Cursor, DecodeError};
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// Microseconds from the Unix epoch to 2000-01-01 UTC, where Postgres begins to count.
 const PG_EPOCH_UNIX_US: i64 = 946_684_800_000_000;

@@ -5,9 +5,9 @@ use tokio_postgres::Client;
 
 use super::settings::PollingSettings;
 use super::statements;
-use crate::error::Fault;
+use crate::base::error::Fault;
+use crate::doctor::source::query_fault;
 use crate::outbox::settings::OutboxTable;
-use crate::source::preflight::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 /// Which rows are meant.

@@ -18,10 +18,10 @@ use tokio_postgres::Client;
 use super::prepare::Prepared;
 use super::settings::PollingSettings;
 use super::statements::Statements;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::source::query_fault;
 use crate::outbox::settings::OutboxTable;
 use crate::source::connect;
-use crate::source::preflight::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 use crate::source::settings::SourceSettings;
 

@@ -13,7 +13,7 @@ use super::batch::Verdicts;
 use super::handover::Standing;
 use super::session::Session;
 use super::worker::{Reconnect, Shared, answered, broke, warn_of_strangers};
-use crate::error::Fault;
+use crate::base::error::Fault;
 use crate::metrics::Metrics;
 use crate::source::connect::ConnectError;
 

@@ -18,18 +18,16 @@
 //!   left alone.
 //! * P4 A claim that is not renewed is void after the lease: nothing is lost with a process.
 
+pub mod admin_rows;
 pub mod batch;
-pub mod columns;
+pub mod claim_schedule;
 pub mod handover;
-pub mod keeper;
-pub mod pace;
+pub mod maintenance;
 #[cfg(test)]
 mod plan_tests;
 pub mod prepare;
-pub mod rows;
 pub mod session;
 pub mod settings;
 pub mod statements;
-pub mod table;
-mod words;
+pub mod status_values;
 pub mod worker;

@@ -4,11 +4,11 @@ use tokio_postgres::Client;
 
 use super::settings::PollingSettings;
 use super::statements::{Statements, Subject};
-use super::table::{self, Report, TableFacts};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::polled_table::{self, Report, TableFacts};
+use crate::doctor::source::Level;
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::Relation;
-use crate::source::preflight::Level;
 use crate::source::settings::SourceSettings;
 
 /// What is known before the first claim.
@@ -62,8 +62,8 @@ pub async fn prepare(
     polling: &PollingSettings,
 ) -> Result<Prepared, Fault> {
     let outbox = table(source)?;
-    let Report { facts, findings } = table::inspect(client, outbox, polling).await?;
-    let facts = facts.ok_or_else(|| table::missing(outbox))?;
+    let Report { facts, findings } = polled_table::inspect(client, outbox, polling).await?;
+    let facts = facts.ok_or_else(|| polled_table::missing(outbox))?;
     for finding in &findings {
         match &finding.fault {
             Some(fault) => return Err(fault.clone()),

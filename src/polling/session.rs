@@ -8,7 +8,7 @@ use tokio_postgres::{Client, Statement};
 
 use super::batch::{self, Claimed, Failed, Verdicts};
 use super::statements::Statements;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 use crate::source::connect::ConnectError;
 use crate::source::settings::ConnInfo;
 use crate::source::sql::{self, Sql};

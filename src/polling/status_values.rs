@@ -7,11 +7,11 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::columns::{self, Found};
 use super::settings::{OnPublished, PollingSettings};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::polled_columns::{self, Found};
+use crate::doctor::source::Finding;
 use crate::outbox::settings::OutboxTable;
-use crate::source::preflight::Finding;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 const CHECKS_SQL: &str = "
@@ -35,7 +35,7 @@ const OWN_CODE_SQL: &str = "
         WHERE d.refclassid IN ('pg_catalog.pg_proc'::pg_catalog.regclass, 'pg_catalog.pg_operator'::pg_catalog.regclass))";
 
 /// Words that will be refused.
-pub(super) async fn doubt(
+pub(crate) async fn doubt(
     client: &Client,
     oid: u32,
     columns: &[Found],
@@ -43,7 +43,7 @@ pub(super) async fn doubt(
     polling: &PollingSettings,
 ) -> Result<Vec<Finding>, Error> {
     let name = &polling.columns.status;
-    let Some(status) = columns::find(columns, name) else { return Ok(Vec::new()) };
+    let Some(status) = polled_columns::find(columns, name) else { return Ok(Vec::new()) };
     if client.query_one(OWN_CODE_SQL, &[&status.type_oid]).await?.try_get(0)? {
         return Ok(Vec::new());
     }

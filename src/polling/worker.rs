@@ -15,12 +15,12 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
 use super::batch::{Batch, Claimed, Verdicts};
-use super::pace::{Found, Pace};
 use super::session::{Appetite, Session};
 use super::settings::PollingSettings;
 use super::statements::Statements;
-use crate::backoff::Backoff;
-use crate::error::{Exit, Fault};
+use crate::base::backoff::Backoff;
+use crate::base::error::{Exit, Fault};
+use crate::polling::claim_schedule::{Found, Pace};
 use crate::source::connect::{ConnectError, Kind, ServerError};
 use crate::source::settings::SourceSettings;
 

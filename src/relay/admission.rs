@@ -2,12 +2,12 @@
 //! when it was taken.
 
 use super::faults;
-use super::undertaker::{Moment, Reason, Undertaker, Way};
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Position, Sequence, brief};
+use crate::dead_letter::writer::Cause;
 use crate::delivery::admitted::Admitted;
 use crate::delivery::window::Window;
-use crate::error::Fault;
-use crate::letter::Cause;
-use crate::message::{Outbound, Position, Sequence, brief};
+use crate::relay::failure_policy::{Moment, Reason, Undertaker, Way};
 use crate::sink::{Disposition, Failure, Refused, Sink};
 
 /// What became of a packet.

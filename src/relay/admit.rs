@@ -9,21 +9,21 @@ use super::crash::CrashGuard;
 use super::faults;
 use super::outlet::Settling;
 use super::shaping::Shaping;
-use super::undertaker::{Fate, Moment, Undertaker};
+use crate::base::error::Fault;
+use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::Mailbox;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::ledger::Ledger;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::Window;
-use crate::error::Fault;
-use crate::letter::Mailbox;
-use crate::lsn::Lsn;
-use crate::message::{Position, Sequence};
 use crate::metrics::{Ignored, Metrics, PassMeter};
 use crate::outbox::{ExtractError, Outboxes, Scratch, Transaction};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 use crate::pgoutput::message::{Message, Tuple};
 use crate::pgoutput::relation::Relation;
+use crate::relay::failure_policy::{Fate, Moment, Undertaker};
 use crate::sink::{Failure, Sink};
 use crate::source::catalog::Catalog;
 use crate::source::progress::Progress;
@@ -396,5 +396,5 @@ impl Settling for Core {
 }
 
 #[cfg(test)]
-#[path = "core_tests.rs"]
+#[path = "admit_tests.rs"]
 mod tests;

@@ -5,22 +5,22 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::*;
 use crate::config;
-use crate::letter;
+use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::writer;
 use crate::pgoutput::encoder::Encoder;
-use crate::relay::log_news::LogNews;
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
 use crate::sink::{Broker as _, Disposition, News};
 
 /// A core, its sink and its broker, driven by hand.
-pub(super) struct World {
-    pub(super) core: Core,
-    pub(super) sink: Box<dyn Sink>,
-    pub(super) broker: MemoryBroker,
-    pub(super) metrics: Arc<Metrics>,
-    pub(super) now: Moment,
+pub(crate) struct World {
+    pub(crate) core: Core,
+    pub(crate) sink: Box<dyn Sink>,
+    pub(crate) broker: MemoryBroker,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) now: Moment,
     /// Number of the next transaction.
     next: u64,
-    pub(super) crash_file: PathBuf,
+    pub(crate) crash_file: PathBuf,
 }
 
 impl Drop for World {
@@ -30,7 +30,7 @@ impl Drop for World {
 }
 
 /// An event as a logical message: id, topic, key.
-pub(super) type Event<'a> = (&'a str, &'a str, &'a str);
+pub(crate) type Event<'a> = (&'a str, &'a str, &'a str);
 
 fn content((id, topic, key): &Event<'_>) -> Vec<u8> {
     let topic = if topic.is_empty() { "null".to_owned() } else { format!("{topic:?}") };
@@ -41,7 +41,7 @@ fn content((id, topic, key): &Event<'_>) -> Vec<u8> {
 }
 
 impl World {
-    pub(super) fn unread(settings: &[&str]) -> World {
+    pub(crate) fn unread(settings: &[&str]) -> World {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("walrelay-core-{}-{serial}.crash", std::process::id());
@@ -67,24 +67,24 @@ impl World {
     }
 
     /// One that knows the dead-letter topic.
-    pub(super) fn new(settings: &[&str]) -> World {
+    pub(crate) fn new(settings: &[&str]) -> World {
         let mut world = World::unread(settings);
         world.hear(LogNews::CaughtUp).unwrap();
         world
     }
 
-    pub(super) fn hear(&mut self, news: LogNews) -> Result<(), Fault> {
+    pub(crate) fn hear(&mut self, news: LogNews) -> Result<(), Fault> {
         self.core.undertaker.hear(news, Some(&mut self.sink), self.now)
     }
 
-    pub(super) fn give(&mut self, bytes: &[u8]) -> Result<Taken, Fault> {
+    pub(crate) fn give(&mut self, bytes: &[u8]) -> Result<Taken, Fault> {
         let message = Message::parse(bytes).unwrap();
         self.core.progress.on_wal(Lsn::from_wire(u64::MAX));
         self.core.message(message, &mut *self.sink)
     }
 
     /// One transaction; what became of its last event.
-    pub(super) fn commit(&mut self, events: &[Event<'_>]) -> Result<Taken, Fault> {
+    pub(crate) fn commit(&mut self, events: &[Event<'_>]) -> Result<Taken, Fault> {
         let number = self.next;
         let taken = self.receive(number, events)?;
         self.next += 1;
@@ -92,7 +92,7 @@ impl World {
     }
 
     /// A transaction that may have come before.
-    pub(super) fn receive(&mut self, number: u64, events: &[Event<'_>]) -> Result<Taken, Fault> {
+    pub(crate) fn receive(&mut self, number: u64, events: &[Event<'_>]) -> Result<Taken, Fault> {
         self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(1).0)?;
         let mut last = Taken::Yes;
         for event in events {
@@ -110,7 +110,7 @@ impl World {
     }
 
     /// Takes in all that the sink has to tell, and what follows from it; the first fault.
-    pub(super) fn settle(&mut self) -> Result<Vec<Fate>, Fault> {
+    pub(crate) fn settle(&mut self) -> Result<Vec<Fate>, Fault> {
         let (mut outcome, mut news) = (Ok(Vec::new()), Vec::new());
         loop {
             self.sink.poll(Duration::ZERO, &mut news);
@@ -138,7 +138,7 @@ impl World {
     }
 
     /// Lets every wait end, until nothing waits any more.
-    pub(super) fn wait_out(&mut self) -> Result<(), Fault> {
+    pub(crate) fn wait_out(&mut self) -> Result<(), Fault> {
         loop {
             self.settle()?;
             self.now.instant += Duration::from_secs(60);
@@ -149,44 +149,44 @@ impl World {
     }
 
     /// The sink is built anew: the same is received again, from `first` on.
-    pub(super) fn rebuild(&mut self) {
+    pub(crate) fn rebuild(&mut self) {
         self.sink = open(&self.broker);
         self.core.interrupt();
         self.core.rewind();
     }
 
-    pub(super) fn letters(&self) -> Vec<Arrived> {
+    pub(crate) fn letters(&self) -> Vec<Arrived> {
         self.broker.arrived().into_iter().filter(|event| event.topic == "outbox.dlq").collect()
     }
 
     /// Ids and classes of the letters.
-    pub(super) fn fates(&self) -> Vec<(String, String)> {
-        let fate = |letter: &Arrived| (letter.id.clone(), header(letter, letter::ERROR_CLASS));
+    pub(crate) fn fates(&self) -> Vec<(String, String)> {
+        let fate = |letter: &Arrived| (letter.id.clone(), header(letter, writer::ERROR_CLASS));
         self.letters().iter().map(fate).collect()
     }
 
     /// Ids of what arrived where it should.
-    pub(super) fn published(&self) -> Vec<String> {
+    pub(crate) fn published(&self) -> Vec<String> {
         let arrived = self.broker.arrived().into_iter();
         arrived.filter(|event| event.topic != "outbox.dlq").map(|event| event.id).collect()
     }
 
     /// How many transactions Postgres may forget.
-    pub(super) fn forgotten(&mut self) -> u64 {
+    pub(crate) fn forgotten(&mut self) -> u64 {
         self.core.reportable().to_wire() / 100
     }
 }
 
-pub(super) fn open(broker: &MemoryBroker) -> Box<dyn Sink> {
+pub(crate) fn open(broker: &MemoryBroker) -> Box<dyn Sink> {
     MemorySettings { broker: Some(broker.clone()) }.open(None).unwrap()
 }
 
-pub(super) fn header(event: &Arrived, name: &str) -> String {
+pub(crate) fn header(event: &Arrived, name: &str) -> String {
     let found = event.headers.iter().find(|(known, _)| known == name);
     found.map(|(_, value)| String::from_utf8_lossy(value).into_owned()).unwrap_or_default()
 }
 
-pub(super) fn failure(disposition: Disposition, class: &str) -> Failure {
+pub(crate) fn failure(disposition: Disposition, class: &str) -> Failure {
     Failure {
         disposition,
         known: true,
@@ -198,6 +198,6 @@ pub(super) fn failure(disposition: Disposition, class: &str) -> Failure {
     }
 }
 
-pub(super) fn pairs<'a>(expected: &[(&'a str, &'a str)]) -> Vec<(String, String)> {
+pub(crate) fn pairs<'a>(expected: &[(&'a str, &'a str)]) -> Vec<(String, String)> {
     expected.iter().map(|(id, class)| ((*id).to_owned(), (*class).to_owned())).collect()
 }

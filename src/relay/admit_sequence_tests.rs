@@ -2,7 +2,7 @@
 
 use super::super::{Settling as _, Taken};
 use super::world::World;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 use crate::pgoutput::encoder::{Encoder, insert};
 
 fn begin(lsn: u64) -> Vec<u8> {

@@ -1,19 +1,19 @@
 //! What becomes of events that cannot be published, over a broker in the process.
 
-#[path = "core_catalog_tests.rs"]
+#[path = "admit_catalog_tests.rs"]
 mod catalog;
-#[path = "core_sequence_tests.rs"]
+#[path = "admit_sequence_tests.rs"]
 mod sequence;
-#[path = "core_world_tests.rs"]
+#[path = "admit_fixture_tests.rs"]
 mod world;
 
 use std::sync::Mutex;
 
 use self::world::{World, failure, header, open, pairs};
-use super::super::log_news::LogNews;
 use super::*;
-use crate::letter::{self, KeyId};
-use crate::message::Outbound;
+use crate::base::event::Outbound;
+use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::writer::{self, KeyId};
 use crate::sink::{Disposition, News, Refused};
 
 #[test]
@@ -27,9 +27,9 @@ fn poison_becomes_a_letter_at_once_and_its_key_goes_on() {
     let letter = &world.letters()[0];
     assert_eq!(letter.key.as_deref(), Some(&b"k"[..]));
     assert_eq!(letter.value.as_deref(), Some(&b"{\"n\": 1}"[..]));
-    assert_eq!(header(letter, letter::LSN), "0/64");
-    assert_eq!(header(letter, letter::ATTEMPTS), "1");
-    assert_eq!(header(letter, letter::PARKS_KEY), "");
+    assert_eq!(header(letter, writer::LSN), "0/64");
+    assert_eq!(header(letter, writer::ATTEMPTS), "1");
+    assert_eq!(header(letter, writer::PARKS_KEY), "");
     // THEN the slot may move over it, and it counts as what it is
     assert_eq!(world.forgotten(), 1);
     world.core.meter.flush();
@@ -54,10 +54,10 @@ fn what_may_pass_is_tried_to_the_last_attempt_before_it_is_given_up() {
     world.wait_out().unwrap();
     assert_eq!(world.fates(), pairs(&[("e2", "new"), ("e1", "no-route")]));
     let letter = &world.letters()[1];
-    assert_eq!(header(letter, letter::ATTEMPTS), "4");
-    let first_failed = crate::time::rfc3339(first_failed);
-    assert_eq!(header(letter, letter::FIRST_FAILED_AT), first_failed);
-    assert_ne!(header(letter, letter::FAILED_AT), first_failed);
+    assert_eq!(header(letter, writer::ATTEMPTS), "4");
+    let first_failed = crate::base::time::rfc3339(first_failed);
+    assert_eq!(header(letter, writer::FIRST_FAILED_AT), first_failed);
+    assert_ne!(header(letter, writer::FAILED_AT), first_failed);
     assert_eq!(world.metrics.retry_exhaustions.get(), 1);
     assert_eq!(world.forgotten(), 1);
 }
@@ -70,12 +70,12 @@ fn a_message_that_is_no_event_is_a_letter_of_what_can_be_told() {
     let fates = [("e2", "null-in-template"), ("e3", "route.dead-letter-topic")];
     assert_eq!(world.fates(), pairs(&fates));
     assert_eq!(world.letters()[0].value.as_deref(), Some(&b"{\"n\": 1}"[..]));
-    assert_eq!(header(&world.letters()[0], letter::ATTEMPTS), "0");
-    assert_eq!(header(&world.letters()[1], letter::ORIGINAL_TOPIC), "outbox.dlq");
+    assert_eq!(header(&world.letters()[0], writer::ATTEMPTS), "0");
+    assert_eq!(header(&world.letters()[1], writer::ORIGINAL_TOPIC), "outbox.dlq");
     // THEN each says where it stood, and whether it is whole
     let told = |name| world.letters().iter().map(|it| header(it, name)).collect::<Vec<_>>();
-    assert_eq!(told(letter::ORDINAL), ["1", "2"]);
-    assert_eq!(told(letter::INCOMPLETE), ["true", ""]);
+    assert_eq!(told(writer::ORDINAL), ["1", "2"]);
+    assert_eq!(told(writer::INCOMPLETE), ["true", ""]);
     assert_eq!((world.published(), world.forgotten()), (vec!["e1".to_owned()], 1));
 }
 
@@ -85,7 +85,7 @@ fn halt_writes_no_letter() {
     world.broker.refuse("e1", failure(Disposition::Terminal, "poison"));
     world.commit(&[("e1", "t", "k"), ("e2", "outbox.dlq", "l")]).unwrap();
     let fault = world.settle().unwrap_err();
-    assert_eq!((fault.code, fault.exit), ("event.refused", crate::error::Exit::Halted));
+    assert_eq!((fault.code, fault.exit), ("event.refused", crate::base::error::Exit::Halted));
     assert!(fault.place.contains("0/64"), "{fault}");
     assert_eq!(world.commit(&[("e3", "", "k")]).unwrap_err().code, "event.unpublishable");
     assert_eq!(world.broker.arrived().len(), 1, "a topic like any other");
@@ -99,7 +99,7 @@ fn what_no_setting_of_an_event_can_mend_stops_the_relay_without_a_letter() {
     world.broker.refuse("e2", failure(Disposition::Halt, "unsupported"));
     world.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
     let fault = world.settle().unwrap_err();
-    assert_eq!((fault.code, fault.exit), ("sink.unable", crate::error::Exit::Sink));
+    assert_eq!((fault.code, fault.exit), ("sink.unable", crate::base::error::Exit::Sink));
     assert!(fault.to_string().contains("unsupported"), "{fault}");
     assert_eq!((world.fates(), world.forgotten()), (pairs(&[]), 0));
     assert!(world.core.is_settled(), "nothing more is to come");
@@ -125,9 +125,9 @@ fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
     world.settle().unwrap();
     assert_eq!(world.fates(), pairs(&[("e1", "poison"), ("e2", "parked"), ("e3", "parked")]));
     let parks: Vec<String> =
-        world.letters().iter().map(|letter| header(letter, letter::PARKS_KEY)).collect();
+        world.letters().iter().map(|letter| header(letter, writer::PARKS_KEY)).collect();
     assert_eq!(parks, ["true", "", ""], "a follower parks nothing");
-    assert_eq!(header(&world.letters()[2], letter::ATTEMPTS), "0");
+    assert_eq!(header(&world.letters()[2], writer::ATTEMPTS), "0");
     assert_eq!(world.published(), ["other", "more"]);
     assert_eq!(world.metrics.dlq_parked_keys.get(), 1);
     // WHEN it is released before its letter was read THEN that release is an old one
@@ -159,7 +159,10 @@ fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
     // WHEN it cannot be known THEN there is no going on
     let mut world = World::unread(&["delivery.on_dead_letter=park_key"]);
     let fault = world.hear(LogNews::Unreadable("gone".to_owned())).unwrap_err();
-    assert_eq!((fault.code, fault.exit), ("dead-letter.unreadable", crate::error::Exit::Sink));
+    assert_eq!(
+        (fault.code, fault.exit),
+        ("dead-letter.unreadable", crate::base::error::Exit::Sink)
+    );
 }
 
 #[test]
@@ -189,7 +192,10 @@ fn the_breaker_opens_after_exactly_the_burst_and_the_slot_is_held() {
         world.commit(&[(&format!("e{number}"), "t", &number.to_string())]).unwrap();
     }
     let fault = world.settle().unwrap_err();
-    assert_eq!((fault.code, fault.exit), ("dead-letter.breaker-open", crate::error::Exit::Halted));
+    assert_eq!(
+        (fault.code, fault.exit),
+        ("dead-letter.breaker-open", crate::base::error::Exit::Halted)
+    );
     assert!(fault.what.contains("3 dead letters within 60 s, most of them poison"), "{fault}");
     world.core.undertaker.show_breaker(world.now.unix_us);
     assert_eq!(world.metrics.dlq_breaker_open.get(), 1);
@@ -223,7 +229,7 @@ fn a_letter_that_cannot_be_written_is_tried_for_ever_and_holds_the_slot() {
     fates.sort();
     assert_eq!(fates, pairs(&[("e1", "poison"), ("e3", "null-in-template")]));
     let poison = world.letters().into_iter().find(|letter| letter.id == "e1").unwrap();
-    assert_eq!(header(&poison, letter::ATTEMPTS), "1");
+    assert_eq!(header(&poison, writer::ATTEMPTS), "1");
     assert_eq!(world.forgotten(), 1);
     // WHEN the topic will never take one THEN that stops the relay
     world.broker.refuse("e4", failure(Disposition::Terminal, "poison"));
@@ -275,7 +281,7 @@ impl Sink for Careful {
     fn retry(&mut self, sequence: Sequence) {
         self.0.retry(sequence);
     }
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &letter::Cause) {
+    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &writer::Cause) {
         self.0.bury(sequence, mailbox, cause);
     }
 }
@@ -362,7 +368,7 @@ fn what_was_decided_of_a_number_does_not_outlive_its_timeline() {
     world.broker.accept();
     world.wait_out().unwrap();
     assert_eq!(world.fates(), pairs(&[("f2", "poison")]));
-    assert_eq!(header(&world.letters()[0], letter::ATTEMPTS), "1");
+    assert_eq!(header(&world.letters()[0], writer::ATTEMPTS), "1");
 }
 
 #[test]
@@ -380,6 +386,6 @@ fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
     world.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
     world.settle().unwrap();
     assert_eq!(world.fates(), pairs(&[("e2", "crash")]));
-    assert_eq!(header(&world.letters()[0], letter::ATTEMPTS), "3");
+    assert_eq!(header(&world.letters()[0], writer::ATTEMPTS), "3");
     assert_eq!(world.published(), ["e1", "e3"]);
 }

@@ -7,14 +7,14 @@ use super::admission::{Gate, Intake, Taken};
 use super::crash::CrashGuard;
 use super::faults;
 use super::shaping::Shaping;
-use super::undertaker::Reason;
-use crate::error::Fault;
-use crate::letter::CLASS_CRASH;
-use crate::lsn::Lsn;
-use crate::message::HeaderSlots;
+use crate::base::error::Fault;
+use crate::base::event::HeaderSlots;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::CLASS_CRASH;
 use crate::outbox::{MessagePlan, Plan, RowError, Scratch, Transaction};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::Tuple;
+use crate::relay::failure_policy::Reason;
 
 /// As it came.
 pub(super) enum Candidate<'a> {

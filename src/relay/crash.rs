@@ -19,11 +19,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use sha2::{Digest as _, Sha256};
 
-use crate::error::{Exit, Fault};
-use crate::ffi::SharedWords;
-use crate::lsn::Lsn;
-use crate::message::Position;
-use crate::source::preflight::Finding;
+use crate::base::error::{Exit, Fault};
+use crate::base::event::Position;
+use crate::base::lsn::Lsn;
+use crate::doctor::source::Finding;
+use crate::sink::kafka::producer_ffi::SharedWords;
 
 /// Deaths on one event before it is given up.
 const DEATHS_MAX: u64 = 3;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Relay;
 use super::session::Sessions;
 use super::sql_tasks::ConfirmedPosition;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 use crate::health::Phase;
 use crate::source::stream::StreamError;
 

@@ -1,11 +1,11 @@
 //! What the loop may stop for, as told to a person.
 
 use super::link::Mover;
+use crate::base::error::{Exit, Fault};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::{Cause, DeadLetterSettings};
 use crate::delivery::breaker::Burst;
 use crate::delivery::window::NotInFlight;
-use crate::error::{Exit, Fault};
-use crate::letter::{Cause, DeadLetterSettings};
-use crate::lsn::Lsn;
 use crate::sink::{Disposition, Failure};
 use crate::source::connect::Kind;
 use crate::source::publication::gap;

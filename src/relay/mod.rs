@@ -9,13 +9,13 @@
 //! sends again is recognised and passed over ([`crate::delivery::admitted`]).
 
 mod admission;
+mod admit;
 mod candidate;
-mod core;
 mod crash;
 mod drain;
+mod failure_policy;
 mod faults;
 pub mod link;
-pub mod log_news;
 mod outlet;
 pub mod polled;
 mod session;
@@ -23,8 +23,6 @@ mod shaping;
 pub mod sql_tasks;
 mod stall;
 mod startup;
-mod undertaker;
-mod voice;
 pub mod walsender_query;
 mod weather;
 
@@ -37,20 +35,20 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use self::admission::Taken;
-use self::core::Core;
 use self::link::Link;
-use self::log_news::LogNews;
 use self::outlet::{Outlet, Settling as _};
 use self::session::Sessions;
 use self::sql_tasks::SqlTasks;
 use self::stall::{StallDetector, StreamState};
 use self::walsender_query::WalsenderQuery;
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::writer::Mailbox;
 use crate::delivery::settings::DeliverySettings;
-use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
-use crate::letter::Mailbox;
-use crate::lsn::Lsn;
 use crate::metrics::{Metrics, Stage};
+use crate::relay::admit::Core;
 use crate::sink::Sink;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};

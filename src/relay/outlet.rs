@@ -7,14 +7,14 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use super::SinkFactory;
-use super::log_news::{self, LogNews};
-use super::undertaker::{Fate, Moment, Undertaker};
 use super::weather::Weather;
-use crate::backoff::Backoff;
+use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
+use crate::base::event::Sequence;
+use crate::dead_letter::tail_event::{self, LogNews};
 use crate::delivery::settings::DeliverySettings;
-use crate::error::Fault;
 use crate::health::Recorder;
-use crate::message::Sequence;
+use crate::relay::failure_policy::{Fate, Moment, Undertaker};
 use crate::sink::{Failure, News, Sink};
 
 /// A new sink is never built in circles.
@@ -162,7 +162,7 @@ impl Outlet {
 
     /// Takes in what the dead-letter topic has to tell.
     pub(super) fn hear(&mut self, undertaker: &mut Undertaker) -> Result<(), Fault> {
-        for news in log_news::waiting(&self.log_news) {
+        for news in tail_event::waiting(&self.log_news) {
             undertaker.hear(news, self.sink.as_mut(), Moment::now())?;
         }
         Ok(())

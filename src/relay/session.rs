@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use super::link::{LinkNews, Opened, PeerProgress};
 use super::walsender_query::Walsender;
 use super::{IDLE_TICK, Relay, faults};
-use crate::error::Fault;
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
 use crate::health::Phase;
-use crate::lsn::Lsn;
 use crate::source::connect::Session;
 use crate::source::stream::{Stream, StreamError};
 

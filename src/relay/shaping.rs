@@ -1,9 +1,9 @@
 //! Which payload format each outbox has, and its application.
 
 use super::faults;
-use crate::error::Fault;
+use crate::base::error::Fault;
+use crate::base::event::{HeaderSlots, Outbound, give_back};
 use crate::format::{self, Binding, Format};
-use crate::message::{HeaderSlots, Outbound, give_back};
 use crate::outbox::EventError;
 use crate::outbox::settings::Route;
 use crate::source::settings::SourceSettings;

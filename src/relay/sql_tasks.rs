@@ -10,8 +10,8 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::backoff::Backoff;
-use crate::lsn::Lsn;
+use crate::base::backoff::Backoff;
+use crate::base::lsn::Lsn;
 use crate::source::catalog::{self, Catalog};
 use crate::source::connect::ConnectError;
 use crate::source::settings::SourceSettings;

@@ -15,7 +15,7 @@
 use std::time::{Duration, Instant};
 
 use super::walsender_query::{Walsender, WalsenderAnswer, WalsenderQuery};
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 use crate::source::walsender::Activity;
 
 /// Bounds of the time between two looks; between them it is a quarter of the limit.

@@ -4,13 +4,13 @@
 
 use super::crash;
 use super::shaping::Shaping;
+use crate::base::error::Fault;
 use crate::delivery::settings::DeliverySettings;
-use crate::error::Fault;
+use crate::doctor::source::Finding;
 use crate::outbox::settings::OutboxTable;
 use crate::outbox::{Outboxes, Plan};
 use crate::pgoutput::relation::{Column, Relation};
 use crate::source::facts::TableFacts;
-use crate::source::preflight::Finding;
 use crate::source::settings::SourceSettings;
 
 /// What the configuration and this machine lack for a loop.

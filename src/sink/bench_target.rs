@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 
 /// A destination that was made, with a consumer on it.
 pub trait Scratch: Send {

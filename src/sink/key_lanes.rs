@@ -11,7 +11,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 
-use crate::message::Sequence;
+use crate::base::event::Sequence;
 
 /// Unconfirmed messages on one connection: enough to keep a broker busy. The client library takes
 /// kilobytes for each; four times as many are no faster and cost ten megabytes.
@@ -322,5 +322,5 @@ impl<T: Item> Desk<T> {
 }
 
 #[cfg(test)]
-#[path = "desk_tests.rs"]
+#[path = "key_lanes_tests.rs"]
 mod tests;

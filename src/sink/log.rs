@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::error::Fault;
+use crate::base::error::Fault;
 
 /// Where a record stands. Offsets rise within a partition; RabbitMQ has one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -24,7 +24,7 @@ pub struct Entry {
     pub key: Option<Vec<u8>>,
     /// Value of the event, perhaps cut.
     pub value: Option<Vec<u8>>,
-    /// Headers of the event, and those of [`crate::letter`].
+    /// Headers of the event, and those of [`crate::dead_letter::writer`].
     pub headers: Vec<(String, Vec<u8>)>,
     /// A property of AMQP messages.
     pub event_type: Option<String>,

@@ -6,12 +6,12 @@
 //!
 //! A new sink is one folder and one line in [`SINKS`]; the conformance suite runs over all of them.
 
-mod desk;
+pub mod bench_target;
 pub mod kafka;
+mod key_lanes;
 pub mod log;
 pub mod memory;
 pub mod rabbitmq;
-pub mod scratch;
 pub mod settings;
 
 use std::any::Any;
@@ -21,11 +21,11 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use self::log::Log;
-use self::scratch::Scratch;
 use self::settings::{Misfit, Section};
-use crate::error::{Exit, Fault};
-use crate::letter::{Address, Cause, Mailbox};
-use crate::message::{Outbound, Sequence};
+use crate::base::error::{Exit, Fault};
+use crate::base::event::{Outbound, Sequence};
+use crate::dead_letter::writer::{Address, Cause, Mailbox};
+use crate::sink::bench_target::Scratch;
 
 /// Code of the fault of a broker that does not answer for now: waiting may help.
 pub const UNREACHABLE: &str = "sink.unreachable";
@@ -63,7 +63,7 @@ pub trait Sink {
 
     /// Publishes the dead letter of what has failed under `sequence` in its place; its receipt
     /// comes under the same number. When the cause parks the key, what waits behind it comes back
-    /// as failed, in order, with the class [`crate::letter::CLASS_PARKED`].
+    /// as failed, in order, with the class [`crate::dead_letter::writer::CLASS_PARKED`].
     fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause);
 }
 
@@ -171,12 +171,12 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
 
     /// The same broker, with a scratch destination of that name as all that is wanted there.
     fn toward_scratch(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Err(scratch::impossible())
+        Err(bench_target::impossible())
     }
 
     /// Makes a scratch destination and begins to read it.
     fn make_scratch(&self, _name: &str) -> Result<Box<dyn Scratch>, Fault> {
-        Err(scratch::impossible())
+        Err(bench_target::impossible())
     }
 
     /// The commands that remove it by hand.
@@ -186,7 +186,7 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
 
     /// Removes it, as far as it is there.
     fn remove_scratch(&self, _name: &str) -> Result<(), Fault> {
-        Err(scratch::impossible())
+        Err(bench_target::impossible())
     }
 
     /// Do its threads allocate from one malloc arena? That keeps memory small where one of them is

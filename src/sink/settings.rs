@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 
 /// The values of one section, each already of its kind and with its default. A key that is absent
 /// reads as its type's default.

@@ -6,7 +6,7 @@
 use tokio_postgres::types::{PgLsn, Type};
 use tokio_postgres::{Client, Statement};
 
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// The server and the slot at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

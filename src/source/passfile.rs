@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::settings::{ConnInfo, Host};
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 
 const PASSFILE_BYTES_MAX: u64 = 1024 * 1024;
 

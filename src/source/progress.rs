@@ -6,7 +6,7 @@
 //! half received. Then it must: a shutdown of Postgres waits until the consumer has confirmed
 //! everything, and an idle slot would pin the WAL that its neighbours write.
 
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// What was seen, settled and reported.
 #[derive(Debug, Default)]
@@ -71,45 +71,5 @@ impl Progress {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lsn(value: u64) -> Lsn {
-        Lsn::from_wire(value)
-    }
-
-    #[test]
-    fn an_idle_keepalive_counts_only_when_nothing_is_unconfirmed() {
-        let mut progress = Progress::default();
-        progress.on_settled(lsn(50));
-        progress.on_keepalive(lsn(100));
-        assert_eq!(progress.reportable(false), lsn(50));
-        assert_eq!(progress.reportable(true), lsn(100));
-    }
-
-    #[test]
-    fn a_keepalive_of_an_earlier_connection_promises_nothing() {
-        let mut progress = Progress::default();
-        progress.on_keepalive(lsn(100));
-        progress.on_connected();
-        assert_eq!(progress.reportable(true), Lsn::ZERO);
-    }
-
-    #[test]
-    fn what_is_reported_never_runs_ahead_of_what_was_seen() {
-        let mut progress = Progress::default();
-        progress.on_wal(lsn(70));
-        progress.on_settled(lsn(90));
-        assert_eq!(progress.reportable(true), lsn(70));
-    }
-
-    #[test]
-    fn what_is_reported_never_goes_back() {
-        let mut progress = Progress::default();
-        progress.on_keepalive(lsn(100));
-        progress.on_reported(progress.reportable(true));
-        progress.on_keepalive(lsn(40));
-        assert_eq!(progress.reportable(true), lsn(100));
-        assert_eq!(progress.reportable(false), lsn(100));
-    }
-}
+#[path = "progress_tests.rs"]
+mod tests;

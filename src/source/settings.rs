@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::require_auth::RequireAuth;
+use crate::base::secret::Secret;
 use crate::outbox::settings::{Messages, OutboxTable};
-use crate::secret::Secret;
 
 /// The `[source]` section.
 #[derive(Clone, Debug)]

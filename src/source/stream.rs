@@ -14,11 +14,11 @@ use pgwire_replication::protocol::replication::{
 };
 
 use super::connect::ServerError;
-use super::pace::{LARGE_READ_BYTES, Pace};
 use super::transport::Transport;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
+use crate::source::read_pacing::{LARGE_READ_BYTES, Pace};
 
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Begin is 51 bytes on the wire and Commit 56: neither wakes the reader alone.
@@ -77,7 +77,10 @@ impl Stream {
             transport.set_receive_buffer(BUFFER_BYTES)?;
         }
         if !transport.is_tls() {
-            crate::ffi::set_receive_low_water(transport.as_fd(), LOW_WATER_BYTES)?;
+            crate::sink::kafka::producer_ffi::set_receive_low_water(
+                transport.as_fd(),
+                LOW_WATER_BYTES,
+            )?;
         }
         let mut buffer = vec![0; BUFFER_BYTES.max(leftover.len())];
         buffer[..leftover.len()].copy_from_slice(leftover);

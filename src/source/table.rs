@@ -2,10 +2,10 @@
 //! columns that the configuration names?
 
 use super::facts::TableFacts;
-use super::preflight::Finding;
 use super::quote::{nearest, quote_ident, quote_table};
 use super::settings::SourceSettings;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::source::Finding;
 use crate::outbox::settings::OutboxTable;
 
 /// Columns without which no event can be made, each once: id, payload and what the route names.
@@ -29,7 +29,7 @@ pub fn needed_columns(outbox: &OutboxTable) -> Vec<&str> {
     needed
 }
 
-pub(super) fn judge(tables: &[TableFacts], settings: &SourceSettings) -> Vec<Finding> {
+pub(crate) fn judge(tables: &[TableFacts], settings: &SourceSettings) -> Vec<Finding> {
     tables.iter().zip(&settings.outboxes).flat_map(|(table, outbox)| one(table, outbox)).collect()
 }
 

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::settings::{ConnInfo, SslMode};
-use crate::tls::{self, PemFile, TlsError, Verified};
+use crate::base::tls::{self, PemFile, TlsError, Verified};
 
 /// The configuration for `info`, or `None` when it forbids TLS.
 ///

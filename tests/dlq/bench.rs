@@ -6,12 +6,12 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use walrelay::base::event::{Outbound, Position};
+use walrelay::base::lsn::Lsn;
 use walrelay::config::{Config, Request};
-use walrelay::dead_letter::archive::{Archive, Next};
+use walrelay::dead_letter::reader::{Archive, Next};
 use walrelay::dead_letter::record::Record;
-use walrelay::letter::{Cause, Mailbox};
-use walrelay::lsn::Lsn;
-use walrelay::message::{Outbound, Position};
+use walrelay::dead_letter::writer::{Cause, Mailbox};
 use walrelay::sink::log::From;
 use walrelay::sink::{News, Refused};
 use walrelay_harness::consumer::create_topic;

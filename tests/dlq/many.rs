@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use walrelay::time::rfc3339;
+use walrelay::base::time::rfc3339;
 use walrelay_harness::kit::now_us;
 
 use super::bench::{Bench, SECOND, Spec};

@@ -6,8 +6,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use walrelay::letter::{Cause, Mailbox};
-use walrelay::message::{Outbound, Sequence};
+use walrelay::base::event::{Outbound, Sequence};
+use walrelay::dead_letter::writer::{Cause, Mailbox};
 use walrelay::sink::{Broker, Disposition, Failure, First, News, Refused, Sink, Wanted};
 
 /// Longest wait for anything that should happen soon.

@@ -1,8 +1,8 @@
 //! What the Kafka client gives back as failed: whole batches, for one of them, and without the time.
 
-use walrelay::letter::{self, Address, Cause, DeadLetterSettings, Mailbox};
-use walrelay::lsn::Lsn;
-use walrelay::message::Position;
+use walrelay::base::event::Position;
+use walrelay::base::lsn::Lsn;
+use walrelay::dead_letter::writer::{self, Address, Cause, DeadLetterSettings, Mailbox};
 use walrelay::sink::log::From;
 use walrelay_harness::consumer;
 
@@ -77,6 +77,6 @@ fn what_has_failed_once_keeps_the_time_of_its_commit() {
     let times: Vec<i64> = read.iter().map(|entry| entry.written_unix_us).collect();
     assert_eq!(times, [COMMITTED_UNIX_US]);
     let letters = whole(&mut *open("batches-dlq", From::Beginning));
-    let header = letters[0].headers.iter().find(|(name, _)| name == letter::COMMIT_TS).unwrap();
+    let header = letters[0].headers.iter().find(|(name, _)| name == writer::COMMIT_TS).unwrap();
     assert_eq!(header.1, b"2023-11-14T22:13:20.000000Z");
 }

@@ -9,7 +9,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, ResourceSpecifier
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::util::Timeout;
-use walrelay::letter::Address;
+use walrelay::dead_letter::writer::Address;
 use walrelay::sink::log::{Entry, From, Log, Read};
 use walrelay::sink::{Broker, Wanted};
 use walrelay_harness::{Kafka, consumer, free_port};

@@ -1,8 +1,8 @@
 //! Dead letters through a real RabbitMQ: as the event was, in its place, whatever AMQP can carry.
 
-use walrelay::letter::{self, Address, Cause, DeadLetterSettings, Mailbox};
-use walrelay::lsn::Lsn;
-use walrelay::message::Position;
+use walrelay::base::event::Position;
+use walrelay::base::lsn::Lsn;
+use walrelay::dead_letter::writer::{self, Address, Cause, DeadLetterSettings, Mailbox};
 use walrelay::sink::log::{Entry, From};
 use walrelay::sink::{Disposition, Refused};
 use walrelay_harness::rabbit::Rabbit;
@@ -51,7 +51,7 @@ fn text(entry: &Entry, name: &str) -> String {
 }
 
 fn ids(entries: &[Entry]) -> Vec<String> {
-    entries.iter().map(|entry| text(entry, letter::EVENT_ID)).collect()
+    entries.iter().map(|entry| text(entry, writer::EVENT_ID)).collect()
 }
 
 #[test]
@@ -90,14 +90,14 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
         assert!(entry.headers.contains(&header), "{header:?}: {entry:?}");
     }
     let ours = [
-        (letter::EVENT_ID, "e1"),
-        (letter::ORIGINAL_TOPIC, "nowhere"),
-        (letter::ORIGINAL_EXCHANGE, "buried"),
-        (letter::ERROR_CLASS, "rabbitmq.no-route"),
-        (letter::ATTEMPTS, "5"),
-        (letter::LSN, "16/B374D848"),
-        (letter::ORDINAL, "0"),
-        (letter::RELAY, "walrelay@test"),
+        (writer::EVENT_ID, "e1"),
+        (writer::ORIGINAL_TOPIC, "nowhere"),
+        (writer::ORIGINAL_EXCHANGE, "buried"),
+        (writer::ERROR_CLASS, "rabbitmq.no-route"),
+        (writer::ATTEMPTS, "5"),
+        (writer::LSN, "16/B374D848"),
+        (writer::ORDINAL, "0"),
+        (writer::RELAY, "walrelay@test"),
     ];
     for (name, value) in ours {
         assert_eq!(text(entry, name), value);
@@ -155,20 +155,20 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     let parked: Vec<_> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(parked, behind);
     for (_, failure) in &hand.failures[1..] {
-        assert_eq!(failure.class, letter::CLASS_PARKED);
+        assert_eq!(failure.class, writer::CLASS_PARKED);
         assert_eq!(failure.disposition, Disposition::Terminal);
         assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
     }
     // WHEN each is buried, and another comes as a letter THEN all are there, in order
     for sequence in behind {
-        hand.bury(sequence, &mailbox, &cause(letter::CLASS_PARKED));
+        hand.bury(sequence, &mailbox, &cause(writer::CLASS_PARKED));
     }
     publish_letter(&mut hand, &mailbox, &event("parked", "here", "a4").keyed("a"));
     hand.settle();
     assert!(hand.confirmed.contains(&other));
     let entries = letters(&mailbox);
     assert_eq!(ids(&entries), ["a0", "a1", "a2", "a3", "a4"]);
-    assert_eq!(text(&entries[0], letter::PARKS_KEY), "true");
+    assert_eq!(text(&entries[0], writer::PARKS_KEY), "true");
 }
 
 /// As the relay does with what never reached the sink.
@@ -213,7 +213,7 @@ fn what_amqp_cannot_carry_is_carried_as_a_letter() {
     let entries = letters(&mailbox);
     assert_eq!(ids(&entries), [long.as_str(), "plain", "plain", "plain"]);
     assert_eq!(entries[1].event_type.as_deref(), Some(long.as_str()));
-    assert_eq!(text(&entries[2], letter::ORIGINAL_TOPIC), long);
+    assert_eq!(text(&entries[2], writer::ORIGINAL_TOPIC), long);
     assert_eq!(text(&entries[3], "dlq-headers-dropped"), "large");
     assert_eq!(text(&entries[3], "kept"), "v");
 }

@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use walrelay::letter::Address;
+use walrelay::dead_letter::writer::Address;
 use walrelay::sink::log::{Entry, From, Log, Read};
 use walrelay_harness::kit::now_us;
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
@@ -250,7 +250,7 @@ fn a_stream_that_goes_away_under_the_reader_is_told() {
             Ok(read) => assert!(began.elapsed() < LIMIT, "{read:?}"),
         }
     };
-    assert_eq!(fault.exit, walrelay::error::Exit::Sink, "{fault}");
+    assert_eq!(fault.exit, walrelay::base::error::Exit::Sink, "{fault}");
 }
 
 #[test]

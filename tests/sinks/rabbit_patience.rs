@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use walrelay::letter::Address;
+use walrelay::dead_letter::writer::Address;
 use walrelay::sink::log::{From, Read};
 use walrelay_harness::RabbitMq;
 use walrelay_harness::rabbit::Rabbit;

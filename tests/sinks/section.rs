@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use walrelay::secret::Secret;
+use walrelay::base::secret::Secret;
 use walrelay::sink::settings::Section;
 use walrelay::sink::{Broker, SINKS};
 

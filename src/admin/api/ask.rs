@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
+use crate::base::percent;
+use crate::base::text::escaped;
 use crate::dead_letter::filter::{Filter, Words};
 use crate::dead_letter::rate::{BadRate, Rate};
-use crate::percent;
 use crate::relay::unix_now_us;
-use crate::text::escaped;
 
 /// Largest body: some filters and a reason.
 const BODY_BYTES_MAX: usize = 64 << 10;

@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 
 use super::refusal::Refusal;
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 
 /// A guesser must not fill the log.
 const TELL_EVERY: Duration = Duration::from_secs(1);

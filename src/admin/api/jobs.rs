@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 
 use super::super::Letters;
 use super::refusal::{Refusal, fault_json};
-use crate::dead_letter::archive::Archive;
+use crate::base::error::{Exit, Fault};
+use crate::base::time::rfc3339;
 use crate::dead_letter::clock::{self, Clock};
 use crate::dead_letter::filter::Filter;
 use crate::dead_letter::rate::Rate;
+use crate::dead_letter::reader::Archive;
 use crate::dead_letter::replay::{self, Action, Tally};
-use crate::error::{Exit, Fault};
-use crate::time::rfc3339;
 
 /// How long the end of the process waits; what is in flight settles in less, or not at all.
 const END_GRACE: Duration = Duration::from_secs(6);
@@ -197,33 +197,5 @@ fn panicked() -> Fault {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::letter::DeadLetterSettings;
-    use crate::sink::memory::MemorySettings;
-
-    #[test]
-    fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
-        // GIVEN a clock that stands
-        let jobs = Jobs { clocks: || Box::new(|| 86_400_000_000), ..Jobs::default() };
-        let letters = Letters {
-            broker: Arc::new(MemorySettings::default()),
-            address: DeadLetterSettings::default().address,
-            token: None,
-        };
-        let order = Order {
-            action: Action::Discard,
-            filter: Filter::default(),
-            rate: None,
-            by: "me".to_owned(),
-            reason: String::new(),
-        };
-        // WHEN a job has run
-        let job = jobs.begin(letters, order).unwrap();
-        jobs.end();
-        // THEN it knows of no other time
-        let told = job.json();
-        assert_eq!(told["begun_at"], "1970-01-02T00:00:00.000000Z");
-        assert_eq!(told["ended_at"], "1970-01-02T00:00:00.000000Z", "{told}");
-    }
-}
+#[path = "jobs_tests.rs"]
+mod tests;

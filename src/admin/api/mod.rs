@@ -23,15 +23,15 @@ use self::jobs::{Jobs, Order};
 use self::refusal::Refusal;
 use super::bounded::Client;
 use super::{JSON, Letters, answer};
-use crate::dead_letter::archive::Archive;
+use crate::base::error::Fault;
+use crate::base::text::{escaped, json_shown};
 use crate::dead_letter::clock;
 use crate::dead_letter::filter::{Filter, is_key};
 use crate::dead_letter::fold::Parked;
+use crate::dead_letter::reader::Archive;
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::Action;
 use crate::dead_letter::view::{Detail, View};
-use crate::error::Fault;
-use crate::text::{escaped, json_shown};
 
 mod ask;
 mod gate;
@@ -257,5 +257,4 @@ fn who(client: &Client) -> String {
 }
 
 #[cfg(test)]
-#[path = "api_tests.rs"]
 mod tests;

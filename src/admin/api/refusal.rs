@@ -5,8 +5,8 @@ use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
 use super::super::{JSON, answer};
-use crate::error::{Exit, Fault};
-use crate::text::json_shown;
+use crate::base::error::{Exit, Fault};
+use crate::base::text::json_shown;
 
 /// A request that is refused, or has failed.
 #[derive(Debug)]

@@ -6,12 +6,12 @@ use serde_json::Value;
 
 use super::super::{Admin, View as Shown, clock_since};
 use super::*;
+use crate::base::event::{Outbound, Position};
+use crate::base::lsn::Lsn;
+use crate::base::secret::Secret;
+use crate::dead_letter::writer::{Cause, DeadLetterSettings, Mailbox};
 use crate::health::{self, Limits};
-use crate::letter::{Cause, DeadLetterSettings, Mailbox};
-use crate::lsn::Lsn;
-use crate::message::{Outbound, Position};
 use crate::metrics::Metrics;
-use crate::secret::Secret;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
 use crate::sink::{Broker, Disposition, Failure};
 

@@ -14,16 +14,16 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 use super::progress::Progress;
 use super::tell;
+use crate::base::error::{Exit, Fault};
+use crate::base::text::json_shown;
 use crate::config::Config;
-use crate::dead_letter::archive::Archive;
 use crate::dead_letter::clock;
 use crate::dead_letter::filter::{Filter, Words};
 use crate::dead_letter::rate::{BadRate, Rate};
+use crate::dead_letter::reader::Archive;
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::{self, Action, Job, Report};
 use crate::dead_letter::view::{Detail, View};
-use crate::error::{Exit, Fault};
-use crate::text::json_shown;
 
 /// More lines of a table are not for people.
 const TABLE_LINES: usize = 1000;

@@ -1,7 +1,7 @@
 //! The key figures: p50 and p99 of everyone, large enough to be read across a table.
 
+use crate::base::html::escape;
 use crate::compare::report::Run;
-use crate::html::escape;
 
 use super::lineup::{AtRate, Lineup, name};
 use super::plot::sample;

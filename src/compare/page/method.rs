@@ -1,7 +1,7 @@
 //! How it was measured: what a reader must know before believing a figure, and how to repeat it.
 
+use crate::base::html::escape;
 use crate::compare::report::{Report, Settings};
-use crate::html::escape;
 
 use super::text;
 

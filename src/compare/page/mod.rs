@@ -2,8 +2,8 @@
 //! inline SVG, and the answer in words before all of them.
 
 use super::report::Report;
-use crate::html::escape;
-use crate::time::rfc3339;
+use crate::base::html::escape;
+use crate::base::time::rfc3339;
 
 mod bars;
 mod cdf;
@@ -32,7 +32,7 @@ mod verdict;
 use self::lineup::Lineup;
 use self::verdict::Tone;
 
-const STYLE: &str = include_str!("page/style.css");
+const STYLE: &str = include_str!("style.css");
 
 /// The whole document.
 #[must_use]

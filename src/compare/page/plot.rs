@@ -1,8 +1,8 @@
 //! What all plots share: a frame with two axes, labels that do not cover each other, a legend, and
 //! the figure around a drawing.
 
+use crate::base::html::escape;
 use crate::compare::report::Mode;
-use crate::html::escape;
 
 use super::lineup::{Lineup, name, short};
 use super::scale::Scale;

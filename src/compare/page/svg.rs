@@ -1,7 +1,7 @@
 //! The little of SVG that the plots need. Looks are classes, so that light, dark and paper share one
 //! drawing.
 
-use crate::html::escape;
+use crate::base::html::escape;
 
 /// A drawing.
 pub(super) struct Svg {

@@ -1,7 +1,7 @@
 //! All numbers, unrounded enough to calculate with.
 
+use crate::base::html::escape;
 use crate::compare::report::{Drain, PostgresCost, RelayCost, Report, Run};
-use crate::html::escape;
 
 use super::lineup::{AtRate, name, order};
 use super::text;

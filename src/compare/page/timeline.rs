@@ -1,7 +1,7 @@
 //! How latency and backlog went, second by second.
 
+use crate::base::html::escape;
 use crate::compare::report::{Mode, Second};
-use crate::html::escape;
 
 use super::lineup::{AtRate, Lineup};
 use super::plot::{self, Area};

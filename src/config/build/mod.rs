@@ -9,11 +9,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::secret::Secret;
+use crate::dead_letter::writer::{Address, DeadLetterSettings};
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
-use crate::letter::{Address, DeadLetterSettings};
 use crate::outbox::settings::{Columns, Messages, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
-use crate::secret::Secret;
 use crate::sink::settings::Section;
 use crate::sink::{Broker, SINKS};
 use crate::source::conninfo;

@@ -1,6 +1,6 @@
 //! Every fault of the environment, found before the first event moves.
 //!
-//! [`inspect`] asks Postgres once ([`facts`](super::facts)), then judges purely. It collects all
+//! [`inspect`] asks Postgres once ([`facts`](crate::source::facts)), then judges purely. It collects all
 //! findings and never stops at the first, because a person mends faster with the whole list. A
 //! finding that fails carries a [`Fault`] with the exact command or SQL that mends it. Nothing is
 //! changed here.
@@ -14,11 +14,13 @@ pub(crate) use slot::missing as slot_missing;
 use serde_json::{Value, json};
 use tokio_postgres::Client;
 
-use super::facts::{self, Published};
-pub use super::facts::{Facts, PublicationFacts, RoleFacts, ServerFacts, SlotFacts, TableFacts};
-use super::settings::SourceSettings;
-use super::{publication, table};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::source::facts::{self, Published};
+pub use crate::source::facts::{
+    Facts, PublicationFacts, RoleFacts, ServerFacts, SlotFacts, TableFacts,
+};
+use crate::source::settings::SourceSettings;
+use crate::source::{publication, table};
 
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Facts, Finding};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
 
@@ -18,7 +18,7 @@ const WAL_SENDER_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// For so long a relay that vanished keeps the slot from the one that takes over.
 const WAL_SENDER_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
-pub(super) fn judge(facts: &Facts) -> Vec<Finding> {
+pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
     let mut findings = vec![version(facts)];
     findings.extend(output_plugins(facts));
     findings.push(standby(facts));
@@ -203,7 +203,7 @@ fn replication_slots(facts: &Facts) -> Option<Finding> {
 }
 
 /// Whoever may emit a message makes an event.
-pub(super) fn messages(facts: &Facts, settings: &SourceSettings) -> Option<Finding> {
+pub(crate) fn messages(facts: &Facts, settings: &SourceSettings) -> Option<Finding> {
     settings.messages.as_ref()?;
     let sql = close_messages_sql(facts)?;
     Some(Finding::warn(

@@ -1,10 +1,10 @@
 //! The slot as it stands.
 
 use super::{Facts, Finding, SlotFacts};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 use crate::source::settings::SourceSettings;
 
-pub(super) fn judge(facts: &Facts, settings: &SourceSettings) -> Vec<Finding> {
+pub(crate) fn judge(facts: &Facts, settings: &SourceSettings) -> Vec<Finding> {
     let Some(slot) = &facts.slot else {
         return vec![Finding::fail(missing(&settings.slot))];
     };

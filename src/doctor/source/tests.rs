@@ -369,7 +369,7 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect(&found, Exit::Slot, "slot.lost", "idle_timeout", "max_slot_wal_keep_size");
     let found = slot(&|slot| slot.wal_status = Some("unreserved".into()));
     expect_warning(&found, "slot.unreserved", "next checkpoint");
-    let found = slot(&|slot| slot.confirmed_flush = crate::lsn::Lsn::from_wire(u64::MAX));
+    let found = slot(&|slot| slot.confirmed_flush = crate::base::lsn::Lsn::from_wire(u64::MAX));
     expect(&found, Exit::Slot, "slot.ahead", "beyond the end of WAL", "walrelay slot drop");
     // THEN a lost slot is told before anything else
     let found = judged(&|facts| {

@@ -3,16 +3,16 @@
 use std::time::Duration;
 
 use super::{Dying, Fate, Moment, Reason, Undertaker};
+use crate::base::error::Fault;
+use crate::base::event::{Position, Sequence};
+use crate::dead_letter::writer::CLASS_PARKED;
 use crate::delivery::retry::Attempts;
-use crate::error::Fault;
-use crate::letter::CLASS_PARKED;
-use crate::message::{Position, Sequence};
 use crate::relay::faults;
 use crate::sink::{Disposition, Failure, Sink};
 
 impl Undertaker {
     /// The sink could not publish an event that it keeps, or its letter.
-    pub(in crate::relay) fn failed(
+    pub(crate) fn failed(
         &mut self,
         sequence: Sequence,
         failure: Failure,
@@ -129,20 +129,20 @@ impl Undertaker {
     }
 
     /// Nothing in flight will be confirmed any more.
-    pub(in crate::relay) fn unable(&mut self, failure: &Failure) -> Fault {
+    pub(crate) fn unable(&mut self, failure: &Failure) -> Fault {
         self.hopeless = usize::MAX;
         faults::unable(failure)
     }
 
     /// The sink did not even take a letter.
-    pub(in crate::relay) fn letter_refused(&mut self, failure: &Failure) -> Fault {
+    pub(crate) fn letter_refused(&mut self, failure: &Failure) -> Fault {
         self.note_unknown(failure);
         self.metrics.dlq_publish_failed.inc();
         faults::letter_refused(failure)
     }
 
     /// An answer that nobody has decided about must not go unseen.
-    pub(in crate::relay) fn note_unknown(&self, failure: &Failure) {
+    pub(crate) fn note_unknown(&self, failure: &Failure) {
         if !failure.known {
             self.metrics.unknown_errors.inc();
             tracing::warn!(

@@ -16,16 +16,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::faults;
-use super::log_news::LogNews;
-use super::voice::Voice;
-use crate::backoff::Backoff;
+use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::log_throttle::Voice;
+use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::writer::{CLASS_PARKED, Cause, Mailbox};
 use crate::delivery::breaker::Breaker;
 use crate::delivery::parked::ParkedKeys;
 use crate::delivery::retry::Retries;
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
-use crate::error::Fault;
-use crate::letter::{CLASS_PARKED, Cause, Mailbox};
-use crate::message::{Outbound, Position, Sequence};
 use crate::metrics::Metrics;
 use crate::sink::{Failure, Sink};
 

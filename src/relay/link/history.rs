@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 use crate::source::holder::{HeldSlot, Holder};
 
 /// Looks are much closer to each other. After a longer gap between two of them more may have

@@ -10,16 +10,17 @@ use tokio::time::timeout;
 
 use super::history::{SlotHistory, SystemTimeline};
 use super::{LET_GO_GAP, LinkNews, Opened};
-use crate::error::Fault;
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::doctor::source as preflight;
+use crate::doctor::source::{Level, Report};
 use crate::health::Phase;
-use crate::lsn::Lsn;
+use crate::source::catalog;
 use crate::source::connect::{self, ConnectError, Control, Kind, StartReplication};
 use crate::source::holder::{Holder, HolderQuery, Look};
-use crate::source::preflight::{Level, Report};
 use crate::source::publication::{KnownPublication, PublicationFingerprint};
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
-use crate::source::{catalog, preflight};
 
 /// Longest way from a free slot to a session; starting to decode may take a while behind a long
 /// backlog.

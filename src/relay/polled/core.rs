@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::hand::Hand;
+use crate::base::error::Fault;
+use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::Mailbox;
 use crate::delivery::settings::DeliverySettings;
-use crate::error::Fault;
-use crate::letter::Mailbox;
-use crate::lsn::Lsn;
-use crate::message::{Position, Sequence};
 use crate::metrics::{Metrics, PassMeter};
 use crate::outbox::{Plan, Scratch, Transaction};
 use crate::pgoutput::message::Tuple;
@@ -18,10 +18,10 @@ use crate::polling::batch::Batch;
 use crate::relay::admission::{Gate, Intake, Taken};
 use crate::relay::candidate::{Candidate, Entrance};
 use crate::relay::crash::{self, CrashGuard};
+use crate::relay::failure_policy::{Fate, Moment, Undertaker};
 use crate::relay::faults;
 use crate::relay::outlet::Settling;
 use crate::relay::shaping::Shaping;
-use crate::relay::undertaker::{Fate, Moment, Undertaker};
 use crate::sink::{Failure, Sink};
 use crate::source::settings::SourceSettings;
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
 use crate::delivery::window::NotInFlight;
-use crate::lsn::Lsn;
-use crate::message::{Position, Sequence};
 use crate::polling::batch::{Batch, Failed, Row, Verdicts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -18,18 +18,18 @@ use tokio::sync::mpsc;
 use self::core::Core;
 use self::hand::Told;
 use super::admission::Taken;
-use super::log_news::LogNews;
 use super::outlet::{Outlet, Settling as _};
 use super::{Control, SinkFactory, unix_now_us};
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::writer::Mailbox;
 use crate::delivery::settings::DeliverySettings;
-use crate::error::Fault;
 use crate::health::{Pass, Phase, Recorder};
-use crate::letter::Mailbox;
-use crate::lsn::Lsn;
 use crate::metrics::Metrics;
 use crate::pgoutput::relation::Relation;
 use crate::polling::batch::Batch;
-use crate::polling::keeper::Late;
+use crate::polling::maintenance::Late;
 use crate::source::settings::SourceSettings;
 
 /// Longest wait while something is in flight: new rows do not wake the sink.

@@ -1,4 +1,5 @@
 //! What librdkafka says, as values of our own.
+#![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -9,7 +10,7 @@ use rdkafka::types::RDKafkaErrorCode;
 ///
 /// # Safety
 /// `event` is the answer to `DescribeTopics`, and lives.
-pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, i32)> {
+pub(crate) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, i32)> {
     let (mut count, mut found) = (0, Vec::new());
     // SAFETY: the arrays belong to the event, and have the lengths that are written.
     unsafe {
@@ -33,7 +34,7 @@ pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, 
 ///
 /// # Safety
 /// `code` points into a message or an answer that lives.
-pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
+pub(crate) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
     // SAFETY: the enum is a C int.
     let number = unsafe { code.cast::<c_int>().read() };
     c::rd_kafka_resp_err_t::try_from(number).map_or(RDKafkaErrorCode::Unknown, Into::into)
@@ -41,7 +42,7 @@ pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErro
 
 /// # Safety
 /// `text` is null or NUL-terminated.
-pub(super) unsafe fn text_of(text: *const c_char) -> String {
+pub(crate) unsafe fn text_of(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
@@ -50,7 +51,7 @@ pub(super) unsafe fn text_of(text: *const c_char) -> String {
 }
 
 /// librdkafka's own log lines, from its own threads.
-pub(super) unsafe extern "C" fn forward_log(
+pub(crate) unsafe extern "C" fn forward_log(
     _: *const c::rd_kafka_t,
     level: c_int,
     facility: *const c_char,

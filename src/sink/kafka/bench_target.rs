@@ -11,12 +11,12 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::log::consumer_config;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use super::{KafkaSink, preflight, topics};
-use crate::error::{Exit, Fault};
-use crate::sink::scratch::{Arrival, Scratch};
+use super::{KafkaSink, doctor, topics};
+use crate::base::error::{Exit, Fault};
+use crate::sink::bench_target::{Arrival, Scratch};
+use crate::sink::kafka::dead_letters::consumer_config;
 use crate::sink::{on_own_runtime, worst};
 
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -48,10 +48,10 @@ pub(super) fn make(settings: &KafkaSettings, name: &str) -> Result<KafkaScratch,
         config.set(*property, *value);
     }
     let consumer: BaseConsumer =
-        config.create().map_err(|error| preflight::refused_property(&error.to_string()))?;
+        config.create().map_err(|error| doctor::refused_property(&error.to_string()))?;
     look(settings)?;
     topics::create(settings, &[name.to_owned()], None)?;
-    let told = |error: KafkaError| preflight::unreachable(settings, &error.to_string());
+    let told = |error: KafkaError| doctor::unreachable(settings, &error.to_string());
     let mut all = TopicPartitionList::new();
     for partition in partitions(&consumer, settings, name)? {
         all.add_partition_offset(name, partition, Offset::Beginning).map_err(told)?;
@@ -63,8 +63,8 @@ pub(super) fn make(settings: &KafkaSettings, name: &str) -> Result<KafkaScratch,
 /// Does the cluster answer? Said by a producer, whose reasons are the better ones.
 fn look(settings: &KafkaSettings) -> Result<(), Fault> {
     let settings = KafkaSettings { topics: Vec::new(), ..settings.clone() };
-    let sink = KafkaSink::new(&settings).map_err(|reason| preflight::refused_property(&reason));
-    let found = preflight::inspect(&mut sink?, &settings, &[], None, &AtomicBool::new(false));
+    let sink = KafkaSink::new(&settings).map_err(|reason| doctor::refused_property(&reason));
+    let found = doctor::inspect(&mut sink?, &settings, &[], None, &AtomicBool::new(false));
     found.map_err(worst)
 }
 
@@ -153,7 +153,7 @@ impl Scratch for KafkaScratch {
                     | Code::TopicAuthorizationFailed
                     | Code::Fatal,
                 )
-                | None => Err(preflight::unreachable(&self.settings, &error.to_string())),
+                | None => Err(doctor::unreachable(&self.settings, &error.to_string())),
                 // The client comes back by itself.
                 Some(_) => Ok(None),
             },

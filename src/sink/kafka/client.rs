@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::fault;
-use crate::ffi::{Producer, ProducerEvent, TopicId};
-use crate::message::{Outbound, Sequence};
+use crate::base::event::{Outbound, Sequence};
 use crate::sink::News;
+use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, TopicId};
 
 /// As long as the timer that hurrying is meant to shorten.
 const HURRY_FOR: Duration = Duration::from_millis(500);

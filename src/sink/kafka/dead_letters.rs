@@ -11,11 +11,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::preflight;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use crate::error::Fault;
-use crate::ffi::headers_of_read;
+use crate::base::error::Fault;
+use crate::sink::kafka::doctor;
+use crate::sink::kafka::producer_ffi::headers_of_read;
 use crate::sink::log::{Entry, From, Log, Place, Read};
 
 /// How long the broker may take to answer a question, or to bring what is known to be there.
@@ -104,7 +104,7 @@ impl KafkaLog {
             config.set(*name, *value);
         }
         let consumer: BaseConsumer =
-            config.create().map_err(|error| preflight::refused_property(&error.to_string()))?;
+            config.create().map_err(|error| doctor::refused_property(&error.to_string()))?;
         let mut log = KafkaLog {
             consumer,
             settings: settings.clone(),
@@ -207,7 +207,7 @@ impl KafkaLog {
     fn fault(&self, error: &KafkaError) -> Fault {
         match error.rdkafka_error_code() {
             Some(code) => self.fault_of(code),
-            None => preflight::unreachable(&self.settings, &error.to_string()),
+            None => doctor::unreachable(&self.settings, &error.to_string()),
         }
     }
 
@@ -217,9 +217,9 @@ impl KafkaLog {
             | Code::UnknownTopicOrPartition
             | Code::UnknownPartition
             | Code::TopicAuthorizationFailed => {
-                preflight::dead_letters_unusable(code, &self.settings, &self.topic)
+                doctor::dead_letters_unusable(code, &self.settings, &self.topic)
             }
-            _ => preflight::unreachable(&self.settings, &code.to_string()),
+            _ => doctor::unreachable(&self.settings, &code.to_string()),
         }
     }
 
@@ -281,7 +281,7 @@ impl Log for KafkaLog {
                     self.waited += began.elapsed();
                     if !self.told_end && self.waited > ANSWER_WITHIN {
                         let reason = "the dead-letter topic cannot be read to its end";
-                        return Err(preflight::unreachable(&self.settings, reason));
+                        return Err(doctor::unreachable(&self.settings, reason));
                     }
                 }
             }

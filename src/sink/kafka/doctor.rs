@@ -8,8 +8,8 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::settings::KafkaSettings;
 use super::{KafkaSink, fault};
-use crate::error::{Exit, Fault};
-use crate::letter::Address;
+use crate::base::error::{Exit, Fault};
+use crate::dead_letter::writer::Address;
 use crate::sink::{Inspection, News, Sink, UNREACHABLE};
 
 /// How long a broker may take to answer for the first time.

@@ -5,8 +5,8 @@
 
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 
-use crate::letter::CLASS_PARKED;
-use crate::message::brief;
+use crate::base::event::brief;
+use crate::dead_letter::writer::CLASS_PARKED;
 use crate::sink::{Disposition, ErrorRow, Failure};
 
 /// What can be done where the settings are to blame.

@@ -17,10 +17,10 @@ use super::letter_limit::LetterLimit;
 use super::parcel::Parcel;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use crate::ffi::ProducerEvent;
-use crate::letter::{Cause, Mailbox};
-use crate::message::Sequence;
-use crate::sink::desk::{Desk, Item as _};
+use crate::base::event::Sequence;
+use crate::dead_letter::writer::{Cause, Mailbox};
+use crate::sink::kafka::producer_ffi::ProducerEvent;
+use crate::sink::key_lanes::{Desk, Item as _};
 use crate::sink::{Failure, News};
 
 /// Come after all others, and win.

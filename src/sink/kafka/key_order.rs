@@ -13,9 +13,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::flight::Flight;
-use crate::ffi::TopicId;
-use crate::message::Sequence;
+use crate::base::event::Sequence;
+use crate::sink::kafka::in_flight::Flight;
+use crate::sink::kafka::producer_ffi::TopicId;
 
 /// Where the producer keeps the order of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,18 +9,22 @@
 //! partition has yet to open ([`opening`]), an event of its key has failed ([`careful`]) or is
 //! unconfirmed at another destination ([`key_order`]).
 
-mod careful;
+mod answer_ffi;
+mod bench_target;
 mod client;
+mod dead_letters;
+pub mod doctor;
 mod fault;
-mod flight;
+mod in_flight;
+mod isolated_producer;
 mod key_order;
 mod letter_limit;
-mod log;
-mod opening;
 mod parcel;
-pub mod preflight;
+mod partition_warmup;
+pub mod producer_ffi;
 pub mod properties;
-mod scratch;
+mod record_ffi;
+mod record_limit_ffi;
 pub mod settings;
 mod topics;
 
@@ -29,22 +33,22 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use self::careful::Careful;
 use self::client::Client;
 pub(super) use self::fault::rows as errors;
-use self::flight::Flight;
 use self::key_order::{Destination, KeyOrder};
 use self::letter_limit::LetterLimit;
-use self::opening::{Opening, Pass};
 use self::parcel::Parcel;
 use self::properties::effective_properties;
 use self::settings::KafkaSettings;
 pub(super) use self::settings::configure;
-use super::desk::{Item as _, Lanes};
 use super::{Disposition, News, Refused, Sink};
-use crate::ffi::{Producer, ProducerEvent, Record, TopicId};
-use crate::letter::{Cause, Mailbox};
-use crate::message::{Outbound, Sequence};
+use crate::base::event::{Outbound, Sequence};
+use crate::dead_letter::writer::{Cause, Mailbox};
+use crate::sink::kafka::in_flight::Flight;
+use crate::sink::kafka::isolated_producer::Careful;
+use crate::sink::kafka::partition_warmup::{Opening, Pass};
+use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, Record, TopicId};
+use crate::sink::key_lanes::{Item as _, Lanes};
 
 /// How often an idle sink that was unreachable is asked whether it is back.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);

@@ -4,11 +4,11 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::fault;
 use super::letter_limit::LetterLimit;
-use crate::ffi::Record;
-use crate::letter::{Cause, Mailbox};
-use crate::message::Outbound;
+use crate::base::event::Outbound;
+use crate::dead_letter::writer::{Cause, Mailbox};
 use crate::sink::Failure;
-use crate::sink::desk::{Item, Lanes};
+use crate::sink::kafka::producer_ffi::Record;
+use crate::sink::key_lanes::{Item, Lanes};
 
 /// An event that is kept.
 #[derive(Debug)]

@@ -10,9 +10,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::ffi::TopicId;
-use crate::message::Sequence;
-use crate::sink::desk::Item;
+use crate::base::event::Sequence;
+use crate::sink::kafka::producer_ffi::TopicId;
+use crate::sink::key_lanes::Item;
 
 /// What waits here is a copy, and the next one is made when it goes on: of a whole window that
 /// would be a second one in memory.
@@ -228,5 +228,5 @@ impl<T> Topic<T> {
 }
 
 #[cfg(test)]
-#[path = "opening_tests.rs"]
+#[path = "partition_warmup_tests.rs"]
 mod tests;

@@ -13,12 +13,6 @@
 //! librdkafka's API is thread-safe, and not `Sync` because nobody needs that.
 #![allow(unsafe_code)]
 
-mod answer;
-mod record;
-mod record_limit;
-mod shared_words;
-mod system;
-
 use std::collections::HashMap;
 use std::ffi::{CString, c_char, c_void};
 use std::ptr;
@@ -26,21 +20,21 @@ use std::ptr;
 use rdkafka::bindings as c;
 use rdkafka::types::RDKafkaErrorCode;
 
-use self::answer::{code_at, described, forward_log, text_of};
-pub use self::record::Record;
-pub use self::record::headers_of_read;
-use self::record::{copy_back, native_headers, pointer_of};
-use self::record_limit::record_limit;
-pub use self::shared_words::SharedWords;
-pub use self::system::{
+use crate::base::event::{Outbound, Sequence};
+pub use crate::base::os_ffi::{
     return_large_pieces, set_receive_low_water, share_malloc_arena, trim_malloc,
 };
-use crate::message::{Outbound, Sequence};
+pub use crate::base::shared_words_ffi::SharedWords;
+use crate::sink::kafka::answer_ffi::{code_at, described, forward_log, text_of};
+pub use crate::sink::kafka::record_ffi::Record;
+pub use crate::sink::kafka::record_ffi::headers_of_read;
+use crate::sink::kafka::record_ffi::{copy_back, native_headers, pointer_of};
+use crate::sink::kafka::record_limit_ffi::record_limit;
 
 /// A librdkafka producer.
 pub struct Producer {
-    rk: *mut c::rd_kafka_t,
-    queue: *mut c::rd_kafka_queue_t,
+    pub(super) rk: *mut c::rd_kafka_t,
+    pub(super) queue: *mut c::rd_kafka_queue_t,
     /// By name: their places in `handles`.
     topics: HashMap<Box<str>, TopicId>,
     handles: Vec<*mut c::rd_kafka_topic_t>,

@@ -1,4 +1,5 @@
 //! A record on its way into librdkafka, and on its way back when its delivery failed.
+#![allow(unsafe_code)]
 
 use std::ffi::c_void;
 use std::ptr;
@@ -8,8 +9,8 @@ use rdkafka::bindings as c;
 use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode;
 
-use super::answer::text_of;
-use crate::message::Outbound;
+use crate::base::event::Outbound;
+use crate::sink::kafka::answer_ffi::text_of;
 
 /// A record of one's own.
 #[derive(Clone, Default, PartialEq, Eq)]
@@ -82,11 +83,11 @@ impl std::fmt::Debug for Record {
 }
 
 /// Null for an absent value; an empty one keeps its (dangling, never read) address.
-pub(super) fn pointer_of(bytes: Option<&[u8]>) -> (*mut c_void, usize) {
+pub(crate) fn pointer_of(bytes: Option<&[u8]>) -> (*mut c_void, usize) {
     bytes.map_or((ptr::null_mut(), 0), |bytes| (bytes.as_ptr().cast_mut().cast(), bytes.len()))
 }
 
-pub(super) fn native_headers(
+pub(crate) fn native_headers(
     event: &Outbound<'_>,
 ) -> Result<*mut c::rd_kafka_headers_t, RDKafkaErrorCode> {
     if event.headers.is_empty() {
@@ -119,7 +120,7 @@ pub(super) fn native_headers(
 ///
 /// # Safety
 /// `message` is one that an event holds, and the event lives.
-pub(super) unsafe fn copy_back(
+pub(crate) unsafe fn copy_back(
     message: *const c::rd_kafka_message_t,
     own_partition: bool,
 ) -> Record {
@@ -183,26 +184,5 @@ unsafe fn headers_in(list: *const c::rd_kafka_headers_t) -> Vec<(String, Box<[u8
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn headers_are_read_whatever_they_are_called() {
-        let wild = b"w\xFF\xFEn";
-        // SAFETY: names and values are given with their lengths; the list is ours to the end.
-        let headers = unsafe {
-            let list = c::rd_kafka_headers_new(2);
-            for (name, value) in [(&wild[..], &b"1"[..]), (b"id", b"\x00\xFF")] {
-                let (length, size) = (name.len() as isize, value.len() as isize);
-                let (name, value) = (name.as_ptr().cast(), value.as_ptr().cast());
-                c::rd_kafka_header_add(list, name, length, value, size);
-            }
-            let headers = headers_in(list);
-            c::rd_kafka_headers_destroy(list);
-            headers
-        };
-        let expected = [("w\u{FFFD}\u{FFFD}n", &b"1"[..]), ("id", b"\x00\xFF")];
-        let expected = expected.map(|(name, value)| (name.to_owned(), Box::from(value)));
-        assert_eq!(headers, expected);
-    }
-}
+#[path = "record_ffi_tests.rs"]
+mod tests;

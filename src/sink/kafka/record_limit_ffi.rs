@@ -1,12 +1,13 @@
 //! How large a record a topic takes, asked of the cluster.
+#![allow(unsafe_code)]
 
 use std::ffi::CString;
 use std::ptr;
 
 use rdkafka::bindings as c;
 
-use super::Producer;
-use super::answer::text_of;
+use crate::sink::kafka::answer_ffi::text_of;
+use crate::sink::kafka::producer_ffi::Producer;
 
 /// The topic's own, or what the broker says for all topics.
 const SETTING: &str = "max.message.bytes";
@@ -36,7 +37,7 @@ impl Producer {
 ///
 /// # Safety
 /// `event` is the answer to `DescribeConfigs`, and lives.
-pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<usize> {
+pub(crate) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<usize> {
     let (mut resources, mut settings) = (0, 0);
     // SAFETY: the arrays belong to the event, and have the lengths that are written.
     unsafe {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::letter_limit::{self, LetterLimit};
-use super::log::KafkaLog;
-use super::{KafkaSink, preflight, scratch, topics};
-use crate::error::Fault;
-use crate::letter::Address;
-use crate::secret::Secret;
+use super::{KafkaSink, bench_target, doctor, topics};
+use crate::base::error::Fault;
+use crate::base::secret::Secret;
+use crate::dead_letter::writer::Address;
+use crate::sink::bench_target::Scratch;
+use crate::sink::kafka::dead_letters::KafkaLog;
 use crate::sink::log::{From, Log};
-use crate::sink::scratch::Scratch;
 use crate::sink::settings::{Misfit, Section};
 use crate::sink::{Broker, First, Inspection, Sink, Wanted};
 
@@ -54,7 +54,7 @@ impl KafkaSettings {
     }
 
     fn sink(&self) -> Result<KafkaSink, Vec<Fault>> {
-        KafkaSink::new(self).map_err(|reason| vec![preflight::refused_property(&reason)])
+        KafkaSink::new(self).map_err(|reason| vec![doctor::refused_property(&reason)])
     }
 
     fn wanted(&self, wanted: &Wanted) -> Vec<String> {
@@ -70,7 +70,7 @@ impl Broker for KafkaSettings {
         let mut sink = self.sink()?;
         if let Some(First { wanted, stop }) = first {
             let known = self.wanted(wanted);
-            preflight::inspect(&mut sink, self, &known, wanted.dead_letters.as_ref(), stop)?;
+            doctor::inspect(&mut sink, self, &known, wanted.dead_letters.as_ref(), stop)?;
             if let Some(letters) = &wanted.dead_letters {
                 sink.producer().ask_record_limit(&letters.topic);
             }
@@ -85,7 +85,7 @@ impl Broker for KafkaSettings {
         own.properties.remove("allow.auto.create.topics");
         let found = own.sink().and_then(|mut sink| {
             let letters = wanted.dead_letters.as_ref();
-            preflight::inspect(&mut sink, self, &known, letters, &AtomicBool::new(false))?;
+            doctor::inspect(&mut sink, self, &known, letters, &AtomicBool::new(false))?;
             Ok(sink)
         });
         let mut sink = match found {
@@ -110,7 +110,7 @@ impl Broker for KafkaSettings {
                     .to_owned(),
             );
         }
-        preflight::look_at_topics_of_rows(&mut sink, self, &from_rows, &mut found);
+        doctor::look_at_topics_of_rows(&mut sink, self, &from_rows, &mut found);
         found
     }
 
@@ -132,14 +132,14 @@ impl Broker for KafkaSettings {
     }
 
     fn make_scratch(&self, name: &str) -> Result<Box<dyn Scratch>, Fault> {
-        Ok(Box::new(scratch::make(self, name)?))
+        Ok(Box::new(bench_target::make(self, name)?))
     }
 
     fn scratch_by_hand(&self, name: &str) -> String {
-        scratch::by_hand(name)
+        bench_target::by_hand(name)
     }
 
     fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
-        scratch::remove(self, name)
+        bench_target::remove(self, name)
     }
 }

@@ -10,7 +10,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::fault;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
 use crate::sink::on_own_runtime;
 
 const PATIENCE: Duration = Duration::from_secs(15);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Arrived, MemoryBroker};
-use crate::error::Fault;
+use crate::base::error::Fault;
 use crate::sink::log::{Entry, From, Log, Place, Read};
 
 /// A reader of one topic.

@@ -13,9 +13,9 @@ use self::log::MemoryLog;
 use super::log::{From, Log};
 use super::settings::{Misfit, Section};
 use super::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};
-use crate::error::Fault;
-use crate::letter::{Address, CLASS_PARKED, Cause, EVENT_ID, Mailbox};
-use crate::message::{Outbound, Sequence};
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Sequence};
+use crate::dead_letter::writer::{Address, CLASS_PARKED, Cause, EVENT_ID, Mailbox};
 
 /// `kind = "memory"`.
 #[derive(Clone, Debug, Default)]

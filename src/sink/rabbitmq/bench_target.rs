@@ -15,12 +15,12 @@ use tokio::runtime::Runtime;
 use super::connection::{self, Connection};
 use super::fault::{self, Loss};
 use super::message::short;
-use super::questions::{self as ask, STREAM};
 use super::settings::RabbitSettings;
-use super::{missing, refused_by_system};
-use crate::error::{Exit, Fault};
+use super::{mend_hints, refused_by_system};
+use crate::base::error::{Exit, Fault};
+use crate::sink::bench_target::{Arrival, Scratch};
 use crate::sink::on_own_runtime;
-use crate::sink::scratch::{Arrival, Scratch};
+use crate::sink::rabbitmq::probe::{self as ask, STREAM};
 
 const KIND: &str = "topic";
 const READER: &str = "walrelay-compare";
@@ -67,7 +67,7 @@ async fn start(
     let link = &connection.link;
     let failed = |what: &str| {
         let what = format!("{what} {name}");
-        move |loss: Loss| missing::not_made(settings, &what, &loss)
+        move |loss: Loss| mend_hints::not_made(settings, &what, &loss)
     };
     let kind = Some(settings.queue_type.as_str()).filter(|kind| *kind != STREAM);
     ask::declare_exchange(link, name, KIND, false, false).await.map_err(failed("exchange"))?;
@@ -83,7 +83,7 @@ async fn start(
 
 pub(super) fn by_hand(settings: &RabbitSettings, name: &str) -> String {
     [format!("delete queue name={name}"), format!("delete exchange name={name}")]
-        .map(|words| missing::admin(settings, &words))
+        .map(|words| mend_hints::admin(settings, &words))
         .join("\n")
 }
 

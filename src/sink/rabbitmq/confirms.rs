@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 
 use super::message::{Message, short};
 use super::returns::{Completion, Returned};
-use crate::message::Sequence;
+use crate::base::event::Sequence;
 
 type Publish<'c> = Pin<Box<dyn Future<Output = lapin::Result<Confirmation>> + Send + 'c>>;
 

@@ -5,7 +5,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 
 fn settings(ports: &[u16]) -> RabbitSettings {
     let host = |port: &u16| Host { name: "127.0.0.1".to_owned(), port: *port };

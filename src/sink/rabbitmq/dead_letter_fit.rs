@@ -2,13 +2,13 @@
 //!
 //! What was too much for AMQP in the event is too much in its letter. So names above 255 bytes stand in
 //! headers instead, headers that the broker takes for its own are left out, and what does not fit into
-//! the one frame of the headers, or into the body, is cut ([`crate::letter::fit`]). What was left out is
+//! the one frame of the headers, or into the body, is cut ([`crate::dead_letter::fit`]). What was left out is
 //! named in [`DROPPED`]. Pure.
 
 use super::message::{CONTENT_TYPE, HEADERS_BYTES_MAX, NAME_BYTES_MAX};
-use crate::letter::fit::{Room, fit, listed};
-use crate::letter::{HEADERS_DROPPED as DROPPED, TYPE, hash_name};
-use crate::message::Outbound;
+use crate::base::event::Outbound;
+use crate::dead_letter::fit::{Room, fit, listed};
+use crate::dead_letter::writer::{HEADERS_DROPPED as DROPPED, TYPE, hash_name};
 
 /// The broker routes by the first two, and refuses them as text; it writes the third itself.
 const BROKERS_OWN: [&str; 3] = ["CC", "BCC", super::log::OFFSET];
@@ -49,5 +49,5 @@ fn fitting(name: &str) -> Option<&str> {
 }
 
 #[cfg(test)]
-#[path = "letters_tests.rs"]
+#[path = "dead_letter_fit_tests.rs"]
 mod tests;

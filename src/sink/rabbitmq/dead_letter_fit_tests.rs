@@ -1,12 +1,12 @@
 use std::time::Duration;
 
 use super::*;
-use crate::letter::{
+use crate::base::event::Position;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::{
     Cause, DeadLetterSettings, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256, KEY_SIZE, Mailbox, sha256_hex,
 };
-use crate::lsn::Lsn;
-use crate::message::Position;
-use crate::sink::desk::Item as _;
+use crate::sink::key_lanes::Item as _;
 use crate::sink::rabbitmq::message::Message;
 
 /// Of our own texts in a letter that is cut.

@@ -9,14 +9,14 @@ use super::connection::Link;
 use super::fault::{self, Loss, user};
 use super::log;
 use super::management::Management;
-use super::missing::{self, admin, grant_all};
-use super::questions::{self as ask, QueueKind, STREAM};
 use super::replies::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use super::settings::RabbitSettings;
-use super::topology::alternate_doubt;
-use crate::error::Fault;
-use crate::letter::Address;
+use crate::base::error::Fault;
+use crate::dead_letter::writer::Address;
 use crate::sink::Inspection;
+use crate::sink::rabbitmq::doctor::alternate_doubt;
+use crate::sink::rabbitmq::mend_hints::{self, admin, grant_all};
+use crate::sink::rabbitmq::probe::{self as ask, QueueKind, STREAM};
 
 const EXCHANGE_KEY: &str = "dead_letter.exchange";
 /// Of the exchange that `init` makes.
@@ -31,7 +31,7 @@ pub(super) async fn make(
     let Address { exchange, topic: queue } = address;
     let failed = |what: &str| {
         let what = what.to_owned();
-        move |loss: Loss| vec![missing::not_made(settings, &what, &loss)]
+        move |loss: Loss| vec![mend_hints::not_made(settings, &what, &loss)]
     };
     let mut made = Vec::new();
     let what = format!("exchange {exchange}");
@@ -86,7 +86,7 @@ pub(super) async fn look(
             Ok(())
         }
         Err(loss) if loss.code.is_some() => {
-            found.faults.push(missing::unusable_queue(settings, name, &loss));
+            found.faults.push(mend_hints::unusable_queue(settings, name, &loss));
             Ok(())
         }
         Err(loss) => Err(loss),
@@ -111,7 +111,7 @@ async fn look_at_exchange(
     if let Some(alternate) = &shape.alternate {
         found.doubtful.push(alternate_doubt(name, alternate));
     }
-    let faults = missing::misshapen(settings, EXCHANGE_KEY, name, &shape);
+    let faults = mend_hints::misshapen(settings, EXCHANGE_KEY, name, &shape);
     if faults.is_empty() {
         found.well.push(format!("exchange {name}, for dead letters, is there"));
     }
@@ -226,14 +226,14 @@ fn exchange(settings: &RabbitSettings, name: &str) -> Fault {
     let what = format!("exchange {name}, for dead letters, does not exist");
     let words = format!("declare exchange name={name:?} type={DIRECT} durable=true");
     let mend = format!("walrelay init, or: {}", admin(settings, &words));
-    missing::told(settings, MISSING, &format!("exchange {name}"), what, mend)
+    mend_hints::told(settings, MISSING, &format!("exchange {name}"), what, mend)
 }
 
 fn queue(settings: &RabbitSettings, name: &str) -> Fault {
     let what = format!("queue {name}, for dead letters, does not exist");
     let words = format!("declare queue name={name:?} durable=true queue_type={STREAM}");
     let mend = format!("walrelay init, or: {}", admin(settings, &words));
-    missing::told(settings, MISSING, &format!("queue {name}"), what, mend)
+    mend_hints::told(settings, MISSING, &format!("queue {name}"), what, mend)
 }
 
 fn unbound(settings: &RabbitSettings, address: &Address) -> Fault {
@@ -244,14 +244,14 @@ fn unbound(settings: &RabbitSettings, address: &Address) -> Fault {
     let words =
         format!("declare binding source={exchange:?} destination={queue:?} routing_key={queue:?}");
     let mend = format!("walrelay init, or: {}", admin(settings, &words));
-    missing::told(settings, MISSING, &format!("queue {queue}"), what, mend)
+    mend_hints::told(settings, MISSING, &format!("queue {queue}"), what, mend)
 }
 
 fn forbidden(settings: &RabbitSettings, address: &Address) -> Fault {
     let name = &address.exchange;
     let what = format!("{} may not publish dead letters to exchange {name}", user(settings));
     let mend = grant_all(settings, Some(address));
-    missing::told(settings, FORBIDDEN, &format!("exchange {name}"), what, mend)
+    mend_hints::told(settings, FORBIDDEN, &format!("exchange {name}"), what, mend)
 }
 
 /// The queue is there and holds letters in a way that reading would undo.
@@ -264,7 +264,7 @@ pub(super) fn not_a_stream(settings: &RabbitSettings, address: &Address) -> Faul
         "name another in dead_letter.topic, then: walrelay init; or, when nothing in it is needed any more: {}, then: walrelay init",
         admin(settings, &format!("delete queue name={name:?}"))
     );
-    missing::told(settings, NOT_A_STREAM, &format!("queue {name}"), what, mend)
+    mend_hints::told(settings, NOT_A_STREAM, &format!("queue {name}"), what, mend)
 }
 
 /// Behind the record at `last` there is too much that cannot be read.
@@ -277,14 +277,14 @@ pub(super) fn garbled(settings: &RabbitSettings, address: &Address, last: Option
     let mend = format!(
         "let nobody else write to queue {name} and exchange {exchange:?}; then name another queue in dead_letter.topic, and: walrelay init"
     );
-    missing::told(settings, UNREADABLE, &format!("queue {name}"), what, mend)
+    mend_hints::told(settings, UNREADABLE, &format!("queue {name}"), what, mend)
 }
 
 /// The stream cannot be read.
 pub(super) fn unreadable(settings: &RabbitSettings, address: &Address, loss: &Loss) -> Fault {
     let name = &address.topic;
     let subject = format!("queue {name}");
-    let tell = |code, what, mend| missing::told(settings, code, &subject, what, mend);
+    let tell = |code, what, mend| mend_hints::told(settings, code, &subject, what, mend);
     match loss.code {
         None => fault::unreachable(settings, loss),
         Some(NOT_FOUND) => queue(settings, name),

@@ -13,10 +13,10 @@ use super::dead_letters;
 use super::fault::{self, Loss};
 use super::management::{Management, NoAnswer};
 use super::message::NAME_BYTES_MAX;
-use super::missing;
-use super::questions::{self as ask, Shape};
 use super::settings::RabbitSettings;
-use crate::error::Fault;
+use crate::base::error::Fault;
+use crate::sink::rabbitmq::mend_hints;
+use crate::sink::rabbitmq::probe::{self as ask, Shape};
 use crate::sink::{Inspection, Wanted, on_own_runtime};
 
 const EXCHANGE_KEY: &str = "sink.rabbitmq.exchange";
@@ -95,7 +95,7 @@ async fn make(
     let mut new_exchange = false;
     if let Some(name) = exchange {
         let failed =
-            |loss: Loss| vec![missing::not_made(settings, &format!("exchange {name}"), &loss)];
+            |loss: Loss| vec![mend_hints::not_made(settings, &format!("exchange {name}"), &loss)];
         new_exchange = !ask::exchange_exists(&connection.link, name).await.map_err(failed)?;
         let kind = &settings.exchange_type;
         if new_exchange {
@@ -105,7 +105,7 @@ async fn make(
             made.push(format!("exchange {name}: {kind}, durable"));
         } else {
             let shape = ask::shape(&connection.link, name, kind).await.map_err(failed)?;
-            let faults = missing::misshapen(settings, EXCHANGE_KEY, name, &shape);
+            let faults = mend_hints::misshapen(settings, EXCHANGE_KEY, name, &shape);
             if !faults.is_empty() {
                 return Err(faults);
             }
@@ -113,7 +113,7 @@ async fn make(
     }
     for (queue, key) in &settings.queues {
         let failed =
-            |loss: Loss| vec![missing::not_made(settings, &format!("queue {queue}"), &loss)];
+            |loss: Loss| vec![mend_hints::not_made(settings, &format!("queue {queue}"), &loss)];
         let new_queue = !ask::queue_exists(&connection.link, queue).await.map_err(failed)?;
         if new_queue {
             let kind = &settings.queue_type;
@@ -123,7 +123,7 @@ async fn make(
         let Some(name) = exchange else { continue };
         let what = format!("binding of queue {queue} to exchange {name} by {key:?}");
         let bound = ask::bind(&connection.link, queue, name, key).await;
-        bound.map_err(|loss| vec![missing::not_made(settings, &what, &loss)])?;
+        bound.map_err(|loss| vec![mend_hints::not_made(settings, &what, &loss)])?;
         // AMQP does not say whether a binding was there before.
         if new_queue || new_exchange {
             made.push(what);
@@ -207,7 +207,7 @@ impl Survey<'_> {
         let from_rows = from_rows.filter(|name| direct && name.len() <= NAME_BYTES_MAX);
         for queue in from_rows.filter(|queue| !queues.contains(queue)).take(QUEUES_MAX) {
             if !ask::queue_exists(&connection.link, queue).await? {
-                self.doubt(of_rows(&missing::queue(self.settings, queue)));
+                self.doubt(of_rows(&mend_hints::queue(self.settings, queue)));
             }
         }
         if let Some(address) = &self.wanted.dead_letters {
@@ -221,11 +221,11 @@ impl Survey<'_> {
     async fn exchange(&mut self, connection: &Connection, name: &str) -> Result<(), Loss> {
         let settings = self.settings;
         if !ask::exchange_exists(&connection.link, name).await? {
-            self.found.faults.push(missing::exchange(settings, name));
+            self.found.faults.push(mend_hints::exchange(settings, name));
             return Ok(());
         }
         if !ask::may_publish(&connection.link, name).await? {
-            self.found.faults.push(missing::permission(
+            self.found.faults.push(mend_hints::permission(
                 settings,
                 name,
                 self.wanted.dead_letters.as_ref(),
@@ -233,7 +233,7 @@ impl Survey<'_> {
         }
         let kind = &settings.exchange_type;
         let shape = ask::shape(&connection.link, name, kind).await?;
-        let faults = missing::misshapen(settings, EXCHANGE_KEY, name, &shape);
+        let faults = mend_hints::misshapen(settings, EXCHANGE_KEY, name, &shape);
         if faults.is_empty() {
             self.sound_exchange(name, &shape);
         }
@@ -265,9 +265,9 @@ impl Survey<'_> {
     async fn queue(&mut self, connection: &Connection, name: &str) -> Result<(), Loss> {
         match ask::queue_exists(&connection.link, name).await {
             Ok(true) => self.well(format!("queue {name} is there")),
-            Ok(false) => self.found.faults.push(missing::queue(self.settings, name)),
+            Ok(false) => self.found.faults.push(mend_hints::queue(self.settings, name)),
             Err(loss) if loss.code.is_some() => {
-                self.found.faults.push(missing::unusable_queue(self.settings, name, &loss));
+                self.found.faults.push(mend_hints::unusable_queue(self.settings, name, &loss));
             }
             Err(loss) => return Err(loss),
         }
@@ -344,7 +344,7 @@ impl Survey<'_> {
     fn reached(&mut self, name: &str, kind: &str, bindings: &[Binding], alternate: bool) {
         if self.wanted.topics.is_empty() {
             match bindings.len() {
-                0 if !alternate => self.found.faults.push(missing::binding(self.settings, name, None)),
+                0 if !alternate => self.found.faults.push(mend_hints::binding(self.settings, name, None)),
                 count => self.well(format!(
                     "{count} bindings to exchange {name}; routing keys come from rows, so whether each is bound is seen event by event"
                 )),
@@ -353,7 +353,7 @@ impl Survey<'_> {
         let from_rows = self.wanted.from_rows.iter().filter(|_| !alternate).take(QUEUES_MAX);
         for key in from_rows {
             if bindings::reach(kind, bindings, key) == Reach::Unbound {
-                self.doubt(of_rows(&missing::binding(self.settings, name, Some(key))));
+                self.doubt(of_rows(&mend_hints::binding(self.settings, name, Some(key))));
             }
         }
         for key in &self.wanted.topics {
@@ -362,7 +362,7 @@ impl Survey<'_> {
                 // Told already, as something that hides this.
                 Reach::Unbound if alternate => {}
                 Reach::Unbound => {
-                    self.found.faults.push(missing::binding(self.settings, name, Some(key)));
+                    self.found.faults.push(mend_hints::binding(self.settings, name, Some(key)));
                 }
                 Reach::Unknown => self.doubt(format!(
                     "whether routing key {key} is bound cannot be known for an exchange of type {kind}"
@@ -376,7 +376,7 @@ impl Survey<'_> {
         for (queue, key) in &self.settings.queues {
             let bound = |it: &Binding| it.to_queue && it.destination == *queue && it.key == *key;
             if !bindings.iter().any(bound) {
-                let fault = missing::unbound_queue(self.settings, name, queue, key);
+                let fault = mend_hints::unbound_queue(self.settings, name, queue, key);
                 self.found.faults.push(fault);
             }
         }

@@ -5,7 +5,7 @@ use lapin::types::{AMQPValue, ShortString};
 
 use super::log::OFFSET;
 use super::message::KEY_HEADER;
-use crate::letter::TYPE;
+use crate::dead_letter::writer::TYPE;
 use crate::sink::log::{Entry, Place};
 
 /// A record as it was written; none without a place in a stream.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::Link;
 use super::fault::Loss;
-use super::questions;
+use crate::sink::rabbitmq::probe;
 
 /// Exchanges that are remembered; a template can name any number.
 const REMEMBERED_MAX: usize = 1024;
@@ -56,7 +56,7 @@ impl Exchanges {
             let (link, name) = (link.clone(), name.to_owned());
             self.asked_at = Some(Instant::now());
             self.question = Some(Box::pin(async move {
-                let answer = questions::exchange_exists(&link, &name).await;
+                let answer = probe::exchange_exists(&link, &name).await;
                 (name, answer)
             }));
         }

@@ -8,8 +8,8 @@ use super::replies::{self, ACCESS_REFUSED, Closed, NOT_FOUND, NOT_TOLD};
 use super::returns::Returned;
 use super::settings::{Login, RabbitSettings};
 use super::tls;
-use crate::error::{Exit, Fault};
-use crate::letter::CLASS_PARKED;
+use crate::base::error::{Exit, Fault};
+use crate::dead_letter::writer::CLASS_PARKED;
 use crate::sink::{Disposition, Failure, UNREACHABLE};
 
 /// How lapin ends a channel that the broker closed with such a code.
@@ -316,17 +316,5 @@ fn login(settings: &RabbitSettings) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_queue_that_is_down_is_not_missing() {
-        let down =
-            "NOT_FOUND - home node 'r@h' of durable queue 'q' in vhost '/' is down or inaccessible";
-        let loss = Loss::refused(NOT_FOUND, down.to_owned());
-        assert_eq!((loss.code, loss.is_final()), (None, false));
-        assert_eq!(loss.cause.map(|cause| cause.code), Some("sink.unreachable"));
-        let loss = Loss::refused(NOT_FOUND, "NOT_FOUND - no queue 'q' in vhost '/'".to_owned());
-        assert_eq!((loss.code, loss.cause), (Some(NOT_FOUND), None));
-    }
-}
+#[path = "fault_tests.rs"]
+mod tests;

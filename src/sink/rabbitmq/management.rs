@@ -19,7 +19,7 @@ use super::http;
 use super::settings::Host;
 use super::tls;
 use super::url::{UrlError, decode};
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// A hundred thousand bindings, roughly.

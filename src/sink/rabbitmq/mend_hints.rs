@@ -1,11 +1,11 @@
 //! What is not as it must be at the broker, told with the command that mends it.
 
 use super::fault::{self, Loss, grant, user};
-use super::questions::Shape;
 use super::replies::{ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED};
 use super::settings::RabbitSettings;
-use crate::error::{Exit, Fault};
-use crate::letter::Address;
+use crate::base::error::{Exit, Fault};
+use crate::dead_letter::writer::Address;
+use crate::sink::rabbitmq::probe::Shape;
 
 pub(super) fn told(
     settings: &RabbitSettings,
@@ -207,14 +207,5 @@ pub(super) fn not_made(settings: &RabbitSettings, what: &str, loss: &Loss) -> Fa
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_name_becomes_a_pattern_for_itself_alone() {
-        assert_eq!(pattern(&["outbox.events"]), "^outbox\\.events$");
-        assert_eq!(pattern(&["a+b(c)"]), "^a\\+b\\(c\\)$");
-        assert_eq!(pattern(&["a.b", "c"]), "^(a\\.b|c)$");
-        assert_eq!(pattern(&[]), "");
-    }
-}
+#[path = "mend_hints_tests.rs"]
+mod tests;

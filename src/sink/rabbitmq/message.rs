@@ -7,10 +7,10 @@ use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
 use super::connection::FRAME_BYTES_MAX;
-use super::letters;
 use super::replies;
-use crate::message::Outbound;
-use crate::sink::desk::Item;
+use crate::base::event::Outbound;
+use crate::sink::key_lanes::Item;
+use crate::sink::rabbitmq::dead_letter_fit;
 use crate::sink::{Disposition, Failure};
 
 /// Most bytes of a name in AMQP.
@@ -64,7 +64,7 @@ impl Message {
         value_bytes_max: usize,
         lane: Option<u64>,
     ) -> Result<Message, Failure> {
-        let copied = letters::fitted(letter, value_bytes_max, |fitted| {
+        let copied = dead_letter_fit::fitted(letter, value_bytes_max, |fitted| {
             Message::exact(fitted, lane).map(|message| Message { is_letter: true, ..message })
         });
         copied.map_err(|failure| Failure { key: letter.key.map(Box::from), ..failure })

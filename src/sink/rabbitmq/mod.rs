@@ -3,29 +3,29 @@
 //! A thread of its own owns the connection ([`worker`]); the data thread hands events over and
 //! takes receipts back, and waits for neither. An event is confirmed when the broker has acked it
 //! *and* has not returned it ([`returns`] says why that is more than one bit). Until then it is
-//! kept ([`super::desk`]), so that a lost connection costs a new one and nothing else.
+//! kept ([`crate::sink::key_lanes`]), so that a lost connection costs a new one and nothing else.
 
+mod bench_target;
 mod bindings;
 mod confirms;
 mod connection;
+mod dead_letter_fit;
 mod dead_letters;
+mod doctor;
 mod entry;
 mod exchanges;
 mod fault;
 mod http;
-mod letters;
 mod log;
 mod management;
+mod mend_hints;
 mod message;
-mod missing;
-mod questions;
+mod probe;
 mod replies;
 mod returns;
-mod scratch;
 pub mod settings;
 mod shared;
 mod tls;
-mod topology;
 mod transport;
 mod url;
 mod worker;
@@ -43,13 +43,13 @@ use self::settings::RabbitSettings;
 pub(super) use self::settings::configure;
 use self::shared::{Order, Shared};
 use self::worker::Worker;
-use super::desk::Lanes;
 use super::log::{From, Log};
-use super::scratch::Scratch;
 use super::{Broker, Failure, First, Inspection, News, Refused, Sink, UNREACHABLE, Wanted};
-use crate::error::{Exit, Fault};
-use crate::letter::{Address, Cause, Mailbox};
-use crate::message::{Outbound, Sequence};
+use crate::base::error::{Exit, Fault};
+use crate::base::event::{Outbound, Sequence};
+use crate::dead_letter::writer::{Address, Cause, Mailbox};
+use crate::sink::bench_target::Scratch;
+use crate::sink::key_lanes::Lanes;
 
 /// Orders are handed over at the next poll, or when there are this many.
 const GATHERED_MAX: usize = 256;
@@ -77,11 +77,11 @@ impl Broker for RabbitSettings {
     }
 
     fn inspect(&self, wanted: &Wanted) -> Inspection {
-        topology::inspect(self, wanted)
+        doctor::inspect(self, wanted)
     }
 
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
-        topology::prepare(self, wanted)
+        doctor::prepare(self, wanted)
     }
 
     fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
@@ -89,19 +89,19 @@ impl Broker for RabbitSettings {
     }
 
     fn toward_scratch(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Ok(Arc::new(scratch::toward(self, name)))
+        Ok(Arc::new(bench_target::toward(self, name)))
     }
 
     fn make_scratch(&self, name: &str) -> Result<Box<dyn Scratch>, Fault> {
-        Ok(Box::new(scratch::make(self, name)?))
+        Ok(Box::new(bench_target::make(self, name)?))
     }
 
     fn scratch_by_hand(&self, name: &str) -> String {
-        scratch::by_hand(self, name)
+        bench_target::by_hand(self, name)
     }
 
     fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
-        scratch::remove(self, name)
+        bench_target::remove(self, name)
     }
 
     /// Ours and lapin's are busy at once: over a shared arena they cost a quarter more, and with
@@ -212,7 +212,7 @@ async fn begin(
     loop {
         match connection::open(settings, 0).await {
             Ok(connection) => {
-                let looking = topology::look(settings, wanted, &connection);
+                let looking = doctor::look(settings, wanted, &connection);
                 let Ok(found) = tokio::time::timeout(ANSWER_WITHIN, looking).await else {
                     let late = Loss::of("it let us in and answers no question");
                     return Err(vec![fault::unreachable(settings, &late)]);

@@ -18,7 +18,7 @@
 
 use std::collections::HashMap;
 
-use crate::message::Sequence;
+use crate::base::event::Sequence;
 
 /// A completed confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]

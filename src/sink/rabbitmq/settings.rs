@@ -11,7 +11,7 @@ use rustls::pki_types::ServerName;
 pub use super::management::Management;
 use super::message::NAME_BYTES_MAX;
 use super::url::{self, AmqpUrl, UrlError};
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 use crate::sink::Broker;
 use crate::sink::settings::{Misfit, Section};
 

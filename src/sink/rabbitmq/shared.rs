@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::message::Message;
-use crate::letter::{Cause, Mailbox};
-use crate::message::Sequence;
+use crate::base::event::Sequence;
+use crate::dead_letter::writer::{Cause, Mailbox};
 use crate::sink::News;
 
 /// What the data thread asks for.

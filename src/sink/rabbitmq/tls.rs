@@ -19,7 +19,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::fault::{Cause, Loss};
 use super::settings::TlsSettings;
-use crate::tls::{self, PemFile, TlsError, Verified};
+use crate::base::tls::{self, PemFile, TlsError, Verified};
 
 /// One gulp in each direction; an AMQP frame is half of it.
 const GULP_BYTES: usize = 64 << 10;

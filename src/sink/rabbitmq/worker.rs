@@ -14,11 +14,11 @@ use super::message::Message;
 use super::returns::{Returns, Verdict};
 use super::settings::RabbitSettings;
 use super::shared::{Order, Shared};
-use crate::backoff::Backoff;
-use crate::letter::{Cause, Mailbox};
-use crate::message::Sequence;
+use crate::base::backoff::Backoff;
+use crate::base::event::Sequence;
+use crate::dead_letter::writer::{Cause, Mailbox};
 use crate::sink::News;
-use crate::sink::desk::{Desk, Item as _};
+use crate::sink::key_lanes::{Desk, Item as _};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
@@ -306,7 +306,7 @@ impl Worker {
         self.shared.post(news);
         if self.untrimmed && self.desk.in_flight_bytes() <= LARGE_BYTES {
             self.untrimmed = false;
-            crate::ffi::trim_malloc();
+            crate::sink::kafka::producer_ffi::trim_malloc();
         }
     }
 

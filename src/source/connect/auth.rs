@@ -11,7 +11,7 @@ use pgwire_replication::protocol::messages::{auth, parse_auth_request};
 
 use super::dial::{Link, Stream};
 use super::error::ConnectError;
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 use crate::source::require_auth::{Method, RequireAuth};
 use crate::source::settings::ConnInfo;
 

@@ -11,9 +11,9 @@ use std::time::Duration;
 use pgwire_replication::PgWireError;
 use pgwire_replication::protocol::messages::ErrorFields;
 
+use crate::base::tls::TlsError;
 use crate::source::require_auth::Unanswered;
 use crate::source::settings::{Host, TargetSessionAttrs};
-use crate::tls::TlsError;
 
 /// What the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use super::error::{ConnectError, Kind, ServerError, wanted_text};
 use super::{identifier, literal};
-use crate::error::{Exit, Fault};
-use crate::source::preflight::slot::renewal;
+use crate::base::error::{Exit, Fault};
+use crate::doctor::source::slot::renewal;
 use crate::source::require_auth::{self, Unanswered};
 use crate::source::settings::{ConnInfo, TargetSessionAttrs};
 

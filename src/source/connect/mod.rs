@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::settings::{ConnInfo, Host};
 use super::transport::Transport;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 mod auth;
 pub(in crate::source) mod dial;
@@ -376,5 +376,4 @@ fn version(text: &str) -> Option<u32> {
 }
 
 #[cfg(test)]
-#[path = "connect_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 use super::super::conninfo;
 use super::super::settings::TargetSessionAttrs;
 use super::*;
-use crate::error::Exit;
+use crate::base::error::Exit;
 
 fn info() -> ConnInfo {
     conninfo::parse("postgres://me:canary@db:5433/app", &|_| None).unwrap()

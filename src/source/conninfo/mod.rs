@@ -16,7 +16,7 @@ use std::time::Duration;
 use super::passfile::{self, PassfileError};
 use super::require_auth::RequireAuth;
 use super::settings::{ConnInfo, Host, SslMode, TargetSessionAttrs};
-use crate::secret::Secret;
+use crate::base::secret::Secret;
 
 mod text;
 
@@ -299,5 +299,4 @@ fn default_host(port: u16) -> String {
 }
 
 #[cfg(test)]
-#[path = "conninfo_tests.rs"]
 mod tests;

@@ -3,7 +3,7 @@
 //! Messages are fixed text: at this depth any piece of the input may be part of a password.
 
 use super::ConnInfoError;
-use crate::percent::{self, Malformed};
+use crate::base::percent::{self, Malformed};
 
 /// The usual cause of a URL that falls apart in an odd place.
 pub(super) const ENCODE: &str = "a parameter has an impossible name or no `=` (a `/`, `?`, `#`, `&` or \

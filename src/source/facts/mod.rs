@@ -16,7 +16,7 @@ use tokio_postgres::types::{FromSql, ToSql, Type};
 
 pub use self::published::{CatalogRow, PublicationFacts, PublishedTable, RowKind};
 use super::settings::SourceSettings;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// Everything the preflight knows.
 #[derive(Clone, Debug)]

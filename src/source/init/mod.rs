@@ -8,14 +8,14 @@ use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 
 use super::facts::{RoleFacts, TableFacts};
-use super::preflight::server::{APPLICATION_ROLE, close_messages_sql};
-use super::preflight::{Report, query_fault};
 use super::publication::{add_table_sql, create_sql};
 use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
 use super::slot;
 use super::table::needed_columns;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::source::server::{APPLICATION_ROLE, close_messages_sql};
+use crate::doctor::source::{Report, query_fault};
 use crate::outbox::settings::OutboxTable;
 
 /// One thing to make.

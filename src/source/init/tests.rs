@@ -1,8 +1,8 @@
 //! `init` makes what is missing, twice is once, and `check` has no fault afterwards.
 
 use super::*;
+use crate::doctor::source::{Level, inspect};
 use crate::outbox::template::Template;
-use crate::source::preflight::{Level, inspect};
 use crate::source::testing;
 
 async fn planned(client: &Client, settings: &SourceSettings) -> Vec<Step> {

@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 
 use super::gap::publish_by_hand;
 use super::{fault, judge};
-use crate::error::Fault;
+use crate::base::error::Fault;
 use crate::source::facts::{self, CatalogRow, Facts, Published, RowKind};
 use crate::source::settings::SourceSettings;
 use crate::source::table;

@@ -5,10 +5,10 @@
 //! slot gets behind that part of the WAL.
 
 use super::super::connect::ServerError;
-use super::super::preflight::slot::renewal;
 use super::super::quote::quote_table;
 use super::super::settings::SourceSettings;
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::source::slot::renewal;
 
 /// From 18 on: the stream goes on without the publication. The text may be translated.
 #[must_use]

@@ -11,11 +11,11 @@ pub mod probe;
 
 pub use self::fingerprint::{KnownPublication, PublicationFingerprint};
 use super::facts::{ColumnFacts, PublicationFacts, Published, PublishedTable, TableFacts};
-use super::preflight::Finding;
 use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
 use super::table::{needed_columns, shown};
-use crate::error::{Exit, Fault};
+use crate::base::error::{Exit, Fault};
+use crate::doctor::source::Finding;
 
 /// The server sends generated columns from this version on, when asked to.
 const SENDS_GENERATED_COLUMNS: u32 = 180_000;
@@ -25,7 +25,7 @@ fn fault(code: &'static str, what: String, mend: String) -> Fault {
 }
 
 /// What the publication's content means for the outboxes.
-pub(super) fn judge(
+pub(crate) fn judge(
     published: &Published,
     settings: &SourceSettings,
     server_version: u32,

@@ -6,11 +6,11 @@
 use std::time::{Duration, Instant};
 
 use super::gap;
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
+use crate::doctor::source::Finding;
 use crate::pgoutput::frame::Frame;
 use crate::source::connect::{self, StartReplication};
 use crate::source::facts::{Facts, RowKind};
-use crate::source::preflight::Finding;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Packet, Stream, StreamError};
 

@@ -9,8 +9,8 @@ use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
 
 use super::slot_fault;
-use crate::error::Fault;
-use crate::lsn::Lsn;
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
 use crate::source::facts::{self, SlotFacts};
 
 /// What became of it.

@@ -15,9 +15,9 @@ use super::facts;
 use super::publication;
 use super::quote::quote_literal;
 use super::settings::SourceSettings;
-use crate::error::{Exit, Fault};
-use crate::lsn::Lsn;
-use crate::text::escaped;
+use crate::base::error::{Exit, Fault};
+use crate::base::lsn::Lsn;
+use crate::base::text::escaped;
 
 /// `pg_create_logical_replication_slot` takes `failover` from this version on.
 const KNOWS_FAILOVER: i32 = 170_000;
@@ -175,7 +175,7 @@ pub(super) async fn existing(client: &Client) -> Vec<String> {
 }
 
 /// All slots are taken.
-pub(super) fn none_free(slots: &[String], max: Option<u32>) -> Fault {
+pub(crate) fn none_free(slots: &[String], max: Option<u32>) -> Fault {
     let (all, raise) = match max {
         Some(max) => (format!("all {max} replication slots"), (max + 5).to_string()),
         None => ("all replication slots".to_owned(), "…".to_owned()),
@@ -218,7 +218,7 @@ fn active(name: &str, pid: Option<i32>) -> Fault {
 /// What a failed slot function means.
 pub(super) fn slot_fault(error: &tokio_postgres::Error, name: &str, slots: &[String]) -> Fault {
     let Some(db) = error.as_db_error() else {
-        return super::preflight::query_fault(error, "working on the slot");
+        return crate::doctor::source::query_fault(error, "working on the slot");
     };
     let fault = |exit, code, what, mend: String| Fault::new(exit, code, what, "source.slot", mend);
     match db.code() {
@@ -251,7 +251,7 @@ pub(super) fn slot_fault(error: &tokio_postgres::Error, name: &str, slots: &[Str
             "as a superuser: ALTER ROLE … REPLICATION; with the role that source.url names"
                 .to_owned(),
         ),
-        _ => super::preflight::query_fault(error, "working on the slot"),
+        _ => crate::doctor::source::query_fault(error, "working on the slot"),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio_postgres::types::{PgLsn, Type};
 use tokio_postgres::{Client, Statement};
 
-use crate::lsn::Lsn;
+use crate::base::lsn::Lsn;
 
 /// The slot at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What is given up: its dead letter arrives, in its place, and takes nothing with it.
 
-use walrelay::letter::{self, Address, Cause, DeadLetterSettings, Mailbox};
-use walrelay::lsn::Lsn;
-use walrelay::message::Position;
+use walrelay::base::event::Position;
+use walrelay::base::lsn::Lsn;
+use walrelay::dead_letter::writer::{self, Address, Cause, DeadLetterSettings, Mailbox};
 use walrelay::sink::Disposition;
 
 use super::bed::{Arrived, Bed, each};
@@ -69,19 +69,19 @@ fn a_dead_letter_arrives_whole_and_settles_under_the_number_of_its_event() {
         let kept = &value[..value.len().min(VALUE_BYTES_MAX)];
         assert_eq!(arrived.value.as_deref(), Some(kept));
         let of = |name| header(arrived, name).unwrap_or_default();
-        assert_eq!(of(letter::EVENT_ID), "a1");
-        assert_eq!(of(letter::ORIGINAL_TOPIC), place.topic);
-        assert_eq!(header(arrived, letter::ORIGINAL_EXCHANGE).unwrap_or_default(), place.exchange);
-        assert_eq!(of(letter::ERROR_CLASS), "test.refused");
-        assert_eq!(of(letter::ERROR_MSG), "for a test");
-        assert_eq!(of(letter::ATTEMPTS), "3");
-        assert_eq!(of(letter::FAILED_AT), "2023-11-14T22:13:22.000000Z");
-        assert_eq!(of(letter::LSN), "16/B374D848");
-        assert_eq!(of(letter::COMMIT_TS), "2023-11-14T22:13:20.000000Z");
-        assert_eq!(of(letter::RELAY), "conformance");
-        assert_eq!(header(arrived, letter::PARKS_KEY), None);
+        assert_eq!(of(writer::EVENT_ID), "a1");
+        assert_eq!(of(writer::ORIGINAL_TOPIC), place.topic);
+        assert_eq!(header(arrived, writer::ORIGINAL_EXCHANGE).unwrap_or_default(), place.exchange);
+        assert_eq!(of(writer::ERROR_CLASS), "test.refused");
+        assert_eq!(of(writer::ERROR_MSG), "for a test");
+        assert_eq!(of(writer::ATTEMPTS), "3");
+        assert_eq!(of(writer::FAILED_AT), "2023-11-14T22:13:22.000000Z");
+        assert_eq!(of(writer::LSN), "16/B374D848");
+        assert_eq!(of(writer::COMMIT_TS), "2023-11-14T22:13:20.000000Z");
+        assert_eq!(of(writer::RELAY), "conformance");
+        assert_eq!(header(arrived, writer::PARKS_KEY), None);
         let cut = value.len() > VALUE_BYTES_MAX;
-        let size = header(arrived, letter::VALUE_SIZE);
+        let size = header(arrived, writer::VALUE_SIZE);
         assert_eq!(size, cut.then(|| value.len().to_string()));
         bed.provide(&place);
     });
@@ -108,20 +108,20 @@ fn what_waits_behind_a_parked_key_fails_in_order_and_other_keys_flow() {
         let failed: Vec<u64> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
         assert_eq!(failed, behind);
         for (_, failure) in &hand.failures[1..] {
-            assert_eq!(failure.class, letter::CLASS_PARKED);
+            assert_eq!(failure.class, writer::CLASS_PARKED);
             assert_eq!(failure.disposition, Disposition::Terminal);
             assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
         }
         // WHEN they are buried, too THEN all are letters, in order
         for sequence in behind {
-            hand.bury(sequence, &mailbox, &cause(letter::CLASS_PARKED, true));
+            hand.bury(sequence, &mailbox, &cause(writer::CLASS_PARKED, true));
         }
         hand.settle();
         assert_eq!(hand.failures.len(), 6, "{:?}", hand.failures);
         compare(&others, &bed.take(&place));
         let arrived = bed.take(&letters);
         assert_eq!(ids(&arrived), ["a0", "a1", "a2", "a3", "a4", "a5"]);
-        let parks = arrived.iter().filter_map(|it| header(it, letter::PARKS_KEY)).count();
+        let parks = arrived.iter().filter_map(|it| header(it, writer::PARKS_KEY)).count();
         assert_eq!(parks, 6);
         bed.provide(&place);
     });

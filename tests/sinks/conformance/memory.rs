@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use walrelay::error::Fault;
-use walrelay::letter::{Address, Cause, Mailbox};
-use walrelay::message::{Outbound, Sequence};
+use walrelay::base::error::Fault;
+use walrelay::base::event::{Outbound, Sequence};
+use walrelay::dead_letter::writer::{Address, Cause, Mailbox};
 use walrelay::sink::log::{From, Log};
 use walrelay::sink::memory::{MemoryBroker, MemorySettings};
 use walrelay::sink::{

@@ -1,0 +1,28 @@
+use super::*;
+use crate::dead_letter::writer::DeadLetterSettings;
+use crate::sink::memory::MemorySettings;
+
+#[test]
+fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
+    // GIVEN a clock that stands
+    let jobs = Jobs { clocks: || Box::new(|| 86_400_000_000), ..Jobs::default() };
+    let letters = Letters {
+        broker: Arc::new(MemorySettings::default()),
+        address: DeadLetterSettings::default().address,
+        token: None,
+    };
+    let order = Order {
+        action: Action::Discard,
+        filter: Filter::default(),
+        rate: None,
+        by: "me".to_owned(),
+        reason: String::new(),
+    };
+    // WHEN a job has run
+    let job = jobs.begin(letters, order).unwrap();
+    jobs.end();
+    // THEN it knows of no other time
+    let told = job.json();
+    assert_eq!(told["begun_at"], "1970-01-02T00:00:00.000000Z");
+    assert_eq!(told["ended_at"], "1970-01-02T00:00:00.000000Z", "{told}");
+}

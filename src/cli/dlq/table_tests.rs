@@ -1,0 +1,52 @@
+use super::*;
+use crate::dead_letter::find::{Found, Step};
+use crate::dead_letter::fold::{Known, State};
+use crate::dead_letter::record::{Cut, Letter};
+use crate::sink::log::Place;
+
+fn letter() -> Letter {
+    Letter {
+        event_id: "e\x1b[2J1".to_owned(),
+        key: Some(vec![b'k', 0xff]),
+        topic: "a-topic-with-a-name-that-is-far-too-long".to_owned(),
+        error_class: "kafka.unknown-topic".to_owned(),
+        error_msg: "no\nsuch topic".to_owned(),
+        attempts: 5,
+        value: Some(b"{\"a\":\t1}\n\x07".to_vec()),
+        headers: vec![("id".to_owned(), b"e1".to_vec())],
+        ..Letter::default()
+    }
+}
+
+const KNOWN: Known = Known { state: State::Open, replays: 0, marked: true };
+
+#[test]
+fn a_line_has_columns_and_no_control_characters() {
+    let letter = letter();
+    let line = line(&View::new(&letter, &KNOWN));
+    let at = |word: &str| head().find(word).unwrap();
+    assert!(line.starts_with("1970-01-01 00:00:00  open"), "{line}");
+    assert_eq!(&line[at("EVENT ID")..at("EVENT ID") + 11], "e\\u{1b}[2J1");
+    assert_eq!(&line[at("KEY")..at("KEY") + 5], "k\\xff");
+    assert!(line.contains("a-topic-with-a-name-that-is…  kafka.unknown-topic"), "{line}");
+    assert!(line.ends_with("5      no\\nsuch topic"), "{line}");
+}
+
+#[test]
+fn one_letter_is_told_whole_and_its_payload_on_request() {
+    let place = Place { partition: 1, offset: 2 };
+    let step = Step { unix_us: 0, what: "dead-lettered", by: "orders".to_owned(), place };
+    let cut = Some(Cut { size_bytes: 99, sha256: "ab".to_owned() });
+    let letter = Letter { cut, ..letter() };
+    let found = Found { letter, known: KNOWN, history: vec![step] };
+    let text = detail(&Detail::new(&found, false));
+    for part in ["header         id = e1", "99 bytes, cut", "dead-lettered by orders (1:2)"] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!text.contains("payload"), "{text}");
+    let text = detail(&Detail::new(&found, true));
+    assert!(text.ends_with("payload (text)\n{\"a\":\t1}\n\\u{7}"), "{text}");
+    let letter = Letter { value: Some(vec![0xff]), ..found.letter };
+    let text = detail(&Detail::new(&Found { letter, ..found }, true));
+    assert!(text.ends_with("payload (base64)\n/w=="), "{text}");
+}

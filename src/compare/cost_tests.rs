@@ -1,0 +1,50 @@
+use super::*;
+
+#[test]
+fn the_loads_share_and_the_looking_are_taken_off() {
+    let before = Counters { transactions: 100, wal_bytes: 5000, ..Counters::default() };
+    let after = Counters {
+        transactions: 1500,
+        read: 900,
+        inserted: 1000,
+        updated: 2000,
+        deleted: 5,
+        wal_bytes: 105_000,
+    };
+    let load = Share { transactions: 1000, rows: 1000, wal_bytes: 40_000.4 };
+    let cost = after.since(before, load, 10);
+    let expected = PostgresCost {
+        transactions: 390,
+        tuples_read: 900,
+        tuples_written: 2005,
+        dead_tuples: 2005,
+        wal_bytes: 60_000,
+        cpu_s: None,
+    };
+    assert_eq!(cost, expected);
+}
+
+#[test]
+fn a_load_that_explains_more_than_there_is_leaves_nothing() {
+    let load = Share { transactions: 9, rows: 9, wal_bytes: 9.0 };
+    assert_eq!(Counters::default().since(Counters::default(), load, 3), PostgresCost::default());
+}
+
+#[test]
+fn the_measured_part_is_given() {
+    let whole = PostgresCost { transactions: 1001, wal_bytes: 10, ..PostgresCost::default() };
+    let part = measured_part(whole, 300, 400);
+    assert_eq!((part.transactions, part.wal_bytes), (751, 8));
+    assert_eq!(measured_part(whole, 400, 400), whole);
+}
+
+#[test]
+fn cpu_time_counts_from_the_beginning_and_outlives_a_process() {
+    let mut cpu = Cpu::default();
+    cpu.observe(1, 10.0, true);
+    cpu.observe(1, 10.5, false);
+    // Began in between: all of it counts.
+    cpu.observe(2, 0.25, false);
+    cpu.observe(1, 11.0, false);
+    assert_eq!(cpu.total_s(), 1.25);
+}

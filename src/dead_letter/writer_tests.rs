@@ -1,0 +1,91 @@
+use super::*;
+use crate::base::lsn::Lsn;
+
+fn event<'a>(value: &'a [u8], headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
+    Outbound {
+        exchange: "",
+        topic: "orders",
+        key: Some(b"42"),
+        value: Some(value),
+        id: "e1",
+        event_type: None,
+        content_type: None,
+        headers,
+        commit_unix_us: 1_000_000,
+        partition: None,
+    }
+}
+
+fn mailbox(value_bytes_max: usize) -> Mailbox {
+    let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
+    Mailbox { settings, relay: "walrelay".to_owned() }
+}
+
+fn cause() -> Cause {
+    Cause {
+        class: "kafka.message-size-too-large".to_owned(),
+        reason: "too large".to_owned(),
+        attempts: 1,
+        first_failed_unix_us: 2_000_000,
+        failed_unix_us: 3_000_000,
+        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 7 },
+        incomplete: false,
+        parks_key: false,
+    }
+}
+
+fn header(letter: &Outbound<'_>, name: &str) -> Option<String> {
+    let found = letter.headers.iter().find(|(known, _)| *known == name);
+    found.map(|(_, value)| String::from_utf8_lossy(value).into_owned())
+}
+
+#[test]
+fn what_goes_to_the_topic_or_through_its_exchange_reaches_the_letters() {
+    let address = DeadLetterSettings::default().address;
+    for (exchange, topic, reaches) in [
+        ("", "outbox.dlq", true),
+        ("", "orders", false),
+        ("outbox.dlx", "orders", true),
+        ("outbox", "outbox.dlq", false),
+    ] {
+        assert_eq!(address.is_reached_by(exchange, topic), reaches, "{exchange} {topic}");
+    }
+}
+
+#[test]
+fn a_letter_is_the_event_untouched_with_its_fate_beside_it() {
+    mailbox(100).letter(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
+        assert_eq!((letter.topic, letter.exchange), ("outbox.dlq", "outbox.dlx"));
+        assert_eq!((letter.key, letter.value), (Some(&b"42"[..]), Some(&b"payload"[..])));
+        assert_eq!(letter.headers[0], ("id", &b"e1"[..]));
+        assert_eq!(header(letter, ORIGINAL_TOPIC).as_deref(), Some("orders"));
+        assert_eq!(header(letter, LSN).as_deref(), Some("16/B374D848"));
+        assert_eq!(header(letter, ORDINAL).as_deref(), Some("7"));
+        assert_eq!(header(letter, FAILED_AT).as_deref(), Some("1970-01-01T00:00:03.000000Z"));
+        assert_eq!(header(letter, VALUE_SIZE), None);
+        assert_eq!(header(letter, PARKS_KEY), None);
+        assert_eq!(header(letter, INCOMPLETE), None);
+    });
+}
+
+#[test]
+fn an_event_cannot_forge_its_fate() {
+    let forged: [(&str, &[u8]); 3] =
+        [(RESOLUTION, b"discarded"), (PARKS_KEY, b"true"), ("trace", b"t")];
+    let cause = Cause { incomplete: true, ..cause() };
+    mailbox(100).letter(&event(b"payload", &forged), &cause, |letter| {
+        assert_eq!(header(letter, "trace").as_deref(), Some("t"));
+        assert_eq!((header(letter, RESOLUTION), header(letter, PARKS_KEY)), (None, None));
+        assert_eq!(header(letter, INCOMPLETE).as_deref(), Some("true"));
+    });
+}
+
+#[test]
+fn a_value_that_is_too_large_is_cut_and_can_be_recognised() {
+    mailbox(3).letter(&event(b"abcdef", &[]), &cause(), |letter| {
+        assert_eq!(letter.value, Some(&b"abc"[..]));
+        assert_eq!(header(letter, VALUE_SIZE).as_deref(), Some("6"));
+        let whole = "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721";
+        assert_eq!(header(letter, VALUE_SHA256).as_deref(), Some(whole));
+    });
+}

@@ -1,0 +1,125 @@
+use proptest::prelude::*;
+
+use super::*;
+
+#[test]
+fn only_the_contiguous_prefix_is_settled() {
+    let mut window = Window::new(8, 1000);
+    for _ in 0..3 {
+        window.admit(10, 7);
+    }
+    assert_eq!(window.settle(2), Ok(7));
+    assert_eq!(window.settled_below(), 0);
+    assert_eq!(window.settle(0), Ok(7));
+    assert_eq!(window.settled_below(), 1);
+    assert_eq!(window.settle(1), Ok(7));
+    assert_eq!(window.settled_below(), 3);
+    assert!(window.is_empty());
+}
+
+#[test]
+fn a_receipt_counts_once_and_only_for_what_is_in_flight() {
+    let mut window = Window::new(8, 1000);
+    window.admit(10, 0);
+    window.admit(10, 0);
+    assert_eq!(window.settle(2), Err(NotInFlight(2)));
+    assert!(window.settle(1).is_ok());
+    assert_eq!(window.settle(1), Err(NotInFlight(1)));
+    assert!(window.settle(0).is_ok());
+    assert_eq!(window.settle(0), Err(NotInFlight(0)));
+}
+
+#[test]
+fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed() {
+    let admit_two_confirm_second = |window: &mut Window| {
+        let (first, second) = (window.admit(10, 0), window.admit(10, 0));
+        assert!(window.settle(second).is_ok());
+        first
+    };
+    let mut window = Window::new(8, 1000);
+    let first = admit_two_confirm_second(&mut window);
+    assert!(!window.rewind());
+    assert!(!window.next_is_confirmed());
+    assert_eq!(window.admit(10, 0), first);
+    assert!(window.next_is_confirmed());
+    window.pass_over();
+    assert!(window.settle(first).is_ok());
+    assert_eq!(window.settled_below(), 2);
+    // GIVEN an old event in flight when the timeline changes
+    admit_two_confirm_second(&mut window);
+    window.forget();
+    admit_two_confirm_second(&mut window);
+    assert!(window.rewind());
+    // THEN the numbers mean other events now, and nothing is passed over
+    for _ in 0..4 {
+        assert!(!window.next_is_confirmed());
+        window.admit(10, 0);
+    }
+    // WHEN it rewinds once more THEN they mean the same again
+    assert!(!window.rewind());
+    // GIVEN that all old ones have settled THEN a change of timeline changes no number
+    let old = window.admit(10, 0);
+    window.forget();
+    assert!(window.settle(old).is_ok());
+    window.admit(10, 0);
+    assert!(!window.rewind());
+}
+
+#[test]
+fn bounds_hold_in_events_and_in_bytes_and_a_giant_may_pass_alone() {
+    let mut window = Window::new(2, 100);
+    window.admit(10, 0);
+    assert!(window.has_room());
+    window.admit(10, 0);
+    assert!(!window.has_room(), "two events are the bound");
+    let mut window = Window::new(10, 100);
+    window.admit(5000, 0);
+    assert!(!window.has_room(), "bytes are bounded too");
+    assert!(window.settle(0).is_ok());
+    assert!(window.has_room());
+}
+
+proptest! {
+    #[test]
+    fn it_equals_the_naive_model(steps in prop::collection::vec((0u8..4, 0usize..64), 1..400)) {
+        let mut window = Window::new(16, 1 << 20);
+        // Naive: the set of unsettled numbers, and the count of all admitted.
+        let mut unsettled = std::collections::BTreeSet::new();
+        let mut confirmed = std::collections::BTreeSet::new();
+        let mut admitted: Sequence = 0;
+        for (kind, pick) in steps {
+            let prefix = unsettled.first().copied().unwrap_or(admitted);
+            match kind {
+                0 | 1 if window.has_room() && confirmed.contains(&admitted) => {
+                    prop_assert!(window.next_is_confirmed());
+                    window.pass_over();
+                    admitted += 1;
+                }
+                0 | 1 if window.has_room() => {
+                    prop_assert!(!window.next_is_confirmed());
+                    prop_assert_eq!(window.admit(1, 0), admitted);
+                    unsettled.insert(admitted);
+                    admitted += 1;
+                }
+                3 if pick == 0 => {
+                    prop_assert!(!window.rewind());
+                    unsettled.clear();
+                    admitted = prefix;
+                }
+                _ => {
+                    let target = unsettled.iter().nth(pick % unsettled.len().max(1)).copied();
+                    if let Some(sequence) = target {
+                        prop_assert!(window.settle(sequence).is_ok());
+                        unsettled.remove(&sequence);
+                        confirmed.insert(sequence);
+                    }
+                }
+            }
+            let prefix = unsettled.first().copied().unwrap_or(admitted);
+            prop_assert_eq!(window.settled_below(), prefix);
+            prop_assert_eq!(window.events(), unsettled.len());
+            prop_assert_eq!(window.bytes(), unsettled.len());
+            prop_assert!(admitted - prefix <= 16);
+        }
+    }
+}

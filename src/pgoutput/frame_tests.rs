@@ -1,0 +1,33 @@
+use super::*;
+
+fn envelope(tag: u8, numbers: &[u64]) -> Vec<u8> {
+    let mut bytes = vec![tag];
+    numbers.iter().for_each(|number| bytes.extend(number.to_be_bytes()));
+    bytes
+}
+
+#[test]
+fn data_keeps_its_body_in_place() {
+    let mut bytes = envelope(b'w', &[16, 32, 99]);
+    bytes.extend(b"Ibody");
+    let frame = Frame::parse(&bytes).unwrap();
+    let (wal_start, wal_end) = (Lsn::from_wire(16), Lsn::from_wire(32));
+    assert_eq!(frame, Frame::XLogData { wal_start, wal_end, sent_at_pg_us: 99, body: b"Ibody" });
+}
+
+#[test]
+fn a_keepalive_may_ask_for_a_reply_and_has_an_end() {
+    let mut bytes = envelope(b'k', &[32, 99]);
+    assert!(Frame::parse(&bytes).is_err());
+    bytes.push(1);
+    let wal_end = Lsn::from_wire(32);
+    let expected = Frame::Keepalive { wal_end, sent_at_pg_us: 99, reply_requested: true };
+    assert_eq!(Frame::parse(&bytes), Ok(expected));
+    bytes.push(0);
+    assert!(Frame::parse(&bytes).is_err());
+    assert!(Frame::parse(b"").is_err());
+    assert_eq!(
+        Frame::parse(b"zzz"),
+        Err(DecodeError { what: "unknown replication frame", offset: 0 })
+    );
+}
