@@ -9,7 +9,7 @@ use socket2::{Domain, Socket, Type};
 
 use super::listen_fault;
 use crate::base::error::Fault;
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 
 const TOPIC: &str = "admin.listen";
 /// How long whoever has the address may take to say who it is.

@@ -7,7 +7,7 @@
 
 use crate::admin::address;
 use crate::config::Config;
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 use crate::relay;
 
 /// What is as it should be here, and what is not.

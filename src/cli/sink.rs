@@ -8,7 +8,7 @@ use crate::base::error::Fault;
 use crate::config::Config;
 use crate::dead_letter::tail;
 use crate::delivery::settings::OnDeadLetter;
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 use crate::source::rows::RowTopics;
 
 /// What is wrong, and what is right, with the sink. `rows` is what is known of the topics that rows

@@ -18,8 +18,8 @@ use super::report::Mode;
 use super::{ANSWERED_WITHIN, connect, failed};
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
+use crate::doctor::finding::Level;
 use crate::doctor::source as preflight;
-use crate::doctor::source::Level;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::{ConnInfo, SourceSettings};
 

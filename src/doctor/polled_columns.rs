@@ -4,7 +4,7 @@
 //! each restart: it has to be known before.
 
 use crate::base::error::{Exit, Fault};
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};

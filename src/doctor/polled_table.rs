@@ -4,8 +4,9 @@
 use tokio_postgres::Client;
 
 use crate::base::error::{Exit, Fault};
+use crate::doctor::finding::Finding;
 use crate::doctor::polled_columns::{self, Found};
-use crate::doctor::source::{Finding, query_fault};
+use crate::doctor::source::query_fault;
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::{Column, Relation};
 use crate::polling::settings::{OnPublished, PollingSettings};

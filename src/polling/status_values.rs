@@ -9,8 +9,8 @@ use tokio_postgres::{Client, Error};
 
 use super::settings::{OnPublished, PollingSettings};
 use crate::base::error::{Exit, Fault};
+use crate::doctor::finding::Finding;
 use crate::doctor::polled_columns::{self, Found};
-use crate::doctor::source::Finding;
 use crate::outbox::settings::OutboxTable;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 

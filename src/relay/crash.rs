@@ -22,7 +22,7 @@ use sha2::{Digest as _, Sha256};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 use crate::sink::kafka::producer_ffi::SharedWords;
 
 /// Deaths on one event before it is given up.

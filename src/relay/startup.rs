@@ -6,7 +6,7 @@ use super::crash;
 use super::shaping::Shaping;
 use crate::base::error::Fault;
 use crate::delivery::settings::DeliverySettings;
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 use crate::outbox::settings::OutboxTable;
 use crate::outbox::{Outboxes, Plan};
 use crate::pgoutput::relation::{Column, Relation};

@@ -5,7 +5,7 @@ use super::facts::TableFacts;
 use super::quote::{nearest, quote_ident, quote_table};
 use super::settings::SourceSettings;
 use crate::base::error::{Exit, Fault};
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 use crate::outbox::settings::OutboxTable;
 
 /// Columns without which no event can be made, each once: id, payload and what the route names.

@@ -11,79 +11,16 @@ pub(crate) mod slot;
 pub(crate) use server::WAL_SENDERS;
 pub(crate) use slot::missing as slot_missing;
 
-use serde_json::{Value, json};
 use tokio_postgres::Client;
 
 use crate::base::error::{Exit, Fault};
+use crate::doctor::finding::{Finding, faults};
 use crate::source::facts::{self, Published};
 pub use crate::source::facts::{
     Facts, PublicationFacts, RoleFacts, ServerFacts, SlotFacts, TableFacts,
 };
 use crate::source::settings::SourceSettings;
 use crate::source::{publication, table};
-
-/// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Level {
-    /// As it should be.
-    Ok,
-    /// Works, and deserves a look.
-    Warn,
-    /// The relay must not start.
-    Fail,
-}
-
-/// One line of the report.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
-    /// How bad it is.
-    pub level: Level,
-    /// Stable name; that of the fault where there is one.
-    pub topic: &'static str,
-    /// What was found, one line. A warning says how to mend it in the same line.
-    pub text: String,
-    /// The fault of a finding that fails.
-    pub fault: Option<Fault>,
-}
-
-impl Finding {
-    /// As it should be.
-    pub fn ok(topic: &'static str, text: impl Into<String>) -> Finding {
-        Finding { level: Level::Ok, topic, text: text.into(), fault: None }
-    }
-
-    /// Deserves a look.
-    pub fn warn(topic: &'static str, text: impl Into<String>) -> Finding {
-        Finding { level: Level::Warn, topic, text: text.into(), fault: None }
-    }
-
-    /// Must be mended; the fault says how.
-    #[must_use]
-    pub fn fail(fault: Fault) -> Finding {
-        let text = if fault.place.is_empty() {
-            fault.what.clone()
-        } else {
-            format!("{} ({})", fault.what, fault.place)
-        };
-        Finding { level: Level::Fail, topic: fault.code, text, fault: Some(fault) }
-    }
-
-    /// The finding for scripts.
-    #[must_use]
-    pub fn to_json(&self) -> Value {
-        let level = match self.level {
-            Level::Ok => "ok",
-            Level::Warn => "warn",
-            Level::Fail => "fail",
-        };
-        let mut value = json!({ "level": level, "topic": self.topic, "text": self.text });
-        if let Some(fault) = &self.fault {
-            value["mend"] = json!(fault.mend);
-            value["exit"] = json!(fault.exit as u8);
-        }
-        value
-    }
-}
 
 /// What was found.
 #[derive(Clone, Debug)]
@@ -100,8 +37,8 @@ impl Report {
     /// missing already, and mending the rest would hide that.
     #[must_use]
     pub fn first_fault(&self) -> Option<&Fault> {
-        let faults = || self.findings.iter().filter_map(|finding| finding.fault.as_ref());
-        faults().find(|fault| fault.code == "slot.lost").or_else(|| faults().next())
+        let lost = faults(&self.findings).find(|fault| fault.code == "slot.lost");
+        lost.or_else(|| faults(&self.findings).next())
     }
 }
 

@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Facts, Finding};
+use super::Facts;
 use crate::base::error::{Exit, Fault};
+use crate::doctor::finding::Finding;
 use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
 

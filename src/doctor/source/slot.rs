@@ -1,7 +1,8 @@
 //! The slot as it stands.
 
-use super::{Facts, Finding, SlotFacts};
+use super::{Facts, SlotFacts};
 use crate::base::error::{Exit, Fault};
+use crate::doctor::finding::Finding;
 use crate::source::settings::SourceSettings;
 
 pub(crate) fn judge(facts: &Facts, settings: &SourceSettings) -> Vec<Finding> {

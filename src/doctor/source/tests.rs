@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::*;
+use crate::doctor::finding::Level;
 use crate::outbox::template::Template;
 use crate::source::testing::{self, Server};
 

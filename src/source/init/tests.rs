@@ -1,7 +1,8 @@
 //! `init` makes what is missing, twice is once, and `check` has no fault afterwards.
 
 use super::*;
-use crate::doctor::source::{Level, inspect};
+use crate::doctor::finding::Level;
+use crate::doctor::source::inspect;
 use crate::outbox::template::Template;
 use crate::source::testing;
 

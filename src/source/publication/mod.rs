@@ -15,7 +15,7 @@ use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
 use super::table::{needed_columns, shown};
 use crate::base::error::{Exit, Fault};
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 
 /// The server sends generated columns from this version on, when asked to.
 const SENDS_GENERATED_COLUMNS: u32 = 180_000;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::gap;
 use crate::base::lsn::Lsn;
-use crate::doctor::source::Finding;
+use crate::doctor::finding::Finding;
 use crate::pgoutput::frame::Frame;
 use crate::source::connect::{self, StartReplication};
 use crate::source::facts::{Facts, RowKind};
