@@ -1,7 +1,7 @@
 # Every command of this repository. Real services are started without Docker, as private
 # processes on free ports; `make setup` fetches them once.
 
-# The optimised profile is the only one used, so that dependencies are compiled once.
+# Tests and lints share the dev profile, which compiles fast; demo and benchmarks are optimised.
 CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
 
 .DEFAULT_GOAL := help
@@ -20,11 +20,11 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SINK=r
 	@SINK=$(SINK) $(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (first run builds 3-6 minutes)
-	cargo test --release --workspace --no-fail-fast
+	cargo test --workspace --no-fail-fast
 
 lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny and promtool are there
 	cargo fmt --all --check
-	cargo clippy --release --workspace --all-targets -- -D warnings
+	cargo clippy --workspace --all-targets -- -D warnings
 	@if command -v promtool >/dev/null; then promtool test rules tests/alerts.yml; else \
 		echo 'skipped: promtool test rules (Debian package prometheus)'; fi
 	@if command -v cargo-deny >/dev/null; then cargo deny --all-features check; else \

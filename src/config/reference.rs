@@ -7,7 +7,7 @@ use super::units;
 const OPENING: &str = "\
 # Configuration
 
-<!-- Generated from src/config/keys.rs: UPDATE_DOCS=1 cargo test --release --lib config -->
+<!-- Generated from src/config/keys.rs: UPDATE_DOCS=1 cargo test --lib config -->
 
 One TOML file: `--config FILE`, else `WALRELAY_CONFIG`, else `walrelay.toml` in the working folder. Every key can be
 overridden by an environment variable, and that by `--set KEY=VALUE`. `walrelay config show` prints what holds and where

@@ -490,7 +490,7 @@ fn the_documentation_is_that_of_the_table() {
         std::fs::write(&path, reference()).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == reference(), "run: UPDATE_DOCS=1 cargo test --release --lib config");
+    assert!(written == reference(), "run: UPDATE_DOCS=1 cargo test --lib config");
 }
 
 #[test]

@@ -293,7 +293,7 @@ impl Repeatable {
     fn command(&self) -> String {
         let (seed, test) = (seed(), self.0);
         format!(
-            "seed {seed}; repeat it with: WALRELAY_SEED={seed} cargo test --release --test main {test} -- --nocapture"
+            "seed {seed}; repeat it with: WALRELAY_SEED={seed} cargo test --test main {test} -- --nocapture"
         )
     }
 }

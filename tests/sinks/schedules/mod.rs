@@ -19,8 +19,7 @@ const SCHEDULES_PER_CONNECTION: u64 = 3_000;
 #[test]
 fn every_order_of_returns_and_confirms_settles_each_message_as_the_broker_meant_it() {
     let seed = seed();
-    let repeat =
-        format!("WALRELAY_SEED={seed} cargo test --release --test sinks schedules -- --nocapture");
+    let repeat = format!("WALRELAY_SEED={seed} cargo test --test sinks schedules -- --nocapture");
     println!("seed {seed}; repeat it with: {repeat}");
     for connection in 0..CONNECTIONS {
         // GIVEN a broker that answers as the schedule says
