@@ -1,6 +1,7 @@
 //! The page for people: one self-contained document, no script, everything escaped.
 
 use super::status::{Polling, Slot, Status};
+use crate::base::figures::{binary_size, duration, grouped};
 use crate::base::html::escape;
 use crate::health::State;
 
@@ -56,7 +57,11 @@ pub(super) fn render(status: &Status) -> String {
             ("retries", number(status.events.retries)),
             (
                 "in flight",
-                format!("{} · {}", number(status.in_flight.events), size(status.in_flight.bytes)),
+                format!(
+                    "{} · {}",
+                    number(status.in_flight.events),
+                    binary_size(status.in_flight.bytes)
+                ),
             ),
         ],
     );
@@ -109,7 +114,7 @@ fn log_and_slot(html: &mut String, status: &Status, slot: &Slot) {
             ("confirmed", status.lsn.confirmed.clone()),
         ],
     );
-    let bytes = |bytes: i64| size(u64::try_from(bytes).unwrap_or(0));
+    let bytes = |bytes: i64| binary_size(u64::try_from(bytes).unwrap_or(0));
     let safe = slot.safe_wal_bytes.map_or_else(|| "no limit known".to_owned(), bytes);
     table(
         html,
@@ -168,35 +173,6 @@ fn table(html: &mut String, title: &str, rows: &[(&str, String)]) {
 }
 
 /// `1234567` as `1 234 567`, with narrow no-break spaces.
-pub(super) fn number(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() * 2);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-pub(super) fn size(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1024.0 {
-            return if unit == "B" { format!("{bytes} B") } else { format!("{value:.1} {unit}") };
-        }
-        value /= 1024.0;
-    }
-    format!("{value:.1} TiB")
-}
-
-pub(super) fn duration(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
+fn number(value: u64) -> String {
+    grouped(value, '\u{202f}')
 }

@@ -223,18 +223,6 @@ fn the_page_escapes_everything_and_loads_nothing() {
 }
 
 #[test]
-fn numbers_sizes_and_durations_are_for_people() {
-    assert_eq!(page::number(0), "0");
-    assert_eq!(page::number(1_234_567), "1\u{202f}234\u{202f}567");
-    assert_eq!(page::size(1023), "1023 B");
-    assert_eq!(page::size(1536), "1.5 KiB");
-    assert_eq!(page::size(u64::MAX), "16777216.0 TiB");
-    assert_eq!(page::duration(59), "59 s");
-    assert_eq!(page::duration(3_700), "1 h 1 min");
-    assert_eq!(page::duration(90_000), "1 d 1 h");
-}
-
-#[test]
 fn other_paths_and_methods_are_refused() {
     let stage = stage();
     assert_eq!(get(stage.addr, "/nothing").0, 404);

@@ -34,9 +34,9 @@ use crate::source::publication::KnownPublication;
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
-    crate::sink::kafka::producer_ffi::return_large_pieces();
+    crate::base::os_ffi::return_large_pieces();
     if config.sink.shares_malloc_arena() {
-        crate::sink::kafka::producer_ffi::share_malloc_arena();
+        crate::base::os_ffi::share_malloc_arena();
     }
     match &config.polling {
         Some(polling) => polling::run(config, polling),

@@ -1,36 +1,34 @@
-//! A log line that may come a thousand times a second, and is worth saying a few times.
+//! Bounds how often a log line is written that may be due thousands of times a second.
 
 use std::time::{Duration, Instant};
 
-/// What the bound is counted in.
-const PERIOD: Duration = Duration::from_secs(1);
-
-/// Speaks a few times a second.
+/// Permits a number of lines in each period and counts those it has suppressed.
 #[derive(Debug)]
-pub(crate) struct Voice {
-    most: u32,
-    since: Option<Instant>,
-    said: u32,
-    unsaid: u64,
+pub(crate) struct LogThrottle {
+    period: Duration,
+    lines_max: u32,
+    period_began: Option<Instant>,
+    written: u32,
+    suppressed: u64,
 }
 
-impl Voice {
-    /// Speaks at most so often in a second.
-    pub(crate) fn new(most: u32) -> Voice {
-        Voice { most, since: None, said: 0, unsaid: 0 }
+impl LogThrottle {
+    /// Permits `lines_max` lines in each `period`.
+    pub(crate) const fn new(lines_max: u32, period: Duration) -> LogThrottle {
+        LogThrottle { period, lines_max, period_began: None, written: 0, suppressed: 0 }
     }
 
-    /// May it be said? Then this is how often it was not, since it was last.
-    pub(crate) fn speaks(&mut self, now: Instant) -> Option<u64> {
-        if self.since.is_none_or(|since| now.duration_since(since) >= PERIOD) {
-            (self.since, self.said) = (Some(now), 0);
+    /// Returns how many lines were suppressed since the last one if this line may be written.
+    pub(crate) fn permit(&mut self, now: Instant) -> Option<u64> {
+        if self.period_began.is_none_or(|began| now.duration_since(began) >= self.period) {
+            (self.period_began, self.written) = (Some(now), 0);
         }
-        if self.said == self.most {
-            self.unsaid += 1;
+        if self.written == self.lines_max {
+            self.suppressed += 1;
             return None;
         }
-        self.said += 1;
-        Some(std::mem::take(&mut self.unsaid))
+        self.written += 1;
+        Some(std::mem::take(&mut self.suppressed))
     }
 }
 

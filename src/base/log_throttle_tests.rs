@@ -1,10 +1,11 @@
 use super::*;
 
 #[test]
-fn a_flood_is_told_a_few_times_a_second_and_what_was_not_is_counted() {
-    let (mut voice, now) = (Voice::new(2), Instant::now());
-    let said = [(); 5].map(|()| voice.speaks(now));
-    assert_eq!(said, [Some(0), Some(0), None, None, None]);
-    assert_eq!(voice.speaks(now + PERIOD), Some(3));
-    assert_eq!(voice.speaks(now + PERIOD), Some(0));
+fn a_few_lines_pass_in_each_period_and_the_others_are_counted() {
+    let period = Duration::from_secs(1);
+    let (mut throttle, now) = (LogThrottle::new(2, period), Instant::now());
+    let permitted = [(); 5].map(|()| throttle.permit(now));
+    assert_eq!(permitted, [Some(0), Some(0), None, None, None]);
+    assert_eq!(throttle.permit(now + period), Some(3));
+    assert_eq!(throttle.permit(now + period), Some(0));
 }

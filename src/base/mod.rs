@@ -1,15 +1,16 @@
 //! What every other folder may use, and what uses none of them.
 
 pub mod backoff;
+pub(crate) mod encoding;
 pub mod error;
 pub mod event;
+pub(crate) mod figures;
 pub mod html;
-pub mod log_throttle;
+pub(crate) mod log_throttle;
 pub mod lsn;
-pub mod os_ffi;
-pub mod percent;
+pub(crate) mod os_ffi;
+pub(crate) mod runtime;
 pub mod secret;
-pub mod shared_words_ffi;
-pub mod text;
+pub(crate) mod text;
 pub mod time;
 pub mod tls;

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// Bytes as text: control characters and what is not UTF-8 are escaped.
 #[must_use]
-pub fn shown(bytes: &[u8]) -> String {
+pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
         push_escaped(&mut text, chunk.valid());
@@ -22,7 +22,7 @@ pub fn shown(bytes: &[u8]) -> String {
 
 /// Text with its control characters escaped.
 #[must_use]
-pub fn escaped(text: &str) -> String {
+pub(crate) fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     push_escaped(&mut out, text);
     out
@@ -30,20 +30,20 @@ pub fn escaped(text: &str) -> String {
 
 /// The same for a text of several lines: their ends stay.
 #[must_use]
-pub fn escaped_lines(text: &str) -> String {
+pub(crate) fn escaped_lines(text: &str) -> String {
     text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
 }
 
 /// A text as one word of a shell: what it holds is not obeyed, and moves no cursor.
 #[must_use]
-pub fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", escaped(text).replace('\'', r"'\''"))
 }
 
 /// JSON that can be shown: what [`escaped`] escapes stands in texts only, and is written as JSON
 /// writes it.
 #[must_use]
-pub fn json_shown(json: &str) -> String {
+pub(crate) fn json_shown(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if is_hidden(c) {
@@ -58,7 +58,7 @@ pub fn json_shown(json: &str) -> String {
 
 /// The same for text in which a line ends where one ends on the screen: JSON lines, TOML.
 #[must_use]
-pub fn json_lines_shown(text: &str) -> String {
+pub(crate) fn json_lines_shown(text: &str) -> String {
     text.split('\n').map(json_shown).collect::<Vec<_>>().join("\n")
 }
 

@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::base::text::escaped;
 use crate::config::{Config, Request};
 
@@ -116,18 +117,7 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
 
 /// Runs a short command on a runtime of its own.
 fn wait_for<T>(command: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        let what = format!("the system refused a runtime: {error}");
-        Fault::new(
-            Exit::Failed,
-            "system.refused",
-            what,
-            "",
-            "look at the limits of the process (ulimit -a)",
-        )
-    })?;
-    runtime.block_on(command)
+    runtime::block_on(command)?
 }
 
 /// What is logged, and how what ends the process is told.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::tally::Tally;
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
+use crate::base::runtime;
 use crate::sink::bench_target::Scratch;
 
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -42,12 +43,7 @@ impl Consumer {
     pub(super) fn start(scratch: Box<dyn Scratch>) -> Result<Consumer, Fault> {
         let shared = Arc::new(Shared::default());
         let own = Arc::clone(&shared);
-        let thread = std::thread::Builder::new().name("consumer".to_owned());
-        let thread = thread.spawn(move || consume(scratch, &own)).map_err(|error| {
-            let what = format!("the system refused a thread: {error}");
-            let mend = "look at the limits of the process (ulimit -a, container limits)";
-            Fault::new(Exit::Failed, "system.refused", what, "", mend)
-        })?;
+        let thread = runtime::spawn("consumer", move || consume(scratch, &own))?;
         Ok(Consumer { shared, thread: Some(thread) })
     }
 

@@ -1,3 +1,4 @@
+use crate::base::error::Exit;
 use std::time::Instant;
 
 use super::*;

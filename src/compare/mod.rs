@@ -34,6 +34,7 @@ use self::report::{Report, Settings};
 use self::signals::{Signals, interrupted};
 use self::site::Site;
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::config::{Config, Request};
 use crate::doctor::source::query_fault;
 use crate::relay::unix_now_us;
@@ -91,10 +92,9 @@ pub struct Outcome {
 /// Compares. Nothing of it stays, neither after an error nor after a signal, as far as it can be
 /// removed and no second signal comes.
 pub fn run(asked: Asked<'_>, watcher: &mut dyn Watcher) -> Outcome {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let runtime = match builder.worker_threads(2).enable_all().build() {
+    let runtime = match runtime::multi_thread(2, "compare") {
         Ok(runtime) => runtime,
-        Err(error) => return Outcome { report: None, faults: vec![broken(&error.to_string())] },
+        Err(fault) => return Outcome { report: None, faults: vec![fault] },
     };
     let mut report = Report::default();
     let faults = match runtime.block_on(compare(asked, &mut report, watcher)) {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::plan;
 use super::report::{Drain, Mode, PostgresCost, RelayCost, Report, Run};
+use crate::base::figures;
 use crate::base::text::escaped;
 use crate::config::units::show_duration;
 
@@ -256,17 +257,8 @@ fn bytes(count: u64) -> String {
     }
 }
 
-/// `12,345`.
 fn grouped(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    figures::grouped(count, ',')
 }
 
 /// The first column to the left, the others to the right.

@@ -2,6 +2,7 @@
 
 use sha2::{Digest, Sha256};
 
+use crate::base::encoding::push_unhexed;
 use crate::base::text::{escaped, shown};
 use crate::dead_letter::writer::{self, KeyId};
 
@@ -31,11 +32,9 @@ impl Identity {
 }
 
 fn read_hex(hex: &str) -> Option<[u8; 32]> {
-    let mut bytes = [0; 32];
-    for (at, byte) in bytes.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(hex.get(2 * at..2 * at + 2)?, 16).ok()?;
-    }
-    Some(bytes)
+    let mut bytes = Vec::new();
+    push_unhexed(hex.as_bytes(), &mut bytes)?;
+    bytes.first_chunk().copied()
 }
 
 /// A value or a key that was too large for the topic.

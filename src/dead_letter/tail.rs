@@ -17,7 +17,8 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
+use crate::base::runtime;
 use crate::dead_letter::follower::{Ended, Finding, Follower};
 use crate::dead_letter::reader::{self, Archive, Next};
 use crate::dead_letter::tail_event::LogNews;
@@ -73,17 +74,11 @@ impl Following {
         let stop = Arc::new(AtomicBool::new(false));
         let (end, ended) = mpsc::sync_channel(1);
         let stopped = Arc::clone(&stop);
-        let thread = std::thread::Builder::new().name("dead-letters".to_owned());
-        let spawned = thread.spawn(move || {
+        runtime::spawn("dead-letters", move || {
             if has_slot(&follow.facts, &stopped) {
                 Reader::new(follow, stopped).run();
             }
             drop(end);
-        });
-        spawned.map_err(|error| {
-            let what = format!("the reader of the dead-letter topic cannot start: {error}");
-            let mend = "look at the limits of the process (ulimit -a, container limits)";
-            Fault::new(Exit::Failed, "system.refused", what, "", mend)
         })?;
         Ok(Following { stop, ended })
     }

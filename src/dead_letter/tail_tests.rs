@@ -1,4 +1,5 @@
 use super::*;
+use crate::base::error::Exit;
 use std::sync::Mutex;
 
 use crate::base::event::{Outbound, Position};

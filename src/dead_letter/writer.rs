@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
+use crate::base::encoding::hex;
 use crate::base::event::{Outbound, Position};
 use crate::base::time::rfc3339;
 
@@ -257,8 +258,7 @@ pub fn hash_in(name: &str) -> Option<&str> {
 /// SHA-256 in hexadecimal.
 #[must_use]
 pub fn sha256_hex(bytes: &[u8]) -> String {
-    let digits = Sha256::digest(bytes).into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.filter_map(|digit| char::from_digit(u32::from(digit), 16)).collect()
+    hex(&Sha256::digest(bytes))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! integer, a `\x` bytea) goes into an arena whose memory is kept from row to row. Text and binary
 //! form give the same bytes, so that a relay may change between them at any reconnect.
 
+use crate::base::encoding::push_unhexed;
 use crate::pgoutput::message::Value;
 
 /// Most columns of a table that a route may use.
@@ -189,16 +190,6 @@ fn read_bytea(text: &[u8], arena: &mut Vec<u8>) -> Result<Cell<'static>, &'stati
     };
     read.ok_or("bytea in hex or escape form")?;
     Ok(Cell::since(start, arena))
-}
-
-fn push_unhexed(hex: &[u8], arena: &mut Vec<u8>) -> Option<()> {
-    let (pairs, []) = hex.as_chunks::<2>() else { return None };
-    arena.reserve(pairs.len());
-    for [high, low] in pairs {
-        let digit = |byte: u8| char::from(byte).to_digit(16);
-        arena.push((digit(*high)? << 4 | digit(*low)?) as u8);
-    }
-    Some(())
 }
 
 fn push_unescaped(mut text: &[u8], arena: &mut Vec<u8>) -> Option<()> {

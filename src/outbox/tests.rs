@@ -7,6 +7,7 @@ use super::extract::tests::{columns, route};
 use super::settings::Route;
 use super::template::Template;
 use super::*;
+use crate::base::encoding::push_unhexed;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound};
 use crate::pgoutput::message::Message;
@@ -45,8 +46,9 @@ fn both() -> Outboxes {
 }
 
 fn from_hex(line: &str) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).unwrap() as u8;
-    line.as_bytes().chunks(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect()
+    let mut bytes = Vec::new();
+    push_unhexed(line.as_bytes(), &mut bytes).unwrap();
+    bytes
 }
 
 fn capture(name: &str) -> String {

@@ -9,6 +9,7 @@ use super::super::encoder::{Encoder, Form};
 use super::super::frame::Frame;
 use super::super::relation::Relation;
 use super::*;
+use crate::base::encoding::push_unhexed;
 
 fn form() -> impl Strategy<Value = Form> {
     let bytes = || proptest::collection::vec(any::<u8>(), 0..40);
@@ -21,10 +22,9 @@ fn form() -> impl Strategy<Value = Form> {
 }
 
 fn from_hex(line: &str) -> Vec<u8> {
-    line.as_bytes()
-        .chunks(2)
-        .map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap())
-        .collect()
+    let mut bytes = Vec::new();
+    push_unhexed(line.as_bytes(), &mut bytes).unwrap();
+    bytes
 }
 
 fn describe(message: &Message<'_>) -> String {

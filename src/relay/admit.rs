@@ -11,6 +11,7 @@ use super::outlet::Settling;
 use super::shaping::Shaping;
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
+use crate::base::log_throttle::LogThrottle;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::Mailbox;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
@@ -54,7 +55,7 @@ pub(super) struct Core {
     catalog_is_fresh: bool,
     /// The transaction that is being received.
     xid: u32,
-    last_warning: Option<Instant>,
+    update_warnings: LogThrottle,
     place: String,
     source: SourceSettings,
 }
@@ -86,7 +87,7 @@ impl Core {
             catalog: Catalog::default(),
             catalog_is_fresh: false,
             xid: 0,
-            last_warning: None,
+            update_warnings: LogThrottle::new(1, WARN_EVERY),
             place: format!("slot {}, publication {}", source.slot, source.publication),
             source: source.clone(),
         })
@@ -337,9 +338,7 @@ impl Core {
             return Ok(());
         };
         self.meter.ignored(why);
-        let quiet = self.last_warning.is_some_and(|at| at.elapsed() < WARN_EVERY);
-        if why == Ignored::Update && !quiet {
-            self.last_warning = Some(Instant::now());
+        if why == Ignored::Update && self.update_warnings.permit(Instant::now()).is_some() {
             let table = &self.outboxes.tables()[plan.outbox_index()];
             tracing::warn!(
                 table = format!("{}.{}", table.schema, table.table),

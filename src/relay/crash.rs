@@ -22,8 +22,8 @@ use sha2::{Digest as _, Sha256};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
+use crate::base::os_ffi::SharedWords;
 use crate::doctor::finding::Finding;
-use crate::sink::kafka::producer_ffi::SharedWords;
 
 /// Deaths on one event before it is given up.
 const DEATHS_MAX: u64 = 3;

@@ -282,21 +282,6 @@ pub fn factory(
     })
 }
 
-/// Awaits an answer outside any runtime.
-fn on_own_runtime<T>(answer: impl Future<Output = T>) -> Result<T, Fault> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| {
-        Fault::new(
-            Exit::Failed,
-            "system.refused",
-            format!("the system refused a runtime: {error}"),
-            "",
-            "look at the limits of the process (ulimit -a, container limits)",
-        )
-    })?;
-    Ok(runtime.block_on(answer))
-}
-
 /// The first of several faults, with the others told in passing.
 fn worst(faults: Vec<Fault>) -> Fault {
     let mut faults = faults.into_iter();

@@ -77,10 +77,7 @@ impl Stream {
             transport.set_receive_buffer(BUFFER_BYTES)?;
         }
         if !transport.is_tls() {
-            crate::sink::kafka::producer_ffi::set_receive_low_water(
-                transport.as_fd(),
-                LOW_WATER_BYTES,
-            )?;
+            crate::base::os_ffi::set_receive_low_water(transport.as_fd(), LOW_WATER_BYTES)?;
         }
         let mut buffer = vec![0; BUFFER_BYTES.max(leftover.len())];
         buffer[..leftover.len()].copy_from_slice(leftover);

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
-use crate::base::percent;
+use crate::base::encoding::percent_decode;
 use crate::base::text::escaped;
 use crate::dead_letter::filter::{Filter, Words};
 use crate::dead_letter::rate::{BadRate, Rate};
@@ -149,7 +149,7 @@ fn query(uri: &Uri) -> Result<Map<String, Value>, Refusal> {
     let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
     for pair in pairs {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let text = |text: &str| percent::decode(&text.replace('+', " "));
+        let text = |text: &str| percent_decode(&text.replace('+', " "));
         let (Ok(name), Ok(value)) = (text(name), text(value)) else {
             return Err(Refusal::bad(
                 "it is not percent-encoded text",

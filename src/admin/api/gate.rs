@@ -12,15 +12,16 @@ use axum::http::{HeaderMap, StatusCode, header};
 use sha2::{Digest, Sha256};
 
 use super::refusal::Refusal;
+use crate::base::log_throttle::LogThrottle;
 use crate::base::secret::Secret;
 
 /// A guesser must not fill the log.
-const TELL_EVERY: Duration = Duration::from_secs(1);
+const WARN_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct Gate {
     /// SHA-256 of the token.
     token: Option<[u8; 32]>,
-    told_at: Mutex<Option<Instant>>,
+    warnings: Mutex<LogThrottle>,
 }
 
 impl Gate {
@@ -28,7 +29,7 @@ impl Gate {
         let token = token.filter(|token| !token.is_empty());
         Gate {
             token: token.map(|token| hash(token.expose().as_bytes())),
-            told_at: Mutex::default(),
+            warnings: Mutex::new(LogThrottle::new(1, WARN_EVERY)),
         }
     }
 
@@ -48,9 +49,8 @@ impl Gate {
     }
 
     fn tell(&self, from: SocketAddr) {
-        let mut told_at = self.told_at.lock().unwrap_or_else(PoisonError::into_inner);
-        if told_at.is_none_or(|at| at.elapsed() >= TELL_EVERY) {
-            *told_at = Some(Instant::now());
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if warnings.permit(Instant::now()).is_some() {
             tracing::warn!(target: "audit", who = %from, "refused: a wrong token was shown");
         }
     }

@@ -15,6 +15,7 @@ use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 use super::progress::Progress;
 use super::tell;
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::base::text::json_shown;
 use crate::config::Config;
 use crate::dead_letter::clock;
@@ -228,12 +229,7 @@ fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
             tell("stopping: settling what is in flight; once more to stop at once");
         }
     };
-    let thread = std::thread::Builder::new().name("signals".to_owned());
-    let spawned = thread.spawn(move || super::wait_for(waiting));
-    spawned.map(drop).map_err(|error| {
-        let what = format!("the system refused a thread: {error}");
-        Fault::new(Exit::Failed, "system.refused", what, "", "look at the limits (ulimit -a)")
-    })
+    runtime::spawn("signals", move || super::wait_for(waiting)).map(drop)
 }
 
 /// Who runs this, for the log: `alice@host`.

@@ -1,16 +1,10 @@
 //! Numbers for people: three figures at most, and a unit that no line break parts from them.
 
+use crate::base::figures::grouped;
+
 /// `1234567` as `1,234,567`.
 pub(super) fn count(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::with_capacity(digits.len() * 2);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
+    grouped(value, ',')
 }
 
 /// A value without a unit: `0.35`, `3.4`, `12.3`, `1,234`.

@@ -53,7 +53,7 @@ impl Undertaker {
         now: Moment,
     ) -> Duration {
         let wait = self.retries.wait(sequence, now.instant);
-        if let Some(untold) = self.tells_retries.speaks(now.instant) {
+        if let Some(untold) = self.retry_lines.permit(now.instant) {
             tracing::warn!(
                 class = failure.class,
                 subject = failure.subject,

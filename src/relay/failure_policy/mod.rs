@@ -19,7 +19,7 @@ use super::faults;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
-use crate::base::log_throttle::Voice;
+use crate::base::log_throttle::LogThrottle;
 use crate::dead_letter::tail_event::LogNews;
 use crate::dead_letter::writer::{CLASS_PARKED, Cause, Mailbox};
 use crate::delivery::breaker::Breaker;
@@ -33,6 +33,8 @@ use crate::sink::{Failure, Sink};
 const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
 /// Dead letters that are told of in one second.
 const LETTERS_TOLD: u32 = 10;
+/// The period in which lines of the log are counted.
+const LINES_PERIOD: Duration = Duration::from_secs(1);
 
 /// Now, on both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -121,8 +123,8 @@ pub(super) struct Undertaker {
     dying: Vec<Dying>,
     /// Events that will never be confirmed; the relay is about to stop because of them.
     hopeless: usize,
-    tells_retries: Voice,
-    tells_letters: Voice,
+    retry_lines: LogThrottle,
+    dead_letter_lines: LogThrottle,
     metrics: Arc<Metrics>,
 }
 
@@ -145,8 +147,8 @@ impl Undertaker {
             history: History::Unread,
             dying: Vec::new(),
             hopeless: 0,
-            tells_retries: Voice::new(1),
-            tells_letters: Voice::new(LETTERS_TOLD),
+            retry_lines: LogThrottle::new(1, LINES_PERIOD),
+            dead_letter_lines: LogThrottle::new(LETTERS_TOLD, LINES_PERIOD),
             metrics: Arc::clone(metrics),
         }
     }
@@ -274,7 +276,7 @@ impl Undertaker {
             self.parked.park(key, cause.position);
             self.show_parked();
         }
-        if let Some(untold) = self.tells_letters.speaks(Instant::now()) {
+        if let Some(untold) = self.dead_letter_lines.permit(Instant::now()) {
             let lsn = cause.position.commit_lsn;
             tracing::warn!(
                 class = cause.class, attempts = cause.attempts, lsn = %lsn, subject, untold,

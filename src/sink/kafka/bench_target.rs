@@ -15,9 +15,10 @@ use super::properties::effective_properties;
 use super::settings::KafkaSettings;
 use super::{KafkaSink, doctor, topics};
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, Scratch};
 use crate::sink::kafka::dead_letters::consumer_config;
-use crate::sink::{on_own_runtime, worst};
+use crate::sink::worst;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 const QUESTION: Duration = Duration::from_secs(1);
@@ -118,7 +119,7 @@ pub(super) fn remove(settings: &KafkaSettings, name: &str) -> Result<(), Fault> 
         .map_err(|error| kept(&error.to_string()))?;
     let options =
         AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
-    let answers = on_own_runtime(client.delete_topics(&[name], &options))?
+    let answers = runtime::block_on(client.delete_topics(&[name], &options))?
         .map_err(|error| kept(&error.to_string()))?;
     for answer in answers {
         match answer {

@@ -21,10 +21,6 @@ use rdkafka::bindings as c;
 use rdkafka::types::RDKafkaErrorCode;
 
 use crate::base::event::{Outbound, Sequence};
-pub use crate::base::os_ffi::{
-    return_large_pieces, set_receive_low_water, share_malloc_arena, trim_malloc,
-};
-pub use crate::base::shared_words_ffi::SharedWords;
 use crate::sink::kafka::answer_ffi::{code_at, described, forward_log, text_of};
 pub use crate::sink::kafka::record_ffi::Record;
 pub use crate::sink::kafka::record_ffi::headers_of_read;

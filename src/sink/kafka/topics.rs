@@ -11,7 +11,7 @@ use super::fault;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
-use crate::sink::on_own_runtime;
+use crate::base::runtime;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -40,7 +40,7 @@ pub(super) fn create(
     }
     let options =
         AdminOptions::new().operation_timeout(Some(PATIENCE)).request_timeout(Some(PATIENCE));
-    let answers = on_own_runtime(client.create_topics(&topics, &options))?
+    let answers = runtime::block_on(client.create_topics(&topics, &options))?
         .map_err(|error| unmade("any topic", &error.to_string(), settings, ""))?;
     let mut made = Vec::new();
     for answer in answers {

@@ -14,12 +14,12 @@ use tokio::runtime::Runtime;
 
 use super::connection::{self, Connection};
 use super::fault::{self, Loss};
+use super::mend_hints;
 use super::message::short;
 use super::settings::RabbitSettings;
-use super::{mend_hints, refused_by_system};
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, Scratch};
-use crate::sink::on_own_runtime;
 use crate::sink::rabbitmq::probe::{self as ask, STREAM};
 
 const KIND: &str = "topic";
@@ -47,9 +47,7 @@ pub(super) fn toward(settings: &RabbitSettings, name: &str) -> RabbitSettings {
 
 /// Makes exchange, queue and binding, and begins to read.
 pub(super) fn make(settings: &RabbitSettings, name: &str) -> Result<RabbitScratch, Fault> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let builder = builder.worker_threads(1).thread_name("compare-consumer").enable_all();
-    let runtime = builder.build().map_err(|error| refused_by_system(&error))?;
+    let runtime = runtime::multi_thread(1, "compare-consumer")?;
     let (connection, consumer) = runtime.block_on(async {
         let connection = connection::open(settings, 0).await;
         let connection = connection.map_err(|loss| fault::unreachable(settings, &loss))?;
@@ -89,7 +87,7 @@ pub(super) fn by_hand(settings: &RabbitSettings, name: &str) -> String {
 
 /// Removes queue and exchange; what is not there is removed already.
 pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault> {
-    on_own_runtime(async {
+    runtime::block_on(async {
         let connection = connection::open(settings, 0).await;
         let connection = connection.map_err(|loss| {
             let fault = fault::unreachable(settings, &loss);

@@ -15,9 +15,10 @@ use super::management::{Management, NoAnswer};
 use super::message::NAME_BYTES_MAX;
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
+use crate::base::runtime;
 use crate::sink::rabbitmq::mend_hints;
 use crate::sink::rabbitmq::probe::{self as ask, Shape};
-use crate::sink::{Inspection, Wanted, on_own_runtime};
+use crate::sink::{Inspection, Wanted};
 
 const EXCHANGE_KEY: &str = "sink.rabbitmq.exchange";
 /// Queues that are looked at one by one.
@@ -41,7 +42,7 @@ pub(super) async fn look(
 /// The same over a connection of its own, and more, for `check`.
 pub(super) fn inspect(settings: &RabbitSettings, wanted: &Wanted) -> Inspection {
     let mut survey = Survey { settings, wanted, found: Inspection::default(), thorough: true };
-    let looked = on_own_runtime(async {
+    let looked = runtime::block_on(async {
         let connection = match connection::open(settings, 0).await {
             Ok(connection) => connection,
             Err(loss) => return survey.found.faults.push(fault::unreachable(settings, &loss)),
@@ -69,7 +70,7 @@ pub(super) fn prepare(
     settings: &RabbitSettings,
     wanted: &Wanted,
 ) -> Result<Vec<String>, Vec<Fault>> {
-    let made = on_own_runtime(async {
+    let made = runtime::block_on(async {
         let connection = connection::open(settings, 0).await;
         let connection = connection.map_err(|loss| vec![fault::unreachable(settings, &loss)])?;
         let made = async {

@@ -36,10 +36,10 @@ use super::dead_letters;
 use super::entry::entry;
 use super::fault::{self, Loss};
 use super::message::short;
-use super::refused_by_system;
 use super::replies::PRECONDITION_FAILED;
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
+use crate::base::runtime;
 use crate::dead_letter::writer::Address;
 use crate::sink::log::{From, Log, Read};
 
@@ -86,9 +86,7 @@ pub(super) fn open(
     address: &Address,
     from: &From,
 ) -> Result<StreamLog, Fault> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    let builder = builder.worker_threads(1).thread_name("dead-letters").enable_all();
-    let runtime = builder.build().map_err(|error| refused_by_system(&error))?;
+    let runtime = runtime::multi_thread(1, "dead-letters")?;
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let attached = runtime.block_on(attach(settings, address, offset(from)));
     let Attached { connection, channel, consumer } = attached?;

@@ -19,6 +19,7 @@ use super::http;
 use super::settings::Host;
 use super::tls;
 use super::url::{UrlError, decode};
+use crate::base::encoding::percent_encode;
 use crate::base::secret::Secret;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -128,7 +129,7 @@ impl Management {
 
     /// No `Debug` of it: there is a login in it.
     fn request(&self, parts: &[&str], fallback: Option<(&str, &Secret)>) -> String {
-        let path: String = parts.iter().map(|part| format!("/{}", encode(part))).collect();
+        let path: String = parts.iter().map(|part| format!("/{}", percent_encode(part))).collect();
         let own = self.login.as_ref().map(|(user, password)| (user.as_str(), password));
         let login = own.or(fallback).map(|(user, password)| {
             let login = STANDARD.encode(format!("{user}:{}", password.expose()));
@@ -187,19 +188,6 @@ where
         return Err(io::Error::other("its answer is too large").into());
     }
     Ok(http::at_end(&answer)?)
-}
-
-/// One part of a path: a virtual host `/` becomes `%2F`.
-fn encode(part: &str) -> String {
-    let mut out = String::with_capacity(part.len());
-    for byte in part.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            out.push(char::from(byte));
-        } else {
-            out.push_str(&format!("%{byte:02X}"));
-        }
-    }
-    out
 }
 
 #[cfg(test)]

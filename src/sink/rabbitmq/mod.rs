@@ -45,8 +45,9 @@ use self::shared::{Order, Shared};
 use self::worker::Worker;
 use super::log::{From, Log};
 use super::{Broker, Failure, First, Inspection, News, Refused, Sink, UNREACHABLE, Wanted};
-use crate::base::error::{Exit, Fault};
+use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::runtime;
 use crate::dead_letter::writer::{Address, Cause, Mailbox};
 use crate::sink::bench_target::Scratch;
 use crate::sink::key_lanes::Lanes;
@@ -121,10 +122,8 @@ impl RabbitSink {
         let (tell, told) = sync_channel(1);
         let (own, settings) = (Arc::clone(&shared), settings.clone());
         let wanted = first.map(|first| first.wanted.clone());
-        let thread = std::thread::Builder::new().name("rabbitmq".to_owned());
-        thread
-            .spawn(move || live(settings, own, wanted, tell, alive))
-            .map_err(|error| vec![refused_by_system(&error)])?;
+        runtime::spawn("rabbitmq", move || live(settings, own, wanted, tell, alive))
+            .map_err(|fault| vec![fault])?;
         let sink = RabbitSink {
             shared,
             lanes: Lanes::default(),
@@ -176,10 +175,10 @@ fn live(
     tell: SyncSender<Result<(), Vec<Fault>>>,
     alive: SyncSender<()>,
 ) {
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime::current_thread() {
         Ok(runtime) => runtime,
-        Err(error) => {
-            let _nobody_waits = tell.try_send(Err(vec![refused_by_system(&error)])).is_err();
+        Err(fault) => {
+            let _nobody_waits = tell.try_send(Err(vec![fault])).is_err();
             return;
         }
     };
@@ -272,14 +271,4 @@ impl Drop for RabbitSink {
         self.shared.stop();
         let _hung_up = self.ended.recv_timeout(END_WITHIN).is_err();
     }
-}
-
-fn refused_by_system(error: &std::io::Error) -> Fault {
-    Fault::new(
-        Exit::Failed,
-        "system.refused",
-        format!("the system refused a thread for RabbitMQ: {error}"),
-        "",
-        "look at the limits of the process (ulimit -a, container limits)",
-    )
 }

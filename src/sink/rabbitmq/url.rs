@@ -9,7 +9,7 @@
 
 use super::message::NAME_BYTES_MAX;
 use super::settings::Host;
-use crate::base::percent::{self, Malformed};
+use crate::base::encoding::{PercentError, percent_decode};
 use crate::base::secret::Secret;
 
 const PORT_PLAIN: u16 = 5672;
@@ -163,11 +163,11 @@ fn host(server: &str, tls: bool) -> Result<Host, UrlError> {
 
 /// Undoes percent-encoding.
 pub(super) fn decode(text: &str) -> Result<String, UrlError> {
-    percent::decode(text).map_err(|malformed| {
+    percent_decode(text).map_err(|malformed| {
         let what = match malformed {
-            Malformed::Digits => "has a % that is not followed by two hexadecimal digits",
-            Malformed::Nul => "has a NUL (%00) in it",
-            Malformed::Text => "is not UTF-8 once decoded",
+            PercentError::Digits => "has a % that is not followed by two hexadecimal digits",
+            PercentError::Nul => "has a NUL (%00) in it",
+            PercentError::NotUtf8 => "is not UTF-8 once decoded",
         };
         wrong(what, ENCODE)
     })

@@ -306,7 +306,7 @@ impl Worker {
         self.shared.post(news);
         if self.untrimmed && self.desk.in_flight_bytes() <= LARGE_BYTES {
             self.untrimmed = false;
-            crate::sink::kafka::producer_ffi::trim_malloc();
+            crate::base::os_ffi::trim_malloc();
         }
     }
 

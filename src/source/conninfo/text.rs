@@ -3,7 +3,7 @@
 //! Messages are fixed text: at this depth any piece of the input may be part of a password.
 
 use super::ConnInfoError;
-use crate::base::percent::{self, Malformed};
+use crate::base::encoding::{PercentError, percent_decode};
 
 /// The usual cause of a URL that falls apart in an odd place.
 pub(super) const ENCODE: &str = "a parameter has an impossible name or no `=` (a `/`, `?`, `#`, `&` or \
@@ -81,11 +81,11 @@ fn server_pairs(servers: &str, pairs: &mut Pairs) -> Result<(), ConnInfoError> {
 }
 
 fn decode(text: &str) -> Result<String, ConnInfoError> {
-    percent::decode(text).map_err(|malformed| {
+    percent_decode(text).map_err(|malformed| {
         ConnInfoError::Malformed(match malformed {
-            Malformed::Digits => "a `%` is not followed by two hexadecimal digits (write %25)",
-            Malformed::Nul => "%00 is not allowed",
-            Malformed::Text => "a percent-encoded text is not UTF-8",
+            PercentError::Digits => "a `%` is not followed by two hexadecimal digits (write %25)",
+            PercentError::Nul => "%00 is not allowed",
+            PercentError::NotUtf8 => "a percent-encoded text is not UTF-8",
         })
     })
 }

@@ -1,0 +1,61 @@
+//! Bytes written as text: hexadecimal and percent-encoding.
+
+use std::fmt::Write as _;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// Lower-case hexadecimal.
+#[must_use]
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
+        // Writing to a string does not fail.
+        write!(text, "{byte:02x}").ok();
+        text
+    })
+}
+
+/// Appends the bytes that `hex` stands for, or returns `None` if it is not hexadecimal.
+pub(crate) fn push_unhexed(hex: &[u8], out: &mut Vec<u8>) -> Option<()> {
+    let (pairs, []) = hex.as_chunks::<2>() else { return None };
+    out.reserve(pairs.len());
+    for [high, low] in pairs {
+        let digit = |byte: u8| char::from(byte).to_digit(16);
+        out.push((digit(*high)? << 4 | digit(*low)?) as u8);
+    }
+    Some(())
+}
+
+/// Why a percent-encoded text cannot be decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PercentError {
+    /// A `%` is not followed by two hexadecimal digits.
+    Digits,
+    /// A NUL ends a text for Postgres, and separates user from password in an AMQP login.
+    Nul,
+    /// The decoded bytes are not UTF-8.
+    NotUtf8,
+}
+
+/// Decodes a percent-encoded part of a URL.
+pub(crate) fn percent_decode(text: &str) -> Result<String, PercentError> {
+    let has_digits = |after: &str| {
+        after.as_bytes().first_chunk::<2>().is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))
+    };
+    if !text.split('%').skip(1).all(has_digits) {
+        return Err(PercentError::Digits);
+    }
+    let decoded = percent_decode_str(text).decode_utf8().map_err(|_| PercentError::NotUtf8)?;
+    if decoded.contains('\0') { Err(PercentError::Nul) } else { Ok(decoded.into_owned()) }
+}
+
+/// Encodes one part of a path: `/` becomes `%2F`.
+#[must_use]
+pub(crate) fn percent_encode(part: &str) -> String {
+    const RESERVED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(part, RESERVED).to_string()
+}
+
+#[cfg(test)]
+#[path = "encoding_tests.rs"]
+mod tests;

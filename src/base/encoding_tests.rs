@@ -1,0 +1,23 @@
+use super::*;
+
+#[test]
+fn percent_encoded_text_comes_back_and_broken_text_is_an_error() {
+    assert_eq!(percent_decode("p%40ss%2Fw%C3%B6rd").as_deref(), Ok("p@ss/wörd"));
+    assert_eq!(percent_decode("plain").as_deref(), Ok("plain"));
+    for broken in ["%", "%4", "%zz", "a%4%", "%ü"] {
+        assert_eq!(percent_decode(broken), Err(PercentError::Digits), "{broken}");
+    }
+    assert_eq!(percent_decode("a%00b"), Err(PercentError::Nul));
+    assert_eq!(percent_decode("%ff"), Err(PercentError::NotUtf8));
+    assert_eq!(percent_encode("/a.b-c_d~ü"), "%2Fa.b-c_d~%C3%BC");
+}
+
+#[test]
+fn hexadecimal_comes_back_and_other_text_is_refused() {
+    let mut bytes = Vec::new();
+    assert_eq!(hex(&[0, 0x1f, 0xff]), "001fff");
+    assert_eq!(push_unhexed(b"001fFF", &mut bytes), Some(()));
+    assert_eq!(bytes, [0, 0x1f, 0xff]);
+    assert_eq!(push_unhexed(b"0", &mut bytes), None);
+    assert_eq!(push_unhexed(b"0g", &mut bytes), None);
+}
