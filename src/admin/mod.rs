@@ -24,7 +24,7 @@ use self::api::Api;
 use self::bounded::{Bounded, Bounds, Client};
 use crate::base::error::{Exit, Fault};
 use crate::base::secret::Secret;
-use crate::dead_letter::writer::Address;
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::health::{Facts, Health, Limits, Reason};
 use crate::metrics::Metrics;
 use crate::sink::Broker;
@@ -67,7 +67,7 @@ pub struct Letters {
     /// Whose dead letters.
     pub broker: Arc<dyn Broker>,
     /// Where they are.
-    pub address: Address,
+    pub address: DeadLetterAddress,
     /// Opens it; without one it is closed.
     pub token: Option<Secret>,
 }

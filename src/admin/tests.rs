@@ -42,7 +42,7 @@ fn stage_of(slot: Option<&str>) -> Stage {
 /// Nobody may act on them.
 fn letters() -> Letters {
     let broker = Arc::new(crate::sink::memory::MemorySettings::default());
-    Letters { broker, address: Address::default(), token: None }
+    Letters { broker, address: DeadLetterAddress::default(), token: None }
 }
 
 fn streaming() -> Pass {

@@ -19,8 +19,8 @@ use crate::admin::{self, Admin, Letters, View};
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
 use crate::dead_letter::tail::{Follow, Following};
-use crate::dead_letter::tail_event::{self, LogNews};
-use crate::dead_letter::writer::Mailbox;
+use crate::dead_letter::tail_event::{self, TailEvent};
+use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
 use crate::health::slot_watch::{self, Watch};
 use crate::health::{self, Facts, Limits, Recorder};
@@ -141,7 +141,7 @@ enum Reading {
 impl Reading {
     fn begin(
         config: &Config,
-        news: SyncSender<LogNews>,
+        news: SyncSender<TailEvent>,
         metrics: &Arc<Metrics>,
         facts: &Arc<Facts>,
     ) -> Result<Reading, Fault> {
@@ -243,7 +243,7 @@ struct DataThread<'a> {
     link: Link,
     sql_tasks: SqlTasks,
     walsender_query: WalsenderQuery,
-    log_news: Receiver<LogNews>,
+    log_news: Receiver<TailEvent>,
     control: &'a Arc<Control>,
     metrics: &'a Arc<Metrics>,
     recorder: Recorder,
@@ -308,8 +308,8 @@ pub fn wanted(config: &Config) -> Wanted {
     Wanted { topics, dead_letters, ..Wanted::default() }
 }
 
-fn mailbox(config: &Config) -> Mailbox {
-    Mailbox {
+fn mailbox(config: &Config) -> DeadLetterWriter {
+    DeadLetterWriter {
         settings: config.dead_letter.clone(),
         relay: format!("{}@{}", config.source.slot, host_name()),
     }

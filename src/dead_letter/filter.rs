@@ -3,17 +3,17 @@
 use std::fmt;
 
 use super::fold::State;
-use super::record::{Cut, Letter, key_id};
+use super::record::{DeadLetter, Truncated, key_id};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, shown};
 use crate::base::time::{parse_rfc3339, rfc3339};
-use crate::dead_letter::writer::{KeyId, hash_in};
+use crate::dead_letter::writer::{KeyHash, hash_in};
 
 /// A filter as it is written. All that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Which dead letters")]
-pub struct Words {
+pub struct FilterText {
     /// Event id.
     #[arg(long, value_name = "ID")]
     pub id: Option<String>,
@@ -42,7 +42,7 @@ pub struct Words {
 
 /// A filter that has been understood.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Filter {
+pub struct DeadLetterFilter {
     id: Option<String>,
     key: Option<String>,
     topic: Option<String>,
@@ -55,9 +55,9 @@ pub struct Filter {
 
 const ALL: &[State] = &[State::Open, State::Replayed, State::Discarded];
 
-impl Default for Filter {
-    fn default() -> Filter {
-        Filter {
+impl Default for DeadLetterFilter {
+    fn default() -> DeadLetterFilter {
+        DeadLetterFilter {
             id: None,
             key: None,
             topic: None,
@@ -70,15 +70,15 @@ impl Default for Filter {
     }
 }
 
-impl Filter {
+impl DeadLetterFilter {
     /// Everything, whatever its state.
     #[must_use]
-    pub fn everything() -> Filter {
-        Filter { states: ALL, ..Filter::default() }
+    pub fn everything() -> DeadLetterFilter {
+        DeadLetterFilter { states: ALL, ..DeadLetterFilter::default() }
     }
 
     /// Understands `words`, or tells everything that is wrong with them.
-    pub fn read(words: &Words, now_unix_us: i64) -> Result<Filter, Vec<Fault>> {
+    pub fn read(words: &FilterText, now_unix_us: i64) -> Result<DeadLetterFilter, Vec<Fault>> {
         let mut faults = Vec::new();
         let mut take = |name, word: &Option<String>| {
             if word.as_deref() == Some("") {
@@ -86,14 +86,14 @@ impl Filter {
             }
             word.clone()
         };
-        let mut filter = Filter {
+        let mut filter = DeadLetterFilter {
             id: take("id", &words.id),
             // A key may be empty.
             key: words.key.clone(),
             topic: take("topic", &words.topic),
             error_class: take("error_class", &words.error_class),
             text: take("text", &words.text).map(|text| text.to_lowercase()),
-            ..Filter::default()
+            ..DeadLetterFilter::default()
         };
         let mut time = |name, word: &Option<String>| {
             let word = word.as_deref()?;
@@ -140,12 +140,12 @@ impl Filter {
     /// Does it name anything beside states?
     #[must_use]
     pub fn narrows(&self) -> bool {
-        *self != Filter { states: self.states, ..Filter::default() }
+        *self != DeadLetterFilter { states: self.states, ..DeadLetterFilter::default() }
     }
 
     /// Is the letter meant, whatever its state?
     #[must_use]
-    pub fn matches(&self, letter: &Letter) -> bool {
+    pub fn matches(&self, letter: &DeadLetter) -> bool {
         let is = |wanted: &Option<String>, found: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == found)
         };
@@ -162,7 +162,7 @@ impl Filter {
     }
 }
 
-impl fmt::Display for Filter {
+impl fmt::Display for DeadLetterFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let texts = [
             ("id", &self.id),
@@ -189,16 +189,16 @@ impl fmt::Display for Filter {
 /// Is `word`, as a person writes it, this key? One that is no text is written as it is shown, and a
 /// long one may be named by its hash, as `sha256:` and 64 digits.
 #[must_use]
-pub fn is_key(word: &str, key: &[u8], cut: Option<&Cut>) -> bool {
+pub fn is_key(word: &str, key: &[u8], cut: Option<&Truncated>) -> bool {
     let id = || key_id(key, cut);
-    match hash_in(word).and_then(KeyId::of_sha256) {
+    match hash_in(word).and_then(KeyHash::of_sha256) {
         Some(hashed) => hashed == id() || (cut.is_none() && key == word.as_bytes()),
-        None if cut.is_some() => KeyId::of(word.as_bytes()) == id(),
+        None if cut.is_some() => KeyHash::of(word.as_bytes()) == id(),
         None => key == word.as_bytes() || shown(key) == word,
     }
 }
 
-fn mentions(letter: &Letter, text: &str) -> bool {
+fn mentions(letter: &DeadLetter, text: &str) -> bool {
     let key = letter.key_name().unwrap_or_default();
     let places = [&letter.error_msg, &letter.error_class, &letter.topic, &key, &letter.event_id];
     places.iter().any(|place| place.to_lowercase().contains(text))

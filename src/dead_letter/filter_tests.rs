@@ -3,18 +3,18 @@ use super::*;
 const NOON: i64 = 1_795_262_400_000_000;
 const MINUTE: i64 = 60_000_000;
 
-fn words(set: impl FnOnce(&mut Words)) -> Words {
-    let mut words = Words::default();
+fn words(set: impl FnOnce(&mut FilterText)) -> FilterText {
+    let mut words = FilterText::default();
     set(&mut words);
     words
 }
 
-fn filter(set: impl FnOnce(&mut Words)) -> Filter {
-    Filter::read(&words(set), NOON).unwrap()
+fn filter(set: impl FnOnce(&mut FilterText)) -> DeadLetterFilter {
+    DeadLetterFilter::read(&words(set), NOON).unwrap()
 }
 
-fn letter() -> Letter {
-    Letter {
+fn letter() -> DeadLetter {
+    DeadLetter {
         event_id: "e1".to_owned(),
         key: Some(vec![b'k', 0xff]),
         topic: "orders".to_owned(),
@@ -22,15 +22,15 @@ fn letter() -> Letter {
         error_msg: "Broker: Unknown topic".to_owned(),
         failed_unix_us: NOON - 10 * MINUTE,
         value: Some(b"secret".to_vec()),
-        ..Letter::default()
+        ..DeadLetter::default()
     }
 }
 
 #[test]
 fn an_age_beyond_all_times_is_none() {
     for age in ["4000000000d", "200000000d"] {
-        let words = Words { since: Some(age.to_owned()), ..Words::default() };
-        let faults = Filter::read(&words, i64::MAX).unwrap_err();
+        let words = FilterText { since: Some(age.to_owned()), ..FilterText::default() };
+        let faults = DeadLetterFilter::read(&words, i64::MAX).unwrap_err();
         assert_eq!(faults[0].code, "dead-letter.bad-filter", "{age}");
     }
 }
@@ -38,7 +38,7 @@ fn an_age_beyond_all_times_is_none() {
 #[test]
 fn all_that_is_given_must_hold() {
     assert!(filter(|_| ()).matches(&letter()));
-    let right = |words: &mut Words| {
+    let right = |words: &mut FilterText| {
         words.id = Some("e1".into());
         words.key = Some("k\\xff".into());
         words.topic = Some("orders".into());
@@ -48,7 +48,7 @@ fn all_that_is_given_must_hold() {
         words.until = Some("2026-11-21T11:55:00Z".into());
     };
     assert!(filter(right).matches(&letter()));
-    let wrong: [fn(&mut Words); 7] = [
+    let wrong: [fn(&mut FilterText); 7] = [
         |words| words.id = Some("e2".into()),
         |words| words.key = Some("k".into()),
         |words| words.topic = Some("order".into()),
@@ -87,14 +87,14 @@ fn open_letters_are_meant_unless_others_are_named() {
 
 #[test]
 fn what_is_malformed_is_told_all_at_once() {
-    let words = Words {
+    let words = FilterText {
         id: Some(String::new()),
         since: Some("yesterday".into()),
         until: Some("5".into()),
         state: Some("closed".into()),
-        ..Words::default()
+        ..FilterText::default()
     };
-    let faults = Filter::read(&words, NOON).unwrap_err();
+    let faults = DeadLetterFilter::read(&words, NOON).unwrap_err();
     let places: Vec<&str> = faults.iter().map(|fault| fault.place.as_str()).collect();
     assert_eq!(places, ["id", "since", "until", "state"]);
     for fault in faults {
@@ -102,11 +102,12 @@ fn what_is_malformed_is_told_all_at_once() {
         assert!(fault.mend.starts_with("expected "), "{fault}");
     }
     for time in ["", "m", "-5m", "+5m", "5 m", "5w", "ü", "2026-02-30", "99999999999d"] {
-        let words = Words { since: Some(time.into()), ..Words::default() };
-        assert_eq!(Filter::read(&words, NOON).unwrap_err().len(), 1, "{time}");
+        let words = FilterText { since: Some(time.into()), ..FilterText::default() };
+        assert_eq!(DeadLetterFilter::read(&words, NOON).unwrap_err().len(), 1, "{time}");
     }
-    let turned = Words { since: Some("1h".into()), until: Some("2h".into()), ..Words::default() };
-    let faults = Filter::read(&turned, NOON).unwrap_err();
+    let turned =
+        FilterText { since: Some("1h".into()), until: Some("2h".into()), ..FilterText::default() };
+    let faults = DeadLetterFilter::read(&turned, NOON).unwrap_err();
     assert!(faults[0].to_string().contains("a time after since"), "{}", faults[0]);
 }
 
@@ -121,7 +122,7 @@ fn a_filter_says_what_it_is() {
 
 #[test]
 fn the_words_are_those_of_json() {
-    let read: Words = serde_json::from_str(r#"{"error_class": "x", "since": "2h"}"#).unwrap();
+    let read: FilterText = serde_json::from_str(r#"{"error_class": "x", "since": "2h"}"#).unwrap();
     assert_eq!((read.error_class.as_deref(), read.since.as_deref()), (Some("x"), Some("2h")));
-    assert!(serde_json::from_str::<Words>(r#"{"errorclass": "x"}"#).is_err());
+    assert!(serde_json::from_str::<FilterText>(r#"{"errorclass": "x"}"#).is_err());
 }

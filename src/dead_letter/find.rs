@@ -1,10 +1,11 @@
 //! One dead letter with everything that happened to it.
 
 use super::fold::{Fold, Known};
-use super::record::{Identity, Letter, Record};
+use super::record::{DeadLetter, DeadLetterId, LogRecord};
 use crate::base::error::{Exit, Fault};
-use crate::dead_letter::reader::Archive;
-use crate::sink::log::{From, Place};
+use crate::dead_letter::reader::DeadLetterTopic;
+use crate::dead_letter::record::PartitionOffset;
+use crate::sink::log::ReadFrom;
 
 /// Two tables may use the same ids; more are not told.
 const FOUND_MAX: usize = 16;
@@ -15,7 +16,7 @@ const HISTORY_MAX: usize = 100;
 #[derive(Debug)]
 pub struct Found {
     /// The letter as it was written first since it is open.
-    pub letter: Letter,
+    pub letter: DeadLetter,
     /// What is known of it.
     pub known: Known,
     /// Every record about it, oldest first.
@@ -32,22 +33,22 @@ pub struct Step {
     /// By whom.
     pub by: String,
     /// Where it stands.
-    pub place: Place,
+    pub position: PartitionOffset,
 }
 
 /// What was found so far.
 struct Gathered {
-    identity: Identity,
-    letter: Option<Letter>,
+    identity: DeadLetterId,
+    letter: Option<DeadLetter>,
     history: Vec<Step>,
 }
 
-impl Archive<'_> {
+impl DeadLetterTopic<'_> {
     /// Everything about the dead letters of one event id; a fault when there are none.
     pub fn find(&self, event_id: &str) -> Result<Vec<Found>, Fault> {
         let mut gathered: Vec<Gathered> = Vec::new();
         let mut fold = Fold::default();
-        let mut reader = self.reader(From::Beginning)?;
+        let mut reader = self.reader(ReadFrom::Beginning)?;
         self.each(&mut reader, |record| {
             let Some((identity, step)) = step(&record, event_id) else { return Ok(true) };
             fold.apply(&record);
@@ -64,7 +65,7 @@ impl Archive<'_> {
                 one.history.remove(0);
             }
             one.history.push(step);
-            if let Record::Letter(letter) = record
+            if let LogRecord::DeadLetter(letter) = record
                 && fold.known(&letter).is_some()
             {
                 one.letter = Some(*letter);
@@ -84,17 +85,17 @@ impl Archive<'_> {
 }
 
 /// What a record says of the event.
-fn step(record: &Record, event_id: &str) -> Option<(Identity, Step)> {
+fn step(record: &LogRecord, event_id: &str) -> Option<(DeadLetterId, Step)> {
     match record {
-        Record::Letter(letter) if letter.event_id == event_id => {
-            let (by, place) = (letter.relay.clone(), letter.place);
+        LogRecord::DeadLetter(letter) if letter.event_id == event_id => {
+            let (by, position) = (letter.relay.clone(), letter.position);
             let what = "dead-lettered";
-            Some((letter.identity(), Step { unix_us: letter.failed_unix_us, what, by, place }))
+            Some((letter.identity(), Step { unix_us: letter.failed_unix_us, what, by, position }))
         }
-        Record::Resolution(resolution) if resolution.event_id == event_id => {
-            let (by, place) = (resolution.relay.clone(), resolution.place);
+        LogRecord::Resolution(resolution) if resolution.event_id == event_id => {
+            let (by, position) = (resolution.relay.clone(), resolution.position);
             let (unix_us, what) = (resolution.resolved_unix_us, resolution.kind.name());
-            Some((resolution.identity(), Step { unix_us, what, by, place }))
+            Some((resolution.identity(), Step { unix_us, what, by, position }))
         }
         _ => None,
     }

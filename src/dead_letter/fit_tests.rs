@@ -4,16 +4,16 @@ use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{
-    Cause, DeadLetterSettings, ERROR_MSG, EVENT_ID, KeyId, Mailbox, ORIGINAL_TOPIC, RELAY, hash_in,
-    named_by_hash,
+    DeadLetterCause, DeadLetterSettings, DeadLetterWriter, ERROR_MSG, EVENT_ID, KeyHash,
+    ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
 };
 
-fn mailbox() -> Mailbox {
-    Mailbox { settings: DeadLetterSettings::default(), relay: "walrelay@host".to_owned() }
+fn mailbox() -> DeadLetterWriter {
+    DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "walrelay@host".to_owned() }
 }
 
-fn cause(reason: &str) -> Cause {
-    Cause {
+fn cause(reason: &str) -> DeadLetterCause {
+    DeadLetterCause {
         class: "kafka.message-size-too-large".to_owned(),
         reason: reason.to_owned(),
         attempts: 1,
@@ -78,7 +78,7 @@ fn event() -> Outbound<'static> {
 }
 
 fn letter(event: &Outbound<'_>) -> Copy {
-    mailbox().letter(event, &cause("too large"), Copy::of)
+    mailbox().compose(event, &cause("too large"), Copy::of)
 }
 
 const MB: Room = Room { head_bytes: 1_000_000, value_bytes: None };
@@ -117,7 +117,7 @@ fn whatever_is_too_large_is_cut_and_the_rest_stays() {
     let cut = letter(&Outbound { headers: &[(&large, b"v"), ("h", bytes)], ..event() }).fit(&MB);
     assert_eq!(cut.text(HEADERS_DROPPED), Some(&*format!("h, {}", "ä".repeat(150))));
     // A message.
-    let cut = mailbox().letter(&event(), &cause(&large), Copy::of).fit(&MB);
+    let cut = mailbox().compose(&event(), &cause(&large), Copy::of).fit(&MB);
     assert_eq!(
         (cut.text(ERROR_MSG).map(str::len), cut.text(RELAY)),
         (Some(2_000), Some("walrelay@host"))
@@ -163,11 +163,15 @@ fn what_is_cut_again_tells_of_what_was_there_first() {
 #[test]
 fn a_key_is_the_same_whole_and_cut() {
     let key = vec![b'k'; 300_000];
-    let id = KeyId::of(&key);
-    assert_eq!(KeyId::of_sha256(&sha256_hex(&key)), Some(id));
-    assert_ne!(KeyId::of(&key[..1024]), id);
+    let id = KeyHash::of(&key);
+    assert_eq!(KeyHash::of_sha256(&sha256_hex(&key)), Some(id));
+    assert_ne!(KeyHash::of(&key[..1024]), id);
     for none in ["", "ab", &"g".repeat(64), &"ü".repeat(32)] {
-        assert_eq!((KeyId::of_sha256(none), hash_in(&named_by_hash(none))), (None, None), "{none}");
+        assert_eq!(
+            (KeyHash::of_sha256(none), hash_in(&named_by_hash(none))),
+            (None, None),
+            "{none}"
+        );
     }
 }
 
@@ -196,7 +200,7 @@ proptest! {
         let event = Outbound {
             id: &id, topic: &topic, exchange: &exchange, key, value, headers: &headers, ..event()
         };
-        let whole = mailbox().letter(&event, &cause(&reason), Copy::of);
+        let whole = mailbox().compose(&event, &cause(&reason), Copy::of);
         let room = Room { head_bytes, value_bytes };
         let cut = whole.fit(&room);
         let (head, body) = cut.bytes();

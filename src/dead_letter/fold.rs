@@ -14,9 +14,11 @@
 
 use std::collections::HashMap;
 
-use super::record::{Cut, Identity, Letter, Record, Resolution, Resolved, key_id, key_name};
-use crate::dead_letter::writer::KeyId;
-use crate::sink::log::Place;
+use super::record::{
+    DeadLetter, DeadLetterId, LogRecord, Resolution, ResolutionKind, Truncated, key_id, key_name,
+};
+use crate::dead_letter::record::PartitionOffset;
+use crate::dead_letter::writer::KeyHash;
 
 /// The state of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,9 +73,9 @@ pub struct Parked {
     /// The key, perhaps cut.
     pub key: Vec<u8>,
     /// What it was before it was cut.
-    pub key_cut: Option<Cut>,
+    pub key_cut: Option<Truncated>,
     /// Where the letter stands.
-    pub place: Place,
+    pub position: PartitionOffset,
     /// Its event id.
     pub event_id: String,
     /// Its commit LSN.
@@ -85,7 +87,7 @@ pub struct Parked {
 impl Parked {
     /// Which key.
     #[must_use]
-    pub fn key_id(&self) -> KeyId {
+    pub fn key_id(&self) -> KeyHash {
         key_id(&self.key, self.key_cut.as_ref())
     }
 
@@ -105,8 +107,8 @@ struct Mark {
 }
 
 impl Mark {
-    fn new(place: Place, unix_us: i64) -> Mark {
-        Mark { offset: place.offset, unix_us, partition: place.partition }
+    fn new(position: PartitionOffset, unix_us: i64) -> Mark {
+        Mark { offset: position.offset, unix_us, partition: position.partition }
     }
 
     fn is_after(self, other: Mark) -> bool {
@@ -136,28 +138,28 @@ struct Slot {
 /// The log, folded.
 #[derive(Debug, Default)]
 pub struct Fold {
-    slots: HashMap<Identity, Slot>,
+    slots: HashMap<DeadLetterId, Slot>,
     open: usize,
     /// Keys that were ever parked; without a letter when they are released.
-    keys: HashMap<KeyId, (Mark, Option<Parked>)>,
+    keys: HashMap<KeyHash, (Mark, Option<Parked>)>,
 }
 
 impl Fold {
     /// Takes the next record of the log.
-    pub fn apply(&mut self, record: &Record) -> Change {
+    pub fn apply(&mut self, record: &LogRecord) -> Change {
         match record {
-            Record::Letter(letter) => self.letter(letter),
-            Record::Resolution(resolution) => self.resolution(resolution),
-            Record::Foreign => Change::Nothing,
+            LogRecord::DeadLetter(letter) => self.letter(letter),
+            LogRecord::Resolution(resolution) => self.resolution(resolution),
+            LogRecord::Foreign => Change::Nothing,
         }
     }
 
-    fn letter(&mut self, letter: &Letter) -> Change {
+    fn letter(&mut self, letter: &DeadLetter) -> Change {
         if letter.parks_key {
             self.park(letter);
         }
-        let Place { partition, offset } = letter.place;
-        let last = Mark::new(letter.place, letter.failed_unix_us);
+        let PartitionOffset { partition, offset } = letter.position;
+        let last = Mark::new(letter.position, letter.failed_unix_us);
         let replays = u16::try_from(letter.replays).unwrap_or(u16::MAX);
         let state = State::Open;
         let opened = Slot { last, partition, offset, replays, state, marked: false };
@@ -178,11 +180,11 @@ impl Fold {
     }
 
     fn resolution(&mut self, resolution: &Resolution) -> Change {
-        let last = Mark::new(resolution.place, resolution.resolved_unix_us);
+        let last = Mark::new(resolution.position, resolution.resolved_unix_us);
         let state = match resolution.kind {
-            Resolved::Replayed => State::Replayed,
-            Resolved::Discarded => State::Discarded,
-            Resolved::Released => return self.release(resolution, last),
+            ResolutionKind::Replayed => State::Replayed,
+            ResolutionKind::Discarded => State::Discarded,
+            ResolutionKind::Released => return self.release(resolution, last),
         };
         let unknown =
             Slot { last, partition: 0, offset: NOWHERE, replays: 0, state, marked: false };
@@ -198,9 +200,9 @@ impl Fold {
         if was_open { Change::Resolved } else { Change::Nothing }
     }
 
-    fn park(&mut self, letter: &Letter) {
+    fn park(&mut self, letter: &DeadLetter) {
         let (Some(key), Some(id)) = (&letter.key, letter.key_id()) else { return };
-        let last = Mark::new(letter.place, letter.failed_unix_us);
+        let last = Mark::new(letter.position, letter.failed_unix_us);
         let stands =
             |(known, parked): &(Mark, Option<Parked>)| parked.is_some() || !last.is_after(*known);
         if self.keys.get(&id).is_some_and(stands) {
@@ -209,7 +211,7 @@ impl Fold {
         let parked = Parked {
             key: key.clone(),
             key_cut: letter.key_cut.clone(),
-            place: letter.place,
+            position: letter.position,
             event_id: letter.event_id.clone(),
             lsn: letter.lsn.clone(),
             ordinal: letter.ordinal,
@@ -233,7 +235,7 @@ impl Fold {
     }
 
     /// Marks a letter, or takes the mark away.
-    pub fn mark(&mut self, letter: Identity, marked: bool) {
+    pub fn mark(&mut self, letter: DeadLetterId, marked: bool) {
         if let Some(slot) = self.slots.get_mut(&letter) {
             slot.marked = marked;
         }
@@ -241,10 +243,10 @@ impl Fold {
 
     /// What is known of a letter as it was read; nothing when another one stands for it.
     #[must_use]
-    pub fn known(&self, letter: &Letter) -> Option<Known> {
+    pub fn known(&self, letter: &DeadLetter) -> Option<Known> {
         let slot = self.slots.get(&letter.identity())?;
         let Slot { partition, offset, state, marked, .. } = *slot;
-        (letter.place == Place { partition, offset }).then(|| Known {
+        (letter.position == PartitionOffset { partition, offset }).then(|| Known {
             state,
             replays: u32::from(slot.replays),
             marked,

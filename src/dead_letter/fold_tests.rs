@@ -1,40 +1,45 @@
 use super::*;
 
-fn letter(id: &str, partition: i32, offset: i64, failed_unix_us: i64) -> Letter {
-    Letter {
-        place: Place { partition, offset },
+fn letter(id: &str, partition: i32, offset: i64, failed_unix_us: i64) -> DeadLetter {
+    DeadLetter {
+        position: PartitionOffset { partition, offset },
         event_id: id.to_owned(),
         key: Some(b"k".to_vec()),
         failed_unix_us,
-        ..Letter::default()
+        ..DeadLetter::default()
     }
 }
 
-fn resolution(letter: &Letter, kind: Resolved, partition: i32, offset: i64) -> Resolution {
+fn resolution(
+    letter: &DeadLetter,
+    kind: ResolutionKind,
+    partition: i32,
+    offset: i64,
+) -> Resolution {
     let at = letter.failed_unix_us + 1;
-    let place = Place { partition, offset };
-    Resolution { place, ..letter.resolution(kind, 1, "me", at) }
+    let position = PartitionOffset { partition, offset };
+    Resolution { position, ..letter.resolution(kind, 1, "me", at) }
 }
 
-fn opened(fold: &mut Fold, letter: &Letter) -> Change {
-    fold.apply(&Record::Letter(Box::new(letter.clone())))
+fn opened(fold: &mut Fold, letter: &DeadLetter) -> Change {
+    fold.apply(&LogRecord::DeadLetter(Box::new(letter.clone())))
 }
 
 fn resolved(fold: &mut Fold, resolution: &Resolution) -> Change {
-    fold.apply(&Record::Resolution(resolution.clone()))
+    fold.apply(&LogRecord::Resolution(resolution.clone()))
 }
 
 fn is_parked(fold: &Fold) -> bool {
     fold.parked().any(|parked| parked.key == b"k")
 }
 
-fn state(fold: &Fold, letter: &Letter) -> Option<State> {
+fn state(fold: &Fold, letter: &DeadLetter) -> Option<State> {
     fold.known(letter).map(|known| known.state)
 }
 
 #[test]
 fn a_slot_is_small() {
-    assert!(size_of::<(Identity, Slot)>() <= 64);
+    assert!(size_of::<(DeadLetterId, Slot)>() <= 64);
 }
 
 #[test]
@@ -42,11 +47,11 @@ fn the_last_record_says_the_state() {
     let mut fold = Fold::default();
     let (first, again) = (letter("a", 0, 1, 10), letter("a", 0, 4, 40));
     assert_eq!(opened(&mut fold, &first), Change::Opened);
-    let replayed = resolution(&first, Resolved::Replayed, 0, 2);
+    let replayed = resolution(&first, ResolutionKind::Replayed, 0, 2);
     assert_eq!(resolved(&mut fold, &replayed), Change::Resolved);
     assert_eq!((state(&fold, &first), fold.open()), (Some(State::Replayed), 0));
     // WHEN a person changes their mind
-    let discarded = resolution(&first, Resolved::Discarded, 0, 3);
+    let discarded = resolution(&first, ResolutionKind::Discarded, 0, 3);
     assert_eq!(resolved(&mut fold, &discarded), Change::Nothing);
     assert_eq!(state(&fold, &first), Some(State::Discarded));
     // WHEN the event comes back THEN the new letter stands for it
@@ -74,7 +79,7 @@ fn a_letter_that_a_kill_repeated_is_one_and_keeps_its_place_in_the_key() {
     assert_eq!(fold.open(), 2);
     assert_eq!((state(&fold, &a), state(&fold, &a2)), (Some(State::Open), None));
     // THEN one resolution is enough
-    resolved(&mut fold, &resolution(&a, Resolved::Replayed, 0, 4));
+    resolved(&mut fold, &resolution(&a, ResolutionKind::Replayed, 0, 4));
     assert_eq!((state(&fold, &b), fold.open()), (Some(State::Open), 1));
 }
 
@@ -83,7 +88,7 @@ fn partitions_may_be_read_in_any_order() {
     // GIVEN a letter without a key in two partitions, resolved in that of the first
     let (one, other) = (letter("a", 0, 7, 10), letter("a", 1, 3, 20));
     let replayed =
-        Resolution { resolved_unix_us: 30, ..resolution(&one, Resolved::Replayed, 0, 8) };
+        Resolution { resolved_unix_us: 30, ..resolution(&one, ResolutionKind::Replayed, 0, 8) };
     let first = |fold: &mut Fold| {
         opened(fold, &one);
         resolved(fold, &replayed);
@@ -106,16 +111,16 @@ fn a_resolution_without_its_letter_counts_nothing() {
     // GIVEN a log that is read from a time on
     let mut fold = Fold::default();
     let a = letter("a", 0, 1, 10);
-    resolved(&mut fold, &resolution(&a, Resolved::Discarded, 0, 2));
+    resolved(&mut fold, &resolution(&a, ResolutionKind::Discarded, 0, 2));
     assert_eq!((fold.open(), state(&fold, &a)), (0, None));
 }
 
 #[test]
 fn a_key_is_parked_until_it_is_released() {
     let mut fold = Fold::default();
-    let parks = Letter { parks_key: true, ..letter("a", 0, 1, 10) };
-    let follows = Letter { parks_key: true, ..letter("b", 0, 2, 20) };
-    let keyless = Letter { parks_key: true, key: None, ..letter("c", 0, 3, 30) };
+    let parks = DeadLetter { parks_key: true, ..letter("a", 0, 1, 10) };
+    let follows = DeadLetter { parks_key: true, ..letter("b", 0, 2, 20) };
+    let keyless = DeadLetter { parks_key: true, key: None, ..letter("c", 0, 3, 30) };
     for letter in [&parks, &follows, &keyless] {
         opened(&mut fold, letter);
     }
@@ -123,14 +128,14 @@ fn a_key_is_parked_until_it_is_released() {
     assert_eq!(keys.len(), 1);
     assert_eq!((keys[0].key.as_slice(), keys[0].event_id.as_str()), (&b"k"[..], "a"));
     // WHEN it is released THEN its letters stay open, and old news do not park it again
-    let released = resolution(&parks, Resolved::Released, 0, 4);
+    let released = resolution(&parks, ResolutionKind::Released, 0, 4);
     assert_eq!(resolved(&mut fold, &released), Change::Released);
     assert!(!is_parked(&fold));
     assert_eq!(fold.open(), 3);
     opened(&mut fold, &parks);
     assert!(!is_parked(&fold));
     // WHEN another letter parks it again THEN the old release does not end that
-    opened(&mut fold, &Letter { parks_key: true, ..letter("d", 0, 5, 50) });
+    opened(&mut fold, &DeadLetter { parks_key: true, ..letter("d", 0, 5, 50) });
     assert_eq!(resolved(&mut fold, &released), Change::Nothing);
     assert!(is_parked(&fold));
 }
@@ -143,7 +148,7 @@ fn marks_are_counted_by_state_and_end_with_a_new_letter() {
         opened(&mut fold, letter);
         fold.mark(letter.identity(), true);
     }
-    resolved(&mut fold, &resolution(&a, Resolved::Replayed, 0, 3));
+    resolved(&mut fold, &resolution(&a, ResolutionKind::Replayed, 0, 3));
     assert_eq!(fold.marked(&[State::Open]), 1);
     assert_eq!(fold.marked(&[State::Open, State::Replayed]), 2);
     opened(&mut fold, &letter("a", 0, 4, 40));

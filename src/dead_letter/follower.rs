@@ -14,18 +14,18 @@ use std::collections::HashMap;
 
 use super::fold::Change;
 use super::open::OpenLetters;
-use super::record::{Letter, Record, Resolution, Resolved};
+use super::record::{DeadLetter, LogRecord, Resolution, ResolutionKind};
 use crate::base::event::Position;
-use crate::dead_letter::writer::{CLASS_PARKED, KeyId};
-use crate::sink::log::Place;
+use crate::dead_letter::record::PartitionOffset;
+use crate::dead_letter::writer::{CLASS_PARKED, KeyHash};
 
 /// What a relay must hear of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
     /// A letter that parks this key, and where its event stood.
-    Parked(KeyId, Position),
+    Parked(KeyHash, Position),
     /// A release of this key.
-    Released(KeyId),
+    Released(KeyHash),
     /// A letter of an earlier process that is recent enough for the breaker.
     Letter {
         /// When it was given up; microseconds since the Unix epoch.
@@ -101,25 +101,25 @@ impl Follower {
     }
 
     /// Takes the next record; what it means for the relay goes into `findings`.
-    pub fn read(&mut self, record: &Record, findings: &mut Vec<Finding>) {
-        let Place { partition, offset } = match record {
-            Record::Letter(letter) => letter.place,
-            Record::Resolution(resolution) => resolution.place,
-            Record::Foreign => return,
+    pub fn read(&mut self, record: &LogRecord, findings: &mut Vec<Finding>) {
+        let PartitionOffset { partition, offset } = match record {
+            LogRecord::DeadLetter(letter) => letter.position,
+            LogRecord::Resolution(resolution) => resolution.position,
+            LogRecord::Foreign => return,
         };
         self.read.insert(partition, offset);
         let change = self.letters.apply(record);
         self.age(record, change);
         if self.told.get(&partition).is_none_or(|told| offset > *told) {
             match record {
-                Record::Letter(letter) => self.letter(letter, change, findings),
-                Record::Resolution(resolution) => released(resolution, findings),
-                Record::Foreign => {}
+                LogRecord::DeadLetter(letter) => self.letter(letter, change, findings),
+                LogRecord::Resolution(resolution) => released(resolution, findings),
+                LogRecord::Foreign => {}
             }
         }
     }
 
-    fn letter(&self, letter: &Letter, change: Change, findings: &mut Vec<Finding>) {
+    fn letter(&self, letter: &DeadLetter, change: Change, findings: &mut Vec<Finding>) {
         if letter.relay.split('@').next() != Some(self.slot.as_str()) {
             return;
         }
@@ -137,9 +137,9 @@ impl Follower {
         }
     }
 
-    fn age(&mut self, record: &Record, change: Change) {
+    fn age(&mut self, record: &LogRecord, change: Change) {
         self.oldest = match (self.oldest, record, change) {
-            (Oldest::Known(oldest), Record::Letter(letter), Change::Opened) => {
+            (Oldest::Known(oldest), LogRecord::DeadLetter(letter), Change::Opened) => {
                 let failed = letter.failed_unix_us;
                 Oldest::Known(Some(oldest.map_or(failed, |oldest| oldest.min(failed))))
             }
@@ -197,7 +197,7 @@ impl Follower {
 }
 
 fn released(resolution: &Resolution, findings: &mut Vec<Finding>) {
-    if resolution.kind == Resolved::Released {
+    if resolution.kind == ResolutionKind::Released {
         findings.extend(resolution.key_id().map(Finding::Released));
     }
 }

@@ -14,15 +14,15 @@ fn stage(since_unix_us: i64) -> Stage {
 }
 
 impl Stage {
-    fn letter(&mut self, letter: &Letter) {
-        let record = Record::Letter(Box::new(letter.clone()));
+    fn letter(&mut self, letter: &DeadLetter) {
+        let record = LogRecord::DeadLetter(Box::new(letter.clone()));
         self.follower.read(&record, &mut self.findings);
     }
 
-    fn resolution(&mut self, letter: &Letter, kind: Resolved, offset: i64) {
-        let place = Place { offset, ..letter.place };
+    fn resolution(&mut self, letter: &DeadLetter, kind: ResolutionKind, offset: i64) {
+        let position = PartitionOffset { offset, ..letter.position };
         let resolution = letter.resolution(kind, 0, "me", letter.failed_unix_us + 1);
-        let record = Record::Resolution(Resolution { place, ..resolution });
+        let record = LogRecord::Resolution(Resolution { position, ..resolution });
         self.follower.read(&record, &mut self.findings);
     }
 
@@ -31,9 +31,9 @@ impl Stage {
     }
 }
 
-fn letter(id: &str, offset: i64, failed_unix_us: i64) -> Letter {
-    Letter {
-        place: Place { partition: 0, offset },
+fn letter(id: &str, offset: i64, failed_unix_us: i64) -> DeadLetter {
+    DeadLetter {
+        position: PartitionOffset { partition: 0, offset },
         event_id: id.to_owned(),
         error_class: "unroutable".to_owned(),
         key: Some(b"k".to_vec()),
@@ -41,16 +41,16 @@ fn letter(id: &str, offset: i64, failed_unix_us: i64) -> Letter {
         lsn: "0/64".to_owned(),
         ordinal: offset as u64,
         failed_unix_us,
-        ..Letter::default()
+        ..DeadLetter::default()
     }
 }
 
-fn parks(id: &str, offset: i64, failed_unix_us: i64) -> Letter {
-    Letter { parks_key: true, ..letter(id, offset, failed_unix_us) }
+fn parks(id: &str, offset: i64, failed_unix_us: i64) -> DeadLetter {
+    DeadLetter { parks_key: true, ..letter(id, offset, failed_unix_us) }
 }
 
-fn key() -> KeyId {
-    KeyId::of(b"k")
+fn key() -> KeyHash {
+    KeyHash::of(b"k")
 }
 
 /// By the letter that stands there.
@@ -68,9 +68,9 @@ fn what_is_open_is_known_once_all_was_read() {
     assert_eq!(stage.follower.end(), Ended::CaughtUp);
     assert_eq!(stage.follower.open(), Some((2, Some(10_000))));
     // WHEN the oldest is resolved THEN the next one is the oldest
-    stage.resolution(&a, Resolved::Discarded, 3);
+    stage.resolution(&a, ResolutionKind::Discarded, 3);
     assert_eq!(stage.follower.open(), Some((1, Some(20_000))));
-    stage.resolution(&b, Resolved::Replayed, 4);
+    stage.resolution(&b, ResolutionKind::Replayed, 4);
     assert_eq!(stage.follower.open(), Some((0, None)));
     stage.letter(&letter("c", 5, 5));
     assert_eq!(stage.follower.open(), Some((1, Some(5))));
@@ -82,8 +82,8 @@ fn recent_letters_of_an_earlier_process_are_told_once_each() {
     stage.letter(&letter("old", 1, 99));
     stage.letter(&letter("a", 2, 100));
     // A kill repeats the letter, and what was parked is no sign of anything new.
-    stage.letter(&Letter { ordinal: 2, ..letter("a", 3, 130) });
-    stage.letter(&Letter { error_class: CLASS_PARKED.to_owned(), ..letter("p", 4, 140) });
+    stage.letter(&DeadLetter { ordinal: 2, ..letter("a", 3, 130) });
+    stage.letter(&DeadLetter { error_class: CLASS_PARKED.to_owned(), ..letter("p", 4, 140) });
     let told = Finding::Letter { failed_unix_us: 100, class: "unroutable".to_owned() };
     assert_eq!(stage.found(), [told]);
     // WHEN it has caught up THEN the letters are our own
@@ -98,21 +98,21 @@ fn keys_are_parked_by_each_letter_and_released() {
     let a = parks("a", 1, 10);
     stage.letter(&a);
     stage.letter(&parks("b", 2, 20));
-    stage.letter(&Letter { key: None, ..parks("c", 3, 30) });
-    stage.resolution(&a, Resolved::Replayed, 4);
-    stage.resolution(&a, Resolved::Released, 5);
+    stage.letter(&DeadLetter { key: None, ..parks("c", 3, 30) });
+    stage.resolution(&a, ResolutionKind::Replayed, 4);
+    stage.resolution(&a, ResolutionKind::Released, 5);
     assert_eq!(stage.found(), [parked(1), parked(2), Finding::Released(key())]);
     // WHEN one does not say where it stood THEN it stands before all
-    stage.letter(&Letter { lsn: String::new(), ordinal: 0, ..parks("d", 6, 40) });
+    stage.letter(&DeadLetter { lsn: String::new(), ordinal: 0, ..parks("d", 6, 40) });
     assert_eq!(stage.found(), [Finding::Parked(key(), Position::default())]);
 }
 
 #[test]
 fn of_relays_that_share_the_topic_only_the_releases_are_heard() {
     let mut stage = stage(0);
-    let other = Letter { relay: "slot2@host".to_owned(), ..parks("a", 1, 10) };
+    let other = DeadLetter { relay: "slot2@host".to_owned(), ..parks("a", 1, 10) };
     stage.letter(&other);
-    stage.resolution(&other, Resolved::Released, 2);
+    stage.resolution(&other, ResolutionKind::Released, 2);
     assert_eq!(stage.found(), [Finding::Released(key())]);
     assert_eq!(stage.follower.end(), Ended::CaughtUp);
     assert_eq!(stage.follower.open(), Some((1, Some(10))), "it is open all the same");
@@ -124,7 +124,7 @@ fn another_reading_tells_only_what_is_new() {
     let mut stage = stage(0);
     let (a, b) = (parks("a", 1, 10), parks("b", 3, 30));
     stage.letter(&a);
-    stage.resolution(&a, Resolved::Released, 2);
+    stage.resolution(&a, ResolutionKind::Released, 2);
     stage.letter(&b);
     assert_eq!(stage.follower.end(), Ended::CaughtUp);
     stage.found();
@@ -134,11 +134,11 @@ fn another_reading_tells_only_what_is_new() {
     assert_eq!(stage.follower.open(), None);
     stage.follower.begin();
     stage.letter(&a);
-    stage.resolution(&a, Resolved::Released, 2);
+    stage.resolution(&a, ResolutionKind::Released, 2);
     stage.letter(&b);
     // THEN the old release is not told, and what was written meanwhile is
     assert_eq!(stage.found(), []);
-    stage.resolution(&b, Resolved::Released, 4);
+    stage.resolution(&b, ResolutionKind::Released, 4);
     assert_eq!(stage.found(), [Finding::Released(key())]);
     assert_eq!(stage.follower.end(), Ended::Again);
     assert_eq!(stage.follower.open(), Some((2, Some(10))));
@@ -162,11 +162,11 @@ fn a_topic_that_was_made_anew_is_heard_again() {
     stage.follower.begin();
     let d = parks("d", 0, 40);
     stage.letter(&d);
-    stage.resolution(&d, Resolved::Released, 1);
+    stage.resolution(&d, ResolutionKind::Released, 1);
     assert_eq!((stage.follower.end(), stage.found()), (Ended::MadeAnew, Vec::new()));
     stage.follower.begin();
     stage.letter(&d);
-    stage.resolution(&d, Resolved::Released, 1);
+    stage.resolution(&d, ResolutionKind::Released, 1);
     assert_eq!(stage.found(), [parked(0), Finding::Released(key())]);
     assert_eq!(stage.follower.end(), Ended::Again);
 }

@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::fold::Change;
-use super::record::{Record, Resolved};
+use super::record::{LogRecord, ResolutionKind};
 
 /// Open letters that are told apart: 18 MB.
 const KNOWN_MAX: usize = 1_000_000;
@@ -67,17 +67,17 @@ pub(super) struct OpenLetters {
 
 impl OpenLetters {
     /// Takes the next record of the log.
-    pub(super) fn apply(&mut self, record: &Record) -> Change {
+    pub(super) fn apply(&mut self, record: &LogRecord) -> Change {
         match record {
-            Record::Letter(letter) => {
-                let stamp = Stamp::new(letter.place.partition, letter.failed_unix_us);
+            LogRecord::DeadLetter(letter) => {
+                let stamp = Stamp::new(letter.position.partition, letter.failed_unix_us);
                 self.letter(letter.identity().hash(), stamp)
             }
-            Record::Resolution(resolution) if resolution.kind != Resolved::Released => {
-                let stamp = Stamp::new(resolution.place.partition, resolution.resolved_unix_us);
+            LogRecord::Resolution(resolution) if resolution.kind != ResolutionKind::Released => {
+                let stamp = Stamp::new(resolution.position.partition, resolution.resolved_unix_us);
                 self.resolution(resolution.identity().hash(), stamp)
             }
-            Record::Resolution(_) | Record::Foreign => Change::Nothing,
+            LogRecord::Resolution(_) | LogRecord::Foreign => Change::Nothing,
         }
     }
 

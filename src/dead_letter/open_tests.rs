@@ -1,23 +1,28 @@
 use proptest::prelude::*;
 
 use super::super::fold::Fold;
-use super::super::record::{Letter, Resolution};
+use super::super::record::{DeadLetter, Resolution};
 use super::*;
-use crate::sink::log::Place;
+use crate::dead_letter::record::PartitionOffset;
 
 const MS: i64 = 1_000;
 
-fn letter(id: u32, partition: i32, offset: i64, failed_unix_us: i64) -> Letter {
-    let place = Place { partition, offset };
-    Letter { place, event_id: id.to_string(), failed_unix_us, ..Letter::default() }
+fn letter(id: u32, partition: i32, offset: i64, failed_unix_us: i64) -> DeadLetter {
+    let position = PartitionOffset { partition, offset };
+    DeadLetter { position, event_id: id.to_string(), failed_unix_us, ..DeadLetter::default() }
 }
 
-fn opened(letter: &Letter) -> Record {
-    Record::Letter(Box::new(letter.clone()))
+fn opened(letter: &DeadLetter) -> LogRecord {
+    LogRecord::DeadLetter(Box::new(letter.clone()))
 }
 
-fn resolved(letter: &Letter, kind: Resolved, place: Place, at: i64) -> Record {
-    Record::Resolution(Resolution { place, ..letter.resolution(kind, 1, "me", at) })
+fn resolved(
+    letter: &DeadLetter,
+    kind: ResolutionKind,
+    position: PartitionOffset,
+    at: i64,
+) -> LogRecord {
+    LogRecord::Resolution(Resolution { position, ..letter.resolution(kind, 1, "me", at) })
 }
 
 /// What it holds, in bytes; a tree of such pairs takes at most 40 for each.
@@ -75,8 +80,8 @@ fn what_is_resolved_is_dropped() {
     for n in 1..=last {
         let one = letter(u32::try_from(n).unwrap(), 0, 2 * n, n * MS);
         letters.apply(&opened(&one));
-        let place = Place { partition: 0, offset: 2 * n + 1 };
-        letters.apply(&resolved(&one, Resolved::Discarded, place, n * MS));
+        let position = PartitionOffset { partition: 0, offset: 2 * n + 1 };
+        letters.apply(&resolved(&one, ResolutionKind::Discarded, position, n * MS));
     }
     assert_eq!((letters.count(), letters.oldest_unix_us()), (1, Some(MS)));
     assert!(letters.resolved.len() <= 1);
@@ -87,7 +92,12 @@ fn a_clock_that_is_late_does_not_keep_a_letter_open() {
     let mut letters = OpenLetters::default();
     let one = letter(1, 3, 7, 9_000 * MS);
     letters.apply(&opened(&one));
-    let early = resolved(&one, Resolved::Replayed, Place { partition: 3, offset: 8 }, 2 * MS);
+    let early = resolved(
+        &one,
+        ResolutionKind::Replayed,
+        PartitionOffset { partition: 3, offset: 8 },
+        2 * MS,
+    );
     assert_eq!(letters.apply(&early), Change::Resolved);
     // In another partition nothing but the time tells.
     assert_eq!(letters.apply(&opened(&letter(1, 4, 1, MS))), Change::Nothing);
@@ -102,11 +112,11 @@ proptest! {
     ) {
         let (mut letters, mut fold) = (OpenLetters::default(), Fold::default());
         for (offset, (id, partition, what, at)) in steps.into_iter().enumerate() {
-            let place = Place { partition, offset: i64::try_from(offset).unwrap() };
-            let one = letter(id, partition, place.offset, at * MS);
+            let position = PartitionOffset { partition, offset: i64::try_from(offset).unwrap() };
+            let one = letter(id, partition, position.offset, at * MS);
             let record = match what {
-                0 => resolved(&one, Resolved::Replayed, place, at * MS),
-                1 => resolved(&one, Resolved::Discarded, place, at * MS),
+                0 => resolved(&one, ResolutionKind::Replayed, position, at * MS),
+                1 => resolved(&one, ResolutionKind::Discarded, position, at * MS),
                 _ => opened(&one),
             };
             prop_assert_eq!(letters.apply(&record), fold.apply(&record));

@@ -4,11 +4,11 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
-use super::record::{Letter, Resolution};
+use super::record::{DeadLetter, Resolution};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::escaped;
 use crate::dead_letter::confirmed_publish::{Courier, Trouble};
-use crate::dead_letter::reader::Archive;
+use crate::dead_letter::reader::DeadLetterTopic;
 use crate::sink::{Sink, Wanted};
 
 /// How long what is in flight may take once nothing more comes.
@@ -27,7 +27,7 @@ struct Sent {
 
 /// Events on their way, and resolutions on theirs.
 pub(super) struct Pipeline<'a> {
-    archive: &'a Archive<'a>,
+    archive: &'a DeadLetterTopic<'a>,
     /// Nothing until there is an event.
     events: Option<Courier<Box<Sent>>>,
     /// To be written.
@@ -54,7 +54,7 @@ pub(super) struct Round {
 }
 
 impl<'a> Pipeline<'a> {
-    pub(super) fn open(archive: &'a Archive<'a>, now: i64) -> Result<Pipeline<'a>, Fault> {
+    pub(super) fn open(archive: &'a DeadLetterTopic<'a>, now: i64) -> Result<Pipeline<'a>, Fault> {
         Ok(Pipeline {
             archive,
             events: None,
@@ -100,7 +100,7 @@ impl<'a> Pipeline<'a> {
     /// Publishes the event of a letter; false when the sink is full for now.
     pub(super) fn publish(
         &mut self,
-        letter: &Letter,
+        letter: &DeadLetter,
         resolution: Resolution,
         now: i64,
     ) -> Result<bool, Fault> {
@@ -228,7 +228,7 @@ impl<'a> Pipeline<'a> {
 }
 
 /// A sink of one's own.
-pub(super) fn open_sink(archive: &Archive<'_>) -> Result<Box<dyn Sink>, Fault> {
+pub(super) fn open_sink(archive: &DeadLetterTopic<'_>) -> Result<Box<dyn Sink>, Fault> {
     archive.broker.open(None).map_err(|faults| {
         let reasons: Vec<String> = faults.into_iter().map(|fault| fault.what).collect();
         let what = format!("cannot publish: {}", reasons.join("; "));

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::filter::Filter;
+use super::filter::DeadLetterFilter;
 use super::fold::{Fold, Known};
-use super::record::{Letter, Record};
+use super::record::{DeadLetter, LogRecord};
 use crate::base::error::{Exit, Fault};
-use crate::dead_letter::writer::Address;
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Broker;
-use crate::sink::log::{From, Log, Read};
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long a log may say nothing before its end is reached.
@@ -18,11 +18,11 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 
 /// The dead-letter topic of a broker.
 #[derive(Clone, Copy)]
-pub struct Archive<'a> {
+pub struct DeadLetterTopic<'a> {
     /// The broker.
     pub broker: &'a dyn Broker,
     /// Where its dead letters are.
-    pub address: &'a Address,
+    pub address: &'a DeadLetterAddress,
     /// Ends whatever is under way.
     pub stop: &'a AtomicBool,
 }
@@ -38,25 +38,25 @@ pub struct Index {
     pub foreign: u64,
 }
 
-impl Archive<'_> {
+impl DeadLetterTopic<'_> {
     /// Opens the log.
-    pub fn reader(&self, from: From) -> Result<Reader, Fault> {
+    pub fn reader(&self, from: ReadFrom) -> Result<Reader, Fault> {
         let log = self.broker.log(self.address, from)?;
         Ok(Reader { log, records: 0, foreign: 0, silent: Duration::ZERO, ended: false })
     }
 
     /// Opens the log where the letters that `filter` means begin.
-    pub fn reader_for(&self, filter: &Filter) -> Result<Reader, Fault> {
-        self.reader(filter.since_unix_us().map_or(From::Beginning, From::Time))
+    pub fn reader_for(&self, filter: &DeadLetterFilter) -> Result<Reader, Fault> {
+        self.reader(filter.since_unix_us().map_or(ReadFrom::Beginning, ReadFrom::Time))
     }
 
     /// Folds the log, and marks what `filter` means.
-    pub fn index(&self, filter: &Filter) -> Result<Index, Fault> {
+    pub fn index(&self, filter: &DeadLetterFilter) -> Result<Index, Fault> {
         let mut reader = self.reader_for(filter)?;
         let mut fold = Fold::default();
         self.each(&mut reader, |record| {
             fold.apply(&record);
-            if let Record::Letter(letter) = &record
+            if let LogRecord::DeadLetter(letter) = &record
                 && fold.known(letter).is_some()
             {
                 fold.mark(letter.identity(), filter.matches(letter));
@@ -70,19 +70,19 @@ impl Archive<'_> {
     /// enough; how many there are is in the index.
     pub fn letters(
         &self,
-        filter: &Filter,
+        filter: &DeadLetterFilter,
         index: &Index,
-        mut then: impl FnMut(&Letter, &Known) -> Result<bool, Fault>,
+        mut then: impl FnMut(&DeadLetter, &Known) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
         if index.fold.marked(filter.states()) == 0 {
             return Ok(());
         }
         self.each(&mut self.reader_for(filter)?, |record| match record {
-            Record::Letter(letter) => match meant(&index.fold, filter, &letter) {
+            LogRecord::DeadLetter(letter) => match meant(&index.fold, filter, &letter) {
                 Some(known) => then(&letter, &known),
                 None => Ok(true),
             },
-            Record::Resolution(_) | Record::Foreign => Ok(true),
+            LogRecord::Resolution(_) | LogRecord::Foreign => Ok(true),
         })
     }
 
@@ -90,14 +90,14 @@ impl Archive<'_> {
     pub(super) fn each(
         &self,
         reader: &mut Reader,
-        mut then: impl FnMut(Record) -> Result<bool, Fault>,
+        mut then: impl FnMut(LogRecord) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
         loop {
             if self.stop.load(Ordering::Relaxed) {
                 return Err(interrupted("nothing was changed"));
             }
             match reader.next(PATIENCE)? {
-                Next::Record(record) => {
+                Next::LogRecord(record) => {
                     if !then(record)? {
                         return Ok(());
                     }
@@ -110,7 +110,7 @@ impl Archive<'_> {
 }
 
 /// What is known of a letter, if it is meant.
-pub(super) fn meant(fold: &Fold, filter: &Filter, letter: &Letter) -> Option<Known> {
+pub(super) fn meant(fold: &Fold, filter: &DeadLetterFilter, letter: &DeadLetter) -> Option<Known> {
     fold.known(letter).filter(|known| known.marked && filter.states().contains(&known.state))
 }
 
@@ -123,7 +123,7 @@ pub(super) fn interrupted(what: &str) -> Fault {
 /// What reading brings.
 pub enum Next {
     /// The next record.
-    Record(Record),
+    LogRecord(LogRecord),
     /// Nothing new within the patience.
     Pause,
     /// All that was there when the log was opened has been read; told once.
@@ -132,7 +132,7 @@ pub enum Next {
 
 /// A log, read as records.
 pub struct Reader {
-    log: Box<dyn Log>,
+    log: Box<dyn DeadLetterLog>,
     /// How many records were read.
     pub records: u64,
     /// How many of them were neither letters nor resolutions.
@@ -145,18 +145,18 @@ impl Reader {
     /// The next record.
     pub fn next(&mut self, patience: Duration) -> Result<Next, Fault> {
         match self.log.next(patience)? {
-            Read::Entry(entry) => {
-                let record = Record::read(entry);
+            LogRead::Entry(entry) => {
+                let record = LogRecord::read(entry);
                 self.records += 1;
-                self.foreign += u64::from(record == Record::Foreign);
+                self.foreign += u64::from(record == LogRecord::Foreign);
                 self.silent = Duration::ZERO;
-                Ok(Next::Record(record))
+                Ok(Next::LogRecord(record))
             }
-            Read::End => {
+            LogRead::End => {
                 self.ended = true;
                 Ok(Next::End)
             }
-            Read::Nothing => {
+            LogRead::Nothing => {
                 self.silent += patience;
                 if !self.ended && self.silent > SILENCE_MAX {
                     return Err(silent());

@@ -2,17 +2,17 @@ use super::super::testing::{BEGAN, Bed, SECOND, Spec};
 use super::*;
 use crate::base::event::Outbound;
 use crate::base::time::rfc3339;
-use crate::dead_letter::filter::Words;
+use crate::dead_letter::filter::FilterText;
 use crate::dead_letter::replay::{Action, Job, run};
 
-fn filter(set: impl FnOnce(&mut Words)) -> Filter {
-    let mut words = Words::default();
+fn filter(set: impl FnOnce(&mut FilterText)) -> DeadLetterFilter {
+    let mut words = FilterText::default();
     set(&mut words);
-    Filter::read(&words, BEGAN).unwrap()
+    DeadLetterFilter::read(&words, BEGAN).unwrap()
 }
 
 /// Ids of the letters that are meant, and how many records were read for them.
-fn listed(bed: &Bed, filter: &Filter) -> (Vec<String>, u64) {
+fn listed(bed: &Bed, filter: &DeadLetterFilter) -> (Vec<String>, u64) {
     let archive = bed.archive();
     let index = archive.index(filter).unwrap();
     let mut ids = Vec::new();
@@ -72,7 +72,7 @@ fn foreign_records_are_counted_and_passed_over() {
         partition: None,
     });
     bed.write_many(2);
-    let index = bed.archive().index(&Filter::default()).unwrap();
+    let index = bed.archive().index(&DeadLetterFilter::default()).unwrap();
     assert_eq!((index.records, index.foreign, index.fold.open()), (3, 1, 2));
 }
 

@@ -3,17 +3,44 @@
 //! Anybody may write to a topic: what is neither a letter nor a resolution is foreign, and passed
 //! over. What a letter leaves out is empty, never an error.
 
-pub use super::identity::{Cut, Identity, key_id, key_name};
+pub use super::identity::{DeadLetterId, Truncated, key_id, key_name};
 use crate::base::event::Outbound;
 use crate::base::time::{parse_rfc3339, rfc3339};
-use crate::dead_letter::writer::{self, Address, KeyId};
-use crate::sink::log::{Entry, Place};
+use crate::dead_letter::writer::{self, DeadLetterAddress, KeyHash};
+
+/// Where a record stands. Offsets rise within a partition; RabbitMQ has one partition.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PartitionOffset {
+    /// Partition.
+    pub partition: i32,
+    /// Offset in it.
+    pub offset: i64,
+}
+
+/// A record of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogEntry {
+    /// Where it stands.
+    pub position: PartitionOffset,
+    /// When the broker or its writer says that it was written; microseconds since the Unix epoch.
+    pub written_unix_us: i64,
+    /// Key of the event.
+    pub key: Option<Vec<u8>>,
+    /// Value of the event, perhaps cut.
+    pub value: Option<Vec<u8>>,
+    /// Headers of the event, and those of [`super::writer`].
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// A property of AMQP messages.
+    pub event_type: Option<String>,
+    /// A property of AMQP messages.
+    pub content_type: Option<String>,
+}
 
 /// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Record {
+pub enum LogRecord {
     /// An event that could not be published.
-    Letter(Box<Letter>),
+    DeadLetter(Box<DeadLetter>),
     /// What became of a letter or of a parked key.
     Resolution(Resolution),
     /// Something of somebody else.
@@ -22,15 +49,15 @@ pub enum Record {
 
 /// An event that could not be published, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Letter {
+pub struct DeadLetter {
     /// Where it stands.
-    pub place: Place,
+    pub position: PartitionOffset,
     /// Event id; `@PARTITION:OFFSET` of the letter for an event without one.
     pub event_id: String,
     /// Key, perhaps cut.
     pub key: Option<Vec<u8>>,
     /// What the key was before it was cut.
-    pub key_cut: Option<Cut>,
+    pub key_cut: Option<Truncated>,
     /// Kafka topic or routing key it was on its way to; empty when that could not be told.
     pub topic: String,
     /// RabbitMQ exchange it was on its way to.
@@ -60,7 +87,7 @@ pub struct Letter {
     /// Is it less than the event, apart from a value that was cut?
     pub incomplete: bool,
     /// What the value was before it was cut.
-    pub cut: Option<Cut>,
+    pub cut: Option<Truncated>,
     /// How often it had been replayed when it failed.
     pub replays: u32,
     /// Value, perhaps cut.
@@ -77,9 +104,9 @@ pub struct Letter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolution {
     /// Where it stands.
-    pub place: Place,
+    pub position: PartitionOffset,
     /// What it says.
-    pub kind: Resolved,
+    pub kind: ResolutionKind,
     /// Event id of the letter; for a released key, of the one that parked it.
     pub event_id: String,
     /// Commit LSN of the letter.
@@ -89,7 +116,7 @@ pub struct Resolution {
     /// Key of the letter.
     pub key: Option<Vec<u8>>,
     /// What the key was before it was cut.
-    pub key_cut: Option<Cut>,
+    pub key_cut: Option<Truncated>,
     /// When; microseconds since the Unix epoch.
     pub resolved_unix_us: i64,
     /// Who.
@@ -100,7 +127,7 @@ pub struct Resolution {
 
 /// What a resolution says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Resolved {
+pub enum ResolutionKind {
     /// The event was published after all.
     Replayed,
     /// A person gave the event up.
@@ -109,46 +136,46 @@ pub enum Resolved {
     Released,
 }
 
-impl Resolved {
+impl ResolutionKind {
     /// As it is written.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Resolved::Replayed => "replayed",
-            Resolved::Discarded => "discarded",
-            Resolved::Released => "released",
+            ResolutionKind::Replayed => "replayed",
+            ResolutionKind::Discarded => "discarded",
+            ResolutionKind::Released => "released",
         }
     }
 
-    fn read(name: &str) -> Option<Resolved> {
-        let all = [Resolved::Replayed, Resolved::Discarded, Resolved::Released];
+    fn read(name: &str) -> Option<ResolutionKind> {
+        let all = [ResolutionKind::Replayed, ResolutionKind::Discarded, ResolutionKind::Released];
         all.into_iter().find(|known| known.name() == name)
     }
 }
 
-impl Record {
+impl LogRecord {
     /// What an entry of the log says.
     #[must_use]
-    pub fn read(entry: Entry) -> Record {
+    pub fn read(entry: LogEntry) -> LogRecord {
         let own = Own(&entry.headers);
         match (own.text(writer::EVENT_ID), own.text(writer::RESOLUTION)) {
-            (Some(id), Some(what)) => match Resolved::read(&what) {
-                Some(kind) => Record::Resolution(resolution(&entry, kind, id)),
-                None => Record::Foreign,
+            (Some(id), Some(what)) => match ResolutionKind::read(&what) {
+                Some(kind) => LogRecord::Resolution(resolution(&entry, kind, id)),
+                None => LogRecord::Foreign,
             },
             (Some(id), None) => match own.text(writer::ERROR_CLASS) {
-                Some(class) => Record::Letter(Box::new(read_letter(entry, id, class))),
-                None => Record::Foreign,
+                Some(class) => LogRecord::DeadLetter(Box::new(read_letter(entry, id, class))),
+                None => LogRecord::Foreign,
             },
-            (None, _) => Record::Foreign,
+            (None, _) => LogRecord::Foreign,
         }
     }
 }
 
-fn resolution(entry: &Entry, kind: Resolved, event_id: String) -> Resolution {
+fn resolution(entry: &LogEntry, kind: ResolutionKind, event_id: String) -> Resolution {
     let own = Own(&entry.headers);
     Resolution {
-        place: entry.place,
+        position: entry.position,
         kind,
         event_id,
         lsn: own.text(writer::LSN).unwrap_or_default(),
@@ -161,15 +188,15 @@ fn resolution(entry: &Entry, kind: Resolved, event_id: String) -> Resolution {
     }
 }
 
-fn read_letter(entry: Entry, event_id: String, error_class: String) -> Letter {
+fn read_letter(entry: LogEntry, event_id: String, error_class: String) -> DeadLetter {
     let own = Own(&entry.headers);
-    let Place { partition, offset } = entry.place;
+    let PartitionOffset { partition, offset } = entry.position;
     let nameless = event_id.is_empty();
     let failed_unix_us = own.time(writer::FAILED_AT).unwrap_or(entry.written_unix_us);
     let cut = own.cut(writer::VALUE_SIZE, writer::VALUE_SHA256);
     let key_cut = own.cut(writer::KEY_SIZE, writer::KEY_SHA256);
-    Letter {
-        place: entry.place,
+    DeadLetter {
+        position: entry.position,
         event_id: if nameless { format!("@{partition}:{offset}") } else { event_id },
         topic: own.text(writer::ORIGINAL_TOPIC).unwrap_or_default(),
         exchange: own.text(writer::ORIGINAL_EXCHANGE).unwrap_or_default(),
@@ -213,9 +240,9 @@ impl Own<'_> {
         self.text(name)?.parse().ok()
     }
 
-    fn cut(&self, size: &str, sha256: &str) -> Option<Cut> {
+    fn cut(&self, size: &str, sha256: &str) -> Option<Truncated> {
         let size_bytes = self.number(size)?;
-        Some(Cut { size_bytes, sha256: self.text(sha256).unwrap_or_default() })
+        Some(Truncated { size_bytes, sha256: self.text(sha256).unwrap_or_default() })
     }
 
     /// Headers were left out, or a text was cut that the event cannot be published without.
@@ -239,7 +266,7 @@ impl Own<'_> {
 
 /// Why a letter cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unfit {
+pub enum NotReplayable {
     /// The end of its value is missing.
     Cut,
     /// Nobody knows where it was to go.
@@ -250,16 +277,16 @@ pub enum Unfit {
     Misrouted,
 }
 
-impl Letter {
+impl DeadLetter {
     /// Which dead letter it is.
     #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity::of(&self.event_id, &self.lsn, self.ordinal)
+    pub fn identity(&self) -> DeadLetterId {
+        DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
     }
 
     /// Which key it has.
     #[must_use]
-    pub fn key_id(&self) -> Option<KeyId> {
+    pub fn key_id(&self) -> Option<KeyHash> {
         Some(key_id(self.key.as_deref()?, self.key_cut.as_ref()))
     }
 
@@ -271,17 +298,17 @@ impl Letter {
 
     /// Why it cannot be replayed, if it cannot; `letters` is where dead letters are.
     #[must_use]
-    pub fn unfit(&self, letters: &Address) -> Option<Unfit> {
+    pub fn unfit(&self, letters: &DeadLetterAddress) -> Option<NotReplayable> {
         if self.cut.is_some() {
-            return Some(Unfit::Cut);
+            return Some(NotReplayable::Cut);
         }
         if self.topic.is_empty() {
-            return Some(Unfit::Unrouted);
+            return Some(NotReplayable::Unrouted);
         }
         if self.incomplete {
-            return Some(Unfit::Incomplete);
+            return Some(NotReplayable::Incomplete);
         }
-        letters.is_reached_by(&self.exchange, &self.topic).then_some(Unfit::Misrouted)
+        letters.is_reached_by(&self.exchange, &self.topic).then_some(NotReplayable::Misrouted)
     }
 
     /// Hands the event as it was to `then`, marked as the `replay`-th repetition.
@@ -306,9 +333,15 @@ impl Letter {
 
     /// What resolves it.
     #[must_use]
-    pub fn resolution(&self, kind: Resolved, replays: u32, by: &str, unix_us: i64) -> Resolution {
+    pub fn resolution(
+        &self,
+        kind: ResolutionKind,
+        replays: u32,
+        by: &str,
+        unix_us: i64,
+    ) -> Resolution {
         Resolution {
-            place: self.place,
+            position: self.position,
             kind,
             event_id: self.event_id.clone(),
             lsn: self.lsn.clone(),
@@ -325,19 +358,19 @@ impl Letter {
 impl Resolution {
     /// Which dead letter it is about.
     #[must_use]
-    pub fn identity(&self) -> Identity {
-        Identity::of(&self.event_id, &self.lsn, self.ordinal)
+    pub fn identity(&self) -> DeadLetterId {
+        DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
     }
 
     /// Which key it is about.
     #[must_use]
-    pub fn key_id(&self) -> Option<KeyId> {
+    pub fn key_id(&self) -> Option<KeyHash> {
         Some(key_id(self.key.as_deref()?, self.key_cut.as_ref()))
     }
 
     /// Hands it to `then` as a record of the partition it names, ready to be published. Keys may
     /// have moved to other partitions since; within one, order is certain.
-    pub fn record<T>(&self, to: &Address, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    pub fn record<T>(&self, to: &DeadLetterAddress, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
         let resolved_at = rfc3339(self.resolved_unix_us);
         let (replays, ordinal) = (self.replays.to_string(), self.ordinal.to_string());
         let mut headers: Vec<(&str, &[u8])> = vec![
@@ -366,7 +399,7 @@ impl Resolution {
             content_type: None,
             headers: &headers,
             commit_unix_us: self.resolved_unix_us,
-            partition: Some(self.place.partition),
+            partition: Some(self.position.partition),
         })
     }
 }

@@ -5,19 +5,19 @@ use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::fit::{Room, fit};
-use crate::dead_letter::writer::{Cause, DeadLetterSettings, Mailbox};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
 
-fn mailbox(value_bytes_max: usize) -> Mailbox {
+fn mailbox(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings {
         value_bytes_max,
         burst_window: Duration::ZERO,
         ..DeadLetterSettings::default()
     };
-    Mailbox { settings, relay: "orders".to_owned() }
+    DeadLetterWriter { settings, relay: "orders".to_owned() }
 }
 
-fn cause() -> Cause {
-    Cause {
+fn cause() -> DeadLetterCause {
+    DeadLetterCause {
         class: "kafka.unknown-topic".to_owned(),
         reason: "no such topic".to_owned(),
         attempts: 5,
@@ -47,10 +47,10 @@ fn event() -> Outbound<'static> {
 }
 
 /// What a reader of the log gets of a record that was published.
-fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> Entry {
+fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> LogEntry {
     let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
-    Entry {
-        place: Place { partition, offset },
+    LogEntry {
+        position: PartitionOffset { partition, offset },
         written_unix_us: record.commit_unix_us,
         key: record.key.map(<[u8]>::to_vec),
         value: record.value.map(<[u8]>::to_vec),
@@ -60,22 +60,22 @@ fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> Entry {
     }
 }
 
-fn letter_of(event: &Outbound<'_>, value_bytes_max: usize) -> Letter {
-    let entry = mailbox(value_bytes_max).letter(event, &cause(), |letter| entry(letter, 2, 17));
-    match Record::read(entry) {
-        Record::Letter(letter) => *letter,
+fn letter_of(event: &Outbound<'_>, value_bytes_max: usize) -> DeadLetter {
+    let entry = mailbox(value_bytes_max).compose(event, &cause(), |letter| entry(letter, 2, 17));
+    match LogRecord::read(entry) {
+        LogRecord::DeadLetter(letter) => *letter,
         other => panic!("{other:?}"),
     }
 }
 
-fn letters() -> Address {
-    Address { exchange: "dlx".to_owned(), topic: "dlq".to_owned() }
+fn letters() -> DeadLetterAddress {
+    DeadLetterAddress { exchange: "dlx".to_owned(), topic: "dlq".to_owned() }
 }
 
 #[test]
 fn what_was_written_is_read_again() {
     let letter = letter_of(&event(), 100);
-    assert_eq!(letter.place, Place { partition: 2, offset: 17 });
+    assert_eq!(letter.position, PartitionOffset { partition: 2, offset: 17 });
     let names = [&letter.event_id, &letter.topic, &letter.exchange, &letter.lsn, &letter.relay];
     assert_eq!(names, ["e1", "orders", "outbox.events", "16/B374D848", "orders"]);
     assert_eq!((letter.error_class.as_str(), letter.attempts), ("kafka.unknown-topic", 5));
@@ -111,28 +111,28 @@ fn what_an_event_brings_of_our_names_is_not_believed() {
 #[test]
 fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     let cut = letter_of(&event(), 3);
-    assert_eq!(cut.unfit(&letters()), Some(Unfit::Cut));
+    assert_eq!(cut.unfit(&letters()), Some(NotReplayable::Cut));
     assert_eq!(cut.cut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
-    let entry = mailbox(100).letter(&event(), &cause(), |letter| {
+    let entry = mailbox(100).compose(&event(), &cause(), |letter| {
         let dropped = (writer::HEADERS_DROPPED, &b"trace"[..]);
         let headers: Vec<_> = letter.headers.iter().copied().chain([dropped]).collect();
         entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
     });
-    let Record::Letter(mutilated) = Record::read(entry) else { panic!("it is a letter") };
-    assert_eq!(mutilated.unfit(&letters()), Some(Unfit::Incomplete));
+    let LogRecord::DeadLetter(mutilated) = LogRecord::read(entry) else { panic!("it is a letter") };
+    assert_eq!(mutilated.unfit(&letters()), Some(NotReplayable::Incomplete));
     let nowhere = letter_of(&Outbound { topic: "", ..event() }, 100);
-    assert_eq!(nowhere.unfit(&letters()), Some(Unfit::Unrouted));
+    assert_eq!(nowhere.unfit(&letters()), Some(NotReplayable::Unrouted));
     let misrouted = letter_of(&Outbound { exchange: "dlx", ..event() }, 100);
-    assert_eq!(misrouted.unfit(&letters()), Some(Unfit::Misrouted));
+    assert_eq!(misrouted.unfit(&letters()), Some(NotReplayable::Misrouted));
 }
 
 /// The letter of the event, cut to fit into so many bytes.
-fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> Letter {
+fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> DeadLetter {
     let room = Room { head_bytes, value_bytes: None };
     let entry = mailbox(1 << 20)
-        .letter(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
-    match Record::read(entry) {
-        Record::Letter(letter) => *letter,
+        .compose(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
+    match LogRecord::read(entry) {
+        LogRecord::DeadLetter(letter) => *letter,
         other => panic!("{other:?}"),
     }
 }
@@ -144,9 +144,15 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     // GIVEN a key that was cut
     let event_of_key = Outbound { key: Some(bytes), ..event() };
     let (whole, cut) = (cut_letter(&event_of_key, 1 << 20), cut_letter(&event_of_key, small));
-    assert_eq!((whole.unfit(&letters()), cut.unfit(&letters())), (None, Some(Unfit::Incomplete)));
+    assert_eq!(
+        (whole.unfit(&letters()), cut.unfit(&letters())),
+        (None, Some(NotReplayable::Incomplete))
+    );
     assert_eq!(cut.key_cut.as_ref().map(|cut| cut.size_bytes), Some(100_000));
-    assert_eq!((cut.key_id(), whole.key_id()), (Some(KeyId::of(bytes)), Some(KeyId::of(bytes))));
+    assert_eq!(
+        (cut.key_id(), whole.key_id()),
+        (Some(KeyHash::of(bytes)), Some(KeyHash::of(bytes)))
+    );
     let name = cut.key_name().unwrap();
     assert_eq!(name, writer::hash_name(bytes));
     // THEN both go by that name
@@ -156,9 +162,9 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
         assert!(is(&name) && is(&large) && !is(&large[..1024]) && !is(&writer::hash_name(b"x")));
     }
     // THEN what releases it names the same key
-    let released = cut.resolution(Resolved::Released, 0, "me", 1);
-    let read = released.record(&letters(), |record| Record::read(entry(record, 2, 18)));
-    let Record::Resolution(read) = read else { panic!("{read:?}") };
+    let released = cut.resolution(ResolutionKind::Released, 0, "me", 1);
+    let read = released.record(&letters(), |record| LogRecord::read(entry(record, 2, 18)));
+    let LogRecord::Resolution(read) = read else { panic!("{read:?}") };
     assert_eq!((read.key_id(), read.key_cut), (cut.key_id(), cut.key_cut.clone()));
     // GIVEN an id that was cut THEN it is the same letter
     let event_of_id = Outbound { id: &large, ..event() };
@@ -166,11 +172,11 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     assert_eq!((whole.event_id.as_str(), &cut.event_id), (&*large, &writer::hash_name(bytes)));
     assert_eq!(
         (whole.identity(), cut.unfit(&letters())),
-        (cut.identity(), Some(Unfit::Incomplete))
+        (cut.identity(), Some(NotReplayable::Incomplete))
     );
     // GIVEN a topic, an exchange
     for event in [Outbound { topic: &large, ..event() }, Outbound { exchange: &large, ..event() }] {
-        assert_eq!(cut_letter(&event, small).unfit(&letters()), Some(Unfit::Incomplete));
+        assert_eq!(cut_letter(&event, small).unfit(&letters()), Some(NotReplayable::Incomplete));
     }
 }
 
@@ -178,16 +184,16 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
 fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
     let letter = letter_of(&event(), 100);
     let to = letters();
-    let resolution = letter.resolution(Resolved::Replayed, 2, "me@here", 9_000_000);
+    let resolution = letter.resolution(ResolutionKind::Replayed, 2, "me@here", 9_000_000);
     let read = resolution.record(&to, |record| {
         assert_eq!((record.exchange, record.topic), ("dlx", "dlq"));
         assert_eq!((record.partition, record.value), (Some(2), None));
-        Record::read(entry(record, 2, 18))
+        LogRecord::read(entry(record, 2, 18))
     });
-    let Record::Resolution(read) = read else { panic!("{read:?}") };
+    let LogRecord::Resolution(read) = read else { panic!("{read:?}") };
     assert_eq!(read.identity(), letter.identity());
-    let place = Place { partition: 2, offset: 18 };
-    assert_eq!(read, Resolution { place, ..resolution });
+    let position = PartitionOffset { partition: 2, offset: 18 };
+    assert_eq!(read, Resolution { position, ..resolution });
 }
 
 #[test]
@@ -195,9 +201,9 @@ fn events_without_an_id_are_told_apart_by_their_place() {
     let nameless = letter_of(&Outbound { id: "", ..event() }, 100);
     assert_eq!(nameless.event_id, "@2:17");
     let same = letter_of(&event(), 100);
-    let behind = Letter { ordinal: 1, ..same.clone() };
+    let behind = DeadLetter { ordinal: 1, ..same.clone() };
     assert_ne!(same.identity(), behind.identity(), "one transaction may use an id twice");
-    let elsewhere = Letter { lsn: "0/1".to_owned(), ..same.clone() };
+    let elsewhere = DeadLetter { lsn: "0/1".to_owned(), ..same.clone() };
     assert_ne!(same.identity(), elsewhere.identity(), "two tables may use the same ids");
 }
 
@@ -212,8 +218,8 @@ fn whatever_else_is_in_the_topic_is_foreign() {
         vec![header("dlq-event-id", b"e1"), header("dlq-resolution", b"forgotten")],
         vec![header("dlq-resolution", b"replayed")],
     ] {
-        let entry = Entry { headers: headers.clone(), ..Entry::default() };
-        assert_eq!(Record::read(entry), Record::Foreign, "{headers:?}");
+        let entry = LogEntry { headers: headers.clone(), ..LogEntry::default() };
+        assert_eq!(LogRecord::read(entry), LogRecord::Foreign, "{headers:?}");
     }
     // WHEN a letter is damaged THEN it is read as far as it goes
     let headers = vec![
@@ -223,8 +229,8 @@ fn whatever_else_is_in_the_topic_is_foreign() {
         header("dlq-failed-at", b"yesterday"),
         header("dlq-original-partition", b"-"),
     ];
-    let entry = Entry { headers, written_unix_us: 5, ..Entry::default() };
-    let Record::Letter(letter) = Record::read(entry) else { panic!("it is a letter") };
+    let entry = LogEntry { headers, written_unix_us: 5, ..LogEntry::default() };
+    let LogRecord::DeadLetter(letter) = LogRecord::read(entry) else { panic!("it is a letter") };
     assert_eq!((letter.event_id.as_str(), letter.attempts), ("\u{fffd}", 0));
     assert_eq!((letter.failed_unix_us, letter.commit_unix_us), (5, 5));
     assert_eq!(letter.partition, None);

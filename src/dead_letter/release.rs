@@ -7,16 +7,16 @@ use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::filter::{Filter, is_key};
+use super::filter::{DeadLetterFilter, is_key};
 use super::fold::{Change, Fold, Parked};
 use super::pipeline::{open_sink, unwritable};
-use super::record::{Record, Resolution, Resolved};
+use super::record::{LogRecord, Resolution, ResolutionKind};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
 use crate::dead_letter::confirmed_publish::Courier;
-use crate::dead_letter::reader::{Archive, Index, Next, Reader, interrupted};
-use crate::dead_letter::writer::KeyId;
-use crate::sink::log::From;
+use crate::dead_letter::reader::{DeadLetterTopic, Index, Next, Reader, interrupted};
+use crate::dead_letter::writer::KeyHash;
+use crate::sink::log::ReadFrom;
 
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Nothing for so long, and the log is taken to be at rest.
@@ -57,7 +57,7 @@ pub struct Released {
 
 /// Releases keys.
 pub fn release(
-    archive: &Archive<'_>,
+    archive: &DeadLetterTopic<'_>,
     release: &Release<'_>,
     clock: &dyn Fn() -> i64,
 ) -> Result<Released, Fault> {
@@ -82,14 +82,14 @@ fn asked(keys: &Keys) -> String {
 
 /// `count` is how many keys are released, however it ends.
 fn carry_out(
-    archive: &Archive<'_>,
+    archive: &DeadLetterTopic<'_>,
     release: &Release<'_>,
     clock: &dyn Fn() -> i64,
     count: &mut usize,
 ) -> Result<Released, Fault> {
-    let filter = Filter::default();
+    let filter = DeadLetterFilter::default();
     // Before the rest, so that nothing is written unseen between the two.
-    let tail = archive.reader(From::End)?;
+    let tail = archive.reader(ReadFrom::End)?;
     let mut index = archive.index(&filter)?;
     let wanted = |parked: &&Parked| match release.keys {
         Keys::One(key) => is_key(key, &parked.key, parked.key_cut.as_ref()),
@@ -124,12 +124,12 @@ fn carry_out(
 
 /// Later events must not overtake what is open.
 fn nothing_open(
-    archive: &Archive<'_>,
-    filter: &Filter,
+    archive: &DeadLetterTopic<'_>,
+    filter: &DeadLetterFilter,
     index: &Index,
     parked: &[Parked],
 ) -> Result<(), Fault> {
-    let mut open: HashMap<KeyId, usize> =
+    let mut open: HashMap<KeyHash, usize> =
         parked.iter().map(|parked| (parked.key_id(), 0)).collect();
     archive.letters(filter, index, |letter, _| {
         if let Some(count) = letter.key_id().and_then(|key| open.get_mut(&key)) {
@@ -146,27 +146,29 @@ fn nothing_open(
 /// Reads on behind the releases until the log comes to rest; counts the letters of these keys that
 /// `fold` did not know. The relay goes on writing them until it has heard of its key's release.
 fn watch(
-    archive: &Archive<'_>,
+    archive: &DeadLetterTopic<'_>,
     mut tail: Reader,
     fold: &mut Fold,
     parked: &[Parked],
     clock: &dyn Fn() -> i64,
 ) -> Result<usize, Fault> {
-    let mut unseen: HashSet<KeyId> = parked.iter().map(Parked::key_id).collect();
+    let mut unseen: HashSet<KeyHash> = parked.iter().map(Parked::key_id).collect();
     let (of_these, mut meanwhile, until) = (unseen.clone(), 0, clock() + WATCH_MAX_US);
-    let is_one = |key: Option<KeyId>| key.is_some_and(|key| of_these.contains(&key));
+    let is_one = |key: Option<KeyHash>| key.is_some_and(|key| of_these.contains(&key));
     while !parked.is_empty() && clock() < until && !archive.stop.load(Ordering::Relaxed) {
         let record = match tail.next(REST)? {
-            Next::Record(record) => record,
+            Next::LogRecord(record) => record,
             Next::Pause if unseen.is_empty() => break,
             Next::Pause | Next::End => continue,
         };
         let change = fold.apply(&record);
         match &record {
-            Record::Letter(letter) if change == Change::Opened && is_one(letter.key_id()) => {
+            LogRecord::DeadLetter(letter)
+                if change == Change::Opened && is_one(letter.key_id()) =>
+            {
                 meanwhile += 1;
             }
-            Record::Resolution(resolution) if resolution.kind == Resolved::Released => {
+            LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
                 resolution.key_id().map(|key| unseen.remove(&key));
             }
             _ => {}
@@ -176,7 +178,7 @@ fn watch(
 }
 
 fn append(
-    archive: &Archive<'_>,
+    archive: &DeadLetterTopic<'_>,
     parked: &[Parked],
     by: &str,
     clock: &dyn Fn() -> i64,
@@ -198,8 +200,8 @@ fn append(
         }
         while let Some(parked) = left.peek() {
             let resolution = Resolution {
-                place: parked.place,
-                kind: Resolved::Released,
+                position: parked.position,
+                kind: ResolutionKind::Released,
                 event_id: parked.event_id.clone(),
                 lsn: parked.lsn.clone(),
                 ordinal: parked.ordinal,

@@ -12,7 +12,7 @@ fn asked(bed: &Bed, keys: &Keys, anyway: bool) -> Result<Vec<String>, Fault> {
 }
 
 fn parked(bed: &Bed) -> usize {
-    bed.archive().index(&Filter::default()).unwrap().fold.parked().count()
+    bed.archive().index(&DeadLetterFilter::default()).unwrap().fold.parked().count()
 }
 
 /// Two parked keys, `a` with two letters, `b` with one, and one letter that parks nothing.
@@ -48,7 +48,7 @@ fn what_was_replayed_is_released_without_a_question() {
     let bed = bed();
     let fault = asked(&bed, &Keys::All, false).unwrap_err();
     assert!(fault.what.contains("3 dead letters of 2 keys are open"), "{fault}");
-    let filter = Filter::default();
+    let filter = DeadLetterFilter::default();
     let job = Job { action: Action::Replay, filter: &filter, rate: None, by: "me" };
     assert_eq!(run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ()).tally.done, 4);
     assert_eq!(parked(&bed), 2, "a replay releases nothing");

@@ -11,15 +11,15 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::filter::Filter;
+use super::filter::DeadLetterFilter;
 use super::fold::{Fold, Known};
 use super::pipeline::Pipeline;
 use super::rate::{Bucket, Rate};
-use super::record::{Letter, Record, Resolved, Unfit};
+use super::record::{DeadLetter, LogRecord, NotReplayable, ResolutionKind};
 use crate::base::error::{Exit, Fault};
-use crate::dead_letter::reader::{Archive, Next, Reader, interrupted, meant};
+use crate::dead_letter::reader::{DeadLetterTopic, Next, Reader, interrupted, meant};
 use crate::dead_letter::replay_guard::Guard;
-use crate::sink::log::From;
+use crate::sink::log::ReadFrom;
 
 /// Most events that are handed over and not yet resolved.
 pub const WINDOW: usize = 64;
@@ -56,7 +56,7 @@ pub struct Job<'a> {
     /// What.
     pub action: Action,
     /// To which letters.
-    pub filter: &'a Filter,
+    pub filter: &'a DeadLetterFilter,
     /// How fast.
     pub rate: Option<Rate>,
     /// Who asks.
@@ -97,7 +97,7 @@ pub struct Report {
 /// Works the letters off that are meant. `clock` tells microseconds since the Unix epoch, `observe`
 /// is told how far it is, again and again.
 pub fn run(
-    archive: &Archive<'_>,
+    archive: &DeadLetterTopic<'_>,
     job: &Job<'_>,
     clock: &dyn Fn() -> i64,
     observe: &mut dyn FnMut(&Tally),
@@ -122,7 +122,7 @@ pub fn run(
 
 /// A job under way.
 struct Work<'a> {
-    archive: &'a Archive<'a>,
+    archive: &'a DeadLetterTopic<'a>,
     job: &'a Job<'a>,
     fold: Fold,
     /// The letters; nothing when all of them have been read.
@@ -130,7 +130,7 @@ struct Work<'a> {
     /// What is written meanwhile.
     tail: Reader,
     /// The next letter, while it may not go yet.
-    held: Option<Letter>,
+    held: Option<DeadLetter>,
     bucket: Option<Bucket>,
     guard: Guard,
     by: String,
@@ -141,13 +141,13 @@ struct Work<'a> {
 impl<'a> Work<'a> {
     /// Reads what there is to do; nothing when there is nothing.
     fn begin(
-        archive: &'a Archive<'a>,
+        archive: &'a DeadLetterTopic<'a>,
         job: &'a Job<'a>,
         clock: &dyn Fn() -> i64,
         tally: &mut Tally,
     ) -> Result<Option<Work<'a>>, Fault> {
         // Before the rest, so that nothing is written unseen between the two.
-        let tail = archive.reader(From::End)?;
+        let tail = archive.reader(ReadFrom::End)?;
         let index = archive.index(job.filter)?;
         tally.records = index.records;
         tally.meant = index.fold.marked(job.filter.states());
@@ -240,7 +240,7 @@ impl<'a> Work<'a> {
     fn watch(&mut self, now: i64) -> Result<(), Fault> {
         for _ in 0..RECORDS_PER_STEP {
             match self.tail.next(Duration::ZERO)? {
-                Next::Record(record) => {
+                Next::LogRecord(record) => {
                     let change = self.fold.apply(&record);
                     let alarm = match self.job.action {
                         Action::Replay => self.guard.look(&record, change, now),
@@ -263,7 +263,7 @@ impl<'a> Work<'a> {
             }
             if self.held.is_none() {
                 self.held = match self.read()? {
-                    Some(Next::Record(record)) => self.fit(record, tally),
+                    Some(Next::LogRecord(record)) => self.fit(record, tally),
                     // With nothing in flight the reader has waited already.
                     Some(Next::Pause) if self.pipeline.in_hand() == 0 => return Ok(Duration::ZERO),
                     Some(Next::Pause) => return Ok(PATIENCE),
@@ -303,33 +303,34 @@ impl<'a> Work<'a> {
     }
 
     /// The letter in a record, if it is meant and can be worked off.
-    fn fit(&mut self, record: Record, tally: &mut Tally) -> Option<Letter> {
-        let Record::Letter(letter) = record else { return None };
+    fn fit(&mut self, record: LogRecord, tally: &mut Tally) -> Option<DeadLetter> {
+        let LogRecord::DeadLetter(letter) = record else { return None };
         meant(&self.fold, self.job.filter, &letter)?;
         let unfit =
             letter.unfit(self.archive.address).filter(|_| self.job.action == Action::Replay);
         match unfit {
             None => return Some(*letter),
-            Some(Unfit::Cut) => tally.cut += 1,
-            Some(Unfit::Unrouted) => tally.unrouted += 1,
-            Some(Unfit::Incomplete) => tally.incomplete += 1,
-            Some(Unfit::Misrouted) => tally.misrouted += 1,
+            Some(NotReplayable::Cut) => tally.cut += 1,
+            Some(NotReplayable::Unrouted) => tally.unrouted += 1,
+            Some(NotReplayable::Incomplete) => tally.incomplete += 1,
+            Some(NotReplayable::Misrouted) => tally.misrouted += 1,
         }
         self.fold.mark(letter.identity(), false);
         None
     }
 
     /// Sends a letter on its way; false when the sink is full for now.
-    fn send(&mut self, letter: &Letter, known: &Known, now: i64) -> Result<bool, Fault> {
+    fn send(&mut self, letter: &DeadLetter, known: &Known, now: i64) -> Result<bool, Fault> {
         match self.job.action {
             Action::Discard => {
-                let given_up = letter.resolution(Resolved::Discarded, known.replays, &self.by, now);
+                let given_up =
+                    letter.resolution(ResolutionKind::Discarded, known.replays, &self.by, now);
                 self.pipeline.resolve(given_up);
                 Ok(true)
             }
             Action::Replay => {
                 let count = known.replays + 1;
-                let replayed = letter.resolution(Resolved::Replayed, count, &self.by, now);
+                let replayed = letter.resolution(ResolutionKind::Replayed, count, &self.by, now);
                 let taken = self.pipeline.publish(letter, replayed, now)?;
                 if taken {
                     self.guard.handed(letter, now);

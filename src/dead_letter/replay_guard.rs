@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 
 use super::fold::Change;
-use super::record::{Identity, Letter, Record, Resolution, Resolved};
+use super::record::{DeadLetter, DeadLetterId, LogRecord, Resolution, ResolutionKind};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
+use crate::dead_letter::record::PartitionOffset;
 use crate::dead_letter::writer::CLASS_PARKED;
-use crate::sink::log::Place;
 
 /// A new letter of a route and class that were replayed so recently is its doing.
 const SAME_CLASS_US: i64 = 30_000_000;
@@ -26,7 +26,7 @@ pub(super) struct Guard {
     /// Who writes our own resolutions.
     by: String,
     /// What was handed over, and where its letter stood.
-    handed: HashMap<Identity, Place>,
+    handed: HashMap<DeadLetterId, PartitionOffset>,
     /// When an event that had failed for this cause was replayed last.
     causes: HashMap<Cause, i64>,
     new_letters: Trend,
@@ -47,8 +47,8 @@ impl Guard {
     }
 
     /// The event of `letter` is on its way.
-    pub(super) fn handed(&mut self, letter: &Letter, now_unix_us: i64) {
-        self.handed.insert(letter.identity(), letter.place);
+    pub(super) fn handed(&mut self, letter: &DeadLetter, now_unix_us: i64) {
+        self.handed.insert(letter.identity(), letter.position);
         // What had only followed a parked key says nothing about the route.
         if letter.error_class != CLASS_PARKED {
             self.causes.insert(cause(letter), now_unix_us);
@@ -63,21 +63,21 @@ impl Guard {
     /// Looks at a record that was written after the start, and what it has changed.
     pub(super) fn look(
         &mut self,
-        record: &Record,
+        record: &LogRecord,
         change: Change,
         now_unix_us: i64,
     ) -> Option<Fault> {
         match record {
-            Record::Letter(letter) => self.letter(letter, change, now_unix_us),
-            Record::Resolution(resolution) => self.resolution(resolution),
-            Record::Foreign => None,
+            LogRecord::DeadLetter(letter) => self.letter(letter, change, now_unix_us),
+            LogRecord::Resolution(resolution) => self.resolution(resolution),
+            LogRecord::Foreign => None,
         }
     }
 
-    fn letter(&mut self, letter: &Letter, change: Change, now_unix_us: i64) -> Option<Fault> {
+    fn letter(&mut self, letter: &DeadLetter, change: Change, now_unix_us: i64) -> Option<Fault> {
         // What was handed over may have been written after the watch began: that is the same letter.
         let handed = self.handed.get(&letter.identity());
-        let came_back = handed.is_some_and(|place| *place != letter.place);
+        let came_back = handed.is_some_and(|position| *position != letter.position);
         if !came_back && change != Change::Opened {
             return None;
         }
@@ -109,7 +109,7 @@ impl Guard {
     /// Two replays at once: what the other resolves first is passed over, what both had in hand is
     /// published twice, and then this one stops.
     fn resolution(&self, resolution: &Resolution) -> Option<Fault> {
-        let doubled = resolution.kind == Resolved::Replayed
+        let doubled = resolution.kind == ResolutionKind::Replayed
             && resolution.relay != self.by
             && self.handed.contains_key(&resolution.identity());
         doubled.then(|| {
@@ -125,7 +125,7 @@ impl Guard {
     }
 }
 
-fn came_back_fault(what: String, letter: &Letter) -> Fault {
+fn came_back_fault(what: String, letter: &DeadLetter) -> Fault {
     Fault::new(
         Exit::Sink,
         "dead-letter.comes-back",
@@ -138,7 +138,7 @@ fn came_back_fault(what: String, letter: &Letter) -> Fault {
     )
 }
 
-fn cause(letter: &Letter) -> Cause {
+fn cause(letter: &DeadLetter) -> Cause {
     (letter.exchange.clone(), letter.topic.clone(), letter.error_class.clone())
 }
 

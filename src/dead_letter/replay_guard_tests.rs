@@ -2,12 +2,12 @@ use super::*;
 
 const SECOND: i64 = 1_000_000;
 
-fn letter(id: &str, class: &str) -> Letter {
-    Letter { event_id: id.to_owned(), error_class: class.to_owned(), ..Letter::default() }
+fn letter(id: &str, class: &str) -> DeadLetter {
+    DeadLetter { event_id: id.to_owned(), error_class: class.to_owned(), ..DeadLetter::default() }
 }
 
-fn look(guard: &mut Guard, letter: Letter, change: Change, at: i64) -> Option<&'static str> {
-    guard.look(&Record::Letter(Box::new(letter)), change, at).map(|fault| fault.code)
+fn look(guard: &mut Guard, letter: DeadLetter, change: Change, at: i64) -> Option<&'static str> {
+    guard.look(&LogRecord::DeadLetter(Box::new(letter)), change, at).map(|fault| fault.code)
 }
 
 #[test]
@@ -15,8 +15,8 @@ fn what_comes_back_ends_it() {
     let mut guard = Guard::new("me");
     guard.handed(&letter("a", "unroutable"), 0);
     // Its own resolution may not have been read yet: then nothing has changed.
-    let place = Place { partition: 0, offset: 1 };
-    let again = Letter { place, ..letter("a", "other") };
+    let position = PartitionOffset { partition: 0, offset: 1 };
+    let again = DeadLetter { position, ..letter("a", "other") };
     let found = look(&mut guard, again, Change::Nothing, 900 * SECOND);
     assert_eq!(found, Some("dead-letter.comes-back"));
 }
@@ -95,7 +95,7 @@ fn letters_that_come_slowly_are_no_trend() {
 #[test]
 fn the_same_class_on_another_route_is_something_else() {
     let mut guard = Guard::new("me");
-    let to = |topic: &str, exchange: &str| Letter {
+    let to = |topic: &str, exchange: &str| DeadLetter {
         topic: topic.to_owned(),
         exchange: exchange.to_owned(),
         ..letter("n", "unroutable")
@@ -111,7 +111,7 @@ fn the_same_class_on_another_route_is_something_else() {
 fn a_class_in_a_hint_is_one_word_of_the_shell() {
     let mut guard = Guard::new("me");
     guard.handed(&letter("a", "x'; reboot #"), 0);
-    let again = Record::Letter(Box::new(letter("b", "x'; reboot #")));
+    let again = LogRecord::DeadLetter(Box::new(letter("b", "x'; reboot #")));
     let fault = guard.look(&again, Change::Opened, 0).unwrap();
     assert!(fault.mend.contains(r"--error-class 'x'\''; reboot #')"), "{fault}");
 }
@@ -121,10 +121,10 @@ fn another_replay_of_the_same_ends_it() {
     let mut guard = Guard::new("me");
     guard.handed(&letter("a", "x"), 0);
     let mut seen = |id: &str, by: &str, kind| {
-        let record = Record::Resolution(letter(id, "x").resolution(kind, 1, by, 0));
+        let record = LogRecord::Resolution(letter(id, "x").resolution(kind, 1, by, 0));
         guard.look(&record, Change::Resolved, 0).map(|fault| fault.code)
     };
-    assert_eq!(seen("a", "me", Resolved::Replayed), None);
-    assert_eq!(seen("b", "you", Resolved::Replayed), None);
-    assert_eq!(seen("a", "you", Resolved::Replayed), Some("dead-letter.two-replays"));
+    assert_eq!(seen("a", "me", ResolutionKind::Replayed), None);
+    assert_eq!(seen("b", "you", ResolutionKind::Replayed), None);
+    assert_eq!(seen("a", "you", ResolutionKind::Replayed), Some("dead-letter.two-replays"));
 }

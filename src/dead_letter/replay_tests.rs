@@ -2,14 +2,14 @@ use std::cell::Cell;
 
 use super::super::testing::{BEGAN, Bed, Flaw, SECOND, Spec, audit, failure, header};
 use super::*;
-use crate::dead_letter::filter::Words;
+use crate::dead_letter::filter::FilterText;
 
-fn job<'a>(action: Action, filter: &'a Filter) -> Job<'a> {
+fn job<'a>(action: Action, filter: &'a DeadLetterFilter) -> Job<'a> {
     Job { action, filter, rate: None, by: "me" }
 }
 
-fn all() -> Filter {
-    Filter::default()
+fn all() -> DeadLetterFilter {
+    DeadLetterFilter::default()
 }
 
 fn carry_out(bed: &Bed, job: &Job<'_>) -> Report {
@@ -58,8 +58,8 @@ fn what_was_discarded_by_mistake_can_be_replayed_and_counts_on() {
     assert_eq!((code(&report), report.tally.done, bed.open()), (None, 1, 0));
     assert!(bed.ids("orders").is_empty());
     for (state, count) in [("discarded", "1"), ("replayed", "2")] {
-        let words = Words { state: Some(state.into()), ..Words::default() };
-        let filter = Filter::read(&words, 0).unwrap();
+        let words = FilterText { state: Some(state.into()), ..FilterText::default() };
+        let filter = DeadLetterFilter::read(&words, 0).unwrap();
         assert_eq!(carry_out(&bed, &job(Action::Replay, &filter)).tally.done, 1);
         let last = bed.broker.arrived().into_iter().rfind(|event| event.topic == "orders");
         assert_eq!(header(&last.unwrap(), "dlq-replay-count").as_deref(), Some(count));
@@ -70,8 +70,8 @@ fn what_was_discarded_by_mistake_can_be_replayed_and_counts_on() {
 fn a_filter_leaves_the_rest_alone() {
     let bed = Bed::new();
     bed.write_many(20);
-    let words = Words { key: Some("3".into()), ..Words::default() };
-    let filter = Filter::read(&words, 0).unwrap();
+    let words = FilterText { key: Some("3".into()), ..FilterText::default() };
+    let filter = DeadLetterFilter::read(&words, 0).unwrap();
     let report = carry_out(&bed, &job(Action::Replay, &filter));
     assert_eq!((report.tally.meant, report.tally.done, bed.open()), (4, 4, 16));
     assert_eq!(bed.ids("orders"), ["e3", "e8", "e13", "e18"]);
@@ -252,8 +252,8 @@ fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
     let discarded = Cell::new(false);
     let observe = &mut |tally: &Tally| {
         if tally.done == 1 && !discarded.replace(true) {
-            let words = Words { id: Some("e1".into()), ..Words::default() };
-            let second = Filter::read(&words, 0).unwrap();
+            let words = FilterText { id: Some("e1".into()), ..FilterText::default() };
+            let second = DeadLetterFilter::read(&words, 0).unwrap();
             assert_eq!(carry_out(&bed, &job(Action::Discard, &second)).tally.done, 1);
         }
     };
@@ -279,7 +279,7 @@ fn what_has_arrived_is_written_down_although_the_sink_of_the_events_is_gone() {
     let bed = Bed::new();
     bed.write_many(100);
     let broker = bed.flawed(Flaw::EventsBreak);
-    let archive = Archive { broker: &broker, ..bed.archive() };
+    let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
     let filter = all();
     let report = run(&archive, &job(Action::Replay, &filter), &|| bed.clock(), &mut |_| ());
     // THEN it ends, and nothing that was delivered is open
@@ -316,7 +316,7 @@ fn a_reader_that_pauses_is_not_asked_without_a_pause() {
     let bed = Bed::new();
     bed.write_many(2);
     let broker = bed.flawed(Flaw::Pauses);
-    let archive = Archive { broker: &broker, ..bed.archive() };
+    let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
     let filter = all();
     let job = job(Action::Replay, &filter);
     let mut tally = Tally::default();
@@ -332,7 +332,7 @@ fn letters_that_retention_removes_between_the_readings_are_told() {
         let bed = Bed::new();
         bed.write_many(10);
         let broker = bed.flawed(Flaw::Forgets(3));
-        let archive = Archive { broker: &broker, ..bed.archive() };
+        let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
         let filter = all();
         let report = run(&archive, &job(action, &filter), &|| bed.clock(), &mut |_| ());
         assert_eq!((report.tally.meant, report.tally.done, report.tally.gone), (10, 7, 3));
@@ -348,7 +348,7 @@ fn giving_letters_up_opens_no_sink_for_events() {
         let bed = Bed::new();
         bed.write_many(10);
         let broker = bed.flawed(Flaw::Nothing);
-        let archive = Archive { broker: &broker, ..bed.archive() };
+        let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
         let filter = all();
         let report = run(&archive, &job(action, &filter), &|| bed.clock(), &mut |_| ());
         assert_eq!((report.tally.done, broker.sinks.load(Ordering::Relaxed)), (10, sinks));

@@ -20,13 +20,13 @@ use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::dead_letter::follower::{Ended, Finding, Follower};
-use crate::dead_letter::reader::{self, Archive, Next};
-use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::reader::{self, DeadLetterTopic, Next};
+use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::health::{Facts, Phase};
 use crate::metrics::Metrics;
 use crate::relay::{letters_unreadable, unix_now_us};
-use crate::sink::log::From;
+use crate::sink::log::ReadFrom;
 use crate::sink::{Broker, UNREACHABLE};
 
 /// How often an idle reader looks round: whether it must end, and how old the oldest letter is.
@@ -55,7 +55,7 @@ pub struct Follow {
     /// `[dead_letter]`.
     pub settings: DeadLetterSettings,
     /// The data loop's ear.
-    pub news: SyncSender<LogNews>,
+    pub news: SyncSender<TailEvent>,
     /// Where the topic is shown.
     pub metrics: Arc<Metrics>,
     /// Where the loop stands.
@@ -96,9 +96,9 @@ impl Following {
 /// What keeps the loop from knowing which keys are parked, and so from starting where that matters.
 pub fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
     let stop = AtomicBool::new(false);
-    let archive = Archive { broker, address: &settings.address, stop: &stop };
+    let archive = DeadLetterTopic { broker, address: &settings.address, stop: &stop };
     // The end of the log is enough: who may read that may read all of it.
-    let read = archive.reader(From::Time(unix_now_us())).and_then(|mut reader| {
+    let read = archive.reader(ReadFrom::Time(unix_now_us())).and_then(|mut reader| {
         while let Next::Pause = reader.next(TICK)? {}
         Ok(())
     });
@@ -195,12 +195,12 @@ impl Reader {
         if !self.follow.parks_keys && !self.follower.caught_up() {
             self.read_last()?;
         }
-        let mut reader = self.open(From::Beginning)?;
+        let mut reader = self.open(ReadFrom::Beginning)?;
         self.follower.begin();
         let mut findings = Vec::new();
         loop {
             match reader.next(TICK)? {
-                Next::Record(record) => {
+                Next::LogRecord(record) => {
                     self.mended();
                     self.follower.read(&record, &mut findings);
                     findings.drain(..).try_for_each(|finding| self.tell(news(finding)))?;
@@ -212,7 +212,7 @@ impl Reader {
                     self.mended();
                     self.show();
                     match ended {
-                        Ended::CaughtUp => self.tell(LogNews::CaughtUp)?,
+                        Ended::CaughtUp => self.tell(TailEvent::CaughtUp)?,
                         Ended::Again => {}
                         Ended::MadeAnew => return Ok(()),
                     }
@@ -222,20 +222,21 @@ impl Reader {
         }
     }
 
-    fn open(&self, from: From) -> Result<reader::Reader, End> {
+    fn open(&self, from: ReadFrom) -> Result<reader::Reader, End> {
         let Follow { broker, settings, .. } = &self.follow;
-        let archive = Archive { broker: &**broker, address: &settings.address, stop: &self.stop };
+        let archive =
+            DeadLetterTopic { broker: &**broker, address: &settings.address, stop: &self.stop };
         Ok(archive.reader(from)?)
     }
 
     /// Tells the loop what the breaker must know.
     fn read_last(&mut self) -> Result<(), End> {
-        let mut reader = self.open(From::Time(self.since_unix_us))?;
+        let mut reader = self.open(ReadFrom::Time(self.since_unix_us))?;
         let mut last = Follower::new(&self.follow.slot, self.since_unix_us);
         let mut findings = Vec::new();
         loop {
             match reader.next(TICK)? {
-                Next::Record(record) => last.read(&record, &mut findings),
+                Next::LogRecord(record) => last.read(&record, &mut findings),
                 Next::Pause => {}
                 Next::End => break,
             }
@@ -244,11 +245,11 @@ impl Reader {
         // Not before the end: another attempt would tell them again.
         findings.into_iter().try_for_each(|finding| self.tell(news(finding)))?;
         self.follower.skip_letters();
-        self.tell(LogNews::CaughtUp)
+        self.tell(TailEvent::CaughtUp)
     }
 
     /// Tells the loop, waiting for it where it has not taken in what was told before.
-    fn tell(&mut self, news: LogNews) -> Result<(), End> {
+    fn tell(&mut self, news: TailEvent) -> Result<(), End> {
         let mut waiting = news;
         loop {
             match self.follow.news.try_send(waiting) {
@@ -324,7 +325,7 @@ impl Reader {
             self.told = true;
             trouble.warned = true;
             let reason = in_one_line(&trouble.fault);
-            self.tell(LogNews::Unreadable(reason))?;
+            self.tell(TailEvent::Unreadable(reason))?;
         }
         let until = Instant::now() + self.backoff.next_delay();
         while Instant::now() < until {
@@ -336,11 +337,11 @@ impl Reader {
     }
 }
 
-fn news(finding: Finding) -> LogNews {
+fn news(finding: Finding) -> TailEvent {
     match finding {
-        Finding::Parked(key, position) => LogNews::Parked(key, position),
-        Finding::Released(key) => LogNews::Released(key),
-        Finding::Letter { failed_unix_us, class } => LogNews::Letter { failed_unix_us, class },
+        Finding::Parked(key, position) => TailEvent::Parked(key, position),
+        Finding::Released(key) => TailEvent::Released(key),
+        Finding::Letter { failed_unix_us, class } => TailEvent::Letter { failed_unix_us, class },
     }
 }
 

@@ -7,18 +7,18 @@
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 
 use crate::base::event::Position;
-use crate::dead_letter::writer::KeyId;
+use crate::dead_letter::writer::KeyHash;
 
 /// What was read, in the order of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogNews {
+pub enum TailEvent {
     /// A letter of this slot that parks this key, and where its event stood; told for each.
-    Parked(KeyId, Position),
+    Parked(KeyHash, Position),
     /// A release of this key.
-    Released(KeyId),
+    Released(KeyHash),
     /// Any letter of this slot of before this process that may still count for the breaker; not one of class
     /// [`crate::dead_letter::writer::CLASS_PARKED`], which follows from another. Not told after
-    /// [`LogNews::CaughtUp`].
+    /// [`TailEvent::CaughtUp`].
     Letter {
         /// When it was given up, in microseconds since the Unix epoch.
         failed_unix_us: i64,
@@ -38,19 +38,19 @@ const WAITING_MAX: usize = 1024;
 
 /// A channel of the right size.
 #[must_use]
-pub fn channel() -> (mpsc::SyncSender<LogNews>, Receiver<LogNews>) {
+pub fn channel() -> (mpsc::SyncSender<TailEvent>, Receiver<TailEvent>) {
     mpsc::sync_channel(WAITING_MAX)
 }
 
 /// What has come since the last pass. A reader that is gone has nothing to tell any more.
-pub(crate) fn waiting(news: &Receiver<LogNews>) -> impl Iterator<Item = LogNews> {
+pub(crate) fn waiting(news: &Receiver<TailEvent>) -> impl Iterator<Item = TailEvent> {
     let mut gone = false;
     let next = move || match news.try_recv() {
         Ok(item) => Some(item),
         Err(TryRecvError::Empty) => None,
         Err(TryRecvError::Disconnected) => {
             let first = !std::mem::replace(&mut gone, true);
-            first.then(|| LogNews::Unreadable("its reader has ended".to_owned()))
+            first.then(|| TailEvent::Unreadable("its reader has ended".to_owned()))
         }
     };
     std::iter::from_fn(next).take(AT_ONCE)

@@ -4,9 +4,9 @@ use std::sync::Mutex;
 
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
-use crate::dead_letter::writer::{Address, Cause, KeyId, Mailbox};
+use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter, KeyHash};
 use crate::health::{self, Pass, Recorder};
-use crate::sink::log::Log;
+use crate::sink::log::DeadLetterLog;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
 use crate::sink::{First, Inspection, Sink, Wanted};
 
@@ -30,7 +30,11 @@ impl Broker for Moody {
         self.settings.prepare(wanted)
     }
 
-    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         match self.faults.lock().unwrap().pop() {
             Some(fault) => Err(fault),
             None => self.settings.log(dead_letters, from),
@@ -74,11 +78,11 @@ impl Stage {
     /// Letters that park their keys, of a process that has just died.
     fn write(&self, keys: usize) {
         let mailbox =
-            Mailbox { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
+            DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
         let mut sink = self.broker.open(None).unwrap();
         for n in 0..keys {
             let key = n.to_string();
-            let cause = Cause {
+            let cause = DeadLetterCause {
                 class: "unroutable".to_owned(),
                 reason: String::new(),
                 attempts: 1,
@@ -100,23 +104,23 @@ impl Stage {
                 commit_unix_us: 0,
                 partition: None,
             };
-            mailbox.letter(&event, &cause, |letter| sink.publish(0, letter).unwrap());
+            mailbox.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
         }
         sink.poll(Duration::ZERO, &mut Vec::new());
     }
 
     /// Follows; as many news may wait to be heard.
-    fn follow(&self, waiting_max: usize) -> (Following, Receiver<LogNews>) {
+    fn follow(&self, waiting_max: usize) -> (Following, Receiver<TailEvent>) {
         self.follow_for(true, waiting_max)
     }
 
-    fn follow_for(&self, parks_keys: bool, waiting_max: usize) -> (Following, Receiver<LogNews>) {
+    fn follow_for(&self, parks_keys: bool, waiting_max: usize) -> (Following, Receiver<TailEvent>) {
         let (news, heard) = mpsc::sync_channel(waiting_max);
         let following = Following::start(Follow { parks_keys, ..self.parts(news) });
         (following.unwrap(), heard)
     }
 
-    fn parts(&self, news: SyncSender<LogNews>) -> Follow {
+    fn parts(&self, news: SyncSender<TailEvent>) -> Follow {
         Follow {
             broker: Arc::clone(&self.broker) as Arc<dyn Broker>,
             slot: "relay".to_owned(),
@@ -130,9 +134,9 @@ impl Stage {
 }
 
 /// As [`Stage::write`] does it.
-fn parked(n: usize) -> LogNews {
+fn parked(n: usize) -> TailEvent {
     let position = Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 };
-    LogNews::Parked(KeyId::of(n.to_string().as_bytes()), position)
+    TailEvent::Parked(KeyHash::of(n.to_string().as_bytes()), position)
 }
 
 fn fault(code: &'static str) -> Fault {
@@ -147,10 +151,10 @@ fn the_loop_hears_everything_in_order_and_gauges_are_set_by_then() {
     let (following, heard) = stage.follow(1);
     for n in 0..40 {
         let letter = heard.recv().unwrap();
-        assert!(matches!(letter, LogNews::Letter { class, .. } if class == "unroutable"));
+        assert!(matches!(letter, TailEvent::Letter { class, .. } if class == "unroutable"));
         assert_eq!(heard.recv(), Ok(parked(n)));
     }
-    assert_eq!(heard.recv(), Ok(LogNews::CaughtUp));
+    assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));
     assert_eq!(stage.metrics.dlq_depth.get(), 40.0);
     assert!(stage.metrics.dlq_oldest_age_seconds.get() >= 5.0);
     // WHEN more is written THEN it is heard, and is no business of the breaker
@@ -183,9 +187,9 @@ fn what_keeps_it_from_reading_is_told_once_with_what_mends_it() {
     let stage = stage(vec![fault("sink.dead-letter-missing"), fault("sink.dead-letter-forbidden")]);
     let (following, heard) = stage.follow(8);
     let reason = "it is so (queue q); to mend it: do something".to_owned();
-    assert_eq!(heard.recv(), Ok(LogNews::Unreadable(reason)));
+    assert_eq!(heard.recv(), Ok(TailEvent::Unreadable(reason)));
     // WHEN it is mended THEN it is read after all
-    assert_eq!(heard.recv(), Ok(LogNews::CaughtUp));
+    assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));
     assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
     following.stop();
 }
@@ -194,7 +198,7 @@ fn what_keeps_it_from_reading_is_told_once_with_what_mends_it() {
 fn a_broker_that_is_away_is_waited_for() {
     let stage = stage(vec![fault("sink.unreachable"), fault("dead-letter.silent")]);
     let (following, heard) = stage.follow(8);
-    assert_eq!(heard.recv(), Ok(LogNews::CaughtUp));
+    assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));
     following.stop();
 }
 
@@ -231,7 +235,7 @@ fn a_topic_that_is_missing_after_an_outage_is_told_to_the_loop() {
     let away = fault("sink.unreachable");
     reader.trouble = Some(Trouble { since: Instant::now(), warned: true, fault: away });
     assert!(reader.suffer(fault("sink.dead-letter-missing")).is_err(), "it must end");
-    assert!(matches!(heard.try_recv(), Ok(LogNews::Unreadable(_))));
+    assert!(matches!(heard.try_recv(), Ok(TailEvent::Unreadable(_))));
 }
 
 #[test]
@@ -239,9 +243,9 @@ fn where_no_keys_are_parked_the_last_letters_are_told_first() {
     let stage = stage(Vec::new());
     stage.write(2);
     let (following, heard) = stage.follow_for(false, 1);
-    let told: Vec<LogNews> = heard.iter().take(2 * 2 + 1 + 2).collect();
-    let letters = |news: &LogNews| matches!(news, LogNews::Letter { .. });
-    let at = told.iter().position(|news| *news == LogNews::CaughtUp);
+    let told: Vec<TailEvent> = heard.iter().take(2 * 2 + 1 + 2).collect();
+    let letters = |news: &TailEvent| matches!(news, TailEvent::Letter { .. });
+    let at = told.iter().position(|news| *news == TailEvent::CaughtUp);
     let at = at.unwrap();
     // THEN each once, and not again when the whole topic is read
     assert_eq!(told[..at].iter().filter(|news| letters(news)).count(), 2);

@@ -9,9 +9,11 @@ use std::time::Duration;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::lsn::Lsn;
-use crate::dead_letter::reader::Archive;
-use crate::dead_letter::writer::{Address, Cause, DeadLetterSettings, Mailbox};
-use crate::sink::log::{From, Log, Read};
+use crate::dead_letter::reader::DeadLetterTopic;
+use crate::dead_letter::writer::{
+    DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
+};
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
 use crate::sink::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};
 
@@ -52,7 +54,7 @@ impl Default for Spec<'_> {
 pub(super) struct Bed {
     pub(super) broker: MemoryBroker,
     settings: MemorySettings,
-    address: Address,
+    address: DeadLetterAddress,
     pub(super) stop: AtomicBool,
     now: Cell<i64>,
 }
@@ -69,8 +71,8 @@ impl Bed {
         }
     }
 
-    pub(super) fn archive(&self) -> Archive<'_> {
-        Archive { broker: &self.settings, address: &self.address, stop: &self.stop }
+    pub(super) fn archive(&self) -> DeadLetterTopic<'_> {
+        DeadLetterTopic { broker: &self.settings, address: &self.address, stop: &self.stop }
     }
 
     /// The same broker with a flaw.
@@ -102,8 +104,8 @@ impl Bed {
     /// Writes a letter as the relay would.
     pub(super) fn write(&self, spec: Spec<'_>) {
         let settings = DeadLetterSettings { value_bytes_max: 16, ..DeadLetterSettings::default() };
-        let mailbox = Mailbox { settings, relay: "relay".to_owned() };
-        let cause = Cause {
+        let mailbox = DeadLetterWriter { settings, relay: "relay".to_owned() };
+        let cause = DeadLetterCause {
             class: spec.class.to_owned(),
             reason: "nobody wants it".to_owned(),
             attempts: 5,
@@ -125,7 +127,7 @@ impl Bed {
             commit_unix_us: 1,
             partition: None,
         };
-        mailbox.letter(&event, &cause, |letter| self.publish(letter));
+        mailbox.compose(&event, &cause, |letter| self.publish(letter));
     }
 
     /// `count` letters `e0`, `e1`, ... of the keys 0 to 4, a second apart.
@@ -159,8 +161,8 @@ impl Bed {
     /// Open letters.
     pub(super) fn open(&self) -> usize {
         let stop = AtomicBool::new(false);
-        let archive = Archive { stop: &stop, ..self.archive() };
-        archive.index(&super::filter::Filter::default()).unwrap().fold.open()
+        let archive = DeadLetterTopic { stop: &stop, ..self.archive() };
+        archive.index(&super::filter::DeadLetterFilter::default()).unwrap().fold.open()
     }
 }
 
@@ -221,7 +223,11 @@ impl Broker for Flawed {
         self.inner.prepare(wanted)
     }
 
-    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         let inner = self.inner.log(dead_letters, from)?;
         let is_third = self.logs.fetch_add(1, Ordering::Relaxed) == 2;
         match self.flaw {
@@ -251,22 +257,22 @@ impl Sink for Breaking {
         self.0.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
         self.0.bury(sequence, mailbox, cause);
     }
 }
 
 struct FlawedLog {
-    inner: Box<dyn Log>,
+    inner: Box<dyn DeadLetterLog>,
     flaw: Flaw,
     read: usize,
 }
 
-impl Log for FlawedLog {
-    fn next(&mut self, patience: Duration) -> Result<Read, Fault> {
+impl DeadLetterLog for FlawedLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         loop {
             if self.flaw == Flaw::Pauses && self.read > 0 {
-                return Ok(Read::Nothing);
+                return Ok(LogRead::Nothing);
             }
             let read = self.inner.next(patience)?;
             self.read += 1;

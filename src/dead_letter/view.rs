@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::find::{Found, Step};
 use super::fold::Known;
-use super::record::Letter;
+use super::record::DeadLetter;
 use crate::base::text::shown;
 use crate::base::time::rfc3339;
 
@@ -58,7 +58,7 @@ pub struct View<'a> {
 impl<'a> View<'a> {
     /// What is shown of a letter.
     #[must_use]
-    pub fn new(letter: &'a Letter, known: &Known) -> View<'a> {
+    pub fn new(letter: &'a DeadLetter, known: &Known) -> View<'a> {
         let here = letter.value.as_ref().map_or(0, |value| value.len() as u64);
         View {
             event_id: &letter.event_id,
@@ -79,8 +79,8 @@ impl<'a> View<'a> {
             cut: letter.cut.is_some(),
             incomplete: letter.incomplete,
             relay: &letter.relay,
-            partition: letter.place.partition,
-            offset: letter.place.offset,
+            partition: letter.position.partition,
+            offset: letter.position.offset,
         }
     }
 }
@@ -175,8 +175,8 @@ impl<'a> StepView<'a> {
             at: rfc3339(step.unix_us),
             what: step.what,
             by: &step.by,
-            partition: step.place.partition,
-            offset: step.place.offset,
+            partition: step.position.partition,
+            offset: step.position.offset,
         }
     }
 }

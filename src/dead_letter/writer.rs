@@ -83,14 +83,14 @@ pub const CLASS_CRASH: &str = "crash";
 
 /// Where dead letters go.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Address {
+pub struct DeadLetterAddress {
     /// RabbitMQ exchange; Kafka has none.
     pub exchange: String,
     /// Kafka topic; RabbitMQ routing key, and name of the stream queue.
     pub topic: String,
 }
 
-impl Address {
+impl DeadLetterAddress {
     /// Would a record that goes there be taken for a letter?
     #[inline]
     #[must_use]
@@ -103,7 +103,7 @@ impl Address {
 #[derive(Clone, Debug)]
 pub struct DeadLetterSettings {
     /// `topic` and `exchange`. Default `outbox.dlq` behind `outbox.dlx`.
-    pub address: Address,
+    pub address: DeadLetterAddress,
     /// Most bytes of a value; a larger one is cut. Default 900KiB.
     pub value_bytes_max: usize,
     /// Most dead letters within `burst_window`. Default 100.
@@ -115,7 +115,10 @@ pub struct DeadLetterSettings {
 impl Default for DeadLetterSettings {
     fn default() -> DeadLetterSettings {
         DeadLetterSettings {
-            address: Address { exchange: "outbox.dlx".to_owned(), topic: "outbox.dlq".to_owned() },
+            address: DeadLetterAddress {
+                exchange: "outbox.dlx".to_owned(),
+                topic: "outbox.dlq".to_owned(),
+            },
             value_bytes_max: 900 << 10,
             burst_max: 100,
             burst_window: Duration::from_secs(60),
@@ -125,7 +128,7 @@ impl Default for DeadLetterSettings {
 
 /// Why an event is given up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cause {
+pub struct DeadLetterCause {
     /// Stable name, e.g. `kafka.message-size-too-large`.
     pub class: String,
     /// For people.
@@ -146,19 +149,19 @@ pub struct Cause {
 
 /// Writes letters.
 #[derive(Clone, Debug)]
-pub struct Mailbox {
+pub struct DeadLetterWriter {
     /// Where to.
     pub settings: DeadLetterSettings,
     /// Who writes, for [`RELAY`].
     pub relay: String,
 }
 
-impl Mailbox {
+impl DeadLetterWriter {
     /// Hands the letter of an event to `then`, ready to be published.
-    pub fn letter<T>(
+    pub fn compose<T>(
         &self,
         event: &Outbound<'_>,
-        cause: &Cause,
+        cause: &DeadLetterCause,
         then: impl FnOnce(&Outbound<'_>) -> T,
     ) -> T {
         let mut own = vec![
@@ -211,27 +214,27 @@ impl Mailbox {
 
 /// Which key: the same for a whole key and for what a letter says of one that was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct KeyId([u64; 2]);
+pub struct KeyHash([u64; 2]);
 
-impl KeyId {
+impl KeyHash {
     /// Of a whole key.
     #[must_use]
-    pub fn of(key: &[u8]) -> KeyId {
+    pub fn of(key: &[u8]) -> KeyHash {
         let hash = Sha256::digest(key);
         let part = |at: usize| {
             hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
         };
-        KeyId([part(0), part(8)])
+        KeyHash([part(0), part(8)])
     }
 
     /// Of a key that was cut, by [`KEY_SHA256`].
     #[must_use]
-    pub fn of_sha256(hex: &str) -> Option<KeyId> {
+    pub fn of_sha256(hex: &str) -> Option<KeyHash> {
         let is_hash = hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
         let part = |at: usize| u64::from_str_radix(hex.get(at..at + 16)?, 16).ok();
         let parts = [part(0), part(16)];
         let [Some(first), Some(second)] = parts else { return None };
-        is_hash.then_some(KeyId([first, second]))
+        is_hash.then_some(KeyHash([first, second]))
     }
 }
 
@@ -252,7 +255,7 @@ pub fn named_by_hash(sha256_hex: &str) -> String {
 /// The hash in such a name.
 #[must_use]
 pub fn hash_in(name: &str) -> Option<&str> {
-    name.strip_prefix(HASH_PREFIX).filter(|hex| KeyId::of_sha256(hex).is_some())
+    name.strip_prefix(HASH_PREFIX).filter(|hex| KeyHash::of_sha256(hex).is_some())
 }
 
 /// SHA-256 in hexadecimal.

@@ -9,18 +9,18 @@
 //! process: so a key is parked from a position on. LSNs go on from timeline to timeline, and so do
 //! parked keys.
 //!
-//! A key is known by its hash ([`KeyId`]), because a letter may hold only the beginning of it. So a
+//! A key is known by its hash ([`KeyHash`]), because a letter may hold only the beginning of it. So a
 //! parked key costs some 45 to 90 bytes, whatever its length.
 
 use std::collections::HashMap;
 
 use crate::base::event::Position;
-use crate::dead_letter::writer::KeyId;
+use crate::dead_letter::writer::KeyHash;
 
 /// The parked keys.
 #[derive(Debug, Default)]
 pub struct ParkedKeys {
-    keys: HashMap<KeyId, Parked>,
+    keys: HashMap<KeyHash, Parked>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -34,23 +34,23 @@ struct Parked {
 impl ParkedKeys {
     /// A letter of ours parks the key, for it and all events after it.
     pub fn park(&mut self, key: &[u8], position: Position) {
-        self.entry(KeyId::of(key), position).unseen += 1;
+        self.entry(KeyHash::of(key), position).unseen += 1;
     }
 
     /// A letter that parks the key was read.
-    pub fn seen(&mut self, key: KeyId, position: Position) {
+    pub fn seen(&mut self, key: KeyHash, position: Position) {
         let parked = self.entry(key, position);
         parked.unseen = parked.unseen.saturating_sub(1);
     }
 
-    fn entry(&mut self, key: KeyId, position: Position) -> &mut Parked {
+    fn entry(&mut self, key: KeyHash, position: Position) -> &mut Parked {
         let parked = self.keys.entry(key).or_insert(Parked { from: position, unseen: 0 });
         parked.from = parked.from.min(position);
         parked
     }
 
     /// A release of the key was read.
-    pub fn released(&mut self, key: KeyId) {
+    pub fn released(&mut self, key: KeyHash) {
         if self.keys.get(&key).is_some_and(|parked| parked.unseen == 0) {
             self.keys.remove(&key);
         }
@@ -60,7 +60,7 @@ impl ParkedKeys {
     #[must_use]
     pub fn holds(&self, key: &[u8], position: Position) -> bool {
         !self.is_empty()
-            && self.keys.get(&KeyId::of(key)).is_some_and(|parked| position >= parked.from)
+            && self.keys.get(&KeyHash::of(key)).is_some_and(|parked| position >= parked.from)
     }
 
     /// How many keys are parked.

@@ -12,9 +12,9 @@ fn a_key_is_parked_from_its_letter_until_its_release() {
     // What is older than the poison event has nothing to do with it.
     assert!(!parked.holds(b"k", at(6)));
     assert!(parked.holds(b"k", at(7)) && !parked.holds(b"other", at(8)));
-    parked.seen(KeyId::of(b"k"), at(7));
+    parked.seen(KeyHash::of(b"k"), at(7));
     assert_eq!(parked.len(), 1);
-    parked.released(KeyId::of(b"k"));
+    parked.released(KeyHash::of(b"k"));
     assert!(parked.is_empty() && !parked.holds(b"k", at(9)));
 }
 
@@ -24,13 +24,13 @@ fn a_release_that_is_older_than_a_letter_of_ours_ends_nothing() {
     parked.park(b"k", at(7));
     parked.park(b"k", at(8));
     // GIVEN two letters on their way WHEN a release stands between them in the log
-    parked.seen(KeyId::of(b"k"), at(7));
-    parked.released(KeyId::of(b"k"));
+    parked.seen(KeyHash::of(b"k"), at(7));
+    parked.released(KeyHash::of(b"k"));
     assert!(parked.holds(b"k", at(9)));
     // WHEN the second is read THEN only a later release ends it
-    parked.seen(KeyId::of(b"k"), at(8));
+    parked.seen(KeyHash::of(b"k"), at(8));
     assert!(parked.holds(b"k", at(9)));
-    parked.released(KeyId::of(b"k"));
+    parked.released(KeyHash::of(b"k"));
     assert!(!parked.holds(b"k", at(9)));
 }
 
@@ -38,7 +38,7 @@ fn a_release_that_is_older_than_a_letter_of_ours_ends_nothing() {
 fn whoever_parked_it_first_says_from_where_on() {
     let mut parked = ParkedKeys::default();
     // GIVEN a key of an earlier process THEN what comes before its letter passes
-    parked.seen(KeyId::of(b"k"), at(5));
+    parked.seen(KeyHash::of(b"k"), at(5));
     assert!(!parked.holds(b"k", at(4)) && parked.holds(b"k", at(5)));
     // WHEN another letter parks it, later or earlier
     parked.park(b"k", at(9));

@@ -4,7 +4,7 @@
 use super::faults;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence, brief};
-use crate::dead_letter::writer::Cause;
+use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::admitted::Admitted;
 use crate::delivery::window::Window;
 use crate::relay::failure_policy::{Moment, Reason, Undertaker, Way};
@@ -161,7 +161,7 @@ impl<I: Intake> Gate<'_, I> {
     ) -> Result<Taken, Fault> {
         let (sequence, position, now) = (self.intake.next(), self.intake.position(), Moment::now());
         let cause = self.undertaker.cause(sequence, event.key, reason, position, now);
-        self.letter(sequence, event, Cause { incomplete, ..cause })
+        self.letter(sequence, event, DeadLetterCause { incomplete, ..cause })
     }
 
     /// Publishes the letter of an event in its place: behind all that is older, and the answer is
@@ -170,13 +170,13 @@ impl<I: Intake> Gate<'_, I> {
         &mut self,
         sequence: Sequence,
         event: &Outbound<'_>,
-        cause: Cause,
+        cause: DeadLetterCause,
     ) -> Result<Taken, Fault> {
         if !self.undertaker.allow(sequence, &cause)? {
             return Ok(Taken::Full);
         }
         let Gate { sink, undertaker, .. } = self;
-        let (outcome, bytes) = undertaker.mailbox().letter(event, &cause, |letter| {
+        let (outcome, bytes) = undertaker.mailbox().compose(event, &cause, |letter| {
             (sink.publish_letter(sequence, letter), letter.size_bytes())
         });
         match outcome {

@@ -13,7 +13,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::base::log_throttle::LogThrottle;
 use crate::base::lsn::Lsn;
-use crate::dead_letter::writer::Mailbox;
+use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::ledger::Ledger;
 use crate::delivery::settings::DeliverySettings;
@@ -64,7 +64,7 @@ impl Core {
     pub(super) fn new(
         source: &SourceSettings,
         delivery: &DeliverySettings,
-        mailbox: Mailbox,
+        mailbox: DeadLetterWriter,
         metrics: &Arc<Metrics>,
     ) -> Result<Core, Fault> {
         let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;

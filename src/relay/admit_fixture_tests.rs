@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::super::*;
 use crate::config;
-use crate::dead_letter::tail_event::LogNews;
+use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer;
 use crate::pgoutput::encoder::Encoder;
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
@@ -57,7 +57,7 @@ impl World {
         let request = config::Request { settings, ..config::Request::default() };
         let config = config::load(&request).unwrap().config;
         let metrics = Arc::new(Metrics::new());
-        let mailbox = Mailbox { settings: config.dead_letter, relay: "test".to_owned() };
+        let mailbox = DeadLetterWriter { settings: config.dead_letter, relay: "test".to_owned() };
         let mut core = Core::new(&config.source, &config.delivery, mailbox, &metrics).unwrap();
         core.crash.takes_over("1", 1, "walrelay");
         let broker = MemoryBroker::default();
@@ -69,11 +69,11 @@ impl World {
     /// One that knows the dead-letter topic.
     pub(crate) fn new(settings: &[&str]) -> World {
         let mut world = World::unread(settings);
-        world.hear(LogNews::CaughtUp).unwrap();
+        world.hear(TailEvent::CaughtUp).unwrap();
         world
     }
 
-    pub(crate) fn hear(&mut self, news: LogNews) -> Result<(), Fault> {
+    pub(crate) fn hear(&mut self, news: TailEvent) -> Result<(), Fault> {
         self.core.undertaker.hear(news, Some(&mut self.sink), self.now)
     }
 

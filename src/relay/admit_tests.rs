@@ -12,8 +12,8 @@ use std::sync::Mutex;
 use self::world::{World, failure, header, open, pairs};
 use super::*;
 use crate::base::event::Outbound;
-use crate::dead_letter::tail_event::LogNews;
-use crate::dead_letter::writer::{self, KeyId};
+use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::writer::{self, KeyHash};
 use crate::sink::{Disposition, News, Refused};
 
 #[test]
@@ -131,12 +131,12 @@ fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
     assert_eq!(world.published(), ["other", "more"]);
     assert_eq!(world.metrics.dlq_parked_keys.get(), 1);
     // WHEN it is released before its letter was read THEN that release is an old one
-    world.hear(LogNews::Released(KeyId::of(b"k"))).unwrap();
+    world.hear(TailEvent::Released(KeyHash::of(b"k"))).unwrap();
     assert_eq!(world.metrics.dlq_parked_keys.get(), 1);
     // WHEN later THEN its followers that are still to be read do not stand against it
     let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 0 };
-    world.hear(LogNews::Parked(KeyId::of(b"k"), position)).unwrap();
-    world.hear(LogNews::Released(KeyId::of(b"k"))).unwrap();
+    world.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
+    world.hear(TailEvent::Released(KeyHash::of(b"k"))).unwrap();
     assert_eq!(world.metrics.dlq_parked_keys.get(), 0);
     world.commit(&[("e4", "t", "k")]).unwrap();
     world.settle().unwrap();
@@ -148,8 +148,8 @@ fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
     let mut world = World::unread(&["delivery.on_dead_letter=park_key"]);
     assert!(!world.core.undertaker.may_take_in());
     let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 1 };
-    world.hear(LogNews::Parked(KeyId::of(b"k"), position)).unwrap();
-    world.hear(LogNews::CaughtUp).unwrap();
+    world.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
+    world.hear(TailEvent::CaughtUp).unwrap();
     assert!(world.core.undertaker.may_take_in());
     world.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
     world.settle().unwrap();
@@ -158,7 +158,7 @@ fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
     assert_eq!(world.fates(), pairs(&[("e2", "parked"), ("e3", "parked")]));
     // WHEN it cannot be known THEN there is no going on
     let mut world = World::unread(&["delivery.on_dead_letter=park_key"]);
-    let fault = world.hear(LogNews::Unreadable("gone".to_owned())).unwrap_err();
+    let fault = world.hear(TailEvent::Unreadable("gone".to_owned())).unwrap_err();
     assert_eq!(
         (fault.code, fault.exit),
         ("dead-letter.unreadable", crate::base::error::Exit::Sink)
@@ -176,8 +176,8 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     assert_eq!((world.published(), world.letters().len()), (vec!["e2".to_owned()], 0));
     // WHEN one was written by an earlier process THEN there is room for one more
     let failed_unix_us = world.now.unix_us;
-    world.hear(LogNews::Letter { failed_unix_us, class: "old".to_owned() }).unwrap();
-    world.hear(LogNews::Unreadable("in the end".to_owned())).unwrap();
+    world.hear(TailEvent::Letter { failed_unix_us, class: "old".to_owned() }).unwrap();
+    world.hear(TailEvent::Unreadable("in the end".to_owned())).unwrap();
     world.settle().unwrap();
     assert_eq!(world.fates(), pairs(&[("e1", "poison")]));
     let fault = world.commit(&[("e3", "", "k")]).unwrap_err();
@@ -281,7 +281,12 @@ impl Sink for Careful {
     fn retry(&mut self, sequence: Sequence) {
         self.0.retry(sequence);
     }
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &writer::Cause) {
+    fn bury(
+        &mut self,
+        sequence: Sequence,
+        mailbox: &DeadLetterWriter,
+        cause: &writer::DeadLetterCause,
+    ) {
         self.0.bury(sequence, mailbox, cause);
     }
 }

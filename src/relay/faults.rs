@@ -3,7 +3,7 @@
 use super::link::Mover;
 use crate::base::error::{Exit, Fault};
 use crate::base::lsn::Lsn;
-use crate::dead_letter::writer::{Cause, DeadLetterSettings};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings};
 use crate::delivery::breaker::Burst;
 use crate::delivery::window::NotInFlight;
 use crate::sink::{Disposition, Failure};
@@ -49,10 +49,14 @@ pub(super) fn unpublishable(class: &str, text: &str, commit_lsn: Lsn) -> Fault {
 }
 
 /// Too many dead letters: something else is wrong than the events.
-pub(super) fn breaker_open(burst: &Burst, next: &Cause, settings: &DeadLetterSettings) -> Fault {
+pub(super) fn breaker_open(
+    burst: &Burst,
+    next: &DeadLetterCause,
+    settings: &DeadLetterSettings,
+) -> Fault {
     let Burst { letters, class } = burst;
     let window_s = settings.burst_window.as_secs();
-    let Cause { class: next_class, reason, position, .. } = next;
+    let DeadLetterCause { class: next_class, reason, position, .. } = next;
     Fault::new(
         Exit::Halted,
         "dead-letter.breaker-open",

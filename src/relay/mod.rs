@@ -43,8 +43,8 @@ use self::stall::{StallDetector, StreamState};
 use self::walsender_query::WalsenderQuery;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::dead_letter::tail_event::LogNews;
-use crate::dead_letter::writer::Mailbox;
+use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{Pass, Phase, Recorder};
 use crate::metrics::{Metrics, Stage};
@@ -84,9 +84,9 @@ pub struct Parts {
     /// How to make a sink.
     pub sink_factory: SinkFactory,
     /// Writes dead letters.
-    pub mailbox: Mailbox,
+    pub mailbox: DeadLetterWriter,
     /// What the reader of the dead-letter topic tells.
-    pub log_news: Receiver<LogNews>,
+    pub log_news: Receiver<TailEvent>,
     /// Where sessions come from.
     pub link: Link,
     /// What the loop asks for over SQL.

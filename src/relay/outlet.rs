@@ -11,7 +11,7 @@ use super::weather::Weather;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
-use crate::dead_letter::tail_event::{self, LogNews};
+use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::delivery::settings::DeliverySettings;
 use crate::health::Recorder;
 use crate::relay::failure_policy::{Fate, Moment, Undertaker};
@@ -53,7 +53,7 @@ pub(super) struct Outlet {
     backoff: Backoff,
     pub(super) weather: Weather,
     news: Vec<News>,
-    log_news: Receiver<LogNews>,
+    log_news: Receiver<TailEvent>,
     /// Events that were confirmed, themselves or their letters.
     pub(super) settled_events: u64,
 }
@@ -62,7 +62,7 @@ impl Outlet {
     /// With a fresh sink.
     pub(super) fn open(
         mut factory: SinkFactory,
-        log_news: Receiver<LogNews>,
+        log_news: Receiver<TailEvent>,
         delivery: &DeliverySettings,
     ) -> Result<Outlet, Fault> {
         Ok(Outlet {

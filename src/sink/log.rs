@@ -3,38 +3,11 @@
 use std::time::Duration;
 
 use crate::base::error::Fault;
-
-/// Where a record stands. Offsets rise within a partition; RabbitMQ has one partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place {
-    /// Partition.
-    pub partition: i32,
-    /// Offset in it.
-    pub offset: i64,
-}
-
-/// A record of the log.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Entry {
-    /// Where it stands.
-    pub place: Place,
-    /// When the broker or its writer says that it was written; microseconds since the Unix epoch.
-    pub written_unix_us: i64,
-    /// Key of the event.
-    pub key: Option<Vec<u8>>,
-    /// Value of the event, perhaps cut.
-    pub value: Option<Vec<u8>>,
-    /// Headers of the event, and those of [`crate::dead_letter::writer`].
-    pub headers: Vec<(String, Vec<u8>)>,
-    /// A property of AMQP messages.
-    pub event_type: Option<String>,
-    /// A property of AMQP messages.
-    pub content_type: Option<String>,
-}
+use crate::dead_letter::record::LogEntry;
 
 /// Where reading begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum From {
+pub enum ReadFrom {
     /// The oldest record there is.
     Beginning,
     /// The first record that may have been written at this time or later, found without reading
@@ -46,9 +19,9 @@ pub enum From {
 
 /// What reading brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Read {
+pub enum LogRead {
     /// The next record.
-    Entry(Entry),
+    Entry(LogEntry),
     /// Everything that was there when the log was opened has been read; told once.
     End,
     /// Nothing new within the patience.
@@ -56,7 +29,7 @@ pub enum Read {
 }
 
 /// A reader. Records of one partition come in order.
-pub trait Log: Send {
+pub trait DeadLetterLog: Send {
     /// The next record, also of those written since it was opened.
-    fn next(&mut self, patience: Duration) -> Result<Read, Fault>;
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault>;
 }

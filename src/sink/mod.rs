@@ -20,11 +20,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use self::log::Log;
+use self::log::DeadLetterLog;
 use self::settings::{Misfit, Section};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Sequence};
-use crate::dead_letter::writer::{Address, Cause, Mailbox};
+use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
 use crate::sink::bench_target::Scratch;
 
 /// Code of the fault of a broker that does not answer for now: waiting may help.
@@ -64,7 +64,7 @@ pub trait Sink {
     /// Publishes the dead letter of what has failed under `sequence` in its place; its receipt
     /// comes under the same number. When the cause parks the key, what waits behind it comes back
     /// as failed, in order, with the class [`crate::dead_letter::writer::CLASS_PARKED`].
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause);
+    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause);
 }
 
 /// The sink did not take an event.
@@ -167,7 +167,11 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
     fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>>;
 
     /// The dead-letter topic as a log.
-    fn log(&self, dead_letters: &Address, from: log::From) -> Result<Box<dyn Log>, Fault>;
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: log::ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault>;
 
     /// The same broker, with a scratch destination of that name as all that is wanted there.
     fn toward_scratch(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
@@ -214,7 +218,7 @@ pub struct Wanted {
     /// of them is told, and does not keep the relay from starting.
     pub from_rows: Vec<String>,
     /// The dead-letter topic, unless nothing is ever written to it.
-    pub dead_letters: Option<Address>,
+    pub dead_letters: Option<DeadLetterAddress>,
 }
 
 /// What was found at a broker.

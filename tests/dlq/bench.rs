@@ -9,10 +9,10 @@ use serde_json::Value;
 use walrelay::base::event::{Outbound, Position};
 use walrelay::base::lsn::Lsn;
 use walrelay::config::{Config, Request};
-use walrelay::dead_letter::reader::{Archive, Next};
-use walrelay::dead_letter::record::Record;
-use walrelay::dead_letter::writer::{Cause, Mailbox};
-use walrelay::sink::log::From;
+use walrelay::dead_letter::reader::{DeadLetterTopic, Next};
+use walrelay::dead_letter::record::LogRecord;
+use walrelay::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use walrelay::sink::log::ReadFrom;
 use walrelay::sink::{News, Refused};
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::kit::{now_us, payload_hash};
@@ -117,7 +117,7 @@ impl Bench {
     pub(crate) fn write(&mut self, letters: impl IntoIterator<Item = Spec>) {
         let mut sink = self.config.sink.open(None).unwrap();
         let settings = self.config.dead_letter.clone();
-        let mailbox = Mailbox { settings, relay: self.site.name.clone() };
+        let mailbox = DeadLetterWriter { settings, relay: self.site.name.clone() };
         let exchange = if self.is_kafka { "" } else { self.site.name.as_str() };
         let (mut sent, mut confirmed, mut news) = (0, 0, Vec::new());
         let mut last = Instant::now();
@@ -137,7 +137,7 @@ impl Bench {
                     commit_unix_us: spec.failed_unix_us - SECOND,
                     partition: None,
                 };
-                let cause = Cause {
+                let cause = DeadLetterCause {
                     class: spec.class.to_owned(),
                     reason: "nobody wants it".to_owned(),
                     attempts: 5,
@@ -147,7 +147,7 @@ impl Bench {
                     incomplete: false,
                     parks_key: spec.parks_key,
                 };
-                match mailbox.letter(&event, &cause, |letter| sink.publish_letter(sent, letter)) {
+                match mailbox.compose(&event, &cause, |letter| sink.publish_letter(sent, letter)) {
                     Ok(()) => {}
                     Err(Refused::Full) => break,
                     Err(Refused::Failed(failure)) => panic!("{failure:?}"),
@@ -181,14 +181,15 @@ impl Bench {
     /// When letters were resolved, in microseconds, by the records themselves.
     pub(crate) fn resolved_at(&self) -> Vec<i64> {
         let (broker, stop) = (&*self.config.sink, AtomicBool::new(false));
-        let archive = Archive { broker, address: &self.config.dead_letter.address, stop: &stop };
-        let mut reader = archive.reader(From::Beginning).unwrap();
+        let archive =
+            DeadLetterTopic { broker, address: &self.config.dead_letter.address, stop: &stop };
+        let mut reader = archive.reader(ReadFrom::Beginning).unwrap();
         let mut at = Vec::new();
         loop {
             match reader.next(Duration::from_millis(20)).unwrap() {
-                Next::Record(Record::Resolution(found)) => at.push(found.resolved_unix_us),
-                Next::Record(Record::Letter(_)) | Next::Pause => {}
-                Next::Record(Record::Foreign) => panic!("a foreign record"),
+                Next::LogRecord(LogRecord::Resolution(found)) => at.push(found.resolved_unix_us),
+                Next::LogRecord(LogRecord::DeadLetter(_)) | Next::Pause => {}
+                Next::LogRecord(LogRecord::Foreign) => panic!("a foreign record"),
                 Next::End => return at,
             }
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use walrelay::base::event::{Outbound, Sequence};
-use walrelay::dead_letter::writer::{Cause, Mailbox};
+use walrelay::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::{Broker, Disposition, Failure, First, News, Refused, Sink, Wanted};
 
 /// Longest wait for anything that should happen soon.
@@ -242,7 +242,12 @@ impl Hand {
     }
 
     /// Asks for the dead letter of a refused event.
-    pub(crate) fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+    pub(crate) fn bury(
+        &mut self,
+        sequence: Sequence,
+        mailbox: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
         let failed = self.refused.remove(&sequence);
         assert!(failed.is_some(), "event {sequence} has not failed");
         self.sink.as_mut().expect("a sink").bury(sequence, mailbox, cause);

@@ -2,8 +2,10 @@
 
 use walrelay::base::event::Position;
 use walrelay::base::lsn::Lsn;
-use walrelay::dead_letter::writer::{self, Address, Cause, DeadLetterSettings, Mailbox};
-use walrelay::sink::log::From;
+use walrelay::dead_letter::writer::{
+    self, DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
+};
+use walrelay::sink::log::ReadFrom;
 use walrelay_harness::consumer;
 
 use crate::hand::{Event, Hand};
@@ -34,7 +36,7 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
     hand.settle();
     // THEN none of them has failed, each was published alone, and they are there in order
     assert_eq!(hand.failures, []);
-    let read = whole(&mut *open(NAME, From::Beginning));
+    let read = whole(&mut *open(NAME, ReadFrom::Beginning));
     let numbers: Vec<usize> = read
         .iter()
         .map(|entry| std::str::from_utf8(&entry.value.as_ref().unwrap()[..6]).unwrap())
@@ -57,9 +59,9 @@ fn what_has_failed_once_keeps_the_time_of_its_commit() {
     for name in ["batches-mended", "batches-dlq"] {
         consumer::create_topic(&kafka().bootstrap(), name, 1, &[("retention.ms", "-1")]).unwrap();
     }
-    let address = Address { exchange: String::new(), topic: "batches-dlq".to_owned() };
+    let address = DeadLetterAddress { exchange: String::new(), topic: "batches-dlq".to_owned() };
     let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
-    let cause = Cause {
+    let cause = DeadLetterCause {
         class: "test.refused".to_owned(),
         reason: "for a test".to_owned(),
         attempts: 1,
@@ -69,14 +71,14 @@ fn what_has_failed_once_keeps_the_time_of_its_commit() {
         incomplete: false,
         parks_key: false,
     };
-    hand.bury(buried, &Mailbox { settings, relay: "test".to_owned() }, &cause);
+    hand.bury(buried, &DeadLetterWriter { settings, relay: "test".to_owned() }, &cause);
     hand.retry(mended);
     hand.settle();
     // THEN both say when their transaction was committed
-    let read = whole(&mut *open("batches-mended", From::Beginning));
+    let read = whole(&mut *open("batches-mended", ReadFrom::Beginning));
     let times: Vec<i64> = read.iter().map(|entry| entry.written_unix_us).collect();
     assert_eq!(times, [COMMITTED_UNIX_US]);
-    let letters = whole(&mut *open("batches-dlq", From::Beginning));
+    let letters = whole(&mut *open("batches-dlq", ReadFrom::Beginning));
     let header = letters[0].headers.iter().find(|(name, _)| name == writer::COMMIT_TS).unwrap();
     assert_eq!(header.1, b"2023-11-14T22:13:20.000000Z");
 }

@@ -9,8 +9,9 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, ResourceSpecifier
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::util::Timeout;
-use walrelay::dead_letter::writer::Address;
-use walrelay::sink::log::{Entry, From, Log, Read};
+use walrelay::dead_letter::record::LogEntry;
+use walrelay::dead_letter::writer::DeadLetterAddress;
+use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use walrelay::sink::{Broker, Wanted};
 use walrelay_harness::{Kafka, consumer, free_port};
 
@@ -40,11 +41,11 @@ pub(crate) fn broker() -> Arc<dyn Broker> {
     broker_at(&kafka().bootstrap())
 }
 
-fn address(topic: &str) -> Address {
-    Address { exchange: String::new(), topic: topic.to_owned() }
+fn address(topic: &str) -> DeadLetterAddress {
+    DeadLetterAddress { exchange: String::new(), topic: topic.to_owned() }
 }
 
-pub(crate) fn open(topic: &str, from: From) -> Box<dyn Log> {
+pub(crate) fn open(topic: &str, from: ReadFrom) -> Box<dyn DeadLetterLog> {
     broker().log(&address(topic), from).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
@@ -73,12 +74,12 @@ fn write(producer: &BaseProducer, topic: &str, numbers: std::ops::Range<i64>) {
     producer.flush(Timeout::After(LIMIT)).unwrap();
 }
 
-fn number(entry: &Entry) -> i64 {
+fn number(entry: &LogEntry) -> i64 {
     String::from_utf8(entry.value.clone().unwrap()).unwrap().parse().unwrap()
 }
 
 /// The numbers up to the end, sorted.
-fn numbers(topic: &str, from: From) -> Vec<i64> {
+fn numbers(topic: &str, from: ReadFrom) -> Vec<i64> {
     let mut found: Vec<i64> = whole(&mut *open(topic, from)).iter().map(number).collect();
     found.sort_unstable();
     found
@@ -93,12 +94,12 @@ fn a_hundred_thousand_records_come_once_and_in_order_and_then_what_is_new() {
     let producer = producer(&[]);
     write(&producer, NAME, 1..COUNT + 1);
     // WHEN it is read THEN all come once, those of a partition in order
-    let mut log = open(NAME, From::Beginning);
+    let mut log = open(NAME, ReadFrom::Beginning);
     let read = whole(&mut *log);
     let mut offsets: BTreeMap<i32, i64> = BTreeMap::new();
     for entry in &read {
-        let next = offsets.entry(entry.place.partition).or_default();
-        assert_eq!(entry.place.offset, *next);
+        let next = offsets.entry(entry.position.partition).or_default();
+        assert_eq!(entry.position.offset, *next);
         *next += 1;
         assert_eq!(entry.key, entry.value);
         assert_eq!(entry.written_unix_us, number(entry) * 1_000_000);
@@ -106,7 +107,7 @@ fn a_hundred_thousand_records_come_once_and_in_order_and_then_what_is_new() {
     assert_eq!(i64::try_from(read.len()), Ok(COUNT));
     assert_eq!(offsets.len(), 4);
     // AND the end is told once, and what is written then comes, too
-    assert_eq!(log.next(Duration::ZERO).unwrap(), Read::Nothing);
+    assert_eq!(log.next(Duration::ZERO).unwrap(), LogRead::Nothing);
     write(&producer, NAME, COUNT + 1..COUNT + 2);
     assert_eq!(number(&next(&mut *log)), COUNT + 1);
 }
@@ -118,14 +119,14 @@ fn a_time_is_sought_and_what_is_before_it_is_not_read() {
     topic(NAME);
     let producer = producer(&[]);
     write(&producer, NAME, 1..101);
-    let from = |seconds: i64| From::Time(seconds * 1_000_000);
+    let from = |seconds: i64| ReadFrom::Time(seconds * 1_000_000);
     assert_eq!(numbers(NAME, from(0)), (1..=100).collect::<Vec<_>>());
     assert_eq!(numbers(NAME, from(61)), (61..=100).collect::<Vec<_>>());
     assert_eq!(numbers(NAME, from(100)), [100]);
     assert!(numbers(NAME, from(5000)).is_empty());
-    assert_eq!(numbers(NAME, From::Time(i64::MIN)).len(), 100);
+    assert_eq!(numbers(NAME, ReadFrom::Time(i64::MIN)).len(), 100);
     // WHEN it is read from its end THEN only what is new comes
-    let mut log = open(NAME, From::End);
+    let mut log = open(NAME, ReadFrom::End);
     assert!(whole(&mut *log).is_empty());
     write(&producer, NAME, 101..102);
     assert_eq!(number(&next(&mut *log)), 101);
@@ -138,7 +139,7 @@ fn what_is_in_partitions_that_came_later_is_read_too() {
     topic(NAME);
     let producer = producer(&[("topic.metadata.refresh.interval.ms", "500")]);
     write(&producer, NAME, 1..9);
-    let mut log = open(NAME, From::Beginning);
+    let mut log = open(NAME, ReadFrom::Beginning);
     assert_eq!(whole(&mut *log).len(), 8);
     // WHEN the topic grows, and something is written to what is new
     let admin = admin();
@@ -166,7 +167,7 @@ fn the_end_is_known_where_no_record_stands_at_it() {
     // GIVEN an empty topic THEN its end is where it begins
     const NAME: &str = "log-ends";
     consumer::create_topic(&kafka().bootstrap(), NAME, 1, &[("retention.ms", "-1")]).unwrap();
-    assert!(numbers(NAME, From::Beginning).is_empty());
+    assert!(numbers(NAME, ReadFrom::Beginning).is_empty());
     // GIVEN a marker of a transaction behind the last record THEN the end is behind the record
     let producer = producer(&[("transactional.id", "log-ends")]);
     producer.init_transactions(Timeout::After(LIMIT)).unwrap();
@@ -174,16 +175,18 @@ fn the_end_is_known_where_no_record_stands_at_it() {
     write(&producer, NAME, 1..11);
     producer.commit_transaction(Timeout::After(LIMIT)).unwrap();
     consumer::wait_end_offsets(&kafka().bootstrap(), NAME, 11, LIMIT).unwrap();
-    assert_eq!(numbers(NAME, From::Beginning), (1..11).collect::<Vec<_>>());
+    assert_eq!(numbers(NAME, ReadFrom::Beginning), (1..11).collect::<Vec<_>>());
 }
 
 #[test]
 fn a_topic_that_is_not_there_and_a_broker_that_is_not_there_are_told() {
-    let Err(fault) = broker().log(&address("log-none"), From::Beginning) else { panic!("read") };
+    let Err(fault) = broker().log(&address("log-none"), ReadFrom::Beginning) else {
+        panic!("read")
+    };
     assert_eq!(fault.code, "sink.dead-letter-missing", "{fault}");
     assert!(fault.to_string().contains("log-none"), "{fault}");
     let nowhere = broker_at(&format!("127.0.0.1:{}", free_port().unwrap()));
-    let Err(fault) = nowhere.log(&address("log-none"), From::End) else { panic!("read") };
+    let Err(fault) = nowhere.log(&address("log-none"), ReadFrom::End) else { panic!("read") };
     assert_eq!(fault.code, "sink.unreachable", "{fault}");
 }
 

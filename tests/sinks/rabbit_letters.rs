@@ -2,8 +2,11 @@
 
 use walrelay::base::event::Position;
 use walrelay::base::lsn::Lsn;
-use walrelay::dead_letter::writer::{self, Address, Cause, DeadLetterSettings, Mailbox};
-use walrelay::sink::log::{Entry, From};
+use walrelay::dead_letter::record::LogEntry;
+use walrelay::dead_letter::writer::{
+    self, DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
+};
+use walrelay::sink::log::ReadFrom;
 use walrelay::sink::{Disposition, Refused};
 use walrelay_harness::rabbit::Rabbit;
 
@@ -12,22 +15,23 @@ use crate::reading::whole;
 use crate::real::{self, arrange, event};
 
 /// A mailbox of one's own; where it leads to is not made yet.
-fn mailbox(name: &str) -> Mailbox {
-    let address = Address { exchange: format!("{name}.dlx"), topic: format!("{name}.dlq") };
+fn mailbox(name: &str) -> DeadLetterWriter {
+    let address =
+        DeadLetterAddress { exchange: format!("{name}.dlx"), topic: format!("{name}.dlq") };
     let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
-    Mailbox { settings, relay: "walrelay@test".to_owned() }
+    DeadLetterWriter { settings, relay: "walrelay@test".to_owned() }
 }
 
 /// Makes it.
-fn make(rabbit: &mut Rabbit, mailbox: &Mailbox) {
-    let Address { exchange, topic } = &mailbox.settings.address;
+fn make(rabbit: &mut Rabbit, mailbox: &DeadLetterWriter) {
+    let DeadLetterAddress { exchange, topic } = &mailbox.settings.address;
     rabbit.declare_exchange(exchange, "direct").unwrap();
     rabbit.declare_stream(topic).unwrap();
     rabbit.bind(topic, exchange, topic).unwrap();
 }
 
-fn cause(class: &str) -> Cause {
-    Cause {
+fn cause(class: &str) -> DeadLetterCause {
+    DeadLetterCause {
         class: class.to_owned(),
         reason: "because".to_owned(),
         attempts: 5,
@@ -39,18 +43,18 @@ fn cause(class: &str) -> Cause {
     }
 }
 
-fn letters(mailbox: &Mailbox) -> Vec<Entry> {
-    let log = real::broker().log(&mailbox.settings.address, From::Beginning);
+fn letters(mailbox: &DeadLetterWriter) -> Vec<LogEntry> {
+    let log = real::broker().log(&mailbox.settings.address, ReadFrom::Beginning);
     whole(&mut *log.unwrap_or_else(|fault| panic!("{fault}")))
 }
 
-fn text(entry: &Entry, name: &str) -> String {
+fn text(entry: &LogEntry, name: &str) -> String {
     let found = entry.headers.iter().find(|(found, _)| found == name);
     let (_, value) = found.unwrap_or_else(|| panic!("no header {name}: {entry:?}"));
     String::from_utf8(value.clone()).unwrap()
 }
 
-fn ids(entries: &[Entry]) -> Vec<String> {
+fn ids(entries: &[LogEntry]) -> Vec<String> {
     entries.iter().map(|entry| text(entry, writer::EVENT_ID)).collect()
 }
 
@@ -121,7 +125,7 @@ fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.not-found"));
     assert_eq!(failure.disposition, Disposition::Transient);
     // GIVEN no binding WHEN it is tried again THEN it comes back; others flow
-    let Address { exchange, topic } = &mailbox.settings.address;
+    let DeadLetterAddress { exchange, topic } = &mailbox.settings.address;
     rabbit.declare_exchange(exchange, "direct").unwrap();
     rabbit.declare_stream(topic).unwrap();
     hand.retry(poison);
@@ -150,7 +154,7 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     let other = hand.publish(&event("parked", "here", "b0").keyed("b"));
     hand.until("a failure", |hand| hand.failures.len() == 1);
     // WHEN its letter parks the key THEN what waits comes back, in order
-    hand.bury(poison, &mailbox, &Cause { parks_key: true, ..cause("rabbitmq.no-route") });
+    hand.bury(poison, &mailbox, &DeadLetterCause { parks_key: true, ..cause("rabbitmq.no-route") });
     hand.until("all of the key", |hand| hand.failures.len() == 4);
     let parked: Vec<_> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(parked, behind);
@@ -172,9 +176,9 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
 }
 
 /// As the relay does with what never reached the sink.
-fn publish_letter(hand: &mut Hand, mailbox: &Mailbox, event: &Event) {
+fn publish_letter(hand: &mut Hand, mailbox: &DeadLetterWriter, event: &Event) {
     let letter = event.with_outbound(|event| {
-        mailbox.letter(event, &cause("rabbitmq.name-too-long"), |letter| Event {
+        mailbox.compose(event, &cause("rabbitmq.name-too-long"), |letter| Event {
             exchange: letter.exchange.to_owned(),
             topic: letter.topic.to_owned(),
             key: letter.key.map(<[u8]>::to_vec),

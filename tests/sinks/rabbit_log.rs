@@ -4,8 +4,9 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use walrelay::dead_letter::writer::Address;
-use walrelay::sink::log::{Entry, From, Log, Read};
+use walrelay::dead_letter::record::LogEntry;
+use walrelay::dead_letter::writer::DeadLetterAddress;
+use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use walrelay_harness::kit::now_us;
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
@@ -17,11 +18,11 @@ const PATIENCE: Duration = Duration::from_millis(20);
 /// So much earlier than it is asked to, reading begins.
 const CLOCK_SKEW_US: i64 = 60_000_000;
 
-fn address(name: &str) -> Address {
-    Address { exchange: name.to_owned(), topic: name.to_owned() }
+fn address(name: &str) -> DeadLetterAddress {
+    DeadLetterAddress { exchange: name.to_owned(), topic: name.to_owned() }
 }
 
-fn open(name: &str, from: From) -> Box<dyn Log> {
+fn open(name: &str, from: ReadFrom) -> Box<dyn DeadLetterLog> {
     real::broker().log(&address(name), from).unwrap_or_else(|fault| panic!("{fault}"))
 }
 
@@ -89,8 +90,8 @@ fn write_garbled(name: &str) {
     rabbit.close();
 }
 
-pub(crate) fn bodies(entries: &[Entry]) -> Vec<String> {
-    let text = |entry: &Entry| String::from_utf8(entry.value.clone().unwrap()).unwrap();
+pub(crate) fn bodies(entries: &[LogEntry]) -> Vec<String> {
+    let text = |entry: &LogEntry| String::from_utf8(entry.value.clone().unwrap()).unwrap();
     entries.iter().map(text).collect()
 }
 
@@ -106,31 +107,35 @@ fn ten_thousand_records_come_in_order_up_to_the_end_and_reading_takes_nothing() 
     let written = numbered(0..10_000);
     write(&mut rabbit, NAME, &written);
     // WHEN it is read THEN all come, in order, and the end behind the last, once
-    let mut log = open(NAME, From::Beginning);
+    let mut log = open(NAME, ReadFrom::Beginning);
     let read = whole(&mut *log);
     assert!(bodies(&read) == written, "{} records", read.len());
-    let offsets: Vec<i64> = read.iter().map(|entry| entry.place.offset).collect();
+    let offsets: Vec<i64> = read.iter().map(|entry| entry.position.offset).collect();
     assert_eq!(offsets, (0..10_000).collect::<Vec<i64>>());
-    assert_eq!(log.next(Duration::ZERO).unwrap(), Read::Nothing);
+    assert_eq!(log.next(Duration::ZERO).unwrap(), LogRead::Nothing);
     // WHEN it is read once more THEN it is the same
-    assert!(whole(&mut *open(NAME, From::Beginning)) == read);
+    assert!(whole(&mut *open(NAME, ReadFrom::Beginning)) == read);
     // WHEN more is written THEN both who wait see it, and who comes now
     let more = numbered(10_000..10_003);
     write(&mut rabbit, NAME, &more);
-    let followed: Vec<Entry> = more.iter().map(|_| next(&mut *log)).collect();
+    let followed: Vec<LogEntry> = more.iter().map(|_| next(&mut *log)).collect();
     assert_eq!(bodies(&followed), more);
-    assert_eq!(whole(&mut *open(NAME, From::Beginning)).len(), 10_003);
+    assert_eq!(whole(&mut *open(NAME, ReadFrom::Beginning)).len(), 10_003);
 }
 
 #[test]
 fn an_empty_stream_ends_at_once_and_goes_on() {
     const NAME: &str = "log.empty";
     let mut rabbit = stream(NAME);
-    for from in [From::Beginning, From::Time(0), From::Time(now_us()), From::End] {
+    for from in [ReadFrom::Beginning, ReadFrom::Time(0), ReadFrom::Time(now_us()), ReadFrom::End] {
         // The first word is the end, without waiting.
-        assert_eq!(open(NAME, from.clone()).next(Duration::ZERO).unwrap(), Read::End, "{from:?}");
+        assert_eq!(
+            open(NAME, from.clone()).next(Duration::ZERO).unwrap(),
+            LogRead::End,
+            "{from:?}"
+        );
     }
-    let mut log = open(NAME, From::Beginning);
+    let mut log = open(NAME, ReadFrom::Beginning);
     write(&mut rabbit, NAME, &numbered(0..1));
     // What came after it was opened may come before the end is told.
     let mut seen = whole(&mut *log);
@@ -146,16 +151,16 @@ fn reading_begins_where_it_is_told_to() {
     let mut rabbit = stream(NAME);
     write(&mut rabbit, NAME, &numbered(0..500));
     const HOUR_US: i64 = 3_600_000_000;
-    let count = |from: From| whole(&mut *open(NAME, from)).len();
-    assert_eq!(count(From::Time(0)), 500);
-    assert_eq!(count(From::Time(-1)), 500);
+    let count = |from: ReadFrom| whole(&mut *open(NAME, from)).len();
+    assert_eq!(count(ReadFrom::Time(0)), 500);
+    assert_eq!(count(ReadFrom::Time(-1)), 500);
     // The broker's clock may be behind ours: what was written just now is not missed.
-    assert_eq!(count(From::Time(now_us())), 500);
+    assert_eq!(count(ReadFrom::Time(now_us())), 500);
     // What is before the time is not read.
-    assert_eq!(count(From::Time(now_us() + HOUR_US)), 0);
-    assert_eq!(count(From::Time(i64::MAX)), 0);
+    assert_eq!(count(ReadFrom::Time(now_us() + HOUR_US)), 0);
+    assert_eq!(count(ReadFrom::Time(i64::MAX)), 0);
     // WHEN only news is wanted THEN it begins with what is written next
-    let mut news = open(NAME, From::End);
+    let mut news = open(NAME, ReadFrom::End);
     write(&mut rabbit, NAME, &numbered(500..501));
     assert_eq!(next_or_end(&mut *news), numbered(500..501));
 }
@@ -180,7 +185,7 @@ fn reading_from_a_time_in_the_middle_misses_nothing_and_leaves_out_what_is_befor
     let between = now_us();
     wait_us(2_000_000);
     write_range(BEFORE..ALL);
-    let read = |time_us: i64| bodies(&whole(&mut *open(NAME, From::Time(time_us))));
+    let read = |time_us: i64| bodies(&whole(&mut *open(NAME, ReadFrom::Time(time_us))));
     // WHEN the time is asked for THEN all of the second group is there, and of the first, as clocks
     // differ, what is no more than a minute older
     assert_eq!(read(between), numbered(0..ALL));
@@ -201,7 +206,7 @@ fn wait_us(span: i64) {
     }
 }
 
-fn next_or_end(log: &mut dyn Log) -> Vec<String> {
+fn next_or_end(log: &mut dyn DeadLetterLog) -> Vec<String> {
     let mut seen = whole(log);
     if seen.is_empty() {
         seen.push(next(log));
@@ -216,7 +221,7 @@ fn large_records_come_whole() {
     let written: Vec<String> =
         (10..80).map(|number: u32| number.to_string().repeat(450_000)).collect();
     write(&mut rabbit, NAME, &written);
-    assert!(bodies(&whole(&mut *open(NAME, From::Beginning))) == written);
+    assert!(bodies(&whole(&mut *open(NAME, ReadFrom::Beginning))) == written);
 }
 
 #[test]
@@ -225,13 +230,13 @@ fn what_is_no_stream_is_told_and_nothing_is_taken_from_it() {
     rabbit.confirm().unwrap();
     rabbit.declare_queue("log.classic", Queue::Classic).unwrap();
     write(&mut rabbit, "log.classic", &numbered(0..1));
-    let fault = real::broker().log(&address("log.classic"), From::Beginning).err().unwrap();
+    let fault = real::broker().log(&address("log.classic"), ReadFrom::Beginning).err().unwrap();
     assert_eq!(fault.code, "sink.dead-letter-not-a-stream");
     assert!(fault.mend.contains("walrelay init"), "{fault}");
     let taken = rabbit.take("log.classic").unwrap();
     assert_eq!((taken.len(), taken[0].redelivered), (1, false));
     // One that is not there.
-    let fault = real::broker().log(&address("log.none"), From::Beginning).err().unwrap();
+    let fault = real::broker().log(&address("log.none"), ReadFrom::Beginning).err().unwrap();
     assert_eq!(fault.code, "sink.dead-letter-missing");
     assert!(fault.mend.contains("queue_type=stream"), "{fault}");
 }
@@ -240,8 +245,8 @@ fn what_is_no_stream_is_told_and_nothing_is_taken_from_it() {
 fn a_stream_that_goes_away_under_the_reader_is_told() {
     const NAME: &str = "log.deleted";
     let mut rabbit = stream(NAME);
-    let mut log = open(NAME, From::Beginning);
-    assert_eq!(log.next(PATIENCE).unwrap(), Read::End);
+    let mut log = open(NAME, ReadFrom::Beginning);
+    assert_eq!(log.next(PATIENCE).unwrap(), LogRead::End);
     rabbit.delete_queue(NAME).unwrap();
     let began = Instant::now();
     let fault = loop {
@@ -266,8 +271,8 @@ fn records_that_the_client_cannot_read_are_passed_over_and_no_other() {
     write(&mut rabbit, NAME, &written[100..]);
     write_garbled(NAME);
     // WHEN it is read THEN all the others come, each once and in order, and the end
-    assert!(bodies(&whole(&mut *open(NAME, From::Time(0)))) == written);
-    let mut log = open(NAME, From::Beginning);
+    assert!(bodies(&whole(&mut *open(NAME, ReadFrom::Time(0)))) == written);
+    let mut log = open(NAME, ReadFrom::Beginning);
     assert!(bodies(&whole(&mut *log)) == written);
     // AND what is written later, behind another one, too
     write_garbled(NAME);
@@ -281,7 +286,7 @@ fn a_stream_of_what_cannot_be_read_has_an_end() {
     const NAME: &str = "log.garbled-only";
     let _rabbit = stream(NAME);
     write_garbled(NAME);
-    assert_eq!(whole(&mut *open(NAME, From::Beginning)), []);
+    assert_eq!(whole(&mut *open(NAME, ReadFrom::Beginning)), []);
 }
 
 #[test]
@@ -289,14 +294,14 @@ fn news_behind_what_cannot_be_read_are_seen() {
     const NAME: &str = "log.garbled-news";
     let mut rabbit = stream(NAME);
     write(&mut rabbit, NAME, &numbered(0..1));
-    let mut news = open(NAME, From::End);
+    let mut news = open(NAME, ReadFrom::End);
     write_garbled(NAME);
     write(&mut rabbit, NAME, &numbered(1..2));
     // What is a little older may come first.
     let (mut seen, began) = (Vec::new(), Instant::now());
     while !bodies(&seen).ends_with(&numbered(1..2)) {
         match news.next(PATIENCE).unwrap() {
-            Read::Entry(entry) => seen.push(entry),
+            LogRead::Entry(entry) => seen.push(entry),
             _ => assert!(began.elapsed() < LIMIT, "no news within {LIMIT:?}"),
         }
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use walrelay::dead_letter::writer::Address;
-use walrelay::sink::log::{From, Read};
+use walrelay::dead_letter::writer::DeadLetterAddress;
+use walrelay::sink::log::{LogRead, ReadFrom};
 use walrelay_harness::RabbitMq;
 use walrelay_harness::rabbit::Rabbit;
 
@@ -32,11 +32,12 @@ fn a_reader_that_takes_its_time_goes_on_behind_its_last_record() {
     rabbit.confirm().unwrap();
     let written = numbered(0..RECORDS);
     write(&mut rabbit, NAME, &written);
-    let address = Address { exchange: NAME.to_owned(), topic: NAME.to_owned() };
+    let address = DeadLetterAddress { exchange: NAME.to_owned(), topic: NAME.to_owned() };
     let broker = section::rabbitmq(rabbitmq.port(), Duration::from_secs(10));
-    let mut log = broker.log(&address, From::Beginning).unwrap_or_else(|fault| panic!("{fault}"));
+    let mut log =
+        broker.log(&address, ReadFrom::Beginning).unwrap_or_else(|fault| panic!("{fault}"));
     // WHEN one record is taken, and no other until the broker has closed the channel
-    let Read::Entry(first) = log.next(LIMIT).unwrap() else { panic!("no record") };
+    let LogRead::Entry(first) = log.next(LIMIT).unwrap() else { panic!("no record") };
     let began = Instant::now();
     while !rabbitmq.said(LOST) {
         assert!(began.elapsed() < LIMIT, "the broker has waited for {LIMIT:?}");

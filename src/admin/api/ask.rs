@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 use super::refusal::Refusal;
 use crate::base::encoding::percent_decode;
 use crate::base::text::escaped;
-use crate::dead_letter::filter::{Filter, Words};
+use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::rate::{BadRate, Rate};
 use crate::relay::unix_now_us;
 
@@ -29,13 +29,13 @@ const BODY: &str = "the body";
 
 /// `GET /api/dlq`.
 pub(super) struct List {
-    pub(super) filter: Filter,
+    pub(super) filter: DeadLetterFilter,
     pub(super) limit: usize,
 }
 
 /// `POST /api/dlq/replay` and `/discard`.
 pub(super) struct Work {
-    pub(super) filter: Filter,
+    pub(super) filter: DeadLetterFilter,
     pub(super) rate: Option<Rate>,
     pub(super) dry_run: bool,
     pub(super) reason: String,
@@ -133,9 +133,9 @@ fn reason(reason: Option<String>) -> Result<String, Refusal> {
     Ok(escaped(&reason))
 }
 
-fn filter(words: Map<String, Value>, place: &str) -> Result<Filter, Refusal> {
-    let words: Words = read(Value::Object(words), place)?;
-    Ok(Filter::read(&words, unix_now_us())?)
+fn filter(words: Map<String, Value>, place: &str) -> Result<DeadLetterFilter, Refusal> {
+    let words: FilterText = read(Value::Object(words), place)?;
+    Ok(DeadLetterFilter::read(&words, unix_now_us())?)
 }
 
 fn read<T: DeserializeOwned>(value: Value, place: &str) -> Result<T, Refusal> {

@@ -15,9 +15,9 @@ use super::refusal::{Refusal, fault_json};
 use crate::base::error::{Exit, Fault};
 use crate::base::time::rfc3339;
 use crate::dead_letter::clock::{self, Clock};
-use crate::dead_letter::filter::Filter;
+use crate::dead_letter::filter::DeadLetterFilter;
 use crate::dead_letter::rate::Rate;
-use crate::dead_letter::reader::Archive;
+use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::replay::{self, Action, Tally};
 
 /// How long the end of the process waits; what is in flight settles in less, or not at all.
@@ -26,7 +26,7 @@ const END_GRACE: Duration = Duration::from_secs(6);
 /// What is to be done.
 pub(super) struct Order {
     pub(super) action: Action,
-    pub(super) filter: Filter,
+    pub(super) filter: DeadLetterFilter,
     pub(super) rate: Option<Rate>,
     pub(super) by: String,
     pub(super) reason: String,
@@ -129,7 +129,7 @@ impl Job {
         // Ends the job however this ends.
         let mut ending = Ending { job: self, fault: Some(panicked()) };
         let Letters { broker, address, .. } = letters;
-        let archive = Archive { broker: &**broker, address, stop: &self.stop };
+        let archive = DeadLetterTopic { broker: &**broker, address, stop: &self.stop };
         let Order { action, filter, rate, by, .. } = &self.order;
         let job = replay::Job { action: *action, filter, rate: *rate, by };
         let mut observe = |tally: &Tally| *locked(&self.tally) = tally.clone();

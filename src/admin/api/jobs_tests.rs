@@ -13,7 +13,7 @@ fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
     };
     let order = Order {
         action: Action::Discard,
-        filter: Filter::default(),
+        filter: DeadLetterFilter::default(),
         rate: None,
         by: "me".to_owned(),
         reason: String::new(),

@@ -26,9 +26,9 @@ use super::{JSON, Letters, answer};
 use crate::base::error::Fault;
 use crate::base::text::{escaped, json_shown};
 use crate::dead_letter::clock;
-use crate::dead_letter::filter::{Filter, is_key};
+use crate::dead_letter::filter::{DeadLetterFilter, is_key};
 use crate::dead_letter::fold::Parked;
-use crate::dead_letter::reader::Archive;
+use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::Action;
 use crate::dead_letter::view::{Detail, View};
@@ -69,13 +69,13 @@ impl Api {
     /// Works on the topic where waiting holds up nobody.
     async fn on_topic<T: Send + 'static>(
         self: Arc<Api>,
-        work: impl FnOnce(&Archive<'_>) -> Result<T, Fault> + Send + 'static,
+        work: impl FnOnce(&DeadLetterTopic<'_>) -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Refusal> {
         let permit = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| Refusal::busy())?;
         let worked = tokio::task::spawn_blocking(move || {
             let _until_done = permit;
             let Letters { broker, address, .. } = &self.letters;
-            work(&Archive { broker: &**broker, address, stop: &self.ends })
+            work(&DeadLetterTopic { broker: &**broker, address, stop: &self.ends })
         });
         let worked = worked.await.map_err(|_| Refusal::broken("the request panicked"))?;
         worked.map_err(Refusal::from)
@@ -240,8 +240,8 @@ async fn let_go(
 }
 
 /// The keys that a release would be about.
-fn parked(archive: &Archive<'_>, keys: &Keys) -> Result<Vec<String>, Fault> {
-    let index = archive.index(&Filter::default())?;
+fn parked(archive: &DeadLetterTopic<'_>, keys: &Keys) -> Result<Vec<String>, Fault> {
+    let index = archive.index(&DeadLetterFilter::default())?;
     let meant = |parked: &&Parked| match keys {
         Keys::One(wanted) => is_key(wanted, &parked.key, parked.key_cut.as_ref()),
         Keys::All => true,

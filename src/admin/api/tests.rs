@@ -9,7 +9,7 @@ use super::*;
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
 use crate::base::secret::Secret;
-use crate::dead_letter::writer::{Cause, DeadLetterSettings, Mailbox};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
 use crate::health::{self, Limits};
 use crate::metrics::Metrics;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
@@ -54,11 +54,11 @@ impl Stage {
     /// `count` letters `e0`, `e1`, ... of the keys `k0` to `k2`, a second apart.
     fn write(&self, count: i64, parks_key: bool) {
         let mailbox =
-            Mailbox { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
+            DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
         let mut sink = self.settings.open(None).unwrap();
         for n in 0..count {
             let (id, key, failed) = (format!("e{n}"), format!("k{}", n % 3), n * SECOND);
-            let cause = Cause {
+            let cause = DeadLetterCause {
                 class: "unroutable".to_owned(),
                 reason: "nobody wants it".to_owned(),
                 attempts: 5,
@@ -80,7 +80,7 @@ impl Stage {
                 commit_unix_us: failed,
                 partition: None,
             };
-            mailbox.letter(&event, &cause, |letter| sink.publish(0, letter).unwrap());
+            mailbox.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
         }
         sink.poll(Duration::ZERO, &mut Vec::new());
     }

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 
-use crate::dead_letter::filter::Words;
+use crate::dead_letter::filter::FilterText;
 
 const REPLAY_HELP: &str = "\
 A replay hands events over in the order of their keys, and stops by itself at the first one that is
@@ -43,7 +43,7 @@ pub(crate) enum DlqAction {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ListArgs {
     #[command(flatten)]
-    pub(crate) filter: Words,
+    pub(crate) filter: FilterText,
     /// Print one JSON object per line.
     #[arg(long)]
     pub(crate) json: bool,
@@ -67,7 +67,7 @@ pub(crate) struct ShowArgs {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct WorkArgs {
     #[command(flatten)]
-    pub(crate) filter: Words,
+    pub(crate) filter: FilterText,
     /// All of them; without it, a filter must be given.
     #[arg(long)]
     pub(crate) all: bool,

@@ -1,6 +1,6 @@
 //! `walrelay dlq list | show | replay | discard | release`: dead letters, looked at and acted on.
 //!
-//! Results go to standard output, how they came about to standard error. Words are checked before
+//! Results go to standard output, how they came about to standard error. FilterText are checked before
 //! the broker is asked anything.
 
 mod table;
@@ -19,9 +19,9 @@ use crate::base::runtime;
 use crate::base::text::json_shown;
 use crate::config::Config;
 use crate::dead_letter::clock;
-use crate::dead_letter::filter::{Filter, Words};
+use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::rate::{BadRate, Rate};
-use crate::dead_letter::reader::Archive;
+use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::release::{Keys, Release, Released, release};
 use crate::dead_letter::replay::{self, Action, Job, Report};
 use crate::dead_letter::view::{Detail, View};
@@ -33,7 +33,7 @@ const TABLE_LINES: usize = 1000;
 pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
     let stop = Arc::new(AtomicBool::new(false));
     let address = &config.dead_letter.address;
-    let archive = Archive { broker: &*config.sink, address, stop: &stop };
+    let archive = DeadLetterTopic { broker: &*config.sink, address, stop: &stop };
     let one = |fault| vec![fault];
     match action {
         DlqAction::List(args) => list(&archive, args),
@@ -47,7 +47,7 @@ pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault
     }
 }
 
-fn list(archive: &Archive<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
+fn list(archive: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
     let filter = understood(&args.filter)?;
     let limit = args.limit.unwrap_or(if args.json { usize::MAX } else { TABLE_LINES });
     let told = print_letters(archive, &filter, args.json, limit).map_err(|fault| vec![fault])?;
@@ -57,8 +57,8 @@ fn list(archive: &Archive<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
 
 /// Prints what is meant; says what it was.
 fn print_letters(
-    archive: &Archive<'_>,
-    filter: &Filter,
+    archive: &DeadLetterTopic<'_>,
+    filter: &DeadLetterFilter,
     json: bool,
     limit: usize,
 ) -> Result<String, Fault> {
@@ -102,7 +102,7 @@ fn print_letters(
     })
 }
 
-fn show(archive: &Archive<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
+fn show(archive: &DeadLetterTopic<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
     let found = archive.find(&args.id)?;
     let mut text = String::new();
     for (index, one) in found.iter().enumerate() {
@@ -119,7 +119,7 @@ fn show(archive: &Archive<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
 }
 
 fn work(
-    archive: &Archive<'_>,
+    archive: &DeadLetterTopic<'_>,
     args: &WorkArgs,
     action: Action,
     stop: &Arc<AtomicBool>,
@@ -160,7 +160,7 @@ fn work(
     fault.map_or(Ok(Exit::Done), |fault| Err(vec![fault]))
 }
 
-fn let_go(archive: &Archive<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
+fn let_go(archive: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
     let keys = args.key.clone().map_or(Keys::All, Keys::One);
     let by = who();
     let asked = Release { keys: &keys, anyway: args.anyway, by: &by };
@@ -177,8 +177,8 @@ fn let_go(archive: &Archive<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
     super::print(&lines.collect::<String>())
 }
 
-fn understood(words: &Words) -> Result<Filter, Vec<Fault>> {
-    let mut faults = match Filter::read(words, clock::even()()) {
+fn understood(words: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
+    let mut faults = match DeadLetterFilter::read(words, clock::even()()) {
         Ok(filter) => return Ok(filter),
         Err(faults) => faults,
     };
@@ -196,7 +196,7 @@ fn rate(text: &str) -> Result<Rate, Fault> {
 }
 
 /// A slip of the hand must not act on everything.
-fn select(filter: &Filter, all: bool, action: Action) -> Result<(), Fault> {
+fn select(filter: &DeadLetterFilter, all: bool, action: Action) -> Result<(), Fault> {
     let name = action.name();
     let (what, mend) = match (filter.narrows(), all) {
         (true, false) | (false, true) => return Ok(()),

@@ -1,11 +1,11 @@
 use super::*;
 use crate::dead_letter::find::{Found, Step};
 use crate::dead_letter::fold::{Known, State};
-use crate::dead_letter::record::{Cut, Letter};
-use crate::sink::log::Place;
+use crate::dead_letter::record::PartitionOffset;
+use crate::dead_letter::record::{DeadLetter, Truncated};
 
-fn letter() -> Letter {
-    Letter {
+fn letter() -> DeadLetter {
+    DeadLetter {
         event_id: "e\x1b[2J1".to_owned(),
         key: Some(vec![b'k', 0xff]),
         topic: "a-topic-with-a-name-that-is-far-too-long".to_owned(),
@@ -14,7 +14,7 @@ fn letter() -> Letter {
         attempts: 5,
         value: Some(b"{\"a\":\t1}\n\x07".to_vec()),
         headers: vec![("id".to_owned(), b"e1".to_vec())],
-        ..Letter::default()
+        ..DeadLetter::default()
     }
 }
 
@@ -34,10 +34,10 @@ fn a_line_has_columns_and_no_control_characters() {
 
 #[test]
 fn one_letter_is_told_whole_and_its_payload_on_request() {
-    let place = Place { partition: 1, offset: 2 };
-    let step = Step { unix_us: 0, what: "dead-lettered", by: "orders".to_owned(), place };
-    let cut = Some(Cut { size_bytes: 99, sha256: "ab".to_owned() });
-    let letter = Letter { cut, ..letter() };
+    let position = PartitionOffset { partition: 1, offset: 2 };
+    let step = Step { unix_us: 0, what: "dead-lettered", by: "orders".to_owned(), position };
+    let cut = Some(Truncated { size_bytes: 99, sha256: "ab".to_owned() });
+    let letter = DeadLetter { cut, ..letter() };
     let found = Found { letter, known: KNOWN, history: vec![step] };
     let text = detail(&Detail::new(&found, false));
     for part in ["header         id = e1", "99 bytes, cut", "dead-lettered by orders (1:2)"] {
@@ -46,7 +46,7 @@ fn one_letter_is_told_whole_and_its_payload_on_request() {
     assert!(!text.contains("payload"), "{text}");
     let text = detail(&Detail::new(&found, true));
     assert!(text.ends_with("payload (text)\n{\"a\":\t1}\n\\u{7}"), "{text}");
-    let letter = Letter { value: Some(vec![0xff]), ..found.letter };
+    let letter = DeadLetter { value: Some(vec![0xff]), ..found.letter };
     let text = detail(&Detail::new(&Found { letter, ..found }, true));
     assert!(text.ends_with("payload (base64)\n/w=="), "{text}");
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::secret::Secret;
-use crate::dead_letter::writer::{Address, DeadLetterSettings};
+use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterSettings};
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
 use crate::outbox::settings::{Columns, Messages, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
@@ -245,7 +245,7 @@ fn dead_letter(values: Values<'_>) -> DeadLetterSettings {
     let at = |name: &str| Path::of("dead_letter").child(name);
     let size = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
     DeadLetterSettings {
-        address: Address {
+        address: DeadLetterAddress {
             exchange: values.text(&at("exchange")),
             topic: values.text(&at("topic")),
         },

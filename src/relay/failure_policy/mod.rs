@@ -20,8 +20,8 @@ use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::log_throttle::LogThrottle;
-use crate::dead_letter::tail_event::LogNews;
-use crate::dead_letter::writer::{CLASS_PARKED, Cause, Mailbox};
+use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use crate::delivery::breaker::Breaker;
 use crate::delivery::parked::ParkedKeys;
 use crate::delivery::retry::Retries;
@@ -57,7 +57,7 @@ pub(super) enum Way {
     /// As it is, and alone.
     Alone,
     /// As a letter.
-    Dead(Cause),
+    Dead(DeadLetterCause),
 }
 
 /// What a failed publish means for the relay as a whole.
@@ -110,12 +110,12 @@ struct Dying {
 /// Decides, and remembers what was decided of events that are not settled.
 pub(super) struct Undertaker {
     policy: OnDeadLetter,
-    mailbox: Mailbox,
+    mailbox: DeadLetterWriter,
     retries: Retries,
     breaker: Breaker,
     parked: ParkedKeys,
     /// Events whose letters are on their way.
-    buried: HashMap<Sequence, Cause>,
+    buried: HashMap<Sequence, DeadLetterCause>,
     /// Refused together with others: published alone next time.
     suspects: HashSet<Sequence>,
     history: History,
@@ -131,7 +131,7 @@ pub(super) struct Undertaker {
 impl Undertaker {
     pub(super) fn new(
         delivery: &DeliverySettings,
-        mailbox: Mailbox,
+        mailbox: DeadLetterWriter,
         metrics: &Arc<Metrics>,
     ) -> Undertaker {
         let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
@@ -168,7 +168,7 @@ impl Undertaker {
         !self.halts() && self.history == History::Unread
     }
 
-    pub(super) fn mailbox(&self) -> &Mailbox {
+    pub(super) fn mailbox(&self) -> &DeadLetterWriter {
         &self.mailbox
     }
 
@@ -221,12 +221,12 @@ impl Undertaker {
         reason: Reason<'_>,
         position: Position,
         now: Moment,
-    ) -> Cause {
+    ) -> DeadLetterCause {
         if let Some(cause) = self.buried.get(&sequence) {
             return cause.clone();
         }
         let before = self.retries.so_far(sequence, now.unix_us);
-        Cause {
+        DeadLetterCause {
             class: reason.class.to_owned(),
             reason: reason.text.to_owned(),
             attempts: before.count + reason.attempts,
@@ -243,7 +243,11 @@ impl Undertaker {
 
     /// May this letter be written now? `false` before the topic was read; a fault when there are
     /// too many. What follows a letter of its key is no sign of anything new.
-    pub(super) fn allow(&mut self, sequence: Sequence, cause: &Cause) -> Result<bool, Fault> {
+    pub(super) fn allow(
+        &mut self,
+        sequence: Sequence,
+        cause: &DeadLetterCause,
+    ) -> Result<bool, Fault> {
         if self.history == History::Unread {
             return Ok(false);
         }
@@ -262,7 +266,7 @@ impl Undertaker {
         sequence: Sequence,
         key: Option<&[u8]>,
         subject: &str,
-        cause: Cause,
+        cause: DeadLetterCause,
     ) -> bool {
         if self.buried.contains_key(&sequence) {
             return false;
@@ -310,7 +314,7 @@ impl Undertaker {
 
     /// The broker has the event, or its letter: then the cause.
     #[inline]
-    pub(super) fn settled(&mut self, sequence: Sequence) -> Option<Cause> {
+    pub(super) fn settled(&mut self, sequence: Sequence) -> Option<DeadLetterCause> {
         self.retries.settled(sequence);
         if !self.suspects.is_empty() {
             self.suspects.remove(&sequence);
@@ -326,7 +330,7 @@ impl Undertaker {
     /// What the dead-letter topic tells.
     pub(super) fn hear(
         &mut self,
-        news: LogNews,
+        news: TailEvent,
         sink: Option<&mut Box<dyn Sink>>,
         now: Moment,
     ) -> Result<(), Fault> {
@@ -334,22 +338,22 @@ impl Undertaker {
             return Ok(());
         }
         match news {
-            LogNews::Parked(key, position) if self.policy == OnDeadLetter::ParkKey => {
+            TailEvent::Parked(key, position) if self.policy == OnDeadLetter::ParkKey => {
                 self.parked.seen(key, position);
             }
-            LogNews::Released(key) => self.parked.released(key),
-            LogNews::Letter { failed_unix_us, class } if self.history == History::Unread => {
+            TailEvent::Released(key) => self.parked.released(key),
+            TailEvent::Letter { failed_unix_us, class } if self.history == History::Unread => {
                 self.breaker.count(failed_unix_us, &class);
             }
-            LogNews::CaughtUp => self.history = History::Read,
-            LogNews::Unreadable(reason) if self.history != History::Unreadable => {
+            TailEvent::CaughtUp => self.history = History::Read,
+            TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
                 if self.history == History::Unread && self.policy == OnDeadLetter::ParkKey {
                     return Err(faults::letters_unreadable(&reason, &self.mailbox.settings));
                 }
                 self.history = History::Unreadable;
                 tracing::warn!(error = reason, "the dead-letter topic cannot be read");
             }
-            LogNews::Parked(..) | LogNews::Letter { .. } | LogNews::Unreadable(_) => {}
+            TailEvent::Parked(..) | TailEvent::Letter { .. } | TailEvent::Unreadable(_) => {}
         }
         self.show_parked();
         let Some(sink) = sink.filter(|_| self.history != History::Unread) else { return Ok(()) };

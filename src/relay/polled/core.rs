@@ -8,7 +8,7 @@ use super::hand::Hand;
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
-use crate::dead_letter::writer::Mailbox;
+use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::metrics::{Metrics, PassMeter};
 use crate::outbox::{Plan, Scratch, Transaction};
@@ -74,7 +74,7 @@ impl Core {
         source: &SourceSettings,
         relation: &Relation,
         delivery: &DeliverySettings,
-        mailbox: Mailbox,
+        mailbox: DeadLetterWriter,
         metrics: &Arc<Metrics>,
     ) -> Result<Core, Fault> {
         let table = relation.qualified_name();

@@ -22,8 +22,8 @@ use super::outlet::{Outlet, Settling as _};
 use super::{Control, SinkFactory, unix_now_us};
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::dead_letter::tail_event::LogNews;
-use crate::dead_letter::writer::Mailbox;
+use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{Pass, Phase, Recorder};
 use crate::metrics::Metrics;
@@ -51,9 +51,9 @@ pub struct Parts {
     /// How to make a sink.
     pub sink_factory: SinkFactory,
     /// Writes dead letters.
-    pub mailbox: Mailbox,
+    pub mailbox: DeadLetterWriter,
     /// What the reader of the dead-letter topic tells.
-    pub log_news: Receiver<LogNews>,
+    pub log_news: Receiver<TailEvent>,
     /// Most rows that all workers together bring at once.
     pub rows_at_once: usize,
     /// Claimed rows.

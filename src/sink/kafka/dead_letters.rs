@@ -14,9 +14,10 @@ use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
 use crate::base::error::Fault;
+use crate::dead_letter::record::{LogEntry, PartitionOffset};
 use crate::sink::kafka::doctor;
 use crate::sink::kafka::producer_ffi::headers_of_read;
-use crate::sink::log::{Entry, From, Log, Place, Read};
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
 /// How long the broker may take to answer a question, or to bring what is known to be there.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -97,7 +98,7 @@ impl KafkaLog {
     pub(super) fn open(
         settings: &KafkaSettings,
         topic: &str,
-        from: &From,
+        from: &ReadFrom,
     ) -> Result<KafkaLog, Fault> {
         let mut config = consumer_config(settings);
         for (name, value) in PROPERTIES {
@@ -119,18 +120,18 @@ impl KafkaLog {
         Ok(log)
     }
 
-    fn assign(&mut self, from: &From) -> Result<(), Fault> {
+    fn assign(&mut self, from: &ReadFrom) -> Result<(), Fault> {
         let told = |error| self.fault(&error);
         let (mut starts, mut ends) = (TopicPartitionList::new(), BTreeMap::new());
         for partition in self.partitions_within(ANSWER_WITHIN)? {
             let found = self.consumer.fetch_watermarks(&self.topic, partition, ANSWER_WITHIN);
             let (low, high) = found.map_err(told)?;
-            let start = if *from == From::Beginning { low } else { high };
+            let start = if *from == ReadFrom::Beginning { low } else { high };
             let start = Offset::Offset(start);
             starts.add_partition_offset(&self.topic, partition, start).map_err(told)?;
             ends.insert(partition, high);
         }
-        if let From::Time(unix_us) = from {
+        if let ReadFrom::Time(unix_us) = from {
             self.seek_time(unix_us.div_euclid(1000), &mut starts).map_err(told)?;
         }
         self.consumer.assign(&starts).map_err(told)?;
@@ -255,14 +256,14 @@ impl KafkaLog {
     }
 }
 
-impl Log for KafkaLog {
-    fn next(&mut self, patience: Duration) -> Result<Read, Fault> {
+impl DeadLetterLog for KafkaLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         let deadline = Instant::now() + patience;
         self.grow()?;
         loop {
             if self.ends.is_empty() && !self.told_end {
                 self.told_end = true;
-                return Ok(Read::End);
+                return Ok(LogRead::End);
             }
             let began = Instant::now();
             let left = deadline.saturating_duration_since(began);
@@ -273,8 +274,8 @@ impl Log for KafkaLog {
             };
             match outcome {
                 Ok(entry) => {
-                    self.reached(entry.place.partition, entry.place.offset + 1);
-                    return Ok(Read::Entry(entry));
+                    self.reached(entry.position.partition, entry.position.offset + 1);
+                    return Ok(LogRead::Entry(entry));
                 }
                 Err(Some(error)) => self.stumble(&error)?,
                 Err(None) => {
@@ -286,16 +287,16 @@ impl Log for KafkaLog {
                 }
             }
             if left.is_zero() && (self.told_end || !self.ends.is_empty()) {
-                return Ok(Read::Nothing);
+                return Ok(LogRead::Nothing);
             }
         }
     }
 }
 
-fn entry(message: &BorrowedMessage<'_>) -> Entry {
+fn entry(message: &BorrowedMessage<'_>) -> LogEntry {
     let headers = headers_of_read(message).into_iter();
-    Entry {
-        place: Place { partition: message.partition(), offset: message.offset() },
+    LogEntry {
+        position: PartitionOffset { partition: message.partition(), offset: message.offset() },
         written_unix_us: message.timestamp().to_millis().unwrap_or_default().saturating_mul(1000),
         key: message.key().map(<[u8]>::to_vec),
         value: message.payload().map(<[u8]>::to_vec),

@@ -9,7 +9,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::settings::KafkaSettings;
 use super::{KafkaSink, fault};
 use crate::base::error::{Exit, Fault};
-use crate::dead_letter::writer::Address;
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::{Inspection, News, Sink, UNREACHABLE};
 
 /// How long a broker may take to answer for the first time.
@@ -25,7 +25,7 @@ pub fn inspect(
     sink: &mut KafkaSink,
     settings: &KafkaSettings,
     topics: &[String],
-    dead_letters: Option<&Address>,
+    dead_letters: Option<&DeadLetterAddress>,
     stop: &AtomicBool,
 ) -> Result<(), Vec<Fault>> {
     let wanted: BTreeSet<&String> = topics.iter().chain(&settings.topics).collect();
@@ -36,7 +36,7 @@ pub fn inspect(
         .take_while(|_| !stop.load(Relaxed))
         .filter_map(|topic| lacking(sink, topic).map(|code| topic_unusable(code, settings, topic)))
         .collect();
-    if let Some(Address { topic, .. }) = dead_letters.filter(|_| !stop.load(Relaxed)) {
+    if let Some(DeadLetterAddress { topic, .. }) = dead_letters.filter(|_| !stop.load(Relaxed)) {
         let code = lacking(sink, topic);
         faults.extend(code.map(|code| dead_letters_unusable(code, settings, topic)));
     }

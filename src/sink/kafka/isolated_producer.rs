@@ -18,7 +18,7 @@ use super::parcel::Parcel;
 use super::properties::effective_properties;
 use super::settings::KafkaSettings;
 use crate::base::event::Sequence;
-use crate::dead_letter::writer::{Cause, Mailbox};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::kafka::producer_ffi::ProducerEvent;
 use crate::sink::key_lanes::{Desk, Item as _};
 use crate::sink::{Failure, News};
@@ -99,8 +99,8 @@ impl Careful {
     pub(super) fn bury(
         &mut self,
         sequence: Sequence,
-        mailbox: &Mailbox,
-        cause: &Cause,
+        mailbox: &DeadLetterWriter,
+        cause: &DeadLetterCause,
     ) -> Vec<News> {
         let Some(parcel) = self.desk.item(sequence) else { return Vec::new() };
         let letter = parcel.letter(mailbox, cause, &self.settings.letter_limit);

@@ -43,7 +43,7 @@ use self::settings::KafkaSettings;
 pub(super) use self::settings::configure;
 use super::{Disposition, News, Refused, Sink};
 use crate::base::event::{Outbound, Sequence};
-use crate::dead_letter::writer::{Cause, Mailbox};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::kafka::in_flight::Flight;
 use crate::sink::kafka::isolated_producer::Careful;
 use crate::sink::kafka::partition_warmup::{Opening, Pass};
@@ -396,7 +396,7 @@ impl Sink for KafkaSink {
         self.careful.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
         self.told.extend(self.careful.bury(sequence, mailbox, cause));
     }
 }

@@ -5,7 +5,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::fault;
 use super::letter_limit::LetterLimit;
 use crate::base::event::Outbound;
-use crate::dead_letter::writer::{Cause, Mailbox};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::Failure;
 use crate::sink::kafka::producer_ffi::Record;
 use crate::sink::key_lanes::{Item, Lanes};
@@ -36,9 +36,14 @@ impl Parcel {
     }
 
     /// Its dead letter.
-    pub(super) fn letter(&self, mailbox: &Mailbox, cause: &Cause, limit: &LetterLimit) -> Parcel {
+    pub(super) fn letter(
+        &self,
+        mailbox: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+        limit: &LetterLimit,
+    ) -> Parcel {
         let record = self.record.with_outbound(|event| {
-            mailbox.letter(event, cause, |letter| limit.fit(letter, Record::copy))
+            mailbox.compose(event, cause, |letter| limit.fit(letter, Record::copy))
         });
         Parcel { record, lane: self.lane, is_letter: true }
     }

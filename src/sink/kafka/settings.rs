@@ -8,10 +8,10 @@ use super::letter_limit::{self, LetterLimit};
 use super::{KafkaSink, bench_target, doctor, topics};
 use crate::base::error::Fault;
 use crate::base::secret::Secret;
-use crate::dead_letter::writer::Address;
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::Scratch;
 use crate::sink::kafka::dead_letters::KafkaLog;
-use crate::sink::log::{From, Log};
+use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::settings::{Misfit, Section};
 use crate::sink::{Broker, First, Inspection, Sink, Wanted};
 
@@ -123,7 +123,11 @@ impl Broker for KafkaSettings {
         Ok(made.into_iter().map(|topic| format!("topic {topic}")).collect())
     }
 
-    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         Ok(Box::new(KafkaLog::open(self, &dead_letters.topic, &from)?))
     }
 

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::{Arrived, MemoryBroker};
 use crate::base::error::Fault;
-use crate::sink::log::{Entry, From, Log, Place, Read};
+use crate::dead_letter::record::{LogEntry, PartitionOffset};
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
 /// A reader of one topic.
 pub(super) struct MemoryLog {
@@ -18,22 +19,22 @@ pub(super) struct MemoryLog {
 }
 
 impl MemoryLog {
-    pub(super) fn open(broker: Option<MemoryBroker>, topic: &str, from: &From) -> MemoryLog {
+    pub(super) fn open(broker: Option<MemoryBroker>, topic: &str, from: &ReadFrom) -> MemoryLog {
         let arrived = broker.as_ref().map(MemoryBroker::arrived).unwrap_or_default();
         let end = arrived.len();
         let next = match from {
-            From::Beginning => 0,
-            From::Time(time) => {
+            ReadFrom::Beginning => 0,
+            ReadFrom::Time(time) => {
                 let at = |event: &Arrived| event.topic == topic && event.commit_unix_us >= *time;
                 arrived.iter().position(at).unwrap_or(end)
             }
-            From::End => end,
+            ReadFrom::End => end,
         };
         MemoryLog { broker, topic: topic.to_owned(), next, end, end_told: false }
     }
 
     /// The next entry, if there is one by now.
-    fn entry(&mut self) -> Option<Entry> {
+    fn entry(&mut self) -> Option<LogEntry> {
         let broker = self.broker.as_ref()?;
         let limit = if self.end_told { usize::MAX } else { self.end };
         let state = broker.state();
@@ -45,8 +46,11 @@ impl MemoryLog {
             let offset = state.arrived[..self.next].iter().filter(same).count();
             self.next += 1;
             if event.topic == self.topic {
-                return Some(Entry {
-                    place: Place { partition, offset: i64::try_from(offset).unwrap_or(i64::MAX) },
+                return Some(LogEntry {
+                    position: PartitionOffset {
+                        partition,
+                        offset: i64::try_from(offset).unwrap_or(i64::MAX),
+                    },
                     written_unix_us: event.commit_unix_us,
                     key: event.key.clone(),
                     value: event.value.clone(),
@@ -60,16 +64,16 @@ impl MemoryLog {
     }
 }
 
-impl Log for MemoryLog {
-    fn next(&mut self, patience: Duration) -> Result<Read, Fault> {
+impl DeadLetterLog for MemoryLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         if let Some(entry) = self.entry() {
-            return Ok(Read::Entry(entry));
+            return Ok(LogRead::Entry(entry));
         }
         if !self.end_told {
             self.end_told = true;
-            return Ok(Read::End);
+            return Ok(LogRead::End);
         }
         std::thread::sleep(patience);
-        Ok(Read::Nothing)
+        Ok(LogRead::Nothing)
     }
 }

@@ -10,12 +10,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use self::log::MemoryLog;
-use super::log::{From, Log};
+use super::log::{DeadLetterLog, ReadFrom};
 use super::settings::{Misfit, Section};
 use super::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
-use crate::dead_letter::writer::{Address, CLASS_PARKED, Cause, EVENT_ID, Mailbox};
+use crate::dead_letter::writer::{
+    CLASS_PARKED, DeadLetterAddress, DeadLetterCause, DeadLetterWriter, EVENT_ID,
+};
 
 /// `kind = "memory"`.
 #[derive(Clone, Debug, Default)]
@@ -45,7 +47,11 @@ impl Broker for MemorySettings {
         Ok(Vec::new())
     }
 
-    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         Ok(Box::new(MemoryLog::open(self.broker.clone(), &dead_letters.topic, &from)))
     }
 }
@@ -179,7 +185,7 @@ impl Arrived {
     }
 
     /// Its letter.
-    fn letter(&self, mailbox: &Mailbox, cause: &Cause) -> Arrived {
+    fn letter(&self, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) -> Arrived {
         let headers: Vec<(&str, &[u8])> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         let event = Outbound {
@@ -194,7 +200,7 @@ impl Arrived {
             commit_unix_us: self.commit_unix_us,
             partition: self.partition,
         };
-        mailbox.letter(&event, cause, Arrived::copy)
+        mailbox.compose(&event, cause, Arrived::copy)
     }
 }
 
@@ -230,7 +236,7 @@ impl Sink for MemorySink {
         }
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
         let at = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
         let Some(at) = at else { return };
         let buried = &mut self.waiting[at];

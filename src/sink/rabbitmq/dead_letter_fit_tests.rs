@@ -4,7 +4,8 @@ use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{
-    Cause, DeadLetterSettings, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256, KEY_SIZE, Mailbox, sha256_hex,
+    DeadLetterCause, DeadLetterSettings, DeadLetterWriter, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256,
+    KEY_SIZE, sha256_hex,
 };
 use crate::sink::key_lanes::Item as _;
 use crate::sink::rabbitmq::message::Message;
@@ -29,9 +30,9 @@ fn event<'a>(headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
     }
 }
 
-fn mailbox() -> (Mailbox, Cause) {
+fn mailbox() -> (DeadLetterWriter, DeadLetterCause) {
     let settings = DeadLetterSettings { burst_window: Duration::ZERO, ..Default::default() };
-    let cause = Cause {
+    let cause = DeadLetterCause {
         class: "rabbitmq.name-too-long".to_owned(),
         reason: "r".repeat(100_000),
         attempts: 1,
@@ -41,13 +42,13 @@ fn mailbox() -> (Mailbox, Cause) {
         incomplete: false,
         parks_key: true,
     };
-    (Mailbox { settings, relay: "walrelay".to_owned() }, cause)
+    (DeadLetterWriter { settings, relay: "walrelay".to_owned() }, cause)
 }
 
 /// The letter of the event, as it is sent.
 fn letter(event: &Outbound<'_>) -> Message {
     let (mailbox, cause) = mailbox();
-    mailbox.letter(event, &cause, |letter| Message::letter(letter, Some(7))).unwrap()
+    mailbox.compose(event, &cause, |letter| Message::letter(letter, Some(7))).unwrap()
 }
 
 fn headers(message: &Message) -> Headers {

@@ -12,7 +12,7 @@ use super::management::Management;
 use super::replies::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
-use crate::dead_letter::writer::Address;
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Inspection;
 use crate::sink::rabbitmq::doctor::alternate_doubt;
 use crate::sink::rabbitmq::mend_hints::{self, admin, grant_all};
@@ -26,9 +26,9 @@ const DIRECT: &str = "direct";
 pub(super) async fn make(
     settings: &RabbitSettings,
     link: &Link,
-    address: &Address,
+    address: &DeadLetterAddress,
 ) -> Result<Vec<String>, Vec<Fault>> {
-    let Address { exchange, topic: queue } = address;
+    let DeadLetterAddress { exchange, topic: queue } = address;
     let failed = |what: &str| {
         let what = what.to_owned();
         move |loss: Loss| vec![mend_hints::not_made(settings, &what, &loss)]
@@ -65,7 +65,7 @@ pub(super) async fn make(
 pub(super) async fn look(
     settings: &RabbitSettings,
     link: &Link,
-    address: &Address,
+    address: &DeadLetterAddress,
     thorough: bool,
     found: &mut Inspection,
 ) -> Result<(), Loss> {
@@ -96,7 +96,7 @@ pub(super) async fn look(
 async fn look_at_exchange(
     settings: &RabbitSettings,
     link: &Link,
-    address: &Address,
+    address: &DeadLetterAddress,
     found: &mut Inspection,
 ) -> Result<(), Loss> {
     let name = &address.exchange;
@@ -123,7 +123,7 @@ async fn look_at_exchange(
 async fn examine(
     settings: &RabbitSettings,
     link: &Link,
-    address: &Address,
+    address: &DeadLetterAddress,
 ) -> Result<(QueueKind, Option<Fault>), Loss> {
     let kind = ask::queue_kind(link, &address.topic).await?;
     match log::probe(link, &address.topic).await {
@@ -146,7 +146,7 @@ async fn examine(
 async fn look_at_stream(
     settings: &RabbitSettings,
     link: &Link,
-    address: &Address,
+    address: &DeadLetterAddress,
     thorough: bool,
     found: &mut Inspection,
 ) -> Result<(), Loss> {
@@ -185,11 +185,11 @@ async fn look_at_stream(
 pub(super) async fn bound(
     settings: &RabbitSettings,
     api: &Management,
-    address: &Address,
+    address: &DeadLetterAddress,
     found: &mut Inspection,
 ) {
     let (vhost, login) = (settings.vhost.as_str(), settings.login.password());
-    let Address { exchange, topic: queue } = address;
+    let DeadLetterAddress { exchange, topic: queue } = address;
     let asked = async {
         let described = api.get(&["exchanges", vhost, exchange], login).await?;
         let listed = api.get(&["exchanges", vhost, exchange, "bindings", "source"], login).await?;
@@ -236,8 +236,8 @@ fn queue(settings: &RabbitSettings, name: &str) -> Fault {
     mend_hints::told(settings, MISSING, &format!("queue {name}"), what, mend)
 }
 
-fn unbound(settings: &RabbitSettings, address: &Address) -> Fault {
-    let Address { exchange, topic: queue } = address;
+fn unbound(settings: &RabbitSettings, address: &DeadLetterAddress) -> Fault {
+    let DeadLetterAddress { exchange, topic: queue } = address;
     let what = format!(
         "queue {queue} is not bound to exchange {exchange} by {queue:?}: dead letters would come back"
     );
@@ -247,7 +247,7 @@ fn unbound(settings: &RabbitSettings, address: &Address) -> Fault {
     mend_hints::told(settings, MISSING, &format!("queue {queue}"), what, mend)
 }
 
-fn forbidden(settings: &RabbitSettings, address: &Address) -> Fault {
+fn forbidden(settings: &RabbitSettings, address: &DeadLetterAddress) -> Fault {
     let name = &address.exchange;
     let what = format!("{} may not publish dead letters to exchange {name}", user(settings));
     let mend = grant_all(settings, Some(address));
@@ -255,7 +255,7 @@ fn forbidden(settings: &RabbitSettings, address: &Address) -> Fault {
 }
 
 /// The queue is there and holds letters in a way that reading would undo.
-pub(super) fn not_a_stream(settings: &RabbitSettings, address: &Address) -> Fault {
+pub(super) fn not_a_stream(settings: &RabbitSettings, address: &DeadLetterAddress) -> Fault {
     let name = &address.topic;
     let what = format!(
         "queue {name}, for dead letters, is not a stream: reading would take them out of it"
@@ -268,8 +268,12 @@ pub(super) fn not_a_stream(settings: &RabbitSettings, address: &Address) -> Faul
 }
 
 /// Behind the record at `last` there is too much that cannot be read.
-pub(super) fn garbled(settings: &RabbitSettings, address: &Address, last: Option<i64>) -> Fault {
-    let Address { exchange, topic: name } = address;
+pub(super) fn garbled(
+    settings: &RabbitSettings,
+    address: &DeadLetterAddress,
+    last: Option<i64>,
+) -> Fault {
+    let DeadLetterAddress { exchange, topic: name } = address;
     let offset = last.map_or(0, |last| last + 1);
     let what = format!(
         "queue {name} holds records of others, from offset {offset} on, that are no AMQP this client can read"
@@ -281,7 +285,11 @@ pub(super) fn garbled(settings: &RabbitSettings, address: &Address, last: Option
 }
 
 /// The stream cannot be read.
-pub(super) fn unreadable(settings: &RabbitSettings, address: &Address, loss: &Loss) -> Fault {
+pub(super) fn unreadable(
+    settings: &RabbitSettings,
+    address: &DeadLetterAddress,
+    loss: &Loss,
+) -> Fault {
     let name = &address.topic;
     let subject = format!("queue {name}");
     let tell = |code, what, mend| mend_hints::told(settings, code, &subject, what, mend);

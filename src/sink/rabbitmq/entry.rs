@@ -5,19 +5,19 @@ use lapin::types::{AMQPValue, ShortString};
 
 use super::log::OFFSET;
 use super::message::KEY_HEADER;
+use crate::dead_letter::record::{LogEntry, PartitionOffset};
 use crate::dead_letter::writer::TYPE;
-use crate::sink::log::{Entry, Place};
 
 /// A record as it was written; none without a place in a stream.
-pub(super) fn entry(record: Delivery) -> Option<Entry> {
+pub(super) fn entry(record: Delivery) -> Option<LogEntry> {
     let properties = record.properties;
     let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
-    let mut entry = Entry {
+    let mut entry = LogEntry {
         written_unix_us: properties.timestamp().map_or(0, microseconds),
         value: Some(record.data).filter(|value| !value.is_empty()),
         event_type: text(properties.kind()),
         content_type: text(properties.content_type()),
-        ..Entry::default()
+        ..LogEntry::default()
     };
     let mut offset = None;
     for (name, value) in properties.headers().as_ref()?.inner() {
@@ -33,7 +33,7 @@ pub(super) fn entry(record: Delivery) -> Option<Entry> {
             }
         }
     }
-    entry.place = Place { partition: 0, offset: offset? };
+    entry.position = PartitionOffset { partition: 0, offset: offset? };
     Some(entry)
 }
 

@@ -40,8 +40,8 @@ use super::replies::PRECONDITION_FAILED;
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::runtime;
-use crate::dead_letter::writer::Address;
-use crate::sink::log::{From, Log, Read};
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
 /// Records on their way; a window's worth would be hundreds of megabytes of large ones.
 const PREFETCH: u16 = 64;
@@ -61,13 +61,13 @@ const SECOND: &str = "walrelay.second";
 /// A reader of the stream, from a connection of its own.
 pub(super) struct StreamLog {
     settings: RabbitSettings,
-    address: Address,
+    address: DeadLetterAddress,
     channel: Channel,
     consumer: Consumer,
     /// The tag that was taken last, and the one up to which more was asked for.
     taken: u64,
     acked: u64,
-    from: From,
+    from: ReadFrom,
     opened_unix_us: i64,
     /// Offset of the last record.
     last: Option<i64>,
@@ -80,11 +80,11 @@ pub(super) struct StreamLog {
     runtime: Runtime,
 }
 
-/// Opens the log. What is written after this returned is read by [`From::End`].
+/// Opens the log. What is written after this returned is read by [`ReadFrom::End`].
 pub(super) fn open(
     settings: &RabbitSettings,
-    address: &Address,
-    from: &From,
+    address: &DeadLetterAddress,
+    from: &ReadFrom,
 ) -> Result<StreamLog, Fault> {
     let runtime = runtime::multi_thread(1, "dead-letters")?;
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -116,7 +116,7 @@ struct Attached {
 /// Begins to read over a connection of its own.
 async fn attach(
     settings: &RabbitSettings,
-    address: &Address,
+    address: &DeadLetterAddress,
     offset: AMQPValue,
 ) -> Result<Attached, Fault> {
     let queue = &address.topic;
@@ -142,7 +142,7 @@ async fn reaches(channel: &Channel, queue: &str) -> Result<(), Loss> {
 /// Can the stream be read, without taking anything from it?
 pub(super) async fn probe(link: &Link, queue: &str) -> Result<(), Loss> {
     let channel = link.asking().await?;
-    let _consumer = start(&channel, queue, offset(&From::End)).await?;
+    let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await?;
     begun(&channel, queue).await?;
     let _closed = channel.close(200, "".into()).await.is_ok();
     Ok(())
@@ -162,11 +162,11 @@ async fn begun(channel: &Channel, queue: &str) -> lapin::Result<()> {
 }
 
 /// Where a consumer begins.
-fn offset(from: &From) -> AMQPValue {
+fn offset(from: &ReadFrom) -> AMQPValue {
     match from {
-        From::Beginning => AMQPValue::LongString("first".into()),
-        From::End => AMQPValue::LongString("next".into()),
-        From::Time(unix_us) => {
+        ReadFrom::Beginning => AMQPValue::LongString("first".into()),
+        ReadFrom::End => AMQPValue::LongString("next".into()),
+        ReadFrom::Time(unix_us) => {
             let from_s = (unix_us / 1_000_000).saturating_sub(CLOCK_SKEW_S);
             AMQPValue::Timestamp(u64::try_from(from_s).unwrap_or_default())
         }
@@ -175,14 +175,14 @@ fn offset(from: &From) -> AMQPValue {
 
 /// Where a consumer begins after the `garbled`-th connection in a row has ended over what it cannot
 /// read, when it has read up to `last`.
-fn restart(last: Option<i64>, from: &From, opened_unix_us: i64, garbled: i64) -> AMQPValue {
+fn restart(last: Option<i64>, from: &ReadFrom, opened_unix_us: i64, garbled: i64) -> AMQPValue {
     match (last, from) {
         (Some(last), _) => AMQPValue::LongLongInt(last + garbled),
         // News: some of what is older comes, too, or else some of it is missed.
-        (None, From::End) if garbled == 1 => offset(&From::Time(opened_unix_us)),
-        (None, From::End) => offset(&From::End),
+        (None, ReadFrom::End) if garbled == 1 => offset(&ReadFrom::Time(opened_unix_us)),
+        (None, ReadFrom::End) => offset(&ReadFrom::End),
         // It is not known where it began: from the first record on they have numbers.
-        (None, From::Beginning | From::Time(_)) => AMQPValue::LongLongInt(garbled - 1),
+        (None, ReadFrom::Beginning | ReadFrom::Time(_)) => AMQPValue::LongLongInt(garbled - 1),
     }
 }
 
@@ -206,8 +206,8 @@ async fn count(channel: &Channel, queue: &str) -> lapin::Result<u32> {
     Ok(answer.message_count())
 }
 
-impl Log for StreamLog {
-    fn next(&mut self, patience: Duration) -> Result<Read, Fault> {
+impl DeadLetterLog for StreamLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         let runtime = self.runtime.handle().clone();
         let was_told = self.end_told;
         let read = runtime.block_on(async {
@@ -219,13 +219,13 @@ impl Log for StreamLog {
         match read? {
             Some(record) => match entry(record) {
                 Some(entry) => {
-                    (self.last, self.garbled) = (Some(entry.place.offset), 0);
-                    Ok(Read::Entry(entry))
+                    (self.last, self.garbled) = (Some(entry.position.offset), 0);
+                    Ok(LogRead::Entry(entry))
                 }
                 None => Err(dead_letters::not_a_stream(&self.settings, &self.address)),
             },
-            None if self.end_told && !was_told => Ok(Read::End),
-            None => Ok(Read::Nothing),
+            None if self.end_told && !was_told => Ok(LogRead::End),
+            None => Ok(LogRead::Nothing),
         }
     }
 }
@@ -248,7 +248,7 @@ impl StreamLog {
             // A second witness, where there is one: a stream that has shown nothing and says it has
             // records is still to show them.
             let shown = self.last.is_some() || self.garbled > 1;
-            self.end_told = self.from != From::Beginning || shown || told == 0;
+            self.end_told = self.from != ReadFrom::Beginning || shown || told == 0;
             if self.end_told {
                 return Ok(None);
             }

@@ -5,15 +5,15 @@ fn after_what_cannot_be_read_it_goes_on_behind_the_last_record_and_one_further_e
     let at = |last, from, garbled| restart(last, &from, 120_000_000, garbled);
     let number = AMQPValue::LongLongInt;
     // Behind the last record, whatever was asked for.
-    for from in [From::Beginning, From::Time(1), From::End] {
+    for from in [ReadFrom::Beginning, ReadFrom::Time(1), ReadFrom::End] {
         assert_eq!(at(Some(41), from.clone(), 1), number(42), "nothing is passed over yet");
         assert_eq!(at(Some(41), from, 3), number(44));
     }
     // Before the first record: from the beginning of the stream.
-    assert_eq!(at(None, From::Beginning, 1), number(0));
-    assert_eq!(at(None, From::Time(1), 2), number(1));
+    assert_eq!(at(None, ReadFrom::Beginning, 1), number(0));
+    assert_eq!(at(None, ReadFrom::Time(1), 2), number(1));
     // News that were missed are looked for once.
-    assert_eq!(at(None, From::End, 1), AMQPValue::Timestamp(60));
-    assert_eq!(at(None, From::End, 2), AMQPValue::LongString("next".into()));
+    assert_eq!(at(None, ReadFrom::End, 1), AMQPValue::Timestamp(60));
+    assert_eq!(at(None, ReadFrom::End, 2), AMQPValue::LongString("next".into()));
     assert_eq!(passed_over(&number(44)), Some(43));
 }

@@ -4,7 +4,7 @@ use super::fault::{self, Loss, grant, user};
 use super::replies::{ACCESS_REFUSED, COMMAND_INVALID, PRECONDITION_FAILED};
 use super::settings::RabbitSettings;
 use crate::base::error::{Exit, Fault};
-use crate::dead_letter::writer::Address;
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::rabbitmq::probe::Shape;
 
 pub(super) fn told(
@@ -42,7 +42,10 @@ fn pattern(names: &[&str]) -> String {
 }
 
 /// The command that gives the relay the rights it needs, and no others.
-pub(super) fn grant_all(settings: &RabbitSettings, dead_letters: Option<&Address>) -> String {
+pub(super) fn grant_all(
+    settings: &RabbitSettings,
+    dead_letters: Option<&DeadLetterAddress>,
+) -> String {
     let exchange = settings.exchange.as_deref();
     let letters = dead_letters.map(|address| address.exchange.as_str());
     // The default exchange is asked for under another name; rows may name any.
@@ -70,7 +73,7 @@ pub(super) fn exchange(settings: &RabbitSettings, name: &str) -> Fault {
 pub(super) fn permission(
     settings: &RabbitSettings,
     name: &str,
-    dead_letters: Option<&Address>,
+    dead_letters: Option<&DeadLetterAddress>,
 ) -> Fault {
     let who = user(settings);
     let mend = grant_all(settings, dead_letters);

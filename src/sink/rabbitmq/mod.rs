@@ -43,12 +43,12 @@ use self::settings::RabbitSettings;
 pub(super) use self::settings::configure;
 use self::shared::{Order, Shared};
 use self::worker::Worker;
-use super::log::{From, Log};
+use super::log::{DeadLetterLog, ReadFrom};
 use super::{Broker, Failure, First, Inspection, News, Refused, Sink, UNREACHABLE, Wanted};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::base::runtime;
-use crate::dead_letter::writer::{Address, Cause, Mailbox};
+use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
 use crate::sink::bench_target::Scratch;
 use crate::sink::key_lanes::Lanes;
 
@@ -85,7 +85,11 @@ impl Broker for RabbitSettings {
         doctor::prepare(self, wanted)
     }
 
-    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         Ok(Box::new(log::open(self, dead_letters, &from)?))
     }
 
@@ -260,7 +264,7 @@ impl Sink for RabbitSink {
         self.gathered.push(Order::Retry(sequence));
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
         self.gathered.push(Order::Bury(sequence, Box::new((mailbox.clone(), cause.clone()))));
     }
 }

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 
 use super::message::Message;
 use crate::base::event::Sequence;
-use crate::dead_letter::writer::{Cause, Mailbox};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::News;
 
 /// What the data thread asks for.
@@ -21,7 +21,7 @@ pub(super) enum Order {
     /// Publish a refused event again.
     Retry(Sequence),
     /// Publish its dead letter in its place.
-    Bury(Sequence, Box<(Mailbox, Cause)>),
+    Bury(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
 /// Both directions.

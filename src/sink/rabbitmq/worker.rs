@@ -16,7 +16,7 @@ use super::settings::RabbitSettings;
 use super::shared::{Order, Shared};
 use crate::base::backoff::Backoff;
 use crate::base::event::Sequence;
-use crate::dead_letter::writer::{Cause, Mailbox};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::News;
 use crate::sink::key_lanes::{Desk, Item as _};
 
@@ -237,10 +237,10 @@ impl Worker {
     }
 
     /// Puts its letter in the place of an event that was refused.
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
         let Some(message) = self.desk.item(sequence) else { return };
         let letter = message.with_outbound(|event| {
-            mailbox.letter(event, cause, |letter| Message::letter(letter, message.lane()))
+            mailbox.compose(event, cause, |letter| Message::letter(letter, message.lane()))
         });
         match letter {
             Ok(letter) => self.desk.bury(sequence, letter),

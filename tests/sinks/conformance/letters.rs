@@ -2,7 +2,9 @@
 
 use walrelay::base::event::Position;
 use walrelay::base::lsn::Lsn;
-use walrelay::dead_letter::writer::{self, Address, Cause, DeadLetterSettings, Mailbox};
+use walrelay::dead_letter::writer::{
+    self, DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
+};
 use walrelay::sink::Disposition;
 
 use super::bed::{Arrived, Bed, each};
@@ -13,15 +15,16 @@ use crate::hand::{Event, Hand};
 const VALUE_BYTES_MAX: usize = 100_000;
 
 /// Writes to that place.
-fn mailbox(place: &Event) -> Mailbox {
-    let address = Address { exchange: place.exchange.clone(), topic: place.topic.clone() };
+fn mailbox(place: &Event) -> DeadLetterWriter {
+    let address =
+        DeadLetterAddress { exchange: place.exchange.clone(), topic: place.topic.clone() };
     let value_bytes_max = VALUE_BYTES_MAX;
     let settings = DeadLetterSettings { address, value_bytes_max, ..DeadLetterSettings::default() };
-    Mailbox { settings, relay: "conformance".to_owned() }
+    DeadLetterWriter { settings, relay: "conformance".to_owned() }
 }
 
-fn cause(class: &str, parks_key: bool) -> Cause {
-    Cause {
+fn cause(class: &str, parks_key: bool) -> DeadLetterCause {
+    DeadLetterCause {
         class: class.to_owned(),
         reason: "for a test".to_owned(),
         attempts: 3,

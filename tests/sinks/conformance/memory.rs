@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use walrelay::base::error::Fault;
 use walrelay::base::event::{Outbound, Sequence};
-use walrelay::dead_letter::writer::{Address, Cause, Mailbox};
-use walrelay::sink::log::{From, Log};
+use walrelay::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
+use walrelay::sink::log::{DeadLetterLog, ReadFrom};
 use walrelay::sink::memory::{MemoryBroker, MemorySettings};
 use walrelay::sink::{
     Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted,
@@ -139,7 +139,11 @@ impl Broker for Heard {
         self.inner.prepare(wanted)
     }
 
-    fn log(&self, dead_letters: &Address, from: From) -> Result<Box<dyn Log>, Fault> {
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         self.inner.log(dead_letters, from)
     }
 }
@@ -174,7 +178,7 @@ impl Sink for HeardSink {
         self.inner.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &Mailbox, cause: &Cause) {
+    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
         self.inner.bury(sequence, mailbox, cause);
     }
 }
