@@ -4,8 +4,11 @@
 # Tests and lints share the dev profile, which compiles fast; demo and benchmarks are optimised.
 CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
 
+# Tests wait more than they compute.
+TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint bench bench-micro bench-peers clean-services
+.PHONY: help setup demo test soak lint bench bench-micro bench-peers clean-services
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | \
@@ -19,8 +22,11 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SINK=r
 	cargo build --release --workspace --bin walrelay --bin demo
 	@SINK=$(SINK) $(CARGO_RUN) demo
 
-test: setup ## Run all tests against real services (first run builds 3-6 minutes)
-	cargo test --workspace --no-fail-fast
+test: setup ## Run all tests against real services (10 minutes on two cores, 8 more to build them first)
+	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --no-fail-fast
+
+soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
+	WALRELAY_SOAK=1 RUST_TEST_THREADS=2 cargo test --workspace --no-fail-fast
 
 lint: ## Check formatting and lints; dependencies and alert rules if cargo-deny and promtool are there
 	cargo fmt --all --check

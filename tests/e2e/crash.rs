@@ -8,7 +8,7 @@ use crate::support::rabbitmq::sink;
 use crate::support::shared_rabbitmq;
 
 /// Large enough that shaping it needs what the process may not have.
-const GIANT_BYTES: u64 = 96 << 20;
+const GIANT_BYTES: u64 = 32 << 20;
 
 #[test]
 fn an_event_that_kills_the_process_three_times_is_a_dead_letter_the_fourth() {

@@ -5,9 +5,8 @@ use std::time::Duration;
 use walrelay_harness::stats::{human_bytes, human_duration};
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::{LIMIT, Site, query, shared_kafka, until};
+use crate::support::{LIMIT, Site, query, shared_kafka, until, volume};
 
-const NEIGHBOUR_BYTES: u64 = 200_000_000;
 const RETAINED_BYTES_MAX: u64 = 2 * (16 << 20);
 
 #[test]
@@ -33,7 +32,8 @@ fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
         query(&neighbour, sql).unwrap().unwrap().parse::<u64>().unwrap()
     };
     let mut most = 0;
-    while written() < NEIGHBOUR_BYTES {
+    let neighbour_bytes = volume(70_000_000, 200_000_000);
+    while written() < neighbour_bytes {
         query(&neighbour, chunk).unwrap();
         query(&neighbour, "checkpoint").unwrap();
         // WHEN another chunk was written, THEN the slot lets go of the one before

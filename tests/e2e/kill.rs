@@ -1,4 +1,5 @@
-//! The kill test: 100,000 events while relay, broker and Postgres are killed again and again.
+//! The kill test: relay, broker and Postgres are killed again and again under load; in a soak run
+//! 100,000 events and 20 kills of the relay.
 //!
 //! Each service has a lane of faults at times drawn from the seed; the lanes run at once, so faults
 //! overlap. The seed fixes plans and load; interleaving is the machine's. What is judged does not
@@ -27,25 +28,38 @@ use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use self::causes::Moments;
 use crate::support::broker::{Broker, Place};
-use crate::support::{LIMIT, Repeatable, Site, machine, seed, until};
+use crate::support::{LIMIT, Repeatable, Site, machine, seed, until, volume};
 
-const EVENTS: u64 = 100_000;
 /// What a kill finds in flight, at most: small, because an outage fills any window.
 const WINDOW_EVENTS: u64 = 1_000;
-const LOAD: Duration = Duration::from_secs(75);
 const WAL_SENDER_TIMEOUT: Duration = Duration::from_secs(2);
 const FREEZE_MAX: Duration = Duration::from_secs(6);
 /// A start that finds a service dead may give up: source unusable, sink unusable.
 const GAVE_UP: [i32; 2] = [4, 5];
-const COUNTS: Counts = Counts {
-    relay_kills: 20,
-    freezes: 3,
-    terminations: 20,
-    crashes: 3,
-    broker_kills: 3,
-    alarms: 3,
-};
 const ALARM: Duration = Duration::from_secs(3);
+
+/// How many events come in which time, and what breaks meanwhile.
+struct Volume {
+    events: u64,
+    load: Duration,
+    counts: Counts,
+}
+
+fn amount() -> Volume {
+    let (kills, others) = volume((5, 1), (20, 3));
+    Volume {
+        events: volume(20_000, 100_000),
+        load: Duration::from_secs(volume(20, 75)),
+        counts: Counts {
+            relay_kills: kills,
+            terminations: kills,
+            freezes: others,
+            crashes: others,
+            broker_kills: others,
+            alarms: volume(2, 3),
+        },
+    }
+}
 
 /// What was done, when.
 #[derive(Default)]
@@ -181,8 +195,9 @@ fn break_everything(
     postgres: &mut Postgres,
     broker: &mut Broker,
 ) -> ([ChaosReport; 2], Done) {
-    let alarms = if matches!(broker, Broker::RabbitMq(_)) { COUNTS.alarms } else { 0 };
-    let plan = Plan::draw(seed(), LOAD, &Counts { alarms, ..COUNTS });
+    let Volume { load, counts, .. } = amount();
+    let alarms = if matches!(broker, Broker::RabbitMq(_)) { counts.alarms } else { 0 };
+    let plan = Plan::draw(seed(), load, &Counts { alarms, ..counts });
     // Both loads would make it at once.
     site.execute("create table keys (key text primary key, seq bigint not null)");
     let (many, few) = loads(site);
@@ -206,14 +221,15 @@ fn break_everything(
 
 /// Most events in small transactions, a fifth in transactions of up to 10,000 rows; the same keys.
 fn loads(site: &Site) -> (ChaosWriters, ChaosWriters) {
-    let load = |events, writers, rows_max, seed| ChaosWriters {
+    let Volume { events, load, .. } = amount();
+    let writers = |events, writers, rows_max, seed| ChaosWriters {
         writers,
         rows_max,
-        last: Some(LOAD),
+        last: Some(load),
         ..ChaosWriters::new(&site.url, events, seed)
     };
-    let few = EVENTS / 5;
-    (load(EVENTS - few, 6, 150, seed()), load(few, 2, 10_000, !seed()))
+    let few = events / 5;
+    (writers(events - few, 6, 150, seed()), writers(few, 2, 10_000, !seed()))
 }
 
 /// Kills and freezes the relay, and like any supervisor starts it again when it gives up.
@@ -228,7 +244,7 @@ fn on_relay(
     let began = Instant::now();
     let mut done = Done::default();
     for (due, fault) in lane {
-        let _alive = until("the next fault of the relay", LOAD * 2, || {
+        let _alive = until("the next fault of the relay", amount().load * 2, || {
             supervise(relay, &mut done);
             if began.elapsed() >= *due { alive.try_lock().ok() } else { None }
         });
@@ -243,7 +259,7 @@ fn on_relay(
             }
         }
     }
-    until("the end of all lanes", LOAD * 3, || {
+    until("the end of all lanes", amount().load * 3, || {
         supervise(relay, &mut done);
         over.load(Ordering::Relaxed).then_some(())
     });
@@ -287,7 +303,9 @@ fn on_postgres(
     let began = Instant::now();
     let (mut terminations, mut crashes_us) = (0, Vec::new());
     for (due, fault) in lane {
-        until("the next fault of Postgres", LOAD * 2, || (began.elapsed() >= *due).then_some(()));
+        until("the next fault of Postgres", amount().load * 2, || {
+            (began.elapsed() >= *due).then_some(())
+        });
         match fault {
             Fault::Crash => crashes_us.push(crash(site, postgres, alive, admin)),
             _ => {
@@ -320,7 +338,9 @@ fn on_broker(broker: &mut Broker, lane: &Lane) -> (u64, Vec<i64>) {
     let began = Instant::now();
     let (mut alarms, mut killed_us) = (0, Vec::new());
     for (due, fault) in lane {
-        until("the next fault of the broker", LOAD * 2, || (began.elapsed() >= *due).then_some(()));
+        until("the next fault of the broker", amount().load * 2, || {
+            (began.elapsed() >= *due).then_some(())
+        });
         match (fault, &*broker) {
             (Fault::Alarm, Broker::RabbitMq(rabbitmq)) => {
                 alarm(rabbitmq, alarms);

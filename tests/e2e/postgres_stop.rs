@@ -6,7 +6,7 @@ use walrelay_harness::load::Backlog;
 use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use crate::support::broker::Broker;
-use crate::support::{LIMIT, Repeatable, Site, machine, metric, shared_kafka, until};
+use crate::support::{LIMIT, Repeatable, Site, machine, metric, shared_kafka, until, volume};
 
 const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
 const SINK_DEAD_LIMIT: Duration = Duration::from_secs(15);
@@ -25,9 +25,10 @@ fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     postgres.start_again().unwrap();
     relay.wait_ready(LIMIT).unwrap();
     // GIVEN one under load, WHEN Postgres stops, THEN soon
-    let load = site.writers(30_000, Duration::from_secs(10));
+    let (events, seconds) = volume((12_000, 4), (30_000, 10));
+    let load = site.writers(events, Duration::from_secs(seconds));
     let writers = std::thread::spawn(move || load.run().unwrap());
-    reader.wait_until(5_000, LIMIT);
+    reader.wait_until(events / 6, LIMIT);
     site.execute("CHECKPOINT");
     let loaded = postgres.stop_fast(HEALTHY_LIMIT).unwrap();
     postgres.start_again().unwrap();

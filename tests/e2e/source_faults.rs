@@ -8,11 +8,8 @@ use walrelay_harness::{Postgres, PostgresOptions};
 use super::proxy::Proxy;
 use crate::support::broker::Place;
 use crate::support::{
-    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_rabbitmq, until,
+    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_rabbitmq, until, volume,
 };
-
-const TERMINATIONS: u32 = 20;
-const EVENTS: u64 = 60_000;
 
 #[test]
 fn a_living_relay_repeats_nothing_whatever_its_source_does() {
@@ -35,21 +32,22 @@ fn break_the_source(place: impl Into<Place>, name: &str) {
     config.url = config.url.replace(&postgres.port().to_string(), &proxy.port.to_string());
     let (mut relay, reader) = (site.relay_with(config), site.reader());
     let pid = relay.pid();
-    let load = site.writers(EVENTS, Duration::from_secs(30));
+    let (events, seconds, terminations) = volume((16_000, 8, 10), (60_000, 30, 20));
+    let load = site.writers(events, Duration::from_secs(seconds));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN its walsender is terminated, its connections are cut, and Postgres restarts and crashes
     let streaming = || site.slot_is_active() == Some(true);
-    for round in 1..=TERMINATIONS {
+    for round in 1..=terminations {
         // On a busy machine the load may be over before the rounds are.
-        reader.wait_until((reader.count() + 200).min(EVENTS), LIMIT);
+        reader.wait_until((reader.count() + 200).min(events), LIMIT);
         until("a walsender", LIMIT, || site.terminate_walsender().then_some(()));
         if round % 4 == 0 {
             until("a stream to cut", LIMIT, || streaming().then_some(()));
             assert!(proxy.cut() > 0);
         }
         match round {
-            5 => drop(postgres.stop_fast(Duration::from_secs(10)).unwrap()),
-            10 | 15 => postgres.crash().unwrap(),
+            3 => drop(postgres.stop_fast(Duration::from_secs(10)).unwrap()),
+            5 | 9 | 15 => postgres.crash().unwrap(),
             _ => continue,
         }
         postgres.start_again().unwrap();
@@ -61,7 +59,7 @@ fn break_the_source(place: impl Into<Place>, name: &str) {
     println!("{reconnects} reconnects; writers: {report:?}; {verdict}");
     assert_eq!(relay.pid(), pid);
     // A walsender that is terminated before the relay has taken its session over is no reconnect.
-    assert!(reconnects >= f64::from(TERMINATIONS / 2), "{reconnects}");
+    assert!(reconnects >= f64::from(terminations / 2), "{reconnects}");
     verdict.assert_exact(0);
 }
 

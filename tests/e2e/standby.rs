@@ -8,7 +8,7 @@ use walrelay_harness::relay::get;
 use crate::support::{LIMIT, Site, shared_postgres, start, until};
 
 /// So many looks at the slot are a standby that has waited for a while.
-const LOOKS: usize = 15;
+const LOOKS: usize = 5;
 
 #[test]
 fn a_second_relay_stands_by_and_takes_over() {

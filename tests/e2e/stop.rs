@@ -9,11 +9,10 @@ use walrelay_harness::relay::{RelayProcess, get};
 
 use crate::support::broker::{Broker, Place};
 use crate::support::{
-    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq, until,
+    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq,
+    until, volume,
 };
 
-const EVENTS: u64 = 40_000;
-const STOPS: u32 = 5;
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
 const DRAIN_S: u32 = 2;
 /// For an end without a broker: drain, Postgres' last answer, farewells that nobody hears.
@@ -35,12 +34,13 @@ fn under_load(place: impl Into<Place>, name: &str) {
     // GIVEN a relay under load
     let site = Site::new(shared_postgres(), place, name);
     let (mut relay, reader) = (site.relay(), site.reader());
-    let load = site.writers(EVENTS, Duration::from_secs(15));
+    let (events, seconds, stops) = volume((12_000, 5, 3), (40_000, 15, 5));
+    let load = site.writers(events, Duration::from_secs(seconds));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN it is stopped again and again, each time while events are on their way
-    for _ in 0..STOPS {
+    for _ in 0..stops {
         // On a busy machine the load may be over before the stops are.
-        reader.wait_until((reader.count() + 1_000).min(EVENTS), LIMIT);
+        reader.wait_until((reader.count() + 1_000).min(events), LIMIT);
         relay.wait_ready(LIMIT).unwrap();
         relay.sigterm().unwrap();
         assert_eq!(relay.wait_exit(EXIT_LIMIT).unwrap(), 0, "{}", relay.tail(20));
@@ -49,17 +49,17 @@ fn under_load(place: impl Into<Place>, name: &str) {
     writers.join().unwrap();
     // THEN all is there, once
     let (verdict, _) = site.judge(&mut relay, reader);
-    println!("{STOPS} stops: {verdict}");
+    println!("{stops} stops: {verdict}");
     verdict.assert_exact(0);
 }
 
 #[test]
-fn a_sigterm_inside_a_transaction_of_100_000_rows_repeats_nothing() {
+fn a_sigterm_inside_a_large_transaction_repeats_nothing() {
     inside_a_transaction(shared_kafka(), "stop_inside");
 }
 
 #[test]
-fn a_sigterm_inside_a_transaction_of_100_000_rows_repeats_nothing_in_rabbitmq() {
+fn a_sigterm_inside_a_large_transaction_repeats_nothing_in_rabbitmq() {
     inside_a_transaction(shared_rabbitmq(), "stop_inside_rabbitmq");
 }
 
@@ -69,7 +69,7 @@ fn inside_a_transaction(place: impl Into<Place>, name: &str) {
     let mut config = site.config();
     config.extra = "[delivery]\nwindow_events_max = 500\ndrain_timeout = \"10m\"\n".into();
     let (mut relay, reader) = (site.relay_with(config), site.reader());
-    let rows = 100_000;
+    let rows = volume(40_000, 100_000);
     let sender = format!(
         "select active_pid::text from pg_replication_slots where slot_name = '{}'",
         site.name

@@ -1,4 +1,4 @@
-//! Two relays on one slot, and thirty faults: the other takes over each time, nobody gives up.
+//! Two relays on one slot, and many faults, thirty in a soak run: the other takes over each time, nobody gives up.
 //!
 //! The order of the faults is drawn from the seed. Whoever streams is the one that is hurt; a cut
 //! walsender and a restart of Postgres leave it open who is faster.
@@ -12,11 +12,9 @@ use walrelay_harness::{Postgres, PostgresOptions};
 
 use crate::support::broker::Place;
 use crate::support::{
-    LIMIT, Repeatable, Site, machine, seed, shared_kafka, shared_rabbitmq, start, until,
+    LIMIT, Repeatable, Site, machine, seed, shared_kafka, shared_rabbitmq, start, until, volume,
 };
 
-const EVENTS: u64 = 30_000;
-const LOAD: Duration = Duration::from_secs(35);
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
 /// In place of the writers' own streams of random numbers.
 const ACTOR: u64 = 2_000;
@@ -31,7 +29,7 @@ enum Fault {
     Crash,
 }
 
-const KAFKA: [(Fault, usize); 6] = [
+const SOAK: [(Fault, usize); 6] = [
     (Fault::Kill, 8),
     (Fault::Stop, 7),
     (Fault::Freeze, 3),
@@ -39,16 +37,25 @@ const KAFKA: [(Fault, usize); 6] = [
     (Fault::Restart, 2),
     (Fault::Crash, 2),
 ];
+const KAFKA: [(Fault, usize); 6] = [
+    (Fault::Kill, 2),
+    (Fault::Stop, 2),
+    (Fault::Freeze, 1),
+    (Fault::Cut, 2),
+    (Fault::Restart, 1),
+    (Fault::Crash, 1),
+];
 const RABBITMQ: [(Fault, usize); 3] = [(Fault::Kill, 2), (Fault::Stop, 1), (Fault::Cut, 3)];
 
 #[test]
-fn thirty_takeovers_lose_nothing_and_nobody_gives_up() {
-    take_over(shared_kafka(), "takeover", &KAFKA, EVENTS);
+fn takeovers_lose_nothing_and_nobody_gives_up() {
+    let (faults, events) = volume((&KAFKA, 9_000), (&SOAK, 30_000));
+    take_over(shared_kafka(), "takeover", faults, events);
 }
 
 #[test]
 fn takeovers_lose_nothing_in_rabbitmq() {
-    take_over(shared_rabbitmq(), "takeover_rabbitmq", &RABBITMQ, EVENTS / 5);
+    take_over(shared_rabbitmq(), "takeover_rabbitmq", &RABBITMQ, 6_000);
 }
 
 fn take_over(place: impl Into<Place>, name: &str, faults: &[(Fault, usize)], events: u64) {
@@ -62,8 +69,7 @@ fn take_over(place: impl Into<Place>, name: &str, faults: &[(Fault, usize)], eve
     let relays = [site.relay(), start(site.config(), &format!("{name}_second"))];
     let reader = site.reader();
     let mut pair = Pair { site: &site, relays, postgres, times: Vec::new() };
-    let share = LOAD.mul_f64(events as f64 / EVENTS as f64);
-    let load = site.writers(events, share);
+    let load = site.writers(events, Duration::from_millis(events * 7 / 6));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN whoever streams is hurt again and again
     for fault in order(faults) {

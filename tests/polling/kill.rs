@@ -8,14 +8,12 @@ use walrelay_harness::oracle;
 use walrelay_harness::relay::RelayProcess;
 
 use super::{config, polled_site, statuses, wait_settled};
-use crate::support::{LIMIT, Repeatable, Site, machine, seed, start, until};
+use crate::support::{LIMIT, Repeatable, Site, machine, seed, start, until, volume};
 
-const EVENTS: u64 = 50_000;
-const KILLS: u64 = 20;
 const HOLDERS: &str = "select coalesce(string_agg(distinct locked_by, ' '), '') from outbox where status = 'in_progress'";
 
 #[test]
-fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_twenty_kills() {
+fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
     let _alone = machine();
     let _repeat = Repeatable::new("polling::kill");
     let site = polled_site(Site::shared("polling_kill"));
@@ -33,12 +31,13 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_twenty_kills() {
         relay.wait_ready(LIMIT).unwrap();
     }
     // GIVEN a load, and kills at random moments of it
-    let writers = site.writers(EVENTS, Duration::from_secs(40));
+    let (events, seconds, most) = volume((10_000, 10, 6), (50_000, 40, 20));
+    let writers = site.writers(events, Duration::from_secs(seconds));
     let mut rng = Rng::fork(seed(), 7);
     let (report, kills) = std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
         let mut kills = 0;
-        while kills < KILLS {
+        while kills < most {
             let pause = Duration::from_millis(200 + rng.below(1_600));
             std::thread::sleep(pause);
             // Whoever of the two has rows in hand.
@@ -68,9 +67,9 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_twenty_kills() {
     let records = reader.finish().swap_remove(0);
     let verdict = oracle::check(&truth, &records, &HashSet::new());
     println!("{report:?}\n{kills} kills: {verdict}");
-    assert!(report.events_committed >= EVENTS);
+    assert!(report.events_committed >= events);
     // Fewer where the load was over before rows could be found in somebody's hands.
-    assert!(kills > KILLS / 2, "{kills} kills");
+    assert!(kills > most / 2, "{kills} kills");
     // A kill repeats what was claimed and not settled: as many batches as there are workers.
     verdict.assert_exact(kills * 8 * 200);
     assert_eq!(statuses(&site), format!("published {}", truth.len()));

@@ -9,7 +9,7 @@ use walrelay_harness::{Kafka, Postgres, PostgresOptions};
 
 use super::{config, polled_site, statuses, wait_settled};
 use crate::support::broker::Broker;
-use crate::support::{LIMIT, Repeatable, Site, machine, start, until};
+use crate::support::{LIMIT, Repeatable, Site, machine, start, until, volume};
 
 fn judge(site: &Site, reader: crate::support::broker::Reader, duplicates_max: u64) {
     let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
@@ -39,7 +39,8 @@ fn processes_that_come_and_go_do_no_work_twice() {
             start(config, &format!("{}_{number}", site.name))
         })
         .collect();
-    let writers = site.writers(20_000, Duration::from_secs(8));
+    let (events, seconds) = volume((10_000, 5), (20_000, 8));
+    let writers = site.writers(events, Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
         // WHEN they are stopped and started again under load
@@ -97,7 +98,8 @@ fn a_database_that_crashes_is_come_back_to() {
     let site = polled_site(Site::new(&postgres, crate::support::shared_kafka(), "polling_crash"));
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"1s\""));
-    let writers = site.writers(10_000, Duration::from_secs(15));
+    let (events, seconds) = volume((5_000, 7), (10_000, 15));
+    let writers = site.writers(events, Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
         until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
@@ -138,7 +140,8 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
             start(config, &format!("{}_{number}", site.name))
         })
         .collect();
-    let writers = site.writers(20_000, Duration::from_secs(12));
+    let (events, seconds) = volume((12_000, 8), (20_000, 12));
+    let writers = site.writers(events, Duration::from_secs(seconds));
     let mut relay = std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
         until("a backlog", LIMIT, || {

@@ -13,6 +13,7 @@ use walrelay::dead_letter::record::LogEntry;
 use walrelay::dead_letter::writer::DeadLetterAddress;
 use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use walrelay::sink::{Broker, Wanted};
+use walrelay_harness::kit::volume;
 use walrelay_harness::{Kafka, consumer, free_port};
 
 use crate::hand::LIMIT;
@@ -86,13 +87,13 @@ fn numbers(topic: &str, from: ReadFrom) -> Vec<i64> {
 }
 
 #[test]
-fn a_hundred_thousand_records_come_once_and_in_order_and_then_what_is_new() {
+fn many_records_come_once_and_in_order_and_then_what_is_new() {
     // GIVEN a topic with many records
     const NAME: &str = "log-many";
-    const COUNT: i64 = 100_000;
+    let count = volume(20_000, 100_000);
     topic(NAME);
     let producer = producer(&[]);
-    write(&producer, NAME, 1..COUNT + 1);
+    write(&producer, NAME, 1..count + 1);
     // WHEN it is read THEN all come once, those of a partition in order
     let mut log = open(NAME, ReadFrom::Beginning);
     let read = whole(&mut *log);
@@ -104,12 +105,12 @@ fn a_hundred_thousand_records_come_once_and_in_order_and_then_what_is_new() {
         assert_eq!(entry.key, entry.value);
         assert_eq!(entry.written_unix_us, number(entry) * 1_000_000);
     }
-    assert_eq!(i64::try_from(read.len()), Ok(COUNT));
+    assert_eq!(i64::try_from(read.len()), Ok(count));
     assert_eq!(offsets.len(), 4);
     // AND the end is told once, and what is written then comes, too
     assert_eq!(log.next(Duration::ZERO).unwrap(), LogRead::Nothing);
-    write(&producer, NAME, COUNT + 1..COUNT + 2);
-    assert_eq!(number(&next(&mut *log)), COUNT + 1);
+    write(&producer, NAME, count + 1..count + 2);
+    assert_eq!(number(&next(&mut *log)), count + 1);
 }
 
 #[test]

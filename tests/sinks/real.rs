@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use walrelay::sink::{Broker, Disposition};
 use walrelay_harness::RabbitMq;
+use walrelay_harness::kit::volume;
 use walrelay_harness::rabbit::{Delivery, Queue, Rabbit, Value};
 
 use crate::hand::{Event, Hand};
@@ -54,13 +55,13 @@ fn take_ids(rabbit: &mut Rabbit, queue: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_hundred_thousand_events_with_every_seventh_unroutable_are_settled_as_they_are_queued() {
-    const EVENTS: u64 = 100_000;
+fn events_with_every_seventh_unroutable_are_settled_as_they_are_queued() {
+    let events = volume(15_000, 100_000);
     // GIVEN a queue for some routing keys
     let (mut hand, mut rabbit) = open();
     arrange(&mut rabbit, "seventh", "here.#", &[]);
     // WHEN every seventh event has another
-    for number in 0..EVENTS {
+    for number in 0..events {
         let topic = if number % 7 == 0 { "nowhere.at.all" } else { "here.it.is" };
         hand.publish(&event("seventh", topic, number.to_string()));
         hand.poll(Duration::ZERO);
@@ -72,7 +73,7 @@ fn a_hundred_thousand_events_with_every_seventh_unroutable_are_settled_as_they_a
     // THEN exactly these failed, each once
     let mut failed: Vec<u64> = hand.failures.iter().map(|(sequence, _)| *sequence).collect();
     failed.sort_unstable();
-    assert_eq!(failed, (0..EVENTS).step_by(7).collect::<Vec<u64>>());
+    assert_eq!(failed, (0..events).step_by(7).collect::<Vec<u64>>());
     for (_, failure) in &hand.failures {
         assert_eq!(failure.class, "rabbitmq.no-route");
         assert_eq!(failure.disposition, Disposition::Transient);

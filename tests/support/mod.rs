@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use walrelay_harness::consumer::Record;
+pub(crate) use walrelay_harness::kit::volume;
 use walrelay_harness::load::{self, ChaosWriters};
 use walrelay_harness::oracle::{self, Verdict};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};

@@ -52,6 +52,11 @@ pub enum KitError {
     Other(String),
 }
 
+/// How much a test repeats: `usual` in every run, `soak` with `WALRELAY_SOAK=1` (`make soak`).
+pub fn volume<T>(usual: T, soak: T) -> T {
+    if std::env::var_os("WALRELAY_SOAK").is_some_and(|value| value == "1") { soak } else { usual }
+}
+
 /// The client's own text for a refusal is only "db error".
 fn told(error: &tokio_postgres::Error) -> String {
     error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)

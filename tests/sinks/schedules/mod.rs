@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use walrelay::sink::Disposition;
+use walrelay_harness::kit::volume;
 
 use self::plan::{Plan, id};
 use crate::amqp::{Peer, Server};
@@ -14,7 +15,6 @@ use crate::hand::{Event, Hand, seed};
 use crate::section;
 
 const CONNECTIONS: u64 = 4;
-const SCHEDULES_PER_CONNECTION: u64 = 3_000;
 
 #[test]
 fn every_order_of_returns_and_confirms_settles_each_message_as_the_broker_meant_it() {
@@ -23,8 +23,8 @@ fn every_order_of_returns_and_confirms_settles_each_message_as_the_broker_meant_
     println!("seed {seed}; repeat it with: {repeat}");
     for connection in 0..CONNECTIONS {
         // GIVEN a broker that answers as the schedule says
-        let range =
-            connection * SCHEDULES_PER_CONNECTION..(connection + 1) * SCHEDULES_PER_CONNECTION;
+        let schedules = volume(500, 3_000);
+        let range = connection * schedules..(connection + 1) * schedules;
         let served = range.clone();
         let server = Server::start(move |_, socket| {
             let mut peer = Peer::welcome(socket)?;
