@@ -14,7 +14,7 @@ pub mod config;
 pub mod dead_letter;
 pub mod delivery;
 pub mod doctor;
-pub mod format;
+pub(crate) mod format;
 pub mod health;
 pub mod metrics;
 pub mod outbox;

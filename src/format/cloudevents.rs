@@ -9,9 +9,13 @@
 //! <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md>, with the JSON event
 //! format, the Kafka and the AMQP protocol bindings beside it.
 
+use std::io::Write as _;
+
+use base64::display::Base64Display;
+use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use super::{Binding, Context, Format};
+use super::Binding;
 use crate::base::event::{HeaderSlots, Outbound, TooManyHeaders};
 use crate::base::time::push_rfc3339;
 use crate::outbox::EventError;
@@ -44,142 +48,96 @@ impl<'a> Data<'a> {
 
 const CONTENT_TYPE: &str = "content-type";
 
-/// The header that holds the type, and the topic where there is none.
-fn type_of<'a>(event: &Outbound<'a>) -> &'a str {
-    let header = event.headers.iter().find(|(name, _)| *name == "event_type");
-    let text = header.and_then(|(_, value)| std::str::from_utf8(value).ok());
-    text.filter(|text| !text.is_empty()).unwrap_or(event.topic)
-}
+/// Attribute names of binary mode: specversion, id, source, type, time and traceparent.
+type AttributeNames = [&'static str; 6];
 
-fn header<'a>(event: &Outbound<'a>, wanted: &str) -> Option<&'a [u8]> {
-    event.headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
-}
+const KAFKA: AttributeNames =
+    ["ce_specversion", "ce_id", "ce_source", "ce_type", "ce_time", "ce_traceparent"];
+const AMQP: AttributeNames = [
+    "cloudEvents_specversion",
+    "cloudEvents_id",
+    "cloudEvents_source",
+    "cloudEvents_type",
+    "cloudEvents_time",
+    "cloudEvents_traceparent",
+];
 
-fn require_id(event: &Outbound<'_>, format: &'static str) -> Result<(), EventError> {
-    if !event.id.is_empty() {
-        return Ok(());
-    }
-    let reason = "the event id is empty, and CloudEvents need one".to_owned();
-    Err(EventError::Format { event: "(empty)".to_owned(), format, reason })
-}
-
-fn too_many(event: &Outbound<'_>) -> impl FnOnce(TooManyHeaders) -> EventError {
-    let event = event.id.to_owned();
-    |TooManyHeaders| EventError::TooManyHeaders { event }
-}
-
-/// Attribute names as the binding spells them.
+/// Where the attributes stand.
 #[derive(Debug)]
-struct Names {
-    specversion: &'static str,
-    id: &'static str,
-    source: &'static str,
-    r#type: &'static str,
-    time: &'static str,
-    traceparent: &'static str,
+enum Mode {
+    Binary(AttributeNames),
+    Structured,
 }
 
-const KAFKA: Names = Names {
-    specversion: "ce_specversion",
-    id: "ce_id",
-    source: "ce_source",
-    r#type: "ce_type",
-    time: "ce_time",
-    traceparent: "ce_traceparent",
-};
-
-const AMQP: Names = Names {
-    specversion: "cloudEvents_specversion",
-    id: "cloudEvents_id",
-    source: "cloudEvents_source",
-    r#type: "cloudEvents_type",
-    time: "cloudEvents_time",
-    traceparent: "cloudEvents_traceparent",
-};
-
+/// Shapes events of one source.
 #[derive(Debug)]
-struct Binary {
+pub(crate) struct CloudEvents {
     source: String,
-    names: &'static Names,
+    mode: Mode,
 }
 
-pub(super) fn make_binary(context: &Context) -> Box<dyn Format> {
-    let names = match context.binding {
-        Binding::Kafka => &KAFKA,
-        Binding::Amqp => &AMQP,
-    };
-    Box::new(Binary { source: context.source.clone(), names })
-}
+impl CloudEvents {
+    pub(super) fn binary(source: String, binding: Binding) -> CloudEvents {
+        let names = match binding {
+            Binding::Kafka => KAFKA,
+            Binding::Amqp => AMQP,
+        };
+        CloudEvents { source, mode: Mode::Binary(names) }
+    }
 
-impl Format for Binary {
-    fn shape<'a>(
+    pub(super) fn structured(source: String) -> CloudEvents {
+        CloudEvents { source, mode: Mode::Structured }
+    }
+
+    /// Shapes one event. The scratch is kept from event to event; the headers are fresh.
+    pub(crate) fn shape<'a>(
         &'a self,
         event: Outbound<'a>,
         scratch: &'a mut Vec<u8>,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, EventError> {
-        require_id(&event, "cloudevents")?;
         scratch.clear();
-        push_rfc3339(scratch, event.commit_unix_us);
-        let time: &'a [u8] = scratch;
-        self.push(&event, time, headers).map_err(too_many(&event))?;
-        Ok(Outbound { headers: headers.as_slice(), ..event })
+        let too_many = |TooManyHeaders| EventError::too_many_headers(event.id);
+        match &self.mode {
+            Mode::Binary(names) => {
+                require_id(&event, "cloudevents")?;
+                push_rfc3339(scratch, event.commit_unix_us);
+                self.push_attributes(&event, names, scratch, headers).map_err(too_many)?;
+                Ok(Outbound { headers: headers.as_slice(), ..event })
+            }
+            Mode::Structured => {
+                require_id(&event, "cloudevents-structured")?;
+                self.write_document(&event, scratch);
+                let content_type = b"application/cloudevents+json; charset=UTF-8";
+                headers.push(CONTENT_TYPE, content_type).map_err(too_many)?;
+                push_others(&event, headers).map_err(too_many)?;
+                Ok(Outbound { value: Some(scratch), headers: headers.as_slice(), ..event })
+            }
+        }
     }
-}
 
-impl Binary {
-    fn push<'a>(
+    fn push_attributes<'a>(
         &'a self,
         event: &Outbound<'a>,
-        time: &'a [u8],
+        [specversion, id, source, r#type, time, traceparent]: &AttributeNames,
+        commit_time: &'a [u8],
         headers: &mut HeaderSlots<'a>,
     ) -> Result<(), TooManyHeaders> {
-        let names = self.names;
-        headers.push(names.specversion, b"1.0")?;
-        headers.push(names.id, event.id.as_bytes())?;
-        headers.push(names.source, self.source.as_bytes())?;
-        headers.push(names.r#type, type_of(event).as_bytes())?;
-        headers.push(names.time, time)?;
-        if let Some(traceparent) = header(event, "traceparent") {
-            headers.push(names.traceparent, traceparent)?;
+        headers.push(specversion, b"1.0")?;
+        headers.push(id, event.id.as_bytes())?;
+        headers.push(source, self.source.as_bytes())?;
+        headers.push(r#type, type_of(event).as_bytes())?;
+        headers.push(time, commit_time)?;
+        if let Some(text) = header(event, "traceparent") {
+            headers.push(traceparent, text)?;
         }
         if let Some(value) = event.value {
             headers.push(CONTENT_TYPE, Data::of(value).content_type().as_bytes())?;
         }
         push_others(event, headers)
     }
-}
 
-#[derive(Debug)]
-struct Structured {
-    source: String,
-}
-
-pub(super) fn make_structured(context: &Context) -> Box<dyn Format> {
-    Box::new(Structured { source: context.source.clone() })
-}
-
-impl Format for Structured {
-    fn shape<'a>(
-        &'a self,
-        event: Outbound<'a>,
-        scratch: &'a mut Vec<u8>,
-        headers: &'a mut HeaderSlots<'a>,
-    ) -> Result<Outbound<'a>, EventError> {
-        require_id(&event, "cloudevents-structured")?;
-        scratch.clear();
-        self.write(&event, scratch);
-        let structured = b"application/cloudevents+json; charset=UTF-8";
-        headers
-            .push(CONTENT_TYPE, structured)
-            .and_then(|()| push_others(&event, headers))
-            .map_err(too_many(&event))?;
-        Ok(Outbound { value: Some(scratch), headers: headers.as_slice(), ..event })
-    }
-}
-
-impl Structured {
-    fn write(&self, event: &Outbound<'_>, out: &mut Vec<u8>) {
+    fn write_document(&self, event: &Outbound<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(b"{\"specversion\":\"1.0\",\"id\":");
         push_string(out, event.id);
         out.extend_from_slice(b",\"source\":");
@@ -201,6 +159,25 @@ impl Structured {
     }
 }
 
+/// The event type, or the topic where the event has none.
+fn type_of<'a>(event: &Outbound<'a>) -> &'a str {
+    let text = header(event, "event_type").and_then(|value| std::str::from_utf8(value).ok());
+    text.filter(|text| !text.is_empty()).unwrap_or(event.topic)
+}
+
+fn header<'a>(event: &Outbound<'a>, wanted: &str) -> Option<&'a [u8]> {
+    event.headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
+}
+
+fn require_id(event: &Outbound<'_>, format: &str) -> Result<(), EventError> {
+    if !event.id.is_empty() {
+        return Ok(());
+    }
+    let reason = "the event id is empty, and CloudEvents need one";
+    let text = format!("event (empty): format {format} cannot shape it: {reason}");
+    Err(EventError::new("format", text))
+}
+
 fn push_data(out: &mut Vec<u8>, data: Data<'_>) {
     out.extend_from_slice(b",\"datacontenttype\":");
     push_string(out, data.content_type());
@@ -215,8 +192,8 @@ fn push_data(out: &mut Vec<u8>, data: Data<'_>) {
         }
         Data::Bytes(bytes) => {
             out.extend_from_slice(b",\"data_base64\":\"");
-            push_base64(out, bytes);
-            out.push(b'"');
+            // Writing to memory does not fail.
+            write!(out, "{}\"", Base64Display::new(bytes, &STANDARD)).ok();
         }
     }
 }
@@ -234,41 +211,9 @@ fn push_others<'a>(
     Ok(())
 }
 
-/// A JSON string.
 fn push_string(out: &mut Vec<u8>, text: &str) {
-    out.push(b'"');
-    let mut rest = text;
-    while let Some(at) = rest.bytes().position(|byte| byte < 0x20 || matches!(byte, b'"' | b'\\')) {
-        let (plain, special) = rest.split_at(at);
-        let byte = special.as_bytes()[0];
-        out.extend_from_slice(plain.as_bytes());
-        match byte {
-            b'"' | b'\\' => out.extend_from_slice(&[b'\\', byte]),
-            b'\n' => out.extend_from_slice(b"\\n"),
-            b'\r' => out.extend_from_slice(b"\\r"),
-            b'\t' => out.extend_from_slice(b"\\t"),
-            control => {
-                let low = b"0123456789abcdef"[usize::from(control & 0xF)];
-                out.extend_from_slice(&[b'\\', b'u', b'0', b'0', b'0' + (control >> 4), low]);
-            }
-        }
-        rest = &special[1..];
-    }
-    out.extend_from_slice(rest.as_bytes());
-    out.push(b'"');
-}
-
-/// Base64 with padding, RFC 4648 §4.
-fn push_base64(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-    for chunk in bytes.chunks(3) {
-        let byte = |at: usize| u32::from(chunk.get(at).copied().unwrap_or_default());
-        let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
-        for place in 0..4 {
-            let digit = DIGITS[(bits >> (18 - 6 * place) & 0x3F) as usize];
-            out.push(if place > chunk.len() { b'=' } else { digit });
-        }
-    }
+    // Writing to memory does not fail.
+    serde_json::to_writer(out, text).ok();
 }
 
 #[cfg(test)]

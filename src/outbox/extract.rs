@@ -4,114 +4,17 @@
 //! whatever does not fit (a column that is gone, a type whose binary form is not read) stops the
 //! relay before a row moves. It fails closed: a table that lost a column is not a poison event.
 
-use super::compile::Misfit;
-use super::event_error::EventError;
-use super::route::{Routing, Scratch};
+use super::assemble::{Scratch, assemble, event_name, salvage};
+use super::compile::{CompiledRoute, RouteSource};
+use super::error::{EventError, ExtractError, RowError};
+use super::field::{FIELDS_MAX, Field, FieldType, Fields};
 use super::settings::OutboxTable;
 use super::transaction::Transaction;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{HeaderSlots, Outbound};
-use crate::outbox::cell::{COLUMNS_MAX, Cell, Cells, Kind};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::{Tuple, Value};
 use crate::pgoutput::relation::Relation;
-
-/// Why rows of a table cannot become events at all.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ExtractError {
-    /// The table lacks a column.
-    #[error("table {table} has no column {column}, which {needed_by} needs; it has: {present}")]
-    MissingColumn {
-        /// Table.
-        table: String,
-        /// The column that is not there.
-        column: String,
-        /// The setting that names it.
-        needed_by: String,
-        /// The columns there are.
-        present: String,
-    },
-    /// The stream must be opened in text mode: not a fault, the relay does it by itself.
-    #[error("column {column} (type oid {type_oid}) of table {table} is read in text form only")]
-    NeedsText {
-        /// Table.
-        table: String,
-        /// Column.
-        column: String,
-        /// Its type.
-        type_oid: u32,
-    },
-    /// The route uses too many columns.
-    #[error("the route of {table} uses more than {COLUMNS_MAX} columns")]
-    TooManyColumns {
-        /// Table.
-        table: String,
-    },
-    /// The route sets too many headers.
-    #[error("the route of {table} sets more than {} headers", crate::base::event::HEADERS_MAX)]
-    TooManyHeaders {
-        /// Table.
-        table: String,
-    },
-}
-
-impl ExtractError {
-    pub(super) fn from_misfit(misfit: Misfit, table: String, present: String) -> ExtractError {
-        match misfit {
-            Misfit::Missing { column, needed_by } => {
-                ExtractError::MissingColumn { table, column, needed_by, present }
-            }
-            Misfit::TooManyColumns => ExtractError::TooManyColumns { table },
-            Misfit::TooManyHeaders => ExtractError::TooManyHeaders { table },
-        }
-    }
-}
-
-impl From<ExtractError> for Fault {
-    fn from(error: ExtractError) -> Fault {
-        let what = error.to_string();
-        match error {
-            ExtractError::MissingColumn { table, column, needed_by, .. } => Fault::new(
-                Exit::Source,
-                "table.column-missing",
-                what,
-                format!("table {table}"),
-                format!(
-                    "set {needed_by} to a column the table has, or: \
-                     ALTER TABLE {table} ADD COLUMN {column} text; \
-                     a publication with a column list must name it, too"
-                ),
-            ),
-            ExtractError::NeedsText { table, .. } => Fault::new(
-                Exit::Source,
-                "table.needs-text",
-                what,
-                format!("table {table}"),
-                "set source.binary = false",
-            ),
-            ExtractError::TooManyColumns { table } | ExtractError::TooManyHeaders { table } => {
-                Fault::new(
-                    Exit::Usage,
-                    "table.route-too-large",
-                    what,
-                    format!("route of {table}"),
-                    "name fewer columns in [route], and put the rest into the headers column",
-                )
-            }
-        }
-    }
-}
-
-/// Why a row did not become an event.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum RowError {
-    /// The bytes are not a row: the stream cannot be trusted any further.
-    #[error(transparent)]
-    Decode(#[from] DecodeError),
-    /// The row is not an event: a dead letter.
-    #[error(transparent)]
-    Event(#[from] EventError),
-}
 
 /// A column that no part of the route uses.
 const UNUSED: u8 = u8::MAX;
@@ -119,8 +22,8 @@ const UNUSED: u8 = u8::MAX;
 /// How rows of one table, as Postgres last described it, become events.
 #[derive(Debug)]
 pub struct Plan {
-    routing: Routing,
-    kinds: Vec<Kind>,
+    route: CompiledRoute,
+    types: Vec<FieldType>,
     /// Slot by position in the row.
     slots: Vec<u8>,
     outbox_index: usize,
@@ -135,39 +38,35 @@ impl Plan {
         relation: &Relation,
         binary: bool,
     ) -> Result<Plan, ExtractError> {
-        let position = |name: &str| relation.columns.iter().position(|column| column.name == name);
-        let has = |name: &str| position(name).is_some();
-        let mut routing =
-            Routing::compile(&outbox.route, &outbox.columns, has).map_err(|misfit| {
-                let present: Vec<_> = relation.columns.iter().map(|it| it.name.as_str()).collect();
-                ExtractError::from_misfit(misfit, relation.qualified_name(), present.join(", "))
-            })?;
+        let table = relation.qualified_name();
+        let columns = relation.columns.iter().map(|column| column.name.as_str());
+        let source = RouteSource { table, columns: Some(columns.collect()) };
+        let mut route = CompiledRoute::compile(&outbox.route, &outbox.columns, &source)?;
         let mut slots = vec![UNUSED; relation.columns.len()];
-        let mut kinds = Vec::with_capacity(routing.names().len());
+        let mut types = Vec::with_capacity(route.names.len());
         let mut payload_type = 0;
-        for (slot, name) in (0..UNUSED).zip(routing.names().to_vec()) {
-            // Every name of the routing was found in the relation above.
-            let Some(at) = position(&name) else { continue };
+        for (slot, name) in (0..UNUSED).zip(&route.names) {
+            // Every name of the route was found in the relation above.
+            let Some(at) = relation.columns.iter().position(|it| it.name == *name) else { continue };
             let type_oid = relation.columns[at].type_oid;
-            let kind = Kind::of(type_oid);
-            if binary && kind == Kind::Other {
-                let (table, column) = (relation.qualified_name(), name);
-                return Err(ExtractError::NeedsText { table, column, type_oid });
+            let field_type = FieldType::of(type_oid);
+            if binary && field_type == FieldType::Other {
+                return Err(needs_text(&source.table, name, type_oid));
             }
-            kinds.push(kind);
+            types.push(field_type);
             slots[at] = slot;
-            if usize::from(slot) == routing.payload_slot() {
+            if usize::from(slot) == route.payload {
                 payload_type = type_oid;
             }
         }
-        routing.set_payload_type(payload_type);
-        Ok(Plan { routing, kinds, slots, outbox_index })
+        route.set_payload_type(payload_type);
+        Ok(Plan { route, types, slots, outbox_index })
     }
 
     /// The same for rows that have no place in the log: their events bear none.
     #[must_use]
     pub fn without_lsn(mut self) -> Plan {
-        self.routing.lsn = false;
+        self.route.lsn = false;
         self
     }
 
@@ -186,37 +85,36 @@ impl Plan {
         scratch: &'a mut Scratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, RowError> {
-        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
-        self.read(tuple, &mut cells, scratch)?;
-        Ok(self.routing.assemble(&cells, transaction, scratch, headers)?)
+        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        self.read(tuple, &mut fields, scratch)?;
+        Ok(assemble(&self.route, &fields, transaction, scratch, headers)?)
     }
 
     #[inline]
     fn read<'a>(
         &self,
         tuple: Tuple<'a>,
-        cells: &mut Cells<'a>,
+        fields: &mut Fields<'a>,
         scratch: &mut Scratch,
     ) -> Result<(), RowError> {
         scratch.arena.clear();
         let mut broken = None;
-        self.walk(tuple, |slot, kind, value| match kind.read(value, &mut scratch.arena) {
-            Ok(cell) => cells[slot] = cell,
+        self.walk(tuple, |slot, field_type, value| match field_type.read(value, &mut scratch.arena) {
+            Ok(field) => fields[slot] = field,
             Err(expected) => broken = Some((slot, expected)),
         })?;
         let Some((slot, expected)) = broken else { return Ok(()) };
-        Err(RowError::Event(EventError::BadValue {
-            event: self.routing.event_name(cells, scratch),
-            column: self.routing.names()[slot].clone(),
-            expected,
-        }))
+        let event = event_name(&self.route, fields, scratch);
+        let problem = format_args!("does not hold {expected}");
+        let column = &self.route.names[slot];
+        Err(EventError::in_column("bad-value", &event, column, problem).into())
     }
 
     #[inline]
     fn walk<'a>(
         &self,
         tuple: Tuple<'a>,
-        mut visit: impl FnMut(usize, Kind, Value<'a>),
+        mut visit: impl FnMut(usize, FieldType, Value<'a>),
     ) -> Result<(), DecodeError> {
         let mut values = tuple.values()?;
         if values.left() != self.slots.len() {
@@ -224,8 +122,8 @@ impl Plan {
         }
         for (slot, value) in self.slots.iter().zip(values.by_ref()) {
             let (slot, value) = (usize::from(*slot), value?);
-            if let Some(kind) = self.kinds.get(slot) {
-                visit(slot, *kind, value);
+            if let Some(field_type) = self.types.get(slot) {
+                visit(slot, *field_type, value);
             }
         }
         values.finish()
@@ -241,16 +139,28 @@ impl Plan {
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, DecodeError> {
         scratch.arena.clear();
-        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
-        self.walk(tuple, |slot, kind, value| {
+        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        self.walk(tuple, |slot, field_type, value| {
             let raw = match value {
-                Value::Text(bytes) | Value::Binary(bytes) => Cell::Wire(bytes),
-                Value::Null | Value::Unchanged => Cell::Null,
+                Value::Text(bytes) | Value::Binary(bytes) => Field::Wire(bytes),
+                Value::Null | Value::Unchanged => Field::Null,
             };
-            cells[slot] = kind.read(value, &mut scratch.arena).unwrap_or(raw);
+            fields[slot] = field_type.read(value, &mut scratch.arena).unwrap_or(raw);
         })?;
-        Ok(self.routing.salvage(&cells, transaction, scratch, headers))
+        Ok(salvage(&self.route, &fields, transaction, scratch, headers))
     }
+}
+
+/// Not a failure where the stream may be opened in text mode.
+fn needs_text(table: &str, column: &str, type_oid: u32) -> ExtractError {
+    let fault = Fault::new(
+        Exit::Source,
+        "table.needs-text",
+        format!("column {column} (type oid {type_oid}) of table {table} is read in text form only"),
+        format!("table {table}"),
+        "set source.binary = false",
+    );
+    ExtractError::NeedsText { column: column.to_owned(), fault }
 }
 
 #[cfg(test)]

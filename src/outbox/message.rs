@@ -11,10 +11,10 @@ use std::fmt;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::cell::{COLUMNS_MAX, Cell, Cells};
-use super::event_error::EventError;
-use super::extract::ExtractError;
-use super::route::{Routing, Scratch};
+use super::assemble::{Scratch, assemble, salvage};
+use super::compile::{CompiledRoute, RouteSource};
+use super::error::{EventError, ExtractError};
+use super::field::{FIELDS_MAX, Field, Fields};
 use super::settings::Messages;
 use super::transaction::Transaction;
 use crate::base::event::{HeaderSlots, Outbound};
@@ -26,20 +26,18 @@ const JSON_OID: u32 = 114;
 #[derive(Debug)]
 pub struct MessagePlan {
     prefix: String,
-    routing: Routing,
+    route: CompiledRoute,
 }
 
 impl MessagePlan {
     /// Compiles the plan. Fields are looked for in each message, so none can be missing yet.
     pub fn compile(settings: &Messages) -> Result<MessagePlan, ExtractError> {
-        let mut routing =
-            Routing::compile(&settings.route, &settings.columns, |_| true).map_err(|misfit| {
-                let place = format!("messages with prefix {}", settings.prefix);
-                ExtractError::from_misfit(misfit, place, String::new())
-            })?;
+        let table = format!("messages with prefix {}", settings.prefix);
+        let source = RouteSource { table, columns: None };
+        let mut route = CompiledRoute::compile(&settings.route, &settings.columns, &source)?;
         // The field's JSON text.
-        routing.set_payload_type(JSON_OID);
-        Ok(MessagePlan { prefix: settings.prefix.clone(), routing })
+        route.set_payload_type(JSON_OID);
+        Ok(MessagePlan { prefix: settings.prefix.clone(), route })
     }
 
     /// True when such a message is an event.
@@ -58,11 +56,13 @@ impl MessagePlan {
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, EventError> {
         scratch.arena.clear();
-        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
-        self.read(content, &mut cells, &mut scratch.arena).map_err(|error| {
-            EventError::MessageNotObject { lsn: lsn.to_string(), reason: error.to_string() }
+        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        self.read(content, &mut fields, &mut scratch.arena).map_err(|error| {
+            let what = "the content is not a JSON object";
+            let text = format!("logical message at {lsn}: {what}: {error}");
+            EventError::new("message-not-object", text)
         })?;
-        self.routing.assemble(&cells, transaction, scratch, headers)
+        assemble(&self.route, &fields, transaction, scratch, headers)
     }
 
     /// What can be told of a message that is no event: the fields there are, or else the content
@@ -75,33 +75,33 @@ impl MessagePlan {
         headers: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
         scratch.arena.clear();
-        let mut cells: Cells<'a> = [Cell::Null; COLUMNS_MAX];
-        if self.read(content, &mut cells, &mut scratch.arena).is_err() {
-            cells = [Cell::Null; COLUMNS_MAX];
-            cells[self.routing.payload_slot()] = Cell::Wire(content);
+        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        if self.read(content, &mut fields, &mut scratch.arena).is_err() {
+            fields = [Field::Null; FIELDS_MAX];
+            fields[self.route.payload] = Field::Wire(content);
         }
-        self.routing.salvage(&cells, transaction, scratch, headers)
+        salvage(&self.route, &fields, transaction, scratch, headers)
     }
 
     fn read<'a>(
         &self,
         content: &'a [u8],
-        cells: &mut Cells<'a>,
+        fields: &mut Fields<'a>,
         arena: &mut Vec<u8>,
     ) -> Result<(), serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_slice(content);
-        deserializer.deserialize_map(Fields { routing: &self.routing, cells, arena })?;
+        deserializer.deserialize_map(MessageVisitor { route: &self.route, fields, arena })?;
         deserializer.end()
     }
 }
 
-struct Fields<'f, 'a> {
-    routing: &'f Routing,
-    cells: &'f mut Cells<'a>,
+struct MessageVisitor<'f, 'a> {
+    route: &'f CompiledRoute,
+    fields: &'f mut Fields<'a>,
     arena: &'f mut Vec<u8>,
 }
 
-impl<'de> Visitor<'de> for Fields<'_, 'de> {
+impl<'de> Visitor<'de> for MessageVisitor<'_, 'de> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -110,25 +110,25 @@ impl<'de> Visitor<'de> for Fields<'_, 'de> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(name) = map.next_key::<String>()? {
-            let slot = self.routing.names().iter().position(|known| *known == name);
+            let slot = self.route.names.iter().position(|known| *known == name);
             let Some(slot) = slot else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
             let raw = map.next_value::<&'de RawValue>()?.get();
             let verbatim =
-                slot == self.routing.payload_slot() || Some(slot) == self.routing.headers_slot();
-            self.cells[slot] = match raw.as_bytes() {
-                b"null" => Cell::Null,
-                [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => Cell::Wire(text),
+                slot == self.route.payload || Some(slot) == self.route.headers;
+            self.fields[slot] = match raw.as_bytes() {
+                b"null" => Field::Null,
+                [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => Field::Wire(text),
                 [b'"', ..] if !verbatim => {
                     let text: String =
                         serde_json::from_str(raw).map_err(serde::de::Error::custom)?;
                     let start = self.arena.len();
                     self.arena.extend_from_slice(text.as_bytes());
-                    Cell::since(start, self.arena)
+                    Field::since(start, self.arena)
                 }
-                json => Cell::Wire(json),
+                json => Field::Wire(json),
             };
         }
         Ok(())

@@ -5,21 +5,21 @@
 //! not fit a table stops the relay ([`ExtractError`]); what does not fit a row is a dead letter
 //! ([`EventError`]).
 
-mod cell;
+mod assemble;
 mod compile;
-mod event_error;
+mod error;
 mod extract;
+mod field;
 mod message;
-mod route;
 mod row_headers;
 pub mod settings;
 pub mod template;
 mod transaction;
 
-pub use event_error::EventError;
-pub use extract::{ExtractError, Plan, RowError};
+pub use assemble::Scratch;
+pub use error::{EventError, ExtractError, RowError};
+pub use extract::Plan;
 pub use message::MessagePlan;
-pub use route::Scratch;
 pub use transaction::Transaction;
 
 use crate::pgoutput::relation::Relation;

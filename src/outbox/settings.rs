@@ -59,7 +59,7 @@ pub struct Route {
     pub headers: Vec<(String, Template)>,
     /// Which standard headers are added besides `id`.
     pub preset: Preset,
-    /// Payload format, a name of `format::FORMATS`; default `raw`.
+    /// Payload format, default `raw`.
     pub format: String,
     /// Column that holds an explicit Kafka partition (int), if any (`route.partition`).
     pub partition: Option<String>,

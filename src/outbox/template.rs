@@ -2,6 +2,8 @@
 //!
 //! Parsed once, when the configuration is read. `$${` stands for a literal `${`.
 
+use std::fmt;
+
 /// A parsed template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
@@ -26,6 +28,16 @@ pub enum TemplateError {
     /// `${}`.
     #[error("\"${{}}\" at character {0} names no column")]
     Empty(usize),
+}
+
+/// The template as a person wrote it.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.parts.iter().try_for_each(|part| match part {
+            Part::Literal(text) => f.write_str(&text.replace("${", "$${")),
+            Part::Column(name) => write!(f, "${{{name}}}"),
+        })
+    }
 }
 
 impl Template {

@@ -3,7 +3,7 @@
 use super::faults;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, give_back};
-use crate::format::{self, Binding, Format};
+use crate::format::{self, Binding, CloudEvents};
 use crate::outbox::EventError;
 use crate::outbox::settings::Route;
 use crate::source::settings::SourceSettings;
@@ -16,7 +16,7 @@ pub(super) struct Shaping {
 
 #[derive(Default)]
 pub(super) struct Shape {
-    format: Option<Box<dyn Format>>,
+    format: Option<CloudEvents>,
     scratch: Vec<u8>,
 }
 
@@ -43,14 +43,10 @@ impl Shaping {
 
 impl Shape {
     fn new(route: &Route, origin: &str) -> Result<Shape, Fault> {
-        if matches!(route.format.as_str(), "raw" | "debezium") {
-            return Ok(Shape::default());
-        }
         let binding = if route.exchange.is_some() { Binding::Amqp } else { Binding::Kafka };
-        let context = format::Context { source: format!("/walrelay/{origin}"), binding };
-        let format =
-            format::make(&route.format, &context).map_err(|error| faults::format(&error))?;
-        Ok(Shape { format: Some(format), scratch: Vec::new() })
+        let format = format::make(&route.format, format!("/walrelay/{origin}"), binding)
+            .map_err(|error| faults::format(&error))?;
+        Ok(Shape { format, scratch: Vec::new() })
     }
 
     /// Hands the shaped event to `then`.

@@ -1,6 +1,6 @@
 use super::*;
 
-fn read(kind: Kind, value: Value<'_>) -> Result<Option<Vec<u8>>, &'static str> {
+fn read(kind: FieldType, value: Value<'_>) -> Result<Option<Vec<u8>>, &'static str> {
     let mut arena = b"earlier".to_vec();
     let cell = kind.read(value, &mut arena)?;
     Ok(cell.bytes(&arena).map(<[u8]>::to_vec))
@@ -28,7 +28,7 @@ fn both_forms_give_the_same_bytes() {
         (16, &[1], b"t", b"true"),
         (16, &[0], b"f", b"false"),
     ] {
-        let kind = Kind::of(oid);
+        let kind = FieldType::of(oid);
         assert_eq!(read(kind, Value::Binary(binary)), Ok(Some(expected.to_vec())), "{oid}");
         assert_eq!(read(kind, Value::Text(text)), Ok(Some(expected.to_vec())), "{oid}");
         assert_eq!(read(kind, Value::Null), Ok(None));
@@ -51,7 +51,7 @@ fn what_is_not_of_its_type_is_refused() {
         (1184, Value::Binary(&[0; 8])),
         (25, Value::Unchanged),
     ] {
-        assert!(read(Kind::of(oid), value).is_err(), "{oid} {value:?}");
+        assert!(read(FieldType::of(oid), value).is_err(), "{oid} {value:?}");
     }
-    assert_eq!(read(Kind::of(1184), Value::Text(b"2026")), Ok(Some(b"2026".to_vec())));
+    assert_eq!(read(FieldType::of(1184), Value::Text(b"2026")), Ok(Some(b"2026".to_vec())));
 }

@@ -8,14 +8,14 @@ use crate::base::encoding::push_unhexed;
 use crate::pgoutput::message::Value;
 
 /// Most columns of a table that a route may use.
-pub(super) const COLUMNS_MAX: usize = 32;
+pub(super) const FIELDS_MAX: usize = 32;
 
 /// The values of one row by slot.
-pub(super) type Cells<'a> = [Cell<'a>; COLUMNS_MAX];
+pub(super) type Fields<'a> = [Field<'a>; FIELDS_MAX];
 
 /// A value ready to be placed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Cell<'a> {
+pub(super) enum Field<'a> {
     /// NULL.
     #[default]
     Null,
@@ -25,14 +25,14 @@ pub(super) enum Cell<'a> {
     Arena { start: usize, end: usize },
 }
 
-impl<'a> Cell<'a> {
+impl<'a> Field<'a> {
     /// Its bytes.
     #[inline]
     pub(super) fn bytes(self, arena: &'a [u8]) -> Option<&'a [u8]> {
         match self {
-            Cell::Null => None,
-            Cell::Wire(bytes) => Some(bytes),
-            Cell::Arena { start, end } => arena.get(start..end),
+            Field::Null => None,
+            Field::Wire(bytes) => Some(bytes),
+            Field::Arena { start, end } => arena.get(start..end),
         }
     }
 
@@ -40,23 +40,23 @@ impl<'a> Cell<'a> {
     #[inline]
     pub(super) fn append_to(self, arena: &mut Vec<u8>) -> bool {
         match self {
-            Cell::Null => return false,
-            Cell::Wire(bytes) => arena.extend_from_slice(bytes),
-            Cell::Arena { start, end } => arena.extend_from_within(start..end),
+            Field::Null => return false,
+            Field::Wire(bytes) => arena.extend_from_slice(bytes),
+            Field::Arena { start, end } => arena.extend_from_within(start..end),
         }
         true
     }
 
     /// What was appended to the arena since `start`.
     #[inline]
-    pub(super) fn since(start: usize, arena: &[u8]) -> Cell<'static> {
-        Cell::Arena { start, end: arena.len() }
+    pub(super) fn since(start: usize, arena: &[u8]) -> Field<'static> {
+        Field::Arena { start, end: arena.len() }
     }
 }
 
 /// How a column's type is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum FieldType {
     /// Both forms are the text itself.
     Text,
     Uuid,
@@ -70,20 +70,20 @@ pub(super) enum Kind {
     Other,
 }
 
-impl Kind {
-    /// The kind of a built-in type; a domain or an extension's type is [`Kind::Other`].
-    pub(super) const fn of(type_oid: u32) -> Kind {
+impl FieldType {
+    /// The type of a built-in oid; a domain or an extension's type is [`FieldType::Other`].
+    pub(super) const fn of(type_oid: u32) -> FieldType {
         match type_oid {
-            16 => Kind::Bool,
-            17 => Kind::Bytea,
+            16 => FieldType::Bool,
+            17 => FieldType::Bytea,
             // name, text, json, bpchar, varchar
-            19 | 25 | 114 | 1042 | 1043 => Kind::Text,
-            20 => Kind::Int8,
-            21 => Kind::Int2,
-            23 => Kind::Int4,
-            2950 => Kind::Uuid,
-            3802 => Kind::Jsonb,
-            _ => Kind::Other,
+            19 | 25 | 114 | 1042 | 1043 => FieldType::Text,
+            20 => FieldType::Int8,
+            21 => FieldType::Int2,
+            23 => FieldType::Int4,
+            2950 => FieldType::Uuid,
+            3802 => FieldType::Jsonb,
+            _ => FieldType::Other,
         }
     }
 
@@ -93,39 +93,29 @@ impl Kind {
         self,
         value: Value<'a>,
         arena: &mut Vec<u8>,
-    ) -> Result<Cell<'a>, &'static str> {
+    ) -> Result<Field<'a>, &'static str> {
         match (value, self) {
-            (Value::Null, _) => Ok(Cell::Null),
+            (Value::Null, _) => Ok(Field::Null),
             (Value::Unchanged, _) => Err("a value (an unchanged TOAST value was sent instead)"),
-            (Value::Text(bytes) | Value::Binary(bytes), Kind::Text) => Ok(Cell::Wire(bytes)),
-            (Value::Binary(bytes), Kind::Uuid) => read_uuid(bytes, arena),
-            (Value::Binary(bytes), Kind::Jsonb) => match bytes {
-                [1, json @ ..] => Ok(Cell::Wire(json)),
-                _ => Err("jsonb of version 1"),
-            },
-            (Value::Binary(bytes), Kind::Bytea) => Ok(Cell::Wire(bytes)),
-            (Value::Text(text), Kind::Bytea) => read_bytea(text, arena),
-            (Value::Binary(bytes), Kind::Bool) => match bytes {
-                [0] => Ok(Cell::Wire(b"false")),
-                [1] => Ok(Cell::Wire(b"true")),
-                _ => Err("a boolean"),
-            },
-            (Value::Text(text), Kind::Bool) => match text {
-                b"f" => Ok(Cell::Wire(b"false")),
-                b"t" => Ok(Cell::Wire(b"true")),
-                _ => Err("a boolean"),
-            },
-            (Value::Binary(bytes), Kind::Int2) => {
-                read_integer(bytes.try_into().map(i16::from_be_bytes).map(i64::from).ok(), arena)
+            (Value::Binary(bytes), FieldType::Text | FieldType::Bytea) => Ok(Field::Wire(bytes)),
+            (Value::Binary(bytes), FieldType::Uuid) => read_uuid(bytes, arena),
+            (Value::Binary([1, json @ ..]), FieldType::Jsonb) => Ok(Field::Wire(json)),
+            (Value::Binary(_), FieldType::Jsonb) => Err("jsonb of version 1"),
+            (Value::Text(text), FieldType::Bytea) => read_bytea(text, arena),
+            (Value::Binary([0]) | Value::Text(b"f"), FieldType::Bool) => Ok(Field::Wire(b"false")),
+            (Value::Binary([1]) | Value::Text(b"t"), FieldType::Bool) => Ok(Field::Wire(b"true")),
+            (_, FieldType::Bool) => Err("a boolean"),
+            (Value::Text(text), _) => Ok(Field::Wire(text)),
+            (Value::Binary(bytes), FieldType::Int2) => {
+                read_integer(bytes.try_into().map(i16::from_be_bytes), arena)
             }
-            (Value::Binary(bytes), Kind::Int4) => {
-                read_integer(bytes.try_into().map(i32::from_be_bytes).map(i64::from).ok(), arena)
+            (Value::Binary(bytes), FieldType::Int4) => {
+                read_integer(bytes.try_into().map(i32::from_be_bytes), arena)
             }
-            (Value::Binary(bytes), Kind::Int8) => {
-                read_integer(bytes.try_into().map(i64::from_be_bytes).ok(), arena)
+            (Value::Binary(bytes), FieldType::Int8) => {
+                read_integer(bytes.try_into().map(i64::from_be_bytes), arena)
             }
-            (Value::Text(text), _) => Ok(Cell::Wire(text)),
-            (Value::Binary(_), Kind::Other) => Err("a type whose binary form is read"),
+            (Value::Binary(_), FieldType::Other) => Err("a type whose binary form is read"),
         }
     }
 }
@@ -146,7 +136,7 @@ const HEX: [[u8; 2]; 256] = {
 const UUID_PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 #[inline]
-fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<Cell<'static>, &'static str> {
+fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<Field<'static>, &'static str> {
     let uuid: &[u8; 16] = bytes.try_into().map_err(|_| "a uuid")?;
     let mut text = [b'-'; 36];
     for (byte, at) in uuid.iter().zip(UUID_PLACES) {
@@ -156,40 +146,29 @@ fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<Cell<'static>, &'stati
     }
     let start = arena.len();
     arena.extend_from_slice(&text);
-    Ok(Cell::since(start, arena))
+    Ok(Field::since(start, arena))
 }
 
-fn read_integer(number: Option<i64>, arena: &mut Vec<u8>) -> Result<Cell<'static>, &'static str> {
-    let number = number.ok_or("an integer")?;
-    let mut text = [0; 20];
-    let mut at = text.len();
-    let mut left = number.unsigned_abs();
-    loop {
-        at -= 1;
-        text[at] = b'0' + (left % 10) as u8;
-        left /= 10;
-        if left == 0 {
-            break;
-        }
-    }
+fn read_integer<E>(
+    number: Result<impl itoa::Integer, E>,
+    arena: &mut Vec<u8>,
+) -> Result<Field<'static>, &'static str> {
+    let number = number.map_err(|_| "an integer")?;
     let start = arena.len();
-    if number < 0 {
-        arena.push(b'-');
-    }
-    arena.extend_from_slice(&text[at..]);
-    Ok(Cell::since(start, arena))
+    arena.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
+    Ok(Field::since(start, arena))
 }
 
 /// `bytea_output` may be set for the role: `hex` begins with `\x`, which `escape` never does,
 /// because it doubles every backslash.
-fn read_bytea(text: &[u8], arena: &mut Vec<u8>) -> Result<Cell<'static>, &'static str> {
+fn read_bytea(text: &[u8], arena: &mut Vec<u8>) -> Result<Field<'static>, &'static str> {
     let start = arena.len();
     let read = match text {
         [b'\\', b'x', hex @ ..] => push_unhexed(hex, arena),
         escaped => push_unescaped(escaped, arena),
     };
     read.ok_or("bytea in hex or escape form")?;
-    Ok(Cell::since(start, arena))
+    Ok(Field::since(start, arena))
 }
 
 fn push_unescaped(mut text: &[u8], arena: &mut Vec<u8>) -> Option<()> {
