@@ -2,7 +2,7 @@
 //! forget them only once the broker has confirmed.
 //!
 //! Modules in the order an event passes them: [`source`] reads the slot, [`pgoutput`] decodes it,
-//! [`outbox`] turns rows into events and routes them, [`mod@format`] shapes payloads, [`delivery`]
+//! [`outbox`] turns rows into events and routes them, `format` shapes payloads, [`delivery`]
 //! remembers what is unconfirmed, [`sink`] publishes, [`relay`] is the loop that joins them.
 
 pub mod admin;

@@ -587,8 +587,3 @@ fn the_schema_gives_defaults_and_choices() {
     );
     assert_eq!(schema["properties"]["source"]["properties"]["url"]["$ref"], "#/$defs/secret");
 }
-
-#[test]
-fn the_formats_are_those_there_are() {
-    assert_eq!(keys::FORMATS, crate::format::FORMATS);
-}

@@ -108,7 +108,9 @@ fn render<'a>(
     });
     let rendered = match rendered {
         Ok(rendered) => rendered,
-        Err((slot, template)) => return Err(null_in_template(route, fields, scratch, slot, template)),
+        Err((slot, template)) => {
+            return Err(null_in_template(route, fields, scratch, slot, template));
+        }
     };
     extras.clear();
     for (_, template) in &route.extras {

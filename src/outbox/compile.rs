@@ -224,7 +224,11 @@ impl Compiler<'_> {
     }
 
     fn required(&mut self, name: &str, setting: &str) -> Result<usize, ExtractError> {
-        if self.source.has(name) { self.slot(name) } else { Err(self.source.missing(name, setting)) }
+        if self.source.has(name) {
+            self.slot(name)
+        } else {
+            Err(self.source.missing(name, setting))
+        }
     }
 
     fn optional(&mut self, name: &str, wanted: bool) -> Result<Option<usize>, ExtractError> {

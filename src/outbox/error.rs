@@ -40,7 +40,10 @@ impl EventError {
     /// The event has more headers than there is room for.
     #[cold]
     pub(crate) fn too_many_headers(event: &str) -> EventError {
-        EventError::new("too-many-headers", format!("event {event}: more than {HEADERS_MAX} headers"))
+        EventError::new(
+            "too-many-headers",
+            format!("event {event}: more than {HEADERS_MAX} headers"),
+        )
     }
 
     /// A stable name for dead letters and metrics.

@@ -47,7 +47,9 @@ impl Plan {
         let mut payload_type = 0;
         for (slot, name) in (0..UNUSED).zip(&route.names) {
             // Every name of the route was found in the relation above.
-            let Some(at) = relation.columns.iter().position(|it| it.name == *name) else { continue };
+            let Some(at) = relation.columns.iter().position(|it| it.name == *name) else {
+                continue;
+            };
             let type_oid = relation.columns[at].type_oid;
             let field_type = FieldType::of(type_oid);
             if binary && field_type == FieldType::Other {
@@ -99,9 +101,11 @@ impl Plan {
     ) -> Result<(), RowError> {
         scratch.arena.clear();
         let mut broken = None;
-        self.walk(tuple, |slot, field_type, value| match field_type.read(value, &mut scratch.arena) {
-            Ok(field) => fields[slot] = field,
-            Err(expected) => broken = Some((slot, expected)),
+        self.walk(tuple, |slot, field_type, value| {
+            match field_type.read(value, &mut scratch.arena) {
+                Ok(field) => fields[slot] = field,
+                Err(expected) => broken = Some((slot, expected)),
+            }
         })?;
         let Some((slot, expected)) = broken else { return Ok(()) };
         let event = event_name(&self.route, fields, scratch);

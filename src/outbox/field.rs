@@ -193,5 +193,5 @@ fn push_unescaped(mut text: &[u8], arena: &mut Vec<u8>) -> Option<()> {
 }
 
 #[cfg(test)]
-#[path = "cell_tests.rs"]
+#[path = "field_tests.rs"]
 mod tests;

@@ -116,8 +116,7 @@ impl<'de> Visitor<'de> for MessageVisitor<'_, 'de> {
                 continue;
             };
             let raw = map.next_value::<&'de RawValue>()?.get();
-            let verbatim =
-                slot == self.route.payload || Some(slot) == self.route.headers;
+            let verbatim = slot == self.route.payload || Some(slot) == self.route.headers;
             self.fields[slot] = match raw.as_bytes() {
                 b"null" => Field::Null,
                 [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => Field::Wire(text),

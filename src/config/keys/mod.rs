@@ -12,9 +12,6 @@ use std::sync::LazyLock;
 
 use super::kind::{Kind, rule};
 
-/// Payload formats that a `route.format` may name.
-pub(crate) const FORMATS: &[&str] = &["raw", "cloudevents", "cloudevents-structured", "debezium"];
-
 /// What holds when a key is absent.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Absent {
@@ -172,7 +169,7 @@ const ROUTE: &[Row] = &[
         Absent::Means("no further headers"),
         "Further headers, name to template. NULL leaves the header out.",
     ),
-    ("format", Kind::Choice(FORMATS), Absent::Value("raw"), "Payload format."),
+    ("format", Kind::Choice(crate::format::FORMATS), Absent::Value("raw"), "Payload format."),
     (
         "preset",
         Kind::Choice(&["walrelay", "debezium"]),
