@@ -9,7 +9,7 @@ pub mod admin;
 pub mod app;
 pub mod base;
 pub mod cli;
-pub mod compare;
+pub(crate) mod compare;
 pub mod config;
 pub mod dead_letter;
 pub mod delivery;

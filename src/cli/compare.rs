@@ -8,36 +8,40 @@ use std::time::{Duration, Instant};
 use super::args::CompareArgs;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::escaped;
-use crate::compare::plan::Plan;
-use crate::compare::relay::{Order, adapt};
-use crate::compare::report::Report;
-use crate::compare::{self, Asked, Live, Outcome, Watcher, json, page, table};
+use crate::compare::plan::{ComparisonPlan, ComparisonRequest};
+use crate::compare::relay_process::RelayOrder;
+use crate::compare::{ComparisonOutcome, ComparisonWatcher, RunProgress, page, terminal};
 use crate::config::{Config, Request};
 
 const REDRAWN_EVERY: Duration = Duration::from_millis(200);
-const TOLD_EVERY: Duration = Duration::from_secs(10);
+const WRITTEN_EVERY: Duration = Duration::from_secs(10);
 
-/// Reads the words before anything else is done.
-pub(super) fn plan(args: &CompareArgs) -> Result<Plan, Vec<Fault>> {
-    Plan::read(&args.rates, &args.intervals, &args.duration, args.backlog)
+/// Reads the arguments before anything else is done.
+pub(super) fn plan(args: &CompareArgs) -> Result<ComparisonPlan, Vec<Fault>> {
+    ComparisonPlan::read(&args.rates, &args.intervals, &args.duration, args.backlog)
 }
 
 pub(super) fn run(
     config: &Config,
-    request: &Request,
-    plan: &Plan,
+    origin: &Request,
+    plan: &ComparisonPlan,
     args: &CompareArgs,
 ) -> Result<Exit, Vec<Fault>> {
-    let file = args.html.as_deref().map(Page::begin).transpose();
-    let file = file.map_err(|fault| vec![fault])?;
-    let mut voice = Voice::new();
-    let Outcome { report, mut faults } = compare::run(Asked { config, request, plan }, &mut voice);
-    voice.wipe();
+    let page_file = args.html.as_deref().map(PageFile::open).transpose();
+    let page_file = page_file.map_err(|fault| vec![fault])?;
+    let mut lines = ProgressLines::new();
+    let request = ComparisonRequest { config, origin, plan };
+    let ComparisonOutcome { report, mut faults } = crate::compare::run(request, &mut lines);
+    lines.erase();
     let mut missing = 0;
     if let Some(report) = report {
         missing = report.missing();
-        faults.extend(show(&report, args.json).err());
-        faults.extend(file.and_then(|file| file.write(&page::render(&report)).err()));
+        let text = match args.json {
+            true => format!("{}\n", report.to_json()),
+            false => terminal::to_text(&report, std::io::stdout().is_terminal()),
+        };
+        faults.extend(super::print(&text).err());
+        faults.extend(page_file.and_then(|file| file.write(&page::render(&report)).err()));
     }
     match (faults.is_empty(), missing) {
         (false, _) => Err(faults),
@@ -46,34 +50,27 @@ pub(super) fn run(
     }
 }
 
-fn show(report: &Report, as_json: bool) -> Result<Exit, Fault> {
-    super::print(&match as_json {
-        true => format!("{}\n", json::to_json(report)),
-        false => table::to_text(report, std::io::stdout().is_terminal()),
-    })
-}
-
-/// The relay under test: told over standard input what it is to do.
+/// The relay under test, which reads from standard input what it is to do.
 pub(super) fn relay(log: super::Log<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
-    let order = Order::receive().map_err(|fault| vec![fault])?;
+    let order = RelayOrder::receive().map_err(|fault| vec![fault])?;
     let config = super::prepare(log, &order.request(request.variables.clone()))?;
-    let adapted = adapt(&config, &order).map_err(|fault| vec![fault])?;
+    let adapted = order.adapt(&config).map_err(|fault| vec![fault])?;
     super::run::run(adapted).map_err(|fault| vec![fault])
 }
 
 /// A file that is known to be writable before an hour is spent on what goes into it.
-struct Page<'a> {
+struct PageFile<'a> {
     path: &'a Path,
     /// Made by us, and empty until it is written.
     new: bool,
 }
 
-impl Page<'_> {
-    fn begin(path: &Path) -> Result<Page<'_>, Fault> {
+impl PageFile<'_> {
+    fn open(path: &Path) -> Result<PageFile<'_>, Fault> {
         let new = !path.exists();
         let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
         opened.map_err(|error| unwritable(path, &error))?;
-        Ok(Page { path, new })
+        Ok(PageFile { path, new })
     }
 
     fn write(mut self, text: &str) -> Result<(), Fault> {
@@ -82,7 +79,7 @@ impl Page<'_> {
     }
 }
 
-impl Drop for Page<'_> {
+impl Drop for PageFile<'_> {
     fn drop(&mut self) {
         if self.new {
             // Nothing was written to it.
@@ -92,72 +89,68 @@ impl Drop for Page<'_> {
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Fault {
-    Fault::new(
-        Exit::Usage,
-        "output.unwritable",
-        format!("cannot write {}: {error}", path.display()),
-        "--html",
-        "name a file in a folder that you may write to",
-    )
+    let what = format!("cannot write {}: {error}", path.display());
+    let mend = "name a file in a folder that you may write to";
+    Fault::new(Exit::Usage, "output.unwritable", what, "--html", mend)
 }
 
-/// Tells on standard error: one line that is redrawn on a terminal, a line now and then elsewhere.
-struct Voice {
+/// Progress on standard error: one line that is redrawn on a terminal, a line now and then elsewhere.
+struct ProgressLines {
     terminal: bool,
     coloured: bool,
-    told: Instant,
+    written: Instant,
     drawn: bool,
 }
 
-impl Voice {
-    fn new() -> Voice {
+impl ProgressLines {
+    fn new() -> ProgressLines {
         let terminal = std::io::stderr().is_terminal();
         let coloured = terminal && super::no_color_is_unset();
-        Voice { terminal, coloured, told: Instant::now(), drawn: false }
+        ProgressLines { terminal, coloured, written: Instant::now(), drawn: false }
     }
 
-    fn wipe(&mut self) {
+    fn erase(&mut self) {
         if std::mem::take(&mut self.drawn) {
             self.put("\r\x1b[K");
         }
     }
 
-    /// Whoever has gone is told nothing more.
-    fn put(&self, text: &str) {
+    fn put(&mut self, text: &str) {
+        self.written = Instant::now();
         let mut errors = std::io::stderr();
+        // A terminal that has gone shows nothing more.
         errors.write_all(text.as_bytes()).and_then(|()| errors.flush()).ok();
     }
 }
 
-impl Watcher for Voice {
-    fn say(&mut self, text: &str) {
-        self.wipe();
-        self.told = Instant::now();
-        let text = escaped(text);
-        match self.coloured {
-            true => self.put(&format!("\x1b[36m·\x1b[0m {text}\n")),
-            false => self.put(&format!("· {text}\n")),
-        }
+impl ComparisonWatcher for ProgressLines {
+    fn announce(&mut self, text: &str) {
+        self.erase();
+        let mark = if self.coloured { "\x1b[36m·\x1b[0m" } else { "·" };
+        self.put(&format!("{mark} {}\n", plain(text)));
     }
 
-    fn live(&mut self, now: &Live) {
-        let every = if self.terminal { REDRAWN_EVERY } else { TOLD_EVERY };
-        if self.told.elapsed() < every {
+    fn progress(&mut self, now: &RunProgress) {
+        let every = if self.terminal { REDRAWN_EVERY } else { WRITTEN_EVERY };
+        if self.written.elapsed() < every {
             return;
         }
-        self.told = Instant::now();
-        let text = escaped(&line(now));
-        if self.terminal {
-            self.drawn = true;
-            self.put(&format!("\r  {text}\x1b[K"));
-        } else {
-            self.put(&format!("  {text}\n"));
+        self.drawn = self.terminal;
+        let text = plain(&line(now));
+        match self.terminal {
+            true => self.put(&format!("\r  {text}\x1b[K")),
+            false => self.put(&format!("  {text}\n")),
         }
     }
 }
 
-fn line(now: &Live) -> String {
-    let Live { what, left, delivered, events, p50_ms } = now;
+/// On the page a number and its unit stay on one line.
+fn plain(text: &str) -> String {
+    escaped(&text.replace('\u{a0}', " "))
+}
+
+fn line(now: &RunProgress) -> String {
+    let RunProgress { what, left, delivered, events, p50_ms } = now;
     let p50 = p50_ms.map_or_else(String::new, |p50_ms| format!(", p50 {p50_ms:.1} ms"));
     let left = match left.as_secs_f64().ceil() as u64 {
         0 => String::new(),

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn a_line_says_what_runs_how_far_and_how_long() {
-    let mut now = Live {
+    let mut now = RunProgress {
         what: "cdc at 100/s".to_owned(),
         left: Duration::from_millis(1100),
         delivered: 40,
@@ -20,13 +20,13 @@ fn a_page_that_was_not_written_leaves_no_file_and_harms_none() {
     std::fs::create_dir_all(&folder).unwrap();
     let (fresh, old) = (folder.join("new.html"), folder.join("old.html"));
     std::fs::write(&old, "before").unwrap();
-    drop(Page::begin(&fresh).unwrap());
-    drop(Page::begin(&old).unwrap());
+    drop(PageFile::open(&fresh).unwrap());
+    drop(PageFile::open(&old).unwrap());
     assert!(!fresh.exists());
     assert_eq!(std::fs::read_to_string(&old).unwrap(), "before");
-    Page::begin(&fresh).unwrap().write("page").unwrap();
+    PageFile::open(&fresh).unwrap().write("page").unwrap();
     assert_eq!(std::fs::read_to_string(&fresh).unwrap(), "page");
-    let refused = Page::begin(&folder.join("no/where.html")).err().unwrap();
+    let refused = PageFile::open(&folder.join("no/where.html")).err().unwrap();
     assert_eq!((refused.exit, refused.code), (Exit::Usage, "output.unwritable"));
     std::fs::remove_dir_all(&folder).unwrap();
 }

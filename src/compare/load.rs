@@ -11,10 +11,13 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_postgres::{Client, Statement};
 
-use super::failed;
+use super::arrivals::Arrivals;
 use super::plan::{KEYS, PAYLOAD_BYTES};
-use super::tally::{Tally, quantile_ms};
+use super::report::Latencies;
+use super::scratch_source::connect;
 use crate::base::error::Fault;
+use crate::base::runtime;
+use crate::doctor::source::query_fault;
 use crate::source::quote::quote_ident;
 use crate::source::settings::ConnInfo;
 
@@ -22,18 +25,16 @@ use crate::source::settings::ConnInfo;
 const BACKLOG_BATCH: u64 = 100;
 
 /// Connections that write.
-pub(super) struct Load {
-    writers: Vec<Arc<Writer>>,
-}
+pub(super) struct LoadWriters(Vec<Arc<LoadWriter>>);
 
-struct Writer {
+struct LoadWriter {
     client: Client,
     insert: Statement,
 }
 
 /// How the load itself did.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Pace {
+pub(super) struct LoadPace {
     pub(super) per_second: f64,
     pub(super) late_p99_ms: f64,
 }
@@ -48,7 +49,7 @@ fn connections(rate: u32) -> u64 {
 }
 
 /// The key of an event.
-pub(super) fn key(number: u64) -> String {
+fn key(number: u64) -> String {
     format!("key-{:04}", number % KEYS)
 }
 
@@ -63,50 +64,53 @@ pub(super) fn payload(run: u32, number: u64) -> String {
     format!("{head}{}\"}}", "lorem ipsum ".repeat(rest / 12 + 1).get(..rest).unwrap_or_default())
 }
 
-impl Load {
+impl LoadWriters {
     /// Connects; the table is `schema.outbox`.
-    pub(super) async fn open(info: &ConnInfo, schema: &str, rate: u32) -> Result<Load, Fault> {
+    pub(super) async fn open(
+        info: &ConnInfo,
+        schema: &str,
+        rate: u32,
+    ) -> Result<LoadWriters, Fault> {
         let sql = format!(
             "INSERT INTO {}.outbox (event_key, payload) VALUES ($1, $2::pg_catalog.text::pg_catalog.jsonb)",
             quote_ident(schema)
         );
         let mut writers = Vec::new();
         for _ in 0..connections(rate) {
-            let client = super::connect(info, schema).await?;
+            let client = connect(info, schema).await?;
             let insert = client.prepare(&sql).await;
-            let insert = insert.map_err(|error| failed(&error, "preparing the load"))?;
-            writers.push(Arc::new(Writer { client, insert }));
+            let insert = insert.map_err(|error| query_fault(&error, "preparing the load"))?;
+            writers.push(Arc::new(LoadWriter { client, insert }));
         }
-        Ok(Load { writers })
+        Ok(LoadWriters(writers))
     }
 
     /// Writes these events at this pace.
     pub(super) async fn write(
         &self,
-        tally: &Arc<Tally>,
+        arrivals: &Arc<Arrivals>,
         run: u32,
         numbers: Range<u64>,
         rate: u32,
-    ) -> Result<Pace, Fault> {
-        let count = self.writers.len();
+    ) -> Result<LoadPace, Fault> {
         let began = Instant::now();
         let mut tasks = JoinSet::new();
-        for (at, writer) in self.writers.iter().enumerate() {
-            let (writer, tally) = (Arc::clone(writer), Arc::clone(tally));
-            let first = numbers.start;
+        for (at, writer) in self.0.iter().enumerate() {
+            let (writer, arrivals) = (Arc::clone(writer), Arc::clone(arrivals));
+            let (first, count) = (numbers.start, self.0.len());
             // Number n is always written by connection n modulo their count, and so is its key.
             let own = numbers.clone().filter(move |number| *number as usize % count == at);
             tasks.spawn(async move {
                 let mut late_us: Vec<u32> = Vec::new();
                 for number in own {
-                    let due =
-                        began + Duration::from_secs_f64((number - first) as f64 / f64::from(rate));
+                    let after = (number - first) as f64 / f64::from(rate);
+                    let due = began + Duration::from_secs_f64(after);
                     let (key, payload) = (key(number), payload(run, number));
                     tokio::time::sleep_until(due.into()).await;
                     let now = Instant::now();
                     let late = now.saturating_duration_since(due).as_micros();
                     late_us.push(u32::try_from(late).unwrap_or(u32::MAX));
-                    tally.sends(number, now);
+                    arrivals.sends(number, now);
                     writer.client.execute(&writer.insert, &[&key, &payload]).await?;
                 }
                 Ok::<_, tokio_postgres::Error>(late_us)
@@ -114,44 +118,42 @@ impl Load {
         }
         let mut late_us = Vec::new();
         while let Some(joined) = tasks.join_next().await {
-            let written = joined.map_err(|error| super::broken(&error.to_string()))?;
-            late_us.extend(written.map_err(|error| failed(&error, "writing the load"))?);
+            let written = joined.map_err(|error| runtime::refused("the load", &error.into()))?;
+            late_us.extend(written.map_err(|error| query_fault(&error, "writing the load"))?);
         }
-        late_us.sort_unstable();
         let took = began.elapsed().as_secs_f64();
         // The last event is due one step before the end.
-        let planned = (numbers.end - numbers.start) as f64 / f64::from(rate);
-        Ok(Pace {
-            per_second: (numbers.end - numbers.start) as f64 / took.max(planned),
-            late_p99_ms: quantile_ms(&late_us, 0.99),
+        let events = (numbers.end - numbers.start) as f64;
+        Ok(LoadPace {
+            per_second: events / took.max(events / f64::from(rate)),
+            late_p99_ms: Latencies::of(late_us).p99_ms().unwrap_or_default(),
         })
     }
 }
 
 /// Writes a backlog in transactions of [`BACKLOG_BATCH`] rows: the same events, faster.
 pub(super) async fn backlog(
-    client: &Client,
+    info: &ConnInfo,
     schema: &str,
-    tally: &Tally,
+    arrivals: &Arrivals,
     run: u32,
     events: u64,
 ) -> Result<(), Fault> {
+    let failed = |error| query_fault(&error, "writing the backlog");
     let sql = format!(
         "INSERT INTO {}.outbox (event_key, payload)
          SELECT key, payload::pg_catalog.jsonb FROM ROWS FROM (pg_catalog.unnest($1::pg_catalog.text[]), pg_catalog.unnest($2::pg_catalog.text[])) AS event (key, payload)",
         quote_ident(schema)
     );
-    let insert = client.prepare(&sql).await.map_err(|error| failed(&error, "the backlog"))?;
-    let mut from = 0;
-    while from < events {
+    let client = connect(info, schema).await?;
+    let insert = client.prepare(&sql).await.map_err(failed)?;
+    for from in (0..events).step_by(BACKLOG_BATCH as usize) {
         let numbers = from..events.min(from + BACKLOG_BATCH);
-        from = numbers.end;
         let keys: Vec<String> = numbers.clone().map(key).collect();
         let payloads: Vec<String> = numbers.clone().map(|number| payload(run, number)).collect();
         let now = Instant::now();
-        numbers.for_each(|number| tally.sends(number, now));
-        let written = client.execute(&insert, &[&keys, &payloads]).await;
-        written.map_err(|error| failed(&error, "writing the backlog"))?;
+        numbers.for_each(|number| arrivals.sends(number, now));
+        client.execute(&insert, &[&keys, &payloads]).await.map_err(failed)?;
     }
     Ok(())
 }

@@ -7,17 +7,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::child::Child;
-use super::consumer::Consumer;
-use super::cost::{Meter, Share, measured_part};
-use super::load::{self, Load, Pace};
-use super::plan::{self, interval, warm_up};
-use super::relay::Order;
-use super::report::{Drain, Mode, PostgresCost, RelayCost, Run};
-use super::site::{self, Site};
-use super::tally::Tally;
-use super::{Asked, Live, Watcher, proc};
+use super::arrivals::{ArrivalReader, Arrivals};
+use super::load::{self, LoadWriters};
+use super::plan::{ComparisonRequest, interval, warm_up};
+use super::postgres_cost::{LoadShare, PostgresCounters, PostgresMeter, measured_part};
+use super::process_stats::{in_ticks, load_average};
+use super::relay_process::{RelayOrder, RelayProcess};
+use super::report::{CaptureMode, Drain, PostgresCost, RelayCost, Run, RunResult};
+use super::scratch_source::{self, ScratchSource};
 use crate::base::error::{Exit, Fault};
+use crate::source::settings::ConnInfo;
 
 /// How long the first event of a relay may take.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -29,255 +28,248 @@ const CPU_EVERY: u32 = 5;
 /// Events from which the load's own WAL is known.
 const WEIGHED: u64 = 500;
 
+/// Who is told how the comparison goes.
+pub(crate) trait ComparisonWatcher {
+    /// Something begins, or was found.
+    fn announce(&mut self, text: &str);
+
+    /// Comes several times a second.
+    fn progress(&mut self, now: &RunProgress);
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct RunProgress {
+    /// What runs: `CDC at 100/s`.
+    pub(crate) what: String,
+    /// Until it is over.
+    pub(crate) left: Duration,
+    /// Events at the consumer.
+    pub(crate) delivered: u64,
+    /// Events that there will be.
+    pub(crate) events: u64,
+    /// Of the last events.
+    pub(crate) p50_ms: Option<f64>,
+}
+
 /// How long nothing may come before what is missing is missing: longer than a relay waits between
 /// two attempts.
-fn patience(mode: Mode, longest_wait: Duration) -> Duration {
+fn patience(mode: CaptureMode, longest_wait: Duration) -> Duration {
     PATIENCE_MIN.max(3 * interval(mode)).max(longest_wait + Duration::from_secs(5))
 }
 
 /// Everything that outlives a run.
-pub(super) struct Bench<'a> {
-    asked: Asked<'a>,
-    site: &'a Site,
-    consumer: Consumer,
-    meter: Meter,
+pub(super) struct Measurement<'a> {
+    request: ComparisonRequest<'a>,
+    source: &'a ScratchSource,
+    reader: ArrivalReader,
+    meter: PostgresMeter,
+    watcher: &'a mut dyn ComparisonWatcher,
     /// Number of the run, by which its events are known.
     number: u32,
     /// Bytes of WAL of one event of the load, by whether the table is that of polling.
     wal_of_event: BTreeMap<bool, f64>,
 }
 
-/// A run that is under way.
-struct Under {
-    mode: Mode,
+/// A run or a drain that is under way.
+struct MeasuredRelay {
+    mode: CaptureMode,
     what: String,
-    child: Child,
-    tally: Arc<Tally>,
+    process: RelayProcess,
+    arrivals: Arc<Arrivals>,
+    /// Of all its load.
     events: u64,
     ends: Instant,
+    before: PostgresCounters,
+    /// What its process had used when the measured time began.
+    used_before: RelayCost,
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Measurement<'a> {
     pub(super) async fn open(
-        asked: Asked<'a>,
-        site: &'a Site,
-        consumer: Consumer,
-    ) -> Result<Bench<'a>, Fault> {
-        let meter = Meter::open(&asked.config.source.connection, &site.name).await?;
-        Ok(Bench { asked, site, consumer, meter, number: 0, wal_of_event: BTreeMap::new() })
+        request: ComparisonRequest<'a>,
+        source: &'a ScratchSource,
+        reader: ArrivalReader,
+        watcher: &'a mut dyn ComparisonWatcher,
+    ) -> Result<Measurement<'a>, Fault> {
+        let meter = PostgresMeter::open(&request.config.source.connection, &source.name).await?;
+        let wal_of_event = BTreeMap::new();
+        Ok(Measurement { request, source, reader, meter, watcher, number: 0, wal_of_event })
     }
 
-    pub(super) fn is_local(&self) -> bool {
+    pub(super) fn database_is_local(&self) -> bool {
         self.meter.is_local
     }
 
-    async fn load(&self, rate: u32) -> Result<Load, Fault> {
-        Load::open(&self.asked.config.source.connection, &self.site.name, rate).await
+    fn connection(&self) -> &'a ConnInfo {
+        &self.request.config.source.connection
     }
 
-    /// Begins to count the events of a new run.
-    fn attend(&mut self, events: u64) -> Arc<Tally> {
+    async fn writers(&self, rate: u32) -> Result<LoadWriters, Fault> {
+        LoadWriters::open(self.connection(), &self.source.name, rate).await
+    }
+
+    /// A fresh table, whose events are counted from here on. What the run before has left goes only
+    /// now: its figures are out of danger.
+    async fn begin(&mut self, mode: CaptureMode, events: u64) -> Result<Arc<Arrivals>, Fault> {
+        scratch_source::remove(self.connection(), &self.source.name).await?;
+        self.source.make(mode).await?;
         self.number += 1;
-        let tally = Arc::new(Tally::new(events));
-        self.consumer.attend(self.number, &tally);
-        tally
+        let arrivals = Arc::new(Arrivals::new(events));
+        self.reader.count(self.number, &arrivals);
+        Ok(arrivals)
     }
 
-    fn start(&self, mode: Mode) -> Result<Child, Fault> {
-        let request = self.asked.request;
-        let name = &self.site.name;
-        Child::start(&Order {
-            file: request.file.clone(),
-            settings: request.settings.clone(),
-            slot: request.slot.clone(),
+    fn start(
+        &self,
+        mode: CaptureMode,
+        what: String,
+        (arrivals, events): (Arc<Arrivals>, u64),
+        before: PostgresCounters,
+    ) -> Result<MeasuredRelay, Fault> {
+        let (origin, name) = (self.request.origin, &self.source.name);
+        let process = RelayProcess::start(&RelayOrder {
+            file: origin.file.clone(),
+            settings: origin.settings.clone(),
+            slot: origin.slot.clone(),
             name: name.clone(),
-            interval_ms: match mode {
-                Mode::Cdc => None,
-                Mode::Polling { interval_ms } => Some(interval_ms),
-            },
+            interval_ms: mode.interval_ms(),
             crash_file: std::env::temp_dir().join(format!("{name}.crash")),
-        })
-    }
-
-    /// A fresh table. What the run before has left goes only now: its figures are out of danger.
-    async fn make(&self, mode: Mode) -> Result<(), Fault> {
-        site::remove(&self.asked.config.source.connection, &self.site.name).await?;
-        self.site.make(mode).await
+        })?;
+        let (ends, used_before) = (Instant::now(), RelayCost::default());
+        Ok(MeasuredRelay { mode, what, process, arrivals, events, ends, before, used_before })
     }
 
     /// What one event of the load costs in WAL when nobody relays it.
-    async fn weigh(&mut self, mode: Mode) -> Result<f64, Fault> {
-        let polls = mode != Mode::Cdc;
+    async fn weigh(&mut self, mode: CaptureMode) -> Result<f64, Fault> {
+        let polls = mode != CaptureMode::Cdc;
         if let Some(bytes) = self.wal_of_event.get(&polls) {
             return Ok(*bytes);
         }
-        self.make(mode).await?;
-        let load = self.load(1).await?;
-        let tally = self.attend(WEIGHED);
+        let arrivals = self.begin(mode, WEIGHED).await?;
+        let load = self.writers(1).await?;
         let before = self.meter.read().await?.wal_bytes;
-        load.write(&tally, self.number, 0..WEIGHED, 100_000).await?;
+        load.write(&arrivals, self.number, 0..WEIGHED, 100_000).await?;
         let bytes = (self.meter.read().await?.wal_bytes - before) as f64 / WEIGHED as f64;
-        drop(load);
         self.wal_of_event.insert(polls, bytes);
         Ok(bytes)
     }
 
     /// One mode at one rate.
-    pub(super) async fn run(
-        &mut self,
-        mode: Mode,
-        rate: u32,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Run, Fault> {
-        let what = format!("{} at {rate}/s", plan::name(mode));
-        watcher.say(&what);
+    pub(super) async fn run(&mut self, mode: CaptureMode, rate: u32) -> Result<Run, Fault> {
+        let duration = self.request.plan.duration;
+        let what = format!("{} at {rate}/s", mode.name());
+        self.watcher.announce(&what);
         let wal_of_event = self.weigh(mode).await?;
-        self.make(mode).await?;
-        let load = self.load(rate).await?;
-        let of = |length: Duration| (length.as_secs_f64() * f64::from(rate)).ceil() as u64;
-        let warm = of(warm_up(mode)).max(1);
-        let total = warm + of(self.asked.plan.duration).max(1);
-        let tally = self.attend(total);
+        let count = |length: Duration| (length.as_secs_f64() * f64::from(rate)).ceil() as u64;
+        let warm = count(warm_up(mode)).max(1);
+        let total = warm + count(duration).max(1);
+        let arrivals = self.begin(mode, total).await?;
+        let load = self.writers(rate).await?;
         let before = self.meter.settled(0).await?;
-        let looks = self.meter.looks();
-        let ends = Instant::now() + warm_up(mode) + self.asked.plan.duration;
-        let child = self.start(mode)?;
-        let mut under = Under { mode, what, child, tally, events: total, ends };
-        self.warm_up(&mut under, &load, warm, rate, watcher).await?;
+        let mut relay = self.start(mode, what, (Arc::clone(&arrivals), total), before)?;
+        relay.ends = Instant::now() + warm_up(mode) + duration;
+        load.write(&arrivals, self.number, 0..1, rate).await?;
+        self.first_arrival(&mut relay).await?;
+        let warming = load.write(&arrivals, self.number, 1..warm, rate);
+        self.watched(&mut relay, warming).await?;
+        self.arrival_of(&mut relay, warm).await?;
 
         self.meter.begin_cpu().await?;
-        let relay_before = under.child.cost();
-        let load_average = proc::load_average();
-        let (began, tally, number) = (Instant::now(), Arc::clone(&under.tally), self.number);
-        under.ends = began + self.asked.plan.duration;
-        let writing = load.write(&tally, number, warm..total, rate);
-        let pace: Pace = self.watched(&mut under, watcher, writing).await?;
-        self.arrival_of(&mut under, total, self.patience(mode), watcher).await?;
-        self.meter.look_at_cpu().await?;
-        let cpu_s = self.meter.cpu_s();
-        let relay = less(under.child.cost(), relay_before);
-        under.child.stop().await?;
-        drop(load);
-        let after = self.meter.settled(total).await?;
-        let events = total - warm;
-        let share =
-            Share { transactions: total, rows: total, wal_bytes: total as f64 * wal_of_event };
-        let whole = after.since(before, share, self.meter.looks() - looks);
-        let counts = tally.counts(total);
+        relay.used_before = relay.process.cost();
+        let load_average = load_average();
+        let began = Instant::now();
+        relay.ends = began + duration;
+        let writing = load.write(&arrivals, self.number, warm..total, rate);
+        let pace = self.watched(&mut relay, writing).await?;
+        self.arrival_of(&mut relay, total).await?;
+        let share = LoadShare { rows: total, wal_bytes: total as f64 * wal_of_event };
         Ok(Run {
-            mode,
+            result: self.finish(relay, Some(load), share, total - warm).await?,
             rate,
             written_per_second: pace.per_second,
             load_late_p99_ms: pace.late_p99_ms,
-            events,
-            missing: counts.missing,
-            duplicated: counts.duplicated,
-            out_of_order: counts.out_of_order,
-            latencies_us: tally.latencies_us(warm),
-            seconds: tally.seconds(warm, began),
-            postgres: PostgresCost { cpu_s, ..measured_part(whole, events, total) },
-            relay,
+            latencies: arrivals.latencies(warm),
+            seconds: arrivals.seconds(warm, began),
             load_average,
         })
     }
 
-    async fn warm_up(
-        &mut self,
-        under: &mut Under,
-        load: &Load,
-        warm: u64,
-        rate: u32,
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), Fault> {
-        let (tally, number) = (Arc::clone(&under.tally), self.number);
-        load.write(&tally, number, 0..1, rate).await?;
-        self.first_of(under, watcher).await?;
-        let writing = load.write(&tally, number, 1..warm, rate);
-        self.watched(under, watcher, writing).await?;
-        self.arrival_of(under, warm, self.patience(under.mode), watcher).await.map(drop)
-    }
-
-    fn patience(&self, mode: Mode) -> Duration {
-        patience(mode, self.asked.config.delivery.backoff_cap)
-    }
-
-    /// Waits for the first event of a relay.
-    async fn first_of(
-        &mut self,
-        under: &mut Under,
-        watcher: &mut dyn Watcher,
-    ) -> Result<(), Fault> {
-        let within = STARTS_WITHIN + interval(under.mode);
-        if self.arrival_of(under, 1, within, watcher).await? > 0 {
-            return Ok(());
-        }
-        let what = format!(
-            "{}: the first event has not arrived within {} s",
-            under.what,
-            within.as_secs()
-        );
-        Err(Fault::new(Exit::Failed, "compare.nothing-arrived", what, "", "walrelay check"))
-    }
-
     /// A backlog that was there before the relay.
-    pub(super) async fn drain(
-        &mut self,
-        mode: Mode,
-        events: u64,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Drain, Fault> {
-        let what = format!("{} drains {events} events", plan::name(mode));
-        watcher.say(&what);
-        self.make(mode).await?;
-        let tally = self.attend(events);
-        let name = &self.site.name;
-        let writer = super::connect(&self.asked.config.source.connection, name).await?;
-        load::backlog(&writer, name, &tally, self.number, events).await?;
-        drop(writer);
+    pub(super) async fn drain(&mut self, mode: CaptureMode) -> Result<Drain, Fault> {
+        let events = self.request.plan.backlog;
+        let what = format!("{} drains {events} events", mode.name());
+        self.watcher.announce(&what);
+        let arrivals = self.begin(mode, events).await?;
+        let (info, name) = (self.connection(), &self.source.name);
+        load::backlog(info, name, &arrivals, self.number, events).await?;
         let before = self.meter.settled(events).await?;
-        let looks = self.meter.looks();
         self.meter.begin_cpu().await?;
         let began = Instant::now();
-        let child = self.start(mode)?;
-        let mut under = Under { mode, what, child, tally, events, ends: began };
-        self.first_of(&mut under, watcher).await?;
-        self.arrival_of(&mut under, events, self.patience(mode), watcher).await?;
-        self.meter.look_at_cpu().await?;
-        let cpu_s = self.meter.cpu_s();
-        let relay = under.child.cost();
-        under.child.stop().await?;
-        let after = self.meter.settled(events).await?;
-        let counts = under.tally.counts(events);
-        let (first, last) = under.tally.span().unwrap_or((began, began));
+        let mut relay = self.start(mode, what, (Arc::clone(&arrivals), events), before)?;
+        self.first_arrival(&mut relay).await?;
+        self.arrival_of(&mut relay, events).await?;
+        let result = self.finish(relay, None, LoadShare::default(), events).await?;
+        let (first, last) = arrivals.first_and_last().unwrap_or((began, began));
         Ok(Drain {
-            mode,
-            events,
+            result,
             first_s: (first - began).as_secs_f64(),
             seconds: (last - first).as_secs_f64(),
-            missing: counts.missing,
-            duplicated: counts.duplicated,
-            out_of_order: counts.out_of_order,
-            postgres: PostgresCost {
-                cpu_s,
-                ..after.since(before, Share::default(), self.meter.looks() - looks)
-            },
-            relay,
         })
     }
 
-    /// Waits until so many events have arrived, or none has for `patience`; how many have.
-    async fn arrival_of(
+    /// Stops the relay and the load, and takes down what became of the events and what it cost.
+    async fn finish(
         &mut self,
-        under: &mut Under,
+        relay: MeasuredRelay,
+        load: Option<LoadWriters>,
+        share: LoadShare,
+        measured: u64,
+    ) -> Result<RunResult, Fault> {
+        self.meter.look_at_cpu().await?;
+        let cpu_s = self.meter.cpu_s();
+        let used = less(relay.process.cost(), relay.used_before);
+        relay.process.stop().await?;
+        drop(load);
+        let after = self.meter.settled(relay.events).await?;
+        let postgres = measured_part(after.since(relay.before, share), measured, relay.events);
+        Ok(RunResult {
+            mode: relay.mode,
+            events: measured,
+            losses: relay.arrivals.counts(relay.events),
+            postgres: PostgresCost { cpu_s, ..postgres },
+            relay: used,
+        })
+    }
+
+    /// Waits for the first event of a relay.
+    async fn first_arrival(&mut self, relay: &mut MeasuredRelay) -> Result<(), Fault> {
+        let within = STARTS_WITHIN + interval(relay.mode);
+        if self.arrival_within(relay, 1, within).await? > 0 {
+            return Ok(());
+        }
+        let seconds = within.as_secs();
+        let what = format!("{}: the first event has not arrived within {seconds} s", relay.what);
+        Err(Fault::new(Exit::Failed, "compare.nothing-arrived", what, "", "walrelay check"))
+    }
+
+    /// Waits until so many events have arrived, or none has for a while.
+    async fn arrival_of(&mut self, relay: &mut MeasuredRelay, events: u64) -> Result<(), Fault> {
+        let patience = patience(relay.mode, self.request.config.delivery.backoff_cap);
+        self.arrival_within(relay, events, patience).await.map(drop)
+    }
+
+    /// How many have arrived when it is all of them, or none has come for `patience`.
+    async fn arrival_within(
+        &mut self,
+        relay: &mut MeasuredRelay,
         events: u64,
         patience: Duration,
-        watcher: &mut dyn Watcher,
     ) -> Result<u64, Fault> {
-        let tally = Arc::clone(&under.tally);
+        let arrivals = Arc::clone(&relay.arrivals);
         let began = Instant::now();
         let arriving = async {
             loop {
-                let (count, last) = tally.progress();
+                let (count, last) = arrivals.progress();
                 let since = last.map_or(began, |last| last.max(began));
                 if count >= events || since.elapsed() > patience {
                     return Ok(count);
@@ -285,14 +277,13 @@ impl<'a> Bench<'a> {
                 tokio::time::sleep(LOOK_EVERY).await;
             }
         };
-        self.watched(under, watcher, arriving).await
+        self.watched(relay, arriving).await
     }
 
     /// Does something, and meanwhile sees that everything lives, and tells.
     async fn watched<T>(
         &mut self,
-        under: &mut Under,
-        watcher: &mut dyn Watcher,
+        relay: &mut MeasuredRelay,
         work: impl Future<Output = Result<T, Fault>>,
     ) -> Result<T, Fault> {
         let mut work = std::pin::pin!(work);
@@ -301,25 +292,25 @@ impl<'a> Bench<'a> {
             if let Ok(done) = tokio::time::timeout(TICK, &mut work).await {
                 return done;
             }
-            under.child.alive()?;
-            self.consumer.fault()?;
+            relay.process.check()?;
+            self.reader.check()?;
             ticks += 1;
             if ticks.is_multiple_of(CPU_EVERY) {
                 self.meter.look_at_cpu().await?;
             }
-            watcher.live(&Live {
-                what: under.what.clone(),
-                left: under.ends.saturating_duration_since(Instant::now()),
-                delivered: under.tally.progress().0,
-                events: under.events,
-                p50_ms: under.tally.recent_p50_ms(),
+            self.watcher.progress(&RunProgress {
+                what: relay.what.clone(),
+                left: relay.ends.saturating_duration_since(Instant::now()),
+                delivered: relay.arrivals.progress().0,
+                events: relay.events,
+                p50_ms: relay.arrivals.recent_p50_ms(),
             });
         }
     }
 }
 
 fn less(now: RelayCost, before: RelayCost) -> RelayCost {
-    RelayCost { cpu_s: (now.cpu_s - before.cpu_s).max(0.0), ..now }
+    RelayCost { cpu_s: in_ticks((now.cpu_s - before.cpu_s).max(0.0)), ..now }
 }
 
 #[cfg(test)]

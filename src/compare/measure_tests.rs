@@ -3,10 +3,10 @@ use super::*;
 #[test]
 fn patience_grows_with_the_interval_and_the_relays_own() {
     let second = Duration::from_secs(1);
-    assert_eq!(patience(Mode::Cdc, second), PATIENCE_MIN);
-    assert_eq!(patience(Mode::Polling { interval_ms: 100 }, second), PATIENCE_MIN);
-    assert_eq!(patience(Mode::Polling { interval_ms: 5000 }, second), second * 15);
-    assert_eq!(patience(Mode::Cdc, second * 30), second * 35);
+    assert_eq!(patience(CaptureMode::Cdc, second), PATIENCE_MIN);
+    assert_eq!(patience(CaptureMode::Polling { interval_ms: 100 }, second), PATIENCE_MIN);
+    assert_eq!(patience(CaptureMode::Polling { interval_ms: 5000 }, second), second * 15);
+    assert_eq!(patience(CaptureMode::Cdc, second * 30), second * 35);
 }
 
 #[test]

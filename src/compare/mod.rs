@@ -4,139 +4,108 @@
 //! Each mode runs under the same load, one after the other, in a process of its own and on a scratch
 //! schema, slot and topic, which are removed whatever happens. Loss, repetition and disorder are
 //! counted before anything is called fast. What was finished is given, whatever came after it.
+//!
+//! ```text
+//! plan ─► scratch_source ─┬► load ─────► Postgres ─► relay_process ─► broker ─► arrivals ─┐
+//!                         └► postgres_cost, process_stats                                 ├► report
+//!         measure: one run or drain with all of these ────────────────────────────────────┘
+//! report ─► tables, measures ─► verdict ─► terminal, page; or JSON
+//! ```
 
-mod child;
-mod consumer;
-mod cost;
-pub mod json;
+mod arrivals;
 mod load;
 mod measure;
-pub mod page;
-pub mod plan;
-mod proc;
-pub mod relay;
-pub mod report;
+mod measures;
+mod numbers;
+pub(crate) mod page;
+pub(crate) mod plan;
+mod postgres_cost;
+mod process_stats;
+pub(crate) mod relay_process;
+pub(crate) mod report;
+mod scratch_source;
 mod signals;
-mod site;
-pub mod table;
-mod tally;
+mod tables;
+pub(crate) mod terminal;
+#[cfg(test)]
+mod testing;
+mod verdict;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::task::JoinHandle;
-use tokio_postgres::Client;
 
-use self::consumer::Consumer;
-use self::measure::Bench;
-use self::plan::Plan;
-use self::report::{Report, Settings};
-use self::signals::{Signals, interrupted};
-use self::site::Site;
+use self::arrivals::ArrivalReader;
+use self::measure::Measurement;
+pub(crate) use self::measure::{ComparisonWatcher, RunProgress};
+use self::plan::{ComparisonPlan, ComparisonRequest, KEYS, PAYLOAD_BYTES};
+use self::report::{ComparisonReport, ComparisonSettings};
+use self::scratch_source::{LEFT_OVER, ScratchSource, left_over_sql};
+use self::signals::{StopSignals, interrupted};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::config::{Config, Request};
-use crate::doctor::source::query_fault;
+use crate::config::Config;
 use crate::relay::unix_now_us;
 use crate::sink::Broker;
 use crate::sink::bench_target::Scratch;
-use crate::source::settings::ConnInfo;
-
-/// How long Postgres may take for a statement; a new slot waits for transactions of others in it.
-const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
-
-/// What was asked for.
-#[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    /// The user's configuration.
-    pub config: &'a Config,
-    /// Where it came from, for the relay that is measured.
-    pub request: &'a Request,
-    /// What to compare.
-    pub plan: &'a Plan,
-}
-
-/// Who is told how it goes.
-pub trait Watcher {
-    /// Something begins, or was found.
-    fn say(&mut self, text: &str);
-
-    /// How it stands; comes several times a second.
-    fn live(&mut self, now: &Live);
-}
-
-/// How a run stands.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Live {
-    /// What runs: `cdc at 100/s`.
-    pub what: String,
-    /// Until it is over.
-    pub left: Duration,
-    /// Events at the consumer.
-    pub delivered: u64,
-    /// Events that there will be.
-    pub events: u64,
-    /// Of the last events.
-    pub p50_ms: Option<f64>,
-}
 
 /// What a comparison comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub(crate) struct ComparisonOutcome {
     /// None when nothing was finished.
-    pub report: Option<Report>,
+    pub(crate) report: Option<ComparisonReport>,
     /// What ended it early, then what could not be removed.
-    pub faults: Vec<Fault>,
+    pub(crate) faults: Vec<Fault>,
 }
 
 /// Compares. Nothing of it stays, neither after an error nor after a signal, as far as it can be
 /// removed and no second signal comes.
-pub fn run(asked: Asked<'_>, watcher: &mut dyn Watcher) -> Outcome {
-    let runtime = match runtime::multi_thread(2, "compare") {
-        Ok(runtime) => runtime,
-        Err(fault) => return Outcome { report: None, faults: vec![fault] },
-    };
-    let mut report = Report::default();
-    let faults = match runtime.block_on(compare(asked, &mut report, watcher)) {
-        Ok(faults) => faults,
-        Err(fault) => vec![fault],
-    };
-    // Not waited for: a name that is being resolved would hold it up.
-    runtime.shutdown_background();
+pub(crate) fn run(
+    request: ComparisonRequest<'_>,
+    watcher: &mut dyn ComparisonWatcher,
+) -> ComparisonOutcome {
+    let mut report = ComparisonReport::default();
+    let faults = runtime::multi_thread(2, "compare").and_then(|runtime| {
+        let faults = runtime.block_on(compare(request, &mut report, watcher));
+        // Not waited for: a name that is being resolved would hold it up.
+        runtime.shutdown_background();
+        faults
+    });
     let nothing = report.runs.is_empty() && report.drains.is_empty();
-    Outcome { report: (!nothing).then_some(report), faults }
+    let faults = faults.unwrap_or_else(|fault| vec![fault]);
+    ComparisonOutcome { report: (!nothing).then_some(report), faults }
 }
 
 /// Fails when nothing was made, else tells all that went wrong.
 async fn compare(
-    asked: Asked<'_>,
-    report: &mut Report,
-    watcher: &mut dyn Watcher,
+    request: ComparisonRequest<'_>,
+    report: &mut ComparisonReport,
+    watcher: &mut dyn ComparisonWatcher,
 ) -> Result<Vec<Fault>, Fault> {
-    let config = asked.config;
-    let name = site::fresh_name();
+    let (config, plan) = (request.config, request.plan);
+    let name = scratch_source::fresh_name();
     config.sink.toward_scratch(&name)?;
-    let mut signals = Signals::listen()?;
-    let site = tokio::select! {
-        site = Site::open(config, &name) => site?,
+    let mut signals = StopSignals::listen()?;
+    let source = tokio::select! {
+        source = ScratchSource::open(config, &name) => source?,
         signal = signals.next() => return Err(interrupted(signal)),
     };
-    watcher.say(&asked.plan.announcement());
-    watcher.say(&format!("everything is made under the name {name}, and removed at the end"));
+    watcher.announce(&plan.announcement());
+    watcher.announce(&format!("everything is made under the name {name}, and removed at the end"));
     let own = name.clone();
     let mut making = at_broker(&config.sink, move |broker| broker.make_scratch(&own));
     let ended = tokio::select! {
-        ended = measure(asked, &site, &mut making, report, watcher) => ended,
+        ended = measure(request, &source, &mut making, report, watcher) => ended,
         signal = signals.next() => Err(interrupted(signal)),
     };
-    report.incomplete = ended.as_ref().err().map(|fault| cut_short(asked.plan, report, fault));
-    watcher.say("removing what was made; a second signal would leave it behind");
+    report.incomplete = ended.as_ref().err().map(|fault| cut_short(plan, report, fault));
+    watcher.announce("removing what was made; a second signal would leave it behind");
     let removing = async {
         // What is made behind a removal would stay; a broker that is lost may have made something.
         if !making.is_finished() {
             answer(&mut making).await.ok();
         }
-        tidy_up(config, &name).await
+        remove(config, &name).await
     };
     let removed = tokio::select! {
         removed = removing => removed,
@@ -151,49 +120,47 @@ async fn compare(
 
 /// What is finished is in the report when this ends, however it ends.
 async fn measure(
-    asked: Asked<'_>,
-    site: &Site,
+    request: ComparisonRequest<'_>,
+    source: &ScratchSource,
     making: &mut JoinHandle<Result<Box<dyn Scratch>, Fault>>,
-    report: &mut Report,
-    watcher: &mut dyn Watcher,
+    report: &mut ComparisonReport,
+    watcher: &mut dyn ComparisonWatcher,
 ) -> Result<(), Fault> {
-    let plan = asked.plan;
-    let scratch = answer(making).await?;
-    clear_away_the_abandoned(asked, site, watcher).await?;
-    let version =
-        site.client.query_typed_one("SELECT pg_catalog.current_setting('server_version')", &[]);
-    let version = version.await.map_err(|error| failed(&error, "asking for its version"))?;
-    *report = Report {
+    let plan = request.plan;
+    let target = answer(making).await?;
+    remove_abandoned(request.config, source, watcher).await?;
+    *report = ComparisonReport {
         began_unix_us: unix_now_us(),
-        machine: proc::machine(),
-        postgres_version: version.get(0),
-        sink: scratch.kind().to_owned(),
-        broker: scratch.place(),
-        settings: Settings {
+        machine: process_stats::machine(),
+        postgres_version: source.server_version().await?,
+        sink: target.kind().to_owned(),
+        broker: target.place(),
+        settings: ComparisonSettings {
             rates: plan.rates.clone(),
             intervals_ms: plan.intervals.iter().map(|it| it.as_millis() as u64).collect(),
             duration_s: plan.duration.as_secs_f64(),
-            payload_bytes: plan::PAYLOAD_BYTES,
-            keys: plan::KEYS as usize,
+            payload_bytes: PAYLOAD_BYTES,
+            keys: KEYS,
             backlog_events: plan.backlog,
         },
-        ..Report::default()
+        ..ComparisonReport::default()
     };
-    let mut bench = Bench::open(asked, site, Consumer::start(scratch)?).await?;
-    report.machine.database_is_local = bench.is_local();
+    let reader = ArrivalReader::start(target)?;
+    let mut measurement = Measurement::open(request, source, reader, watcher).await?;
+    report.machine.database_is_local = measurement.database_is_local();
     for rate in &plan.rates {
         for mode in plan.modes() {
-            report.runs.push(bench.run(mode, *rate, watcher).await?);
+            report.runs.push(measurement.run(mode, *rate).await?);
         }
     }
     for mode in plan.drains() {
-        report.drains.push(bench.drain(mode, plan.backlog, watcher).await?);
+        report.drains.push(measurement.drain(mode).await?);
     }
     Ok(())
 }
 
 /// How far it came, and why no further.
-fn cut_short(plan: &Plan, report: &Report, fault: &Fault) -> String {
+fn cut_short(plan: &ComparisonPlan, report: &ComparisonReport, fault: &Fault) -> String {
     let drains = match plan.drains().len() {
         0 => String::new(),
         all => format!(" and {} of {all} drains", report.drains.len()),
@@ -203,25 +170,24 @@ fn cut_short(plan: &Plan, report: &Report, fault: &Fault) -> String {
 }
 
 /// Removes what a comparison that died has left: its slot would keep WAL for ever.
-async fn clear_away_the_abandoned(
-    asked: Asked<'_>,
-    site: &Site,
-    watcher: &mut dyn Watcher,
+async fn remove_abandoned(
+    config: &Config,
+    source: &ScratchSource,
+    watcher: &mut dyn ComparisonWatcher,
 ) -> Result<(), Fault> {
-    for name in site.abandoned().await? {
-        match tidy_up(asked.config, &name).await {
-            Ok(()) => {
-                watcher.say(&format!("removed {name}, left behind by a comparison that died"))
-            }
-            Err(left) => watcher.say(&left.to_string()),
-        }
+    for name in source.abandoned().await? {
+        let text = match remove(config, &name).await {
+            Ok(()) => format!("removed {name}, left behind by a comparison that died"),
+            Err(left) => left.to_string(),
+        };
+        watcher.announce(&text);
     }
     Ok(())
 }
 
 /// Both sides are tried; what is left on both is told as one.
-async fn tidy_up(config: &Config, name: &str) -> Result<(), Fault> {
-    let database = site::remove(&config.source.connection, name).await;
+async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
+    let database = scratch_source::remove(&config.source.connection, name).await;
     let own = name.to_owned();
     let broker = answer(&mut at_broker(&config.sink, move |it| it.remove_scratch(&own))).await;
     match (database, broker) {
@@ -236,8 +202,8 @@ async fn tidy_up(config: &Config, name: &str) -> Result<(), Fault> {
 /// The removal was not waited for.
 fn left_behind(config: &Config, name: &str, signal: &str) -> Fault {
     let what = format!("stopped by a second signal, {signal}, before all of {name} was removed");
-    let mend = format!("{}\n{}", site::left_over_sql(name), config.sink.scratch_by_hand(name));
-    Fault::new(Exit::Failed, site::LEFT_OVER, what, "", mend)
+    let mend = format!("{}\n{}", left_over_sql(name), config.sink.scratch_by_hand(name));
+    Fault::new(Exit::Failed, LEFT_OVER, what, "", mend)
 }
 
 /// Asks a broker something on a thread where that may take its time.
@@ -250,28 +216,7 @@ fn at_broker<T: Send + 'static>(
 }
 
 async fn answer<T>(asked: &mut JoinHandle<Result<T, Fault>>) -> Result<T, Fault> {
-    asked.await.unwrap_or_else(|error| Err(broken(&error.to_string())))
-}
-
-/// Connects for SQL under this name.
-async fn connect(info: &ConnInfo, application_name: &str) -> Result<Client, Fault> {
-    let own = info.options.as_deref().unwrap_or_default();
-    let info = ConnInfo {
-        application_name: application_name.to_owned(),
-        // Not by SET, whose transaction would be counted; of two, the last one holds.
-        options: Some(format!("{own} -c statement_timeout={}", ANSWERED_WITHIN.as_millis())),
-        ..info.clone()
-    };
-    let connected = crate::source::sql::connect(&info).await;
-    connected.map(|sql| sql.client).map_err(|error| error.fault(&info, "", ""))
-}
-
-fn failed(error: &tokio_postgres::Error, doing: &str) -> Fault {
-    query_fault(error, doing)
-}
-
-/// What the system refuses, or should be impossible.
-fn broken(reason: &str) -> Fault {
-    let mend = "look at the limits of the process (ulimit -a, container limits)";
-    Fault::new(Exit::Failed, "system.refused", format!("the comparison broke: {reason}"), "", mend)
+    let refused =
+        |error: tokio::task::JoinError| runtime::refused("a broker's answer", &error.into());
+    asked.await.unwrap_or_else(|error| Err(refused(error)))
 }

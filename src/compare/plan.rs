@@ -1,109 +1,111 @@
 //! What is compared: rates, modes, and how long each run takes.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::report::Mode;
+use super::report::CaptureMode;
 use crate::base::error::{Exit, Fault};
 use crate::config::units::{parse_duration_ms, show_duration};
+use crate::config::{Config, Request};
 
 /// Different ordering keys. Every number of connections divides it, so that a key has one writer.
-pub const KEYS: u64 = 1000;
+pub(super) const KEYS: u64 = 1000;
 /// Bytes of a payload as it is written.
-pub const PAYLOAD_BYTES: usize = 230;
+pub(super) const PAYLOAD_BYTES: usize = 230;
 
 const RATE_MAX: u32 = 100_000;
 /// Of all runs together, or of one backlog: some numbers are kept for each, and rows are written.
 const EVENTS_MAX: u64 = 20_000_000;
-const DURATION_MS: std::ops::RangeInclusive<u64> = 1000..=24 * 3_600_000;
-const INTERVAL_MS: std::ops::RangeInclusive<u64> = 1..=3_600_000;
+const DURATION_MS: RangeInclusive<u64> = 1000..=24 * 3_600_000;
+const INTERVAL_MS: RangeInclusive<u64> = 1..=3_600_000;
 const WARM_UP: Duration = Duration::from_secs(2);
 /// Tables, slot, a relay that starts, and one that stops.
 const AROUND_A_RUN: Duration = Duration::from_millis(1500);
 
-/// What to compare.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Events per second.
-    pub rates: Vec<u32>,
-    /// Of polling; none when only the slot is measured.
-    pub intervals: Vec<Duration>,
-    /// Of each run, without its warm-up.
-    pub duration: Duration,
-    /// Events of a backlog; 0 for none.
-    pub backlog: u64,
+/// What is asked for, of whom.
+#[derive(Clone, Copy)]
+pub(crate) struct ComparisonRequest<'a> {
+    pub(crate) config: &'a Config,
+    /// Where the configuration came from, for the relay that is measured.
+    pub(crate) origin: &'a Request,
+    pub(crate) plan: &'a ComparisonPlan,
 }
 
-impl Plan {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ComparisonPlan {
+    /// Events per second.
+    pub(crate) rates: Vec<u32>,
+    /// Of polling; none when only the slot is measured.
+    pub(crate) intervals: Vec<Duration>,
+    /// Of each run, without its warm-up.
+    pub(crate) duration: Duration,
+    /// Events of a backlog; 0 for none.
+    pub(crate) backlog: u64,
+}
+
+impl ComparisonPlan {
     /// Reads `100,1000`, `100ms,2s` (or `none`) and `30s`.
-    pub fn read(
+    pub(crate) fn read(
         rates: &str,
         intervals: &str,
         duration: &str,
         backlog: u64,
-    ) -> Result<Plan, Vec<Fault>> {
+    ) -> Result<ComparisonPlan, Vec<Fault>> {
         let mut faults = Vec::new();
-        let rates = list(rates, read_rate);
-        let intervals = match intervals.trim() {
+        let rates = list(rates, read_rate).unwrap_or_else(|item| {
+            let what = format!("{item:?} is no rate from 1 to {RATE_MAX} events per second");
+            faults.push(misused(what, "--rates", "--rates 100,1000"));
+            Vec::new()
+        });
+        let found = match intervals.trim() {
             "none" => Ok(Vec::new()),
             text => list(text, |item| read_duration(item, &INTERVAL_MS)),
         };
-        let length = read_duration(duration.trim(), &DURATION_MS);
-        if let Err(item) = &rates {
-            let what = format!("{item:?} is no rate from 1 to {RATE_MAX} events per second");
-            faults.push(misused(what, "--rates", "--rates 100,1000"));
-        }
-        if let Err(item) = &intervals {
+        let intervals = found.unwrap_or_else(|item| {
             let what = format!("{item:?} is no interval from 1ms to 1h");
             faults.push(misused(what, "--intervals", "--intervals 100ms,500ms,2s"));
-        }
-        if length.is_none() {
+            Vec::new()
+        });
+        let Some(duration) = read_duration(duration.trim(), &DURATION_MS) else {
             let what = format!("{duration:?} is no duration from 1s to 24h");
             faults.push(misused(what, "--duration", "--duration 30s"));
+            return Err(faults);
+        };
+        let plan = ComparisonPlan { rates, intervals, duration, backlog };
+        let events = plan.events().max(backlog);
+        if events > EVENTS_MAX {
+            let what = format!("that would be {events} events; {EVENTS_MAX} are the most");
+            let place = if backlog == events { "--backlog" } else { "--duration" };
+            faults.push(misused(what, place, "lower rates, a shorter duration, fewer intervals"));
         }
-        match (rates, intervals, length) {
-            (Ok(rates), Ok(intervals), Some(duration)) => {
-                let plan = Plan { rates, intervals, duration, backlog };
-                let events = plan.events().max(backlog);
-                if events <= EVENTS_MAX {
-                    return Ok(plan);
-                }
-                let what = format!("that would be {events} events; {EVENTS_MAX} are the most");
-                let place = if backlog == events { "--backlog" } else { "--duration" };
-                Err(vec![misused(what, place, "lower rates, a shorter duration, fewer intervals")])
-            }
-            _ => Err(faults),
-        }
+        if faults.is_empty() { Ok(plan) } else { Err(faults) }
     }
 
     /// Events of all runs.
     fn events(&self) -> u64 {
-        let of = |mode: Mode, rate: u32| {
-            ((warm_up(mode) + self.duration).as_secs_f64() * f64::from(rate)) as u64
-        };
-        let modes = self.modes();
-        let each = |rate: &u32| modes.iter().map(|mode| of(*mode, *rate)).sum::<u64>();
+        let seconds = |mode: CaptureMode| (warm_up(mode) + self.duration).as_secs_f64();
+        let seconds: Vec<f64> = self.modes().into_iter().map(seconds).collect();
+        let each =
+            |rate: &u32| seconds.iter().map(|it| (it * f64::from(*rate)) as u64).sum::<u64>();
         self.rates.iter().map(each).sum()
     }
 
     /// The slot first, then polling by interval, as they were named.
-    #[must_use]
-    pub fn modes(&self) -> Vec<Mode> {
-        let polling = self.intervals.iter().map(|interval| Mode::Polling {
+    pub(crate) fn modes(&self) -> Vec<CaptureMode> {
+        let polling = self.intervals.iter().map(|interval| CaptureMode::Polling {
             interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
         });
-        [Mode::Cdc].into_iter().chain(polling).collect()
+        [CaptureMode::Cdc].into_iter().chain(polling).collect()
     }
 
     /// A backlog is drained in one go, whatever the interval: one of polling's is enough.
-    #[must_use]
-    pub fn drains(&self) -> Vec<Mode> {
+    pub(crate) fn drains(&self) -> Vec<CaptureMode> {
         if self.backlog == 0 { Vec::new() } else { self.modes().into_iter().take(2).collect() }
     }
 
     /// About how long all of it takes.
-    #[must_use]
-    pub fn takes(&self) -> Duration {
-        let run = |mode: Mode| warm_up(mode) + self.duration + AROUND_A_RUN;
+    fn takes(&self) -> Duration {
+        let run = |mode: CaptureMode| warm_up(mode) + self.duration + AROUND_A_RUN;
         let once: Duration = self.modes().into_iter().map(run).sum();
         let rates = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);
         let drains = u32::try_from(self.drains().len()).unwrap_or_default();
@@ -111,61 +113,40 @@ impl Plan {
     }
 
     /// What will happen, in one line.
-    #[must_use]
-    pub fn announcement(&self) -> String {
-        let runs = self.modes().len() * self.rates.len();
+    pub(crate) fn announcement(&self) -> String {
         let rates: Vec<String> = self.rates.iter().map(u32::to_string).collect();
-        let modes: Vec<String> = self.modes().into_iter().map(name).collect();
+        let modes: Vec<String> = self.modes().into_iter().map(CaptureMode::name).collect();
         let drains = match self.drains().len() {
             0 => String::new(),
             count => format!(", {} of {} events", counted(count, "drain"), self.backlog),
         };
+        let about = match self.takes().as_secs_f64().ceil() as u64 {
+            seconds @ 0..120 => format!("{seconds} s"),
+            seconds => format!("{} min", seconds.div_ceil(60)),
+        };
         format!(
-            "{} at {} events/s: {} of {}{drains}, one after the other; about {}",
+            "{} at {} events/s: {} of {}{drains}, one after the other; about {about}",
             modes.join(", "),
             rates.join(", "),
-            counted(runs, "run"),
+            counted(self.modes().len() * self.rates.len(), "run"),
             show_duration(self.duration),
-            roughly(self.takes()),
         )
     }
 }
 
-/// For people: `cdc`, `polling 500ms`.
-#[must_use]
-pub fn name(mode: Mode) -> String {
-    match mode {
-        Mode::Cdc => "cdc".to_owned(),
-        Mode::Polling { interval_ms } => {
-            format!("polling {}", show_duration(Duration::from_millis(interval_ms)))
-        }
-    }
-}
-
 /// How long a mode runs before it is measured.
-pub(super) fn warm_up(mode: Mode) -> Duration {
+pub(super) fn warm_up(mode: CaptureMode) -> Duration {
     WARM_UP.max(interval(mode))
 }
 
-/// How often the mode looks; the slot is told.
-pub(super) fn interval(mode: Mode) -> Duration {
-    match mode {
-        Mode::Cdc => Duration::ZERO,
-        Mode::Polling { interval_ms } => Duration::from_millis(interval_ms),
-    }
+/// How long a mode waits between two looks; the slot does not wait.
+pub(super) fn interval(mode: CaptureMode) -> Duration {
+    Duration::from_millis(mode.interval_ms().unwrap_or(0))
 }
 
 fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
-}
-
-fn roughly(duration: Duration) -> String {
-    let seconds = duration.as_secs_f64().ceil() as u64;
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        _ => format!("{} min", seconds.div_ceil(60)),
-    }
 }
 
 /// Each item once, in the order in which they were named; else the first that is none.
@@ -184,7 +165,7 @@ fn read_rate(text: &str) -> Option<u32> {
     text.parse().ok().filter(|rate| (1..=RATE_MAX).contains(rate))
 }
 
-fn read_duration(text: &str, range: &std::ops::RangeInclusive<u64>) -> Option<Duration> {
+fn read_duration(text: &str, range: &RangeInclusive<u64>) -> Option<Duration> {
     parse_duration_ms(text).filter(|ms| range.contains(ms)).map(Duration::from_millis)
 }
 

@@ -1,7 +1,7 @@
 use super::*;
 
-fn plan(rates: &str, intervals: &str, duration: &str) -> Result<Plan, Vec<Fault>> {
-    Plan::read(rates, intervals, duration, 100)
+fn plan(rates: &str, intervals: &str, duration: &str) -> Result<ComparisonPlan, Vec<Fault>> {
+    ComparisonPlan::read(rates, intervals, duration, 100)
 }
 
 #[test]
@@ -10,15 +10,15 @@ fn lists_are_read_in_order_and_each_item_once() {
     assert_eq!(plan.rates, [100, 1000]);
     assert_eq!(plan.intervals, [Duration::from_secs(2), Duration::from_millis(500)]);
     assert_eq!(plan.duration, Duration::from_secs(90));
-    let modes: Vec<String> = plan.modes().into_iter().map(name).collect();
-    assert_eq!(modes, ["cdc", "polling 2s", "polling 500ms"]);
-    assert_eq!(plan.drains(), [Mode::Cdc, Mode::Polling { interval_ms: 2000 }]);
+    let modes: Vec<String> = plan.modes().into_iter().map(CaptureMode::name).collect();
+    assert_eq!(modes, ["CDC", "polling 2\u{a0}s", "polling 500\u{a0}ms"]);
+    assert_eq!(plan.drains(), [CaptureMode::Cdc, CaptureMode::Polling { interval_ms: 2000 }]);
 }
 
 #[test]
 fn without_intervals_the_slot_is_measured_alone() {
-    let plan = Plan::read("5", "none", "10s", 0).unwrap();
-    assert_eq!(plan.modes(), [Mode::Cdc]);
+    let plan = ComparisonPlan::read("5", "none", "10s", 0).unwrap();
+    assert_eq!(plan.modes(), [CaptureMode::Cdc]);
     assert_eq!(plan.drains(), []);
     assert_eq!(plan.takes(), Duration::from_millis(2000 + 10_000 + 1500));
 }
@@ -48,14 +48,14 @@ fn every_bad_value_is_told_at_once() {
 
 #[test]
 fn what_will_happen_is_told_before_it_does() {
-    let plan = Plan::read("100,1000", "500ms", "30s", 20_000).unwrap();
+    let plan = ComparisonPlan::read("100,1000", "500ms", "30s", 20_000).unwrap();
     assert_eq!(
         plan.announcement(),
-        "cdc, polling 500ms at 100, 1000 events/s: 4 runs of 30s, 2 drains of 20000 events, one after the other; about 3 min"
+        "CDC, polling 500\u{a0}ms at 100, 1000 events/s: 4 runs of 30s, 2 drains of 20000 events, one after the other; about 3 min"
     );
-    let plan = Plan::read("5", "none", "10s", 0).unwrap();
+    let plan = ComparisonPlan::read("5", "none", "10s", 0).unwrap();
     assert_eq!(
         plan.announcement(),
-        "cdc at 5 events/s: 1 run of 10s, one after the other; about 14 s"
+        "CDC at 5 events/s: 1 run of 10s, one after the other; about 14 s"
     );
 }

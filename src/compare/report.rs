@@ -1,214 +1,347 @@
 //! What a comparison has found: plain values, from which the table, the JSON and the page are made.
 
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
+
+use super::numbers;
+use crate::base::time::rfc3339;
+
 /// A whole comparison.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Report {
-    /// When it began, microseconds since the Unix epoch.
-    pub began_unix_us: i64,
-    /// The machine that measured: cores, memory, load average before the first run.
-    pub machine: Machine,
-    /// `17.11`.
-    pub postgres_version: String,
-    /// `kafka` or `rabbitmq`.
-    pub sink: String,
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ComparisonReport {
+    #[serde(rename = "began", serialize_with = "as_rfc3339")]
+    pub(crate) began_unix_us: i64,
+    pub(crate) machine: Machine,
+    pub(crate) postgres_version: String,
+    /// The value of `sink.kind`.
+    pub(crate) sink: String,
     /// Where the broker is, without credentials.
-    pub broker: String,
-    /// What was asked for.
-    pub settings: Settings,
-    /// One after the other, in the order in which they ran.
-    pub runs: Vec<Run>,
-    /// A backlog, once for each mode.
-    pub drains: Vec<Drain>,
+    pub(crate) broker: String,
+    pub(crate) settings: ComparisonSettings,
+    /// In the order in which they ran.
+    pub(crate) runs: Vec<Run>,
+    pub(crate) drains: Vec<Drain>,
     /// How far it came and why no further, when not all that was asked for was measured.
-    pub incomplete: Option<String>,
+    pub(crate) incomplete: Option<String>,
 }
 
 /// The machine that measured.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Machine {
-    /// Logical processors.
-    pub cores: usize,
-    /// Bytes of memory.
-    pub memory_bytes: u64,
-    /// One-minute load average before the first run.
-    pub load_average: f64,
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    pub(crate) memory_bytes: u64,
+    /// Of the last minute before the first run.
+    pub(crate) load_average: f64,
     /// Are the database's processes on this machine? Only then is their CPU time known.
-    pub database_is_local: bool,
+    pub(crate) database_is_local: bool,
 }
 
 /// What was asked for.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Settings {
-    /// Events per second.
-    pub rates: Vec<u32>,
-    /// Polling intervals in milliseconds.
-    pub intervals_ms: Vec<u64>,
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct ComparisonSettings {
+    pub(crate) rates: Vec<u32>,
+    pub(crate) intervals_ms: Vec<u64>,
     /// Of each run, without its warm-up.
-    pub duration_s: f64,
-    /// Bytes of each payload.
-    pub payload_bytes: usize,
+    pub(crate) duration_s: f64,
+    pub(crate) payload_bytes: usize,
     /// Different ordering keys.
-    pub keys: usize,
-    /// Events of each drained backlog; 0 when none was.
-    pub backlog_events: u64,
+    pub(crate) keys: u64,
+    /// 0 when no backlog was drained.
+    pub(crate) backlog_events: u64,
 }
 
-/// How events were found.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mode {
+/// How a relay finds events. The slot comes before polling, a short interval before a long one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub(crate) enum CaptureMode {
     /// Read from the replication slot.
     #[default]
     Cdc,
     /// Claimed from the table at this interval.
-    Polling {
-        /// In milliseconds.
-        interval_ms: u64,
-    },
+    Polling { interval_ms: u64 },
 }
 
 /// One mode at one rate.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Run {
-    /// How events were found.
-    pub mode: Mode,
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Run {
+    #[serde(flatten)]
+    pub(crate) result: RunResult,
     /// Events per second that were asked for.
-    pub rate: u32,
+    pub(crate) rate: u32,
     /// Events per second that the load did write.
-    pub written_per_second: f64,
-    /// How late the load itself was, 99th percentile, in milliseconds. When that is much, the
-    /// machine is too small for the rate and the latencies say little.
-    pub load_late_p99_ms: f64,
-    /// Events written within the measured time.
-    pub events: u64,
-    /// Written and never seen by the consumer.
-    pub missing: u64,
-    /// Seen more than once: deliveries beyond the first.
-    pub duplicated: u64,
-    /// First deliveries that came behind a later event of their key.
-    pub out_of_order: u64,
-    /// INSERT sent (it commits by itself) to consumer, of every event, in microseconds, ascending.
-    pub latencies_us: Vec<u32>,
-    /// Second by second.
-    pub seconds: Vec<Second>,
-    /// What Postgres did for it, the load's own share taken off.
-    pub postgres: PostgresCost,
-    /// What the relay's process took.
-    pub relay: RelayCost,
-    /// Load average when the run began.
-    pub load_average: f64,
-}
-
-/// One second of a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Second {
-    /// Since the run began.
-    pub at_s: u32,
-    /// Events written in it.
-    pub written: u64,
-    /// Events that the consumer first saw in it.
-    pub delivered: u64,
-    /// Written and not yet delivered at its end.
-    pub backlog: u64,
-    /// Of the events delivered in it, in milliseconds; 0 when there are none.
-    pub p50_ms: f64,
-    /// The same.
-    pub p99_ms: f64,
-}
-
-/// What Postgres did, from its own statistics.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct PostgresCost {
-    /// Committed and rolled back.
-    pub transactions: u64,
-    /// Rows that scans read.
-    pub tuples_read: u64,
-    /// Rows inserted, updated, deleted.
-    pub tuples_written: u64,
-    /// Dead rows left in the outbox table at the end, plus those that vacuum has removed.
-    pub dead_tuples: u64,
-    /// Bytes of write-ahead log.
-    pub wal_bytes: u64,
-    /// CPU seconds of its processes that worked for the relay; none when they are elsewhere.
-    pub cpu_s: Option<f64>,
-}
-
-/// What the relay's own process took.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RelayCost {
-    /// CPU seconds.
-    pub cpu_s: f64,
-    /// Peak resident memory in bytes.
-    pub rss_peak_bytes: u64,
+    pub(crate) written_per_second: f64,
+    /// How late the load itself was. When that is much, the machine is too small for the rate and
+    /// the latencies say little.
+    pub(crate) load_late_p99_ms: f64,
+    /// From just before the INSERT is sent, which commits by itself, to the consumer.
+    #[serde(rename = "latency_ms")]
+    pub(crate) latencies: Latencies,
+    pub(crate) seconds: Vec<Second>,
+    /// When the run began.
+    pub(crate) load_average: f64,
 }
 
 /// A backlog that was written before the relay began.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Drain {
-    /// How events were found.
-    pub mode: Mode,
-    /// Events of the backlog.
-    pub events: u64,
-    /// From the start of the relay's process to its first event at the consumer, in seconds.
-    pub first_s: f64,
-    /// From its first to its last.
-    pub seconds: f64,
-    /// Never seen.
-    pub missing: u64,
-    /// Seen more than once: deliveries beyond the first.
-    pub duplicated: u64,
-    /// First deliveries that came behind a later event of their key.
-    pub out_of_order: u64,
-    /// What Postgres did for it.
-    pub postgres: PostgresCost,
-    /// What the relay's process took.
-    pub relay: RelayCost,
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Drain {
+    #[serde(flatten)]
+    pub(crate) result: RunResult,
+    /// From the start of the relay's process to its first event at the consumer.
+    pub(crate) first_s: f64,
+    /// From its first event to its last.
+    pub(crate) seconds: f64,
 }
 
-impl Run {
-    /// The latency that this share of the events did not exceed, in milliseconds.
-    #[must_use]
-    pub fn quantile_ms(&self, share: f64) -> f64 {
-        let count = self.latencies_us.len();
-        let rank = (share * count as f64).ceil() as usize;
-        let at = rank.clamp(1, count.max(1)) - 1;
-        self.latencies_us.get(at).map_or(0.0, |us| f64::from(*us) / 1000.0)
+/// What became of the events of a run or a drain, and what it cost.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct RunResult {
+    #[serde(flatten)]
+    pub(crate) mode: CaptureMode,
+    /// Written within the measured time.
+    pub(crate) events: u64,
+    #[serde(flatten)]
+    pub(crate) losses: EventCounts,
+    pub(crate) postgres: PostgresCost,
+    pub(crate) relay: RelayCost,
+}
+
+/// Events that did not come once and in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct EventCounts {
+    /// Written and never seen by the consumer.
+    pub(crate) missing: u64,
+    /// Deliveries beyond the first.
+    pub(crate) duplicated: u64,
+    /// First deliveries that came behind a later event of their key.
+    pub(crate) out_of_order: u64,
+}
+
+/// One second of a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct Second {
+    /// Since the run began.
+    pub(crate) at_s: u32,
+    pub(crate) written: u64,
+    /// Events that the consumer first saw in it.
+    pub(crate) delivered: u64,
+    /// Written and not yet delivered at its end.
+    pub(crate) backlog: u64,
+    /// Of the events delivered in it; 0 when there are none.
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+}
+
+/// What Postgres did, from its own statistics, the load's share taken off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct PostgresCost {
+    /// Committed and rolled back.
+    pub(crate) transactions: u64,
+    pub(crate) tuples_read: u64,
+    pub(crate) tuples_written: u64,
+    /// Left in the outbox table, whether or not vacuum has removed them.
+    pub(crate) dead_tuples: u64,
+    pub(crate) wal_bytes: u64,
+    /// Of its processes that worked for the relay; none when they are elsewhere.
+    pub(crate) cpu_s: Option<f64>,
+}
+
+/// What the relay's own process took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub(crate) struct RelayCost {
+    pub(crate) cpu_s: f64,
+    pub(crate) rss_peak_bytes: u64,
+}
+
+/// The runs of one rate, by mode.
+pub(crate) struct RateGroup<'a> {
+    pub(crate) rate: u32,
+    pub(crate) runs: Vec<&'a Run>,
+}
+
+/// Latencies of every event in microseconds, ascending: quantiles are values that occurred.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Latencies(Vec<u32>);
+
+/// The shares that are reported, with their names for people and in JSON.
+pub(crate) const QUANTILES: [(f64, &str, &str); 6] = [
+    (0.5, "p50", "p50"),
+    (0.9, "p90", "p90"),
+    (0.95, "p95", "p95"),
+    (0.99, "p99", "p99"),
+    (0.999, "p99.9", "p999"),
+    (1.0, "max", "max"),
+];
+
+impl Latencies {
+    pub(crate) fn of(mut micros: Vec<u32>) -> Latencies {
+        micros.sort_unstable();
+        Latencies(micros)
+    }
+
+    pub(crate) fn micros(&self) -> &[u32] {
+        &self.0
+    }
+
+    /// The latency in milliseconds that this share of the events did not exceed; none of nothing.
+    pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
+        let rank = (share * self.0.len() as f64).ceil() as usize;
+        let micros = self.0.get(rank.saturating_sub(1))?;
+        Some(f64::from(*micros) / 1000.0)
+    }
+
+    pub(crate) fn p50_ms(&self) -> Option<f64> {
+        self.quantile_ms(0.5)
+    }
+
+    pub(crate) fn p99_ms(&self) -> Option<f64> {
+        self.quantile_ms(0.99)
+    }
+}
+
+impl Serialize for Latencies {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(QUANTILES.map(|(share, _, name)| (name, self.quantile_ms(share))))
+    }
+}
+
+impl CaptureMode {
+    /// How long the relay waits between two claims; the slot does not wait.
+    pub(crate) fn interval_ms(self) -> Option<u64> {
+        match self {
+            CaptureMode::Cdc => None,
+            CaptureMode::Polling { interval_ms } => Some(interval_ms),
+        }
+    }
+
+    /// Beside a line: `CDC`, `500 ms`.
+    pub(crate) fn short(self) -> String {
+        self.interval_ms().map_or_else(|| "CDC".to_owned(), |ms| numbers::ms(ms as f64))
+    }
+
+    /// In a table: `CDC`, `polling 500 ms`.
+    pub(crate) fn name(self) -> String {
+        let polling = if self == CaptureMode::Cdc { "" } else { "polling " };
+        format!("{polling}{}", self.short())
+    }
+
+    /// In a sentence: `CDC`, `polling every 500 ms`.
+    pub(crate) fn long(self) -> String {
+        self.name().replace("polling ", "polling every ")
+    }
+}
+
+impl EventCounts {
+    /// The counts that are not zero, each with these words: missing, twice, out of order.
+    pub(crate) fn named(self, words: [&'static str; 3]) -> Vec<String> {
+        let counts = [self.missing, self.duplicated, self.out_of_order].into_iter().zip(words);
+        let found = counts.filter(|(events, _)| *events > 0);
+        found.map(|(events, word)| format!("{} {word}", numbers::count(events))).collect()
     }
 }
 
 impl Run {
     /// Events that the consumer first saw within the whole seconds of the load, per second.
-    #[must_use]
-    pub fn delivered_per_second(&self) -> f64 {
-        let lasted_s = self.events as f64 / self.written_per_second.max(f64::MIN_POSITIVE);
+    pub(crate) fn delivered_per_second(&self) -> f64 {
+        let lasted_s = self.result.events as f64 / self.written_per_second.max(f64::MIN_POSITIVE);
         // A load that was a moment late reaches into one more second than it fills.
         let whole = ((lasted_s + 0.001) as usize).clamp(1, self.seconds.len().max(1));
         let delivered: u64 = self.seconds.iter().take(whole).map(|it| it.delivered).sum();
         delivered as f64 / whole as f64
     }
-
-    /// Nothing missing, nothing twice, nothing out of order.
-    #[must_use]
-    pub fn is_clean(&self) -> bool {
-        (self.missing, self.duplicated, self.out_of_order) == (0, 0, 0)
-    }
-}
-
-impl Report {
-    /// Events that never arrived, in all runs and drains.
-    #[must_use]
-    pub fn missing(&self) -> u64 {
-        let runs = self.runs.iter().map(|run| run.missing);
-        runs.chain(self.drains.iter().map(|drain| drain.missing)).sum()
-    }
 }
 
 impl Drain {
-    /// Events per second between the first and the last.
-    #[must_use]
-    pub fn per_second(&self) -> f64 {
-        let arrived = self.events.saturating_sub(self.missing);
-        if self.seconds > 0.0 { arrived.saturating_sub(1) as f64 / self.seconds } else { 0.0 }
+    pub(crate) fn arrived(&self) -> u64 {
+        self.result.events.saturating_sub(self.result.losses.missing)
     }
+
+    /// Events per second between the first and the last.
+    pub(crate) fn per_second(&self) -> f64 {
+        let after_the_first = self.arrived().saturating_sub(1) as f64;
+        if self.seconds > 0.0 { after_the_first / self.seconds } else { 0.0 }
+    }
+}
+
+impl<'a> RateGroup<'a> {
+    pub(crate) fn cdc(&self) -> Option<&'a Run> {
+        self.runs.iter().copied().find(|run| run.result.mode == CaptureMode::Cdc)
+    }
+
+    pub(crate) fn polling(&self) -> impl Iterator<Item = &'a Run> {
+        self.runs.iter().copied().filter(|run| run.result.mode != CaptureMode::Cdc)
+    }
+}
+
+impl ComparisonReport {
+    /// All results, runs first.
+    pub(crate) fn results(&self) -> impl Iterator<Item = &RunResult> {
+        let runs = self.runs.iter().map(|run| &run.result);
+        runs.chain(self.drains.iter().map(|drain| &drain.result))
+    }
+
+    /// Events that never arrived, in all runs and drains.
+    pub(crate) fn missing(&self) -> u64 {
+        self.results().map(|result| result.losses.missing).sum()
+    }
+
+    /// The modes that took part, in their order.
+    pub(crate) fn modes(&self) -> Vec<CaptureMode> {
+        let modes: std::collections::BTreeSet<_> = self.results().map(|it| it.mode).collect();
+        modes.into_iter().collect()
+    }
+
+    pub(crate) fn by_rate(&self) -> Vec<RateGroup<'_>> {
+        let mut runs: Vec<&Run> = self.runs.iter().collect();
+        runs.sort_by_key(|run| (run.rate, run.result.mode));
+        let groups = runs.chunk_by(|a, b| a.rate == b.rate);
+        groups.map(|runs| RateGroup { rate: runs[0].rate, runs: runs.to_vec() }).collect()
+    }
+
+    pub(crate) fn drains_by_mode(&self) -> Vec<&Drain> {
+        let mut drains: Vec<&Drain> = self.drains.iter().collect();
+        drains.sort_by_key(|drain| drain.result.mode);
+        drains
+    }
+
+    /// When and where, in a line.
+    pub(crate) fn place(&self) -> String {
+        let began = rfc3339(self.began_unix_us);
+        let date = began.get(..16).unwrap_or(&began).replace('T', " ");
+        let sink = match self.sink.as_str() {
+            "kafka" => "Kafka",
+            "rabbitmq" => "RabbitMQ",
+            other => other,
+        };
+        let Machine { cores, memory_bytes, load_average, .. } = self.machine;
+        let word = if cores == 1 { "core" } else { "cores" };
+        let parts = [
+            (true, format!("{date} UTC")),
+            (!self.postgres_version.is_empty(), format!("PostgreSQL {}", self.postgres_version)),
+            (!sink.is_empty(), format!("{sink} at {}", self.broker)),
+            (cores > 0, format!("{cores} {word}")),
+            (cores > 0, format!("{} of memory", numbers::bytes(memory_bytes as f64))),
+            (cores > 0, format!("load average {} before", numbers::figure(load_average))),
+        ];
+        let known = parts.into_iter().filter(|(known, _)| *known).map(|(_, part)| part);
+        known.collect::<Vec<_>>().join(" · ")
+    }
+
+    /// For scripts: every time in its unit.
+    pub(crate) fn to_json(&self) -> Value {
+        let mut value = json!(self);
+        value["walrelay_version"] = json!(env!("CARGO_PKG_VERSION"));
+        for (at, run) in self.runs.iter().enumerate() {
+            value["runs"][at]["delivered_per_second"] = json!(run.delivered_per_second());
+        }
+        for (at, drain) in self.drains.iter().enumerate() {
+            value["drains"][at]["per_second"] = json!(drain.per_second());
+        }
+        value
+    }
+}
+
+fn as_rfc3339<S: Serializer>(unix_us: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&rfc3339(*unix_us))
 }
 
 #[cfg(test)]

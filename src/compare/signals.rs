@@ -1,41 +1,47 @@
-//! Signals: the first ends the measuring, a second one the tidying up, too.
+//! Signals: the first ends the measuring, a second one the removal, too.
+
+use std::future::poll_fn;
+use std::task::Poll;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use super::broken;
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 
 const HANGUP: &str = "SIGHUP";
 
 /// Listens from when it is made; what comes while nobody waits is kept.
-pub(super) struct Signals {
-    interrupt: Signal,
-    terminate: Signal,
-    hangup: Signal,
-    quit: Signal,
+pub(super) struct StopSignals {
+    streams: Vec<(&'static str, Signal)>,
     any_came: bool,
 }
 
-impl Signals {
-    pub(super) fn listen() -> Result<Signals, Fault> {
-        let listen = |kind| signal(kind).map_err(|error| broken(&error.to_string()));
-        Ok(Signals {
-            interrupt: listen(SignalKind::interrupt())?,
-            terminate: listen(SignalKind::terminate())?,
-            hangup: listen(SignalKind::hangup())?,
-            quit: listen(SignalKind::quit())?,
-            any_came: false,
-        })
+impl StopSignals {
+    pub(super) fn listen() -> Result<StopSignals, Fault> {
+        let kinds = [
+            ("SIGINT", SignalKind::interrupt()),
+            ("SIGTERM", SignalKind::terminate()),
+            (HANGUP, SignalKind::hangup()),
+            ("SIGQUIT", SignalKind::quit()),
+        ];
+        let listen = |(name, kind)| {
+            let stream = signal(kind).map_err(|error| runtime::refused(name, &error));
+            stream.map(|stream| (name, stream))
+        };
+        let streams = kinds.into_iter().map(listen).collect::<Result<_, Fault>>()?;
+        Ok(StopSignals { streams, any_came: false })
     }
 
     /// The next one.
     pub(super) async fn next(&mut self) -> &'static str {
-        let name = tokio::select! {
-            _ = self.interrupt.recv() => "SIGINT",
-            _ = self.terminate.recv() => "SIGTERM",
-            _ = self.hangup.recv() => HANGUP,
-            _ = self.quit.recv() => "SIGQUIT",
-        };
+        let name = poll_fn(|context| {
+            let came = self
+                .streams
+                .iter_mut()
+                .find_map(|(name, stream)| stream.poll_recv(context).is_ready().then_some(*name));
+            came.map_or(Poll::Pending, Poll::Ready)
+        });
+        let name = name.await;
         self.any_came = true;
         name
     }

@@ -171,7 +171,7 @@ fn an_interrupted_comparison_takes_everything_away() {
 fn cut_short(scene: &Scene<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ended, String) {
     let intervals = ["compare", "--rates", "100", "--intervals", "50s", "--duration", "1s"];
     let relay = scene.spawn(&[&intervals[..], &["--json", "--html", page]].concat());
-    let said = || relay.said().contains("polling 50s at 100/s").then_some(());
+    let said = || relay.said().contains("polling 50 s at 100/s").then_some(());
     until("the second run", LIMIT, said);
     let name = name_of(&relay.said());
     wait_for_relay(scene, &name, "pg_stat_activity");

@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use clap::{Parser, Subcommand};
 
-use crate::compare::relay::COMMAND as COMPARE_RELAY;
+use crate::compare::relay_process::COMMAND as COMPARE_RELAY;
 use crate::config::Request;
 
 pub(crate) use compare::CompareArgs;

@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::compare::report::{Drain, Mode, PostgresCost, Report, Run, Second};
+use crate::compare::report::{CaptureMode, Drain, Latencies, PostgresCost, RunResult, Second};
+use crate::compare::testing;
 
 /// Elements that have no end.
 const VOID: &[&str] = &["meta", "link", "br", "hr", "img", "input"];
@@ -71,7 +72,7 @@ fn a_page_is_the_same_each_time() {
 
 #[test]
 fn an_empty_report_is_a_page() {
-    let html = render(&Report::default());
+    let html = render(&ComparisonReport::default());
     check(&html);
     assert!(text_of(&html).contains("Nothing was measured."));
     assert!(!html.contains("<figure"));
@@ -84,19 +85,19 @@ fn degenerate_runs_are_drawn_within_the_paper() {
     let latencies: [&[u32]; 5] = [&[], &[0], &[7], &[500; 900], &[0, u32::MAX]];
     for latencies_us in latencies {
         for seconds in [vec![], vec![Second::default()], vec![second; 3]] {
+            let events = latencies_us.len() as u64;
             let run = |mode| Run {
-                mode,
-                events: latencies_us.len() as u64,
-                latencies_us: latencies_us.into(),
+                result: RunResult { mode, events, ..RunResult::default() },
+                latencies: Latencies::of(latencies_us.into()),
                 seconds: seconds.clone(),
                 written_per_second: f64::NAN,
                 ..Run::default()
             };
-            let modes = [Mode::Cdc, testing::polling(0), testing::polling(u64::MAX)];
-            let report = Report {
+            let modes = [CaptureMode::Cdc, testing::polling(0), testing::polling(u64::MAX)];
+            let report = ComparisonReport {
                 runs: modes.map(run).into(),
                 drains: vec![Drain { first_s: f64::NAN, ..Drain::default() }],
-                ..Report::default()
+                ..ComparisonReport::default()
             };
             check(&render(&report));
         }
@@ -106,32 +107,34 @@ fn degenerate_runs_are_drawn_within_the_paper() {
 #[test]
 fn many_rates_and_intervals_stay_apart() {
     // GIVEN more intervals than the ramp has steps
-    let modes: Vec<Mode> = (1..9).map(|n| testing::polling(n * 100)).collect();
+    let modes: Vec<CaptureMode> = (1..9).map(|n| testing::polling(n * 100)).collect();
     let runs = modes.iter().map(|mode| testing::run(*mode, 100)).collect();
-    let report = Report { runs, ..Report::default() };
+    let report = ComparisonReport { runs, ..ComparisonReport::default() };
     // WHEN looks are given
-    let lineup = Lineup::of(&report);
-    let looks: Vec<&str> = modes.iter().map(|mode| lineup.look(*mode)).collect();
+    let looks = Looks::new(&report);
+    let given: Vec<&str> = modes.iter().map(|mode| looks.of(*mode)).collect();
     // THEN they go from the first step to the last, never back
-    assert_eq!((looks[0], looks[7]), ("p1", "p5"));
-    assert!(looks.is_sorted(), "{looks:?}");
+    assert_eq!((given[0], given[7]), ("p1", "p5"));
+    assert!(given.is_sorted(), "{given:?}");
     check(&render(&report));
 }
 
 #[test]
 fn the_slot_has_its_look_whoever_else_takes_part() {
-    for modes in [vec![Mode::Cdc], vec![testing::polling(5), Mode::Cdc, testing::polling(1)]] {
-        let runs = modes.iter().map(|mode| Run { mode: *mode, ..Run::default() }).collect();
-        let lineup = Lineup::of(&Report { runs, ..Report::default() });
-        assert_eq!(lineup.look(Mode::Cdc), "cdc");
-        assert_eq!(lineup.modes().next(), Some(Mode::Cdc));
+    for modes in
+        [vec![CaptureMode::Cdc], vec![testing::polling(5), CaptureMode::Cdc, testing::polling(1)]]
+    {
+        let result = |mode| RunResult { mode, ..RunResult::default() };
+        let runs = modes.iter().map(|mode| Run { result: result(*mode), ..Run::default() });
+        let report = ComparisonReport { runs: runs.collect(), ..ComparisonReport::default() };
+        assert_eq!(Looks::new(&report).of(CaptureMode::Cdc), "cdc");
     }
 }
 
 #[test]
 fn what_comes_from_outside_stays_text() {
     let evil = "<script>alert('x')</script>\" onload=\"y";
-    let report = Report {
+    let report = ComparisonReport {
         postgres_version: evil.into(),
         sink: evil.into(),
         broker: evil.into(),
@@ -139,14 +142,14 @@ fn what_comes_from_outside_stays_text() {
     };
     let html = render(&report);
     check(&html);
-    let safe = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&quot; onload=&quot;y";
+    let safe = "&lt;script&gt;alert('x')&lt;/script&gt;&quot; onload=&quot;y";
     assert_eq!(html.matches(safe).count(), 3);
 }
 
 #[test]
 fn a_loss_is_red_in_the_answer_beside_the_figures_and_in_the_table() {
     let mut report = testing::report();
-    report.runs[4].missing = 1_234;
+    report.runs[4].result.losses.missing = 1_234;
     let html = render(&report);
     check(&html);
     assert!(html.contains(
@@ -160,13 +163,13 @@ fn a_loss_is_red_in_the_answer_beside_the_figures_and_in_the_table() {
 fn a_page_that_was_cut_short_says_so_in_red_below_its_answer() {
     let mut report = testing::report();
     report.runs.truncate(4);
-    report.runs[0].missing = 1;
+    report.runs[0].result.losses.missing = 1;
     report.incomplete = Some("4 of 12 runs were finished: <gone>".into());
     let html = render(&report);
     check(&html);
     assert!(html.contains(
-        "<ul class=\"remarks\">\n<li class=\"bad\">This comparison is incomplete: 4 of 12 runs were \
-         finished: &lt;gone&gt;.</li>\n<li class=\"bad\">CDC at"
+        "<ul class=\"remarks\"><li class=\"bad\">This comparison is incomplete: 4 of 12 runs were \
+         finished: &lt;gone&gt;.</li><li class=\"bad\">CDC at"
     ));
 }
 
@@ -174,7 +177,7 @@ fn a_page_that_was_cut_short_says_so_in_red_below_its_answer() {
 fn unknown_cpu_is_called_unknown_and_zero_is_called_0() {
     let mut report = testing::report();
     for run in &mut report.runs {
-        run.postgres = PostgresCost { cpu_s: None, ..PostgresCost::default() };
+        run.result.postgres = PostgresCost { cpu_s: None, ..PostgresCost::default() };
     }
     report.machine.database_is_local = false;
     let html = render(&report);
@@ -191,7 +194,7 @@ fn a_curve_has_no_more_than_300_steps_and_ends_at_the_last_event() {
     let html = render(&testing::report());
     let paths = html.split("<path class=\"curve ").skip(1);
     let curves: Vec<&str> = paths
-        .filter_map(|path| path.split("\"/>").next())
+        .filter_map(|path| path.split("\"></path>").next())
         .filter(|path| path.contains('V'))
         .collect();
     // Three rates, four modes.

@@ -10,23 +10,25 @@
 
 use std::time::{Duration, Instant};
 
-use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row};
 
-use super::report::Mode;
-use super::{ANSWERED_WITHIN, connect, failed};
+use super::report::CaptureMode;
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
 use crate::doctor::finding::Level;
 use crate::doctor::source as preflight;
+use crate::doctor::source::query_fault;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::{ConnInfo, SourceSettings};
 
 /// Something could not be removed.
 pub(super) const LEFT_OVER: &str = "compare.left-over";
 /// Before the random part of a name.
-pub(super) const PREFIX: &str = "walrelay_compare_";
+const PREFIX: &str = "walrelay_compare_";
+/// How long Postgres may take for a statement; a new slot waits for transactions of others in it.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
 /// How long a slot may be in use by a relay that is gone.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -40,10 +42,10 @@ const CDC_SQL: &str = "CREATE TABLE public.outbox (
 );";
 
 /// A comparison's own corner of the database.
-pub(super) struct Site {
+pub(super) struct ScratchSource {
     pub(super) name: String,
     /// Its session holds the lock on the name.
-    pub(super) client: Client,
+    client: Client,
 }
 
 /// A name that nobody else has.
@@ -53,15 +55,48 @@ pub(super) fn fresh_name() -> String {
     format!("{PREFIX}{:08x}", random as u32)
 }
 
-impl Site {
+/// Connects for SQL under this name.
+pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<Client, Fault> {
+    let own = info.options.as_deref().unwrap_or_default();
+    let info = ConnInfo {
+        application_name: application_name.to_owned(),
+        // Not by SET, whose transaction would be counted; of two, the last one holds.
+        options: Some(format!("{own} -c statement_timeout={}", ANSWERED_WITHIN.as_millis())),
+        ..info.clone()
+    };
+    let connected = crate::source::sql::connect(&info).await;
+    connected.map(|sql| sql.client).map_err(|error| error.fault(&info, "", ""))
+}
+
+/// Asks Postgres something; the fault says what for.
+pub(super) async fn ask(
+    client: &Client,
+    doing: &str,
+    sql: &str,
+    parameters: &[(&(dyn ToSql + Sync), Type)],
+) -> Result<Vec<Row>, Fault> {
+    client.query_typed(sql, parameters).await.map_err(|error| query_fault(&error, doing))
+}
+
+/// The same where there is one row.
+pub(super) async fn ask_one(client: &Client, doing: &str, sql: &str) -> Result<Row, Fault> {
+    client.query_typed_one(sql, &[]).await.map_err(|error| query_fault(&error, doing))
+}
+
+impl ScratchSource {
     /// Connects and looks whether everything that will be made may be. Makes nothing.
-    pub(super) async fn open(config: &Config, name: &str) -> Result<Site, Fault> {
+    pub(super) async fn open(config: &Config, name: &str) -> Result<ScratchSource, Fault> {
         let client = connect(&config.source.connection, name).await?;
-        look(&client, &config.source, name).await?;
+        check_server(&client, &config.source, name).await?;
+        check_database(&client).await?;
         let lock = "SELECT pg_catalog.pg_advisory_lock(pg_catalog.hashtextextended($1, 0))";
-        let locked = client.query_typed(lock, &[(&name, Type::TEXT)]).await;
-        locked.map_err(|error| failed(&error, "locking the comparison's name"))?;
-        Ok(Site { name: name.to_owned(), client })
+        ask(&client, "locking the comparison's name", lock, &[(&name, Type::TEXT)]).await?;
+        Ok(ScratchSource { name: name.to_owned(), client })
+    }
+
+    pub(super) async fn server_version(&self) -> Result<String, Fault> {
+        let sql = "SELECT pg_catalog.current_setting('server_version')";
+        Ok(ask_one(&self.client, "asking for its version", sql).await?.get(0))
     }
 
     /// Names of comparisons that died and left something here.
@@ -78,26 +113,25 @@ impl Site {
                    THEN pg_catalog.pg_advisory_unlock(pg_catalog.hashtextextended(name, 0)) ELSE false END
              ORDER BY name"
         );
-        let rows = self.client.query_typed(&sql, &[(&self.name, Type::TEXT)]).await;
-        let rows = rows.map_err(|error| failed(&error, "looking for left-overs"))?;
+        let name = [(&self.name as &(dyn ToSql + Sync), Type::TEXT)];
+        let rows = ask(&self.client, "looking for left-overs", &sql, &name).await?;
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
     /// Makes the table of a mode, and what its relay reads from.
-    pub(super) async fn make(&self, mode: Mode) -> Result<(), Fault> {
+    pub(super) async fn make(&self, mode: CaptureMode) -> Result<(), Fault> {
         let schema = quote_ident(&self.name);
-        let table = match mode {
-            Mode::Cdc => CDC_SQL,
-            Mode::Polling { .. } => POLLING_SQL,
+        let (table, publication) = match mode {
+            CaptureMode::Cdc => {
+                (CDC_SQL, format!("CREATE PUBLICATION {schema} FOR TABLE {schema}.outbox"))
+            }
+            CaptureMode::Polling { .. } => (POLLING_SQL, String::new()),
         };
         let table = table.replace("public.outbox", &format!("{schema}.outbox"));
-        self.run(&format!("CREATE SCHEMA {schema}; {table}"), "making the scratch table").await?;
-        if mode == Mode::Cdc {
-            let publication = format!("CREATE PUBLICATION {schema} FOR TABLE {schema}.outbox");
-            self.run(&publication, "making the scratch publication").await?;
-            self.make_slot().await?;
-        }
-        Ok(())
+        let sql = format!("CREATE SCHEMA {schema}; {table}\n{publication}");
+        let made = self.client.batch_execute(&sql).await;
+        made.map_err(|error| query_fault(&error, "making the scratch table"))?;
+        if mode == CaptureMode::Cdc { self.make_slot().await } else { Ok(()) }
     }
 
     /// A slot begins when all transactions that are open have ended; some never do.
@@ -117,35 +151,28 @@ impl Site {
                 "source.url",
                 "SELECT pid, xact_start, query FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
             ),
-            _ => failed(&error, "making the scratch slot"),
+            _ => query_fault(&error, "making the scratch slot"),
         })
-    }
-
-    async fn run(&self, sql: &str, doing: &str) -> Result<(), Fault> {
-        self.client.batch_execute(sql).await.map_err(|error| failed(&error, doing))
     }
 }
 
 /// Removes whatever a comparison of this name has made. The slot goes first: it pins WAL.
 pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
     let kept = |fault: Fault| Fault { code: LEFT_OVER, mend: left_over_sql(name), ..fault };
-    let left = |error| kept(failed(&error, "removing what the comparison made"));
+    let left = |error| kept(query_fault(&error, "removing what the comparison made"));
     let client = connect(info, name).await.map_err(kept)?;
     let deadline = Instant::now() + RELEASED_WITHIN;
     loop {
         match drop_slot(&client, name).await {
             Ok(true) => break,
-            Ok(false) if Instant::now() < deadline => {}
-            Ok(false) => {
+            Ok(false) if Instant::now() > deadline => {
                 let what = format!("replication slot {name} is still in use");
-                let mend = left_over_sql(name);
-                return Err(Fault::new(Exit::Slot, LEFT_OVER, what, "", mend));
+                return Err(Fault::new(Exit::Slot, LEFT_OVER, what, "", left_over_sql(name)));
             }
             // Somebody was faster, or its reader has not let go yet.
             Err(error) if Instant::now() > deadline => return Err(left(error)),
-            Err(_) => {}
+            Ok(false) | Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
-        tokio::time::sleep(Duration::from_millis(50)).await;
     }
     let name = quote_ident(name);
     let sql = format!(
@@ -180,8 +207,8 @@ pub(super) fn left_over_sql(name: &str) -> String {
     )
 }
 
-/// Whether the server and the role will do.
-async fn look(client: &Client, source: &SourceSettings, name: &str) -> Result<(), Fault> {
+/// Whether server and role can carry a slot.
+async fn check_server(client: &Client, source: &SourceSettings, name: &str) -> Result<(), Fault> {
     let scratch = SourceSettings {
         slot: name.to_owned(),
         publication: name.to_owned(),
@@ -190,48 +217,47 @@ async fn look(client: &Client, source: &SourceSettings, name: &str) -> Result<()
         ..source.clone()
     };
     let report = preflight::inspect(client, &scratch).await;
-    let report = report.map_err(|error| failed(&error, "looking around"))?;
+    let report = report.map_err(|error| query_fault(&error, "looking around"))?;
     // What is missing will be made; what is left is the server, the role, and room for a slot.
-    let matters = |topic: &str| topic.starts_with("source.") || topic == "slot.none-free";
-    for finding in report.findings {
-        if let (Level::Fail, Some(fault)) = (finding.level, finding.fault)
-            && matters(fault.code)
-        {
-            return Err(fault);
-        }
-    }
-    // It would carry the load to whoever reads it, and stop a subscriber that has no such table.
-    const ALL: &str =
-        "SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1";
-    let all = client.query_typed(ALL, &[]).await;
-    if let Some(row) = all.map_err(|error| failed(&error, "looking at publications"))?.first() {
-        let publication: &str = row.get(0);
-        return Err(Fault::new(
-            Exit::Source,
+    let failed = report.findings.into_iter().filter(|finding| finding.level == Level::Fail);
+    let mut faults = failed.filter_map(|finding| finding.fault);
+    let hinders =
+        |fault: &Fault| fault.code.starts_with("source.") || fault.code == "slot.none-free";
+    faults.find(hinders).map_or(Ok(()), Err)
+}
+
+/// Whether the load would stay within this database's own corner, and may be made.
+async fn check_database(client: &Client) -> Result<(), Fault> {
+    const SQL: &str = "SELECT
+        (SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1),
+        pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'),
+        pg_catalog.current_database()::pg_catalog.text, current_user::pg_catalog.text";
+    let row = ask_one(client, "looking at publications and the role's rights", SQL).await?;
+    let (publication, may): (Option<String>, bool) = (row.get(0), row.get(1));
+    let (database, role): (String, String) = (row.get(2), row.get(3));
+    let (code, what, mend) = match publication {
+        // It would carry the load to whoever reads it, and stop a subscriber that has no such table.
+        Some(publication) => (
             "compare.all-tables",
             format!(
                 "publication {publication} is FOR ALL TABLES: it would carry the load to its readers"
             ),
-            "source.url",
-            "compare on a database without such a publication: a copy of this one, say",
-        ));
-    }
-    const MAY: &str = "SELECT pg_catalog.has_database_privilege(pg_catalog.current_database(), 'CREATE'), pg_catalog.current_database()::pg_catalog.text, current_user::pg_catalog.text";
-    let row = client.query_typed_one(MAY, &[]).await;
-    let row = row.map_err(|error| failed(&error, "looking at the role's rights"))?;
-    let (may, database, role): (bool, String, String) = (row.get(0), row.get(1), row.get(2));
-    if may {
-        return Ok(());
-    }
-    Err(Fault::new(
-        Exit::Source,
-        "compare.permission",
-        format!("role {role} may not make a schema and a publication in database {database}"),
-        "source.url",
-        format!("GRANT CREATE ON DATABASE {} TO {};", quote_ident(&database), quote_ident(&role)),
-    ))
+            "compare on a database without such a publication: a copy of this one, say".to_owned(),
+        ),
+        None if !may => (
+            "compare.permission",
+            format!("role {role} may not make a schema and a publication in database {database}"),
+            format!(
+                "GRANT CREATE ON DATABASE {} TO {};",
+                quote_ident(&database),
+                quote_ident(&role)
+            ),
+        ),
+        None => return Ok(()),
+    };
+    Err(Fault::new(Exit::Source, code, what, "source.url", mend))
 }
 
 #[cfg(test)]
-#[path = "site_tests.rs"]
+#[path = "scratch_source_tests.rs"]
 mod tests;

@@ -21,13 +21,13 @@ const KAFKA: &str =
     "[sink]\nkind = \"kafka\"\n[sink.kafka]\nbrokers = \"k:9092\"\ntopics = [\"must.be\"]\n";
 const RABBIT: &str = "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = \"amqp://mq/%2f\"\nexchange = \"theirs\"\n";
 
-fn order(interval_ms: Option<u64>) -> Order {
-    Order { name: "walrelay_compare_x".to_owned(), interval_ms, ..Order::default() }
+fn order(interval_ms: Option<u64>) -> RelayOrder {
+    RelayOrder { name: "walrelay_compare_x".to_owned(), interval_ms, ..RelayOrder::default() }
 }
 
 #[test]
 fn the_scratch_site_takes_the_place_of_theirs_and_delivery_stays() {
-    let adapted = adapt(&config(KAFKA), &order(None)).unwrap();
+    let adapted = order(None).adapt(&config(KAFKA)).unwrap();
     assert_eq!(adapted.source.slot, "walrelay_compare_x");
     assert_eq!(adapted.source.publication, "walrelay_compare_x");
     assert_eq!(adapted.source.connection.application_name, "walrelay_compare_x_relay");
@@ -45,7 +45,7 @@ fn the_scratch_site_takes_the_place_of_theirs_and_delivery_stays() {
 
 #[test]
 fn on_rabbitmq_the_exchange_is_the_scratch_one() {
-    let adapted = adapt(&config(RABBIT), &order(None)).unwrap();
+    let adapted = order(None).adapt(&config(RABBIT)).unwrap();
     let route = &adapted.source.outboxes[0].route;
     assert_eq!(route.exchange.as_ref().unwrap().constant(), Some("walrelay_compare_x"));
     let shown = format!("{:?}", adapted.sink);
@@ -54,7 +54,7 @@ fn on_rabbitmq_the_exchange_is_the_scratch_one() {
 
 #[test]
 fn polling_gets_its_interval_and_the_shipped_table() {
-    let adapted = adapt(&config(KAFKA), &order(Some(250))).unwrap();
+    let adapted = order(Some(250)).adapt(&config(KAFKA)).unwrap();
     let polling = adapted.polling.unwrap();
     assert_eq!(polling.interval, Duration::from_millis(250));
     let shipped = include_str!("../../sql/polling.sql");
@@ -67,13 +67,13 @@ fn polling_gets_its_interval_and_the_shipped_table() {
 
 #[test]
 fn a_sink_without_a_broker_is_refused() {
-    let fault = adapt(&config("[sink]\nkind = \"memory\"\n"), &order(None)).unwrap_err();
+    let fault = order(None).adapt(&config("[sink]\nkind = \"memory\"\n")).unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Usage, "sink.no-scratch"));
 }
 
 #[test]
 fn an_order_survives_its_way() {
-    let sent = Order {
+    let sent = RelayOrder {
         file: Some("a b.toml".into()),
         settings: vec!["source.url=postgres://u:p\"w@db".to_owned()],
         slot: Some("s".to_owned()),
@@ -81,7 +81,7 @@ fn an_order_survives_its_way() {
     };
     let line = serde_json::to_string(&sent).unwrap();
     assert!(!line.contains('\n'));
-    let read: Order = serde_json::from_str(&line).unwrap();
+    let read: RelayOrder = serde_json::from_str(&line).unwrap();
     let request = read.request(BTreeMap::new());
     assert_eq!(
         (request.file, request.settings, request.slot),

@@ -1,28 +1,29 @@
 //! What the page says, for each way in which a comparison can come out.
 
-use super::super::testing::{drain, polling, report, run};
 use super::*;
-use crate::compare::report::{Drain, Machine};
+use crate::compare::report::{Latencies, Machine, PostgresCost};
+use crate::compare::testing::{drain, polling, report, run};
 
 /// A run in which every event took as long.
-fn steady(mode: Mode, rate: u32, ms: u32, cpu_s: Option<f64>) -> Run {
-    let mut run = Run { latencies_us: vec![ms * 1000; 100], ..run(mode, 100) };
+fn steady(mode: CaptureMode, rate: u32, ms: u32, cpu_s: Option<f64>) -> Run {
+    let latencies = Latencies::of(vec![ms * 1000; 100]);
+    let mut run = Run { latencies, ..run(mode, 100) };
     (run.rate, run.written_per_second, run.load_late_p99_ms) = (rate, f64::from(rate), 0.1);
-    run.postgres = crate::compare::report::PostgresCost { cpu_s, ..Default::default() };
+    run.result.postgres = PostgresCost { cpu_s, ..PostgresCost::default() };
     run
 }
 
-fn told(runs: Vec<Run>) -> (String, Vec<(Tone, String)>) {
-    let verdict = of(&Report { runs, ..Report::default() });
+fn told(runs: Vec<Run>) -> (String, Vec<(RemarkWeight, String)>) {
+    let verdict = Verdict::of(&ComparisonReport { runs, ..ComparisonReport::default() });
     let plain = |text: &str| text.replace('\u{a0}', " ");
-    let remarks = verdict.remarks.iter().map(|remark| (remark.tone, plain(&remark.text)));
-    (plain(&verdict.headline), remarks.collect())
+    let remarks = verdict.remarks.iter().map(|remark| (remark.weight, plain(&remark.text)));
+    (plain(&verdict.headline()), remarks.collect())
 }
 
 #[test]
 fn the_slot_is_sooner_and_cheaper() {
     let (headline, remarks) = told(vec![
-        steady(Mode::Cdc, 1000, 2, Some(0.3)),
+        steady(CaptureMode::Cdc, 1000, 2, Some(0.3)),
         steady(polling(500), 1000, 300, Some(1.0)),
     ]);
     assert_eq!(
@@ -35,16 +36,18 @@ fn the_slot_is_sooner_and_cheaper() {
 }
 
 #[test]
-fn the_middle_rate_and_interval_speak_for_all() {
-    let headline = of(&report()).headline;
+fn the_middle_rate_and_the_soonest_polling_speak_for_all() {
+    let headline = Verdict::of(&report()).headline();
     assert!(headline.starts_with("At 1,000\u{a0}events/s the slot delivers"), "{headline}");
-    assert!(headline.contains("polling every 500\u{a0}ms"), "{headline}");
+    assert!(headline.contains("polling every 100\u{a0}ms"), "{headline}");
 }
 
 #[test]
 fn polling_that_is_sooner_and_cheaper_is_said_to_be() {
-    let (headline, remarks) =
-        told(vec![steady(Mode::Cdc, 100, 40, Some(2.0)), steady(polling(20), 100, 10, Some(1.0))]);
+    let (headline, remarks) = told(vec![
+        steady(CaptureMode::Cdc, 100, 40, Some(2.0)),
+        steady(polling(20), 100, 10, Some(1.0)),
+    ]);
     assert!(
         headline.starts_with(
             "At 100 events/s polling every 20 ms delivers 4 × sooner than the slot (p99 4 ×); the \
@@ -62,13 +65,15 @@ fn polling_that_is_sooner_and_cheaper_is_said_to_be() {
              (333 ms against 667 ms).",
         ]
     );
-    assert!(remarks.iter().all(|(tone, _)| *tone == Tone::Turn));
+    assert!(remarks.iter().all(|(weight, _)| *weight == RemarkWeight::Note));
 }
 
 #[test]
 fn a_worse_tail_is_not_hidden_behind_a_better_median() {
-    let mut cdc = steady(Mode::Cdc, 100, 2, Some(1.0));
-    cdc.latencies_us[98..].fill(800_000);
+    let mut cdc = steady(CaptureMode::Cdc, 100, 2, Some(1.0));
+    let mut micros = vec![2000; 98];
+    micros.extend([800_000; 2]);
+    cdc.latencies = Latencies::of(micros);
     let (headline, remarks) = told(vec![cdc, steady(polling(500), 100, 400, Some(1.0))]);
     assert!(
         headline.starts_with(
@@ -83,7 +88,7 @@ fn a_worse_tail_is_not_hidden_behind_a_better_median() {
 #[test]
 fn what_is_alike_is_called_alike() {
     let (headline, remarks) = told(vec![
-        steady(Mode::Cdc, 100, 100, Some(1.0)),
+        steady(CaptureMode::Cdc, 100, 100, Some(1.0)),
         steady(polling(100), 100, 102, Some(1.02)),
     ]);
     assert!(
@@ -98,10 +103,10 @@ fn what_is_alike_is_called_alike() {
 
 #[test]
 fn events_that_are_missing_come_first_and_are_not_called_whole() {
-    let mut lossy = steady(Mode::Cdc, 100, 2, Some(1.0));
-    (lossy.missing, lossy.out_of_order) = (3, 1);
+    let mut lossy = steady(CaptureMode::Cdc, 100, 2, Some(1.0));
+    lossy.result.losses = EventCounts { missing: 3, duplicated: 0, out_of_order: 1 };
     let mut twice = steady(polling(500), 100, 300, Some(1.0));
-    twice.duplicated = 1_700;
+    twice.result.losses.duplicated = 1_700;
     let (headline, remarks) = told(vec![twice, lossy]);
     assert!(
         headline.ends_with(
@@ -114,11 +119,11 @@ fn events_that_are_missing_come_first_and_are_not_called_whole() {
         remarks,
         [
             (
-                Tone::Bad,
+                RemarkWeight::Bad,
                 "CDC at 100 events/s: of 3,000 events, 3 missing and 1 out of order.".into()
             ),
             (
-                Tone::Warn,
+                RemarkWeight::Warning,
                 "Polling every 500 ms at 100 events/s: of 3,000 events, 1,700 delivered more than \
                  once."
                     .into()
@@ -129,11 +134,12 @@ fn events_that_are_missing_come_first_and_are_not_called_whole() {
 
 #[test]
 fn a_drain_that_loses_events_is_told_too() {
-    let report =
-        Report { drains: vec![Drain { missing: 5, ..drain(Mode::Cdc) }], ..Report::default() };
-    let verdict = of(&report);
+    let mut lossy = drain(CaptureMode::Cdc);
+    lossy.result.losses.missing = 5;
+    let report = ComparisonReport { drains: vec![lossy], ..ComparisonReport::default() };
+    let verdict = Verdict::of(&report);
     assert_eq!(
-        verdict.headline,
+        verdict.headline(),
         "Only backlogs were measured, and no latency. But of all events with CDC, 5 missing."
     );
     assert_eq!(verdict.remarks[0].text, "CDC, draining a backlog: of 100,000 events, 5 missing.");
@@ -142,9 +148,15 @@ fn a_drain_that_loses_events_is_told_too() {
 #[test]
 fn a_drain_in_which_polling_is_faster_is_told() {
     let faster = Drain { seconds: 0.1, first_s: 0.01, ..drain(polling(100)) };
-    let report = Report { drains: vec![drain(Mode::Cdc), faster], ..Report::default() };
-    let texts: Vec<String> =
-        of(&report).remarks.iter().map(|remark| remark.text.replace('\u{a0}', " ")).collect();
+    let report = ComparisonReport {
+        drains: vec![drain(CaptureMode::Cdc), faster],
+        ..ComparisonReport::default()
+    };
+    let texts: Vec<String> = Verdict::of(&report)
+        .remarks
+        .iter()
+        .map(|remark| remark.text.replace('\u{a0}', " "))
+        .collect();
     assert_eq!(
         texts,
         [
@@ -156,7 +168,7 @@ fn a_drain_in_which_polling_is_faster_is_told() {
 
 #[test]
 fn nobody_is_compared_with_an_absent_one() {
-    let (headline, _) = told(vec![steady(Mode::Cdc, 100, 2, None)]);
+    let (headline, _) = told(vec![steady(CaptureMode::Cdc, 100, 2, None)]);
     assert_eq!(
         headline,
         "Only CDC was measured: CDC at 100 events/s has a p50 of 2 ms and a p99 of 2 ms. Without \
@@ -168,7 +180,7 @@ fn nobody_is_compared_with_an_absent_one() {
         headline.starts_with("Only polling was measured: polling every 500 ms at 100 events/s")
     );
     let (headline, _) =
-        told(vec![steady(Mode::Cdc, 100, 2, None), steady(polling(500), 200, 300, None)]);
+        told(vec![steady(CaptureMode::Cdc, 100, 2, None), steady(polling(500), 200, 300, None)]);
     assert!(headline.starts_with("CDC and polling have no rate in common"), "{headline}");
     assert_eq!(told(Vec::new()), ("Nothing was measured.".into(), vec![]));
 }
@@ -176,7 +188,7 @@ fn nobody_is_compared_with_an_absent_one() {
 #[test]
 fn cpu_that_is_not_known_is_said_to_be() {
     let (headline, _) =
-        told(vec![steady(Mode::Cdc, 100, 2, None), steady(polling(500), 100, 300, None)]);
+        told(vec![steady(CaptureMode::Cdc, 100, 2, None), steady(polling(500), 100, 300, None)]);
     assert!(
         headline.contains("(p99 150 ×). What either cost Postgres in CPU time is not known."),
         "{headline}"
@@ -185,29 +197,33 @@ fn cpu_that_is_not_known_is_said_to_be() {
 
 #[test]
 fn cpu_that_is_too_little_to_be_seen_makes_no_factor() {
-    let (headline, _) =
-        told(vec![steady(Mode::Cdc, 100, 2, Some(0.0)), steady(polling(500), 100, 300, Some(1.0))]);
+    let (headline, _) = told(vec![
+        steady(CaptureMode::Cdc, 100, 2, Some(0.0)),
+        steady(polling(500), 100, 300, Some(1.0)),
+    ]);
     assert!(headline.contains("The Postgres CPU time of the slot is too little to be seen."));
 }
 
 #[test]
 fn a_run_from_which_nothing_came_is_not_called_soon() {
-    let silent = Run { latencies_us: vec![], missing: 3_000, ..run(Mode::Cdc, 100) };
+    let mut silent = Run { latencies: Latencies::default(), ..run(CaptureMode::Cdc, 100) };
+    silent.result.losses.missing = 3_000;
     let (headline, remarks) = told(vec![silent, steady(polling(500), 100, 300, Some(1.0))]);
     assert_eq!(
         headline,
         "At 100 events/s nothing arrived from the slot: there is nothing to compare. But of all events \
          with CDC, 3,000 missing."
     );
-    assert_eq!(remarks[0].0, Tone::Bad);
+    assert_eq!(remarks[0].0, RemarkWeight::Bad);
 }
 
 #[test]
 fn a_load_that_was_late_or_too_little_casts_doubt() {
-    let mut late = steady(Mode::Cdc, 5000, 2, None);
+    let mut late = steady(CaptureMode::Cdc, 5000, 2, None);
     (late.load_late_p99_ms, late.written_per_second) = (320.0, 4_100.0);
     let machine = Machine { cores: 2, load_average: 3.5, ..Machine::default() };
-    let verdict = of(&Report { runs: vec![late], machine, ..Report::default() });
+    let verdict =
+        Verdict::of(&ComparisonReport { runs: vec![late], machine, ..ComparisonReport::default() });
     let texts: Vec<String> =
         verdict.remarks.iter().map(|remark| remark.text.replace('\u{a0}', " ")).collect();
     assert!(texts[0].starts_with("The load itself was late: CDC at 5,000 events/s (p99 320 ms)."));

@@ -2,17 +2,23 @@ use super::*;
 
 #[test]
 fn the_loads_share_and_the_looking_are_taken_off() {
-    let before = Counters { transactions: 100, wal_bytes: 5000, ..Counters::default() };
-    let after = Counters {
+    let before = PostgresCounters {
+        transactions: 100,
+        wal_bytes: 5000,
+        queries: 3,
+        ..PostgresCounters::default()
+    };
+    let after = PostgresCounters {
         transactions: 1500,
         read: 900,
         inserted: 1000,
         updated: 2000,
         deleted: 5,
         wal_bytes: 105_000,
+        queries: 13,
     };
-    let load = Share { transactions: 1000, rows: 1000, wal_bytes: 40_000.4 };
-    let cost = after.since(before, load, 10);
+    let load = LoadShare { rows: 1000, wal_bytes: 40_000.4 };
+    let cost = after.since(before, load);
     let expected = PostgresCost {
         transactions: 390,
         tuples_read: 900,
@@ -26,8 +32,11 @@ fn the_loads_share_and_the_looking_are_taken_off() {
 
 #[test]
 fn a_load_that_explains_more_than_there_is_leaves_nothing() {
-    let load = Share { transactions: 9, rows: 9, wal_bytes: 9.0 };
-    assert_eq!(Counters::default().since(Counters::default(), load, 3), PostgresCost::default());
+    let load = LoadShare { rows: 9, wal_bytes: 9.0 };
+    assert_eq!(
+        PostgresCounters::default().since(PostgresCounters::default(), load),
+        PostgresCost::default()
+    );
 }
 
 #[test]
@@ -40,7 +49,7 @@ fn the_measured_part_is_given() {
 
 #[test]
 fn cpu_time_counts_from_the_beginning_and_outlives_a_process() {
-    let mut cpu = Cpu::default();
+    let mut cpu = CpuTimes::default();
     cpu.observe(1, 10.0, true);
     cpu.observe(1, 10.5, false);
     // Began in between: all of it counts.

@@ -1,7 +1,8 @@
 //! A report as a run would make it, the same each time.
 
-use crate::compare::report::{
-    Drain, Machine, Mode, PostgresCost, RelayCost, Report, Run, Second, Settings,
+use super::report::{
+    CaptureMode, ComparisonReport, ComparisonSettings, Drain, EventCounts, Latencies, Machine,
+    PostgresCost, RelayCost, Run, RunResult, Second,
 };
 
 const SECONDS: u32 = 30;
@@ -19,10 +20,10 @@ impl Dice {
 }
 
 /// Three rates, the slot and three intervals, a backlog; everything delivered.
-pub(super) fn report() -> Report {
-    let modes = [Mode::Cdc, polling(100), polling(500), polling(2000)];
+pub(super) fn report() -> ComparisonReport {
+    let modes = [CaptureMode::Cdc, polling(100), polling(500), polling(2000)];
     let rates = [100, 1000, 5000];
-    Report {
+    ComparisonReport {
         began_unix_us: 1_795_266_631_227_183,
         machine: Machine {
             cores: 2,
@@ -33,7 +34,7 @@ pub(super) fn report() -> Report {
         postgres_version: "17.11".into(),
         sink: "kafka".into(),
         broker: "127.0.0.1:9092".into(),
-        settings: Settings {
+        settings: ComparisonSettings {
             rates: rates.into(),
             intervals_ms: vec![100, 500, 2000],
             duration_s: f64::from(SECONDS),
@@ -47,26 +48,26 @@ pub(super) fn report() -> Report {
     }
 }
 
-pub(super) fn polling(interval_ms: u64) -> Mode {
-    Mode::Polling { interval_ms }
+pub(super) fn polling(interval_ms: u64) -> CaptureMode {
+    CaptureMode::Polling { interval_ms }
 }
 
 /// One event's latency: the legs nobody can shorten, a tail, and the wait for the next poll.
-fn latency_ms(mode: Mode, rate: u32, dice: &mut Dice) -> f64 {
+fn latency_ms(mode: CaptureMode, rate: u32, dice: &mut Dice) -> f64 {
     let crowd = 1.0 + f64::from(rate) / 4000.0;
     let mut ms =
         0.7 * crowd * (0.6 + 1.2 * dice.roll()) - 0.35 * crowd * dice.roll().max(1e-9).ln();
     if dice.roll() < 0.015 {
         ms += 4.0 * crowd * dice.roll();
     }
-    if let Mode::Polling { interval_ms } = mode {
+    if let CaptureMode::Polling { interval_ms } = mode {
         ms += interval_ms as f64 * dice.roll() + 2.5 * crowd * (1.0 + dice.roll());
     }
     ms
 }
 
-pub(super) fn run(mode: Mode, rate: u32) -> Run {
-    let mut dice = Dice(u64::from(rate) * 31 + if mode == Mode::Cdc { 1 } else { 7 });
+pub(super) fn run(mode: CaptureMode, rate: u32) -> Run {
+    let mut dice = Dice(u64::from(rate) * 31 + if mode == CaptureMode::Cdc { 1 } else { 7 });
     let mut all = Vec::new();
     let mut seconds = Vec::new();
     for at_s in 0..SECONDS {
@@ -90,34 +91,35 @@ pub(super) fn run(mode: Mode, rate: u32) -> Run {
         });
         all.extend(here);
     }
-    all.sort_unstable();
     let events = u64::from(rate * SECONDS);
     Run {
-        mode,
+        result: RunResult {
+            mode,
+            events,
+            losses: EventCounts::default(),
+            postgres: postgres(mode, events),
+            relay: RelayCost { cpu_s: 0.08 + events as f64 * 9e-6, rss_peak_bytes: 13_400_000 },
+        },
         rate,
         written_per_second: f64::from(rate) * 0.9996,
         load_late_p99_ms: 0.4 + f64::from(rate) / 2500.0,
-        events,
-        latencies_us: all,
+        latencies: Latencies::of(all),
         seconds,
-        postgres: postgres(mode, events),
-        relay: RelayCost { cpu_s: 0.08 + events as f64 * 9e-6, rss_peak_bytes: 13_400_000 },
         load_average: 1.1,
-        ..Run::default()
     }
 }
 
-fn postgres(mode: Mode, events: u64) -> PostgresCost {
+fn postgres(mode: CaptureMode, events: u64) -> PostgresCost {
     let share = events as f64 / 150_000.0;
     match mode {
-        Mode::Cdc => PostgresCost {
+        CaptureMode::Cdc => PostgresCost {
             transactions: 3,
             tuples_read: 41,
             wal_bytes: events * 2,
             cpu_s: Some(0.05 + 1.3 * share),
             ..PostgresCost::default()
         },
-        Mode::Polling { interval_ms } => {
+        CaptureMode::Polling { interval_ms } => {
             let polls = u64::from(SECONDS) * 1000 / interval_ms * 4;
             PostgresCost {
                 transactions: polls + events / 250,
@@ -131,18 +133,17 @@ fn postgres(mode: Mode, events: u64) -> PostgresCost {
     }
 }
 
-pub(super) fn drain(mode: Mode) -> Drain {
+pub(super) fn drain(mode: CaptureMode) -> Drain {
     let (first_s, seconds) = match mode {
-        Mode::Cdc => (0.06, 0.71),
-        Mode::Polling { interval_ms } => (0.09, 11.0 + interval_ms as f64 / 200.0),
+        CaptureMode::Cdc => (0.06, 0.71),
+        CaptureMode::Polling { interval_ms } => (0.09, 11.0 + interval_ms as f64 / 200.0),
     };
-    Drain {
+    let result = RunResult {
         mode,
         events: 100_000,
-        first_s,
-        seconds,
+        losses: EventCounts::default(),
         postgres: postgres(mode, 100_000),
         relay: RelayCost { cpu_s: 0.3, rss_peak_bytes: 27_000_000 },
-        ..Drain::default()
-    }
+    };
+    Drain { result, first_s, seconds }
 }

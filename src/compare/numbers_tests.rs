@@ -1,6 +1,6 @@
 //! Numbers as people read them.
 
-use super::text;
+use super::*;
 
 fn plain(text: String) -> String {
     text.replace('\u{a0}', " ")
@@ -21,13 +21,13 @@ fn figures_have_three_digits_at_most_and_large_ones_their_thousands() {
         (f64::NAN, "0"),
         (-3.0, "0"),
     ] {
-        assert_eq!(text::figure(value), told, "{value}");
+        assert_eq!(figure(value), told, "{value}");
     }
 }
 
 #[test]
 fn units_grow_with_the_value() {
-    for (ms, told) in [
+    for (value, told) in [
         (0.35, "0.35 ms"),
         (12.34, "12.3 ms"),
         (999.4, "999 ms"),
@@ -35,28 +35,27 @@ fn units_grow_with_the_value() {
         (1_240.0, "1.24 s"),
         (12_400.0, "12.4 s"),
     ] {
-        assert_eq!(plain(text::ms(ms)), told);
+        assert_eq!(plain(ms(value)), told);
     }
-    for (bytes, told) in
+    for (value, told) in
         [(0.0, "0 B"), (512.0, "512 B"), (3_400_000.0, "3.4 MB"), (8.2e9, "8.2 GB")]
     {
-        assert_eq!(plain(text::bytes(bytes)), told);
+        assert_eq!(plain(bytes(value)), told);
     }
 }
 
 #[test]
 fn factors_and_shares_are_short() {
-    assert_eq!(plain(text::factor(1.44)), "1.4 ×");
-    assert_eq!(plain(text::factor(180.4)), "180 ×");
-    assert_eq!(plain(text::percent(0.304)), "30 %");
-    assert_eq!(plain(text::percent(0.0044)), "0.44 %");
-    assert_eq!(plain(text::percent(0.00001)), "less than 0.1 %");
+    assert_eq!(plain(factor(1.44)), "1.4 ×");
+    assert_eq!(plain(factor(180.4)), "180 ×");
+    assert_eq!(plain(percent(0.304)), "30 %");
+    assert_eq!(plain(percent(0.0044)), "0.44 %");
+    assert_eq!(plain(percent(0.00001)), "less than 0.1 %");
 }
 
 #[test]
 fn lists_read_as_sentences() {
-    let list =
-        |parts: &[&str]| text::list(&parts.iter().map(|&s| s.to_owned()).collect::<Vec<_>>());
+    let list = |parts: &[&str]| list(&parts.iter().map(|&s| s.to_owned()).collect::<Vec<_>>());
     assert_eq!(list(&["a"]), "a");
     assert_eq!(list(&["a", "b"]), "a and b");
     assert_eq!(list(&["a", "b", "c"]), "a, b and c");

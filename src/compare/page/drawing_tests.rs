@@ -1,11 +1,10 @@
 //! Scales: round ticks, finite places, nothing outside the paper; and labels that keep apart.
 
-use super::plot::{Wish, apart};
-use super::scale::Scale;
+use super::*;
 
 fn majors(scale: &Scale) -> Vec<f64> {
-    let majors = scale.ticks().into_iter().filter(|tick| tick.major);
-    majors.map(|tick| (tick.value * 1e6).round() / 1e6).collect()
+    let majors = scale.ticks().into_iter().filter(|(_, major)| *major);
+    majors.map(|(value, _)| (value * 1e6).round() / 1e6).collect()
 }
 
 #[test]
@@ -66,9 +65,8 @@ fn whatever_comes_in_a_place_on_the_paper_comes_out() {
 
 #[test]
 fn labels_keep_apart_and_near_their_places() {
-    let wishes = |places: &[f64]| -> Vec<Wish> {
-        places.iter().map(|at| Wish { at: *at, room: 10.0 }).collect()
-    };
+    let wishes =
+        |places: &[f64]| -> Vec<(f64, f64)> { places.iter().map(|at| (*at, 10.0)).collect() };
     assert_eq!(apart(&wishes(&[20.0, 60.0]), 0.0, 100.0), [20.0, 60.0]);
     assert_eq!(apart(&wishes(&[50.0, 50.0, 49.0]), 0.0, 100.0), [59.0, 69.0, 49.0]);
     assert_eq!(apart(&wishes(&[99.0, 98.0]), 0.0, 100.0), [95.0, 85.0]);

@@ -2,17 +2,20 @@
 //!
 //! Backends report what they did seconds late when they idle, and walsenders of older servers only
 //! when they end. So the figures are read before the relay begins and after relay and load have gone,
-//! which makes them exact, and the part is given that falls to the measured events. Rows are those of the scratch table; transactions are all of the database's, and WAL is all
-//! of the server's, so others who work meanwhile are counted, too.
+//! which makes them exact, and the part is given that falls to the measured events. Rows are those of
+//! the scratch table; transactions are all of the database's, and WAL is all of the server's, so
+//! others who work meanwhile are counted, too.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use tokio_postgres::Client;
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{ToSql, Type};
 
+use super::process_stats;
+use super::relay_process::application_name;
 use super::report::PostgresCost;
-use super::{failed, proc};
+use super::scratch_source::{ask, ask_one, connect};
 use crate::base::error::Fault;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::ConnInfo;
@@ -23,32 +26,35 @@ const ASK_EVERY: Duration = Duration::from_millis(250);
 
 /// Counters as they stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counters {
-    pub(super) transactions: i64,
-    pub(super) read: i64,
-    pub(super) inserted: i64,
-    pub(super) updated: i64,
-    pub(super) deleted: i64,
+pub(super) struct PostgresCounters {
+    transactions: i64,
+    read: i64,
+    inserted: i64,
+    updated: i64,
+    deleted: i64,
     pub(super) wal_bytes: i64,
+    /// Queries of the meter itself; each is a transaction.
+    queries: u64,
 }
 
 /// What the load did by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub(super) struct Share {
-    pub(super) transactions: u64,
+pub(super) struct LoadShare {
+    /// Each is a transaction.
     pub(super) rows: u64,
     pub(super) wal_bytes: f64,
 }
 
-impl Counters {
-    /// What came to them since `before`, without what the load and the looking did.
-    pub(super) fn since(self, before: Counters, load: Share, looks: u64) -> PostgresCost {
+impl PostgresCounters {
+    /// What came to them since `before`, without what the load and the meter did.
+    pub(super) fn since(self, before: PostgresCounters, load: LoadShare) -> PostgresCost {
         let more = |now: i64, then: i64| u64::try_from(now - then).unwrap_or_default();
         let inserted = more(self.inserted, before.inserted);
         let changed = more(self.updated, before.updated) + more(self.deleted, before.deleted);
         let transactions = more(self.transactions, before.transactions);
         PostgresCost {
-            transactions: transactions.saturating_sub(load.transactions + looks),
+            transactions: transactions
+                .saturating_sub(load.rows + self.queries.saturating_sub(before.queries)),
             tuples_read: more(self.read, before.read),
             tuples_written: (inserted + changed).saturating_sub(load.rows),
             // Each change of a row leaves its old version behind, whether or not vacuum was there.
@@ -57,6 +63,10 @@ impl Counters {
                 .saturating_sub(load.wal_bytes.round() as u64),
             cpu_s: None,
         }
+    }
+
+    fn rows(&self) -> [i64; 4] {
+        [self.read, self.inserted, self.updated, self.deleted]
     }
 }
 
@@ -74,36 +84,30 @@ pub(super) fn measured_part(whole: PostgresCost, events: u64, total: u64) -> Pos
 }
 
 /// Reads counters over a connection of its own, which counts its own queries.
-pub(super) struct Meter {
+pub(super) struct PostgresMeter {
     client: Client,
     name: String,
     pub(super) is_local: bool,
-    /// Queries so far; each is a transaction.
-    looks: u64,
-    cpu: Cpu,
+    queries: u64,
+    cpu: CpuTimes,
 }
 
-impl Meter {
+impl PostgresMeter {
     /// Connects, and finds out whether the database is on this machine.
-    pub(super) async fn open(info: &ConnInfo, name: &str) -> Result<Meter, Fault> {
+    pub(super) async fn open(info: &ConnInfo, name: &str) -> Result<PostgresMeter, Fault> {
         const WHO: &str = "SELECT pid, extract(epoch FROM backend_start)::double precision
             FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()";
-        let client = super::connect(info, &format!("{name}_meter")).await?;
-        let row = client.query_typed_one(WHO, &[]).await;
-        let row = row.map_err(|error| failed(&error, "looking for its own backend"))?;
+        let client = connect(info, &format!("{name}_meter")).await?;
+        let row = ask_one(&client, "looking for its own backend", WHO).await?;
         let (pid, began): (i32, Option<f64>) = (row.get(0), row.get(1));
         let is_local = began
             .zip(u32::try_from(pid).ok())
-            .is_some_and(|(began, pid)| proc::is_postgres(pid, began));
-        Ok(Meter { client, name: name.to_owned(), is_local, looks: 1, cpu: Cpu::default() })
+            .is_some_and(|(began, pid)| process_stats::is_postgres(pid, began));
+        let (name, cpu) = (name.to_owned(), CpuTimes::default());
+        Ok(PostgresMeter { client, name, is_local, queries: 1, cpu })
     }
 
-    /// How many queries it has made.
-    pub(super) fn looks(&self) -> u64 {
-        self.looks
-    }
-
-    pub(super) async fn read(&mut self) -> Result<Counters, Fault> {
+    pub(super) async fn read(&mut self) -> Result<PostgresCounters, Fault> {
         let table = quote_literal(&format!("{}.outbox", quote_ident(&self.name)));
         let sql = format!(
             "SELECT d.xact_commit + d.xact_rollback,
@@ -113,31 +117,30 @@ impl Meter {
              FROM pg_catalog.pg_stat_database d, pg_catalog.pg_stat_user_tables t
              WHERE d.datname = pg_catalog.current_database() AND t.relid = {table}::pg_catalog.regclass"
         );
-        self.looks += 1;
-        let row = self.client.query_typed_one(&sql, &[]).await;
-        let row = row.map_err(|error| failed(&error, "reading statistics"))?;
-        Ok(Counters {
+        self.queries += 1;
+        let row = ask_one(&self.client, "reading statistics", &sql).await?;
+        Ok(PostgresCounters {
             transactions: row.get(0),
             read: row.get(1),
             inserted: row.get(2),
             updated: row.get(3),
             deleted: row.get(4),
             wal_bytes: row.get(5),
+            queries: self.queries,
         })
     }
 
     /// Counters that show the insertion of so many rows and do not move any more, as far as that can
     /// be had in time.
-    pub(super) async fn settled(&mut self, inserted: u64) -> Result<Counters, Fault> {
+    pub(super) async fn settled(&mut self, inserted: u64) -> Result<PostgresCounters, Fault> {
         let deadline = Instant::now() + SHOWN_WITHIN;
         let wanted = i64::try_from(inserted).unwrap_or(i64::MAX);
         let mut before = self.read().await?;
         loop {
             tokio::time::sleep(ASK_EVERY).await;
             let now = self.read().await?;
-            let moves = (now.read, now.updated, now.deleted, now.inserted)
-                != (before.read, before.updated, before.deleted, before.inserted);
-            if (now.inserted >= wanted && !moves) || Instant::now() > deadline {
+            let settled = now.inserted >= wanted && now.rows() == before.rows();
+            if settled || Instant::now() > deadline {
                 return Ok(now);
             }
             before = now;
@@ -146,7 +149,7 @@ impl Meter {
 
     /// The CPU time of the relay's backends counts from here on.
     pub(super) async fn begin_cpu(&mut self) -> Result<(), Fault> {
-        self.cpu = Cpu::default();
+        self.cpu = CpuTimes::default();
         self.sample_cpu(true).await
     }
 
@@ -161,22 +164,21 @@ impl Meter {
     }
 
     async fn sample_cpu(&mut self, first: bool) -> Result<(), Fault> {
-        if !self.is_local {
-            return Ok(());
-        }
         const WHO: &str =
             "SELECT pid, backend_type = 'autovacuum worker' FROM pg_catalog.pg_stat_activity
             WHERE application_name = $1
                OR backend_type = 'autovacuum worker' AND pg_catalog.strpos(query, $2) > 0";
+        if !self.is_local {
+            return Ok(());
+        }
+        self.queries += 1;
         let relay = application_name(&self.name);
-        self.looks += 1;
-        let asked: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] =
-            &[(&relay, Type::TEXT), (&self.name, Type::TEXT)];
-        let rows = self.client.query_typed(WHO, asked).await;
-        for row in rows.map_err(|error| failed(&error, "looking at the relay's backends"))? {
+        let names: [(&(dyn ToSql + Sync), Type); 2] =
+            [(&relay, Type::TEXT), (&self.name, Type::TEXT)];
+        for row in ask(&self.client, "looking at the relay's backends", WHO, &names).await? {
             let (pid, vacuums): (i32, Option<bool>) = (row.get(0), row.get(1));
             let Ok(pid) = u32::try_from(pid) else { continue };
-            if let Some(now_s) = proc::cpu_s(pid) {
+            if let Some(now_s) = process_stats::cpu_s(pid) {
                 // A vacuum worker has worked elsewhere before.
                 self.cpu.observe(pid, now_s, first || vacuums == Some(true));
             }
@@ -185,16 +187,11 @@ impl Meter {
     }
 }
 
-/// By which the relay's sessions are known.
-pub(super) fn application_name(name: &str) -> String {
-    format!("{name}_relay")
-}
-
 /// CPU time by process: at first sight, and last.
 #[derive(Debug, Default)]
-struct Cpu(BTreeMap<u32, (f64, f64)>);
+struct CpuTimes(BTreeMap<u32, (f64, f64)>);
 
-impl Cpu {
+impl CpuTimes {
     /// What a process had used before it was first seen counts unless it is `old`.
     fn observe(&mut self, pid: u32, now_s: f64, old: bool) {
         let begin = if old { now_s } else { 0.0 };
@@ -202,10 +199,10 @@ impl Cpu {
     }
 
     fn total_s(&self) -> f64 {
-        self.0.values().map(|(begin, last)| last - begin).sum()
+        process_stats::in_ticks(self.0.values().map(|(begin, last)| last - begin).sum())
     }
 }
 
 #[cfg(test)]
-#[path = "cost_tests.rs"]
+#[path = "postgres_cost_tests.rs"]
 mod tests;

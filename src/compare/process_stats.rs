@@ -13,6 +13,11 @@ pub(super) fn cpu_s(pid: u32) -> Option<f64> {
     parse_cpu_s(&read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// CPU time is counted in these; more digits would only be noise.
+pub(super) fn in_ticks(seconds: f64) -> f64 {
+    (seconds * TICKS_PER_SECOND).round() / TICKS_PER_SECOND
+}
+
 /// Peak of resident memory.
 pub(super) fn rss_peak_bytes(pid: u32) -> Option<u64> {
     parse_kb(&read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
@@ -70,5 +75,5 @@ fn parse_kb(text: &str, name: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-#[path = "proc_tests.rs"]
+#[path = "process_stats_tests.rs"]
 mod tests;

@@ -3,12 +3,12 @@
 use crate::base::figures::grouped;
 
 /// `1234567` as `1,234,567`.
-pub(super) fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     grouped(value, ',')
 }
 
 /// A value without a unit: `0.35`, `3.4`, `12.3`, `1,234`.
-pub(super) fn figure(value: f64) -> String {
+pub(crate) fn figure(value: f64) -> String {
     let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
     if value >= 99.95 {
         return count(value.round() as u64);
@@ -19,26 +19,33 @@ pub(super) fn figure(value: f64) -> String {
         _ if value >= 0.00995 => 3,
         _ => 4,
     };
+    without_zeros(format!("{value:.decimals$}"))
+}
+
+/// With its thousands apart: `1,203.50`.
+pub(crate) fn fixed(value: f64, decimals: usize) -> String {
+    let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
     let text = format!("{value:.decimals$}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+    let (whole, fraction) = text.split_once('.').unwrap_or((&text, "0"));
+    let whole = whole.parse().map_or_else(|_| whole.to_owned(), count);
+    format!("{whole}.{fraction}")
 }
 
 /// Milliseconds: `0.35 ms`, `12.3 ms`, `1.24 s`.
-pub(super) fn ms(value: f64) -> String {
+pub(crate) fn ms(value: f64) -> String {
     if value < 999.5 { format!("{}\u{a0}ms", figure(value)) } else { seconds(value / 1000.0) }
 }
 
 /// Seconds: `0.4 s`, `1.24 s`, `12.3 s`.
-pub(super) fn seconds(value: f64) -> String {
+pub(crate) fn seconds(value: f64) -> String {
     if !(1.0..9.995).contains(&value) {
         return format!("{}\u{a0}s", figure(value));
     }
-    let text = format!("{value:.2}");
-    format!("{}\u{a0}s", text.trim_end_matches('0').trim_end_matches('.'))
+    format!("{}\u{a0}s", without_zeros(format!("{value:.2}")))
 }
 
 /// Bytes: `512 B`, `3.4 MB`.
-pub(super) fn bytes(value: f64) -> String {
+pub(crate) fn bytes(value: f64) -> String {
     let mut value = value;
     for unit in ["B", "kB", "MB", "GB"] {
         if value < 999.5 {
@@ -50,33 +57,46 @@ pub(super) fn bytes(value: f64) -> String {
 }
 
 /// A factor: `1.4 ×`, `180 ×`.
-pub(super) fn factor(value: f64) -> String {
+pub(crate) fn factor(value: f64) -> String {
     let text = if value < 9.95 { figure(value) } else { count(value.round() as u64) };
     format!("{text}\u{a0}×")
 }
 
 /// A share of one: `30 %`, `0.4 %`.
-pub(super) fn percent(share: f64) -> String {
-    let value = share * 100.0;
-    if value < 0.05 {
-        "less than 0.1\u{a0}%".to_owned()
-    } else if value < 9.95 {
-        format!("{}\u{a0}%", figure(value))
-    } else {
-        format!("{}\u{a0}%", count(value.round() as u64))
+pub(crate) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        value if value < 0.05 => "less than 0.1\u{a0}%".to_owned(),
+        value if value < 9.95 => format!("{}\u{a0}%", figure(value)),
+        value => format!("{}\u{a0}%", count(value.round() as u64)),
     }
 }
 
-/// A rate: `1,000 events/s`.
-pub(super) fn rate(value: u32) -> String {
+/// `1,000 events/s`.
+pub(crate) fn rate(value: u32) -> String {
     format!("{}\u{a0}events/s", count(value.into()))
 }
 
 /// `a`, `a and b`, `a, b and c`.
-pub(super) fn list(parts: &[String]) -> String {
+pub(crate) fn list(parts: &[String]) -> String {
     match parts {
         [] => String::new(),
         [one] => one.clone(),
         [first @ .., last] => format!("{} and {last}", first.join(", ")),
     }
 }
+
+/// With a capital letter, as a sentence or a title begins.
+pub(crate) fn capitalized(text: &str) -> String {
+    let mut chars = text.chars();
+    chars
+        .next()
+        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + chars.as_str())
+}
+
+fn without_zeros(text: String) -> String {
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[cfg(test)]
+#[path = "numbers_tests.rs"]
+mod tests;

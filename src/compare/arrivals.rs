@@ -1,0 +1,239 @@
+//! What was written and what has arrived, counted while events come, so that only a few numbers are
+//! kept for each.
+//!
+//! An event is known by its number. Numbers rise in the order of writing, and all events of a key are
+//! written by one connection one after the other: so within a key, numbers are in commit order.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+use super::plan::KEYS;
+use super::report::{EventCounts, Latencies, Second};
+use crate::base::error::Fault;
+use crate::base::runtime;
+use crate::sink::bench_target::Scratch;
+
+/// How many of the last latencies tell how it goes.
+const RECENT: usize = 4096;
+const SECOND_NS: u64 = 1_000_000_000;
+const POLL_PATIENCE: Duration = Duration::from_millis(100);
+
+/// Every event of one run.
+#[derive(Debug)]
+pub(super) struct Arrivals {
+    origin: Instant,
+    /// When it was sent, in nanoseconds since the origin, plus one; 0 when it was not.
+    sent: Vec<AtomicU64>,
+    seen: Mutex<SeenEvents>,
+}
+
+#[derive(Debug)]
+struct SeenEvents {
+    /// The same of its first arrival.
+    arrived: Vec<u64>,
+    distinct: u64,
+    duplicated: u64,
+    out_of_order: u64,
+    /// By key: the highest number that has arrived, plus one.
+    highest: Vec<u64>,
+    first_and_last: Option<(Instant, Instant)>,
+    recent_us: VecDeque<u32>,
+}
+
+impl Arrivals {
+    pub(super) fn new(events: u64) -> Arrivals {
+        let events = usize::try_from(events).unwrap_or(usize::MAX);
+        Arrivals {
+            origin: Instant::now(),
+            sent: std::iter::repeat_with(AtomicU64::default).take(events).collect(),
+            seen: Mutex::new(SeenEvents {
+                arrived: vec![0; events],
+                distinct: 0,
+                duplicated: 0,
+                out_of_order: 0,
+                highest: vec![0; KEYS as usize],
+                first_and_last: None,
+                recent_us: VecDeque::new(),
+            }),
+        }
+    }
+
+    fn stamp(&self, at: Instant) -> u64 {
+        let since = at.saturating_duration_since(self.origin).as_nanos();
+        u64::try_from(since).unwrap_or(u64::MAX - 1) + 1
+    }
+
+    /// The event is about to be sent.
+    pub(super) fn sends(&self, number: u64, at: Instant) {
+        if let Some(sent) = self.sent.get(number as usize) {
+            sent.store(self.stamp(at), Relaxed);
+        }
+    }
+
+    /// The event is at the consumer. One that nobody wrote is none of ours.
+    pub(super) fn arrives(&self, number: u64, at: Instant) {
+        let (stamp, index) = (self.stamp(at), number as usize);
+        let Some(sent) = self.sent.get(index).map(|sent| sent.load(Relaxed)) else { return };
+        let mut seen = lock(&self.seen);
+        if seen.arrived[index] != 0 {
+            seen.duplicated += 1;
+            return;
+        }
+        seen.arrived[index] = stamp;
+        seen.distinct += 1;
+        let first = seen.first_and_last.map_or(at, |(first, _)| first);
+        seen.first_and_last = Some((first, at));
+        let highest = &mut seen.highest[(number % KEYS) as usize];
+        let overtaken = number < *highest;
+        *highest = (*highest).max(number + 1);
+        seen.out_of_order += u64::from(overtaken);
+        if sent != 0 {
+            seen.recent_us.truncate(RECENT - 1);
+            seen.recent_us.push_front(micros(sent, stamp));
+        }
+    }
+
+    /// How many different events have arrived, and when the last did.
+    pub(super) fn progress(&self) -> (u64, Option<Instant>) {
+        let seen = lock(&self.seen);
+        (seen.distinct, seen.first_and_last.map(|(_, last)| last))
+    }
+
+    pub(super) fn first_and_last(&self) -> Option<(Instant, Instant)> {
+        lock(&self.seen).first_and_last
+    }
+
+    pub(super) fn recent_p50_ms(&self) -> Option<f64> {
+        let recent = lock(&self.seen).recent_us.clone();
+        Latencies::of(recent.into()).p50_ms()
+    }
+
+    /// Over the first `written` events.
+    pub(super) fn counts(&self, written: u64) -> EventCounts {
+        let SeenEvents { duplicated, out_of_order, distinct, .. } = *lock(&self.seen);
+        EventCounts { missing: written.saturating_sub(distinct), duplicated, out_of_order }
+    }
+
+    /// When the events from this number on were sent, and when they arrived, as stamps.
+    fn stamps(&self, from: u64) -> Vec<(u64, u64)> {
+        let seen = lock(&self.seen);
+        let pairs = self.sent.iter().zip(&seen.arrived).skip(from as usize);
+        let pairs = pairs.map(|(sent, arrived)| (sent.load(Relaxed), *arrived));
+        pairs.filter(|(sent, _)| *sent != 0).collect()
+    }
+
+    /// Of the events from this number on.
+    pub(super) fn latencies(&self, from: u64) -> Latencies {
+        let stamps = self.stamps(from).into_iter().filter(|(_, arrived)| *arrived != 0);
+        Latencies::of(stamps.map(|(sent, arrived)| micros(sent, arrived)).collect())
+    }
+
+    /// Second by second since `began`, of the events from this number on.
+    pub(super) fn seconds(&self, from: u64, began: Instant) -> Vec<Second> {
+        let began = self.stamp(began);
+        let at = |stamp: u64| (stamp.saturating_sub(began) / SECOND_NS) as usize;
+        let stamps = self.stamps(from);
+        let count = stamps.iter().map(|(sent, arrived)| at(*sent.max(arrived)) + 1).max();
+        let mut seconds = vec![(Second::default(), Vec::new()); count.unwrap_or(0)];
+        for (sent, arrived) in stamps {
+            seconds[at(sent)].0.written += 1;
+            if arrived != 0 {
+                let (second, latencies) = &mut seconds[at(arrived)];
+                second.delivered += 1;
+                latencies.push(micros(sent, arrived));
+            }
+        }
+        let mut backlog = 0;
+        let settled = (0..).zip(seconds).map(|(at_s, (second, latencies))| {
+            backlog = (backlog + second.written).saturating_sub(second.delivered);
+            let latencies = Latencies::of(latencies);
+            let p50_ms = latencies.p50_ms().unwrap_or_default();
+            let p99_ms = latencies.p99_ms().unwrap_or_default();
+            Second { at_s, backlog, p50_ms, p99_ms, ..second }
+        });
+        settled.collect()
+    }
+}
+
+fn micros(sent: u64, arrived: u64) -> u32 {
+    u32::try_from(arrived.saturating_sub(sent) / 1000).unwrap_or(u32::MAX)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What an event says of itself.
+#[derive(Deserialize)]
+struct EventLabel {
+    n: u64,
+    run: u32,
+}
+
+#[derive(Default)]
+struct ReaderState {
+    stop: AtomicBool,
+    /// Whose events are counted: a run's number, and its arrivals. Others came too late.
+    current: Mutex<Option<(u32, Arc<Arrivals>)>>,
+    fault: Mutex<Option<Fault>>,
+}
+
+/// A thread that takes events as they come; it ends when this is dropped.
+pub(super) struct ArrivalReader {
+    state: Arc<ReaderState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ArrivalReader {
+    pub(super) fn start(target: Box<dyn Scratch>) -> Result<ArrivalReader, Fault> {
+        let state = Arc::new(ReaderState::default());
+        let own = Arc::clone(&state);
+        let thread = Some(runtime::spawn("consumer", move || read(target, &own))?);
+        Ok(ArrivalReader { state, thread })
+    }
+
+    /// From here on the events of this run are counted.
+    pub(super) fn count(&self, run: u32, arrivals: &Arc<Arrivals>) {
+        *lock(&self.state.current) = Some((run, Arc::clone(arrivals)));
+    }
+
+    /// Why it has ended, if it has.
+    pub(super) fn check(&self) -> Result<(), Fault> {
+        lock(&self.state.fault).clone().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for ArrivalReader {
+    fn drop(&mut self) {
+        self.state.stop.store(true, Relaxed);
+        // A thread that panicked has said so.
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn read(mut target: Box<dyn Scratch>, state: &ReaderState) {
+    while !state.stop.load(Relaxed) {
+        let arrival = match target.consume(POLL_PATIENCE) {
+            Ok(Some(arrival)) => arrival,
+            Ok(None) => continue,
+            Err(fault) => {
+                *lock(&state.fault) = Some(fault);
+                return;
+            }
+        };
+        let Ok(label) = serde_json::from_slice::<EventLabel>(&arrival.value) else { continue };
+        let current = lock(&state.current).clone();
+        if let Some((_, arrivals)) = current.filter(|(run, _)| *run == label.run) {
+            arrivals.arrives(label.n, arrival.at);
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "arrivals_tests.rs"]
+mod tests;

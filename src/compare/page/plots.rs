@@ -1,0 +1,296 @@
+//! The plots: a curve of latencies, lines over time, and bars of costs.
+
+use maud::{Markup, html};
+
+use super::drawing::{
+    PlotArea, Scale, WIDTH, apart, bar, dot, line, path, place, svg, way, width, word,
+};
+use crate::compare::measures::CostMeasure;
+use crate::compare::numbers;
+use crate::compare::report::{
+    CaptureMode, ComparisonReport, Drain, Latencies, RateGroup, Run, Second,
+};
+
+/// A curve leaves out what moves it by less. It only goes right and up, so this also bounds its
+/// length: no more than 300 steps fit into its area.
+const STEP: f64 = 1.65;
+const CURVES: PlotArea = PlotArea { left: 42.0, right: 332.0, top: 32.0, bottom: 226.0 };
+const TIMELINES: PlotArea = PlotArea { left: 46.0, right: 310.0, top: 10.0, bottom: 142.0 };
+
+const BARS_LEFT: f64 = 52.0;
+/// Behind the longest bar there must be room for its value.
+const BARS_RIGHT: f64 = 292.0;
+const BAR_HEIGHT: f64 = 11.0;
+const BAR_ROW: f64 = 15.0;
+const BAR_HEADING: f64 = 16.0;
+const BETWEEN_GROUPS: f64 = 7.0;
+
+/// The modes of a report with the class that gives each its colour and its line.
+pub(super) struct Looks(Vec<CaptureMode>);
+
+/// Of polling, from the shortest interval to the longest: a ramp of one colour. Each has a line style
+/// of its own, so that none is told by colour alone.
+const RAMP: [&str; 5] = ["p1", "p2", "p3", "p4", "p5"];
+
+impl Looks {
+    pub(super) fn new(report: &ComparisonReport) -> Looks {
+        Looks(report.modes())
+    }
+
+    pub(super) fn of(&self, mode: CaptureMode) -> &'static str {
+        if mode == CaptureMode::Cdc {
+            return "cdc";
+        }
+        let polling: Vec<_> = self.0.iter().filter(|it| **it != CaptureMode::Cdc).collect();
+        let at = polling.iter().position(|other| **other == mode).unwrap_or(0);
+        let gaps = polling.len().saturating_sub(1);
+        // Few intervals are spread over the ramp, many share its steps.
+        let step = (at * (RAMP.len() - 1) + gaps / 2).checked_div(gaps).unwrap_or(RAMP.len() / 2);
+        RAMP.get(step).copied().unwrap_or_default()
+    }
+
+    /// Which line is which.
+    pub(super) fn legend(&self) -> Markup {
+        html! {
+            p.legend { @for mode in &self.0 { span { (self.sample(*mode)) (mode.name()) } " " } }
+        }
+    }
+
+    /// A piece of a mode's line.
+    pub(super) fn sample(&self, mode: CaptureMode) -> Markup {
+        let class = format!("curve {}", self.of(mode));
+        html! {
+            svg.sample viewBox="0 0 30 8" aria-hidden="true" { (path("M2 4H28", &class)) }
+        }
+    }
+}
+
+/// How many events had arrived after how long, one curve for each mode.
+pub(super) fn latencies(rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
+    let all = rates.iter().flat_map(|at| &at.runs).map(|run| run.latencies.micros());
+    let ends = all.filter_map(|micros| Some([*micros.first()?, *micros.last()?])).flatten();
+    let x = Scale::log(ends.map(|micros| f64::from(micros) / 1000.0), CURVES.across());
+    figures(rates.iter().map(|at| (numbers::rate(at.rate), "", latency_curves(at, looks, &x))))
+}
+
+fn latency_curves(at: &RateGroup<'_>, looks: &Looks, x: &Scale) -> Markup {
+    let y = Scale::linear(1.0, CURVES.upwards());
+    let mut parts = CURVES.axis_x(x, numbers::ms);
+    parts.extend(CURVES.axis_y(&y, |share| format!("{} %", numbers::figure(share * 100.0))));
+    for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
+        parts.push(line((CURVES.left, y.at(share)), (CURVES.right, y.at(share)), "guide"));
+        parts.push(word((CURVES.right + 4.0, y.at(share) + 3.5), "start", "tick", name));
+    }
+    let arrived = |run: &&&Run| !run.latencies.micros().is_empty();
+    let seen: Vec<&Run> = at.runs.iter().filter(arrived).copied().collect();
+    // The slot is drawn last: nothing lies upon it.
+    for run in seen.iter().rev() {
+        let look = looks.of(run.result.mode);
+        parts.push(path(&curve(&run.latencies, x, &y), &format!("curve {look}")));
+        for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
+            let value = run.latencies.quantile_ms(share).unwrap_or_default();
+            let told = format!("{}, {name}: {}", run.result.mode.long(), numbers::ms(value));
+            parts.push(dot((x.at(value), y.at(share)), &format!("dot {look}"), &told));
+        }
+    }
+    // Names above the curves' ends, led to them where they had to give way.
+    let end = |run: &Run| x.at(run.latencies.quantile_ms(1.0).unwrap_or_default());
+    let wish = |run: &&Run| (end(run), width(&run.result.mode.short()) + 8.0);
+    let wishes: Vec<(f64, f64)> = seen.iter().map(wish).collect();
+    for (run, at) in seen.iter().zip(apart(&wishes, CURVES.left - 10.0, WIDTH)) {
+        let (look, name) = (looks.of(run.result.mode), run.result.mode.short());
+        parts.push(line((at, 15.0), (end(run), CURVES.top), &format!("lead {look}")));
+        parts.push(word((at, 11.0), "middle", &format!("label {look}"), &name));
+    }
+    let rate = numbers::rate(at.rate);
+    svg(250.0, &format!("Share of events delivered within a latency, at {rate}"), &parts)
+}
+
+/// Steps up by each event, where the steps are large enough to be seen.
+fn curve(latencies: &Latencies, x: &Scale, y: &Scale) -> String {
+    let places = latencies.micros().iter().map(|micros| x.at(f64::from(*micros) / 1000.0));
+    let count = latencies.micros().len();
+    let mut last = (places.clone().next().unwrap_or_default(), y.at(0.0));
+    let mut path = way(&[last]);
+    for (at, x) in (1..).zip(places) {
+        let here = (x, y.at(at as f64 / count as f64));
+        let moved = (here.0 - last.0).abs() + (here.1 - last.1).abs();
+        if moved >= STEP || at == count {
+            path += &format!("H{}V{}", place(here.0), place(here.1));
+            last = here;
+        }
+    }
+    path
+}
+
+/// One value for each second in which there is one.
+struct Track {
+    title: &'static str,
+    /// Beside each drawing: on paper the title may be on another page.
+    name: &'static str,
+    value: fn(&Second) -> Option<f64>,
+    show: fn(f64) -> String,
+}
+
+const TRACKS: [Track; 3] = [
+    Track {
+        title: "p99 of each second's deliveries",
+        name: "p99",
+        value: |second| (second.delivered > 0).then_some(second.p99_ms),
+        show: numbers::ms,
+    },
+    Track {
+        title: "p50 of each second's deliveries",
+        name: "p50",
+        value: |second| (second.delivered > 0).then_some(second.p50_ms),
+        show: numbers::ms,
+    },
+    Track {
+        title: "Events written and not yet delivered",
+        name: "backlog",
+        value: |second| Some(second.backlog as f64),
+        show: numbers::figure,
+    },
+];
+
+/// How latency and backlog went, second by second.
+pub(super) fn timelines(rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
+    let seconds = || rates.iter().flat_map(|at| &at.runs).flat_map(|run| &run.seconds);
+    let end = seconds().map(|second| second.at_s).max().unwrap_or(0);
+    let x = Scale::linear(f64::from(end), TIMELINES.across());
+    let [p99, p50, _] = &TRACKS;
+    let latencies = seconds().flat_map(|second| [(p50.value)(second), (p99.value)(second)]);
+    let latency = Scale::log(latencies.flatten(), TIMELINES.upwards());
+    let most = seconds().map(|second| second.backlog).max().unwrap_or(0);
+    let backlog = Scale::count(most as f64, TIMELINES.upwards());
+    html! {
+        @for (track, y) in TRACKS.iter().zip([&latency, &latency, &backlog]) {
+            h3 { (track.title) }
+            (figures(rates.iter().map(|at| {
+                (numbers::rate(at.rate), track.name, timeline(at, looks, track, (&x, y)))
+            })))
+        }
+    }
+}
+
+fn timeline(at: &RateGroup<'_>, looks: &Looks, track: &Track, (x, y): (&Scale, &Scale)) -> Markup {
+    let mut parts = TIMELINES.axis_x(x, |second| format!("{} s", numbers::figure(second)));
+    parts.extend(TIMELINES.axis_y(y, track.show));
+    let mut ends: Vec<(CaptureMode, f64)> = Vec::new();
+    for run in at.runs.iter().rev() {
+        let look = looks.of(run.result.mode);
+        let point = |it: &Second| Some((x.at(it.at_s.into()), y.at((track.value)(it)?)));
+        let points: Vec<(f64, f64)> = run.seconds.iter().filter_map(point).collect();
+        let Some(last) = points.last() else { continue };
+        parts.push(match points.as_slice() {
+            [(x, y)] => bar((x - 2.0, y - 2.0), (4.0, 4.0), &format!("fill {look}")),
+            _ => path(&way(&points), &format!("curve thin {look}")),
+        });
+        ends.push((run.result.mode, last.1));
+    }
+    if ends.is_empty() {
+        let PlotArea { left, right, top, bottom } = TIMELINES;
+        let middle = ((left + right) / 2.0, (top + bottom) / 2.0);
+        parts.push(word(middle, "middle", "tick", "nothing arrived"));
+    }
+    // Names at the right ends.
+    ends.reverse();
+    let wishes: Vec<(f64, f64)> = ends.iter().map(|(_, y)| (*y, 12.0)).collect();
+    let places = apart(&wishes, TIMELINES.top - 6.0, TIMELINES.bottom + 6.0);
+    for ((mode, _), y) in ends.iter().zip(places) {
+        let class = format!("label {}", looks.of(*mode));
+        parts.push(word((TIMELINES.right + 5.0, y + 3.5), "start", &class, &mode.short()));
+    }
+    let label = format!("{} at {}, by mode", track.title, numbers::rate(at.rate));
+    svg(172.0, &label, &parts)
+}
+
+/// Bars under one heading, which may be empty.
+struct BarGroup {
+    heading: String,
+    bars: Vec<(CaptureMode, Option<f64>)>,
+}
+
+/// What each mode cost, one figure for each measure.
+pub(super) fn costs(measures: &[CostMeasure], rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
+    figures(measures.iter().map(|measure| {
+        let group = |at: &RateGroup<'_>| BarGroup {
+            heading: numbers::rate(at.rate),
+            bars: at.runs.iter().map(|it| (it.result.mode, (measure.of)(&it.result))).collect(),
+        };
+        let groups: Vec<BarGroup> = rates.iter().map(group).collect();
+        let title = numbers::capitalized(measure.title);
+        let label = format!("{title} {}, by mode and rate", measure.unit);
+        (title, measure.unit, bars(&groups, looks, &label, measure.show))
+    }))
+}
+
+/// How fast a backlog went out that was there before the relay was.
+pub(super) fn drains(drains: &[&Drain], looks: &Looks) -> Markup {
+    let group = |of: fn(&Drain) -> Option<f64>| {
+        let bars = drains.iter().map(|drain| (drain.result.mode, of(drain))).collect();
+        [BarGroup { heading: String::new(), bars }]
+    };
+    let speed = group(|drain| (drain.seconds > 0.0).then(|| drain.per_second()));
+    let first = group(|drain| (drain.arrived() > 0).then_some(drain.first_s));
+    let per_second = |value| format!("{}/s", numbers::figure(value));
+    let speed = bars(&speed, looks, "Events per second of the drain, by mode", per_second);
+    let first = bars(&first, looks, "Seconds to the first event, by mode", numbers::seconds);
+    figures([
+        ("Speed".to_owned(), "events per second, from the first to the last", speed),
+        ("First event".to_owned(), "after the start of the relay's process", first),
+    ])
+}
+
+/// Horizontal bars. Each says its value, so that there is no axis to read it from; a bar of zero says
+/// 0, and one that is not known says so.
+fn bars(groups: &[BarGroup], looks: &Looks, label: &str, show: impl Fn(f64) -> String) -> Markup {
+    let values = groups.iter().flat_map(|group| &group.bars).filter_map(|(_, value)| *value);
+    let x = Scale::linear(values.fold(0.0, f64::max), (BARS_LEFT, BARS_RIGHT));
+    let mut parts = Vec::new();
+    let mut y = 0.0;
+    for group in groups {
+        if !group.heading.is_empty() {
+            parts.push(word((0.0, y + 11.0), "start", "head", &group.heading));
+            y += BAR_HEADING;
+        }
+        let top = y;
+        for (mode, value) in &group.bars {
+            let (look, at) = (looks.of(*mode), y + 9.5);
+            let name = format!("label {look}");
+            parts.push(word((BARS_LEFT - 6.0, at), "end", &name, &mode.short()));
+            y += BAR_ROW;
+            let Some(value) = value.filter(|value| value.is_finite()) else {
+                parts.push(word((BARS_LEFT + 6.0, at), "start", "unknown", "not known"));
+                continue;
+            };
+            // Little is not nothing: it is as wide as a hair at least.
+            let length = if value > 0.0 { (x.at(value) - BARS_LEFT).max(1.0) } else { 0.0 };
+            let size = (length, BAR_HEIGHT);
+            parts.push(bar((BARS_LEFT, at - 9.5), size, &format!("fill {look}")));
+            let text = if value > 0.0 { show(value) } else { "0".to_owned() };
+            parts.push(word((BARS_LEFT + length + 5.0, at), "start", "value", &text));
+        }
+        let bottom = y - BAR_ROW + BAR_HEIGHT;
+        parts.push(line((BARS_LEFT, top), (BARS_LEFT, bottom), "axis"));
+        y += BETWEEN_GROUPS;
+    }
+    svg(y.max(BAR_ROW), label, &parts)
+}
+
+/// Drawings beside each other, as many as there is room for: title, what else is to be said, drawing.
+fn figures<'a>(all: impl IntoIterator<Item = (String, &'a str, Markup)>) -> Markup {
+    html! {
+        div.grid {
+            @for (title, note, drawing) in all {
+                figure {
+                    figcaption {
+                        (title) " "
+                        @if !note.is_empty() { span { (note) } }
+                    }
+                    (drawing)
+                }
+            }
+        }
+    }
+}
