@@ -248,7 +248,11 @@ pub struct Kind {
 /// Every kind there is.
 pub const SINKS: &[Kind] = &[
     Kind { name: "kafka", configure: kafka::configure, errors: kafka::errors },
-    Kind { name: "rabbitmq", configure: rabbitmq::configure, errors: rabbitmq::errors },
+    Kind {
+        name: "rabbitmq",
+        configure: rabbitmq::broker::configure,
+        errors: rabbitmq::broker::errors,
+    },
     Kind { name: "memory", configure: memory::configure, errors: Vec::new },
 ];
 

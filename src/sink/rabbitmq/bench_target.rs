@@ -12,24 +12,24 @@ use lapin::options::{BasicConsumeOptions, ExchangeDeleteOptions, QueueDeleteOpti
 use lapin::types::FieldTable;
 use tokio::runtime::Runtime;
 
-use super::connection::{self, Connection};
-use super::fault::{self, Loss};
-use super::mend_hints;
+use super::connection::AmqpConnection;
+use super::fault::{AmqpResult, ConnectionLoss};
+use super::mend_hints::MendHints;
 use super::message::short;
+use super::probe::{Probe, STREAM};
 use super::settings::RabbitSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, Scratch};
-use crate::sink::rabbitmq::probe::{self as ask, STREAM};
 
-const KIND: &str = "topic";
+const TOPIC: &str = "topic";
 const READER: &str = "walrelay-compare";
 
 pub(super) struct RabbitScratch {
     settings: RabbitSettings,
     consumer: Consumer,
     /// Closed with this.
-    _connection: Connection,
+    _connection: AmqpConnection,
     /// Last: what it carries must be gone first.
     runtime: Runtime,
 }
@@ -38,7 +38,7 @@ pub(super) struct RabbitScratch {
 pub(super) fn toward(settings: &RabbitSettings, name: &str) -> RabbitSettings {
     RabbitSettings {
         exchange: Some(name.to_owned()),
-        exchange_type: KIND.to_owned(),
+        exchange_type: TOPIC.to_owned(),
         queues: std::collections::BTreeMap::new(),
         management: None,
         ..settings.clone()
@@ -49,66 +49,50 @@ pub(super) fn toward(settings: &RabbitSettings, name: &str) -> RabbitSettings {
 pub(super) fn make(settings: &RabbitSettings, name: &str) -> Result<RabbitScratch, Fault> {
     let runtime = runtime::multi_thread(1, "compare-consumer")?;
     let (connection, consumer) = runtime.block_on(async {
-        let connection = connection::open(settings, 0).await;
-        let connection = connection.map_err(|loss| fault::unreachable(settings, &loss))?;
-        let consumer = start(settings, &connection, name).await?;
-        Ok::<_, Fault>((connection, consumer))
+        let connection = AmqpConnection::open_once(settings).await?;
+        let consumer = start(settings, &connection.probe, name).await;
+        let failed = |loss| MendHints(settings).not_made(&format!("bench target {name}"), &loss);
+        Ok::<_, Fault>((connection, consumer.map_err(failed)?))
     })?;
     Ok(RabbitScratch { settings: settings.clone(), consumer, _connection: connection, runtime })
 }
 
-async fn start(
-    settings: &RabbitSettings,
-    connection: &Connection,
-    name: &str,
-) -> Result<Consumer, Fault> {
-    let link = &connection.link;
-    let failed = |what: &str| {
-        let what = format!("{what} {name}");
-        move |loss: Loss| mend_hints::not_made(settings, &what, &loss)
-    };
-    let kind = Some(settings.queue_type.as_str()).filter(|kind| *kind != STREAM);
-    ask::declare_exchange(link, name, KIND, false, false).await.map_err(failed("exchange"))?;
-    let declared = ask::declare_queue(link, name, kind.unwrap_or("quorum")).await;
-    declared.map_err(failed("queue"))?;
-    ask::bind(link, name, name, name).await.map_err(failed("the binding of queue"))?;
-    let channel = link.asking().await.map_err(failed("a consumer of queue"))?;
+async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> AmqpResult<Consumer> {
+    let kind = if settings.queue_type == STREAM { "quorum" } else { &settings.queue_type };
+    probe.declare_exchange(name, TOPIC).await?;
+    probe.declare_queue(name, kind).await?;
+    probe.bind(name, name, name).await?;
+    let channel = probe.new_channel().await?;
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-    let begun =
-        channel.basic_consume(short(name), short(READER), options, FieldTable::default()).await;
-    begun.map_err(|error| failed("a consumer of queue")(error.into()))
+    let none = FieldTable::default();
+    Ok(channel.basic_consume(short(name), short(READER), options, none).await?)
 }
 
 pub(super) fn by_hand(settings: &RabbitSettings, name: &str) -> String {
-    [format!("delete queue name={name}"), format!("delete exchange name={name}")]
-        .map(|words| mend_hints::admin(settings, &words))
+    ["queue", "exchange"]
+        .map(|what| MendHints(settings).admin(&format!("delete {what} name={name}")))
         .join("\n")
 }
 
 /// Removes queue and exchange; what is not there is removed already.
 pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault> {
     runtime::block_on(async {
-        let connection = connection::open(settings, 0).await;
-        let connection = connection.map_err(|loss| {
-            let fault = fault::unreachable(settings, &loss);
-            Fault { mend: format!("{}\n{}", fault.mend, by_hand(settings, name)), ..fault }
+        let connection = AmqpConnection::open_once(settings).await.map_err(|fault| Fault {
+            mend: format!("{}\n{}", fault.mend, by_hand(settings, name)),
+            ..fault
         })?;
         let removed = async {
-            let channel = connection.link.asking().await?;
+            let channel = connection.probe.new_channel().await?;
             channel.queue_delete(short(name), QueueDeleteOptions::default()).await?;
             channel.exchange_delete(short(name), ExchangeDeleteOptions::default()).await?;
-            Ok::<_, Loss>(())
+            Ok::<_, ConnectionLoss>(())
         };
         let removed = removed.await;
         connection.close().await;
         removed.map_err(|loss| {
-            Fault::new(
-                Exit::Sink,
-                "sink.scratch-left",
-                format!("cannot delete queue and exchange {name}: {}", loss.text),
-                settings.place(),
-                by_hand(settings, name),
-            )
+            let what = format!("cannot delete queue and exchange {name}: {}", loss.text);
+            let mend = by_hand(settings, name);
+            Fault::new(Exit::Sink, "sink.scratch-left", what, settings.place(), mend)
         })
     })?
 }
@@ -126,7 +110,7 @@ impl Scratch for RabbitScratch {
         let RabbitScratch { runtime, consumer, settings, .. } = self;
         let next =
             std::future::poll_fn(|context| std::pin::pin!(&mut *consumer).poll_next(context));
-        let ended = |reason: &str| Err(fault::unreachable(settings, &Loss::of(reason)));
+        let ended = |reason: &str| Err(ConnectionLoss::of(reason).unreachable(settings));
         match runtime.block_on(async { tokio::time::timeout(patience, next).await }) {
             Err(_) => Ok(None),
             Ok(Some(Ok(delivery))) => {

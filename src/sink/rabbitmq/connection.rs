@@ -1,5 +1,10 @@
-//! A connection with one confirm channel to publish on, and one to ask on.
+//! A connection with one confirm channel to publish on, and a [`Probe`] to ask over.
+//!
+//! The socket is dialled here and handed to lapin: a connection attempt has a deadline, lapin's side
+//! can be cut from here, and TLS is ours as well ([`super::tls`]).
 
+use std::io;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -12,156 +17,102 @@ use lapin::uri::{
     AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism,
 };
 use lapin::{AsyncTcpStream, Channel, ConnectionProperties, Error, Event};
-use tokio::net::TcpStream;
+use socket2::{SockRef, Socket, TcpKeepalive};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 
-use super::fault::{Cause, Loss};
-use super::replies::COMMAND_INVALID;
-use super::settings::{Host, Login, RabbitSettings};
-use super::tls::Carrier;
-use super::transport::{self, Cord};
+use super::fault::{AmqpResult, COMMAND_INVALID, ConnectionLoss};
+use super::message::FRAME_BYTES_MAX;
+use super::probe::Probe;
+use super::settings::{RabbitHost, RabbitLogin, RabbitSettings};
+use super::tls::{self, TlsBridge};
+use crate::base::error::Fault;
 use crate::sink::UNREACHABLE;
 
-/// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
-/// 8 MiB per connection.
-pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
 const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
-type Events = Pin<Box<dyn Stream<Item = Event> + Send>>;
-
-/// The connection as questions need it: each is asked on a channel of its own, because the broker
-/// closes the channel of who asks in vain.
-#[derive(Clone)]
-pub(super) struct Link(Arc<lapin::Connection>);
-
-impl Link {
-    /// A channel to ask one question on.
-    pub(super) async fn asking(&self) -> Result<Channel, Loss> {
-        Ok(self.0.create_channel().await?)
-    }
-}
+type ConnectionEvents = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
 /// An open connection.
-pub(super) struct Connection {
-    pub(super) link: Link,
+pub(super) struct AmqpConnection {
+    pub(super) probe: Probe,
     /// In confirm mode.
     pub(super) channel: Channel,
     /// Which of the hosts it is to.
     pub(super) host: usize,
-    events: Events,
+    events: ConnectionEvents,
     /// Cut with the connection, so that nothing of it is delivered behind what the next one sends.
-    _cord: Cord,
-    _carrier: Option<Carrier>,
+    _socket: ShutdownOnDrop,
+    _tls: Option<TlsBridge>,
 }
 
-/// The first host that lets us in, beginning with number `from`; else what they all said, with what
-/// follows from the most final of them.
-pub(super) async fn open(settings: &RabbitSettings, from: usize) -> Result<Connection, Loss> {
-    let mut losses: Vec<Loss> = Vec::new();
-    let count = settings.hosts.len();
-    for at in (0..count).map(|step| from.wrapping_add(step) % count) {
+/// Ends a socket that lapin holds.
+#[derive(Debug)]
+struct ShutdownOnDrop(Socket);
+
+impl Drop for ShutdownOnDrop {
+    fn drop(&mut self) {
+        // It may have been closed by the other side.
+        let _gone_already = self.0.shutdown(Shutdown::Both).is_err();
+    }
+}
+
+impl AmqpConnection {
+    /// To the first host that lets us in, beginning with number `from`; else what they all said, with
+    /// what follows from the most final of them.
+    pub(super) async fn open(settings: &RabbitSettings, from: usize) -> AmqpResult<AmqpConnection> {
+        let mut losses: Vec<ConnectionLoss> = Vec::new();
+        let count = settings.hosts.len();
+        for at in (0..count).map(|step| from.wrapping_add(step) % count) {
+            let host = &settings.hosts[at];
+            match AmqpConnection::log_in(settings, at).await {
+                Ok(connection) => return Ok(connection),
+                Err(loss) => {
+                    losses.push(ConnectionLoss { text: format!("{host}: {}", loss.text), ..loss });
+                }
+            }
+        }
+        let text = losses.iter().map(|loss| loss.text.as_str()).collect::<Vec<_>>().join("; ");
+        let most_final = losses.iter().position(ConnectionLoss::is_final).or(count.checked_sub(1));
+        Err(match most_final {
+            Some(at) => ConnectionLoss { text, ..losses.swap_remove(at) },
+            None => ConnectionLoss::of("no host is configured"),
+        })
+    }
+
+    /// The same for a command, which has no other use for the loss than to show it.
+    pub(super) async fn open_once(settings: &RabbitSettings) -> Result<AmqpConnection, Fault> {
+        let opened = AmqpConnection::open(settings, 0).await;
+        opened.map_err(|loss| loss.unreachable(settings))
+    }
+
+    async fn log_in(settings: &RabbitSettings, at: usize) -> AmqpResult<AmqpConnection> {
         let host = &settings.hosts[at];
-        match log_in(settings, at).await {
-            Ok(connection) => return Ok(connection),
-            Err(loss) => losses.push(Loss { text: format!("{host}: {}", loss.text), ..loss }),
-        }
+        let limit = settings.connect_timeout;
+        let late = || ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()));
+        let dialled = timeout(limit, dial(settings, host)).await;
+        let (stream, tls) = dialled.map_err(|_| late())??;
+        // Cut when the login fails: lapin's thread would wait for ever on a server that is silent.
+        let socket = ShutdownOnDrop(SockRef::from(&stream).try_clone()?);
+        let opening = async {
+            let connection = shake_hands(settings, host, stream).await?;
+            let events: ConnectionEvents = Box::pin(connection.events_listener());
+            let channel = connection.create_channel().await?;
+            channel.confirm_select(ConfirmSelectOptions::default()).await?;
+            lapin::Result::Ok((connection, channel, events))
+        };
+        let opened = match timeout(limit, opening).await {
+            Ok(opened) => opened.map_err(ConnectionLoss::from),
+            Err(_) => Err(late()),
+        };
+        let opened = opened.map_err(|loss| likely_cause(settings, loss, tls.as_ref()));
+        let (connection, channel, events) = opened?;
+        let probe = Probe(Arc::new(connection));
+        let connection =
+            AmqpConnection { probe, channel, host: at, events, _socket: socket, _tls: tls };
+        Ok(connection)
     }
-    let text = losses.iter().map(|loss| loss.text.as_str()).collect::<Vec<_>>().join("; ");
-    let telling = losses.iter().position(Loss::is_final);
-    let loss = telling.map_or_else(|| losses.last(), |at| losses.get(at)).cloned();
-    Err(loss.map_or_else(|| Loss::of("no host is configured"), |loss| Loss { text, ..loss }))
-}
 
-async fn log_in(settings: &RabbitSettings, at: usize) -> Result<Connection, Loss> {
-    let host = &settings.hosts[at];
-    let (stream, carrier) = transport::dial(settings, host).await?;
-    // Cut when the login fails: lapin's thread would wait for ever on a server that is silent.
-    let cord = Cord::of(&stream)?;
-    let opening = async {
-        let connection = shake_hands(settings, host, stream).await?;
-        let events: Events = Box::pin(connection.events_listener());
-        let channel = connection.create_channel().await?;
-        channel.confirm_select(ConfirmSelectOptions::default()).await?;
-        lapin::Result::Ok((connection, channel, events))
-    };
-    let opened = tokio::time::timeout(settings.connect_timeout, opening).await;
-    match opened {
-        Ok(Ok((connection, channel, events))) => Ok(Connection {
-            link: Link(Arc::new(connection)),
-            channel,
-            host: at,
-            events,
-            _cord: cord,
-            _carrier: carrier,
-        }),
-        Ok(Err(error)) => Err(refused(settings, error.into(), carrier.as_ref())),
-        Err(_) => {
-            let waited_s = settings.connect_timeout.as_secs_f32();
-            let late = Loss::of(format!("no answer within {waited_s} s"));
-            Err(refused(settings, late, carrier.as_ref()))
-        }
-    }
-}
-
-/// A server that hangs up during the login, or is silent, gives no reason: the likely one is told.
-fn refused(settings: &RabbitSettings, mut loss: Loss, carrier: Option<&Carrier>) -> Loss {
-    if let Some(cause) = carrier.and_then(Carrier::end) {
-        return cause;
-    }
-    // What a login mechanism that is not there is answered with.
-    if loss.code == Some(COMMAND_INVALID) && settings.login == Login::External {
-        let mend = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL";
-        loss.cause = Some(Cause { code: "sink.login", mend: mend.to_owned(), is_final: true });
-    } else if loss.code.is_none() && settings.tls.is_none() {
-        let mend = "if that is a TLS port, write amqps:// in sink.rabbitmq.url; else see the broker's log, and try: rabbitmq-diagnostics listeners";
-        let cause = Cause { code: UNREACHABLE, mend: mend.to_owned(), is_final: false };
-        loss.cause = Some(cause);
-    }
-    loss
-}
-
-async fn shake_hands(
-    settings: &RabbitSettings,
-    host: &Host,
-    stream: TcpStream,
-) -> lapin::Result<lapin::Connection> {
-    // lapin dials again when the server hangs up before its first word, and never otherwise.
-    let stream = Arc::new(Mutex::new(Some(stream)));
-    let connect = async move |_uri: AMQPUri, _runtime: Runtime<async_rs::Tokio>| {
-        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let stream = stream.ok_or_else(|| {
-            let text = "the server hung up during the login";
-            Error::from(std::io::Error::new(std::io::ErrorKind::ConnectionAborted, text))
-        })?;
-        Ok(AsyncTcpStream::Plain(stream.compat()))
-    };
-    let properties = ConnectionProperties::default().with_connection_name("walrelay".into());
-    let runtime = Runtime::tokio_current();
-    lapin::Connection::connector(uri(settings, host), runtime, connect, properties).await
-}
-
-fn uri(settings: &RabbitSettings, host: &Host) -> AMQPUri {
-    let (userinfo, mechanism) = match &settings.login {
-        Login::Plain { user, password } => (
-            AMQPUserInfo { username: user.clone(), password: password.expose().to_owned() },
-            SASLMechanism::Plain,
-        ),
-        Login::External => (AMQPUserInfo::default(), SASLMechanism::External),
-    };
-    let seconds = u16::try_from(settings.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1);
-    AMQPUri {
-        scheme: AMQPScheme::AMQP,
-        authority: AMQPAuthority { userinfo, host: host.name.clone(), port: host.port },
-        vhost: settings.vhost.clone(),
-        query: AMQPQueryString {
-            frame_max: Some(FRAME_BYTES_MAX),
-            heartbeat: Some(seconds),
-            auth_mechanism: Some(mechanism),
-            ..AMQPQueryString::default()
-        },
-    }
-}
-
-impl Connection {
     /// The next thing the connection has to tell. A channel that was closed over a question is no
     /// news: lapin tells of any channel as if it were the connection.
     pub(super) async fn event(&mut self) -> Option<Event> {
@@ -175,31 +126,120 @@ impl Connection {
     }
 
     /// Why it ended, if it says so in time.
-    pub(super) async fn reason(&mut self, patience: Duration) -> Option<Loss> {
+    pub(super) async fn reason(&mut self, patience: Duration) -> Option<ConnectionLoss> {
         let reason = async {
             loop {
-                match self.event().await? {
-                    Event::Error(error) => return Some(error.into()),
-                    _ => continue,
+                if let Event::Error(error) = self.event().await? {
+                    return Some(error.into());
                 }
             }
         };
-        tokio::time::timeout(patience, reason).await.ok().flatten()
+        timeout(patience, reason).await.ok().flatten()
     }
 
     /// Can messages be published over it?
     pub(super) fn is_open(&self) -> bool {
-        self.link.0.status().connected() && self.channel.status().connected()
+        self.probe.0.status().connected() && self.channel.status().connected()
     }
 
     /// Does the broker take no messages for now?
     pub(super) fn is_blocked(&self) -> bool {
-        self.link.0.status().blocked()
+        self.probe.0.status().blocked()
     }
 
-    pub(super) async fn close(self) {
-        let farewell = self.link.0.close(200, "".into());
-        let _in_time = tokio::time::timeout(CLOSE_WITHIN, farewell).await.is_ok();
+    pub(super) async fn close(&self) {
+        let farewell = self.probe.0.close(200, "".into());
+        let _in_time = timeout(CLOSE_WITHIN, farewell).await.is_ok();
+    }
+}
+
+/// What the AMQP client is given, and what carries its bytes when they are encrypted.
+async fn dial(
+    settings: &RabbitSettings,
+    host: &RabbitHost,
+) -> io::Result<(TcpStream, Option<TlsBridge>)> {
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    let addresses: Vec<SocketAddr> = lookup_host((host.name.as_str(), host.port)).await?.collect();
+    for address in addresses {
+        let stream = match TcpStream::connect(address).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                last = error;
+                continue;
+            }
+        };
+        stream.set_nodelay(true)?;
+        let socket = SockRef::from(&stream);
+        // What a dead connection still holds must not be delivered behind what the next one sends.
+        socket.set_linger(Some(Duration::ZERO))?;
+        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(settings.heartbeat))?;
+        let Some(tls) = &settings.tls else { return Ok((stream, None)) };
+        let (plain, bridge) = TlsBridge::over(tls::connect(stream, &host.name, tls).await?)?;
+        return Ok((plain, Some(bridge)));
+    }
+    Err(last)
+}
+
+/// A server that hangs up during the login, or is silent, gives no reason: the likely one is told.
+fn likely_cause(
+    settings: &RabbitSettings,
+    loss: ConnectionLoss,
+    tls: Option<&TlsBridge>,
+) -> ConnectionLoss {
+    if let Some(failure) = tls.and_then(TlsBridge::failure) {
+        return failure.clone().into();
+    }
+    // What a login mechanism that is not there is answered with.
+    if loss.code == Some(COMMAND_INVALID) && settings.login == RabbitLogin::External {
+        let mend = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL";
+        return loss.caused_by("sink.login", mend, true);
+    }
+    if loss.code.is_none() && settings.tls.is_none() {
+        let mend = "if that is a TLS port, write amqps:// in sink.rabbitmq.url; else see the broker's log, and try: rabbitmq-diagnostics listeners";
+        return loss.caused_by(UNREACHABLE, mend, false);
+    }
+    loss
+}
+
+async fn shake_hands(
+    settings: &RabbitSettings,
+    host: &RabbitHost,
+    stream: TcpStream,
+) -> lapin::Result<lapin::Connection> {
+    // lapin dials again when the server hangs up before its first word, and never otherwise.
+    let stream = Arc::new(Mutex::new(Some(stream)));
+    let connect = async move |_uri: AMQPUri, _runtime: Runtime<async_rs::Tokio>| {
+        let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let stream = stream.ok_or_else(|| {
+            let text = "the server hung up during the login";
+            Error::from(io::Error::new(io::ErrorKind::ConnectionAborted, text))
+        })?;
+        Ok(AsyncTcpStream::Plain(stream.compat()))
+    };
+    let properties = ConnectionProperties::default().with_connection_name("walrelay".into());
+    let runtime = Runtime::tokio_current();
+    lapin::Connection::connector(uri(settings, host), runtime, connect, properties).await
+}
+
+fn uri(settings: &RabbitSettings, host: &RabbitHost) -> AMQPUri {
+    let (userinfo, mechanism) = match &settings.login {
+        RabbitLogin::Plain(user, password) => (
+            AMQPUserInfo { username: user.clone(), password: password.expose().to_owned() },
+            SASLMechanism::Plain,
+        ),
+        RabbitLogin::External => (AMQPUserInfo::default(), SASLMechanism::External),
+    };
+    let seconds = u16::try_from(settings.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1);
+    AMQPUri {
+        scheme: AMQPScheme::AMQP,
+        authority: AMQPAuthority { userinfo, host: host.name.clone(), port: host.port },
+        vhost: settings.vhost.clone(),
+        query: AMQPQueryString {
+            frame_max: Some(FRAME_BYTES_MAX),
+            heartbeat: Some(seconds),
+            auth_mechanism: Some(mechanism),
+            ..AMQPQueryString::default()
+        },
     }
 }
 

@@ -1,4 +1,3 @@
-use std::collections::BTreeMap;
 use std::net::TcpListener as StdListener;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -8,19 +7,14 @@ use super::*;
 use crate::base::secret::Secret;
 
 fn settings(ports: &[u16]) -> RabbitSettings {
-    let host = |port: &u16| Host { name: "127.0.0.1".to_owned(), port: *port };
+    let host = |port: &u16| RabbitHost { name: "127.0.0.1".to_owned(), port: *port };
     RabbitSettings {
         hosts: ports.iter().map(host).collect(),
         vhost: "/".to_owned(),
-        login: Login::Plain { user: "u".to_owned(), password: Secret::new("p") },
-        tls: None,
-        exchange: None,
-        exchange_type: "topic".to_owned(),
-        queues: BTreeMap::new(),
-        queue_type: "quorum".to_owned(),
+        login: RabbitLogin::Plain("u".to_owned(), Secret::new("p")),
         heartbeat: Duration::from_secs(10),
         connect_timeout: Duration::from_millis(300),
-        management: None,
+        ..RabbitSettings::default()
     }
 }
 
@@ -39,7 +33,7 @@ fn hosts_are_tried_in_order_from_the_one_that_is_next() {
     let ports = [closed_port(), closed_port(), closed_port()];
     let settings = settings(&ports);
     for from in [0, 1, 2, 3, 7] {
-        let loss = run(open(&settings, from)).err().unwrap();
+        let loss = run(AmqpConnection::open(&settings, from)).err().unwrap();
         let order: Vec<_> = (0..3).map(|step| ports[(from + step) % 3]).collect();
         let places: Vec<_> =
             order.iter().map(|port| loss.text.find(&format!("127.0.0.1:{port}: "))).collect();
@@ -54,7 +48,7 @@ fn a_server_that_is_silent_or_hangs_up_does_not_hold_us() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let settings = settings(&[listener.local_addr().unwrap().port()]);
         // GIVEN a listener that never answers
-        let loss = open(&settings, 0).await.err().unwrap();
+        let loss = AmqpConnection::open(&settings, 0).await.err().unwrap();
         assert!(loss.text.ends_with("no answer within 0.3 s"), "{loss:?}");
         // GIVEN one that hangs up, or answers as TLS does
         for answer in [&b""[..], b"\x15\x03\x01\x00\x02\x02\x46"] {
@@ -66,7 +60,7 @@ fn a_server_that_is_silent_or_hangs_up_does_not_hold_us() {
                 }
             };
             let loss = tokio::select! {
-                opened = open(&settings, 0) => opened.err().unwrap(),
+                opened = AmqpConnection::open(&settings, 0) => opened.err().unwrap(),
                 () = serve => unreachable!(),
             };
             let mend = loss.cause.clone().unwrap().mend;

@@ -1,322 +1,379 @@
-//! What dead letters need at the broker: an exchange, and behind it a stream. Looked at, made, and
-//! told with the command that mends it.
+//! The dead-letter queue as a log: a stream, read without consuming.
 //!
-//! `run` writes to the exchange. The stream is read by `walrelay dlq`, and for parked keys: who may
-//! only write is told, and not refused.
+//! A stream hands a record out as often as it is asked for; an acknowledgement only asks for more.
+//! The broker reads it in the channel's own process, in these steps, and the end rests on them:
+//! * a consumer begins when the stream's process has told the channel how far the stream reaches.
+//!   A second consumer on the channel waits for that process behind the first. So when the second
+//!   is cancelled and another question answered, the first has begun;
+//! * an acknowledgement makes the channel send what it owes up to the last record, before it takes
+//!   up the next question. So a question that is answered behind the last acknowledgement, with
+//!   nothing in between, was answered at the end.
+//!
+//! Memory is bounded by [`PREFETCH`], give or take what the broker wrote as one chunk.
+//!
+//! Two things end a reader's connection or channel, and reading goes on over another connection. A
+//! broker closes the channel of a reader that has left a record unacknowledged for half an hour, as
+//! a slow replay does with what waits for its turn: it goes on behind the last record. And anybody
+//! may write to the stream, also what the client cannot read: header names that are no text end its
+//! connection. Then it goes on first behind the last record (it was perhaps the line), then one
+//! further each time.
 
-use super::bindings::{self, Reach};
-use super::connection::Link;
-use super::fault::{self, Loss, user};
-use super::log;
-use super::management::Management;
-use super::replies::{ACCESS_REFUSED, NOT_FOUND, PRECONDITION_FAILED};
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use futures_core::Stream as _;
+use lapin::message::Delivery;
+use lapin::options::{
+    BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
+};
+use lapin::types::{AMQPValue, FieldTable, ShortString};
+use lapin::{Channel, Consumer};
+use tokio::runtime::Runtime;
+
+use super::connection::AmqpConnection;
+use super::fault::{AmqpResult, ConnectionLoss, PRECONDITION_FAILED};
+use super::mend_hints::MendHints;
+use super::message::{KEY_HEADER, OFFSET_HEADER, short};
+use super::probe::Probe;
 use super::settings::RabbitSettings;
 use crate::base::error::Fault;
-use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::Inspection;
-use crate::sink::rabbitmq::doctor::alternate_doubt;
-use crate::sink::rabbitmq::mend_hints::{self, admin, grant_all};
-use crate::sink::rabbitmq::probe::{self as ask, QueueKind, STREAM};
+use crate::base::runtime;
+use crate::dead_letter::record::{LogEntry, PartitionOffset};
+use crate::dead_letter::writer::{DeadLetterAddress, TYPE};
+use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
-const EXCHANGE_KEY: &str = "dead_letter.exchange";
-/// Of the exchange that `init` makes.
-const DIRECT: &str = "direct";
+/// Records on their way; a window's worth would be hundreds of megabytes of large ones.
+const PREFETCH: u16 = 64;
+/// They are asked for again in halves, so that some are always on their way.
+const ACK_EVERY: u64 = PREFETCH as u64 / 2;
+/// How far the broker's clock may be behind the relay's: a seek goes by the broker's.
+const CLOCK_SKEW_S: i64 = 60;
+/// Most connections in a row that may end over what cannot be read.
+const GARBLED_MAX: i64 = 100;
+/// How long a connection that has ended may take to say why.
+const REASON_WITHIN: Duration = Duration::from_millis(500);
+const READER: &str = "walrelay";
+const SECOND_READER: &str = "walrelay.second";
 
-/// Makes exchange, stream and binding, where they are missing.
-pub(super) async fn make(
-    settings: &RabbitSettings,
-    link: &Link,
-    address: &DeadLetterAddress,
-) -> Result<Vec<String>, Vec<Fault>> {
-    let DeadLetterAddress { exchange, topic: queue } = address;
-    let failed = |what: &str| {
-        let what = what.to_owned();
-        move |loss: Loss| vec![mend_hints::not_made(settings, &what, &loss)]
-    };
-    let mut made = Vec::new();
-    let what = format!("exchange {exchange}");
-    let default = exchange.is_empty();
-    let exists = default || ask::exchange_exists(link, exchange).await.map_err(failed(&what))?;
-    if !exists {
-        let making = ask::declare_exchange(link, exchange, DIRECT, false, false).await;
-        making.map_err(failed(&what))?;
-        made.push(format!("{what}, for dead letters: {DIRECT}, durable"));
-    }
-    let what = format!("queue {queue}");
-    let new_queue = !ask::queue_exists(link, queue).await.map_err(failed(&what))?;
-    if new_queue {
-        ask::declare_queue(link, queue, STREAM).await.map_err(failed(&what))?;
-        made.push(format!("{what}, for dead letters: {STREAM}, keeps everything"));
-    } else if examine(settings, link, address).await.map_err(failed(&what))?.0 == QueueKind::Other {
-        return Err(vec![not_a_stream(settings, address)]);
-    }
-    if !default {
-        let what = format!("binding of queue {queue} to exchange {exchange} by {queue:?}");
-        ask::bind(link, queue, exchange, queue).await.map_err(failed(&what))?;
-        // AMQP does not say whether a binding was there before.
-        if new_queue || !exists {
-            made.push(what);
-        }
-    }
-    Ok(made)
+/// A reader of the stream, from a connection of its own.
+pub(super) struct StreamLog {
+    settings: RabbitSettings,
+    address: DeadLetterAddress,
+    from: ReadFrom,
+    opened_unix_us: i64,
+    reading: StreamConsumer,
+    /// Offset of the last record.
+    last: Option<i64>,
+    /// Connections that have ended since over what cannot be read.
+    garbled: i64,
+    end_told: bool,
+    /// Last: what it carries must be gone first. Its thread answers heartbeats while nobody reads.
+    runtime: Runtime,
 }
 
-/// Looks at exchange and stream; a person who asks hears what cannot be known, too.
-pub(super) async fn look(
-    settings: &RabbitSettings,
-    link: &Link,
-    address: &DeadLetterAddress,
-    thorough: bool,
-    found: &mut Inspection,
-) -> Result<(), Loss> {
-    let name = &address.exchange;
-    // The default exchange is always there, and may not be asked for.
-    if !name.is_empty() {
-        if !ask::exchange_exists(link, name).await? {
-            found.faults.push(exchange(settings, name));
-        } else {
-            look_at_exchange(settings, link, address, found).await?;
-        }
-    }
-    let name = &address.topic;
-    match ask::queue_exists(link, name).await {
-        Ok(true) => look_at_stream(settings, link, address, thorough, found).await,
-        Ok(false) => {
-            found.faults.push(queue(settings, name));
-            Ok(())
-        }
-        Err(loss) if loss.code.is_some() => {
-            found.faults.push(mend_hints::unusable_queue(settings, name, &loss));
-            Ok(())
-        }
-        Err(loss) => Err(loss),
-    }
+/// One consumer, and how far it has got.
+struct StreamConsumer {
+    consumer: Consumer,
+    channel: Channel,
+    connection: AmqpConnection,
+    /// The tag that was taken last, and the one up to which more was asked for.
+    taken: u64,
+    acked: u64,
 }
 
-async fn look_at_exchange(
+/// Opens the log. What is written after this returned is read by [`ReadFrom::End`].
+pub(super) fn open(
     settings: &RabbitSettings,
-    link: &Link,
     address: &DeadLetterAddress,
-    found: &mut Inspection,
-) -> Result<(), Loss> {
-    let name = &address.exchange;
-    if !ask::may_publish(link, name).await? {
-        found.faults.push(forbidden(settings, address));
-    }
-    let mut shape = ask::shape(link, name, DIRECT).await?;
-    // Any type will do that lets letters through.
-    if let Some(kind) = shape.other_type.take() {
-        shape = ask::shape(link, name, &kind).await?;
-    }
-    if let Some(alternate) = &shape.alternate {
-        found.doubtful.push(alternate_doubt(name, alternate));
-    }
-    let faults = mend_hints::misshapen(settings, EXCHANGE_KEY, name, &shape);
-    if faults.is_empty() {
-        found.well.push(format!("exchange {name}, for dead letters, is there"));
-    }
-    found.faults.extend(faults);
+    from: ReadFrom,
+) -> Result<StreamLog, Fault> {
+    let runtime = runtime::multi_thread(1, "dead-letters")?;
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let reading = runtime.block_on(StreamConsumer::open(settings, address, offset(&from)))?;
+    Ok(StreamLog {
+        settings: settings.clone(),
+        address: address.clone(),
+        from,
+        opened_unix_us: i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX),
+        reading,
+        last: None,
+        garbled: 0,
+        end_told: false,
+        runtime,
+    })
+}
+
+/// Can the stream be read, without taking anything from it?
+pub(super) async fn can_read(probe: &Probe, queue: &str) -> AmqpResult<()> {
+    let channel = probe.new_channel().await?;
+    let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await?;
+    begun(&channel, queue).await?;
+    let _closed = channel.close(200, "".into()).await.is_ok();
     Ok(())
 }
 
-/// What the queue is, as far as this login may know, and why it may not be read.
-async fn examine(
-    settings: &RabbitSettings,
-    link: &Link,
-    address: &DeadLetterAddress,
-) -> Result<(QueueKind, Option<Fault>), Loss> {
-    let kind = ask::queue_kind(link, &address.topic).await?;
-    match log::probe(link, &address.topic).await {
-        Ok(()) if kind == QueueKind::Hidden => Ok((QueueKind::Stream, None)),
-        Ok(()) => Ok((kind, None)),
-        Err(loss) if loss.code.is_none() => Err(loss),
-        Err(loss) => {
-            let fault = unreadable(settings, address, &loss);
-            let kind = match kind {
-                _ if fault.code == NOT_A_STREAM => QueueKind::Other,
-                // Queues of other types have such limits, too.
-                QueueKind::Forgetful(_) => QueueKind::Hidden,
-                kind => kind,
-            };
-            Ok((kind, Some(fault)))
+async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Result<Consumer> {
+    channel.basic_qos(PREFETCH, BasicQosOptions::default()).await?;
+    consume(channel, queue, READER, offset).await
+}
+
+/// The consumer on the channel has begun: what was there for it to read is in its hands, as far as
+/// it fits.
+async fn begun(channel: &Channel, queue: &str) -> lapin::Result<()> {
+    consume(channel, queue, SECOND_READER, offset(&ReadFrom::End)).await?;
+    channel.basic_cancel(short(SECOND_READER), BasicCancelOptions::default()).await?;
+    count(channel, queue).await.map(drop)
+}
+
+async fn consume(
+    channel: &Channel,
+    queue: &str,
+    tag: &str,
+    offset: AMQPValue,
+) -> lapin::Result<Consumer> {
+    let mut arguments = FieldTable::default();
+    arguments.insert(short(OFFSET_HEADER), offset);
+    let options = BasicConsumeOptions::default();
+    channel.basic_consume(short(queue), short(tag), options, arguments).await
+}
+
+/// How many records the queue says it has, seconds ago; and a question whose answer comes behind
+/// everything that the channel sent before it.
+async fn count(channel: &Channel, queue: &str) -> lapin::Result<u32> {
+    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
+    let answer = channel.queue_declare(short(queue), options, FieldTable::default()).await?;
+    Ok(answer.message_count())
+}
+
+/// Where a consumer begins.
+fn offset(from: &ReadFrom) -> AMQPValue {
+    match from {
+        ReadFrom::Beginning => AMQPValue::LongString("first".into()),
+        ReadFrom::End => AMQPValue::LongString("next".into()),
+        ReadFrom::Time(unix_us) => {
+            let from_s = (unix_us / 1_000_000).saturating_sub(CLOCK_SKEW_S);
+            AMQPValue::Timestamp(u64::try_from(from_s).unwrap_or_default())
         }
     }
 }
 
-async fn look_at_stream(
-    settings: &RabbitSettings,
-    link: &Link,
-    address: &DeadLetterAddress,
-    thorough: bool,
-    found: &mut Inspection,
-) -> Result<(), Loss> {
-    let name = &address.topic;
-    let (kind, unreadable) = examine(settings, link, address).await?;
-    match kind {
-        QueueKind::Other => {
-            found.faults.push(not_a_stream(settings, address));
-            return Ok(());
+/// Where a consumer begins after the `garbled`-th connection in a row has ended over what it cannot
+/// read, when it has read up to `last`.
+fn restart(last: Option<i64>, from: &ReadFrom, opened_unix_us: i64, garbled: i64) -> AMQPValue {
+    match (last, from) {
+        (Some(last), _) => AMQPValue::LongLongInt(last + garbled),
+        // News: some of what is older comes, too, or else some of it is missed.
+        (None, ReadFrom::End) if garbled == 1 => offset(&ReadFrom::Time(opened_unix_us)),
+        (None, ReadFrom::End) => offset(&ReadFrom::End),
+        // It is not known where it began: from the first record on they have numbers.
+        (None, ReadFrom::Beginning | ReadFrom::Time(_)) => AMQPValue::LongLongInt(garbled - 1),
+    }
+}
+
+impl StreamConsumer {
+    /// Begins to read over a connection of its own.
+    async fn open(
+        settings: &RabbitSettings,
+        address: &DeadLetterAddress,
+        offset: AMQPValue,
+    ) -> Result<StreamConsumer, Fault> {
+        let queue = &address.topic;
+        let connection = AmqpConnection::open_once(settings).await?;
+        let started = async {
+            let channel = connection.probe.new_channel().await?;
+            let consumer = start(&channel, queue, offset).await?;
+            match begun(&channel, queue).await.map_err(ConnectionLoss::from) {
+                Err(loss) if loss.code.is_some() => Err(loss),
+                // Its connection has ended, perhaps over what it was sent: reading finds out.
+                Ok(()) | Err(_) => Ok((channel, consumer)),
+            }
+        };
+        let started = started.await;
+        let (channel, consumer) =
+            started.map_err(|loss| MendHints(settings).unreadable(address, &loss))?;
+        Ok(StreamConsumer { consumer, channel, connection, taken: 0, acked: 0 })
+    }
+
+    /// A record that is here already.
+    async fn arrived(&mut self) -> AmqpResult<Option<Delivery>> {
+        let here = poll_fn(|context| match self.poll_record(context) {
+            Poll::Ready(record) => Poll::Ready(record.map(Some)),
+            Poll::Pending => Poll::Ready(Ok(None)),
+        });
+        here.await
+    }
+
+    fn poll_record(&mut self, context: &mut Context<'_>) -> Poll<AmqpResult<Delivery>> {
+        pin!(&mut self.consumer).poll_next(context).map(|next| match next {
+            Some(Ok(record)) => {
+                self.taken = record.delivery_tag;
+                Ok(record)
+            }
+            Some(Err(error)) => Err(error.into()),
+            None => Err(ConnectionLoss::of("the broker ended the reading")),
+        })
+    }
+
+    /// Acknowledges what was taken.
+    async fn ask_for_more(&mut self) -> lapin::Result<()> {
+        if self.taken > self.acked {
+            self.channel.basic_ack(self.taken, BasicAckOptions { multiple: true }).await?;
+            self.acked = self.taken;
         }
-        QueueKind::Stream => {
-            found.well.push(format!("queue {name}, for dead letters, is there: a stream"));
+        Ok(())
+    }
+}
+
+impl DeadLetterLog for StreamLog {
+    fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
+        let runtime = self.runtime.handle().clone();
+        let was_told = self.end_told;
+        let read = runtime.block_on(async {
+            match self.read(patience).await {
+                Err(loss) => self.after(loss).await,
+                Ok(read) => Ok(read),
+            }
+        });
+        match read? {
+            Some(record) => {
+                let entry = entry(record);
+                let entry = entry
+                    .ok_or_else(|| MendHints(&self.settings).not_a_stream(&self.address.topic))?;
+                (self.last, self.garbled) = (Some(entry.position.offset), 0);
+                Ok(LogRead::Entry(entry))
+            }
+            None if self.end_told && !was_told => Ok(LogRead::End),
+            None => Ok(LogRead::Nothing),
         }
-        QueueKind::Forgetful(limit) => found.doubtful.push(format!(
-            "queue {name} is a stream that forgets dead letters, open ones too ({limit})"
-        )),
-        QueueKind::Hidden => {
-            found.well.push(format!("queue {name}, for dead letters, is there"));
-            if thorough {
-                found.doubtful.push(format!(
-                    "whether queue {name} is a stream cannot be known: this login may neither declare nor read it"
-                ));
+    }
+}
+
+impl StreamLog {
+    /// The next record; none at the end, which is noted, and when the patience is over.
+    async fn read(&mut self, patience: Duration) -> AmqpResult<Option<Delivery>> {
+        let reading = &mut self.reading;
+        if reading.taken >= reading.acked + ACK_EVERY {
+            reading.ask_for_more().await?;
+        }
+        if let Some(record) = reading.arrived().await? {
+            return Ok(Some(record));
+        }
+        reading.ask_for_more().await?;
+        if !self.end_told {
+            let count = count(&reading.channel, &self.address.topic).await?;
+            if let Some(record) = reading.arrived().await? {
+                return Ok(Some(record));
+            }
+            // A second witness, where there is one: a stream that has shown nothing and says it has
+            // records is still to show them.
+            let shown = self.last.is_some() || self.garbled > 1;
+            self.end_told = self.from != ReadFrom::Beginning || shown || count == 0;
+            if self.end_told {
+                return Ok(None);
+            }
+        }
+        let record = poll_fn(|context| reading.poll_record(context));
+        tokio::time::timeout(patience, record).await.map_or(Ok(None), |record| record.map(Some))
+    }
+
+    /// Goes on after a loss, where that is possible.
+    async fn after(&mut self, mut loss: ConnectionLoss) -> Result<Option<Delivery>, Fault> {
+        // What came before it is read first: the loss will be met again.
+        match self.reading.arrived().await {
+            Ok(Some(record)) => return Ok(Some(record)),
+            Err(told) if told.code.is_some() || told.is_garbled => loss = told,
+            Ok(None) | Err(_) => {}
+        }
+        // Has the broker closed the channel because of records that wait here?
+        let waited_long =
+            loss.code == Some(PRECONDITION_FAILED) && loss.text.contains("acknowledgement");
+        if let Some(last) = self.last.filter(|_| waited_long) {
+            return self.read_on(AMQPValue::LongLongInt(last + 1)).await;
+        }
+        // Who asks over a connection that has ended hears that it has, and not why.
+        if loss.code.is_none() && !loss.is_garbled {
+            loss = self.reading.connection.reason(REASON_WITHIN).await.unwrap_or(loss);
+        }
+        let hints = MendHints(&self.settings);
+        if !loss.is_garbled {
+            return Err(hints.unreadable(&self.address, &loss));
+        }
+        self.garbled += 1;
+        if self.garbled > GARBLED_MAX {
+            return Err(hints.garbled(&self.address, self.last.map_or(0, |last| last + 1)));
+        }
+        let start = restart(self.last, &self.from, self.opened_unix_us, self.garbled);
+        if self.garbled > 1 {
+            let (queue, offset) = (&self.address.topic, passed_over(&start));
+            tracing::warn!(queue, offset, "a foreign record that cannot be read is passed over");
+        }
+        self.read_on(start).await
+    }
+
+    async fn read_on(&mut self, offset: AMQPValue) -> Result<Option<Delivery>, Fault> {
+        self.reading.connection.close().await;
+        self.reading = StreamConsumer::open(&self.settings, &self.address, offset).await?;
+        Ok(None)
+    }
+}
+
+impl Drop for StreamLog {
+    fn drop(&mut self) {
+        self.runtime.block_on(self.reading.connection.close());
+    }
+}
+
+/// What stands before the place where reading goes on.
+fn passed_over(start: &AMQPValue) -> Option<i64> {
+    match start {
+        AMQPValue::LongLongInt(offset) => Some(offset - 1),
+        _ => None,
+    }
+}
+
+/// A record as it was written; none without a place in a stream.
+fn entry(record: Delivery) -> Option<LogEntry> {
+    let properties = record.properties;
+    let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
+    let written_s = properties.timestamp().unwrap_or_default();
+    let mut entry = LogEntry {
+        written_unix_us: i64::try_from(written_s).unwrap_or_default().saturating_mul(1_000_000),
+        value: Some(record.data).filter(|value| !value.is_empty()),
+        event_type: text(properties.kind()),
+        content_type: text(properties.content_type()),
+        ..LogEntry::default()
+    };
+    let mut offset = None;
+    for (name, value) in properties.headers().as_ref()?.inner() {
+        match (name.as_str(), value) {
+            (OFFSET_HEADER, AMQPValue::LongLongInt(found)) => offset = Some(*found),
+            (KEY_HEADER, value) => entry.key = bytes(value),
+            (TYPE, value) => {
+                let long = bytes(value).unwrap_or_default();
+                entry.event_type = Some(String::from_utf8_lossy(&long).into_owned());
+            }
+            (name, value) => {
+                entry.headers.extend(bytes(value).map(|bytes| (name.to_owned(), bytes)));
             }
         }
     }
-    if let Some(fault) = unreadable.filter(|_| thorough) {
-        found.doubtful.push(format!(
-            "{}: walrelay dlq needs it, and so do parked keys after a restart; to mend it: {}",
-            fault.what, fault.mend
-        ));
-    }
-    Ok(())
+    entry.position = PartitionOffset { partition: 0, offset: offset? };
+    Some(entry)
 }
 
-/// Whether letters reach the stream, asked of the management API.
-pub(super) async fn bound(
-    settings: &RabbitSettings,
-    api: &Management,
-    address: &DeadLetterAddress,
-    found: &mut Inspection,
-) {
-    let (vhost, login) = (settings.vhost.as_str(), settings.login.password());
-    let DeadLetterAddress { exchange, topic: queue } = address;
-    let asked = async {
-        let described = api.get(&["exchanges", vhost, exchange], login).await?;
-        let listed = api.get(&["exchanges", vhost, exchange, "bindings", "source"], login).await?;
-        Ok((described, listed))
-    };
-    let (described, listed) = match asked.await {
-        Ok(answers) => answers,
-        Err(error) => {
-            let error: super::management::NoAnswer = error;
-            return found.doubtful.push(format!(
-                "the management API at {api} was asked for exchange {exchange}: {error}"
-            ));
-        }
-    };
-    let mut bindings = bindings::read(&listed);
-    bindings.retain(|it| it.to_queue && it.destination == *queue);
-    match bindings::reach(described["type"].as_str().unwrap_or(DIRECT), &bindings, queue) {
-        Reach::Bound => {
-            found.well.push(format!("queue {queue} is bound to exchange {exchange}"));
-        }
-        Reach::Unbound => found.faults.push(unbound(settings, address)),
-        Reach::Unknown => found.doubtful.push(format!(
-            "whether dead letters reach queue {queue} cannot be known for the type of exchange {exchange}"
-        )),
+/// What we write comes back as text, and from later brokers as bytes where it is no text. Numbers
+/// and tables are not ours.
+fn bytes(value: &AMQPValue) -> Option<Vec<u8>> {
+    match value {
+        AMQPValue::LongString(text) => Some(text.as_bytes().to_vec()),
+        AMQPValue::ShortString(text) => Some(text.as_str().as_bytes().to_vec()),
+        AMQPValue::ByteArray(bytes) => Some(bytes.as_slice().to_vec()),
+        _ => None,
     }
 }
 
-const MISSING: &str = "sink.dead-letter-missing";
-const FORBIDDEN: &str = "sink.dead-letter-forbidden";
-const UNREADABLE: &str = "sink.dead-letter-unreadable";
-const NOT_A_STREAM: &str = "sink.dead-letter-not-a-stream";
-
-fn exchange(settings: &RabbitSettings, name: &str) -> Fault {
-    let what = format!("exchange {name}, for dead letters, does not exist");
-    let words = format!("declare exchange name={name:?} type={DIRECT} durable=true");
-    let mend = format!("walrelay init, or: {}", admin(settings, &words));
-    mend_hints::told(settings, MISSING, &format!("exchange {name}"), what, mend)
-}
-
-fn queue(settings: &RabbitSettings, name: &str) -> Fault {
-    let what = format!("queue {name}, for dead letters, does not exist");
-    let words = format!("declare queue name={name:?} durable=true queue_type={STREAM}");
-    let mend = format!("walrelay init, or: {}", admin(settings, &words));
-    mend_hints::told(settings, MISSING, &format!("queue {name}"), what, mend)
-}
-
-fn unbound(settings: &RabbitSettings, address: &DeadLetterAddress) -> Fault {
-    let DeadLetterAddress { exchange, topic: queue } = address;
-    let what = format!(
-        "queue {queue} is not bound to exchange {exchange} by {queue:?}: dead letters would come back"
-    );
-    let words =
-        format!("declare binding source={exchange:?} destination={queue:?} routing_key={queue:?}");
-    let mend = format!("walrelay init, or: {}", admin(settings, &words));
-    mend_hints::told(settings, MISSING, &format!("queue {queue}"), what, mend)
-}
-
-fn forbidden(settings: &RabbitSettings, address: &DeadLetterAddress) -> Fault {
-    let name = &address.exchange;
-    let what = format!("{} may not publish dead letters to exchange {name}", user(settings));
-    let mend = grant_all(settings, Some(address));
-    mend_hints::told(settings, FORBIDDEN, &format!("exchange {name}"), what, mend)
-}
-
-/// The queue is there and holds letters in a way that reading would undo.
-pub(super) fn not_a_stream(settings: &RabbitSettings, address: &DeadLetterAddress) -> Fault {
-    let name = &address.topic;
-    let what = format!(
-        "queue {name}, for dead letters, is not a stream: reading would take them out of it"
-    );
-    let mend = format!(
-        "name another in dead_letter.topic, then: walrelay init; or, when nothing in it is needed any more: {}, then: walrelay init",
-        admin(settings, &format!("delete queue name={name:?}"))
-    );
-    mend_hints::told(settings, NOT_A_STREAM, &format!("queue {name}"), what, mend)
-}
-
-/// Behind the record at `last` there is too much that cannot be read.
-pub(super) fn garbled(
-    settings: &RabbitSettings,
-    address: &DeadLetterAddress,
-    last: Option<i64>,
-) -> Fault {
-    let DeadLetterAddress { exchange, topic: name } = address;
-    let offset = last.map_or(0, |last| last + 1);
-    let what = format!(
-        "queue {name} holds records of others, from offset {offset} on, that are no AMQP this client can read"
-    );
-    let mend = format!(
-        "let nobody else write to queue {name} and exchange {exchange:?}; then name another queue in dead_letter.topic, and: walrelay init"
-    );
-    mend_hints::told(settings, UNREADABLE, &format!("queue {name}"), what, mend)
-}
-
-/// The stream cannot be read.
-pub(super) fn unreadable(
-    settings: &RabbitSettings,
-    address: &DeadLetterAddress,
-    loss: &Loss,
-) -> Fault {
-    let name = &address.topic;
-    let subject = format!("queue {name}");
-    let tell = |code, what, mend| mend_hints::told(settings, code, &subject, what, mend);
-    match loss.code {
-        None => fault::unreachable(settings, loss),
-        Some(NOT_FOUND) => queue(settings, name),
-        Some(ACCESS_REFUSED) => tell(
-            FORBIDDEN,
-            format!("{} may not read dead letters from queue {name}", user(settings)),
-            grant_all(settings, Some(address)),
-        ),
-        // What a queue of another type says of where to begin.
-        Some(PRECONDITION_FAILED) if loss.text.contains(log::OFFSET) => {
-            not_a_stream(settings, address)
-        }
-        Some(PRECONDITION_FAILED) if loss.text.contains("replica") => tell(
-            UNREADABLE,
-            format!("queue {name} cannot be read over this host: {}", loss.text),
-            format!(
-                "name a host first that has a replica, in sink.rabbitmq.url; or there: rabbitmq-streams add_replica --vhost {:?} {name:?} NODE",
-                settings.vhost
-            ),
-        ),
-        Some(_) => tell(
-            UNREADABLE,
-            format!("queue {name} cannot be read: {}", loss.text),
-            "see the broker's log, and: rabbitmqctl list_queues name type state".to_owned(),
-        ),
-    }
-}
+#[cfg(test)]
+#[path = "dead_letters_tests.rs"]
+mod tests;

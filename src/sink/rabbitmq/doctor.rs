@@ -1,4 +1,4 @@
-//! What must be there before the first event, and its making.
+//! What must be there before the first event.
 //!
 //! At the start AMQP is asked, over the connection that events will take, and the management API
 //! where there is one. `check` asks the same, and says what cannot be known. Neither changes
@@ -7,279 +7,239 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use super::bindings::{self, Binding, Reach};
-use super::connection::{self, Connection};
-use super::dead_letters;
-use super::fault::{self, Loss};
-use super::management::{Management, NoAnswer};
-use super::message::NAME_BYTES_MAX;
+use serde_json::Value as Json;
+
+use super::connection::AmqpConnection;
+use super::fault::AmqpResult;
+use super::management::{
+    ExchangeBinding, ManagementApi, ManagementError, Routability, queue_doubts, routability,
+};
+use super::mend_hints::{DIRECT, MendHints, Purpose};
+use super::probe::{DeadLetterQueue, Probe};
 use super::settings::RabbitSettings;
+use super::topology::Topology;
+use super::uri::NAME_BYTES_MAX;
 use crate::base::error::Fault;
 use crate::base::runtime;
-use crate::sink::rabbitmq::mend_hints;
-use crate::sink::rabbitmq::probe::{self as ask, Shape};
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::{Inspection, Wanted};
 
-const EXCHANGE_KEY: &str = "sink.rabbitmq.exchange";
 /// Queues that are looked at one by one.
 const QUEUES_MAX: usize = 100;
 
-/// Looks at what is wanted over an open connection.
+/// Looks at what is wanted over an open connection; more thoroughly for a person who asks than at
+/// each start.
 pub(super) async fn look(
     settings: &RabbitSettings,
     wanted: &Wanted,
-    connection: &Connection,
+    connection: &AmqpConnection,
+    thorough: bool,
 ) -> Inspection {
-    let mut survey = Survey { settings, wanted, found: Inspection::default(), thorough: false };
-    survey.exposed();
-    survey.run(connection).await;
-    if survey.found.faults.is_empty() {
-        survey.routes().await;
+    let (found, probe, hints) = (Inspection::default(), &connection.probe, MendHints(settings));
+    let mut doctor = Doctor { settings, hints, wanted, probe, found, thorough };
+    doctor.unencrypted();
+    // A fault that was found may have ended the connection.
+    if let Err(loss) = doctor.declared().await
+        && doctor.found.faults.is_empty()
+    {
+        doctor.fault(loss.unreachable(settings));
     }
-    survey.found
+    if doctor.found.faults.is_empty() {
+        doctor.bindings().await;
+    }
+    doctor.found
 }
 
-/// The same over a connection of its own, and more, for `check`.
+/// The same over a connection of its own, for `check`.
 pub(super) fn inspect(settings: &RabbitSettings, wanted: &Wanted) -> Inspection {
-    let mut survey = Survey { settings, wanted, found: Inspection::default(), thorough: true };
     let looked = runtime::block_on(async {
-        let connection = match connection::open(settings, 0).await {
-            Ok(connection) => connection,
-            Err(loss) => return survey.found.faults.push(fault::unreachable(settings, &loss)),
-        };
-        let at = connection.host;
-        survey.well(format!(
-            "rabbitmq answers at {}, virtual host {}",
-            settings.hosts[at], settings.vhost
-        ));
-        survey.exposed();
-        survey.run(&connection).await;
+        let connection = AmqpConnection::open_once(settings).await?;
+        let (host, vhost) = (&settings.hosts[connection.host], &settings.vhost);
+        let answers = format!("rabbitmq answers at {host}, virtual host {vhost}");
+        let mut found = look(settings, wanted, &connection, true).await;
         connection.close().await;
-        if survey.found.faults.is_empty() {
-            survey.routes().await;
-        }
+        found.well.insert(0, answers);
+        Ok(found)
     });
-    match looked {
-        Ok(()) => survey.found,
-        Err(fault) => Inspection { faults: vec![fault], ..Inspection::default() },
-    }
+    let failed = |fault| Inspection { faults: vec![fault], ..Inspection::default() };
+    looked.and_then(|found| found).unwrap_or_else(failed)
 }
 
-/// Makes what is missing, for `init`: exchange, queues, bindings, and what dead letters need.
-pub(super) fn prepare(
-    settings: &RabbitSettings,
-    wanted: &Wanted,
-) -> Result<Vec<String>, Vec<Fault>> {
-    let made = runtime::block_on(async {
-        let connection = connection::open(settings, 0).await;
-        let connection = connection.map_err(|loss| vec![fault::unreachable(settings, &loss)])?;
-        let made = async {
-            let mut made = make(settings, &connection).await?;
-            if let Some(address) = &wanted.dead_letters {
-                made.extend(dead_letters::make(settings, &connection.link, address).await?);
-            }
-            Ok(made)
-        };
-        let made = made.await;
-        connection.close().await;
-        made
-    });
-    made.unwrap_or_else(|fault| Err(vec![fault]))
-}
-
-async fn make(
-    settings: &RabbitSettings,
-    connection: &Connection,
-) -> Result<Vec<String>, Vec<Fault>> {
-    let mut made = Vec::new();
-    let exchange = settings.exchange.as_deref().filter(|name| !name.is_empty());
-    let mut new_exchange = false;
-    if let Some(name) = exchange {
-        let failed =
-            |loss: Loss| vec![mend_hints::not_made(settings, &format!("exchange {name}"), &loss)];
-        new_exchange = !ask::exchange_exists(&connection.link, name).await.map_err(failed)?;
-        let kind = &settings.exchange_type;
-        if new_exchange {
-            ask::declare_exchange(&connection.link, name, kind, false, false)
-                .await
-                .map_err(failed)?;
-            made.push(format!("exchange {name}: {kind}, durable"));
-        } else {
-            let shape = ask::shape(&connection.link, name, kind).await.map_err(failed)?;
-            let faults = mend_hints::misshapen(settings, EXCHANGE_KEY, name, &shape);
-            if !faults.is_empty() {
-                return Err(faults);
-            }
-        }
-    }
-    for (queue, key) in &settings.queues {
-        let failed =
-            |loss: Loss| vec![mend_hints::not_made(settings, &format!("queue {queue}"), &loss)];
-        let new_queue = !ask::queue_exists(&connection.link, queue).await.map_err(failed)?;
-        if new_queue {
-            let kind = &settings.queue_type;
-            ask::declare_queue(&connection.link, queue, kind).await.map_err(failed)?;
-            made.push(format!("queue {queue}: {kind}, durable"));
-        }
-        let Some(name) = exchange else { continue };
-        let what = format!("binding of queue {queue} to exchange {name} by {key:?}");
-        let bound = ask::bind(&connection.link, queue, name, key).await;
-        bound.map_err(|loss| vec![mend_hints::not_made(settings, &what, &loss)])?;
-        // AMQP does not say whether a binding was there before.
-        if new_queue || new_exchange {
-            made.push(what);
-        }
-    }
-    Ok(made)
-}
-
-/// Gathers what is found.
-struct Survey<'a> {
+struct Doctor<'a> {
     settings: &'a RabbitSettings,
+    hints: MendHints<'a>,
     wanted: &'a Wanted,
+    probe: &'a Probe,
     found: Inspection,
-    /// For a person who asks, and not only at the start.
     thorough: bool,
 }
 
-impl Survey<'_> {
+impl Doctor<'_> {
+    fn topology(&self) -> Topology<'_> {
+        Topology { settings: self.settings, probe: self.probe }
+    }
+
     fn well(&mut self, text: String) {
         self.found.well.push(text);
     }
 
     fn doubt(&mut self, text: String) {
-        self.found.doubtful.push(text);
+        if !self.found.doubtful.contains(&text) {
+            self.found.doubtful.push(text);
+        }
     }
 
-    /// A remark that only a person who asks wants to hear each time.
+    /// A doubt that only a person who asks wants to read each time.
     fn remark(&mut self, text: String) {
         if self.thorough {
             self.doubt(text);
         }
     }
 
-    /// What goes over the wire can be read on the way.
-    fn exposed(&mut self) {
+    fn fault(&mut self, fault: Fault) {
+        self.found.faults.push(fault);
+    }
+
+    fn unencrypted(&mut self) {
         let local = |name: &str| {
             name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
         };
-        let away = self.settings.hosts.iter().find(|host| !local(&host.name));
-        if let (None, Some(host)) = (&self.settings.tls, away) {
-            let text = format!(
+        let settings = self.settings;
+        let remote = settings.hosts.iter().find(|host| !local(&host.name));
+        if let (None, Some(host)) = (&settings.tls, remote) {
+            self.doubt(format!(
                 "amqp:// to {host} is not encrypted: password and events can be read on the way; write amqps:// in sink.rabbitmq.url"
-            );
-            self.doubt(text);
+            ));
         }
-        if let Some(api) = &self.settings.management
-            && let Some(host) = api.unencrypted().filter(|host| !local(host))
-        {
+        let api = settings.management.as_ref().and_then(|api| api.unencrypted());
+        if let Some(host) = api.filter(|host| !local(host)) {
             self.doubt(format!(
                 "http:// to {host} is not encrypted: the password can be read on the way; write https:// in sink.rabbitmq.management_url"
             ));
         }
     }
 
-    async fn run(&mut self, connection: &Connection) {
-        // A fault that was found may have ended the connection.
-        if let Err(loss) = self.ask(connection).await
-            && self.found.faults.is_empty()
-        {
-            self.found.faults.push(fault::unreachable(self.settings, &loss));
-        }
-    }
-
-    async fn ask(&mut self, connection: &Connection) -> Result<(), Loss> {
-        let mut queues: BTreeSet<&String> = self.settings.queues.keys().collect();
-        match self.settings.exchange.as_deref() {
+    /// Exchanges and queues, as AMQP knows them.
+    async fn declared(&mut self) -> AmqpResult<()> {
+        let (settings, wanted) = (self.settings, self.wanted);
+        let mut queues: BTreeSet<&String> = settings.queues.keys().collect();
+        match settings.exchange.as_deref() {
             None => self.remark(
                 "the exchange comes from rows: none can be looked at before the first event"
                     .to_owned(),
             ),
             // There, a routing key is the name of a queue.
-            Some("") => queues.extend(&self.wanted.topics),
-            Some(name) => self.exchange(connection, name).await?,
+            Some("") => queues.extend(&wanted.topics),
+            Some(name) => self.exchange(Purpose::Events, name).await?,
         }
         for queue in &queues {
-            self.queue(connection, queue).await?;
-        }
-        // On the default exchange.
-        let direct = self.settings.exchange.as_deref() == Some("");
-        let from_rows = self.wanted.from_rows.iter();
-        let from_rows = from_rows.filter(|name| direct && name.len() <= NAME_BYTES_MAX);
-        for queue in from_rows.filter(|queue| !queues.contains(queue)).take(QUEUES_MAX) {
-            if !ask::queue_exists(&connection.link, queue).await? {
-                self.doubt(of_rows(&mend_hints::queue(self.settings, queue)));
+            if self.queue_exists(Purpose::Events, queue).await? {
+                self.well(format!("queue {queue} is there"));
             }
         }
-        if let Some(address) = &self.wanted.dead_letters {
-            let (settings, thorough) = (self.settings, self.thorough);
-            dead_letters::look(settings, &connection.link, address, thorough, &mut self.found)
-                .await?;
+        let direct = settings.exchange.as_deref() == Some("");
+        let of_rows = wanted.from_rows.iter().filter(|name| direct && name.len() <= NAME_BYTES_MAX);
+        for queue in of_rows.filter(|queue| !queues.contains(queue)).take(QUEUES_MAX) {
+            if !self.probe.queue_exists(queue).await? {
+                self.doubt(of_some_rows(&self.hints.queue_missing(Purpose::Events, queue)));
+            }
+        }
+        let Some(address) = &wanted.dead_letters else { return Ok(()) };
+        // The default exchange is always there, and may not be asked for.
+        if !address.exchange.is_empty() {
+            self.exchange(Purpose::DeadLetters, &address.exchange).await?;
+        }
+        if self.queue_exists(Purpose::DeadLetters, &address.topic).await? {
+            self.stream(address).await?;
         }
         Ok(())
     }
 
-    async fn exchange(&mut self, connection: &Connection, name: &str) -> Result<(), Loss> {
-        let settings = self.settings;
-        if !ask::exchange_exists(&connection.link, name).await? {
-            self.found.faults.push(mend_hints::exchange(settings, name));
+    async fn exchange(&mut self, purpose: Purpose, name: &str) -> AmqpResult<()> {
+        let (settings, dead_letters) = (self.settings, self.wanted.dead_letters.as_ref());
+        if !self.probe.exchange_exists(name).await? {
+            self.fault(self.hints.exchange_missing(purpose, name));
             return Ok(());
         }
-        if !ask::may_publish(&connection.link, name).await? {
-            self.found.faults.push(mend_hints::permission(
-                settings,
-                name,
-                self.wanted.dead_letters.as_ref(),
-            ));
+        if !self.probe.may_publish(name).await? {
+            self.fault(self.hints.publish_forbidden(purpose, name, dead_letters));
         }
-        let kind = &settings.exchange_type;
-        let shape = ask::shape(&connection.link, name, kind).await?;
-        let faults = mend_hints::misshapen(settings, EXCHANGE_KEY, name, &shape);
+        let differences = self.topology().differences(purpose, name).await?;
+        let faults = self.hints.exchange_unusable(purpose, name, &differences);
         if faults.is_empty() {
-            self.sound_exchange(name, &shape);
+            let (kind, subject) = (&settings.exchange_type, purpose.subject("exchange", name));
+            if purpose == Purpose::DeadLetters {
+                self.well(format!("{subject} is there"));
+            } else if differences.hidden {
+                self.well(format!("{subject} is there"));
+                self.remark(format!(
+                    "whether exchange {name} is durable and of type {kind} cannot be known: this login may not declare it, which run does not need"
+                ));
+            } else {
+                self.well(format!("{subject} is there: {kind}, durable"));
+            }
+            if let Some(alternate) = &differences.alternate {
+                self.alternate(name, alternate);
+            }
+            if differences.auto_delete {
+                self.doubt(format!("exchange {name} deletes itself with its last binding"));
+            }
         }
         self.found.faults.extend(faults);
         Ok(())
     }
 
-    fn sound_exchange(&mut self, name: &str, shape: &Shape) {
-        if shape.hidden {
-            self.well(format!("exchange {name} is there"));
-            self.remark(format!(
-                "whether exchange {name} is durable and of type {} cannot be known: this login may not declare it, which run does not need",
-                self.settings.exchange_type
-            ));
-        } else {
-            self.well(format!(
-                "exchange {name} is there: {}, durable",
-                self.settings.exchange_type
-            ));
-        }
-        if let Some(alternate) = &shape.alternate {
-            self.doubt(alternate_doubt(name, alternate));
-        }
-        if shape.auto_delete {
-            self.doubt(format!("exchange {name} deletes itself with its last binding"));
-        }
+    fn alternate(&mut self, name: &str, alternate: &str) {
+        self.doubt(format!(
+            "exchange {name} has the alternate exchange {alternate}: events that no queue is bound for go there and count as delivered"
+        ));
     }
 
-    async fn queue(&mut self, connection: &Connection, name: &str) -> Result<(), Loss> {
-        match ask::queue_exists(&connection.link, name).await {
-            Ok(true) => self.well(format!("queue {name} is there")),
-            Ok(false) => self.found.faults.push(mend_hints::queue(self.settings, name)),
-            Err(loss) if loss.code.is_some() => {
-                self.found.faults.push(mend_hints::unusable_queue(self.settings, name, &loss));
-            }
+    async fn queue_exists(&mut self, purpose: Purpose, name: &str) -> AmqpResult<bool> {
+        let fault = match self.probe.queue_exists(name).await {
+            Ok(true) => return Ok(true),
+            Ok(false) => self.hints.queue_missing(purpose, name),
+            Err(loss) if loss.code.is_some() => self.hints.queue_unusable(name, &loss),
             Err(loss) => return Err(loss),
+        };
+        self.fault(fault);
+        Ok(false)
+    }
+
+    async fn stream(&mut self, address: &DeadLetterAddress) -> AmqpResult<()> {
+        let name = &address.topic;
+        let subject = Purpose::DeadLetters.subject("queue", name);
+        let (kind, unreadable) = self.topology().dead_letter_queue(address).await?;
+        match kind {
+            DeadLetterQueue::NotAStream => {
+                self.fault(self.hints.not_a_stream(name));
+                return Ok(());
+            }
+            DeadLetterQueue::Stream => self.well(format!("{subject} is there: a stream")),
+            DeadLetterQueue::TruncatedStream(limit) => self.doubt(format!(
+                "queue {name} is a stream that forgets dead letters, open ones too ({limit})"
+            )),
+            DeadLetterQueue::Unknown => {
+                self.well(format!("{subject} is there"));
+                self.remark(format!(
+                    "whether queue {name} is a stream cannot be known: this login may neither declare nor read it"
+                ));
+            }
+        }
+        if let Some(Fault { what, mend, .. }) = unreadable {
+            self.remark(format!(
+                "{what}: walrelay dlq needs it, and so do parked keys after a restart; to mend it: {mend}"
+            ));
         }
         Ok(())
     }
 
     /// Whether something is bound, as far as that can be known.
-    async fn routes(&mut self) {
-        let exchange = self.settings.exchange.as_deref().filter(|name| !name.is_empty());
-        let letters = self.wanted.dead_letters.as_ref().filter(|it| !it.exchange.is_empty());
-        let Some(api) = &self.settings.management else {
+    async fn bindings(&mut self) {
+        let (settings, wanted) = (self.settings, self.wanted);
+        let exchange = settings.exchange.as_deref().filter(|name| !name.is_empty());
+        let letters = wanted.dead_letters.as_ref().filter(|it| !it.exchange.is_empty());
+        let Some(api) = ManagementApi::of(settings) else {
             let names = exchange.into_iter().chain(letters.map(|it| it.exchange.as_str()));
             let names = names.collect::<Vec<_>>().join(" and ");
             if !names.is_empty() {
@@ -290,107 +250,120 @@ impl Survey<'_> {
             return;
         };
         if let Some(name) = exchange
-            && let Err((what, error)) = self.bindings(api, name).await
+            && let Err(error) = self.event_bindings(&api, name).await
         {
-            self.doubt(format!("the management API at {api} was asked for {what}: {error}"));
+            self.doubt(error.to_string());
         }
-        if let Some(address) = letters {
-            dead_letters::bound(self.settings, api, address, &mut self.found).await;
+        if let Some(address) = letters
+            && let Err(error) = self.dead_letter_binding(&api, address).await
+        {
+            self.doubt(error.to_string());
         }
     }
 
-    async fn bindings(&mut self, api: &Management, name: &str) -> Result<(), (String, NoAnswer)> {
-        let vhost = self.settings.vhost.as_str();
-        let login = self.settings.login.password();
-        let told = |what: &str| {
-            let what = what.to_owned();
-            move |error| (what, error)
-        };
-        let exchange = api.get(&["exchanges", vhost, name], login).await;
-        let exchange = exchange.map_err(told("the exchange"))?;
-        let mut alternate = exchange["arguments"]["alternate-exchange"].as_str().map(str::to_owned);
-        if let Some(policy) = exchange["policy"].as_str().filter(|policy| !policy.is_empty()) {
-            match api.get(&["policies", vhost, policy], login).await {
-                Ok(policy) => {
-                    let by_policy = policy["definition"]["alternate-exchange"].as_str();
-                    alternate = alternate.or(by_policy.map(str::to_owned));
-                }
-                Err(error) => self.doubt(format!(
-                    "exchange {name} is under policy {policy}, which may send what is unroutable elsewhere; it cannot be read: {error}"
-                )),
-            }
-        }
+    async fn event_bindings(
+        &mut self,
+        api: &ManagementApi<'_>,
+        name: &str,
+    ) -> Result<(), ManagementError> {
+        let (exchange, bindings) = api.exchange(name).await?;
+        let alternate = self.alternate_exchange(api, name, &exchange).await;
         if let Some(alternate) = &alternate {
-            let text = alternate_doubt(name, alternate);
-            if !self.found.doubtful.contains(&text) {
-                self.doubt(text);
+            self.alternate(name, alternate);
+        }
+        let kind = exchange["type"].as_str().unwrap_or(&self.settings.exchange_type);
+        self.routes(name, kind, &bindings, alternate.is_some());
+        // The queues of the configuration are bound as it says.
+        for (queue, key) in &self.settings.queues {
+            let wanted =
+                |it: &ExchangeBinding| it.to_queue && it.destination == *queue && it.key == *key;
+            if !bindings.iter().any(wanted) {
+                self.fault(self.hints.queue_unbound(Purpose::Events, name, queue, key));
             }
         }
-        let listed = api.get(&["exchanges", vhost, name, "bindings", "source"], login).await;
-        let bindings = bindings::read(&listed.map_err(told("its bindings"))?);
-        let kind = exchange["type"].as_str().unwrap_or(&self.settings.exchange_type);
-        self.reached(name, kind, &bindings, alternate.is_some());
-        self.insisted(name, &bindings);
-        let mut queues: Vec<&str> =
-            bindings.iter().filter(|it| it.to_queue).map(|it| it.destination.as_str()).collect();
-        queues.sort_unstable();
-        queues.dedup();
-        for queue in queues.into_iter().take(QUEUES_MAX) {
-            let queue = api.get(&["queues", vhost, queue], login).await.map_err(told("a queue"))?;
-            self.found.doubtful.extend(bindings::doubts(&queue));
+        let queues = bindings.iter().filter(|it| it.to_queue).map(|it| it.destination.as_str());
+        for queue in queues.collect::<BTreeSet<_>>().into_iter().take(QUEUES_MAX) {
+            self.found.doubtful.extend(queue_doubts(&api.get("queues", &[queue]).await?));
         }
         Ok(())
     }
 
-    fn reached(&mut self, name: &str, kind: &str, bindings: &[Binding], alternate: bool) {
-        if self.wanted.topics.is_empty() {
+    /// Of the exchange itself, or by its policy.
+    async fn alternate_exchange(
+        &mut self,
+        api: &ManagementApi<'_>,
+        name: &str,
+        exchange: &Json,
+    ) -> Option<String> {
+        let text = |value: &Json| value["alternate-exchange"].as_str().map(str::to_owned);
+        let own = text(&exchange["arguments"]);
+        let policy = exchange["policy"].as_str().filter(|policy| !policy.is_empty());
+        let Some(policy) = policy.filter(|_| own.is_none()) else { return own };
+        match api.get("policies", &[policy]).await {
+            Ok(policy) => text(&policy["definition"]),
+            Err(error) => {
+                self.doubt(format!(
+                    "exchange {name} is under policy {policy}, which may send what is unroutable elsewhere; it cannot be read: {error}"
+                ));
+                None
+            }
+        }
+    }
+
+    fn routes(&mut self, name: &str, kind: &str, bindings: &[ExchangeBinding], alternate: bool) {
+        let wanted = self.wanted;
+        if wanted.topics.is_empty() {
             match bindings.len() {
-                0 if !alternate => self.found.faults.push(mend_hints::binding(self.settings, name, None)),
+                0 if !alternate => self.fault(self.hints.unroutable(name, None)),
                 count => self.well(format!(
                     "{count} bindings to exchange {name}; routing keys come from rows, so whether each is bound is seen event by event"
                 )),
             }
         }
-        let from_rows = self.wanted.from_rows.iter().filter(|_| !alternate).take(QUEUES_MAX);
-        for key in from_rows {
-            if bindings::reach(kind, bindings, key) == Reach::Unbound {
-                self.doubt(of_rows(&mend_hints::binding(self.settings, name, Some(key))));
+        for key in wanted.from_rows.iter().filter(|_| !alternate).take(QUEUES_MAX) {
+            if routability(kind, bindings, key) == Routability::Unbound {
+                self.doubt(of_some_rows(&self.hints.unroutable(name, Some(key))));
             }
         }
-        for key in &self.wanted.topics {
-            match bindings::reach(kind, bindings, key) {
-                Reach::Bound => self.well(format!("routing key {key} is bound")),
-                // Told already, as something that hides this.
-                Reach::Unbound if alternate => {}
-                Reach::Unbound => {
-                    self.found.faults.push(mend_hints::binding(self.settings, name, Some(key)));
+        for key in &wanted.topics {
+            match routability(kind, bindings, key) {
+                Routability::Bound => self.well(format!("routing key {key} is bound")),
+                // The alternate exchange has been pointed out.
+                Routability::Unbound if alternate => {}
+                Routability::Unbound => {
+                    self.fault(self.hints.unroutable(name, Some(key)));
                 }
-                Reach::Unknown => self.doubt(format!(
+                Routability::Unknown => self.doubt(format!(
                     "whether routing key {key} is bound cannot be known for an exchange of type {kind}"
                 )),
             }
         }
     }
 
-    /// The queues of the configuration are bound as it says.
-    fn insisted(&mut self, name: &str, bindings: &[Binding]) {
-        for (queue, key) in &self.settings.queues {
-            let bound = |it: &Binding| it.to_queue && it.destination == *queue && it.key == *key;
-            if !bindings.iter().any(bound) {
-                let fault = mend_hints::unbound_queue(self.settings, name, queue, key);
-                self.found.faults.push(fault);
+    /// Whether dead letters reach the stream.
+    async fn dead_letter_binding(
+        &mut self,
+        api: &ManagementApi<'_>,
+        address: &DeadLetterAddress,
+    ) -> Result<(), ManagementError> {
+        let DeadLetterAddress { exchange: name, topic: queue } = address;
+        let (exchange, mut bindings) = api.exchange(name).await?;
+        bindings.retain(|it| it.to_queue && it.destination == *queue);
+        let kind = exchange["type"].as_str().unwrap_or(DIRECT);
+        match routability(kind, &bindings, queue) {
+            Routability::Bound => self.well(format!("queue {queue} is bound to exchange {name}")),
+            Routability::Unbound => {
+                self.fault(self.hints.queue_unbound(Purpose::DeadLetters, name, queue, queue));
             }
+            Routability::Unknown => self.doubt(format!(
+                "whether dead letters reach queue {queue} cannot be known for the type of exchange {name}"
+            )),
         }
+        Ok(())
     }
 }
 
 /// What only events of some rows would miss.
-fn of_rows(fault: &Fault) -> String {
+fn of_some_rows(fault: &Fault) -> String {
     format!("{}, and rows of the outbox lead to it; {}", fault.what, fault.mend.replace('\n', "; "))
-}
-
-pub(super) fn alternate_doubt(name: &str, alternate: &str) -> String {
-    format!(
-        "exchange {name} has the alternate exchange {alternate}: events that no queue is bound for go there and count as delivered"
-    )
 }

@@ -1,193 +1,248 @@
-//! The management API, as far as `check` needs it: one GET at a time, answered with JSON.
+//! The management API, as far as `check` needs it: one GET at a time, answered with JSON; and what
+//! its answers say of bindings and queues.
 //!
 //! AMQP cannot list bindings or policies. The answer is bounded in size and in time, redirects are
 //! not followed (the login would go with them), and no error quotes the URL.
 
-use std::fmt;
+use std::error::Error;
 use std::io;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
 use serde_json::Value as Json;
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::http;
-use super::settings::Host;
+use super::settings::{ManagementUri, RabbitLogin, RabbitSettings, RabbitTls};
 use super::tls;
-use super::url::{UrlError, decode};
 use crate::base::encoding::percent_encode;
-use crate::base::secret::Secret;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// A hundred thousand bindings, roughly.
-const ANSWER_BYTES_MAX: u64 = 16 << 20;
-const PORT_PLAIN: u16 = 15672;
-const PORT_TLS: u16 = 15671;
+const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Where the management API is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Management {
-    /// `https`.
-    pub tls: bool,
-    /// Server.
-    pub host: Host,
-    /// What comes before `/api`; without a slash at its end.
-    pub prefix: String,
-    /// User and password; those of `sink.rabbitmq.url` when absent.
-    pub login: Option<(String, Secret)>,
-    /// Roots for `https`; the system's when absent.
-    pub ca_file: Option<PathBuf>,
-}
-
-/// Why a question has no answer.
+/// Why a request has no answer.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum NoAnswer {
+pub(super) enum ManagementError {
     #[error("it did not answer within {} s", ANSWER_WITHIN.as_secs())]
-    Late,
+    Timeout,
     #[error("it answered 401: the login was refused, or lacks the tag management")]
     Login,
-    #[error("it answered 404")]
-    NotFound,
     #[error("it answered {0}")]
     Status(u16),
     #[error("{0}")]
     Io(#[from] io::Error),
+    #[error("{0}")]
+    Request(#[from] hyper::http::Error),
+    #[error("{}", http_error(.0))]
+    Http(#[from] hyper::Error),
+    #[error("its answer is too large, or was cut short: {0}")]
+    Body(#[from] Box<dyn Error + Send + Sync>),
     #[error("its answer is no JSON")]
-    NoJson,
+    NotJson,
 }
 
-impl Management {
-    /// The host, when what is said to it can be read on the way.
-    pub(super) fn unencrypted(&self) -> Option<&str> {
-        (!self.tls).then_some(self.host.name.as_str())
+fn http_error(error: &hyper::Error) -> String {
+    match error.source() {
+        _ if error.is_parse() => format!("its answer is no HTTP ({error})"),
+        _ if error.is_incomplete_message() => "its answer was cut short".to_owned(),
+        Some(source) => source.to_string(),
+        None => error.to_string(),
+    }
+}
+
+/// The API at `sink.rabbitmq.management_url`.
+pub(super) struct ManagementApi<'a> {
+    pub(super) uri: &'a ManagementUri,
+    settings: &'a RabbitSettings,
+}
+
+impl<'a> ManagementApi<'a> {
+    pub(super) fn of(settings: &'a RabbitSettings) -> Option<ManagementApi<'a>> {
+        settings.management.as_ref().map(|uri| ManagementApi { uri, settings })
     }
 
-    /// Takes `http://user:password@host:15672/prefix` apart.
-    pub(super) fn parse(url: &str, ca_file: Option<PathBuf>) -> Result<Management, UrlError> {
-        let wrong = |what| {
-            let mend = "write http://user:password@host:15672, with what is special in user and password percent-encoded";
-            UrlError { what, mend: mend.to_owned() }
-        };
-        let (tls, rest) = match url.trim().split_once("://") {
-            Some(("http", rest)) => (false, rest),
-            Some(("https", rest)) => (true, rest),
-            _ => return Err(wrong("does not begin with http:// or https://")),
-        };
-        let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        if rest.contains(['?', '#']) || path.contains('@') {
-            return Err(wrong("falls apart: a special character is not percent-encoded"));
-        }
-        let printable = path.bytes().all(|byte| byte.is_ascii_graphic());
-        let path = path.trim_end_matches('/');
-        let path = path.strip_suffix("api").unwrap_or(path).trim_end_matches('/');
-        let (login, server) = match authority.rsplit_once('@') {
-            Some((login, server)) => {
-                let (user, password) = login.split_once(':').unwrap_or((login, ""));
-                (Some((decode(user)?, Secret::new(decode(password)?))), server)
-            }
-            None => (None, authority),
-        };
-        let (name, port) = match server.rsplit_once(':') {
-            Some((name, port)) if !server.ends_with(']') => {
-                let port = port.parse().ok().filter(|port| *port > 0);
-                (
-                    name,
-                    port.ok_or_else(|| wrong("has a port that is not a number from 1 to 65535"))?,
-                )
-            }
-            _ => (server, if tls { PORT_TLS } else { PORT_PLAIN }),
-        };
-        let name = name.trim_start_matches('[').trim_end_matches(']');
-        if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_graphic()) || !printable {
-            return Err(wrong("names no host, or has a space in it"));
-        }
-        let prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
-        let host = Host { name: name.to_owned(), port };
-        Ok(Management { tls, host, prefix, login, ca_file })
-    }
-
-    /// What `GET /api/PATH` says; the parts of the path are encoded here.
-    pub(super) async fn get(
+    /// What it says of an exchange, and what is bound to it.
+    pub(super) async fn exchange(
         &self,
-        parts: &[&str],
-        fallback: Option<(&str, &Secret)>,
-    ) -> Result<Json, NoAnswer> {
-        let request = self.request(parts, fallback);
-        let (status, body) =
-            timeout(ANSWER_WITHIN, self.ask(&request)).await.map_err(|_| NoAnswer::Late)??;
-        match status {
-            200 => serde_json::from_slice(&body).map_err(|_| NoAnswer::NoJson),
-            401 | 403 => Err(NoAnswer::Login),
-            404 => Err(NoAnswer::NotFound),
-            status => Err(NoAnswer::Status(status)),
+        name: &str,
+    ) -> Result<(Json, Vec<ExchangeBinding>), ManagementError> {
+        let exchange = self.get("exchanges", &[name]).await?;
+        let listed = self.get("exchanges", &[name, "bindings", "source"]).await?;
+        Ok((exchange, bindings(&listed)))
+    }
+
+    /// What `GET /api/KIND/VHOST/PATH` says; the parts of the path are encoded here.
+    pub(super) async fn get(&self, kind: &str, path: &[&str]) -> Result<Json, ManagementError> {
+        let request = self.request(kind, path)?;
+        let answer = timeout(ANSWER_WITHIN, self.send(request)).await;
+        match answer.map_err(|_| ManagementError::Timeout)?? {
+            (200, body) => serde_json::from_slice(&body).map_err(|_| ManagementError::NotJson),
+            (401 | 403, _) => Err(ManagementError::Login),
+            (status, _) => Err(ManagementError::Status(status)),
         }
     }
 
-    /// No `Debug` of it: there is a login in it.
-    fn request(&self, parts: &[&str], fallback: Option<(&str, &Secret)>) -> String {
-        let path: String = parts.iter().map(|part| format!("/{}", percent_encode(part))).collect();
-        let own = self.login.as_ref().map(|(user, password)| (user.as_str(), password));
-        let login = own.or(fallback).map(|(user, password)| {
+    fn request(&self, kind: &str, path: &[&str]) -> hyper::http::Result<Request<Empty<Bytes>>> {
+        let ManagementUri { host, prefix, login, .. } = self.uri;
+        let mut target = format!("{prefix}/api/{kind}");
+        for part in [self.settings.vhost.as_str()].iter().chain(path) {
+            target.push('/');
+            target.push_str(&percent_encode(part));
+        }
+        let mut request = Request::get(target)
+            .header(header::HOST, host.to_string())
+            .header(header::ACCEPT, "application/json")
+            .header(header::CONNECTION, "close");
+        let login = match (login, &self.settings.login) {
+            (Some((user, password)), _) | (None, RabbitLogin::Plain(user, password)) => {
+                Some((user, password))
+            }
+            (None, RabbitLogin::External) => None,
+        };
+        if let Some((user, password)) = login {
             let login = STANDARD.encode(format!("{user}:{}", password.expose()));
-            format!("Authorization: Basic {login}\r\n")
-        });
-        let (prefix, host, login) = (&self.prefix, &self.host, login.unwrap_or_default());
-        format!(
-            "GET {prefix}/api{path} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\n{login}Connection: close\r\n\r\n"
-        )
+            request = request.header(header::AUTHORIZATION, format!("Basic {login}"));
+        }
+        request.body(Empty::new())
     }
 
-    async fn ask(&self, request: &str) -> Result<(u16, Vec<u8>), NoAnswer> {
-        let stream = TcpStream::connect((self.host.name.as_str(), self.host.port)).await?;
-        if !self.tls {
+    async fn send(&self, request: Request<Empty<Bytes>>) -> Result<(u16, Bytes), ManagementError> {
+        let ManagementUri { host, tls, ca_file, .. } = self.uri;
+        let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
+        if !tls {
             return exchange(stream, request).await;
         }
-        let stream = tls::over(stream, &self.host.name, &self.roots()).await?;
-        exchange(stream, request).await
-    }
-
-    fn roots(&self) -> super::settings::TlsSettings {
-        let ca_file = self.ca_file.clone();
-        super::settings::TlsSettings { ca_file, ..Default::default() }
+        let roots = RabbitTls { ca_file: ca_file.clone(), ..RabbitTls::default() };
+        exchange(tls::connect(stream, &host.name, &roots).await?, request).await
     }
 }
 
-impl fmt::Display for Management {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = if self.tls { "https" } else { "http" };
-        write!(f, "{scheme}://{}{}", self.host, self.prefix)
-    }
-}
-
-async fn exchange<S>(mut stream: S, request: &str) -> Result<(u16, Vec<u8>), NoAnswer>
+async fn exchange<S>(
+    stream: S,
+    request: Request<Empty<Bytes>>,
+) -> Result<(u16, Bytes), ManagementError>
 where
-    S: AsyncRead + AsyncWrite + Unpin,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    stream.write_all(request.as_bytes()).await?;
-    stream.flush().await?;
-    let mut answer = Vec::new();
-    let mut bounded = stream.take(ANSWER_BYTES_MAX + 1);
-    loop {
-        // A server may keep the connection in spite of us, or end TLS without a farewell.
-        let read = bounded.read_buf(&mut answer).await;
-        if let Some(complete) = http::complete(&answer)? {
-            return Ok(complete);
-        }
-        match read {
-            Ok(0) => break,
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-            Err(error) => return Err(error.into()),
-        }
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the sender; what ends it early comes with the answer.
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let status = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await?;
+    Ok((status, body.to_bytes()))
+}
+
+/// One binding of an exchange.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ExchangeBinding {
+    /// A queue; else another exchange.
+    pub(super) to_queue: bool,
+    pub(super) destination: String,
+    pub(super) key: String,
+}
+
+/// Is something bound for a routing key?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Routability {
+    Bound,
+    Unbound,
+    /// It depends on more than the key.
+    Unknown,
+}
+
+/// The bindings in an answer; what is no binding is left out.
+fn bindings(answer: &Json) -> Vec<ExchangeBinding> {
+    let text = |binding: &Json, name: &str| binding[name].as_str().map(str::to_owned);
+    let bindings = answer.as_array().into_iter().flatten().filter_map(|binding| {
+        Some(ExchangeBinding {
+            to_queue: binding["destination_type"] == "queue",
+            destination: text(binding, "destination")?,
+            key: text(binding, "routing_key")?,
+        })
+    });
+    bindings.collect()
+}
+
+/// Whether an exchange of this type sends the key anywhere.
+pub(super) fn routability(kind: &str, bindings: &[ExchangeBinding], key: &str) -> Routability {
+    let any = |bound: fn(&str, &str) -> bool| match bindings.iter().any(|it| bound(&it.key, key)) {
+        true => Routability::Bound,
+        false => Routability::Unbound,
+    };
+    match kind {
+        _ if bindings.is_empty() => Routability::Unbound,
+        "topic" => any(topic_matches),
+        "direct" => any(|bound, key| bound == key),
+        "fanout" => Routability::Bound,
+        _ => Routability::Unknown,
     }
-    if answer.len() as u64 > ANSWER_BYTES_MAX {
-        return Err(io::Error::other("its answer is too large").into());
+}
+
+/// `*` is one word, `#` any number of them.
+fn topic_matches(pattern: &str, key: &str) -> bool {
+    fn words(text: &str) -> Vec<&str> {
+        if text.is_empty() { Vec::new() } else { text.split('.').collect() }
     }
-    Ok(http::at_end(&answer)?)
+    let key = words(key);
+    // reached[n]: the pattern so far matches the first n words.
+    let mut reached = vec![false; key.len() + 1];
+    reached[0] = true;
+    for word in words(pattern) {
+        let mut next = vec![false; key.len() + 1];
+        for at in 0..=key.len() {
+            next[at] = match word {
+                "#" => reached[at] || (at > 0 && next[at - 1]),
+                word => at > 0 && reached[at - 1] && (word == "*" || word == key[at - 1]),
+            };
+        }
+        reached = next;
+    }
+    reached[key.len()]
+}
+
+/// What of a queue can lose events that were confirmed, a sentence each.
+pub(super) fn queue_doubts(queue: &Json) -> Vec<String> {
+    let name = queue["name"].as_str().unwrap_or_default();
+    // An argument of the queue, else what policies say.
+    let limit = |name: &str| {
+        let argument = &queue["arguments"][format!("x-{name}")];
+        let policy = &queue["effective_policy_definition"][name];
+        Some(if argument.is_null() { policy } else { argument }).filter(|value| !value.is_null())
+    };
+    let rejects = limit("overflow").and_then(Json::as_str).is_some_and(|it| it.contains("reject"));
+    let keeps = rejects || queue["type"] == "stream";
+    let bound = ["max-length", "max-length-bytes"].into_iter().find(|name| limit(name).is_some());
+    let drops = bound.filter(|_| !keeps).map(|bound| {
+        format!("drops its oldest events when it is full ({bound} with overflow = drop-head); overflow = reject-publish would hold them back")
+    });
+    let doubt = |doubtful: bool, text: &str| doubtful.then(|| text.to_owned());
+    let doubts = [
+        doubt(
+            queue["durable"] == false,
+            "is not durable: confirmed events in it are gone after a restart",
+        ),
+        doubt(
+            queue["auto_delete"] == true,
+            "deletes itself with its last consumer, and the events in it",
+        ),
+        doubt(queue["exclusive"] == true, "is gone with the connection that made it"),
+        drops,
+        doubt(limit("message-ttl").is_some(), "drops events that wait too long (message-ttl)"),
+        doubt(
+            limit("expires").is_some(),
+            "deletes itself when nobody uses it for a while (expires)",
+        ),
+    ];
+    doubts.into_iter().flatten().map(|doubt| format!("queue {name} {doubt}")).collect()
 }
 
 #[cfg(test)]

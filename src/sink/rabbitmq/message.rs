@@ -1,129 +1,185 @@
-//! An event as an AMQP message.
+//! An event as an AMQP message, and why one cannot be carried or was refused.
 //!
 //! What a message needs until it is confirmed is kept in one compact piece; the properties that
-//! lapin wants are built when it is sent, and again when it is sent again.
+//! lapin wants are built each time it is sent.
+//!
+//! A dead letter must never be impossible, and what was too much for AMQP in the event is too much
+//! in its letter. So names above 255 bytes stand in headers instead, headers that the broker takes
+//! for its own are left out (and named in [`HEADERS_DROPPED`]), and what does not fit into the one
+//! frame of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
-use super::connection::FRAME_BYTES_MAX;
-use super::replies;
+use super::fault::{self, ConnectionLoss};
+use super::returns::ReturnedMessage;
+use super::uri::NAME_BYTES_MAX;
 use crate::base::event::Outbound;
+use crate::dead_letter::fit::{Room, fit, listed};
+use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name};
 use crate::sink::key_lanes::Item;
-use crate::sink::rabbitmq::dead_letter_fit;
 use crate::sink::{Disposition, Failure};
 
-/// Most bytes of a name in AMQP.
-pub(super) const NAME_BYTES_MAX: usize = 255;
+/// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
+/// 8 MiB per connection.
+pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
+/// AMQP sends all headers in one frame. This is what is left of it beside the longest names that
+/// travel with them.
+const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;
+/// What the lengths of a header take.
+const HEADER_LENGTHS_BYTES: usize = 1 + 4;
 const PERSISTENT: u8 = 2;
 const APP_ID: &str = "walrelay";
 /// AMQP has no record key: it travels as a header of this name.
 pub(super) const KEY_HEADER: &str = "key";
-/// What the lengths of a header take.
-const HEADER_LENGTHS_BYTES: usize = 1 + 4;
-/// AMQP sends all headers in one frame. This is what is left of it beside the longest names that
-/// travel with them.
-pub(super) const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;
 /// A header of this name is the message's content type.
-pub(super) const CONTENT_TYPE: &str = "content-type";
+const CONTENT_TYPE_HEADER: &str = "content-type";
+/// Where a record stands in a stream.
+pub(super) const OFFSET_HEADER: &str = "x-stream-offset";
+/// The broker routes by the first two, and refuses them as text; it writes the third itself.
+const BROKER_HEADERS: [&str; 3] = ["CC", "BCC", OFFSET_HEADER];
+
+/// The names of a message, by their place in [`AmqpMessage::names`].
+const EXCHANGE: usize = 0;
+const ROUTING_KEY: usize = 1;
+const ID: usize = 2;
+const EVENT_TYPE: usize = 3;
+const CONTENT_TYPE: usize = 4;
 
 /// An owned event, in one allocation: a window full of them is most of the relay's memory.
-pub(super) struct Message {
-    /// Exchange, routing key, id, type, content type, headers, body.
+pub(super) struct AmqpMessage {
+    /// Names, headers, body.
     bytes: Box<[u8]>,
-    exchange: u8,
-    routing_key: u8,
-    id: u8,
-    event_type: Option<u8>,
-    content_type: Option<u8>,
+    /// Length of each name that there is.
+    names: [Option<u8>; 5],
     /// Each: length of the name (1 byte), name, length of the value (4 bytes), value.
-    headers: usize,
+    headers_bytes: usize,
     commit_unix_us: i64,
     /// The last header is the key.
     has_key: bool,
     /// Messages of one lane are sent one after the other.
     lane: Option<u64>,
     /// Is it a dead letter, or what resolves one? Then it may be cut.
-    is_letter: bool,
+    is_dead_letter: bool,
 }
 
-impl Message {
+impl AmqpMessage {
     /// A copy of an event, or why AMQP cannot carry it.
-    pub(super) fn copy(event: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
-        let copied = Message::exact(event, lane);
+    pub(super) fn event(event: &Outbound<'_>, lane: Option<u64>) -> Result<AmqpMessage, Failure> {
+        let copied = AmqpMessage::copy(event, lane);
         copied.map_err(|failure| Failure { key: event.key.map(Box::from), ..failure })
     }
 
     /// A copy of a dead letter, or of what resolves one, cut to fit.
-    pub(super) fn letter(letter: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
-        Message::letter_within(letter, usize::MAX, lane)
+    pub(super) fn dead_letter(
+        letter: &Outbound<'_>,
+        lane: Option<u64>,
+    ) -> Result<AmqpMessage, Failure> {
+        AmqpMessage::dead_letter_within(letter, usize::MAX, lane)
     }
 
-    fn letter_within(
+    fn dead_letter_within(
         letter: &Outbound<'_>,
-        value_bytes_max: usize,
+        value_bytes: usize,
         lane: Option<u64>,
-    ) -> Result<Message, Failure> {
-        let copied = dead_letter_fit::fitted(letter, value_bytes_max, |fitted| {
-            Message::exact(fitted, lane).map(|message| Message { is_letter: true, ..message })
-        });
+    ) -> Result<AmqpMessage, Failure> {
+        let carried = |(name, value): &(&str, &[u8])| {
+            let is_long_type = *name == CONTENT_TYPE_HEADER && value.len() > NAME_BYTES_MAX;
+            fits(name) && !is_long_type && !BROKER_HEADERS.contains(name)
+        };
+        let (mut headers, dropped): (Vec<_>, Vec<_>) =
+            letter.headers.iter().copied().partition(carried);
+        let mut dropped: Vec<&str> = dropped.into_iter().map(|(name, _)| name).collect();
+        let hashed;
+        let id = match letter.id {
+            id if fits(id) => id,
+            id => {
+                hashed = hash_name(id.as_bytes());
+                &hashed
+            }
+        };
+        let long_type = letter.event_type.filter(|name| !fits(name));
+        headers.extend(long_type.map(|name| (TYPE, name.as_bytes())));
+        let event_type = letter.event_type.filter(|name| fits(name));
+        let content_type = letter.content_type.filter(|name| fits(name));
+        if letter.content_type.is_some() && content_type.is_none() {
+            dropped.push(CONTENT_TYPE_HEADER);
+        }
+        let dropped = listed(&dropped);
+        if !dropped.is_empty() {
+            headers.push((HEADERS_DROPPED, dropped.as_bytes()));
+        }
+        let fitting = Outbound { id, event_type, content_type, headers: &headers, ..*letter };
+        let room = Room { head_bytes: HEADERS_BYTES_MAX, value_bytes: Some(value_bytes) };
+        let copied = fit(&fitting, &room, |fitting| AmqpMessage::copy(fitting, lane));
+        let copied = copied.map(|message| AmqpMessage { is_dead_letter: true, ..message });
         copied.map_err(|failure| Failure { key: letter.key.map(Box::from), ..failure })
     }
 
-    /// The same letter with less of its value, when it is one that has any: as much as the broker
-    /// takes, or half, where that is not known.
-    pub(super) fn with_less(&self, limit: Option<usize>) -> Option<Message> {
+    /// The same dead letter with less of its value, when it is one that has any: as much as the
+    /// broker takes, or half, where that is not known.
+    pub(super) fn with_less(&self, limit: Option<usize>) -> Option<AmqpMessage> {
         let bytes = self.body().len();
-        if !self.is_letter || bytes == 0 {
+        if !self.is_dead_letter || bytes == 0 {
             return None;
         }
         let most = limit.filter(|limit| *limit < bytes).unwrap_or(bytes / 2);
-        self.with_outbound(|letter| Message::letter_within(letter, most, self.lane)).ok()
+        let less = |letter: &Outbound<'_>| AmqpMessage::dead_letter_within(letter, most, self.lane);
+        self.with_outbound(less).ok()
     }
 
-    fn exact(event: &Outbound<'_>, lane: Option<u64>) -> Result<Message, Failure> {
+    fn copy(event: &Outbound<'_>, lane: Option<u64>) -> Result<AmqpMessage, Failure> {
         let key = event.key.map(|key| (KEY_HEADER, key));
         let all = || event.headers.iter().copied().chain(key);
-        let declared = all().find(|(name, _)| *name == CONTENT_TYPE).map(|(_, value)| value);
-        let content_type = declared.or(event.content_type.map(str::as_bytes));
+        let declared = all().find(|(name, _)| *name == CONTENT_TYPE_HEADER);
+        let content_type =
+            declared.map(|(_, value)| value).or(event.content_type.map(str::as_bytes));
         let lengths = HEADER_LENGTHS_BYTES * (event.headers.len() + 1) + KEY_HEADER.len();
         let names = [Some(event.id), event.event_type, event.content_type];
         let names: usize = names.into_iter().flatten().map(str::len).sum();
         // Exact in the usual case, so that nothing is moved when it is boxed.
         let mut bytes = Vec::with_capacity(event.size_bytes() + lengths + names);
-        let mut put = |what, text: &[u8]| put_name(&mut bytes, what, text, event.id);
-        let exchange = put("exchange", event.exchange.as_bytes())?;
-        let routing_key = put("routing key", event.topic.as_bytes())?;
-        let id = put("event id", event.id.as_bytes())?;
-        let event_type = event.event_type.map(|it| put("event type", it.as_bytes())).transpose()?;
-        let content_type = content_type.map(|it| put("content type", it)).transpose()?;
+        let mut put = |what, name: Option<&[u8]>| {
+            name.map(|name| put_name(&mut bytes, what, name, event.id)).transpose()
+        };
+        let names = [
+            put("exchange", Some(event.exchange.as_bytes()))?,
+            put("routing key", Some(event.topic.as_bytes()))?,
+            put("event id", Some(event.id.as_bytes()))?,
+            put("event type", event.event_type.map(str::as_bytes))?,
+            put("content type", content_type)?,
+        ];
         let start = bytes.len();
-        for (name, value) in all().filter(|(name, _)| *name != CONTENT_TYPE) {
+        for (name, value) in all().filter(|(name, _)| *name != CONTENT_TYPE_HEADER) {
             let length = bytes.len();
             bytes.push(0);
             bytes[length] = put_name(&mut bytes, "header name", name.as_bytes(), event.id)?;
             bytes.extend(u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes());
             bytes.extend(value);
         }
-        let headers = bytes.len() - start;
+        let headers_bytes = bytes.len() - start;
         // On the wire each has a byte that says what it is.
-        let framed = headers + event.headers.len() + 1;
+        let framed = headers_bytes + event.headers.len() + 1;
         if framed > HEADERS_BYTES_MAX {
-            return Err(headers_too_large(framed, event.id));
+            return Err(Failure {
+                class: fault::HEADERS_TOO_LARGE.to_owned(),
+                subject: format!("event {}", event.id),
+                reason: format!(
+                    "the headers have {framed} bytes, and one frame carries {HEADERS_BYTES_MAX}"
+                ),
+                mend: "carry less in headers: correct [route], or the row's own headers".to_owned(),
+                ..impossible()
+            });
         }
         bytes.extend(event.value.unwrap_or_default());
-        Ok(Message {
+        Ok(AmqpMessage {
             bytes: bytes.into_boxed_slice(),
-            exchange,
-            routing_key,
-            id,
-            event_type,
-            content_type,
-            headers,
+            names,
+            headers_bytes,
             commit_unix_us: event.commit_unix_us,
             has_key: event.key.is_some(),
             lane,
-            is_letter: false,
+            is_dead_letter: false,
         })
     }
 
@@ -137,8 +193,8 @@ impl Message {
             key,
             value: Some(self.body()),
             id: self.id(),
-            event_type: self.event_type.map(|length| self.text(self.event_type_at(), length)),
-            content_type: self.content_type.map(|length| self.text(self.content_type_at(), length)),
+            event_type: self.name(EVENT_TYPE),
+            content_type: self.name(CONTENT_TYPE),
             headers: &headers,
             commit_unix_us: self.commit_unix_us,
             partition: None,
@@ -150,53 +206,47 @@ impl Message {
         self.headers().last().filter(|_| self.has_key).map(|(_, key)| key)
     }
 
-    /// The exchange.
     pub(super) fn exchange(&self) -> &str {
-        self.text(0, self.exchange)
+        self.name(EXCHANGE).unwrap_or_default()
     }
 
-    /// The routing key.
     pub(super) fn routing_key(&self) -> &str {
-        self.text(usize::from(self.exchange), self.routing_key)
+        self.name(ROUTING_KEY).unwrap_or_default()
     }
 
     /// The event id.
     pub(super) fn id(&self) -> &str {
-        self.text(usize::from(self.exchange) + usize::from(self.routing_key), self.id)
+        self.name(ID).unwrap_or_default()
     }
 
     /// The value.
     pub(super) fn body(&self) -> &[u8] {
-        &self.bytes[self.headers_at() + self.headers..]
+        &self.bytes[self.end_of(&self.names) + self.headers_bytes..]
     }
 
-    fn text(&self, start: usize, length: u8) -> &str {
+    fn name(&self, which: usize) -> Option<&str> {
+        let (before, length) = (self.end_of(&self.names[..which]), self.names[which]?);
         // Ids and routing keys were text; a content type from a header need not be.
-        std::str::from_utf8(&self.bytes[start..start + usize::from(length)]).unwrap_or_default()
+        let name = std::str::from_utf8(&self.bytes[before..before + usize::from(length)]);
+        Some(name.unwrap_or_default())
     }
 
-    fn event_type_at(&self) -> usize {
-        usize::from(self.exchange) + usize::from(self.routing_key) + usize::from(self.id)
-    }
-
-    fn content_type_at(&self) -> usize {
-        self.event_type_at() + usize::from(self.event_type.unwrap_or_default())
-    }
-
-    fn headers_at(&self) -> usize {
-        self.content_type_at() + usize::from(self.content_type.unwrap_or_default())
+    fn end_of(&self, names: &[Option<u8>]) -> usize {
+        names.iter().flatten().map(|length| usize::from(*length)).sum()
     }
 
     fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let mut rest = &self.bytes[self.headers_at()..][..self.headers];
+        let mut rest = &self.bytes[self.end_of(&self.names)..][..self.headers_bytes];
         std::iter::from_fn(move || {
-            let (name, value, after) = header(rest)?;
+            let (length, after) = rest.split_first()?;
+            let (name, after) = after.split_at_checked(usize::from(*length))?;
+            let (length, after) = after.split_first_chunk::<4>()?;
+            let (value, after) = after.split_at_checked(u32::from_be_bytes(*length) as usize)?;
             rest = after;
             Some((std::str::from_utf8(name).unwrap_or_default(), value))
         })
     }
 
-    /// The properties of the message.
     pub(super) fn properties(&self) -> BasicProperties {
         let mut table = FieldTable::default();
         for (name, value) in self.headers() {
@@ -209,18 +259,87 @@ impl Message {
             .with_app_id(short(APP_ID))
             .with_timestamp(seconds)
             .with_headers(table);
-        if let Some(length) = self.event_type {
-            properties = properties.with_type(short(self.text(self.event_type_at(), length)));
+        if let Some(event_type) = self.name(EVENT_TYPE) {
+            properties = properties.with_type(short(event_type));
         }
-        if let Some(length) = self.content_type {
-            let content_type = self.text(self.content_type_at(), length);
+        if let Some(content_type) = self.name(CONTENT_TYPE) {
             properties = properties.with_content_type(short(content_type));
         }
         properties
     }
+
+    fn failure(&self, disposition: Disposition, class: String, reason: String) -> Failure {
+        let (id, exchange, routing_key) = (self.id(), self.exchange(), self.routing_key());
+        Failure {
+            disposition,
+            class,
+            key: self.key().map(Box::from),
+            subject: format!("event {id}, exchange {exchange}, routing key {routing_key}"),
+            reason,
+            ..impossible()
+        }
+    }
+
+    /// The broker could not route it.
+    pub(super) fn unroutable(&self, returned: &ReturnedMessage) -> Failure {
+        let (exchange, routing_key) = (self.exchange(), self.routing_key());
+        let (class, disposition) = fault::return_class(returned.code);
+        let reason = format!(
+            "no queue is bound to exchange {exchange:?} for routing key {routing_key:?}: the broker returned it ({} {})",
+            returned.code, returned.text
+        );
+        let mend = format!(
+            "bind a queue: rabbitmqadmin declare binding source={exchange:?} destination=QUEUE routing_key={routing_key:?}, or list it in sink.rabbitmq.queues and run: walrelay init"
+        );
+        let known = disposition.is_some();
+        let disposition = disposition.unwrap_or(Disposition::Terminal);
+        Failure { known, mend, ..self.failure(disposition, class, reason) }
+    }
+
+    /// A queue did not keep it.
+    pub(super) fn nacked(&self) -> Failure {
+        let reason = "a queue refused it: it is full (overflow = reject-publish), or it failed";
+        let mend = format!(
+            "rabbitmqctl list_queues name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
+            self.exchange()
+        );
+        let class = fault::NACK.to_owned();
+        Failure { mend, ..self.failure(Disposition::Transient, class, reason.to_owned()) }
+    }
+
+    /// Its exchange does not exist.
+    pub(super) fn no_exchange(&self) -> Failure {
+        let exchange = self.exchange();
+        let reason = format!("there is no exchange {exchange:?}");
+        let mend = format!(
+            "rabbitmqadmin declare exchange name={exchange:?} type=… durable=true, or, where the exchange is not a template: walrelay init"
+        );
+        let class = fault::NO_EXCHANGE.to_owned();
+        Failure { mend, ..self.failure(Disposition::Transient, class, reason) }
+    }
+
+    /// It waited behind the dead letter that parks its key.
+    pub(super) fn parked(&self) -> Failure {
+        let reason = "its key is parked: an earlier event of it is a dead letter".to_owned();
+        let mend =
+            "walrelay dlq replay or discard what is open of the key, then: walrelay dlq release"
+                .to_owned();
+        let class = CLASS_PARKED.to_owned();
+        Failure { mend, ..self.failure(Disposition::Terminal, class, reason) }
+    }
+
+    /// The broker closed the channel over it.
+    pub(super) fn poison(&self, loss: &ConnectionLoss) -> Failure {
+        let (class, known) = fault::close_class(loss.code.unwrap_or_default());
+        let reason = format!("the broker closed the channel over it: {}", loss.text);
+        let mend =
+            "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf"
+                .to_owned();
+        Failure { known, mend, ..self.failure(Disposition::Terminal, class, reason) }
+    }
 }
 
-impl Item for Message {
+impl Item for AmqpMessage {
     fn lane(&self) -> Option<u64> {
         self.lane
     }
@@ -235,20 +354,28 @@ impl Item for Message {
     }
 }
 
-impl std::fmt::Debug for Message {
+impl std::fmt::Debug for AmqpMessage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         // Payloads do not belong in logs.
-        f.debug_struct("Message").field("id", &self.id()).finish_non_exhaustive()
+        f.debug_struct("AmqpMessage").field("id", &self.id()).finish_non_exhaustive()
     }
 }
 
-/// The first header, and what follows it.
-fn header(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    let (length, rest) = bytes.split_first()?;
-    let (name, rest) = rest.split_at_checked(usize::from(*length))?;
-    let (length, rest) = rest.split_first_chunk::<4>()?;
-    let (value, rest) = rest.split_at_checked(u32::from_be_bytes(*length) as usize)?;
-    Some((name, value, rest))
+/// A failure to be filled in; a retry would change nothing.
+fn impossible() -> Failure {
+    Failure {
+        disposition: Disposition::Terminal,
+        known: true,
+        key: None,
+        class: String::new(),
+        subject: String::new(),
+        reason: String::new(),
+        mend: String::new(),
+    }
+}
+
+fn fits(name: &str) -> bool {
+    name.len() <= NAME_BYTES_MAX
 }
 
 /// A name whose length was checked.
@@ -263,33 +390,16 @@ fn put_name(bytes: &mut Vec<u8>, what: &'static str, name: &[u8], id: &str) -> R
         return Ok(length);
     }
     let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
+    let (length, shown_name) = (name.len(), shown(name));
     Err(Failure {
-        disposition: Disposition::Terminal,
-        known: true,
-        key: None,
-        class: replies::NAME_TOO_LONG.to_owned(),
+        class: fault::NAME_TOO_LONG.to_owned(),
         subject: format!("event {}", shown(id.as_bytes())),
         reason: format!(
-            "the {what} has {} bytes, and AMQP carries {NAME_BYTES_MAX}: {}…",
-            name.len(),
-            shown(name)
+            "the {what} has {length} bytes, and AMQP carries {NAME_BYTES_MAX}: {shown_name}…"
         ),
         mend: "correct the column or template that it comes from".to_owned(),
+        ..impossible()
     })
-}
-
-fn headers_too_large(bytes: usize, id: &str) -> Failure {
-    Failure {
-        disposition: Disposition::Terminal,
-        known: true,
-        key: None,
-        class: replies::HEADERS_TOO_LARGE.to_owned(),
-        subject: format!("event {id}"),
-        reason: format!(
-            "the headers have {bytes} bytes, and one frame carries {HEADERS_BYTES_MAX}"
-        ),
-        mend: "carry less in headers: correct [route], or the row's own headers".to_owned(),
-    }
 }
 
 #[cfg(test)]

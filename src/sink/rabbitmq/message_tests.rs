@@ -1,4 +1,12 @@
+use std::time::Duration;
+
 use super::*;
+use crate::base::event::Position;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::{
+    DeadLetterCause, DeadLetterSettings, DeadLetterWriter, EVENT_ID, EVENT_ID_SIZE, KEY_SHA256,
+    KEY_SIZE, sha256_hex,
+};
 
 fn event<'a>() -> Outbound<'a> {
     Outbound {
@@ -15,8 +23,8 @@ fn event<'a>() -> Outbound<'a> {
     }
 }
 
-fn copy(event: &Outbound<'_>) -> Result<Message, Failure> {
-    Message::copy(event, None)
+fn copy(event: &Outbound<'_>) -> Result<AmqpMessage, Failure> {
+    AmqpMessage::event(event, None)
 }
 
 fn text(name: &Option<ShortString>) -> Option<&str> {
@@ -102,4 +110,172 @@ fn names_have_255_bytes_at_most() {
 fn a_payload_is_not_for_logs() {
     let shown = format!("{:?}", copy(&Outbound { value: Some(b"canary"), ..event() }).unwrap());
     assert!(shown.contains("e-1") && !shown.contains("canary"), "{shown}");
+}
+
+/// Of our own texts in a letter that is cut.
+const TEXT_BYTES_MAX: usize = 2000;
+
+type Headers = Vec<(String, Vec<u8>)>;
+
+fn failed<'a>(headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
+    Outbound {
+        exchange: "outbox.events",
+        topic: "orders",
+        key: Some(b"42"),
+        value: Some(b"{}"),
+        id: "e-1",
+        event_type: Some("Paid"),
+        content_type: Some("application/json"),
+        headers,
+        commit_unix_us: 1_000_000,
+        partition: None,
+    }
+}
+
+fn mailbox() -> (DeadLetterWriter, DeadLetterCause) {
+    let settings = DeadLetterSettings { burst_window: Duration::ZERO, ..Default::default() };
+    let cause = DeadLetterCause {
+        class: "rabbitmq.name-too-long".to_owned(),
+        reason: "r".repeat(100_000),
+        attempts: 1,
+        first_failed_unix_us: 2_000_000,
+        failed_unix_us: 3_000_000,
+        position: Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 },
+        incomplete: false,
+        parks_key: true,
+    };
+    (DeadLetterWriter { settings, relay: "walrelay".to_owned() }, cause)
+}
+
+/// The letter of the event, as it is sent.
+fn letter(event: &Outbound<'_>) -> AmqpMessage {
+    let (mailbox, cause) = mailbox();
+    mailbox.compose(event, &cause, |letter| AmqpMessage::dead_letter(letter, Some(7))).unwrap()
+}
+
+fn headers(message: &AmqpMessage) -> Headers {
+    message.with_outbound(|event| {
+        event.headers.iter().map(|(name, value)| ((*name).to_owned(), value.to_vec())).collect()
+    })
+}
+
+fn header(message: &AmqpMessage, name: &str) -> Option<String> {
+    let found = headers(message).into_iter().find(|(found, _)| found == name)?.1;
+    Some(String::from_utf8(found).unwrap())
+}
+
+#[test]
+fn what_fits_is_not_touched() {
+    let message = letter(&failed(&[("id", b"e-1"), ("bytes", b"\x00\xFF"), ("empty", b"")]));
+    assert_eq!((message.exchange(), message.routing_key()), ("outbox.dlx", "outbox.dlq"));
+    assert_eq!(
+        (message.id(), message.body(), message.key()),
+        ("e-1", &b"{}"[..], Some(&b"42"[..]))
+    );
+    assert_eq!(message.lane(), Some(7));
+    let found = headers(&message);
+    let theirs = [("id", &b"e-1"[..]), ("bytes", b"\x00\xFF"), ("empty", b"")];
+    assert_eq!(found[..3], theirs.map(|(name, value)| (name.to_owned(), value.to_vec())));
+    assert_eq!(header(&message, HEADERS_DROPPED), None);
+    assert_eq!(header(&message, "dlq-error-msg").unwrap().len(), TEXT_BYTES_MAX);
+}
+
+#[test]
+fn an_event_is_not_a_letter_and_is_refused_as_it_is() {
+    let long = "i".repeat(256);
+    let forged: &[(&str, &[u8])] = &[(EVENT_ID, b"e-1")];
+    let failure = AmqpMessage::event(&Outbound { id: &long, ..failed(forged) }, None).unwrap_err();
+    assert_eq!(
+        (failure.class.as_str(), failure.key.as_deref()),
+        ("rabbitmq.name-too-long", Some(&b"42"[..]))
+    );
+}
+
+#[test]
+fn names_that_are_too_long_stand_in_headers() {
+    let (id, kind) = ("ä".repeat(800), "t".repeat(300));
+    let long_name = "n".repeat(256);
+    let long_type = vec![b'c'; 256];
+    let theirs: &[(&str, &[u8])] =
+        &[(&long_name, b"v"), ("content-type", &long_type), ("kept", b"v")];
+    let message =
+        letter(&Outbound { id: &id, event_type: Some(&kind), topic: &id, ..failed(theirs) });
+    assert!(
+        message.id().starts_with("sha256:") && message.id().len() == 7 + 64,
+        "{}",
+        message.id()
+    );
+    assert_eq!(header(&message, EVENT_ID), Some(id.clone()));
+    assert_eq!(header(&message, "dlq-original-topic"), Some(id));
+    assert_eq!(header(&message, TYPE), Some(kind));
+    assert_eq!(header(&message, "kept").as_deref(), Some("v"));
+    assert_eq!(header(&message, HEADERS_DROPPED), Some(format!("{long_name}, content-type")));
+    // Another id is another hash.
+    let other = "i".repeat(300);
+    assert_ne!(letter(&Outbound { id: &other, ..failed(&[]) }).id(), message.id());
+}
+
+#[test]
+fn headers_go_from_the_largest_on_until_the_rest_fits_into_a_frame() {
+    let (large, larger, small) = (vec![b'x'; 12_000], vec![b'y'; 30_000], vec![b'z'; 100]);
+    let theirs: &[(&str, &[u8])] = &[("a", &large), ("b", &larger), ("c", &small), ("d", &large)];
+    let message = letter(&failed(theirs));
+    assert_eq!(header(&message, HEADERS_DROPPED).as_deref(), Some("b"));
+    assert_eq!(header(&message, "a").map(|value| value.len()), Some(12_000));
+    assert_eq!(message.key(), Some(&b"42"[..]));
+    // Of a key that leaves no room the beginning stays, and its lane.
+    let key = vec![b'k'; 100_000];
+    let message = letter(&Outbound { key: Some(&key), ..failed(theirs) });
+    assert_eq!(header(&message, HEADERS_DROPPED).as_deref(), Some("b, d"));
+    assert_eq!((message.key(), message.lane()), (Some(&key[..1024]), Some(7)));
+    assert_eq!(header(&message, KEY_SIZE).as_deref(), Some("100000"));
+    assert_eq!(header(&message, KEY_SHA256), Some(sha256_hex(&key)));
+}
+
+#[test]
+fn any_event_has_a_letter() {
+    let text = "ü".repeat(50_000);
+    let names: Vec<String> = (0..40).map(|n| format!("the-{n}{}", "n".repeat(n * 5))).collect();
+    let theirs: Vec<(&str, &[u8])> =
+        names.iter().map(|name| (name.as_str(), text.as_bytes())).collect();
+    let worst = Outbound {
+        exchange: &text,
+        topic: &text,
+        key: Some(text.as_bytes()),
+        id: &text,
+        event_type: Some(&text),
+        content_type: Some(&text),
+        partition: Some(7),
+        ..failed(&theirs)
+    };
+    let message = letter(&worst);
+    assert_eq!(header(&message, EVENT_ID), Some(hash_name(text.as_bytes())));
+    assert_eq!(header(&message, EVENT_ID_SIZE).as_deref(), Some("100000"));
+    assert_eq!(header(&message, "dlq-type-size").as_deref(), Some("100000"));
+    assert!(header(&message, HEADERS_DROPPED).unwrap().starts_with("content-type, the-39"));
+}
+
+#[test]
+fn of_a_letter_that_the_broker_finds_too_large_less_is_sent() {
+    let value = vec![b'v'; 5_000];
+    let whole = letter(&Outbound { value: Some(&value), ..failed(&[("kept", b"v")]) });
+    let less = whole.with_less(Some(3_000)).unwrap();
+    assert_eq!((less.body().len(), less.key(), less.lane()), (3_000, Some(&b"42"[..]), Some(7)));
+    // The same limit again: it was not the limit.
+    let less = less.with_less(Some(3_000)).unwrap();
+    assert_eq!((less.body().len(), header(&less, "kept").as_deref()), (1_500, Some("v")));
+    assert_eq!(header(&less, "dlq-value-size").as_deref(), Some("5000"));
+    assert_eq!(header(&less, "dlq-value-sha256"), Some(sha256_hex(&value)));
+    let none = less.with_less(Some(0)).unwrap();
+    assert!(none.body().is_empty() && none.with_less(None).is_none());
+    // An event is never cut.
+    assert!(AmqpMessage::event(&failed(&[]), None).unwrap().with_less(None).is_none());
+}
+
+#[test]
+fn what_the_broker_takes_for_its_own_is_left_out() {
+    let message =
+        letter(&failed(&[("CC", b"x"), ("BCC", b"x"), ("x-stream-offset", b"9"), ("cc", b"x")]));
+    assert_eq!(header(&message, HEADERS_DROPPED).as_deref(), Some("CC, BCC, x-stream-offset"));
+    assert_eq!(header(&message, "cc").as_deref(), Some("x"));
 }

@@ -6,16 +6,16 @@
 //! bound changes nothing either, but the broker looks first whether we may write to the exchange,
 //! which is what a publish needs.
 
+use std::sync::Arc;
+
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
-use super::connection::Link;
-use super::fault::Loss;
+use super::fault::{ACCESS_REFUSED, AmqpResult, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED};
 use super::message::short;
-use super::replies::{ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED};
 
 /// A log, which reading does not empty.
 pub(super) const STREAM: &str = "stream";
@@ -24,7 +24,7 @@ const NO_SUCH_EXCHANGE: &str = "walrelay.never-declared";
 
 /// How an exchange differs from the one that is configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(super) struct ExchangeDifferences {
     /// Its type, when it is another.
     pub(super) other_type: Option<String>,
     /// It does not outlive the broker.
@@ -41,18 +41,181 @@ pub(super) struct Shape {
     pub(super) unknown_type: bool,
 }
 
-async fn ask<T>(
-    link: &Link,
-    question: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
-) -> Result<T, Loss> {
-    let channel = link.asking().await?;
-    let answer = question(&channel).await?;
-    let _closed = channel.close(200, "".into()).await.is_ok();
-    Ok(answer)
+impl ExchangeDifferences {
+    /// Takes note of a difference; true when it can be agreed to.
+    fn agree(&mut self, text: &str) -> bool {
+        let current = quoted(text, "current is").unwrap_or_default();
+        match quoted(text, "inequivalent arg").as_deref() {
+            Some("type") => self.other_type = Some(current),
+            Some("durable") => self.transient = true,
+            Some("alternate-exchange") => self.alternate = Some(current),
+            Some("internal") => return !std::mem::replace(&mut self.internal, true),
+            Some("auto_delete") => return !std::mem::replace(&mut self.auto_delete, true),
+            _ => {}
+        }
+        false
+    }
+}
+
+/// What kind of queue the one for dead letters is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum DeadLetterQueue {
+    /// A stream that keeps everything.
+    Stream,
+    /// A stream that forgets, by this argument.
+    TruncatedStream(String),
+    NotAStream,
+    /// This login may not be told.
+    Unknown,
+}
+
+/// A connection to ask over.
+#[derive(Clone)]
+pub(super) struct Probe(pub(super) Arc<lapin::Connection>);
+
+impl Probe {
+    pub(super) async fn new_channel(&self) -> AmqpResult<Channel> {
+        Ok(self.0.create_channel().await?)
+    }
+
+    async fn ask<T>(
+        &self,
+        question: impl AsyncFnOnce(&Channel) -> lapin::Result<T>,
+    ) -> AmqpResult<T> {
+        let channel = self.new_channel().await?;
+        let answer = question(&channel).await?;
+        let _closed = channel.close(200, "".into()).await.is_ok();
+        Ok(answer)
+    }
+
+    pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<bool> {
+        let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
+        let (kind, none) = (ExchangeKind::Topic, FieldTable::default());
+        let declared = self
+            .ask(async |channel| channel.exchange_declare(short(name), kind, options, none).await);
+        exists(declared.await)
+    }
+
+    pub(super) async fn queue_exists(&self, name: &str) -> AmqpResult<bool> {
+        let options = QueueDeclareOptions { passive: true, ..Default::default() };
+        let none = FieldTable::default();
+        let declared = self
+            .ask(async |channel| channel.queue_declare(short(name), options, none).await.map(drop));
+        exists(declared.await)
+    }
+
+    /// May this login publish to the exchange, which exists?
+    pub(super) async fn may_publish(&self, name: &str) -> AmqpResult<bool> {
+        let (options, none) = (ExchangeUnbindOptions::default(), FieldTable::default());
+        let unbound = self.ask(async |channel| {
+            let (to, from) = (short(name), short(NO_SUCH_EXCHANGE));
+            channel.exchange_unbind(to, from, short("never"), options, none).await
+        });
+        match unbound.await {
+            Ok(()) => Ok(true),
+            // Refused to read from the other exchange, which is asked second, means yes.
+            Err(loss) if loss.code == Some(ACCESS_REFUSED) => {
+                Ok(!loss.text.contains(&format!("exchange '{name}' in vhost")))
+            }
+            Err(loss) if loss.code.is_some() => Ok(true),
+            Err(loss) => Err(loss),
+        }
+    }
+
+    /// In what the exchange, which exists, differs from a durable one of this type.
+    pub(super) async fn differences(
+        &self,
+        name: &str,
+        kind: &str,
+    ) -> AmqpResult<ExchangeDifferences> {
+        let mut found = ExchangeDifferences::default();
+        // The broker names one difference at a time. Those that can be agreed to are, to see the next.
+        for _ in 0..4 {
+            let (internal, auto_delete) = (found.internal, found.auto_delete);
+            let Err(loss) = self.declare_like(name, kind, internal, auto_delete).await else {
+                break;
+            };
+            match loss.code {
+                Some(ACCESS_REFUSED) => found.hidden = true,
+                Some(COMMAND_INVALID) => found.unknown_type = true,
+                Some(PRECONDITION_FAILED) if found.agree(&loss.text) => continue,
+                Some(PRECONDITION_FAILED) => {}
+                _ => return Err(loss),
+            }
+            break;
+        }
+        Ok(found)
+    }
+
+    /// Is the queue, which exists, a stream?
+    pub(super) async fn queue_kind(&self, name: &str) -> AmqpResult<DeadLetterQueue> {
+        match self.declare_queue(name, STREAM).await {
+            Ok(()) => Ok(DeadLetterQueue::Stream),
+            Err(loss) if loss.code == Some(ACCESS_REFUSED) => Ok(DeadLetterQueue::Unknown),
+            Err(loss) if loss.code == Some(PRECONDITION_FAILED) => {
+                Ok(match quoted(&loss.text, "inequivalent arg").as_deref() {
+                    Some("x-queue-type" | "durable" | "auto_delete" | "exclusive") => {
+                        DeadLetterQueue::NotAStream
+                    }
+                    Some(limit @ ("x-max-age" | "x-max-length-bytes")) => {
+                        DeadLetterQueue::TruncatedStream(limit.to_owned())
+                    }
+                    _ => DeadLetterQueue::Unknown,
+                })
+            }
+            Err(loss) => Err(loss),
+        }
+    }
+
+    /// Makes a durable exchange of this type.
+    pub(super) async fn declare_exchange(&self, name: &str, kind: &str) -> AmqpResult<()> {
+        self.declare_like(name, kind, false, false).await
+    }
+
+    async fn declare_like(
+        &self,
+        name: &str,
+        kind: &str,
+        internal: bool,
+        auto_delete: bool,
+    ) -> AmqpResult<()> {
+        let kind = match kind {
+            "topic" => ExchangeKind::Topic,
+            "direct" => ExchangeKind::Direct,
+            "fanout" => ExchangeKind::Fanout,
+            "headers" => ExchangeKind::Headers,
+            other => ExchangeKind::Custom(other.to_owned()),
+        };
+        let (durable, none) = (true, FieldTable::default());
+        let options =
+            ExchangeDeclareOptions { durable, internal, auto_delete, ..Default::default() };
+        let declared = self
+            .ask(async |channel| channel.exchange_declare(short(name), kind, options, none).await);
+        declared.await
+    }
+
+    /// Makes a durable queue of this type.
+    pub(super) async fn declare_queue(&self, name: &str, kind: &str) -> AmqpResult<()> {
+        let options = QueueDeclareOptions { durable: true, ..Default::default() };
+        let mut arguments = FieldTable::default();
+        arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
+        let declared = self.ask(async |channel| {
+            channel.queue_declare(short(name), options, arguments).await.map(drop)
+        });
+        declared.await
+    }
+
+    pub(super) async fn bind(&self, queue: &str, exchange: &str, key: &str) -> AmqpResult<()> {
+        let (options, none) = (QueueBindOptions::default(), FieldTable::default());
+        let bound = self.ask(async |channel| {
+            channel.queue_bind(short(queue), short(exchange), short(key), options, none).await
+        });
+        bound.await
+    }
 }
 
 /// An answer of "no" is one, too.
-fn found(answer: Result<(), Loss>) -> Result<bool, Loss> {
+fn exists(answer: AmqpResult<()>) -> AmqpResult<bool> {
     match answer {
         Ok(()) => Ok(true),
         Err(loss) if loss.code == Some(NOT_FOUND) => Ok(false),
@@ -60,158 +223,10 @@ fn found(answer: Result<(), Loss>) -> Result<bool, Loss> {
     }
 }
 
-pub(super) async fn exchange_exists(link: &Link, name: &str) -> Result<bool, Loss> {
-    let options = ExchangeDeclareOptions { passive: true, ..ExchangeDeclareOptions::default() };
-    let none = FieldTable::default();
-    found(
-        ask(link, async |channel| {
-            channel.exchange_declare(short(name), ExchangeKind::Topic, options, none).await
-        })
-        .await,
-    )
-}
-
-pub(super) async fn queue_exists(link: &Link, name: &str) -> Result<bool, Loss> {
-    let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
-    let none = FieldTable::default();
-    found(
-        ask(link, async |channel| {
-            channel.queue_declare(short(name), options, none).await.map(drop)
-        })
-        .await,
-    )
-}
-
-/// May this login publish to the exchange, which exists?
-pub(super) async fn may_publish(link: &Link, name: &str) -> Result<bool, Loss> {
-    let options = ExchangeUnbindOptions::default();
-    let answer = ask(link, async |channel| {
-        let (to, from) = (short(name), short(NO_SUCH_EXCHANGE));
-        channel.exchange_unbind(to, from, short("never"), options, FieldTable::default()).await
-    });
-    match answer.await {
-        Ok(()) => Ok(true),
-        // Refused to read from the other exchange, which is asked second, means yes.
-        Err(loss) if loss.code == Some(ACCESS_REFUSED) => {
-            Ok(!loss.text.contains(&format!("exchange '{name}' in vhost")))
-        }
-        Err(loss) if loss.code.is_some() => Ok(true),
-        Err(loss) => Err(loss),
-    }
-}
-
-/// In what the exchange, which exists, differs from a durable one of this type.
-pub(super) async fn shape(link: &Link, name: &str, kind: &str) -> Result<Shape, Loss> {
-    let mut shape = Shape::default();
-    // The broker names one difference at a time. Those that can be agreed to are, to see the next.
-    for _ in 0..4 {
-        let (internal, auto_delete) = (shape.internal, shape.auto_delete);
-        let Err(loss) = declare_exchange(link, name, kind, internal, auto_delete).await else {
-            break;
-        };
-        match loss.code {
-            Some(ACCESS_REFUSED) => shape.hidden = true,
-            Some(COMMAND_INVALID) => shape.unknown_type = true,
-            Some(PRECONDITION_FAILED) if agree(&mut shape, &loss.text) => continue,
-            Some(PRECONDITION_FAILED) => {}
-            _ => return Err(loss),
-        }
-        break;
-    }
-    Ok(shape)
-}
-
 /// What stands in quotes behind the words.
 fn quoted(text: &str, after: &str) -> Option<String> {
     let (_, rest) = text.split_once(after)?;
     rest.split('\'').nth(1).map(str::to_owned)
-}
-
-/// Takes note of a difference; true when it can be agreed to.
-fn agree(shape: &mut Shape, text: &str) -> bool {
-    let current = quoted(text, "current is").unwrap_or_default();
-    match quoted(text, "inequivalent arg").as_deref() {
-        Some("type") => shape.other_type = Some(current),
-        Some("durable") => shape.transient = true,
-        Some("alternate-exchange") => shape.alternate = Some(current),
-        Some("internal") => return !std::mem::replace(&mut shape.internal, true),
-        Some("auto_delete") => return !std::mem::replace(&mut shape.auto_delete, true),
-        _ => {}
-    }
-    false
-}
-
-/// What kind of queue one is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum QueueKind {
-    /// A stream that keeps everything.
-    Stream,
-    /// A stream that forgets, by this argument.
-    Forgetful(String),
-    /// No stream.
-    Other,
-    /// This login may not be told.
-    Hidden,
-}
-
-/// Is the queue, which exists, a stream?
-pub(super) async fn queue_kind(link: &Link, name: &str) -> Result<QueueKind, Loss> {
-    match declare_queue(link, name, STREAM).await {
-        Ok(()) => Ok(QueueKind::Stream),
-        Err(loss) if loss.code == Some(ACCESS_REFUSED) => Ok(QueueKind::Hidden),
-        Err(loss) if loss.code == Some(PRECONDITION_FAILED) => {
-            Ok(match quoted(&loss.text, "inequivalent arg").as_deref() {
-                Some("x-queue-type" | "durable" | "auto_delete" | "exclusive") => QueueKind::Other,
-                Some(limit @ ("x-max-age" | "x-max-length-bytes")) => {
-                    QueueKind::Forgetful(limit.to_owned())
-                }
-                _ => QueueKind::Hidden,
-            })
-        }
-        Err(loss) => Err(loss),
-    }
-}
-
-pub(super) async fn declare_exchange(
-    link: &Link,
-    name: &str,
-    kind: &str,
-    internal: bool,
-    auto_delete: bool,
-) -> Result<(), Loss> {
-    let kind = match kind {
-        "topic" => ExchangeKind::Topic,
-        "direct" => ExchangeKind::Direct,
-        "fanout" => ExchangeKind::Fanout,
-        "headers" => ExchangeKind::Headers,
-        other => ExchangeKind::Custom(other.to_owned()),
-    };
-    let durable = true;
-    let options = ExchangeDeclareOptions { durable, internal, auto_delete, ..Default::default() };
-    ask(link, async |channel| {
-        channel.exchange_declare(short(name), kind, options, FieldTable::default()).await
-    })
-    .await
-}
-
-/// Makes a durable queue of this type.
-pub(super) async fn declare_queue(link: &Link, name: &str, kind: &str) -> Result<(), Loss> {
-    let options = QueueDeclareOptions { durable: true, ..QueueDeclareOptions::default() };
-    let mut arguments = FieldTable::default();
-    arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
-    ask(link, async |channel| {
-        channel.queue_declare(short(name), options, arguments).await.map(drop)
-    })
-    .await
-}
-
-pub(super) async fn bind(link: &Link, queue: &str, exchange: &str, key: &str) -> Result<(), Loss> {
-    let options = QueueBindOptions::default();
-    ask(link, async |channel| {
-        let (queue, exchange) = (short(queue), short(exchange));
-        channel.queue_bind(queue, exchange, short(key), options, FieldTable::default()).await
-    })
-    .await
 }
 
 #[cfg(test)]

@@ -22,17 +22,17 @@ use crate::base::event::Sequence;
 
 /// A completed confirm.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Completion {
+pub(super) struct CompletedConfirm {
     pub(super) sequence: Sequence,
     pub(super) id: String,
     pub(super) acked: bool,
     /// What was attached to it, whoever it belongs to.
-    pub(super) carried: Option<Returned>,
+    pub(super) carried: Option<ReturnedMessage>,
 }
 
 /// A message that came back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Returned {
+pub(super) struct ReturnedMessage {
     pub(super) id: String,
     pub(super) code: u16,
     pub(super) text: String,
@@ -40,25 +40,25 @@ pub(super) struct Returned {
 
 /// What became of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum PublishOutcome {
     /// Routed, and in every queue it was routed to.
     Confirmed,
     /// The broker could not or would not keep it.
     Nacked,
     /// The broker could not route it.
-    Returned(Returned),
+    Returned(ReturnedMessage),
 }
 
 #[derive(Debug)]
-struct Undecided {
+struct UndecidedConfirm {
     sequence: Sequence,
     id: String,
     acked: bool,
 }
 
-impl Undecided {
-    fn as_answered(&self) -> (Sequence, Verdict) {
-        (self.sequence, if self.acked { Verdict::Confirmed } else { Verdict::Nacked })
+impl UndecidedConfirm {
+    fn outcome(&self) -> (Sequence, PublishOutcome) {
+        (self.sequence, if self.acked { PublishOutcome::Confirmed } else { PublishOutcome::Nacked })
     }
 }
 
@@ -66,45 +66,50 @@ impl Undecided {
 #[derive(Debug, Default)]
 pub(super) struct Returns {
     /// Returns whose own confirm is outstanding, by message id.
-    ahead: HashMap<String, Returned>,
+    ahead: HashMap<String, ReturnedMessage>,
     /// Confirms that carried another's return.
-    undecided: Vec<Undecided>,
+    undecided: Vec<UndecidedConfirm>,
 }
 
 impl Returns {
     /// Decides what the batch allows to be decided.
-    pub(super) fn settle(&mut self, batch: Vec<Completion>) -> Vec<(Sequence, Verdict)> {
-        let mut verdicts = Vec::with_capacity(batch.len());
+    pub(super) fn settle(
+        &mut self,
+        batch: Vec<CompletedConfirm>,
+    ) -> Vec<(Sequence, PublishOutcome)> {
+        let mut outcomes = Vec::with_capacity(batch.len());
         let mut queue_was_empty = false;
         let mut completed = Vec::with_capacity(batch.len());
-        for Completion { sequence, id, acked, carried } in batch {
+        for CompletedConfirm { sequence, id, acked, carried } in batch {
             queue_was_empty |= carried.is_none();
             let foreign = carried.as_ref().is_some_and(|returned| returned.id != id);
             if let Some(returned) = carried {
                 self.ahead.insert(returned.id.clone(), returned);
             }
-            completed.push((Undecided { sequence, id, acked }, foreign));
+            completed.push((UndecidedConfirm { sequence, id, acked }, foreign));
         }
         for earlier in std::mem::take(&mut self.undecided) {
             match self.ahead.remove(&earlier.id) {
-                Some(returned) => verdicts.push((earlier.sequence, Verdict::Returned(returned))),
-                None if queue_was_empty => verdicts.push(earlier.as_answered()),
+                Some(returned) => {
+                    outcomes.push((earlier.sequence, PublishOutcome::Returned(returned)))
+                }
+                None if queue_was_empty => outcomes.push(earlier.outcome()),
                 None => self.undecided.push(earlier),
             }
         }
         for (completion, foreign) in completed {
             match self.ahead.remove(&completion.id) {
                 Some(returned) => {
-                    verdicts.push((completion.sequence, Verdict::Returned(returned)));
+                    outcomes.push((completion.sequence, PublishOutcome::Returned(returned)));
                 }
                 None if foreign => self.undecided.push(completion),
-                None => verdicts.push(completion.as_answered()),
+                None => outcomes.push(completion.outcome()),
             }
         }
         if self.ahead.is_empty() {
-            verdicts.extend(self.undecided.drain(..).map(|it| it.as_answered()));
+            outcomes.extend(self.undecided.drain(..).map(|it| it.outcome()));
         }
-        verdicts
+        outcomes
     }
 }
 

@@ -7,12 +7,17 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn returned(id: &str) -> Returned {
-    Returned { id: id.to_owned(), code: 312, text: "NO_ROUTE".to_owned() }
+fn returned(id: &str) -> ReturnedMessage {
+    ReturnedMessage { id: id.to_owned(), code: 312, text: "NO_ROUTE".to_owned() }
 }
 
-fn completion(sequence: Sequence, carried: Option<&str>) -> Completion {
-    Completion { sequence, id: sequence.to_string(), acked: true, carried: carried.map(returned) }
+fn completion(sequence: Sequence, carried: Option<&str>) -> CompletedConfirm {
+    CompletedConfirm {
+        sequence,
+        id: sequence.to_string(),
+        acked: true,
+        carried: carried.map(returned),
+    }
 }
 
 #[test]
@@ -24,7 +29,10 @@ fn a_return_belongs_to_the_id_it_names() {
     // WHEN 5 itself is confirmed, carrying nothing
     let verdicts = returns.settle(vec![completion(5, None)]);
     // THEN 3 was routed and 5 was not
-    assert_eq!(verdicts, [(3, Verdict::Confirmed), (5, Verdict::Returned(returned("5")))]);
+    assert_eq!(
+        verdicts,
+        [(3, PublishOutcome::Confirmed), (5, PublishOutcome::Returned(returned("5")))]
+    );
 }
 
 #[test]
@@ -35,7 +43,10 @@ fn a_confirm_that_carries_anothers_return_may_have_its_own_still_to_come() {
     // WHEN 1 is acked and carries what is left
     let verdicts = returns.settle(vec![completion(1, Some("2"))]);
     // THEN neither was routed
-    let both = [(2, Verdict::Returned(returned("2"))), (1, Verdict::Returned(returned("1")))];
+    let both = [
+        (2, PublishOutcome::Returned(returned("2"))),
+        (1, PublishOutcome::Returned(returned("1"))),
+    ];
     assert_eq!(verdicts, both);
 }
 
@@ -68,8 +79,8 @@ proptest! {
         let mut to_return: Vec<usize> =
             (0..fates.len()).filter(|&it| fates[it] == Fate::Unroutable).collect();
         let mut to_confirm: Vec<usize> = (0..fates.len()).collect();
-        let mut unseen: Vec<Completion> = Vec::new();
-        let mut settled: HashMap<Sequence, Verdict> = HashMap::new();
+        let mut unseen: Vec<CompletedConfirm> = Vec::new();
+        let mut settled: HashMap<Sequence, PublishOutcome> = HashMap::new();
         let mut picks = picks.into_iter().cycle();
         while !to_confirm.is_empty() || !unseen.is_empty() {
             let (give_back, pick, look) = picks.next().unwrap();
@@ -84,7 +95,7 @@ proptest! {
                 let carried = queue.pop_front().map(|it| returned(&it.to_string()));
                 let acked = fates[message] != Fate::Nacked;
                 let (sequence, id) = (message as Sequence, message.to_string());
-                unseen.push(Completion { sequence, id, acked, carried });
+                unseen.push(CompletedConfirm { sequence, id, acked, carried });
             }
             if look == 0 || to_confirm.is_empty() {
                 // A batch leaves nothing out, but has no order.
@@ -99,9 +110,9 @@ proptest! {
         for (message, fate) in fates.iter().enumerate() {
             let verdict = settled.remove(&(message as Sequence));
             let expected = match fate {
-                Fate::Routed => Verdict::Confirmed,
-                Fate::Nacked => Verdict::Nacked,
-                Fate::Unroutable => Verdict::Returned(returned(&message.to_string())),
+                Fate::Routed => PublishOutcome::Confirmed,
+                Fate::Nacked => PublishOutcome::Nacked,
+                Fate::Unroutable => PublishOutcome::Returned(returned(&message.to_string())),
             };
             prop_assert_eq!(verdict, Some(expected), "message {}", message);
         }

@@ -62,16 +62,14 @@ fn told(pairs: &[(&'static str, &'static str)], wanted: &[&str]) {
 #[test]
 fn who_logs_in_depends_on_url_and_auth() {
     let login = |pairs: &[_]| read(pairs).unwrap().login;
-    let plain = |user: &str, password: &str| Login::Plain {
-        user: user.to_owned(),
-        password: Secret::new(password),
-    };
+    let plain =
+        |user: &str, password: &str| RabbitLogin::Plain(user.to_owned(), Secret::new(password));
     assert_eq!(login(&[("url", "amqp://mq")]), plain("guest", "guest"));
     assert_eq!(login(&[("url", "amqp://u:p@mq")]), plain("u", "p"));
     assert_eq!(login(&[("url", "amqp://u@mq")]), plain("u", ""));
     let external = [("auth", "external"), ("cert_file", "c"), ("key_file", "k")];
     let [auth, cert, key] = external;
-    assert_eq!(login(&[("url", "amqps://mq"), auth, cert, key]), Login::External);
+    assert_eq!(login(&[("url", "amqps://mq"), auth, cert, key]), RabbitLogin::External);
     told(&[("url", "amqps://u:p@mq"), auth, cert, key], &["url: names a user"]);
     told(&[("url", "amqps://mq"), auth], &["auth: \"external\" needs a client certificate"]);
     told(&[("url", "amqp://mq"), auth], &["auth: \"external\" needs TLS"]);

@@ -2,14 +2,15 @@
 //!
 //! The client gets one end of a socket pair. A task carries bytes between the other end and the
 //! encrypted connection. Whichever side ends, the task ends, and with it the other side; when the
-//! connection is dropped ([`Carrier`]), the task is ended too. What ended it is remembered, for the
+//! connection is dropped ([`TlsBridge`]), the task is ended too. What ended it is remembered: the
 //! client sees no more than an end.
 
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 
+use rustls::CertificateError;
 use rustls::pki_types::ServerName;
 use tokio::io::copy_bidirectional_with_sizes;
 use tokio::net::{TcpStream, UnixStream};
@@ -17,18 +18,17 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::fault::{Cause, Loss};
-use super::settings::TlsSettings;
+use super::settings::RabbitTls;
 use crate::base::tls::{self, PemFile, TlsError, Verified};
 
-/// One gulp in each direction; an AMQP frame is half of it.
-const GULP_BYTES: usize = 64 << 10;
+/// Copied at once in each direction; an AMQP frame is half of it.
+const BUFFER_BYTES: usize = 64 << 10;
 
-/// Shakes hands as a client of `host`.
-pub(super) async fn over(
+/// The handshake as a client of `host`.
+pub(super) async fn connect(
     stream: TcpStream,
     host: &str,
-    settings: &TlsSettings,
+    settings: &RabbitTls,
 ) -> io::Result<TlsStream<TcpStream>> {
     let name = settings.server_name.as_deref().unwrap_or(host);
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
@@ -37,9 +37,9 @@ pub(super) async fn over(
     TlsConnector::from(config).connect(name, stream).await
 }
 
-fn client_config(settings: &TlsSettings) -> Result<Arc<rustls::ClientConfig>, TlsError> {
+fn client_config(settings: &RabbitTls) -> Result<Arc<rustls::ClientConfig>, TlsError> {
     let file = |parameter, path| PemFile { parameter, path };
-    let TlsSettings { ca_file, cert_file, key_file, .. } = settings;
+    let RabbitTls { ca_file, cert_file, key_file, .. } = settings;
     let roots = tls::roots(file("sink.rabbitmq.ca_file", ca_file.as_deref()))?;
     let cert = file("sink.rabbitmq.cert_file", cert_file.as_deref());
     let key = file("sink.rabbitmq.key_file", key_file.as_deref());
@@ -50,127 +50,116 @@ fn client_config(settings: &TlsSettings) -> Result<Arc<rustls::ClientConfig>, Tl
 
 /// Carries bytes until it is dropped, or until one side ends.
 #[derive(Debug)]
-pub(super) struct Carrier {
+pub(super) struct TlsBridge {
     task: AbortHandle,
-    ended: Arc<Mutex<Option<Loss>>>,
+    failure: Arc<OnceLock<TlsFailure>>,
 }
 
-impl Carrier {
+impl TlsBridge {
+    /// A plain socket whose other end is this connection.
+    pub(super) fn over(mut secured: TlsStream<TcpStream>) -> io::Result<(TcpStream, TlsBridge)> {
+        let (theirs, ours) = StdUnixStream::pair()?;
+        for end in [&theirs, &ours] {
+            end.set_nonblocking(true)?;
+        }
+        let plain = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(theirs)))?;
+        let mut ours = UnixStream::from_std(ours)?;
+        let failure = Arc::new(OnceLock::new());
+        let ended_by = Arc::clone(&failure);
+        let task = tokio::spawn(async move {
+            let (size, ours) = (BUFFER_BYTES, &mut ours);
+            let copied = copy_bidirectional_with_sizes(ours, &mut secured, size, size).await;
+            if let Err(error) = copied
+                && let Some(failure) = TlsFailure::of(&error)
+            {
+                ended_by.get_or_init(|| failure);
+            }
+        });
+        Ok((plain, TlsBridge { task: task.abort_handle(), failure }))
+    }
+
     /// Why TLS ended, when it was TLS that ended it.
-    pub(super) fn end(&self) -> Option<Loss> {
-        self.ended.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn failure(&self) -> Option<&TlsFailure> {
+        self.failure.get()
     }
 }
 
-impl Drop for Carrier {
+impl Drop for TlsBridge {
     fn drop(&mut self) {
         self.task.abort();
     }
 }
 
-/// A plain socket whose other end is this connection.
-pub(super) fn as_plain(mut secured: TlsStream<TcpStream>) -> io::Result<(TcpStream, Carrier)> {
-    let (theirs, ours) = StdUnixStream::pair()?;
-    for end in [&theirs, &ours] {
-        end.set_nonblocking(true)?;
-    }
-    let plain = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(theirs)))?;
-    let mut ours = UnixStream::from_std(ours)?;
-    let ended = Arc::new(Mutex::new(None));
-    let told = Arc::clone(&ended);
-    let task = tokio::spawn(async move {
-        let carried =
-            copy_bidirectional_with_sizes(&mut ours, &mut secured, GULP_BYTES, GULP_BYTES).await;
-        if let Err(error) = carried
-            && rustls_error(&error).is_some()
-        {
-            *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(Loss::from(error));
-        }
-    });
-    Ok((plain, Carrier { task: task.abort_handle(), ended }))
+/// A failure of TLS, and what mends it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TlsFailure {
+    pub(super) text: String,
+    /// The fault's code.
+    pub(super) code: &'static str,
+    pub(super) mend: &'static str,
 }
 
-fn rustls_error(error: &io::Error) -> Option<&rustls::Error> {
-    error.get_ref().and_then(|inner| inner.downcast_ref())
-}
+const WRONG_NAME: &str = "write a name of the certificate as the host in sink.rabbitmq.url, or set sink.rabbitmq.server_name to it";
+const WRONG_TIME: &str = "renew the broker's certificate, or correct this machine's clock";
+const WRONG_AUTHORITY: &str = "set sink.rabbitmq.ca_file to the PEM file of the authority that signed it; look at it: openssl s_client -connect HOST:5671 -showcerts";
+const NO_TLS: &str =
+    "write the broker's TLS port (5671) in sink.rabbitmq.url, or amqp:// for a port without TLS";
+const REFUSED: &str = "correct sink.rabbitmq.cert_file and key_file to a certificate that the broker trusts (ssl_options.cacertfile in rabbitmq.conf), and see its log";
 
-/// The words of a failure, for people.
-pub(super) fn describe(error: &io::Error) -> String {
-    use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
-    let Some(tls) = rustls_error(error) else { return error.to_string() };
-    match tls {
-        Error::InvalidCertificate(refused) => match refused {
-            CertificateError::UnknownIssuer => {
-                "the server's certificate is signed by nobody that is trusted".to_owned()
-            }
-            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
-                "the server's certificate has expired".to_owned()
-            }
-            CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
-                "the server's certificate is not valid yet".to_owned()
-            }
-            CertificateError::NotValidForNameContext { expected, presented } => format!(
-                "the server's certificate is for {}, not for {}",
-                presented.join(", "),
-                expected.to_str()
-            ),
-            refused => format!("the server's certificate is refused: {refused}"),
-        },
-        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
-            "the server does not speak TLS on this port".to_owned()
+impl TlsFailure {
+    /// What the error says, when it is one of TLS or of its settings.
+    pub(super) fn of(error: &io::Error) -> Option<TlsFailure> {
+        use rustls::{AlertDescription as Alert, Error, InvalidMessage};
+        let inner = error.get_ref()?;
+        if inner.is::<TlsError>() {
+            let mend = "correct that file in [sink.rabbitmq]";
+            return Some(TlsFailure { text: error.to_string(), code: "sink.tls-settings", mend });
         }
-        Error::AlertReceived(alert) => match alert {
-            AlertDescription::CertificateRequired => {
-                "the server demands a client certificate".to_owned()
+        let (text, code, mend) = match inner.downcast_ref()? {
+            Error::InvalidCertificate(refused) => {
+                let (text, mend) = certificate_refused(refused);
+                (format!("the server's certificate {text}"), "sink.tls-untrusted", mend)
             }
-            AlertDescription::UnknownCA
-            | AlertDescription::BadCertificate
-            | AlertDescription::CertificateUnknown
-            | AlertDescription::CertificateExpired => {
-                format!("the server refuses the client certificate ({alert:?})")
+            Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+                ("the server does not speak TLS on this port".to_owned(), "sink.no-tls", NO_TLS)
             }
-            alert => format!("the server ended TLS: {alert:?}"),
-        },
-        tls => format!("TLS failed: {tls}"),
+            Error::AlertReceived(alert) => {
+                let text = match alert {
+                    Alert::CertificateRequired => {
+                        "the server demands a client certificate".to_owned()
+                    }
+                    Alert::UnknownCA
+                    | Alert::BadCertificate
+                    | Alert::CertificateUnknown
+                    | Alert::CertificateExpired => {
+                        format!("the server refuses the client certificate ({alert:?})")
+                    }
+                    alert => format!("the server ended TLS: {alert:?}"),
+                };
+                (text, "sink.tls-refused", REFUSED)
+            }
+            other => (format!("TLS failed: {other}"), "sink.tls-refused", REFUSED),
+        };
+        Some(TlsFailure { text, code, mend })
     }
 }
 
-/// The cause, when the failure is one of TLS.
-pub(super) fn cause(error: &io::Error) -> Option<Cause> {
-    use rustls::{CertificateError as Refused, Error, InvalidMessage};
-    let settings = error.get_ref().is_some_and(|inner| inner.is::<TlsError>());
-    let (code, mend) = match rustls_error(error) {
-        _ if settings => ("sink.tls-settings", "correct that file in [sink.rabbitmq]"),
-        None => return None,
-        Some(Error::InvalidCertificate(
-            Refused::NotValidForName | Refused::NotValidForNameContext { .. },
-        )) => (
-            "sink.tls-untrusted",
-            "write a name of the certificate as the host in sink.rabbitmq.url, or set sink.rabbitmq.server_name to it",
-        ),
-        Some(Error::InvalidCertificate(
-            Refused::Expired
-            | Refused::ExpiredContext { .. }
-            | Refused::NotValidYet
-            | Refused::NotValidYetContext { .. },
-        )) => (
-            "sink.tls-untrusted",
-            "renew the broker's certificate, or correct this machine's clock",
-        ),
-        Some(Error::InvalidCertificate(_)) => (
-            "sink.tls-untrusted",
-            "set sink.rabbitmq.ca_file to the PEM file of the authority that signed it; look at it: openssl s_client -connect HOST:5671 -showcerts",
-        ),
-        Some(Error::InvalidMessage(InvalidMessage::InvalidContentType)) => (
-            "sink.no-tls",
-            "write the broker's TLS port (5671) in sink.rabbitmq.url, or amqp:// for a port without TLS",
-        ),
-        Some(_) => (
-            "sink.tls-refused",
-            "correct sink.rabbitmq.cert_file and key_file to a certificate that the broker trusts (ssl_options.cacertfile in rabbitmq.conf), and see its log",
-        ),
+fn certificate_refused(refused: &CertificateError) -> (String, &'static str) {
+    use CertificateError::{
+        Expired, ExpiredContext, NotValidForName, NotValidForNameContext, NotValidYet,
+        NotValidYetContext, UnknownIssuer,
     };
-    Some(Cause { code, mend: mend.to_owned(), is_final: true })
+    match refused {
+        UnknownIssuer => ("is signed by nobody that is trusted".to_owned(), WRONG_AUTHORITY),
+        Expired | ExpiredContext { .. } => ("has expired".to_owned(), WRONG_TIME),
+        NotValidYet | NotValidYetContext { .. } => ("is not valid yet".to_owned(), WRONG_TIME),
+        NotValidForNameContext { expected, presented } => {
+            let text = format!("is for {}, not for {}", presented.join(", "), expected.to_str());
+            (text, WRONG_NAME)
+        }
+        NotValidForName => (format!("is refused: {refused}"), WRONG_NAME),
+        refused => (format!("is refused: {refused}"), WRONG_AUTHORITY),
+    }
 }
 
 #[cfg(test)]

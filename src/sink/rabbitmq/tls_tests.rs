@@ -1,4 +1,4 @@
-//! Both directions of the carrier, and each way in which it ends. The broker is a TLS server in the
+//! Both directions of the bridge, and each way in which it ends. The broker is a TLS server in the
 //! same process; certificates are those of an `openssl` run.
 
 use std::path::PathBuf;
@@ -37,12 +37,12 @@ fn folder() -> &'static PathBuf {
     })
 }
 
-fn settings() -> TlsSettings {
-    TlsSettings { ca_file: Some(folder().join("own.crt")), ..TlsSettings::default() }
+fn settings() -> RabbitTls {
+    RabbitTls { ca_file: Some(folder().join("own.crt")), ..RabbitTls::default() }
 }
 
-/// A client's socket, its carrier, and the server's side of it.
-async fn connected() -> (TcpStream, Carrier, server::TlsStream<TcpStream>) {
+/// A client's socket, its bridge, and the server's side of it.
+async fn connected() -> (TcpStream, TlsBridge, server::TlsStream<TcpStream>) {
     let chain = tls::certificates("test", &folder().join("own.crt")).unwrap();
     let key = PrivateKeyDer::from_pem_file(folder().join("own.key")).unwrap();
     let config = ServerConfig::builder_with_provider(tls::provider())
@@ -59,10 +59,10 @@ async fn connected() -> (TcpStream, Carrier, server::TlsStream<TcpStream>) {
     };
     let dial = async {
         let stream = TcpStream::connect(address).await.unwrap();
-        as_plain(over(stream, "mq.example", &settings()).await.unwrap()).unwrap()
+        TlsBridge::over(connect(stream, "mq.example", &settings()).await.unwrap()).unwrap()
     };
-    let ((plain, carrier), server) = tokio::join!(dial, accept);
-    (plain, carrier, server)
+    let ((plain, bridge), server) = tokio::join!(dial, accept);
+    (plain, bridge, server)
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -70,8 +70,8 @@ fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async { timeout(LIMIT, test).await.expect("it hangs") });
 }
 
-async fn task_has_ended(carrier: &Carrier) {
-    while !carrier.task.is_finished() {
+async fn task_has_ended(bridge: &TlsBridge) {
+    while !bridge.task.is_finished() {
         tokio::task::yield_now().await;
     }
 }
@@ -79,7 +79,7 @@ async fn task_has_ended(carrier: &Carrier) {
 #[test]
 fn bytes_pass_in_both_directions_and_larger_than_any_buffer() {
     run(async {
-        let (mut plain, _carrier, mut server) = connected().await;
+        let (mut plain, _bridge, mut server) = connected().await;
         let sent: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
         let copy = sent.clone();
         let echo = tokio::spawn(async move {
@@ -101,35 +101,35 @@ fn bytes_pass_in_both_directions_and_larger_than_any_buffer() {
 fn the_end_of_either_side_is_the_end_of_both() {
     run(async {
         // WHEN the client closes THEN the server sees an orderly end, and the task goes
-        let (plain, carrier, mut server) = connected().await;
+        let (plain, bridge, mut server) = connected().await;
         drop(plain);
         assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 0);
         drop(server);
-        task_has_ended(&carrier).await;
+        task_has_ended(&bridge).await;
 
         // WHEN the server says goodbye THEN the client sees an end
-        let (mut plain, carrier, mut server) = connected().await;
+        let (mut plain, bridge, mut server) = connected().await;
         server.shutdown().await.unwrap();
         assert_eq!(plain.read(&mut [0; 8]).await.unwrap(), 0);
         drop((plain, server));
-        task_has_ended(&carrier).await;
-        assert_eq!(carrier.end(), None);
+        task_has_ended(&bridge).await;
+        assert_eq!(bridge.failure(), None);
 
         // WHEN the server is gone without a word THEN the client sees an end at once
-        let (mut plain, carrier, server) = connected().await;
+        let (mut plain, bridge, server) = connected().await;
         let (tcp, _) = server.into_inner();
         drop(tcp);
         assert!(!matches!(plain.read(&mut [0; 8]).await, Ok(1..)));
-        task_has_ended(&carrier).await;
+        task_has_ended(&bridge).await;
     });
 }
 
 #[test]
 fn a_dropped_connection_ends_the_task_though_nobody_closes() {
     run(async {
-        let (plain, carrier, mut server) = connected().await;
-        let task = carrier.task.clone();
-        drop(carrier);
+        let (plain, bridge, mut server) = connected().await;
+        let task = bridge.task.clone();
+        drop(bridge);
         while !task.is_finished() {
             tokio::task::yield_now().await;
         }
@@ -149,9 +149,10 @@ fn a_peer_that_speaks_no_tls_is_told_as_that() {
             drop(stream.read(&mut [0; 1024]).await);
         });
         let stream = TcpStream::connect(address).await.unwrap();
-        let error = over(stream, "mq.example", &settings()).await.unwrap_err();
-        assert_eq!(cause(&error).unwrap().code, "sink.no-tls");
-        assert_eq!(describe(&error), "the server does not speak TLS on this port");
+        let error = connect(stream, "mq.example", &settings()).await.unwrap_err();
+        let failure = TlsFailure::of(&error).unwrap();
+        assert_eq!(failure.code, "sink.no-tls");
+        assert_eq!(failure.text, "the server does not speak TLS on this port");
     });
 }
 
@@ -159,10 +160,11 @@ fn a_peer_that_speaks_no_tls_is_told_as_that() {
 fn a_file_that_cannot_be_used_is_named_with_its_key() {
     run(async {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let absent = TlsSettings { ca_file: Some("/absent.pem".into()), ..TlsSettings::default() };
+        let absent = RabbitTls { ca_file: Some("/absent.pem".into()), ..RabbitTls::default() };
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let error = over(stream, "mq.example", &absent).await.unwrap_err();
-        assert_eq!(cause(&error).unwrap().code, "sink.tls-settings");
-        assert!(describe(&error).starts_with("sink.rabbitmq.ca_file /absent.pem: "), "{error}");
+        let error = connect(stream, "mq.example", &absent).await.unwrap_err();
+        let failure = TlsFailure::of(&error).unwrap();
+        assert_eq!(failure.code, "sink.tls-settings");
+        assert!(failure.text.starts_with("sink.rabbitmq.ca_file /absent.pem: "), "{error}");
     });
 }

@@ -53,14 +53,14 @@ fn lost() -> lapin::Error {
 
 #[test]
 fn a_rejection_hides_no_confirm_that_came_before_it() {
-    let mut confirms = Confirms::new(&Arc::default());
+    let mut in_flight = PublishesInFlight::default();
     let [a, x, b] = [Scripted::default(), Scripted::default(), Scripted::default()];
-    confirms.begin(0, "a".to_owned(), a.future()).unwrap();
+    in_flight.begin(0, "a".to_owned(), a.future()).unwrap();
     a.write();
-    assert_eq!(confirms.collect().0, []);
+    assert_eq!(in_flight.collect().0, []);
     // GIVEN A on the wire and looked at, X and B written and not looked at since
-    confirms.begin(1, "x".to_owned(), x.future()).unwrap();
-    confirms.begin(2, "b".to_owned(), b.future()).unwrap();
+    in_flight.begin(1, "x".to_owned(), x.future()).unwrap();
+    in_flight.begin(2, "b".to_owned(), b.future()).unwrap();
     x.write();
     b.write();
     // WHEN A and X are answered, in this order, and B is cut off
@@ -68,8 +68,8 @@ fn a_rejection_hides_no_confirm_that_came_before_it() {
     x.answer(Ok(Confirmation::Ack(None)));
     b.answer(Err(lost()));
     // THEN X is not told without A, though B's rejection is found between their notes
-    let (batch, outcome) = confirms.collect();
-    let mut told: Vec<Sequence> = batch.iter().map(|completion| completion.sequence).collect();
+    let (batch, outcome) = in_flight.collect();
+    let mut told: Vec<Sequence> = batch.iter().map(|(sequence, _)| *sequence).collect();
     told.sort_unstable();
     assert_eq!(told, [0, 1]);
     assert!(outcome.is_err());
@@ -77,17 +77,17 @@ fn a_rejection_hides_no_confirm_that_came_before_it() {
 
 #[test]
 fn slots_are_used_again_and_the_oldest_is_known() {
-    let mut confirms = Confirms::new(&Arc::default());
-    assert_eq!(confirms.oldest(), None);
+    let mut in_flight = PublishesInFlight::default();
+    assert_eq!(in_flight.oldest(), None);
     for sequence in 0..3 {
         let publish = Scripted::default();
-        confirms.begin(sequence, sequence.to_string(), publish.future()).unwrap();
-        assert!(confirms.oldest().is_some());
+        in_flight.begin(sequence, sequence.to_string(), publish.future()).unwrap();
+        assert!(in_flight.oldest().is_some());
         publish.write();
         publish.answer(Ok(Confirmation::Nack(None)));
-        let (batch, outcome) = confirms.collect();
+        let (batch, outcome) = in_flight.collect();
         assert!(outcome.is_ok());
-        assert_eq!((batch[0].sequence, batch[0].acked), (sequence, false));
+        assert_eq!(batch, [(sequence, PublishOutcome::Nacked)]);
     }
-    assert_eq!((confirms.slots.len(), confirms.oldest()), (1, None));
+    assert_eq!((in_flight.slots.len(), in_flight.oldest()), (1, None));
 }

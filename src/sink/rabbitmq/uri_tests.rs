@@ -1,7 +1,7 @@
 use super::*;
 
-fn parsed(url: &str) -> AmqpUrl {
-    parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
+fn parsed(url: &str) -> AmqpUri {
+    AmqpUri::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 fn places(url: &str) -> Vec<String> {
@@ -15,7 +15,7 @@ fn every_part_is_found_and_decoded() {
     assert!(url.tls);
     assert_eq!(url.user.as_deref(), Some("user"));
     assert_eq!(url.password.unwrap().expose(), "p@/:%w");
-    assert_eq!(url.hosts, [Host { name: "mq.example".into(), port: 1234 }]);
+    assert_eq!(url.hosts, [RabbitHost { name: "mq.example".into(), port: 1234 }]);
     assert_eq!(url.vhost, "v/h ost");
     let bare = parsed("amqp://mq");
     assert_eq!((bare.tls, bare.user, bare.password), (false, None, None));
@@ -74,19 +74,53 @@ fn what_is_wrong_is_told_without_quoting_the_url() {
         ("amqp://[::1]x/canary", "after the ]"),
         ("amqp://mq/v?canary=1", "parameters"),
     ] {
-        let error = parse(url).unwrap_err();
+        let error = AmqpUri::parse(url).unwrap_err();
         assert!(error.what.contains(what), "{url}: {error:?}");
         assert!(!format!("{error:?}").contains("canary"), "{url}: {error:?}");
     }
     let long = format!("amqp://mq/{}", "v".repeat(256));
-    assert!(parse(&long).unwrap_err().what.contains("255"));
+    assert!(AmqpUri::parse(&long).unwrap_err().what.contains("255"));
     let many = format!("amqp://{}", ["mq"; 33].join(","));
-    assert!(parse(&many).unwrap_err().what.contains("32 hosts"));
+    assert!(AmqpUri::parse(&many).unwrap_err().what.contains("32 hosts"));
 }
 
 #[test]
 fn a_parameter_is_answered_with_the_key_that_says_it_here() {
-    let error = parse("amqps://mq/v?heartbeat=5&cacertfile=/x").unwrap_err();
+    let error = AmqpUri::parse("amqps://mq/v?heartbeat=5&cacertfile=/x").unwrap_err();
     assert!(error.mend.contains("instead of heartbeat write heartbeat ="), "{error:?}");
     assert!(error.mend.contains("instead of cacertfile write ca_file ="), "{error:?}");
+}
+
+fn management(url: &str) -> ManagementUri {
+    ManagementUri::parse(url, None).unwrap_or_else(|error| panic!("{url}: {error}"))
+}
+
+#[test]
+fn every_part_of_a_management_url_is_found() {
+    let api = management("https://us%65r:p%40w@mq.example:443/rabbit/api/");
+    assert_eq!(api.to_string(), "https://mq.example:443/rabbit");
+    let (user, password) = api.login.unwrap();
+    assert_eq!((user.as_str(), password.expose()), ("user", "p@w"));
+    assert_eq!(management("http://mq").to_string(), "http://mq:15672");
+    assert_eq!(management("https://mq/").to_string(), "https://mq:15671");
+    assert_eq!(management("http://[::1]:1/api").to_string(), "http://[::1]:1");
+    assert_eq!(management("http://[::1]").to_string(), "http://[::1]:15672");
+}
+
+#[test]
+fn what_is_wrong_with_a_management_url_is_told_without_quoting_it() {
+    for url in [
+        "canary",
+        "amqp://canary@mq",
+        "http://u:canary/x@mq",
+        "http://u:canary?x@mq",
+        "http://u:canary@",
+        "http://u:canary@mq:x",
+        "http://u:canary%2@mq",
+        "http://u:canary@m q",
+        "http://mq/canary path",
+    ] {
+        let error = ManagementUri::parse(url, None).unwrap_err();
+        assert!(!format!("{error:?}").contains("canary"), "{url}: {error:?}");
+    }
 }

@@ -1,0 +1,422 @@
+//! The thread that owns the connection: sends what the order per key allows, settles what the broker
+//! confirms, and connects again after every loss, with the unconfirmed kept.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use lapin::{Channel, Event};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use super::connection::AmqpConnection;
+use super::fault::{AmqpResult, ConnectionLoss};
+use super::in_flight::PublishesInFlight;
+use super::message::AmqpMessage;
+use super::probe::Probe;
+use super::returns::PublishOutcome;
+use super::settings::RabbitSettings;
+use crate::base::backoff::Backoff;
+use crate::base::event::Sequence;
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::sink::News;
+use crate::sink::key_lanes::{Desk, Item as _};
+
+const RECONNECT_BASE: Duration = Duration::from_millis(50);
+const RECONNECT_CAP: Duration = Duration::from_secs(5);
+/// How often an idle connection is looked at.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long the broker's reason for a close may take.
+const REASON_WITHIN: Duration = Duration::from_millis(200);
+/// How long a message may be in flight before that is reported.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// The client library copies a message into one piece for each frame. Those of a larger message leave
+/// malloc's arenas full of holes.
+const LARGE_BYTES: usize = 8 << 20;
+
+/// What the sink asks for.
+#[derive(Debug)]
+pub(super) enum PublishOrder {
+    Publish(Sequence, AmqpMessage),
+    /// Publish a refused event again.
+    Retry(Sequence),
+    /// Publish its dead letter in its place.
+    DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
+}
+
+pub(super) struct Publisher {
+    settings: RabbitSettings,
+    /// Closed when the sink is gone.
+    orders: UnboundedReceiver<Vec<PublishOrder>>,
+    news: Sender<Vec<News>>,
+    /// The broker takes nothing for now.
+    blocked: Arc<AtomicBool>,
+    unconfirmed: Desk<AmqpMessage>,
+    exchanges: KnownExchanges,
+    backoff: Backoff,
+    /// Why events wait, as it was reported last.
+    trouble: Option<String>,
+    /// A message has been in flight for too long.
+    overdue: bool,
+    /// A large message was sent; the memory of its frames has not been given back.
+    untrimmed: bool,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        settings: RabbitSettings,
+        orders: UnboundedReceiver<Vec<PublishOrder>>,
+        news: Sender<Vec<News>>,
+        blocked: Arc<AtomicBool>,
+    ) -> Publisher {
+        Publisher {
+            settings,
+            orders,
+            news,
+            blocked,
+            unconfirmed: Desk::default(),
+            exchanges: KnownExchanges::default(),
+            backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
+            trouble: None,
+            overdue: false,
+            untrimmed: false,
+        }
+    }
+
+    /// Until the sink is gone.
+    pub(super) async fn run(mut self, first: Option<AmqpConnection>) {
+        let (mut first, mut host) = (first, 0);
+        while !self.orders.is_closed() {
+            let opened = match first.take() {
+                Some(connection) => Ok(connection),
+                None => AmqpConnection::open(&self.settings, host).await,
+            };
+            let trouble = match opened {
+                Ok(mut connection) => {
+                    // What was lost may stay away for a while: the next host is asked first.
+                    host = connection.host + 1;
+                    let Err(loss) = self.carry(&mut connection).await else {
+                        return connection.close().await;
+                    };
+                    self.lost(&loss);
+                    loss.interrupted(&self.settings)
+                }
+                Err(loss) => {
+                    self.report_inability(&loss);
+                    let fault = loss.unreachable(&self.settings);
+                    format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
+                }
+            };
+            self.report_trouble(trouble);
+            let delay = self.backoff.next_delay();
+            let waiting = async {
+                while let Some(orders) = self.orders.recv().await {
+                    self.take(orders);
+                }
+            };
+            let _stopped = tokio::time::timeout(delay, waiting).await.is_ok();
+        }
+    }
+
+    /// Carries messages over one connection, until the sink is gone.
+    async fn carry(&mut self, connection: &mut AmqpConnection) -> AmqpResult<()> {
+        let channel = connection.channel.clone();
+        let mut in_flight = PublishesInFlight::default();
+        let carried = self.pump(connection, &channel, &mut in_flight).await;
+        // What was confirmed before the end counts.
+        let collected = self.collect(&mut in_flight);
+        let Err(loss) = carried else { return Ok(()) };
+        // Our own channel knows best, when it was told; a publish on a channel that is being closed
+        // fails before the reason is known.
+        let reason = match collected {
+            Err(known) if known.code.is_some() => Some(known),
+            _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
+            _ => None,
+        };
+        Err(reason.filter(|reason| reason.code.is_some()).unwrap_or(loss))
+    }
+
+    async fn pump<'c>(
+        &mut self,
+        connection: &mut AmqpConnection,
+        channel: &'c Channel,
+        in_flight: &mut PublishesInFlight<'c>,
+    ) -> AmqpResult<()> {
+        let (mut blocked, mut flows_since) = (false, Instant::now());
+        let mut check = tokio::time::interval(CHECK_EVERY);
+        check.reset();
+        loop {
+            if connection.is_blocked() != blocked {
+                (blocked, flows_since) = (!blocked, Instant::now());
+                self.blocked.store(blocked, Ordering::Relaxed);
+            }
+            while let Ok(orders) = self.orders.try_recv() {
+                self.take(orders);
+            }
+            self.collect(in_flight)?;
+            if self.orders.is_closed() {
+                return Ok(());
+            }
+            self.send(connection, channel, in_flight)?;
+            tokio::select! {
+                orders = self.orders.recv() => match orders {
+                    Some(orders) => self.take(orders),
+                    None => return Ok(()),
+                },
+                () = in_flight.woken() => {}
+                event = connection.event() => match event {
+                    Some(Event::Error(error)) => return Err(error.into()),
+                    Some(Event::ConnectionBlocked(reason)) => {
+                        // First the gate, then the report; it may be open again by now, which the
+                        // next turn sees.
+                        (blocked, flows_since) = (true, Instant::now());
+                        self.blocked.store(true, Ordering::Relaxed);
+                        let trouble = format!("the broker takes no messages for now: {reason}");
+                        self.report_trouble(trouble);
+                    }
+                    Some(_) => {}
+                    None => return Err(ConnectionLoss::of("the connection ended")),
+                },
+                answer = self.exchanges.answer() => answer?,
+                _ = check.tick() => {
+                    // A connection that ends without a word.
+                    if !connection.is_open() {
+                        return Err(ConnectionLoss::of("the channel is closed"));
+                    }
+                    let oldest = in_flight.oldest().or(self.exchanges.asked_at);
+                    self.check_overdue(blocked, oldest.map(|at| at.max(flows_since)));
+                }
+            }
+        }
+    }
+
+    /// Settles what the broker has answered.
+    fn collect(&mut self, in_flight: &mut PublishesInFlight<'_>) -> AmqpResult<()> {
+        let (outcomes, end) = in_flight.collect();
+        self.settle(outcomes);
+        Ok(end?)
+    }
+
+    /// A broker that lets us in and then answers nothing that we sent is not to be called well.
+    fn check_overdue(&mut self, blocked: bool, oldest_at: Option<Instant>) {
+        let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
+        self.overdue = !blocked && waiting > ANSWER_WITHIN;
+        if self.overdue {
+            // Sent again it would only be there twice: a queue without a majority has it already.
+            let limit_s = ANSWER_WITHIN.as_secs();
+            self.report_trouble(format!(
+                "the broker has left a message or a question unanswered for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
+            ));
+        } else if !blocked {
+            self.report_reachable();
+        }
+    }
+
+    fn take(&mut self, orders: Vec<PublishOrder>) {
+        for order in orders {
+            match order {
+                PublishOrder::Publish(sequence, message) => {
+                    self.unconfirmed.take(sequence, message);
+                }
+                PublishOrder::Retry(sequence) => {
+                    if let Some(message) = self.unconfirmed.item(sequence) {
+                        self.exchanges.missing.remove(message.exchange());
+                    }
+                    self.unconfirmed.retry(sequence);
+                }
+                PublishOrder::DeadLetter(sequence, letter) => {
+                    let (mailbox, cause) = *letter;
+                    self.exchanges.missing.remove(&mailbox.settings.address.exchange);
+                    self.dead_letter(sequence, &mailbox, &cause);
+                }
+            }
+        }
+    }
+
+    /// Puts its dead letter in the place of an event that was refused.
+    fn dead_letter(
+        &mut self,
+        sequence: Sequence,
+        mailbox: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        let Some(message) = self.unconfirmed.item(sequence) else { return };
+        let letter = message.with_outbound(|event| {
+            mailbox.compose(event, cause, |it| AmqpMessage::dead_letter(it, message.lane()))
+        });
+        match letter {
+            Ok(letter) => self.unconfirmed.bury(sequence, letter),
+            Err(failure) => return self.report(vec![News::Failed(sequence, failure)]),
+        }
+        if cause.parks_key {
+            let behind = self.unconfirmed.refuse_behind(sequence).into_iter();
+            let parked = behind.filter_map(|behind| {
+                Some(News::Failed(behind, self.unconfirmed.item(behind)?.parked()))
+            });
+            self.report(parked.collect());
+        }
+    }
+
+    fn send<'c>(
+        &mut self,
+        connection: &AmqpConnection,
+        channel: &'c Channel,
+        in_flight: &mut PublishesInFlight<'c>,
+    ) -> AmqpResult<()> {
+        while !connection.is_blocked() && !self.orders.is_closed() {
+            let Some((sequence, message)) = self.unconfirmed.peek() else { break };
+            match self.exchanges.exists(&connection.probe, message.exchange()) {
+                Some(true) => {
+                    self.unconfirmed.sent(sequence, &message);
+                    self.untrimmed |= message.size_bytes() > LARGE_BYTES;
+                    in_flight.send(channel, sequence, message)?;
+                }
+                Some(false) => {
+                    self.unconfirmed.refused(sequence);
+                    self.report(vec![News::Failed(sequence, message.no_exchange())]);
+                }
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, outcomes: Vec<(Sequence, PublishOutcome)>) {
+        if outcomes.is_empty() {
+            return;
+        }
+        self.backoff.succeeded();
+        // While it is blocked the broker still answers for what it has read already.
+        if !self.blocked.load(Ordering::Relaxed) && !self.overdue {
+            self.report_reachable();
+        }
+        let mut news = Vec::with_capacity(outcomes.len());
+        for (sequence, outcome) in outcomes {
+            let Some(message) = self.unconfirmed.item(sequence) else { continue };
+            let failure = match outcome {
+                PublishOutcome::Confirmed => {
+                    self.unconfirmed.confirmed(sequence);
+                    news.push(News::Confirmed(sequence));
+                    continue;
+                }
+                PublishOutcome::Nacked => message.nacked(),
+                PublishOutcome::Returned(returned) => message.unroutable(&returned),
+            };
+            self.unconfirmed.refused(sequence);
+            news.push(News::Failed(sequence, failure));
+        }
+        self.report(news);
+        if self.untrimmed && self.unconfirmed.in_flight_bytes() <= LARGE_BYTES {
+            self.untrimmed = false;
+            crate::base::os_ffi::trim_malloc();
+        }
+    }
+
+    fn lost(&mut self, loss: &ConnectionLoss) {
+        self.report_inability(loss);
+        if loss.is_over_a_message()
+            && let Some(sequence) = self.unconfirmed.convicted()
+            && let Some(message) = self.unconfirmed.item(sequence)
+        {
+            let failure = message.poison(loss);
+            let less = loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten();
+            self.unconfirmed.refused(sequence);
+            match less {
+                // A dead letter may be larger than the broker takes: it is cut until it is not.
+                Some(less) => self.unconfirmed.bury(sequence, less),
+                None => self.report(vec![News::Failed(sequence, failure)]),
+            }
+        }
+        self.unconfirmed.lost(loss.sends_one_at_a_time());
+        self.exchanges = KnownExchanges::default();
+        self.blocked.store(false, Ordering::Relaxed);
+        self.overdue = false;
+    }
+
+    fn report(&self, news: Vec<News>) {
+        let _sink_is_gone = self.news.send(news).is_err();
+    }
+
+    fn report_reachable(&mut self) {
+        if self.trouble.take().is_some() {
+            self.report(vec![News::Reachable]);
+        }
+    }
+
+    /// Something keeps events waiting; reported when it is new.
+    fn report_trouble(&mut self, text: String) {
+        if self.trouble.as_ref() != Some(&text) {
+            self.report(vec![News::Unreachable(text.clone())]);
+            self.trouble = Some(text);
+        }
+    }
+
+    fn report_inability(&self, loss: &ConnectionLoss) {
+        if let Some(failure) = loss.halts(&self.settings) {
+            self.report(vec![News::Unable(failure)]);
+        }
+    }
+}
+
+/// Exchanges that are remembered; a template can name any number.
+const REMEMBERED_MAX: usize = 1024;
+/// How long an exchange counts as missing for further events.
+const MISSING_FOR: Duration = Duration::from_secs(1);
+
+type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<bool>)> + Send>>;
+
+/// Which exchanges there are, as far as one connection has asked.
+///
+/// A publish to an exchange that is not there closes the channel, and everything in flight with it
+/// would have to be sent again. So each exchange is asked for before its first event, one question
+/// at a time, while confirms go on being collected.
+#[derive(Default)]
+struct KnownExchanges {
+    existing: BTreeSet<String>,
+    missing: BTreeMap<String, Instant>,
+    question: Option<ExchangeQuestion>,
+    /// Since when the question has no answer.
+    asked_at: Option<Instant>,
+}
+
+impl KnownExchanges {
+    /// Is it there? Asks when that is not known.
+    fn exists(&mut self, probe: &Probe, name: &str) -> Option<bool> {
+        // The default exchange is always there, and may not be asked for.
+        if name.is_empty() || self.existing.contains(name) {
+            return Some(true);
+        }
+        if self.missing.get(name).is_some_and(|since| since.elapsed() < MISSING_FOR) {
+            return Some(false);
+        }
+        if self.question.is_none() {
+            let (probe, name) = (probe.clone(), name.to_owned());
+            self.asked_at = Some(Instant::now());
+            self.question = Some(Box::pin(async move {
+                let answer = probe.exchange_exists(&name).await;
+                (name, answer)
+            }));
+        }
+        None
+    }
+
+    /// When the question is answered; never when there is none.
+    async fn answer(&mut self) -> AmqpResult<()> {
+        let Some(question) = &mut self.question else { return std::future::pending().await };
+        let (name, answer) = question.await;
+        (self.question, self.asked_at) = (None, None);
+        if self.existing.len() + self.missing.len() >= REMEMBERED_MAX {
+            self.existing.clear();
+            self.missing.clear();
+        }
+        self.missing.remove(&name);
+        if answer? {
+            self.existing.insert(name);
+        } else {
+            self.missing.insert(name, Instant::now());
+        }
+        Ok(())
+    }
+}
