@@ -75,7 +75,7 @@ impl Topology<'_> {
 
     async fn make(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
         let mut made = Vec::new();
-        let queues = self.settings.queues.iter().map(|(queue, key)| (queue, key)).collect();
+        let queues = self.settings.queues.iter().collect();
         let exchange = self.settings.exchange.as_deref();
         self.make_all(Purpose::Events, exchange, queues, &mut made).await?;
         if let Some(address) = &wanted.dead_letters {
