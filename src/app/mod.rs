@@ -25,10 +25,8 @@ use crate::delivery::settings::OnDeadLetter;
 use crate::health::slot_watch::{self, Watch};
 use crate::health::{self, Facts, Limits, Recorder};
 use crate::metrics::Metrics;
-use crate::relay::link::{self, Link};
-use crate::relay::sql_tasks::{self, SqlTasks};
-use crate::relay::walsender_query::{self, WalsenderQuery};
-use crate::relay::{Control, Parts, Relay};
+use crate::relay::control::{self, StopFlags};
+use crate::relay::{Parts, Relay, SlotFeed, SlotParts};
 use crate::sink::{self, Wanted};
 use crate::source::publication::KnownPublication;
 
@@ -45,42 +43,33 @@ pub fn run(config: &Config) -> Result<(), Fault> {
 }
 
 fn stream(config: &Config) -> Result<(), Fault> {
-    let Outside { origin, metrics, recorder, facts, control, admin } = Outside::open(config)?;
-    let (link, connector) = link::pair();
-    let (sql_tasks, sql_worker) = sql_tasks::pair();
+    let Outside { origin, metrics, recorder, facts, flags, admin } = Outside::open(config)?;
+    let (links, link_ends) = control::links();
     let known = Arc::<KnownPublication>::default();
-    let (walsender_query, walsender_worker) = walsender_query::pair();
-    let (news, log_news) = tail_event::channel();
+    let (news, tail_events) = tail_event::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
-    let data = DataThread {
-        config,
-        link,
-        sql_tasks,
-        walsender_query,
-        log_news,
-        control: &control,
-        metrics: &metrics,
-        recorder,
-        origin,
+    let slot = SlotParts {
+        source: config.source.clone(),
+        delivery: config.delivery.clone(),
+        links,
+        flags: Arc::clone(&flags),
+        metrics: Arc::clone(&metrics),
     };
-    let (data, ended) = data.start()?;
+    let parts = parts(config, tail_events, &flags, &metrics, recorder, origin);
+    let (data, ended) = start(move || Relay::new(parts, SlotFeed::new(slot)?)?.run())?;
     let watch = Watch {
         settings: config.source.clone(),
         metrics: Arc::clone(&metrics),
         facts,
         known: Arc::clone(&known),
         stopping: Box::new({
-            let control = Arc::clone(&control);
-            move || control.source_stopping.store(true, Ordering::Relaxed)
+            let flags = Arc::clone(&flags);
+            move || flags.source_stopping.store(true, Ordering::Relaxed)
         }),
     };
     let runtime = control_runtime()?;
-    let sessions = async {
-        let opening = link::serve(&config.source, &known, connector);
-        let tasks = sql_tasks::serve(&config.source, sql_worker);
-        tokio::join!(opening, tasks, walsender_worker.serve(&config.source));
-    };
-    let outcome = runtime.block_on(supervise(&control, sessions, watch, ended));
+    let sessions = control::serve(&config.source, &known, link_ends);
+    let outcome = runtime.block_on(supervise(&flags, sessions, watch, ended));
     // Not dropped: a name that is being resolved would hold it up.
     runtime.shutdown_background();
     let joined = data.join();
@@ -95,7 +84,7 @@ struct Outside {
     metrics: Arc<Metrics>,
     recorder: Recorder,
     facts: Arc<Facts>,
-    control: Arc<Control>,
+    flags: Arc<StopFlags>,
     admin: Admin,
 }
 
@@ -117,7 +106,7 @@ impl Outside {
             token: config.admin.token.clone(),
         };
         let admin = Admin::start(config.admin.listen, view, letters)?;
-        Ok(Outside { origin, metrics, recorder, facts, control: Arc::default(), admin })
+        Ok(Outside { origin, metrics, recorder, facts, flags: Arc::default(), admin })
     }
 }
 
@@ -172,7 +161,7 @@ impl Reading {
 
 /// Until the loop ends. Signals and a fatal finding of the watch only ask it to.
 async fn supervise(
-    control: &Control,
+    flags: &StopFlags,
     connecting: impl Future<Output = ()>,
     watch: Watch,
     mut ended: oneshot::Receiver<Result<(), Fault>>,
@@ -190,14 +179,14 @@ async fn supervise(
             }
             fault = &mut watching, if found.is_none() => {
                 found = Some(fault);
-                control.stop.store(true, Ordering::Relaxed);
+                flags.stop.store(true, Ordering::Relaxed);
             }
             // It ends with the loop and may be noticed first: what the watch found still counts.
             () = &mut connecting => {
                 let outcome = ended.await.unwrap_or(Ok(()));
                 return found.map_or(outcome, Err);
             }
-            signal = signals.next() => stop(control, signal),
+            signal = signals.next() => stop(flags, signal),
         }
     }
 }
@@ -226,8 +215,8 @@ impl Signals {
     }
 }
 
-fn stop(control: &Control, signal: &str) {
-    if control.stop.swap(true, Ordering::Relaxed) {
+fn stop(flags: &StopFlags, signal: &str) {
+    if flags.stop.swap(true, Ordering::Relaxed) {
         tracing::warn!(
             signal,
             "second signal: stopping at once, unconfirmed events will be published again"
@@ -237,42 +226,28 @@ fn stop(control: &Control, signal: &str) {
     tracing::info!(signal, "stopping: settling what is in flight");
 }
 
-/// What the data thread is built from.
-struct DataThread<'a> {
-    config: &'a Config,
-    link: Link,
-    sql_tasks: SqlTasks,
-    walsender_query: WalsenderQuery,
-    log_news: Receiver<TailEvent>,
-    control: &'a Arc<Control>,
-    metrics: &'a Arc<Metrics>,
-    recorder: Recorder,
-    origin: Instant,
-}
-
 type Started = (std::thread::JoinHandle<()>, oneshot::Receiver<Result<(), Fault>>);
 
-impl DataThread<'_> {
-    fn start(self) -> Result<Started, Fault> {
-        let parts = Parts {
-            source: self.config.source.clone(),
-            delivery: self.config.delivery.clone(),
-            sink_factory: sink::factory(
-                Arc::clone(&self.config.sink),
-                wanted(self.config),
-                Arc::clone(&self.control.stop),
-            ),
-            mailbox: mailbox(self.config),
-            log_news: self.log_news,
-            link: self.link,
-            sql_tasks: self.sql_tasks,
-            walsender_query: self.walsender_query,
-            control: Arc::clone(self.control),
-            metrics: Arc::clone(self.metrics),
-            recorder: self.recorder,
-            origin: self.origin,
-        };
-        start(move || Relay::new(parts).and_then(Relay::run))
+/// What the loop is made of in every mode.
+fn parts(
+    config: &Config,
+    tail_events: Receiver<TailEvent>,
+    flags: &Arc<StopFlags>,
+    metrics: &Arc<Metrics>,
+    recorder: Recorder,
+    origin: Instant,
+) -> Parts {
+    let stop = Arc::clone(&flags.stop);
+    Parts {
+        source: config.source.clone(),
+        delivery: config.delivery.clone(),
+        sink_factory: sink::factory(Arc::clone(&config.sink), wanted(config), stop),
+        mailbox: mailbox(config),
+        tail_events,
+        flags: Arc::clone(flags),
+        metrics: Arc::clone(metrics),
+        recorder,
+        origin,
     }
 }
 

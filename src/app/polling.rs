@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::{
-    Outside, Reading, Signals, control_runtime, host_name, mailbox, panicked, start, stop, wanted,
-};
+use super::{Outside, Reading, Signals, control_runtime, host_name, panicked, parts, start, stop};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::config::Config;
@@ -24,9 +22,8 @@ use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::worker::{self, Shared};
-use crate::relay::Control;
-use crate::relay::polled::{Parts, Polled};
-use crate::sink;
+use crate::relay::control::StopFlags;
+use crate::relay::{ClaimFeed, ClaimParts, Relay};
 use crate::source::connect::Kind;
 use crate::source::sql::{self, Sql};
 
@@ -51,47 +48,37 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         }
     });
     let Some(prepared) = prepared? else { return Ok(()) };
-    let Outside { origin, metrics, recorder, facts, control, admin } = outside;
-    let (news, log_news) = tail_event::channel();
+    let Outside { origin, metrics, recorder, facts, flags, admin } = outside;
+    let (news, tail_events) = tail_event::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
     let lines = Lines::of(polling.workers);
     let shared = lines.shared(config, polling, prepared.statements);
-    let parts = Parts {
+    let claims = ClaimParts {
         source: config.source.clone(),
-        relation: prepared.relation,
         delivery: config.delivery.clone(),
-        sink_factory: sink::factory(
-            Arc::clone(&config.sink),
-            wanted(config),
-            Arc::clone(&control.stop),
-        ),
-        mailbox: mailbox(config),
-        log_news,
+        relation: prepared.relation,
         rows_at_once: polling.workers * polling.batch_max,
         batches: lines.batches,
         late: lines.late_sender,
         open: lines.open,
         connected: lines.connected,
-        control: Arc::clone(&control),
-        metrics: Arc::clone(&metrics),
-        recorder,
-        origin,
     };
-    let (data, ended) = start(move || Polled::new(parts).and_then(Polled::run))?;
+    let parts = parts(config, tail_events, &flags, &metrics, recorder, origin);
+    let (data, ended) = start(move || Relay::new(parts, ClaimFeed::new(claims)?)?.run())?;
     let handed_over: Arc<OnceLock<Standing>> = Arc::default();
     let keeper = Keeper {
         shared: Arc::clone(&shared),
         late: lines.late,
         metrics,
         handed_over: Box::new({
-            let (handed_over, control) = (Arc::clone(&handed_over), Arc::clone(&control));
+            let (handed_over, flags) = (Arc::clone(&handed_over), Arc::clone(&flags));
             move |standing| {
                 handed_over.get_or_init(|| standing);
-                control.stop.store(true, Ordering::Relaxed);
+                flags.stop.store(true, Ordering::Relaxed);
             }
         }),
     };
-    let crew = Crew { control: &control, signals, stop_workers: lines.stop_workers, ended };
+    let crew = Crew { flags: &flags, signals, stop_workers: lines.stop_workers, ended };
     let outcome = runtime.block_on(crew.supervise(shared, keeper));
     runtime.shutdown_background();
     let joined = data.join();
@@ -156,7 +143,7 @@ impl Lines {
 
 /// Who keeps the threads together.
 struct Crew<'a> {
-    control: &'a Arc<Control>,
+    flags: &'a StopFlags,
     signals: Signals,
     stop_workers: watch::Sender<bool>,
     ended: oneshot::Receiver<Result<(), Fault>>,
@@ -180,10 +167,10 @@ impl Crew<'_> {
                 outcome = &mut self.ended => break outcome.unwrap_or(Ok(())),
                 Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
                 Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
-                signal = self.signals.next() => stop(self.control, signal),
+                signal = self.signals.next() => stop(self.flags, signal),
             }
             if found.is_some() {
-                self.control.stop.store(true, Ordering::Relaxed);
+                self.flags.stop.store(true, Ordering::Relaxed);
             }
         };
         self.stop_workers.send_replace(true);
@@ -235,6 +222,6 @@ async fn connect(config: &Config) -> Result<Sql, Fault> {
 
 /// Names this process in the table.
 fn process_name() -> String {
-    let began = crate::relay::unix_now_us() / 1000;
+    let began = crate::base::clock::unix_now_us() / 1000;
     format!("{}:{}:{began:x}", host_name(), std::process::id())
 }

@@ -16,10 +16,10 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, json_lines_shown};
 use crate::base::time::rfc3339;
-use crate::relay::unix_now_us;
 
 const DEFAULT_LEVEL: &str = "info";
 /// Target of the lines that say who did what.

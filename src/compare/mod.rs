@@ -42,10 +42,10 @@ use self::plan::{ComparisonPlan, ComparisonRequest, KEYS, PAYLOAD_BYTES};
 use self::report::{ComparisonReport, ComparisonSettings};
 use self::scratch_source::{LEFT_OVER, ScratchSource, left_over_sql};
 use self::signals::{StopSignals, interrupted};
+use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::config::Config;
-use crate::relay::unix_now_us;
 use crate::sink::Broker;
 use crate::sink::bench_target::Scratch;
 

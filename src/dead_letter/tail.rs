@@ -17,6 +17,7 @@ use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
 use crate::base::backoff::Backoff;
+use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::dead_letter::follower::{Ended, Finding, Follower};
@@ -25,7 +26,7 @@ use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::health::{Facts, Phase};
 use crate::metrics::Metrics;
-use crate::relay::{letters_unreadable, unix_now_us};
+use crate::relay::letters_unreadable;
 use crate::sink::log::ReadFrom;
 use crate::sink::{Broker, UNREACHABLE};
 

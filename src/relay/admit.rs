@@ -1,399 +1,240 @@
-//! What happens to one packet: decoded, recognised, routed, admitted, handed to the sink.
+//! How one event comes in: extracted from its row or message, shaped into its payload, and handed
+//! to the sink, as it is or as a dead letter.
+//!
+//! What is no event, and what has killed the process before, goes to the dead-letter topic as far
+//! as its fields can be read. Nothing here remembers an event: the feed admits it after the sink
+//! has taken it.
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use super::admission::{Gate, Streamed, Taken};
-use super::candidate::{Candidate, Entrance};
 use super::crash::CrashGuard;
+use super::failure_policy::{FailurePolicy, Moment, Reason, Route};
 use super::faults;
-use super::outlet::Settling;
-use super::shaping::Shaping;
+use super::formats::Formats;
 use crate::base::error::Fault;
-use crate::base::event::{Position, Sequence};
-use crate::base::log_throttle::LogThrottle;
+use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief};
 use crate::base::lsn::Lsn;
-use crate::dead_letter::writer::DeadLetterWriter;
-use crate::delivery::admitted::{Admitted, Transaction as Known};
-use crate::delivery::ledger::Ledger;
-use crate::delivery::settings::DeliverySettings;
-use crate::delivery::window::Window;
-use crate::metrics::{Ignored, Metrics, PassMeter};
-use crate::outbox::{ExtractError, Outboxes, Scratch, Transaction};
+use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
+use crate::metrics::PassMeter;
+use crate::outbox::{MessagePlan, Plan, RowError, Scratch, Transaction};
 use crate::pgoutput::cursor::DecodeError;
-use crate::pgoutput::frame::Frame;
-use crate::pgoutput::message::{Message, Tuple};
-use crate::pgoutput::relation::Relation;
-use crate::relay::failure_policy::{Fate, Moment, Undertaker};
-use crate::sink::{Failure, Sink};
-use crate::source::catalog::Catalog;
-use crate::source::progress::Progress;
-use crate::source::publication::gap;
-use crate::source::settings::SourceSettings;
-use crate::source::stream::Packet;
+use crate::pgoutput::message::Tuple;
+use crate::sink::{Disposition, Failure, Refused, Sink};
 
-/// A warning about rows is repeated no more often than this.
-const WARN_EVERY: Duration = Duration::from_secs(10);
+/// What may become an event.
+pub(super) enum Candidate<'a> {
+    Row(&'a Plan, Tuple<'a>),
+    /// A logical message: its LSN and its content.
+    Message(&'a MessagePlan, Lsn, &'a [u8]),
+}
 
-/// The state of the promises, and what turns a packet into an event.
-pub(super) struct Core {
-    pub(super) window: Window,
-    pub(super) progress: Progress,
-    pub(super) meter: PassMeter,
-    pub(super) undertaker: Undertaker,
+/// The name under which the sink will report on an event, and where the event stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EventNumber {
+    pub(super) sequence: Sequence,
+    pub(super) position: Position,
+    /// Its number among the events that the crash file was told of together.
+    pub(super) crash_ordinal: u64,
+}
+
+/// What became of a candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Offered {
+    /// The sink has taken it; so many bytes count towards the window.
+    Taken { bytes: usize, commit_unix_us: i64 },
+    /// There is no room for it; offer it again.
+    Full,
+    /// The sink has failed as a whole.
+    SinkBroken,
+}
+
+/// What a candidate passes on its way to the sink.
+pub(super) struct Admission<'a> {
+    pub(super) admitter: &'a mut Admitter,
+    pub(super) policy: &'a mut FailurePolicy,
+    pub(super) sink: &'a mut dyn Sink,
+    pub(super) meter: &'a mut PassMeter,
+}
+
+/// Makes events of candidates. Its buffers are kept from event to event.
+pub(super) struct Admitter {
+    pub(super) transaction: Transaction,
     pub(super) crash: CrashGuard,
-    ledger: Ledger,
-    admitted: Admitted,
-    outboxes: Outboxes,
-    transaction: Transaction,
     scratch: Scratch,
-    shaping: Shaping,
-    sent_lsn: Lsn,
-    binary: bool,
-    catalog: Catalog,
-    /// The catalog was read for the packet that comes next.
-    catalog_is_fresh: bool,
-    /// The transaction that is being received.
-    xid: u32,
-    update_warnings: LogThrottle,
-    place: String,
-    source: SourceSettings,
+    formats: Formats,
+    /// Where candidates come from, for faults.
+    origin: String,
 }
 
-impl Core {
-    pub(super) fn new(
-        source: &SourceSettings,
-        delivery: &DeliverySettings,
-        mailbox: DeadLetterWriter,
-        metrics: &Arc<Metrics>,
-    ) -> Result<Core, Fault> {
-        let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;
-        let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref())
-            .map_err(Fault::from)?;
-        Ok(Core {
-            window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
-            progress: Progress::default(),
-            meter: metrics.pass_meter(),
-            undertaker: Undertaker::new(delivery, mailbox, metrics),
-            crash,
-            ledger: Ledger::default(),
-            admitted: Admitted::default(),
-            outboxes,
-            transaction: Transaction::default(),
-            scratch: Scratch::default(),
-            shaping: Shaping::new(source)?,
-            sent_lsn: Lsn::ZERO,
-            binary: true,
-            catalog: Catalog::default(),
-            catalog_is_fresh: false,
-            xid: 0,
-            update_warnings: LogThrottle::new(1, WARN_EVERY),
-            place: format!("slot {}, publication {}", source.slot, source.publication),
-            source: source.clone(),
-        })
+impl Admitter {
+    pub(super) fn new(crash: CrashGuard, formats: Formats, origin: String) -> Admitter {
+        let (transaction, scratch) = (Transaction::default(), Scratch::default());
+        Admitter { transaction, crash, scratch, formats, origin }
     }
 
-    /// A new connection: tables are described anew, and transactions begin again.
-    pub(super) fn connected(&mut self, binary: bool, catalog: Catalog) {
-        self.binary = binary;
-        self.outboxes.forget();
-        self.refresh(catalog);
-        self.catalog_is_fresh = false;
-        self.progress.on_connected();
-    }
-
-    /// The catalog was read anew for the packet that comes next.
-    pub(super) fn refresh(&mut self, mut catalog: Catalog) {
-        self.outboxes.set_known(std::mem::take(&mut catalog.outboxes));
-        self.catalog = catalog;
-        self.catalog_is_fresh = true;
-    }
-
-    /// Where the slot stood when this process met it on this timeline.
-    pub(super) fn starts_at(&mut self, floor: Lsn) {
-        self.admitted.starts_at(floor);
-    }
-
-    /// Another relay held the slot meanwhile and confirmed everything before `floor`. Events of this
-    /// relay that are still in flight settle as before, but hold nothing back below `floor`, and do
-    /// not come again: numbers from here on mean other events.
-    pub(super) fn peers_confirmed(&mut self, floor: Lsn) {
-        self.window.forget();
-        self.undertaker.forget(self.window.next());
-        self.ledger.close_below(floor, self.window.next());
-        self.progress.on_wal(floor);
-        self.progress.on_reported(floor);
-    }
-
-    /// The connection broke.
-    pub(super) fn interrupt(&mut self) {
-        self.admitted.interrupt();
-    }
-
-    /// Another timeline: no position means anything any more.
-    pub(super) fn forget(&mut self) {
-        self.admitted.forget();
-        self.window.forget();
-        self.undertaker.forget(self.window.next());
-        self.ledger.forget();
-        self.progress.forget();
-    }
-
-    /// What is not settled in order will be received and admitted anew.
-    pub(super) fn rewind(&mut self) {
-        let settled_below = self.window.settled_below();
-        if let Some(position) = self.ledger.position_of(settled_below) {
-            self.admitted.rewind(position);
-        }
-        self.progress.on_settled(self.ledger.settle(settled_below));
-        self.progress.on_connected();
-        self.ledger.rewind();
-        let renumbered = self.window.rewind();
-        self.undertaker.rewind(renumbered);
-    }
-
-    /// Is no transaction half received?
-    pub(super) fn between_transactions(&self) -> bool {
-        self.admitted.next().is_none()
-    }
-
-    /// Is nothing in flight that may still be confirmed?
-    pub(super) fn is_settled(&self) -> bool {
-        self.window.events() <= self.undertaker.hopeless()
-    }
-
-    /// Up to where events were handed to the sink.
-    pub(super) fn sent_lsn(&self) -> Lsn {
-        self.sent_lsn
-    }
-
-    /// What Postgres may forget.
-    pub(super) fn reportable(&mut self) -> Lsn {
-        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
-        self.progress.reportable(self.ledger.is_clear())
-    }
-
-    /// One packet.
-    pub(super) fn take(&mut self, packet: Packet<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
-        match packet {
-            Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
-                self.progress.on_keepalive(wal_end);
-                Ok(if reply_requested { Taken::ReplyWanted } else { Taken::Yes })
-            }
-            Packet::Frame(Frame::XLogData { wal_end, body, .. }) => {
-                self.progress.on_wal(wal_end);
-                let message = Message::parse(body).map_err(|error| self.garbled(&error))?;
-                self.message(message, sink)
-            }
-            Packet::Notice(notice) => {
-                if gap::is_skipped(&notice) {
-                    return Err(gap::fault(&self.source, &notice.to_string()));
-                }
-                let text = notice.message;
-                tracing::info!(notice = text, "postgres says");
-                Ok(Taken::Yes)
-            }
-            Packet::Other => Ok(Taken::Yes),
-        }
-    }
-
-    fn message(&mut self, message: Message<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
-        self.check_sequence(&message)?;
-        match message {
-            Message::Insert { relation, tuple } => return self.insert(relation, tuple, sink),
-            Message::Begin { final_lsn, commit_ts, xid } => {
-                self.xid = xid;
-                self.transaction.begin(final_lsn, commit_ts);
-                self.crash.begins(final_lsn);
-                if let Known::New { already } = self.admitted.begin(final_lsn) {
-                    self.ledger.begin(final_lsn, self.window.next(), already);
-                }
-            }
-            Message::Commit { commit_lsn, end_lsn, .. } => {
-                if commit_lsn != self.transaction.commit_lsn() {
-                    return Err(faults::protocol("commit of another transaction", &self.place));
-                }
-                if self.admitted.commit() {
-                    self.ledger.commit(end_lsn, self.window.next());
-                    self.sent_lsn = end_lsn;
-                }
-            }
-            Message::Relation(shape) => {
-                let relation = Relation::from(shape);
-                return self.learn(&relation);
-            }
-            Message::Update { relation } => self.no_event(relation, Ignored::Update)?,
-            Message::Delete { relation } => self.no_event(relation, Ignored::Delete)?,
-            Message::Truncate { relations } => {
-                relations.iter().try_for_each(|it| self.no_event(it, Ignored::Truncate))?;
-            }
-            Message::Logical { transactional, lsn, prefix, content } => {
-                return self.logical(transactional, lsn, prefix, content, sink);
-            }
-            Message::Origin | Message::Type => {}
-        }
-        Ok(Taken::Yes)
-    }
-
-    /// Every change belongs to a transaction, which begins once and ends once. Anything else would
-    /// be admitted at the position of another one.
+    /// Offers a candidate to the sink.
     #[inline]
-    fn check_sequence(&self, message: &Message<'_>) -> Result<(), Fault> {
-        let what = match (message, self.between_transactions()) {
-            (message, true) if message.is_change() => "a change outside a transaction",
-            (Message::Commit { .. }, true) => "a commit without a begin",
-            (Message::Begin { .. }, false) => "a begin within a transaction",
-            _ => return Ok(()),
-        };
-        Err(self.garbled(&DecodeError { what, offset: 0 }))
-    }
-
-    /// A table is described.
-    fn learn(&mut self, relation: &Relation) -> Result<Taken, Fault> {
-        let is_fresh = std::mem::take(&mut self.catalog_is_fresh);
-        match self.outboxes.learn(relation, self.binary) {
-            Ok(true) => Ok(Taken::Yes),
-            Ok(false) => Ok(self.other_table(relation, is_fresh)),
-            Err(ExtractError::NeedsText { column, .. }) => {
-                tracing::info!(column, "reading columns in text form");
-                Ok(Taken::TextWanted)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    /// A table that is no outbox by name or object id. It may be one since the catalog was read: a
-    /// partition under its own name, say, because publish_via_partition_root was turned off. Its
-    /// rows must not be passed over before the catalog was asked.
-    fn other_table(&mut self, relation: &Relation, is_fresh: bool) -> Taken {
-        if !self.outboxes.resembles_outbox(relation, self.binary) {
-            return Taken::Yes;
-        }
-        if !is_fresh && !self.catalog.is_after(self.xid) {
-            return Taken::LookAgain;
-        }
-        if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
-            tracing::warn!(
-                table = relation.qualified_name(),
-                "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
-            );
-        }
-        Taken::Yes
-    }
-
-    fn insert(&mut self, oid: u32, tuple: Tuple<'_>, sink: &mut dyn Sink) -> Result<Taken, Fault> {
-        let (outboxes, entrance) = self.entrance(sink);
-        match outboxes.plan(oid) {
-            Ok(Some(plan)) => entrance.offer(&Candidate::Row(plan, tuple)),
-            Ok(None) => {
-                self.meter.ignored(Ignored::OtherTable);
-                Ok(Taken::Yes)
-            }
-            Err(error) => Err(faults::protocol(&error.to_string(), &self.place)),
-        }
-    }
-
-    fn logical(
+    pub(super) fn offer(
         &mut self,
-        transactional: bool,
-        lsn: Lsn,
-        prefix: &str,
-        content: &[u8],
+        candidate: &Candidate<'_>,
+        number: EventNumber,
+        policy: &mut FailurePolicy,
         sink: &mut dyn Sink,
-    ) -> Result<Taken, Fault> {
-        let (outboxes, entrance) = self.entrance(sink);
-        match outboxes.messages().filter(|plan| plan.wants(transactional, prefix)) {
-            Some(plan) => entrance.offer(&Candidate::Message(plan, lsn, content)),
-            None => {
-                self.meter.ignored(Ignored::Message);
-                Ok(Taken::Yes)
+    ) -> Result<Offered, Fault> {
+        let handover = Handover { number, policy, sink };
+        let offered = match self.crash.takes(number.crash_ordinal) {
+            None => self.publish(candidate, handover),
+            Some(deaths) => {
+                let text = format!("the process has died on it {deaths} times");
+                let attempts = u32::try_from(deaths).unwrap_or(u32::MAX);
+                let reason = Reason { class: CLASS_CRASH, text: &text, attempts };
+                self.give_up(candidate, reason, handover)
             }
-        }
+        };
+        self.crash.lets_go();
+        self.scratch.give_back();
+        offered
     }
 
-    /// The plans, and where an event made by one of them comes in.
     #[inline]
-    fn entrance<'a>(
-        &'a mut self,
-        sink: &'a mut dyn Sink,
-    ) -> (&'a Outboxes, Entrance<'a, Streamed<'a>>) {
-        let Core { window, admitted, undertaker, .. } = self;
-        let entrance = Entrance {
-            transaction: &self.transaction,
-            scratch: &mut self.scratch,
-            shaping: &mut self.shaping,
-            crash: &mut self.crash,
-            gate: Gate { intake: Streamed { window, admitted }, undertaker, sink },
-            place: &self.place,
-        };
-        (&self.outboxes, entrance)
-    }
-
-    /// A change that is no event.
-    fn no_event(&mut self, oid: u32, why: Ignored) -> Result<(), Fault> {
-        let plan = self.outboxes.plan(oid);
-        let plan = plan.map_err(|error| faults::protocol(&error.to_string(), &self.place))?;
-        let Some(plan) = plan else {
-            self.meter.ignored(Ignored::OtherTable);
-            return Ok(());
-        };
-        self.meter.ignored(why);
-        if why == Ignored::Update && self.update_warnings.permit(Instant::now()).is_some() {
-            let table = &self.outboxes.tables()[plan.outbox_index()];
-            tracing::warn!(
-                table = format!("{}.{}", table.schema, table.table),
-                "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out"
-            );
-        }
-        Ok(())
-    }
-
-    fn garbled(&self, error: &DecodeError) -> Fault {
-        faults::protocol(&error.to_string(), &self.place)
-    }
-}
-
-impl Settling for Core {
-    fn confirmed(&mut self, sequence: Sequence, now_unix_us: i64) -> Result<bool, Fault> {
-        let commit_unix_us =
-            self.window.settle(sequence).map_err(|error| faults::receipt(&error))?;
-        let letter = self.undertaker.settled(sequence).is_some();
-        if letter {
-            self.meter.dead_lettered();
-        } else {
-            self.meter.published(commit_unix_us, now_unix_us);
-        }
-        Ok(letter)
-    }
-
-    fn failed(
+    fn publish(
         &mut self,
-        sequence: Sequence,
-        failure: Failure,
-        sink: &mut dyn Sink,
-        now: Moment,
-    ) -> Result<Fate, Fault> {
-        let open = Position { commit_lsn: self.transaction.commit_lsn(), ordinal: 0 };
-        let position = self.ledger.position_of(sequence).unwrap_or(open);
-        self.undertaker.failed(sequence, failure, position, sink, now)
+        candidate: &Candidate<'_>,
+        mut handover: Handover<'_>,
+    ) -> Result<Offered, Fault> {
+        let Admitter { transaction, scratch, formats, .. } = self;
+        let mut headers = HeaderSlots::new();
+        let (extracted, format) = match candidate {
+            Candidate::Row(plan, tuple) => (
+                plan.extract(*tuple, transaction, scratch, &mut headers),
+                formats.of_table(plan.outbox_index()),
+            ),
+            Candidate::Message(plan, lsn, content) => (
+                plan.extract(*lsn, content, transaction, scratch, &mut headers)
+                    .map_err(RowError::Event),
+                formats.of_messages(),
+            ),
+        };
+        let error = match extracted {
+            Ok(event) => match format.shape(event, |event| handover.publish(event)) {
+                Ok(offered) => return offered,
+                Err(error) => error,
+            },
+            Err(RowError::Event(error)) => error,
+            Err(RowError::Decode(error)) => return Err(self.unreadable(&error)),
+        };
+        let (class, text) = (error.class(), error.to_string());
+        self.give_up(candidate, Reason { class, text: &text, attempts: 0 }, handover)
     }
 
-    fn take_due(&mut self, now: Instant) -> Option<Sequence> {
-        let (published, has_room) = (self.window.next(), self.window.has_room());
-        let sequence = self.undertaker.take_due(now, published, has_room)?;
-        self.meter.retried();
-        Some(sequence)
+    /// What can be read of a candidate that must not, or cannot, be published.
+    #[cold]
+    fn give_up(
+        &mut self,
+        candidate: &Candidate<'_>,
+        reason: Reason<'_>,
+        mut handover: Handover<'_>,
+    ) -> Result<Offered, Fault> {
+        if handover.policy.halts() {
+            let Reason { class, text, .. } = reason;
+            let at = handover.number.position.commit_lsn;
+            return Err(faults::unpublishable(class, text, at));
+        }
+        let Admitter { transaction, scratch, .. } = self;
+        let mut headers = HeaderSlots::new();
+        let remains = match candidate {
+            Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
+            Candidate::Message(plan, _, content) => {
+                Ok(plan.salvage(content, transaction, scratch, &mut headers))
+            }
+        };
+        match remains {
+            Ok(remains) => handover.dead_letter(&remains, reason, true),
+            Err(error) => Err(self.unreadable(&error)),
+        }
     }
 
-    fn undertaker(&mut self) -> &mut Undertaker {
-        &mut self.undertaker
+    fn unreadable(&self, error: &DecodeError) -> Fault {
+        faults::protocol(&error.to_string(), &self.origin)
     }
 
-    fn in_flight(&self) -> usize {
-        self.window.events()
+    #[cfg(test)]
+    pub(super) fn set_formats(&mut self, formats: Formats) {
+        self.formats = formats;
     }
 }
 
-#[cfg(test)]
-#[path = "admit_tests.rs"]
-mod tests;
+/// One event on its way to the sink.
+struct Handover<'a> {
+    number: EventNumber,
+    policy: &'a mut FailurePolicy,
+    sink: &'a mut dyn Sink,
+}
+
+impl Handover<'_> {
+    #[inline]
+    fn publish(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
+        let EventNumber { sequence, position, .. } = self.number;
+        let outcome = match self.policy.route(sequence, event, position) {
+            Route::Normal => self.sink.publish(sequence, event),
+            Route::Isolated => self.sink.publish_alone(sequence, event),
+            Route::DeadLetter(cause) => return self.write(event, cause),
+        };
+        let commit_unix_us = event.commit_unix_us;
+        match outcome {
+            Ok(()) => Ok(Offered::Taken { bytes: event.size_bytes(), commit_unix_us }),
+            Err(Refused::Full) => Ok(Offered::Full),
+            Err(Refused::Failed(failure)) => self.refused(event, &failure),
+        }
+    }
+
+    #[cold]
+    fn refused(&mut self, event: &Outbound<'_>, failure: &Failure) -> Result<Offered, Fault> {
+        let offered = match failure.disposition {
+            Disposition::Outage => Ok(Offered::SinkBroken),
+            Disposition::Halt => Err(faults::unable(failure)),
+            Disposition::Transient | Disposition::Terminal if self.policy.halts() => {
+                Err(faults::refused(failure, self.number.position.commit_lsn, 1))
+            }
+            Disposition::Transient | Disposition::Terminal => {
+                let text = &failure.reason;
+                self.dead_letter(event, Reason { class: &failure.class, text, attempts: 1 }, false)
+            }
+        };
+        // An event that finds no room is offered again, and would be counted each time.
+        if offered != Ok(Offered::Full) {
+            self.policy.note_unknown(failure);
+        }
+        offered
+    }
+
+    fn dead_letter(
+        &mut self,
+        event: &Outbound<'_>,
+        reason: Reason<'_>,
+        incomplete: bool,
+    ) -> Result<Offered, Fault> {
+        let EventNumber { sequence, position, .. } = self.number;
+        let cause = self.policy.cause(sequence, event.key, reason, position, Moment::now());
+        self.write(event, DeadLetterCause { incomplete, ..cause })
+    }
+
+    /// Publishes the dead letter of an event in its place: behind all older events, and alone in
+    /// its request, so that the answer is about it.
+    fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
+        let Handover { number: EventNumber { sequence, .. }, policy, sink } = self;
+        if !policy.allow(*sequence, &cause)? {
+            return Ok(Offered::Full);
+        }
+        let (outcome, bytes) = policy.mailbox().compose(event, &cause, |letter| {
+            (sink.publish_letter(*sequence, letter), letter.size_bytes())
+        });
+        match outcome {
+            Ok(()) => {
+                let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
+                policy.dead_lettered(*sequence, event.key, &subject, cause);
+                Ok(Offered::Taken { bytes, commit_unix_us: event.commit_unix_us })
+            }
+            Err(Refused::Full) => Ok(Offered::Full),
+            Err(Refused::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! What the loop may stop for, as told to a person.
 
-use super::link::Mover;
+use std::time::Duration;
+
+use super::control::Mover;
 use crate::base::error::{Exit, Fault};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings};
@@ -102,6 +104,20 @@ pub(crate) fn letters_unreadable(reason: &str, settings: &DeadLetterSettings) ->
 pub(super) fn format(error: &crate::format::UnknownFormat) -> Fault {
     let mend = "use raw, cloudevents, cloudevents-structured or debezium";
     Fault::new(Exit::Usage, "config.bad-value", error.to_string(), "route.format", mend)
+}
+
+/// The relay was stopped, and the broker did not confirm everything in time.
+pub(super) fn drain_timed_out(left: usize, waited: Duration) -> Fault {
+    let waited_s = waited.as_secs();
+    Fault::new(
+        Exit::Failed,
+        "stop.unsettled",
+        format!(
+            "{left} events were not confirmed before the end (drain_timeout {waited_s} s); nothing is lost: they will be published again at the next start"
+        ),
+        "delivery.drain_timeout",
+        "see why the broker does not answer, or raise delivery.drain_timeout",
+    )
 }
 
 /// The stream is not what it should be.

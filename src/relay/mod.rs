@@ -1,81 +1,98 @@
 //! The loop that carries events: the file to read first.
 //!
-//! One thread reads, decodes, admits, publishes, collects confirms and tells Postgres what it may
-//! forget. It never blocks on a broker or a database: a session is opened elsewhere ([`link`]) and
-//! handed over, the sink is polled, and the only waits are for the socket, bounded by the next
-//! status update. So feedback cannot be starved, whatever the sink does.
+//! ```text
+//!  walsender ──▶ feed::slot ────┐                                  ┌──▶ sink ──▶ broker
+//!  (socket)      decode, admit  ├─▶ admit: extract, shape, publish ┘       │
+//!  table ──────▶ feed::claims ──┘                                          │ confirm
+//!    ▲                                                                     ▼
+//!    └── status update / verdicts ◀── feed: window, ledger ◀────────── collect
+//! ```
 //!
-//! A broken stream changes nothing about what is in flight: it stays in flight, and what Postgres
-//! sends again is recognised and passed over ([`crate::delivery::admitted`]).
+//! One thread does all of it, and never blocks on a broker or a database. Sessions are opened on
+//! the control runtime ([`control`]) and handed over, the sink is polled, and the only waits are for
+//! the socket, bounded by the next status update. So a sink that does not answer delays no report.
+//!
+//! # Why nothing is lost
+//!
+//! Postgres keeps every transaction that ends behind the slot's `confirmed_flush_lsn`, and moves it
+//! only to a position that this loop has reported in a status update. So it is enough that no
+//! position is reported too early:
+//!
+//! 1. An event gets a number when the sink takes it, in commit order, and stays in the *window*
+//!    until the sink reports the broker's confirm under that number. What is refused, returned,
+//!    timed out or unknown is not confirmed ([`crate::sink`]).
+//! 2. An event that cannot be published counts as settled only once the dead-letter topic has
+//!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
+//! 3. The *ledger* closes a transaction at its commit end LSN once it and all earlier ones are
+//!    settled; that LSN is what may be reported. A keepalive's position is reported only while
+//!    nothing is unsettled and no transaction is half received ([`crate::source::progress`]).
+//! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
+//!    `confirmed_flush_lsn`, and what was admitted is recognised by its position and skipped
+//!    ([`crate::delivery::admitted`]).
+//! 5. The sink breaks: the session is given up and everything from the first unsettled event on is
+//!    received again, under the same numbers; what was confirmed in the meantime is skipped.
+//! 6. The process dies: the next one starts at the slot's `confirmed_flush_lsn`. What was confirmed
+//!    and not yet reported is published twice, and nothing is skipped.
+//! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
+//!    events, and stops the relay ([`control`]).
+//!
+//! A polled row stays unpublished in its table until its verdict is written, under a lease that ends
+//! with its process; points 1, 2, 5 and 6 hold in the same way.
+//!
+//! The invariants are listed in [`crate::delivery`] and tested there against a model.
 
-mod admission;
 mod admit;
-mod candidate;
+pub mod control;
 mod crash;
-mod drain;
 mod failure_policy;
 mod faults;
-pub mod link;
-mod outlet;
-pub mod polled;
-mod session;
-mod shaping;
-pub mod sql_tasks;
-mod stall;
-mod startup;
-pub mod walsender_query;
-mod weather;
-
-pub(crate) use faults::letters_unreadable;
-pub use startup::{inspect, unfit_route, unfit_routes};
+mod feed;
+mod formats;
+mod preconditions;
+mod sink_driver;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::mpsc::Receiver;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
-use self::admission::Taken;
-use self::link::Link;
-use self::outlet::{Outlet, Settling as _};
-use self::session::Sessions;
-use self::sql_tasks::SqlTasks;
-use self::stall::{StallDetector, StreamState};
-use self::walsender_query::WalsenderQuery;
+use self::admit::Admitter;
+use self::control::StopFlags;
+use self::crash::CrashGuard;
+use self::failure_policy::{FailureOutcome, FailurePolicy, Moment};
+pub(crate) use self::faults::letters_unreadable;
+use self::feed::{Downstream, Feed};
+pub use self::feed::{
+    claims::{ClaimFeed, ClaimParts},
+    slot::{SlotFeed, SlotParts},
+};
+use self::formats::Formats;
+pub use self::preconditions::{inspect, unfit_route, unfit_routes};
+use self::sink_driver::SinkDriver;
+use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
-use crate::base::lsn::Lsn;
-use crate::dead_letter::tail_event::TailEvent;
+use crate::base::event::Sequence;
+use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{Pass, Phase, Recorder};
 use crate::metrics::{Metrics, Stage};
-use crate::relay::admit::Core;
-use crate::sink::Sink;
+use crate::sink::{Failure, News, Sink};
 use crate::source::settings::SourceSettings;
-use crate::source::stream::{Stream, StreamError};
 
-/// Status updates are at least this far apart under load: what a killed relay has confirmed and
-/// not yet reported is repeated, so the gap is small; each update wakes the walsender, so it is
-/// not zero.
-const REPORT_GAP: Duration = Duration::from_millis(20);
 /// Longest wait while something is in flight: confirms do not wake the loop.
 const CONFIRM_TICK: Duration = Duration::from_millis(10);
-/// The same while the sink holds events back: each waits for the confirms of others.
+/// The same while the sink holds events back, which wait for the confirms of others.
 const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop; keepalives below the socket's low water are answered from it.
 const IDLE_TICK: Duration = Duration::from_millis(100);
-/// What others tell the loop.
-#[derive(Debug, Default)]
-pub struct Control {
-    /// Stop: settle, report, end.
-    pub stop: Arc<AtomicBool>,
-    /// Postgres refuses new connections because it shuts down.
-    pub source_stopping: AtomicBool,
-}
+/// Longest wait for a confirm while the relay stops.
+const DRAIN_TICK: Duration = Duration::from_millis(2);
 
 /// Builds a sink; called again when one has broken.
 pub type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send>;
 
-/// Everything the loop is made of.
+/// What the loop is made of, whatever feeds it.
 pub struct Parts {
     /// `[source]`.
     pub source: SourceSettings,
@@ -85,303 +102,305 @@ pub struct Parts {
     pub sink_factory: SinkFactory,
     /// Writes dead letters.
     pub mailbox: DeadLetterWriter,
-    /// What the reader of the dead-letter topic tells.
-    pub log_news: Receiver<TailEvent>,
-    /// Where sessions come from.
-    pub link: Link,
-    /// What the loop asks for over SQL.
-    pub sql_tasks: SqlTasks,
-    /// How Postgres is asked what it does while the stream is silent.
-    pub walsender_query: WalsenderQuery,
-    /// What others tell the loop.
-    pub control: Arc<Control>,
+    /// Records of the dead-letter topic.
+    pub tail_events: Receiver<TailEvent>,
+    /// What other threads ask of the loop.
+    pub flags: Arc<StopFlags>,
     /// Where the loop counts.
     pub metrics: Arc<Metrics>,
-    /// Where the loop says how it stands.
+    /// Where the loop reports its state.
     pub recorder: Recorder,
     /// The origin of `recorder`'s clock.
     pub origin: Instant,
 }
 
-/// The relay.
-pub struct Relay {
-    core: Core,
-    outlet: Outlet,
-    /// Nothing may come in although the window has room.
-    held: bool,
-    /// Because the dead-letter topic is still to be read.
-    unread: bool,
-    stream: Option<Stream>,
-    link: Link,
-    sql_tasks: SqlTasks,
-    link_asked: bool,
-    /// The last session was ended for a new sink, and had done nothing wrong.
-    let_go: bool,
-    phase: Phase,
-    text_only: bool,
-    sessions: Sessions,
-    stop_seen_at: Option<Instant>,
-    last_report: Instant,
-    /// When this pass had read from the socket.
-    read_at: Option<Instant>,
-    reply_wanted: bool,
-    /// When the server was asked for a sign of life.
-    probed_at: Option<Instant>,
-    stall: StallDetector,
-    source: SourceSettings,
-    delivery: DeliverySettings,
-    control: Arc<Control>,
+/// Carries events of one feed.
+pub(crate) struct Relay<F> {
+    feed: F,
+    down: Downstream,
+    tail_events: Receiver<TailEvent>,
+    /// What the loop is about, where it is not the feed that decides: draining, stopped.
+    ending: Option<Phase>,
+    /// That nothing is read before the dead-letter topic has been read, was logged.
+    awaits_history: bool,
+    drain_timeout: Duration,
+    flags: Arc<StopFlags>,
     metrics: Arc<Metrics>,
-    recorder: Recorder,
     origin: Instant,
 }
 
-impl Relay {
-    /// A relay with a fresh sink; asks for its first session at once.
-    pub fn new(parts: Parts) -> Result<Relay, Fault> {
-        let Parts { source, delivery, sink_factory, mailbox, log_news, .. } = parts;
-        let Parts { link, sql_tasks, walsender_query, control, metrics, recorder, origin, .. } =
-            parts;
-        let now = Instant::now();
-        let text_only = !source.binary;
-        let core = Core::new(&source, &delivery, mailbox, &metrics)?;
-        // While the sink finds its broker, the session can open.
-        link.ask(text_only, false, Lsn::ZERO);
-        Ok(Relay {
-            core,
-            outlet: Outlet::open(sink_factory, log_news, &delivery)?,
-            held: false,
-            unread: false,
-            stream: None,
-            link,
-            sql_tasks,
-            link_asked: true,
-            let_go: false,
-            phase: Phase::Connecting,
-            text_only,
-            sessions: Sessions::default(),
-            stop_seen_at: None,
-            last_report: now,
+impl<F: Feed> Relay<F> {
+    /// Opens the crash file and the first sink.
+    pub(crate) fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
+        let Parts { source, delivery, sink_factory, mailbox, metrics, .. } = parts;
+        let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;
+        let formats = Formats::new(&source)?;
+        let down = Downstream {
+            admitter: Admitter::new(crash, formats, feed.origin()),
+            policy: FailurePolicy::new(&delivery, mailbox, &metrics),
+            driver: SinkDriver::open(sink_factory, &delivery)?,
+            meter: metrics.pass_meter(),
+            recorder: parts.recorder,
             read_at: None,
-            reply_wanted: false,
-            probed_at: None,
-            stall: StallDetector::new(walsender_query, source.stall_timeout),
-            source,
-            delivery,
-            control,
+        };
+        Ok(Relay {
+            feed,
+            down,
+            tail_events: parts.tail_events,
+            ending: None,
+            awaits_history: false,
+            drain_timeout: delivery.drain_timeout,
+            flags: parts.flags,
             metrics,
-            recorder,
-            origin,
+            origin: parts.origin,
         })
     }
 
     /// Carries events until told to stop, or until it must not go on.
-    pub fn run(mut self) -> Result<(), Fault> {
-        let outcome = self.carry();
-        let outcome = self.drain(outcome);
-        self.phase = Phase::Stopped;
-        self.publish_facts();
+    pub(crate) fn run(mut self) -> Result<(), Fault> {
+        let carried = self.carry();
+        let outcome = self.drain(carried);
+        self.ending = Some(Phase::Stopped);
+        self.publish_status();
         outcome
     }
 
     fn carry(&mut self) -> Result<(), Fault> {
-        while !self.control.stop.load(Ordering::Relaxed) {
-            let more = self.pass()?;
-            if !more {
+        while !self.flags.stop.load(Ordering::Relaxed) {
+            if !self.pass()? {
                 self.rest()?;
             }
         }
         Ok(())
     }
 
-    /// One turn: everything that can be done without waiting. True when there is probably more.
+    /// Does everything that can be done without waiting. True when there is probably more.
     fn pass(&mut self) -> Result<bool, Fault> {
         let now = Instant::now();
-        self.mind_link(now)?;
-        self.mind_sink(now)?;
-        self.hear()?;
-        self.outlet.retry_due(now, &mut self.core);
-        let more = self.intake(now)?;
+        self.feed.ensure_session(&mut self.down, now)?;
+        self.ensure_sink(now)?;
+        self.read_tail_events()?;
+        self.retry_due(now);
+        let more = self.feed.intake(&mut self.down, now, false)?;
         let collecting = Instant::now();
-        if let Some(read_at) = self.read_at.take() {
-            self.core.meter.stage(Stage::Publish, collecting - read_at);
+        if let Some(read_at) = self.down.read_at.take() {
+            self.down.meter.stage(Stage::Publish, collecting - read_at);
         }
         self.collect(Duration::ZERO)?;
-        self.core.meter.stage(Stage::Confirm, collecting.elapsed());
-        self.feedback(now);
-        self.publish_facts();
+        self.down.meter.stage(Stage::Confirm, collecting.elapsed());
+        self.feed.report(&mut self.down, now);
+        self.publish_status();
         Ok(more)
-    }
-
-    fn collect(&mut self, patience: Duration) -> Result<(), Fault> {
-        self.outlet.collect(patience, &mut self.core, &mut self.recorder)
-    }
-
-    fn hear(&mut self) -> Result<(), Fault> {
-        self.outlet.hear(&mut self.core.undertaker)
-    }
-
-    /// Reads and hands over what fits.
-    fn intake(&mut self, now: Instant) -> Result<bool, Fault> {
-        if let Some(catalog) = self.sql_tasks.catalog() {
-            self.core.refresh(catalog);
-        }
-        self.held = !self.core.undertaker.may_take_in() || self.sql_tasks.awaits_catalog();
-        let Some(stream) = &mut self.stream else { return Ok(false) };
-        let sink = match &mut self.outlet.sink {
-            Some(sink) if self.core.window.has_room() && !self.held => sink,
-            _ => {
-                // Not read on purpose.
-                stream.excuse_silence(now);
-                self.stall.excuse();
-                return Ok(false);
-            }
-        };
-        let reading = Instant::now();
-        let filled = stream.fill(now);
-        let read_at = *self.read_at.insert(Instant::now());
-        self.core.meter.stage(Stage::Read, read_at - reading);
-        let closing = self.phase == Phase::Draining;
-        loop {
-            if closing && self.core.between_transactions() {
-                return Ok(false);
-            }
-            let (taken, length) = match stream.peek() {
-                Ok(Some((packet, length))) => (self.core.take(packet, &mut **sink)?, length),
-                Ok(None) => break,
-                Err(error) => return self.ended(error),
-            };
-            match taken {
-                Taken::Yes => stream.consume(length),
-                Taken::ReplyWanted => {
-                    stream.consume(length);
-                    self.reply_wanted = true;
-                }
-                Taken::Full => {
-                    self.held = true;
-                    stream.excuse_silence(now);
-                    self.stall.excuse();
-                    return Ok(false);
-                }
-                Taken::TextWanted => {
-                    self.text_only = true;
-                    self.disconnect();
-                    return Ok(false);
-                }
-                Taken::LookAgain => {
-                    self.sql_tasks.ask_catalog();
-                    self.held = true;
-                    stream.excuse_silence(now);
-                    return Ok(false);
-                }
-                Taken::SinkBroken => {
-                    self.outlet.break_sink("it refuses every event", self.core.in_flight());
-                    return Ok(false);
-                }
-            }
-        }
-        match filled {
-            Ok(more) => Ok(more),
-            Err(error) => self.ended(error),
-        }
     }
 
     /// Waits for whatever comes next.
     fn rest(&mut self) -> Result<(), Fault> {
-        let busy = !self.core.window.is_empty() || self.reply_wanted;
-        let tick = match &self.outlet.sink {
+        let sink = self.down.driver.sink.as_ref();
+        let tick = match sink {
             Some(sink) if sink.holds_back() => HELD_BACK_TICK,
-            _ if busy => CONFIRM_TICK,
-            _ => IDLE_TICK.min(self.sessions.status_interval),
+            _ if self.feed.awaits_confirms() => CONFIRM_TICK,
+            _ => IDLE_TICK,
         };
-        match &mut self.stream {
-            Some(stream)
-                if self.core.window.has_room() && self.outlet.sink.is_some() && !self.held =>
-            {
-                if let Err(error) = stream.wait(tick) {
-                    self.lost(&StreamError::Io(error));
+        if self.feed.wait(tick, sink.is_some()) { Ok(()) } else { self.collect(F::CONFIRM_TICK) }
+    }
+
+    /// Builds the next sink when it is time.
+    fn ensure_sink(&mut self, now: Instant) -> Result<(), Fault> {
+        let Downstream { driver, policy, recorder, .. } = &mut self.down;
+        if driver.rebuild(now, recorder)? {
+            self.feed.rewind(policy);
+        }
+        Ok(())
+    }
+
+    /// Takes note of what was read from the dead-letter topic.
+    fn read_tail_events(&mut self) -> Result<(), Fault> {
+        let Downstream { policy, driver, .. } = &mut self.down;
+        for event in tail_event::waiting(&self.tail_events) {
+            policy.on_tail_event(event, driver.sink.as_mut(), Moment::now())?;
+        }
+        Ok(())
+    }
+
+    /// Publishes again what has waited long enough.
+    fn retry_due(&mut self, now: Instant) {
+        let Downstream { policy, driver, meter, .. } = &mut self.down;
+        let Some(sink) = &mut driver.sink else { return };
+        let (next, has_room) = self.feed.next();
+        while let Some(sequence) = policy.take_due(now, next, has_room) {
+            meter.retried();
+            sink.retry(sequence);
+        }
+    }
+
+    /// Takes note of what the sink reports.
+    fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
+        // Events that wait behind one that has parked its key become dead letters before a later
+        // event of the key can come in: they stay in order.
+        let mut parked = self.collect_once(timeout)?;
+        while parked {
+            parked = self.collect_once(Duration::ZERO)?;
+        }
+        Ok(())
+    }
+
+    /// True when a key was parked.
+    fn collect_once(&mut self, timeout: Duration) -> Result<bool, Fault> {
+        let mut news = self.down.driver.poll(timeout);
+        let now = Moment::now();
+        let (mut outcome, mut broken, mut confirmed, mut parked) = (Ok(()), None, false, false);
+        for item in news.drain(..) {
+            let Downstream { policy, driver, recorder, .. } = &mut self.down;
+            match item {
+                News::Confirmed(sequence) => {
+                    confirmed = true;
+                    outcome = outcome.and(self.confirmed(sequence, now));
                 }
-                Ok(())
+                News::Failed(sequence, failure) => match self.failed(sequence, failure, now) {
+                    Ok(FailureOutcome::KeyParked) => parked = true,
+                    Ok(FailureOutcome::SinkOutage(reason)) => broken = Some(reason),
+                    Ok(_) => {}
+                    Err(fault) => outcome = outcome.and(Err(fault)),
+                },
+                News::Suspect(sequence) => policy.suspect(sequence),
+                News::Reachable => {
+                    tracing::info!("the broker answers again");
+                    driver.reachable(recorder);
+                }
+                News::Unreachable(reason) => driver.unreachable(reason, recorder),
+                News::Broken(reason) => broken = Some(reason),
+                News::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
             }
-            _ => self.collect(CONFIRM_TICK),
         }
+        self.down.driver.done(news, confirmed);
+        // A fault comes first: a new sink would only meet the same event again.
+        if let Some(reason) = broken
+            && outcome.is_ok()
+        {
+            self.down.driver.break_sink(&reason, self.feed.status().in_flight_events);
+        }
+        outcome.map(|()| parked)
     }
 
-    /// Tells Postgres what it may forget, when that is news or a sign of life is due.
-    fn feedback(&mut self, now: Instant) {
-        let Some(stream) = &self.stream else { return };
-        let reportable = self.core.reportable();
-        let since = now.duration_since(self.last_report);
-        let heard = stream.last_heard();
-        let (seen, server) = (self.core.progress.seen(), self.recorder.server_lsn());
-        if let Some(reason) = self.stall.judge(StreamState { now, heard, seen, server }) {
-            let silent_s = now.saturating_duration_since(heard).as_secs();
-            tracing::warn!(
-                silent_s,
-                reason,
-                "no sign of life from postgres: the connection is taken for dead"
-            );
-            self.disconnect();
-            return;
-        }
-        let half_dead = now.saturating_duration_since(heard) > self.source.stall_timeout / 2;
-        let answered = self.probed_at.is_none_or(|at| heard > at);
-        let probe = half_dead && answered;
-        let worth_it = reportable > self.core.progress.reported() || self.reply_wanted;
-        if probe || since >= self.sessions.status_interval || (worth_it && since >= REPORT_GAP) {
-            if probe {
-                self.probed_at = Some(now);
+    /// The broker has the event, or its dead letter.
+    fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
+        let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
+        driver.settled_events += 1;
+        let cause = policy.settled(sequence);
+        let committed = self.feed.confirmed(sequence, cause.as_ref());
+        let commit_unix_us = committed.map_err(|error| faults::receipt(&error))?;
+        match cause {
+            None => meter.published(commit_unix_us, now.unix_us),
+            Some(_) => {
+                meter.dead_lettered();
+                driver.dead_letter_confirmed(recorder);
             }
-            self.report(probe);
         }
+        Ok(())
     }
 
-    fn report(&mut self, reply_requested: bool) {
-        let Some(stream) = &mut self.stream else { return };
-        let lsn = self.core.reportable();
-        let reporting = Instant::now();
-        match stream.report(lsn, unix_now_us(), reply_requested) {
-            Ok(()) => {
-                self.core.progress.on_reported(lsn);
-                self.last_report = Instant::now();
-                self.core.meter.stage(Stage::Feedback, self.last_report - reporting);
-                self.reply_wanted = false;
+    /// The sink could not publish an event that it keeps, or its dead letter.
+    fn failed(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        now: Moment,
+    ) -> Result<FailureOutcome, Fault> {
+        let Downstream { policy, driver, recorder, .. } = &mut self.down;
+        let Some(sink) = &mut driver.sink else { return Ok(FailureOutcome::Handled) };
+        let position = self.feed.position_of(sequence);
+        let outcome = policy.failed(sequence, failure, position, &mut **sink, now)?;
+        match &outcome {
+            FailureOutcome::Retrying { attempts, wait, reason } => {
+                self.feed.retrying(sequence, *attempts, *wait, reason);
             }
-            Err(error) => self.lost(&StreamError::Io(error)),
+            FailureOutcome::DeadLetterDelayed(reason) => {
+                driver.dead_letter_delayed(reason, recorder);
+            }
+            _ => {}
         }
+        Ok(outcome)
     }
 
-    fn publish_facts(&mut self) {
-        self.core.meter.flush();
-        self.core.undertaker.show_breaker(unix_now_us());
-        let unread = self.held && self.core.undertaker.is_unread();
-        if unread && !self.unread {
+    /// Finishes the open transaction, settles what is in flight and reports it. A fault that stops
+    /// the relay still settles what was admitted before it.
+    fn drain(&mut self, carried: Result<(), Fault>) -> Result<(), Fault> {
+        self.ending = Some(Phase::Draining);
+        self.feed.close();
+        let deadline = Instant::now() + self.drain_timeout;
+        let mut outcome = carried;
+        let mut last_settled = (self.down.driver.settled_events, Instant::now());
+        while Instant::now() < deadline {
+            let has_sink = self.down.driver.sink.is_some();
+            let reading = outcome.is_ok() && has_sink && self.feed.is_mid_transaction();
+            let in_flight = self.feed.status().in_flight_events;
+            if !reading && (!has_sink || in_flight <= self.down.policy.unpublishable()) {
+                break;
+            }
+            if last_settled.0 != self.down.driver.settled_events {
+                last_settled = (self.down.driver.settled_events, Instant::now());
+            }
+            // What waits behind a refused event of its key will never settle.
+            let in_vain = outcome.is_err() || self.feed.awaits_retries();
+            if in_vain && last_settled.1.elapsed() > F::LAST_CONFIRM_WITHIN {
+                break;
+            }
+            let step = self.drain_pass(reading);
+            outcome = outcome.and(step);
+        }
+        let left = self.feed.finish(&mut self.down, outcome.as_ref().err());
+        if outcome.is_ok() && left > 0 {
+            return Err(faults::drain_timed_out(left, self.drain_timeout));
+        }
+        outcome
+    }
+
+    fn drain_pass(&mut self, reading: bool) -> Result<(), Fault> {
+        let now = Instant::now();
+        let more = match reading {
+            true => self.feed.intake(&mut self.down, now, true),
+            false => {
+                self.feed.hold(now);
+                Ok(false)
+            }
+        };
+        let collected =
+            more.and_then(|more| self.collect(if more { Duration::ZERO } else { DRAIN_TICK }));
+        self.retry_due(Instant::now());
+        let read = collected.and_then(|()| self.read_tail_events());
+        self.feed.report(&mut self.down, Instant::now());
+        self.publish_status();
+        read
+    }
+
+    fn publish_status(&mut self) {
+        let status = self.feed.status();
+        let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
+        meter.flush();
+        policy.update_breaker_gauge(unix_now_us());
+        let letters_unread = status.held && policy.awaits_history();
+        if letters_unread && !self.awaits_history {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
-        self.unread = unread;
+        self.awaits_history = letters_unread;
+        driver.log_silence(status.in_flight_events, status.in_flight_bytes);
         let pass = Pass {
-            phase: self.phase,
-            sink_reachable: self.outlet.weather.is_fair(),
-            letters_unread: unread,
-            decoding_for: self.stall.decoding_since().map(|since| since.elapsed()),
-            settled_events: self.outlet.settled_events,
-            in_flight_events: self.core.window.events() as u64,
-            in_flight_bytes: self.core.window.bytes() as u64,
-            received_lsn: self.core.progress.seen(),
-            sent_lsn: self.core.sent_lsn(),
-            confirmed_lsn: self.core.progress.reported(),
+            phase: self.ending.unwrap_or(status.phase),
+            sink_reachable: driver.is_reachable(),
+            letters_unread,
+            decoding_for: status.decoding_for,
+            settled_events: driver.settled_events,
+            in_flight_events: status.in_flight_events as u64,
+            in_flight_bytes: status.in_flight_bytes as u64,
+            received_lsn: status.received_lsn,
+            sent_lsn: status.sent_lsn,
+            confirmed_lsn: status.confirmed_lsn,
         };
         let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-        self.metrics.in_flight_events.set(gauge(self.core.window.events()));
-        self.metrics.in_flight_bytes.set(gauge(self.core.window.bytes()));
-        self.metrics.connected.set(i64::from(self.stream.is_some()));
+        self.metrics.in_flight_events.set(gauge(status.in_flight_events));
+        self.metrics.in_flight_bytes.set(gauge(status.in_flight_bytes));
+        self.metrics.connected.set(i64::from(status.connected));
         let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.recorder.pass(&pass, now_ms);
+        recorder.pass(&pass, now_ms);
     }
-}
-
-/// Microseconds since the Unix epoch.
-pub(crate) fn unix_now_us() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }

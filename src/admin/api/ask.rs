@@ -10,11 +10,11 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::refusal::Refusal;
+use crate::base::clock::unix_now_us;
 use crate::base::encoding::percent_decode;
 use crate::base::text::escaped;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::rate::{BadRate, Rate};
-use crate::relay::unix_now_us;
 
 /// Largest body: some filters and a reason.
 const BODY_BYTES_MAX: usize = 64 << 10;

@@ -3,7 +3,7 @@
 //! A walsender that decodes a large transaction whose rows are no events sends nothing and answers
 //! nothing, for minutes; a new connection would only decode the same again, and could not have the
 //! slot before the old process is through. So silence alone ends no connection: beyond the limit
-//! Postgres is asked what the walsender does ([`super::walsender_query`]). Where it is busy, the stream is
+//! Postgres is asked what the walsender does ([`crate::relay::control`]). Where it is busy, the stream is
 //! kept for as long as that lasts. Where it has gone, or cannot be asked, or listens and yet is not
 //! heard, the connection is dead.
 //!
@@ -14,8 +14,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::walsender_query::{Walsender, WalsenderAnswer, WalsenderQuery};
 use crate::base::lsn::Lsn;
+use crate::relay::control::{Walsender, WalsenderAnswer, WalsenderLink};
 use crate::source::walsender::Activity;
 
 /// Bounds of the time between two looks; between them it is a quarter of the limit.
@@ -38,7 +38,7 @@ pub(super) struct StreamState {
 
 /// Judges the silence of one stream after another.
 pub(super) struct StallDetector {
-    walsender_query: WalsenderQuery,
+    link: WalsenderLink,
     limit: Duration,
     walsender: Option<Walsender>,
     /// A question is out.
@@ -56,9 +56,9 @@ pub(super) struct StallDetector {
 }
 
 impl StallDetector {
-    pub(super) fn new(walsender_query: WalsenderQuery, limit: Duration) -> StallDetector {
+    pub(super) fn new(link: WalsenderLink, limit: Duration) -> StallDetector {
         StallDetector {
-            walsender_query,
+            link,
             limit,
             walsender: None,
             asked: false,
@@ -148,12 +148,12 @@ impl StallDetector {
             return;
         }
         if let Some(walsender) = &self.walsender {
-            self.asked = self.walsender_query.ask(walsender.clone());
+            self.asked = self.link.request(walsender.clone());
         }
     }
 
     fn take_answer(&mut self, state: StreamState, silent: bool, stands: bool) -> Option<String> {
-        let WalsenderAnswer { pid, activity } = self.walsender_query.answer()?;
+        let WalsenderAnswer { pid, activity } = self.link.answer()?;
         self.asked = false;
         let every = (self.limit / 4).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
         self.look_due = Some(state.now + every);

@@ -1,20 +1,30 @@
-//! A core with its sink and its broker, driven by hand.
+//! A relay that reads a slot, with its sink and its broker in the process, driven by hand.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use super::super::*;
 use crate::config;
+use crate::dead_letter::tail_event;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer;
+use crate::dead_letter::writer::DeadLetterWriter;
+use crate::health;
+use crate::metrics::Metrics;
 use crate::pgoutput::encoder::Encoder;
+use crate::relay::control;
+use crate::relay::crash::CrashGuard;
+use crate::relay::failure_policy::{FailureOutcome, Moment};
+use crate::relay::feed::Feed as _;
+use crate::relay::feed::slot::{SlotFeed, SlotParts};
+use crate::relay::{Parts, Relay};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
-use crate::sink::{Broker as _, Disposition, News};
+use crate::sink::{Broker as _, Disposition, Failure, News, Sink};
 
-/// A core, its sink and its broker, driven by hand.
-pub(crate) struct World {
-    pub(crate) core: Core,
-    pub(crate) sink: Box<dyn Sink>,
+pub(crate) struct Fixture {
+    pub(crate) relay: Relay<SlotFeed>,
     pub(crate) broker: MemoryBroker,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) now: Moment,
@@ -23,7 +33,7 @@ pub(crate) struct World {
     pub(crate) crash_file: PathBuf,
 }
 
-impl Drop for World {
+impl Drop for Fixture {
     fn drop(&mut self) {
         std::fs::remove_file(&self.crash_file).ok();
     }
@@ -40,8 +50,8 @@ fn content((id, topic, key): &Event<'_>) -> Vec<u8> {
     .into_bytes()
 }
 
-impl World {
-    pub(crate) fn unread(settings: &[&str]) -> World {
+impl Fixture {
+    pub(crate) fn unread(settings: &[&str]) -> Fixture {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
         let name = format!("walrelay-core-{}-{serial}.crash", std::process::id());
@@ -58,33 +68,103 @@ impl World {
         let config = config::load(&request).unwrap().config;
         let metrics = Arc::new(Metrics::new());
         let mailbox = DeadLetterWriter { settings: config.dead_letter, relay: "test".to_owned() };
-        let mut core = Core::new(&config.source, &config.delivery, mailbox, &metrics).unwrap();
-        core.crash.takes_over("1", 1, "walrelay");
         let broker = MemoryBroker::default();
-        let sink = open(&broker);
-        let now = Moment::now();
-        World { core, sink, broker, metrics, now, next: 1, crash_file }
+        let (links, _ends) = control::links();
+        let slot = SlotParts {
+            source: config.source.clone(),
+            delivery: config.delivery.clone(),
+            links,
+            flags: Arc::default(),
+            metrics: Arc::clone(&metrics),
+        };
+        let (_, tail_events) = tail_event::channel();
+        let parts = Parts {
+            source: config.source,
+            delivery: config.delivery,
+            sink_factory: Box::new({
+                let broker = broker.clone();
+                move || Ok(open(&broker))
+            }),
+            mailbox,
+            tail_events,
+            flags: Arc::default(),
+            metrics: Arc::clone(&metrics),
+            recorder: health::facts(0).0,
+            origin: Instant::now(),
+        };
+        let mut relay = Relay::new(parts, SlotFeed::new(slot).unwrap()).unwrap();
+        relay.down.admitter.crash.takes_over("1", 1, "walrelay");
+        Fixture { relay, broker, metrics, now: Moment::now(), next: 1, crash_file }
+    }
+
+    pub(crate) fn replication(&mut self) -> &mut Replication {
+        &mut self.relay.feed.replication
+    }
+
+    pub(crate) fn set_sink(&mut self, sink: Box<dyn Sink>) {
+        self.relay.down.driver.sink = Some(sink);
+    }
+
+    pub(crate) fn sink(&mut self) -> &mut dyn Sink {
+        &mut **self.relay.down.driver.sink.as_mut().unwrap()
+    }
+
+    /// Does the relay expect no further confirm?
+    pub(crate) fn is_settled(&mut self) -> bool {
+        self.replication().window.events() <= self.relay.down.policy.unpublishable()
+    }
+
+    pub(crate) fn peers_confirmed(&mut self, floor: u64) {
+        let Relay { feed, down, .. } = &mut self.relay;
+        feed.replication.peers_confirmed(Lsn::from_wire(floor), &mut down.policy);
+    }
+
+    /// Another timeline.
+    pub(crate) fn forget(&mut self) {
+        let Relay { feed, down, .. } = &mut self.relay;
+        feed.replication.forget(&mut down.policy);
+    }
+
+    /// The broker has confirmed this event.
+    pub(crate) fn confirmed(&mut self, sequence: Sequence) {
+        self.relay.confirmed(sequence, self.now).unwrap();
+    }
+
+    pub(crate) fn take_due(&mut self) -> Option<Sequence> {
+        let (next, has_room) = self.relay.feed.next();
+        self.relay.down.policy.take_due(self.now.instant, next, has_room)
+    }
+
+    pub(crate) fn restart_crash_guard(&mut self) -> &mut CrashGuard {
+        let crash = CrashGuard::open(Some(&self.crash_file), "walrelay").unwrap();
+        self.relay.down.admitter.crash = crash;
+        self.relay.down.admitter.crash.takes_over("1", 1, "walrelay");
+        &mut self.relay.down.admitter.crash
     }
 
     /// One that knows the dead-letter topic.
-    pub(crate) fn new(settings: &[&str]) -> World {
-        let mut world = World::unread(settings);
+    pub(crate) fn new(settings: &[&str]) -> Fixture {
+        let mut world = Fixture::unread(settings);
         world.hear(TailEvent::CaughtUp).unwrap();
         world
     }
 
     pub(crate) fn hear(&mut self, news: TailEvent) -> Result<(), Fault> {
-        self.core.undertaker.hear(news, Some(&mut self.sink), self.now)
+        let sink = self.relay.down.driver.sink.as_mut();
+        self.relay.down.policy.on_tail_event(news, sink, self.now)
     }
 
-    pub(crate) fn give(&mut self, bytes: &[u8]) -> Result<Taken, Fault> {
+    pub(crate) fn give(&mut self, bytes: &[u8]) -> Result<PacketOutcome, Fault> {
         let message = Message::parse(bytes).unwrap();
-        self.core.progress.on_wal(Lsn::from_wire(u64::MAX));
-        self.core.message(message, &mut *self.sink)
+        let Relay { feed, down, .. } = &mut self.relay;
+        feed.replication.progress.on_wal(Lsn::from_wire(u64::MAX));
+        let sink = &mut **down.driver.sink.as_mut().unwrap();
+        let (admitter, policy, meter) = (&mut down.admitter, &mut down.policy, &mut down.meter);
+        feed.replication.message(message, &mut Admission { admitter, policy, sink, meter })
     }
 
     /// One transaction; what became of its last event.
-    pub(crate) fn commit(&mut self, events: &[Event<'_>]) -> Result<Taken, Fault> {
+    pub(crate) fn commit(&mut self, events: &[Event<'_>]) -> Result<PacketOutcome, Fault> {
         let number = self.next;
         let taken = self.receive(number, events)?;
         self.next += 1;
@@ -92,15 +172,19 @@ impl World {
     }
 
     /// A transaction that may have come before.
-    pub(crate) fn receive(&mut self, number: u64, events: &[Event<'_>]) -> Result<Taken, Fault> {
+    pub(crate) fn receive(
+        &mut self,
+        number: u64,
+        events: &[Event<'_>],
+    ) -> Result<PacketOutcome, Fault> {
         self.give(&Encoder::tag(b'B').u64(number * 100).u64(0).u32(1).0)?;
-        let mut last = Taken::Yes;
+        let mut last = PacketOutcome::Done;
         for event in events {
             let content = content(event);
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
             last = self.give(&head.u32(content.len() as u32).bytes(&content).0)?;
-            if last != Taken::Yes {
-                self.core.interrupt();
+            if last != PacketOutcome::Done {
+                self.replication().interrupt();
                 return Ok(last);
             }
         }
@@ -110,21 +194,20 @@ impl World {
     }
 
     /// Takes in all that the sink has to tell, and what follows from it; the first fault.
-    pub(crate) fn settle(&mut self) -> Result<Vec<Fate>, Fault> {
+    pub(crate) fn settle(&mut self) -> Result<Vec<FailureOutcome>, Fault> {
         let (mut outcome, mut news) = (Ok(Vec::new()), Vec::new());
         loop {
-            self.sink.poll(Duration::ZERO, &mut news);
+            self.sink().poll(Duration::ZERO, &mut news);
             if news.is_empty() {
                 return outcome;
             }
             for item in news.drain(..) {
                 let told = match item {
                     News::Confirmed(sequence) => {
-                        self.core.confirmed(sequence, self.now.unix_us).map(|_| None)
+                        self.relay.confirmed(sequence, self.now).map(|()| None)
                     }
                     News::Failed(sequence, failure) => {
-                        let sink = &mut *self.sink;
-                        self.core.failed(sequence, failure, sink, self.now).map(Some)
+                        self.relay.failed(sequence, failure, self.now).map(Some)
                     }
                     other => panic!("{other:?}"),
                 };
@@ -143,16 +226,17 @@ impl World {
             self.settle()?;
             self.now.instant += Duration::from_secs(60);
             self.now.unix_us += 1;
-            let Some(sequence) = self.core.take_due(self.now.instant) else { return Ok(()) };
-            self.sink.retry(sequence);
+            let Some(sequence) = self.take_due() else { return Ok(()) };
+            self.sink().retry(sequence);
         }
     }
 
     /// The sink is built anew: the same is received again, from `first` on.
     pub(crate) fn rebuild(&mut self) {
-        self.sink = open(&self.broker);
-        self.core.interrupt();
-        self.core.rewind();
+        self.set_sink(open(&self.broker));
+        let Relay { feed, down, .. } = &mut self.relay;
+        feed.replication.interrupt();
+        feed.replication.rewind(&mut down.policy);
     }
 
     pub(crate) fn letters(&self) -> Vec<Arrived> {
@@ -173,7 +257,7 @@ impl World {
 
     /// How many transactions Postgres may forget.
     pub(crate) fn forgotten(&mut self) -> u64 {
-        self.core.reportable().to_wire() / 100
+        self.replication().reportable().to_wire() / 100
     }
 }
 

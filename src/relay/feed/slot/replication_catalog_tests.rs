@@ -1,22 +1,23 @@
 //! Which tables of the stream are looked up, and what becomes of their rows.
 
-use super::world::World;
+use super::fixture::Fixture;
 use super::*;
 use crate::pgoutput::encoder::{Encoder, Form, insert};
+use crate::relay::formats::Formats;
 use crate::source::testing;
 
 const NEEDED: [&str; 4] = ["id", "aggregatetype", "aggregateid", "payload"];
 
 /// A core with an outbox table, in transaction 100, that has read a catalog at some time.
-fn world(catalog: Catalog) -> World {
-    let mut world = World::new(&[]);
-    let mut source = world.core.source.clone();
+fn fixture(catalog: Catalog) -> Fixture {
+    let mut fixture = Fixture::new(&[]);
+    let mut source = fixture.replication().source.clone();
     source.outboxes = vec![testing::outbox()];
-    world.core.shaping = Shaping::new(&source).unwrap();
-    world.core.outboxes = Outboxes::new(source.outboxes, None).unwrap();
-    world.core.connected(false, catalog);
-    world.give(&Encoder::tag(b'B').u64(100).u64(0).u32(100).0).unwrap();
-    world
+    fixture.relay.down.admitter.set_formats(Formats::new(&source).unwrap());
+    fixture.replication().outboxes = Outboxes::new(source.outboxes, None).unwrap();
+    fixture.replication().connected(false, catalog);
+    fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(100).0).unwrap();
+    fixture
 }
 
 fn described(oid: u32, name: &str, columns: &[&str]) -> Vec<u8> {
@@ -35,49 +36,49 @@ fn a_table_is_looked_up_only_when_it_may_be_a_partition_that_is_newer_than_the_c
     let after = |tables: &[u32]| Catalog::read_before(101, tables.to_vec());
     for (catalog, columns, taken) in [
         // Another table, by its columns, whatever its age.
-        (before(&[]), &NEEDED[..3], Taken::Yes),
+        (before(&[]), &NEEDED[..3], PacketOutcome::Done),
         // It may have been attached since.
-        (before(&[]), &NEEDED, Taken::LookAgain),
-        (before(&[7]), &NEEDED, Taken::LookAgain),
+        (before(&[]), &NEEDED, PacketOutcome::CatalogNeeded),
+        (before(&[7]), &NEEDED, PacketOutcome::CatalogNeeded),
         // The catalog has the last word on what was written before it was read.
-        (after(&[]), &NEEDED, Taken::Yes),
-        (after(&[7]), &NEEDED, Taken::Yes),
+        (after(&[]), &NEEDED, PacketOutcome::Done),
+        (after(&[7]), &NEEDED, PacketOutcome::Done),
     ] {
-        let mut world = world(catalog);
-        assert_eq!(world.give(&described(7, "other", columns)).unwrap(), taken);
+        let mut fixture = fixture(catalog);
+        assert_eq!(fixture.give(&described(7, "other", columns)).unwrap(), taken);
     }
 }
 
 #[test]
 fn a_fresh_catalog_decides_for_the_table_that_was_looked_up_and_no_other() {
-    let mut world = world(Catalog::read_before(50, Vec::new()));
+    let mut fixture = fixture(Catalog::read_before(50, Vec::new()));
     let part = described(7, "part", &NEEDED);
-    assert_eq!(world.give(&part).unwrap(), Taken::LookAgain);
+    assert_eq!(fixture.give(&part).unwrap(), PacketOutcome::CatalogNeeded);
     // WHEN the catalog knows it as a partition THEN its rows are events
     let mut catalog = Catalog::read_before(60, vec![7, 8]);
     catalog.outboxes.push((7, "public".to_owned(), "part".to_owned(), 0));
-    world.core.refresh(catalog);
-    assert_eq!(world.give(&part).unwrap(), Taken::Yes);
-    assert_eq!(world.give(&row(7)).unwrap(), Taken::Yes);
-    world.settle().unwrap();
-    assert_eq!(world.published(), ["e1"]);
+    fixture.replication().refresh(catalog);
+    assert_eq!(fixture.give(&part).unwrap(), PacketOutcome::Done);
+    assert_eq!(fixture.give(&row(7)).unwrap(), PacketOutcome::Done);
+    fixture.settle().unwrap();
+    assert_eq!(fixture.published(), ["e1"]);
     // WHEN another one comes THEN it is looked up in its turn, and is none
     let other = described(8, "other", &NEEDED);
-    assert_eq!(world.give(&other).unwrap(), Taken::LookAgain);
-    world.core.refresh(Catalog::read_before(60, vec![7, 8]));
-    assert_eq!(world.give(&other).unwrap(), Taken::Yes);
-    assert_eq!(world.give(&row(8)).unwrap(), Taken::Yes);
-    world.settle().unwrap();
-    assert_eq!(world.published(), ["e1"]);
+    assert_eq!(fixture.give(&other).unwrap(), PacketOutcome::CatalogNeeded);
+    fixture.replication().refresh(Catalog::read_before(60, vec![7, 8]));
+    assert_eq!(fixture.give(&other).unwrap(), PacketOutcome::Done);
+    assert_eq!(fixture.give(&row(8)).unwrap(), PacketOutcome::Done);
+    fixture.settle().unwrap();
+    assert_eq!(fixture.published(), ["e1"]);
 }
 
 #[test]
 fn an_outbox_that_had_another_name_is_known_by_its_object_id() {
     let mut catalog = Catalog::read_before(101, vec![7]);
     catalog.outboxes.push((7, "public".to_owned(), "outbox".to_owned(), 0));
-    let mut world = world(catalog);
-    assert_eq!(world.give(&described(7, "away", &NEEDED)).unwrap(), Taken::Yes);
-    assert_eq!(world.give(&row(7)).unwrap(), Taken::Yes);
-    world.settle().unwrap();
-    assert_eq!(world.published(), ["e1"]);
+    let mut fixture = fixture(catalog);
+    assert_eq!(fixture.give(&described(7, "away", &NEEDED)).unwrap(), PacketOutcome::Done);
+    assert_eq!(fixture.give(&row(7)).unwrap(), PacketOutcome::Done);
+    fixture.settle().unwrap();
+    assert_eq!(fixture.published(), ["e1"]);
 }

@@ -1,8 +1,8 @@
-//! The claimed rows that the loop has in hand, and what is to be told of them.
+//! The claimed rows that have no verdict yet, and the verdicts of their batches.
 //!
-//! Numbers are given to rows when they come in, batch after batch; a row keeps its number until its
-//! verdict is told. The verdicts of a batch are told once, when it is done. Where a row of it has
-//! failed, that cannot be waited for: what is known is told at once, and the rest as it comes.
+//! Rows are numbered when they come in, batch after batch, and keep their numbers until they are
+//! settled. The verdicts of a batch are sent once, when all its rows are settled. Where a row has
+//! failed, the others do not wait for it: what is known is sent at once, and the rest later.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::delivery::window::NotInFlight;
 use crate::polling::batch::{Batch, Failed, Row, Verdicts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum RowState {
     /// To be handed to the sink.
     Queued,
     /// The sink has it.
@@ -25,16 +25,16 @@ enum State {
 }
 
 #[derive(Debug)]
-struct Item {
+struct ClaimedRow {
     row: Row,
-    state: State,
+    state: RowState,
     /// What it weighs at the sink.
     bytes: usize,
 }
 
 /// What is to be told of a batch.
 #[derive(Debug)]
-struct Notes {
+struct OpenBatch {
     claim: String,
     lsn: Lsn,
     /// A row has failed: nothing is waited for any more.
@@ -44,9 +44,9 @@ struct Notes {
     answer: Option<oneshot::Sender<Verdicts>>,
 }
 
-/// Verdicts on their way, and who waits for them; nobody when they come late.
+/// Verdicts to be sent, and the worker that waits for them, if one still does.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct BatchVerdicts {
     pub(super) claim: String,
     pub(super) verdicts: Verdicts,
     pub(super) answer: Option<oneshot::Sender<Verdicts>>,
@@ -61,9 +61,9 @@ pub(super) struct FailedBefore {
 
 /// What the loop has in hand.
 #[derive(Debug, Default)]
-pub(super) struct Hand {
+pub(super) struct ClaimedRows {
     /// By the number of the first row; rows without a verdict, by theirs.
-    batches: BTreeMap<Sequence, (Notes, BTreeMap<Sequence, Item>)>,
+    batches: BTreeMap<Sequence, (OpenBatch, BTreeMap<Sequence, ClaimedRow>)>,
     /// Number of the next row that comes in.
     next: Sequence,
     /// Rows to be handed to the sink, in order.
@@ -77,7 +77,7 @@ pub(super) struct Hand {
     held_bytes: usize,
 }
 
-impl Hand {
+impl ClaimedRows {
     /// Takes a batch in; says which of its rows have failed before.
     pub(super) fn take(&mut self, batch: Batch) -> Vec<FailedBefore> {
         let Batch { claim, lsn, rows, answer } = batch;
@@ -92,23 +92,25 @@ impl Hand {
         self.next += rows.len() as Sequence;
         self.queue.extend(first..self.next);
         let (verdicts, answer) = (Verdicts::default(), Some(answer));
-        let notes = Notes { claim, lsn, broken_up: false, verdicts, answer };
-        let item = |row| Item { row, state: State::Queued, bytes: 0 };
+        let batch = OpenBatch { claim, lsn, broken_up: false, verdicts, answer };
+        let item = |row| ClaimedRow { row, state: RowState::Queued, bytes: 0 };
         let items = (first..).zip(rows.into_iter().map(item)).collect();
-        self.batches.insert(first, (notes, items));
+        self.batches.insert(first, (batch, items));
         failed_before
     }
 
-    /// The number of the row that is handed to the sink next.
-    pub(super) fn upcoming(&self) -> Option<Sequence> {
-        self.queue.front().copied()
+    /// The row that is handed to the sink next, and its number.
+    pub(super) fn next_queued(&self) -> Option<(Sequence, &Row)> {
+        let sequence = *self.queue.front()?;
+        let (_, (_, items)) = self.batches.range(..=sequence).next_back()?;
+        items.get(&sequence).map(|item| (sequence, &item.row))
     }
 
     /// The sink has taken it.
     pub(super) fn offered(&mut self, bytes: usize) {
         let Some(sequence) = self.queue.pop_front() else { return };
         let Some((_, item)) = self.find(sequence) else { return };
-        (item.state, item.bytes) = (State::Offered, bytes);
+        (item.state, item.bytes) = (RowState::Offered, bytes);
         self.offered += 1;
         self.bytes += bytes;
     }
@@ -116,12 +118,6 @@ impl Hand {
     /// The number of the row that comes in next.
     pub(super) fn next(&self) -> Sequence {
         self.next
-    }
-
-    /// A row.
-    pub(super) fn row(&self, sequence: Sequence) -> Option<&Row> {
-        let (_, (_, items)) = self.batches.range(..=sequence).next_back()?;
-        items.get(&sequence).map(|item| &item.row)
     }
 
     /// Where the log stood when the row was claimed, and its place in the claim.
@@ -133,7 +129,7 @@ impl Hand {
         })
     }
 
-    fn find(&mut self, sequence: Sequence) -> Option<(&mut Notes, &mut Item)> {
+    fn find(&mut self, sequence: Sequence) -> Option<(&mut OpenBatch, &mut ClaimedRow)> {
         let (_, (notes, items)) = self.batches.range_mut(..=sequence).next_back()?;
         Some((notes, items.get_mut(&sequence)?))
     }
@@ -150,12 +146,12 @@ impl Hand {
         sequence: Sequence,
         attempts: u32,
         reason: String,
-    ) -> Result<(), NotInFlight> {
+    ) -> Result<i64, NotInFlight> {
         let settled = self.settle(sequence, |verdicts, row| {
             let (id, wait) = (row.id.clone(), Duration::ZERO);
             verdicts.failed.push(Failed { id, attempts, reason, wait });
         });
-        settled.map(drop)
+        settled.map(|row| row.created_unix_us)
     }
 
     fn settle(
@@ -165,7 +161,7 @@ impl Hand {
     ) -> Result<Row, NotInFlight> {
         let found = self.batches.range_mut(..=sequence).next_back();
         let (_, (notes, items)) = found.ok_or(NotInFlight(sequence))?;
-        let sent = |item: &&Item| matches!(item.state, State::Offered | State::Failing);
+        let sent = |item: &&ClaimedRow| matches!(item.state, RowState::Offered | RowState::Failing);
         if items.get(&sequence).filter(sent).is_none() {
             return Err(NotInFlight(sequence));
         }
@@ -177,14 +173,14 @@ impl Hand {
         Ok(item.row)
     }
 
-    fn leaves(&mut self, was: State, bytes: usize) {
+    fn leaves(&mut self, was: RowState, bytes: usize) {
         self.offered -= 1;
-        self.failing -= usize::from(was == State::Failing);
+        self.failing -= usize::from(was == RowState::Failing);
         self.bytes -= bytes;
     }
 
     /// The row has failed and will be tried again.
-    pub(super) fn noted(
+    pub(super) fn retrying(
         &mut self,
         sequence: Sequence,
         attempts: u32,
@@ -195,8 +191,8 @@ impl Hand {
         let id = item.row.id.clone();
         notes.verdicts.noted.push(Failed { id, attempts, reason, wait });
         notes.broken_up = true;
-        if item.state == State::Offered {
-            item.state = State::Failing;
+        if item.state == RowState::Offered {
+            item.state = RowState::Failing;
             self.failing += 1;
         }
     }
@@ -206,7 +202,7 @@ impl Hand {
         self.queue.clear();
         for (_, items) in self.batches.values_mut() {
             for (sequence, item) in items {
-                item.state = State::Queued;
+                item.state = RowState::Queued;
                 self.queue.push_back(*sequence);
             }
         }
@@ -225,14 +221,14 @@ impl Hand {
     }
 
     /// What can be told by now. Batches of which everything was told are gone.
-    pub(super) fn tell(&mut self) -> Vec<Told> {
+    pub(super) fn take_verdicts(&mut self) -> Vec<BatchVerdicts> {
         let mut all = Vec::new();
         self.batches.retain(|_, (notes, items)| {
             let done = items.is_empty();
             if done || (notes.broken_up && !notes.verdicts.is_empty()) {
                 let verdicts = Verdicts { last: done, ..std::mem::take(&mut notes.verdicts) };
                 let claim = notes.claim.clone();
-                all.push(Told { claim, verdicts, answer: notes.answer.take() });
+                all.push(BatchVerdicts { claim, verdicts, answer: notes.answer.take() });
             }
             !done
         });
@@ -271,5 +267,5 @@ impl Hand {
 }
 
 #[cfg(test)]
-#[path = "hand_tests.rs"]
+#[path = "claimed_rows_tests.rs"]
 mod tests;

@@ -1,14 +1,14 @@
 //! What Postgres does while the stream is silent: the loop asks, the control runtime looks.
 //!
 //! The look goes over a connection of its own, to the server that the stream comes from: it also
-//! shows that this server can be reached. One question and one answer at a time.
+//! shows that this server can be reached. One request and one answer at a time.
 
-use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::link::LinkEnd;
 use crate::source::connect::Kind;
 use crate::source::settings::{ConnInfo, Host, SourceSettings, TargetSessionAttrs};
 use crate::source::sql::{self, Sql};
@@ -28,20 +28,6 @@ pub struct Walsender {
     pub pid: i32,
 }
 
-/// The loop's end.
-#[derive(Debug)]
-pub struct WalsenderQuery {
-    questions: mpsc::Sender<Walsender>,
-    answers: std_mpsc::Receiver<WalsenderAnswer>,
-}
-
-/// The control runtime's end.
-#[derive(Debug)]
-pub struct WalsenderWorker {
-    questions: mpsc::Receiver<Walsender>,
-    answers: std_mpsc::SyncSender<WalsenderAnswer>,
-}
-
 /// What was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalsenderAnswer {
@@ -51,41 +37,16 @@ pub struct WalsenderAnswer {
     pub activity: Result<Activity, String>,
 }
 
-/// The two ends.
-#[must_use]
-pub fn pair() -> (WalsenderQuery, WalsenderWorker) {
-    let (question_sender, questions) = mpsc::channel(1);
-    let (answer_sender, answers) = std_mpsc::sync_channel(1);
-    let walsender_query = WalsenderQuery { questions: question_sender, answers };
-    (walsender_query, WalsenderWorker { questions, answers: answer_sender })
-}
-
-impl WalsenderQuery {
-    /// Asks. True when the question is on its way, and its answer is to be awaited.
-    #[must_use]
-    pub fn ask(&self, walsender: Walsender) -> bool {
-        self.questions.try_send(walsender).is_ok()
-    }
-
-    /// The answer, if it has come.
-    #[must_use]
-    pub fn answer(&self) -> Option<WalsenderAnswer> {
-        self.answers.try_recv().ok()
-    }
-}
-
-impl WalsenderWorker {
-    /// Looks as long as somebody asks.
-    pub async fn serve(mut self, settings: &SourceSettings) {
-        let mut looks = Looks { settings, open: None, looks: WalsenderLooks::default() };
-        while let Some(walsender) = looks.next_question(&mut self.questions).await {
-            let pid = walsender.pid;
-            let look = timeout(ANSWER_WITHIN, looks.look(&walsender)).await;
-            let activity = look
-                .unwrap_or_else(|_| Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs())));
-            if self.answers.send(WalsenderAnswer { pid, activity }).is_err() {
-                return;
-            }
+/// Answers as long as somebody asks.
+pub(super) async fn serve(settings: &SourceSettings, mut end: LinkEnd<Walsender, WalsenderAnswer>) {
+    let mut looks = Looks { settings, open: None, looks: WalsenderLooks::default() };
+    while let Some(walsender) = looks.next_request(&mut end.requests).await {
+        let pid = walsender.pid;
+        let look = timeout(ANSWER_WITHIN, looks.look(&walsender)).await;
+        let late = |_| Err(format!("no answer within {} s", ANSWER_WITHIN.as_secs()));
+        let activity = look.unwrap_or_else(late);
+        if end.answers.send(WalsenderAnswer { pid, activity }).is_err() {
+            return;
         }
     }
 }
@@ -97,17 +58,17 @@ struct Looks<'s> {
 }
 
 impl Looks<'_> {
-    async fn next_question(
+    async fn next_request(
         &mut self,
-        questions: &mut mpsc::Receiver<Walsender>,
+        requests: &mut mpsc::Receiver<Walsender>,
     ) -> Option<Walsender> {
         if self.open.is_some() {
-            if let Ok(question) = timeout(KEEP, questions.recv()).await {
-                return question;
+            if let Ok(request) = timeout(KEEP, requests.recv()).await {
+                return request;
             }
             self.open = None;
         }
-        questions.recv().await
+        requests.recv().await
     }
 
     async fn look(&mut self, walsender: &Walsender) -> Result<Activity, String> {
@@ -137,15 +98,5 @@ impl Looks<'_> {
         let activity = look.map_err(|error| error.to_string())?;
         self.open = Some((host.clone(), sql));
         Ok(activity)
-    }
-}
-
-#[cfg(test)]
-impl WalsenderWorker {
-    /// Answers the question that is out; its process id, if there is one.
-    pub(super) fn answers(&mut self, activity: Result<Activity, String>) -> Option<i32> {
-        let pid = self.questions.try_recv().ok()?.pid;
-        self.answers.send(WalsenderAnswer { pid, activity }).ok()?;
-        Some(pid)
     }
 }

@@ -163,5 +163,5 @@ impl SlotHistory {
 }
 
 #[cfg(test)]
-#[path = "history_tests.rs"]
+#[path = "slot_history_tests.rs"]
 mod tests;

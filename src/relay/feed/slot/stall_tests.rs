@@ -1,5 +1,5 @@
-use super::super::walsender_query::{WalsenderWorker, pair};
 use super::*;
+use crate::relay::control::testing::{AnsweringEnd, walsender_pair};
 use crate::source::settings::Host;
 
 const LIMIT: Duration = Duration::from_secs(4);
@@ -7,7 +7,7 @@ const LOOK: Duration = Duration::from_secs(1);
 
 struct Stage {
     stall: StallDetector,
-    walsender_worker: WalsenderWorker,
+    walsender_worker: AnsweringEnd,
     state: StreamState,
 }
 
@@ -21,8 +21,8 @@ fn walsender(pid: i32) -> Walsender {
 
 /// A stream that has just been heard, and has received all that there is.
 fn stage() -> Stage {
-    let (walsender_query, walsender_worker) = pair();
-    let mut stall = StallDetector::new(walsender_query, LIMIT);
+    let (link, walsender_worker) = walsender_pair();
+    let mut stall = StallDetector::new(link, LIMIT);
     stall.connected(walsender(7));
     let (now, at) = (Instant::now(), Lsn::from_wire(100));
     let mut stage = Stage {

@@ -4,12 +4,11 @@
 //! Both take a connection for SQL, which the data thread may not wait for. They are carried out on
 //! the control runtime; the loop asks, and looks for the answer when it comes by.
 
-use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use super::link::{Link, LinkEnd};
 use crate::base::backoff::Backoff;
 use crate::base::lsn::Lsn;
 use crate::source::catalog::{self, Catalog};
@@ -27,12 +26,6 @@ const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
 /// The answer of the control runtime is on its way.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
-#[derive(Debug)]
-enum Task {
-    ReadCatalog { number: u64 },
-    Confirm(ConfirmedPosition),
-}
-
 /// A position that the broker has confirmed, and where it means something.
 #[derive(Clone, Debug)]
 pub struct ConfirmedPosition {
@@ -46,101 +39,88 @@ pub struct ConfirmedPosition {
     pub own_pid: i32,
 }
 
-/// The loop's end.
+/// Asks for the catalog. The answer to an earlier question is dropped.
 #[derive(Debug)]
-pub struct SqlTasks {
-    tasks: mpsc::Sender<Task>,
-    catalogs: std_mpsc::Receiver<(u64, Catalog)>,
-    confirmed: std_mpsc::Receiver<Result<(), String>>,
-    /// Of the last catalog that was asked for.
+pub struct CatalogLink {
+    link: Link<u64, (u64, Catalog)>,
+    /// The last request.
     number: u64,
-    /// It is still wanted.
-    wanted: bool,
+    awaited: bool,
 }
 
-/// The end of the control runtime.
-#[derive(Debug)]
-pub struct SqlWorker {
-    tasks: mpsc::Receiver<Task>,
-    catalogs: std_mpsc::SyncSender<(u64, Catalog)>,
-    confirmed: std_mpsc::SyncSender<Result<(), String>>,
-}
+impl CatalogLink {
+    pub(super) fn new(link: Link<u64, (u64, Catalog)>) -> CatalogLink {
+        CatalogLink { link, number: 0, awaited: false }
+    }
 
-/// Two ends.
-#[must_use]
-pub fn pair() -> (SqlTasks, SqlWorker) {
-    let (task_sender, tasks) = mpsc::channel(4);
-    let (catalog_sender, catalogs) = std_mpsc::sync_channel(4);
-    let (confirmed_sender, confirmed) = std_mpsc::sync_channel(1);
-    let (number, wanted) = (0, false);
-    (
-        SqlTasks { tasks: task_sender, catalogs, confirmed, number, wanted },
-        SqlWorker { tasks, catalogs: catalog_sender, confirmed: confirmed_sender },
-    )
-}
-
-impl SqlTasks {
     /// Asks for the catalog as it is from now on.
-    pub(super) fn ask_catalog(&mut self) {
+    pub(in crate::relay) fn request(&mut self) {
         self.number += 1;
-        // A closed channel means that all is over, and a full one cannot be: one task at a time.
-        self.wanted = self.tasks.try_send(Task::ReadCatalog { number: self.number }).is_ok();
+        self.awaited = self.link.request(self.number);
     }
 
     /// Has the catalog been asked for, and not come yet?
-    pub(super) fn awaits_catalog(&self) -> bool {
-        self.wanted
+    pub(in crate::relay) fn is_awaited(&self) -> bool {
+        self.awaited
     }
 
     /// The catalog that was asked for last, once it is there.
-    pub(super) fn catalog(&mut self) -> Option<Catalog> {
-        while let Ok((number, catalog)) = self.catalogs.try_recv() {
-            if self.wanted && number == self.number {
-                self.wanted = false;
+    pub(in crate::relay) fn answer(&mut self) -> Option<Catalog> {
+        while let Some((number, catalog)) = self.link.answer() {
+            if self.awaited && number == self.number {
+                self.awaited = false;
                 return Some(catalog);
             }
         }
         None
     }
 
-    /// The catalog that was asked for is not needed any more.
-    pub(super) fn forget_catalog(&mut self) {
-        self.wanted = false;
-    }
-
-    /// Confirms a position to the slot. Waits for it, a few seconds at most: only for the end.
-    pub(super) fn confirm(&self, position: ConfirmedPosition) -> Result<(), String> {
-        let gone = || "the process is ending".to_owned();
-        self.tasks.try_send(Task::Confirm(position)).map_err(|_| gone())?;
-        let answer = self.confirmed.recv_timeout(CONFIRM_WITHIN + ANSWER_MARGIN);
-        answer.unwrap_or_else(|_| Err(gone()))
+    /// The catalog is not needed any more.
+    pub(in crate::relay) fn cancel(&mut self) {
+        self.awaited = false;
     }
 }
 
-/// Carries out tasks until the loop is gone. A newer task takes the place of one that is under way.
-pub async fn serve(settings: &SourceSettings, mut worker: SqlWorker) {
-    let mut next = worker.tasks.recv().await;
-    while let Some(task) = next {
-        next = match task {
-            Task::ReadCatalog { number } => tokio::select! {
-                catalog = read_patiently(settings) => {
-                    let _unwanted = worker.catalogs.try_send((number, catalog)).is_err();
-                    worker.tasks.recv().await
-                }
-                newer = worker.tasks.recv() => newer,
-            },
-            Task::Confirm(position) => {
-                let confirming = timeout(CONFIRM_WITHIN, confirm(settings, &position));
-                let late = |_| Err(format!("not within {} s", CONFIRM_WITHIN.as_secs()));
-                let outcome = confirming.await.unwrap_or_else(late);
-                let _nobody_waits = worker.confirmed.try_send(outcome).is_err();
-                worker.tasks.recv().await
+impl Link<ConfirmedPosition, Result<(), String>> {
+    /// Confirms a position to the slot. Waits for it, a few seconds at most.
+    pub(in crate::relay) fn confirm(&self, position: ConfirmedPosition) -> Result<(), String> {
+        let sent = self.request(position);
+        let answer = sent.then(|| self.answer_within(CONFIRM_WITHIN + ANSWER_MARGIN)).flatten();
+        answer.unwrap_or_else(|| Err("the process is ending".to_owned()))
+    }
+}
+
+/// Reads the catalog as often as it is asked for. A new request ends the one under way.
+pub(super) async fn serve_catalogs(
+    settings: &SourceSettings,
+    mut end: LinkEnd<u64, (u64, Catalog)>,
+) {
+    let mut next = end.requests.recv().await;
+    while let Some(number) = next {
+        next = tokio::select! {
+            catalog = read_patiently(settings) => {
+                let _unwanted = end.answers.try_send((number, catalog)).is_err();
+                end.requests.recv().await
             }
+            newer = end.requests.recv() => newer,
         };
     }
 }
 
-/// Reads the catalog, over and over until it can be read.
+/// Confirms positions.
+pub(super) async fn serve_confirms(
+    settings: &SourceSettings,
+    mut end: LinkEnd<ConfirmedPosition, Result<(), String>>,
+) {
+    while let Some(position) = end.requests.recv().await {
+        let confirming = timeout(CONFIRM_WITHIN, confirm(settings, &position));
+        let late = |_| Err(format!("not within {} s", CONFIRM_WITHIN.as_secs()));
+        let outcome = confirming.await.unwrap_or_else(late);
+        let _nobody_waits = end.answers.try_send(outcome).is_err();
+    }
+}
+
+/// Retries until the catalog was read.
 async fn read_patiently(settings: &SourceSettings) -> Catalog {
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     loop {

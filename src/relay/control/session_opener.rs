@@ -8,16 +8,15 @@ use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
-use super::history::{SlotHistory, SystemTimeline};
-use super::{LET_GO_GAP, LinkNews, Opened};
+use super::slot_history::{Mover, PeerProgress, SlotHistory, SystemTimeline};
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::doctor::finding::Level;
 use crate::doctor::source as preflight;
 use crate::doctor::source::Report;
 use crate::health::Phase;
-use crate::source::catalog;
-use crate::source::connect::{self, ConnectError, Control, Kind, StartReplication};
+use crate::source::catalog::{self, Catalog};
+use crate::source::connect::{self, ConnectError, Control, Kind, Session, StartReplication};
 use crate::source::holder::{Holder, HolderQuery, Look};
 use crate::source::publication::{KnownPublication, PublicationFingerprint};
 use crate::source::settings::SourceSettings;
@@ -32,6 +31,37 @@ const LOOK_WITHIN: Duration = Duration::from_secs(10);
 /// mostly this.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
+
+/// From one session to the next, whatever the reason.
+pub(super) const LET_GO_GAP: Duration = Duration::from_millis(500);
+
+/// What the loop is told about its session.
+#[derive(Debug)]
+pub enum SessionNews {
+    /// A session, streaming.
+    Opened(Box<OpenedSession>),
+    /// What is waited for.
+    Waiting(Phase),
+    /// There will be no session.
+    Failed(Fault),
+}
+
+/// A session and what was read about it once it held the slot.
+#[derive(Debug)]
+pub struct OpenedSession {
+    /// The connection, in copy mode.
+    pub session: Session,
+    /// Where the slot stood after the stream had started: nobody can move it any more.
+    pub slot_confirmed: Lsn,
+    /// What peers confirmed since the last session.
+    pub peers: Option<PeerProgress>,
+    /// Who moved the slot beyond that, if anybody did.
+    pub mover: Mover,
+    /// How long the server waits for a sign of life.
+    pub wal_sender_timeout: Option<Duration>,
+    /// What the catalog says of tables.
+    pub catalog: Catalog,
+}
 
 /// A replication connection that was opened before it was known that it is needed.
 type Early = Result<Control, ConnectError>;
@@ -49,7 +79,7 @@ pub(super) enum Failed {
 pub(super) struct SessionOpener<'a> {
     pub(super) settings: &'a SourceSettings,
     known: &'a KnownPublication,
-    news: std_mpsc::SyncSender<LinkNews>,
+    news: std_mpsc::SyncSender<SessionNews>,
     shown: Phase,
     text_only: bool,
     not_before: Instant,
@@ -64,7 +94,7 @@ impl<'a> SessionOpener<'a> {
     pub(super) fn new(
         settings: &'a SourceSettings,
         known: &'a KnownPublication,
-        news: std_mpsc::SyncSender<LinkNews>,
+        news: std_mpsc::SyncSender<SessionNews>,
     ) -> SessionOpener<'a> {
         SessionOpener {
             settings,
@@ -92,13 +122,13 @@ impl<'a> SessionOpener<'a> {
         let new = self.shown != phase;
         if new {
             self.shown = phase;
-            let _told = self.news.try_send(LinkNews::Phase(phase)).is_ok();
+            let _told = self.news.try_send(SessionNews::Waiting(phase)).is_ok();
         }
         new
     }
 
     /// Waits until nobody holds the slot, and opens a session.
-    pub(super) async fn attempt(&mut self) -> Result<Opened, Failed> {
+    pub(super) async fn attempt(&mut self) -> Result<OpenedSession, Failed> {
         let info = &self.settings.connection;
         let at_once = self.not_before <= Instant::now();
         // Both connections at once, because each takes its time.
@@ -164,7 +194,11 @@ impl<'a> SessionOpener<'a> {
         }
     }
 
-    async fn open(&mut self, server: &mut Server, early: Option<Early>) -> Result<Opened, Failed> {
+    async fn open(
+        &mut self,
+        server: &mut Server,
+        early: Option<Early>,
+    ) -> Result<OpenedSession, Failed> {
         let settings = self.settings;
         let start = StartReplication {
             slot: settings.slot.clone(),
@@ -197,7 +231,7 @@ impl<'a> SessionOpener<'a> {
             SystemTimeline { system_id: session.system_id.clone(), timeline: session.timeline };
         let (peers, mover) = self.history.ends(&place);
         let catalog = catalog::read(&server.sql.client, settings).await;
-        Ok(Opened {
+        Ok(OpenedSession {
             session,
             slot_confirmed: slot.confirmed_flush,
             peers,

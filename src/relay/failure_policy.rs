@@ -1,0 +1,520 @@
+//! What follows when an event cannot be published: another attempt, a dead letter, or the end of
+//! the relay.
+//!
+//! The pure parts ([`Retries`], [`Breaker`], [`ParkedKeys`]) count and remember; the decisions are
+//! made here, by the failure's disposition, for events and for dead letters.
+//!
+//! * An event that became a dead letter stays one: over a rebuilt sink its dead letter is published
+//!   again, and counts neither for the breaker nor for its key a second time.
+//! * No dead letter is written before the dead-letter topic was read, or is known to be unreadable:
+//!   it shows what an earlier process has just written, and which keys are parked.
+//! * A dead letter that fails is an outage: it is tried for ever, and the slot is held.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::faults;
+use crate::base::backoff::Backoff;
+use crate::base::clock::unix_now_us;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::log_throttle::LogThrottle;
+use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
+use crate::delivery::breaker::Breaker;
+use crate::delivery::parked::ParkedKeys;
+use crate::delivery::retry::Retries;
+use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
+use crate::metrics::Metrics;
+use crate::sink::{Disposition, Failure, Sink};
+
+/// Class of an event whose route leads into the dead-letter topic.
+const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
+const LOG_PERIOD: Duration = Duration::from_secs(1);
+/// Dead letters that are logged in one period.
+const DEAD_LETTERS_LOGGED: u32 = 10;
+
+/// Now, on both clocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Moment {
+    pub(super) instant: Instant,
+    pub(super) unix_us: i64,
+}
+
+impl Moment {
+    pub(super) fn now() -> Moment {
+        Moment { instant: Instant::now(), unix_us: unix_now_us() }
+    }
+}
+
+/// How an event goes to the sink.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Route {
+    Normal,
+    /// In a request of its own.
+    Isolated,
+    DeadLetter(DeadLetterCause),
+}
+
+/// What a failed publish means for the relay as a whole.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum FailureOutcome {
+    /// Nothing: the failure was about its event, and that is taken care of.
+    Handled,
+    /// The event will be tried again, after `wait` at the earliest.
+    Retrying { attempts: u32, wait: Duration, reason: String },
+    /// The event became a dead letter, and the events that wait behind it in the sink fail next.
+    KeyParked,
+    /// A dead letter cannot be written for now.
+    DeadLetterDelayed(String),
+    /// The sink must be built anew.
+    SinkOutage(String),
+}
+
+/// Why an event is given up that the sink does not have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reason<'a> {
+    pub(super) class: &'a str,
+    pub(super) text: &'a str,
+    /// Attempts that were just made and have failed.
+    pub(super) attempts: u32,
+}
+
+/// What is known of the dead-letter topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum History {
+    Unread,
+    Read,
+    Unreadable,
+}
+
+/// An event that the sink has, and that becomes a dead letter once the topic has been read.
+#[derive(Debug)]
+struct AwaitingHistory {
+    sequence: Sequence,
+    failure: Failure,
+    position: Position,
+}
+
+/// Decides, and remembers what was decided about events that are not settled.
+pub(crate) struct FailurePolicy {
+    on_dead_letter: OnDeadLetter,
+    mailbox: DeadLetterWriter,
+    retries: Retries,
+    breaker: Breaker,
+    parked: ParkedKeys,
+    /// Events whose dead letters are not confirmed yet.
+    dead_lettered: HashMap<Sequence, DeadLetterCause>,
+    /// Refused together with others: published alone next time.
+    suspects: HashSet<Sequence>,
+    history: History,
+    awaiting_history: Vec<AwaitingHistory>,
+    /// Events that will never be confirmed; the relay is about to stop because of them.
+    unpublishable: usize,
+    retry_log: LogThrottle,
+    dead_letter_log: LogThrottle,
+    metrics: Arc<Metrics>,
+}
+
+impl FailurePolicy {
+    pub(super) fn new(
+        delivery: &DeliverySettings,
+        mailbox: DeadLetterWriter,
+        metrics: &Arc<Metrics>,
+    ) -> FailurePolicy {
+        let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
+        let settings = &mailbox.settings;
+        FailurePolicy {
+            on_dead_letter: delivery.on_dead_letter,
+            retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),
+            breaker: Breaker::new(settings.burst_max, settings.burst_window),
+            mailbox,
+            parked: ParkedKeys::default(),
+            dead_lettered: HashMap::new(),
+            suspects: HashSet::new(),
+            history: History::Unread,
+            awaiting_history: Vec::new(),
+            unpublishable: 0,
+            retry_log: LogThrottle::new(1, LOG_PERIOD),
+            dead_letter_log: LogThrottle::new(DEAD_LETTERS_LOGGED, LOG_PERIOD),
+            metrics: Arc::clone(metrics),
+        }
+    }
+
+    /// Does an event that cannot be published stop the relay?
+    pub(super) fn halts(&self) -> bool {
+        self.on_dead_letter == OnDeadLetter::Halt
+    }
+
+    /// May events come in? Not before it is known which keys are parked.
+    pub(super) fn admits(&self) -> bool {
+        self.on_dead_letter != OnDeadLetter::ParkKey || !self.awaits_history()
+    }
+
+    /// Is the dead-letter topic still to be read?
+    pub(super) fn awaits_history(&self) -> bool {
+        !self.halts() && self.history == History::Unread
+    }
+
+    pub(super) fn mailbox(&self) -> &DeadLetterWriter {
+        &self.mailbox
+    }
+
+    pub(super) fn unpublishable(&self) -> usize {
+        self.unpublishable
+    }
+
+    /// How this event goes to the sink.
+    #[inline]
+    pub(super) fn route(
+        &self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        position: Position,
+    ) -> Route {
+        let nothing_failed =
+            self.dead_lettered.is_empty() && self.suspects.is_empty() && self.parked.is_empty();
+        if nothing_failed && !self.leads_to_dead_letters(event) {
+            return Route::Normal;
+        }
+        self.route_of(sequence, event, position)
+    }
+
+    #[cold]
+    fn route_of(&self, sequence: Sequence, event: &Outbound<'_>, position: Position) -> Route {
+        let dead_letter = |class, text| {
+            let reason = Reason { class, text, attempts: 0 };
+            Route::DeadLetter(self.cause(sequence, event.key, reason, position, Moment::now()))
+        };
+        if let Some(cause) = self.dead_lettered.get(&sequence) {
+            Route::DeadLetter(cause.clone())
+        } else if self.leads_to_dead_letters(event) {
+            dead_letter(CLASS_DEAD_LETTER_TOPIC, "its route leads into the dead-letter topic")
+        } else if event.key.is_some_and(|key| self.parked.holds(key, position)) {
+            dead_letter(CLASS_PARKED, "an earlier event of its key is a dead letter")
+        } else if self.suspects.contains(&sequence) {
+            Route::Isolated
+        } else {
+            Route::Normal
+        }
+    }
+
+    /// Would readers of the dead-letter topic take the event for a dead letter?
+    #[inline]
+    fn leads_to_dead_letters(&self, event: &Outbound<'_>) -> bool {
+        let address = &self.mailbox.settings.address;
+        address.is_reached_by(event.exchange, event.topic) && !self.halts()
+    }
+
+    /// Why an event is given up. One that is a dead letter already keeps its first cause.
+    pub(super) fn cause(
+        &self,
+        sequence: Sequence,
+        key: Option<&[u8]>,
+        reason: Reason<'_>,
+        position: Position,
+        now: Moment,
+    ) -> DeadLetterCause {
+        if let Some(cause) = self.dead_lettered.get(&sequence) {
+            return cause.clone();
+        }
+        let before = self.retries.so_far(sequence, now.unix_us);
+        DeadLetterCause {
+            class: reason.class.to_owned(),
+            reason: reason.text.to_owned(),
+            attempts: before.count + reason.attempts,
+            first_failed_unix_us: before.first_failed_unix_us,
+            failed_unix_us: now.unix_us,
+            position,
+            incomplete: false,
+            // An event of a parked key parks nothing: a release would never catch up with a busy key.
+            parks_key: self.on_dead_letter == OnDeadLetter::ParkKey
+                && key.is_some()
+                && reason.class != CLASS_PARKED,
+        }
+    }
+
+    /// May this dead letter be written now? `false` before the topic was read; a fault when there
+    /// are too many. Events that follow a dead letter of their key do not count.
+    pub(super) fn allow(
+        &mut self,
+        sequence: Sequence,
+        cause: &DeadLetterCause,
+    ) -> Result<bool, Fault> {
+        if self.history == History::Unread {
+            return Ok(false);
+        }
+        if cause.class == CLASS_PARKED || self.dead_lettered.contains_key(&sequence) {
+            return Ok(true);
+        }
+        let allowed = self.breaker.allow(cause.failed_unix_us);
+        let open = |burst| faults::breaker_open(&burst, cause, &self.mailbox.settings);
+        allowed.map(|()| true).map_err(open)
+    }
+
+    /// The sink has taken the dead letter. Returns whether that has parked a key.
+    pub(super) fn dead_lettered(
+        &mut self,
+        sequence: Sequence,
+        key: Option<&[u8]>,
+        subject: &str,
+        cause: DeadLetterCause,
+    ) -> bool {
+        if self.dead_lettered.contains_key(&sequence) {
+            return false;
+        }
+        self.retries.given_up(sequence);
+        if cause.class != CLASS_PARKED {
+            self.breaker.count(cause.failed_unix_us, &cause.class);
+        }
+        let parks = key.filter(|_| cause.parks_key);
+        if let Some(key) = parks {
+            self.parked.park(key, cause.position);
+            self.update_parked_gauge();
+        }
+        if let Some(unlogged) = self.dead_letter_log.permit(Instant::now()) {
+            tracing::warn!(
+                class = cause.class, attempts = cause.attempts, lsn = %cause.position.commit_lsn,
+                subject, unlogged, "dead letter: {}", cause.reason
+            );
+        }
+        self.dead_lettered.insert(sequence, cause);
+        parks.is_some()
+    }
+
+    /// An earlier process has tried this event.
+    pub(super) fn has_failed_before(&mut self, sequence: Sequence, attempts: u32) {
+        self.retries.has_failed_before(sequence, attempts, Moment::now().unix_us);
+    }
+
+    /// This event was refused together with others.
+    pub(super) fn suspect(&mut self, sequence: Sequence) {
+        self.suspects.insert(sequence);
+    }
+
+    /// An event that may be tried again now; `published` events were handed to the sink so far, and
+    /// there may be room for more.
+    pub(super) fn take_due(
+        &mut self,
+        now: Instant,
+        published: Sequence,
+        has_room: bool,
+    ) -> Option<Sequence> {
+        self.retries.take_due(now, published, has_room)
+    }
+
+    /// The broker has the event, or its dead letter: then this is the cause.
+    #[inline]
+    pub(super) fn settled(&mut self, sequence: Sequence) -> Option<DeadLetterCause> {
+        self.retries.settled(sequence);
+        if !self.suspects.is_empty() {
+            self.suspects.remove(&sequence);
+        }
+        if self.dead_lettered.is_empty() {
+            return None;
+        }
+        let cause = self.dead_lettered.remove(&sequence)?;
+        self.metrics.dlq_published.inc();
+        Some(cause)
+    }
+
+    /// Takes note of a record of the dead-letter topic.
+    pub(super) fn on_tail_event(
+        &mut self,
+        event: TailEvent,
+        sink: Option<&mut Box<dyn Sink>>,
+        now: Moment,
+    ) -> Result<(), Fault> {
+        if self.halts() {
+            return Ok(());
+        }
+        let parks_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
+        match event {
+            TailEvent::Parked(key, position) if parks_keys => self.parked.seen(key, position),
+            TailEvent::Released(key) => self.parked.released(key),
+            TailEvent::Letter { failed_unix_us, class } if self.history == History::Unread => {
+                self.breaker.count(failed_unix_us, &class);
+            }
+            TailEvent::CaughtUp => self.history = History::Read,
+            TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
+                if self.history == History::Unread && parks_keys {
+                    return Err(faults::letters_unreadable(&reason, &self.mailbox.settings));
+                }
+                self.history = History::Unreadable;
+                tracing::warn!(error = reason, "the dead-letter topic cannot be read");
+            }
+            TailEvent::Parked(..) | TailEvent::Letter { .. } | TailEvent::Unreadable(_) => {}
+        }
+        self.update_parked_gauge();
+        let Some(sink) = sink.filter(|_| self.history != History::Unread) else { return Ok(()) };
+        let mut outcome = Ok(());
+        for waiting in std::mem::take(&mut self.awaiting_history) {
+            outcome = outcome.and(self.give_up(waiting, &mut **sink, now).map(drop));
+        }
+        outcome
+    }
+
+    pub(super) fn update_breaker_gauge(&self, now_unix_us: i64) {
+        let open = self.breaker.is_open(now_unix_us);
+        self.metrics.dlq_breaker_open.set(i64::from(open));
+    }
+
+    fn update_parked_gauge(&self) {
+        self.metrics.dlq_parked_keys.set(i64::try_from(self.parked.len()).unwrap_or(i64::MAX));
+    }
+
+    /// Numbers from `next` on will be given to other events than before.
+    pub(super) fn forget(&mut self, next: Sequence) {
+        self.retries.forget(next);
+        self.dead_lettered.retain(|sequence, _| *sequence < next);
+        self.suspects.retain(|sequence| *sequence < next);
+    }
+
+    /// Every unsettled event is handed to a new sink. What was decided about it holds, unless the
+    /// numbers mean other events now.
+    pub(super) fn rewind(&mut self, renumbered: bool) {
+        self.retries.rewind(renumbered);
+        self.awaiting_history.clear();
+        if renumbered {
+            self.dead_lettered.clear();
+            self.suspects.clear();
+        }
+    }
+
+    /// The sink could not publish an event that it keeps, or its dead letter.
+    pub(super) fn failed(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        position: Position,
+        sink: &mut dyn Sink,
+        now: Moment,
+    ) -> Result<FailureOutcome, Fault> {
+        self.note_unknown(&failure);
+        if self.dead_lettered.contains_key(&sequence) {
+            return self.dead_letter_failed(sequence, failure, sink, now);
+        }
+        match failure.disposition {
+            Disposition::Outage => return Ok(FailureOutcome::SinkOutage(failure.reason)),
+            Disposition::Halt => return Err(self.stops_over(faults::unable(&failure))),
+            Disposition::Transient | Disposition::Terminal => {}
+        }
+        // An event of this class only waited behind a dead letter of its key and was not tried.
+        if failure.class != CLASS_PARKED {
+            let attempts = self.retries.failed(sequence, now.unix_us);
+            if failure.disposition == Disposition::Transient {
+                if !self.retries.is_exhausted(attempts) {
+                    return Ok(self.retry_later(sequence, failure, attempts.count, now));
+                }
+                self.metrics.retry_exhaustions.inc();
+            }
+        }
+        self.give_up(AwaitingHistory { sequence, failure, position }, sink, now)
+    }
+
+    /// The event's key waits for its next attempt; other keys flow.
+    fn retry_later(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        attempts: u32,
+        now: Moment,
+    ) -> FailureOutcome {
+        let wait = self.retries.wait(sequence, now.instant);
+        if let Some(unlogged) = self.retry_log.permit(now.instant) {
+            let Failure { class, subject, reason, mend, .. } = &failure;
+            tracing::warn!(
+                class,
+                subject,
+                attempts,
+                retry_in_ms = wait.as_millis() as u64,
+                unlogged,
+                "the broker refuses an event for now: {reason}; to mend it: {mend}"
+            );
+        }
+        FailureOutcome::Retrying { attempts, wait, reason: failure.reason }
+    }
+
+    fn give_up(
+        &mut self,
+        event: AwaitingHistory,
+        sink: &mut dyn Sink,
+        now: Moment,
+    ) -> Result<FailureOutcome, Fault> {
+        let AwaitingHistory { sequence, failure, position } = &event;
+        if self.halts() {
+            let attempts = self.retries.so_far(*sequence, now.unix_us);
+            let fault = faults::refused(failure, position.commit_lsn, attempts.count);
+            return Err(self.stops_over(fault));
+        }
+        let reason = Reason { class: &failure.class, text: &failure.reason, attempts: 0 };
+        let key = failure.key.as_deref();
+        let cause = self.cause(*sequence, key, reason, *position, now);
+        match self.allow(*sequence, &cause) {
+            Ok(true) => {}
+            Ok(false) => {
+                self.awaiting_history.push(event);
+                return Ok(FailureOutcome::Handled);
+            }
+            Err(fault) => return Err(self.stops_over(fault)),
+        }
+        sink.bury(*sequence, &self.mailbox, &cause);
+        let parks = self.dead_lettered(*sequence, key, &failure.subject, cause);
+        Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
+    }
+
+    fn dead_letter_failed(
+        &mut self,
+        sequence: Sequence,
+        failure: Failure,
+        sink: &mut dyn Sink,
+        now: Moment,
+    ) -> Result<FailureOutcome, Fault> {
+        if failure.class == CLASS_PARKED {
+            // It waited behind an event of its key that has become a dead letter meanwhile.
+            sink.retry(sequence);
+            return Ok(FailureOutcome::Handled);
+        }
+        self.metrics.dlq_publish_failed.inc();
+        match failure.disposition {
+            // The sink has kept the dead letter, and the other events in it are not affected.
+            Disposition::Outage | Disposition::Transient => {
+                self.retries.failed(sequence, now.unix_us);
+                self.retries.wait(sequence, now.instant);
+                Ok(FailureOutcome::DeadLetterDelayed(failure.reason))
+            }
+            Disposition::Terminal | Disposition::Halt => {
+                Err(self.stops_over(faults::letter_refused(&failure)))
+            }
+        }
+    }
+
+    /// One more event will never be confirmed, and the relay stops because of it.
+    fn stops_over(&mut self, fault: Fault) -> Fault {
+        self.unpublishable = self.unpublishable.saturating_add(1);
+        fault
+    }
+
+    /// Nothing in flight will be confirmed any more.
+    pub(super) fn unable(&mut self, failure: &Failure) -> Fault {
+        self.unpublishable = usize::MAX;
+        faults::unable(failure)
+    }
+
+    /// The sink did not take a dead letter.
+    pub(super) fn dead_letter_refused(&mut self, failure: &Failure) -> Fault {
+        self.note_unknown(failure);
+        self.metrics.dlq_publish_failed.inc();
+        faults::letter_refused(failure)
+    }
+
+    /// An answer that has no entry in the sink's table of errors is counted and logged.
+    pub(super) fn note_unknown(&self, failure: &Failure) {
+        if !failure.known {
+            self.metrics.unknown_errors.inc();
+            let Failure { class, subject, reason, .. } = failure;
+            tracing::warn!(class, subject, "an answer that this release does not know: {reason}");
+        }
+    }
+}

@@ -1,0 +1,111 @@
+//! The rows in rows, as workers and sink see them.
+
+use super::*;
+
+fn batch(claim: &str, ids: &[&str]) -> (Batch, oneshot::Receiver<Verdicts>) {
+    let (answer, verdicts) = oneshot::channel();
+    let row = |id: &&str| Row { id: (*id).to_owned(), created_unix_us: 7, ..Row::default() };
+    let rows = ids.iter().map(row).collect();
+    (Batch { claim: claim.to_owned(), lsn: Lsn::from_wire(9), rows, answer }, verdicts)
+}
+
+fn offer_all(rows: &mut ClaimedRows) -> Vec<Sequence> {
+    let mut offered = Vec::new();
+    while let Some((sequence, _)) = rows.next_queued() {
+        offered.push(sequence);
+        rows.offered(10);
+    }
+    offered
+}
+
+/// Passes the answers on, as the loop does.
+fn tell(rows: &mut ClaimedRows) -> Vec<(String, Verdicts)> {
+    let sent = rows.take_verdicts().into_iter();
+    let late = sent.filter_map(|BatchVerdicts { claim, verdicts, answer }| match answer {
+        Some(answer) => answer.send(verdicts).err().map(|verdicts| (claim, verdicts)),
+        None => Some((claim, verdicts)),
+    });
+    late.collect()
+}
+
+#[test]
+fn a_batch_is_told_once_when_all_of_it_is_settled() {
+    let mut rows = ClaimedRows::default();
+    let (batch, mut verdicts) = batch("a", &["1", "2"]);
+    assert_eq!(rows.take(batch), []);
+    assert_eq!(offer_all(&mut rows), [0, 1]);
+    assert_eq!((rows.in_flight(), rows.bytes()), (2, 20));
+    assert_eq!(rows.position(1), Position { commit_lsn: Lsn::from_wire(9), ordinal: 1 });
+    assert_eq!(rows.published(1), Ok(7));
+    assert_eq!(tell(&mut rows), []);
+    assert!(verdicts.try_recv().is_err(), "told before the other row is settled");
+    assert_eq!(rows.published(0), Ok(7));
+    assert_eq!(tell(&mut rows), []);
+    let told = verdicts.try_recv().unwrap();
+    assert_eq!((told.published, told.last), (vec!["2".to_owned(), "1".to_owned()], true));
+    assert_eq!((rows.in_flight(), rows.bytes()), (0, 0));
+    // THEN a receipt for what is gone is a defect, never ignored
+    assert_eq!(rows.published(0), Err(NotInFlight(0)));
+}
+
+#[test]
+fn what_has_failed_holds_up_no_other_row_of_its_batch() {
+    let mut rows = ClaimedRows::default();
+    let (first, mut verdicts) = batch("a", &["1", "2"]);
+    rows.take(first);
+    offer_all(&mut rows);
+    rows.retrying(0, 1, Duration::from_secs(3), "no".into());
+    assert_eq!(rows.failing(), 1);
+    rows.published(1).unwrap();
+    assert_eq!(tell(&mut rows), []);
+    let told = verdicts.try_recv().unwrap();
+    assert_eq!((told.published, told.noted[0].attempts, told.last), (vec!["2".into()], 1, false));
+    // WHEN it is settled later THEN that is told late, and is the last of its claim
+    rows.failed(0, 5, "never".into()).unwrap();
+    let late = tell(&mut rows);
+    assert_eq!(late.len(), 1);
+    assert_eq!((late[0].0.as_str(), late[0].1.failed[0].attempts, late[0].1.last), ("a", 5, true));
+    assert_eq!((rows.in_flight(), rows.failing()), (0, 0));
+    assert!(tell(&mut rows).is_empty());
+}
+
+#[test]
+fn a_new_sink_gets_what_is_not_settled_in_the_same_order_under_the_same_numbers() {
+    let mut rows = ClaimedRows::default();
+    let (first, _keep) = batch("a", &["1", "2", "3"]);
+    let (second, _keep_too) = batch("b", &["4"]);
+    rows.take(first);
+    offer_all(&mut rows);
+    rows.take(second);
+    rows.published(1).unwrap();
+    rows.retrying(2, 1, Duration::ZERO, "no".into());
+    rows.rewind();
+    assert_eq!((rows.in_flight(), rows.bytes(), rows.failing()), (0, 0, 0));
+    assert_eq!(rows.published(0), Err(NotInFlight(0)), "the old sink has nothing to say");
+    assert_eq!(offer_all(&mut rows), [0, 2, 3]);
+    assert_eq!(rows.find(3).unwrap().1.row.id, "4");
+}
+
+#[test]
+fn at_the_end_what_has_no_verdict_is_given_back() {
+    let mut rows = ClaimedRows::default();
+    let (first, mut verdicts) = batch("a", &["1", "2", "3"]);
+    rows.take(first);
+    rows.offered(10);
+    rows.published(0).unwrap();
+    rows.offered(10);
+    rows.give_back();
+    assert_eq!(tell(&mut rows), []);
+    let told = verdicts.try_recv().unwrap();
+    assert_eq!(told.published, ["1"]);
+    assert_eq!((told.given_back, told.last), (vec!["2".to_owned(), "3".to_owned()], true));
+    assert_eq!(rows.next_queued(), None);
+}
+
+#[test]
+fn attempts_of_earlier_processes_are_told() {
+    let mut rows = ClaimedRows::default();
+    let (mut first, _keep) = batch("a", &["1", "2"]);
+    first.rows[1].attempts = 3;
+    assert_eq!(rows.take(first), [FailedBefore { sequence: 1, attempts: 3 }]);
+}

@@ -1,0 +1,287 @@
+//! Events from claimed rows: the workers of [`crate::polling`] bring them in batches, and write down
+//! their verdicts.
+//!
+//! A row stays in the table until its verdict is written down, so there is no log to hold.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc;
+
+use super::claimed_rows::{BatchVerdicts, ClaimedRows};
+use super::{Downstream, Feed, FeedStatus};
+use crate::base::error::Fault;
+use crate::base::event::{Position, Sequence};
+use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::DeadLetterCause;
+use crate::delivery::settings::DeliverySettings;
+use crate::delivery::window::NotInFlight;
+use crate::health::Phase;
+use crate::outbox::Plan;
+use crate::pgoutput::message::Tuple;
+use crate::pgoutput::relation::Relation;
+use crate::polling::batch::Batch;
+use crate::polling::maintenance::Late;
+use crate::relay::admit::{Candidate, EventNumber, Offered};
+use crate::relay::crash;
+use crate::relay::failure_policy::FailurePolicy;
+use crate::relay::faults;
+use crate::source::settings::SourceSettings;
+
+/// Longest wait for the last verdicts to be taken: a database that is away must not hold up the
+/// end, because the lease runs out.
+const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
+
+/// What a feed of claimed rows is made of.
+pub struct ClaimParts {
+    /// `[source]`.
+    pub source: SourceSettings,
+    /// `[delivery]`.
+    pub delivery: DeliverySettings,
+    /// The table as its rows are brought.
+    pub relation: Relation,
+    /// Most rows that all workers together bring at once.
+    pub rows_at_once: usize,
+    /// Claimed rows.
+    pub batches: Receiver<Batch>,
+    /// Verdicts for which no worker waits.
+    pub late: mpsc::Sender<Late>,
+    /// Shows the workers whether rows are wanted.
+    pub open: Arc<AtomicBool>,
+    /// Is there a connection to the database?
+    pub connected: Arc<AtomicBool>,
+}
+
+/// Takes claimed rows in.
+pub struct ClaimFeed {
+    rows: ClaimedRows,
+    plan: Plan,
+    table: String,
+    batches: Receiver<Batch>,
+    late: mpsc::Sender<Late>,
+    /// A batch that has ended a wait.
+    received: Option<Batch>,
+    /// Verdicts for which there was no room in `late`.
+    waiting: VecDeque<Late>,
+    open: Arc<AtomicBool>,
+    connected: Arc<AtomicBool>,
+    /// With more rows, or bytes, in memory no more are wanted.
+    rows_max: usize,
+    bytes_max: usize,
+    opens_crash_file: bool,
+    held: bool,
+    closed: bool,
+}
+
+impl ClaimFeed {
+    /// Compiles the route of the table.
+    pub fn new(parts: ClaimParts) -> Result<ClaimFeed, Fault> {
+        let ClaimParts { source, delivery, relation, batches, late, open, connected, .. } = parts;
+        let table = relation.qualified_name();
+        let outbox = source.outboxes.first().ok_or_else(|| faults::protocol("no table", &table))?;
+        Ok(ClaimFeed {
+            rows: ClaimedRows::default(),
+            plan: Plan::compile(outbox, 0, &relation, false)?.without_lsn(),
+            table,
+            batches,
+            late,
+            received: None,
+            waiting: VecDeque::new(),
+            open,
+            connected,
+            rows_max: delivery.window_events_max.saturating_sub(parts.rows_at_once),
+            bytes_max: delivery.window_bytes_max / 2,
+            opens_crash_file: true,
+            held: false,
+            closed: false,
+        })
+    }
+
+    fn take(&mut self, batch: Batch, policy: &mut FailurePolicy) {
+        for failed in self.rows.take(batch) {
+            policy.has_failed_before(failed.sequence, failed.attempts);
+        }
+    }
+
+    /// Offers the next row to the sink; nothing when there is no row, or no sink.
+    fn offer(&mut self, down: &mut Downstream) -> Result<Option<Offered>, Fault> {
+        let Downstream { admitter, policy, driver, .. } = down;
+        let Some(sink) = &mut driver.sink else { return Ok(None) };
+        let Some((sequence, row)) = self.rows.next_queued() else { return Ok(None) };
+        let position = self.rows.position(sequence);
+        admitter.transaction.begin(position.commit_lsn, row.created_unix_us);
+        // The crash file knows a row by its id: that is the same whoever claims it.
+        admitter.crash.begins(Lsn::from_wire(crash::fingerprint(&row.id)));
+        let number = EventNumber { sequence, position, crash_ordinal: 0 };
+        let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
+        let offered = admitter.offer(&candidate, number, policy, &mut **sink)?;
+        if let Offered::Taken { bytes, .. } = offered {
+            self.rows.offered(bytes);
+        }
+        Ok(Some(offered))
+    }
+
+    fn send_verdicts(&mut self) {
+        for BatchVerdicts { claim, verdicts, answer } in self.rows.take_verdicts() {
+            // A worker that is gone does not write down its verdicts.
+            let unsent = match answer {
+                Some(answer) => answer.send(verdicts).err(),
+                None => Some(verdicts),
+            };
+            self.waiting.extend(unsent.map(|verdicts| Late { claim, verdicts }));
+        }
+        while let Some(late) = self.waiting.pop_front() {
+            if let Err(error) = self.late.try_send(late) {
+                self.waiting.push_front(error.into_inner());
+                break;
+            }
+        }
+    }
+}
+
+impl Feed for ClaimFeed {
+    /// New rows do not wake a loop that waits for the sink.
+    const CONFIRM_TICK: Duration = Duration::from_millis(5);
+    const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(1);
+
+    fn origin(&self) -> String {
+        format!("table {}", self.table)
+    }
+
+    fn ensure_session(&mut self, down: &mut Downstream, _now: Instant) -> Result<(), Fault> {
+        if std::mem::take(&mut self.opens_crash_file) {
+            down.admitter.crash.takes_over("polling", 0, &self.table);
+        }
+        Ok(())
+    }
+
+    fn intake(
+        &mut self,
+        down: &mut Downstream,
+        _now: Instant,
+        _closing: bool,
+    ) -> Result<bool, Fault> {
+        while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
+            self.take(batch, &mut down.policy);
+        }
+        self.held = !down.policy.admits();
+        while !self.held {
+            match self.offer(down)? {
+                Some(Offered::Taken { .. }) => {}
+                Some(Offered::SinkBroken) => {
+                    down.driver.break_sink("it refuses every event", self.rows.in_flight());
+                }
+                Some(Offered::Full) | None => break,
+            }
+        }
+        Ok(false)
+    }
+
+    fn wait(&mut self, tick: Duration, _has_sink: bool) -> bool {
+        if self.awaits_confirms() {
+            return false;
+        }
+        match self.batches.recv_timeout(tick) {
+            Ok(batch) => self.received = Some(batch),
+            Err(RecvTimeoutError::Timeout) => {}
+            // The workers have ended, and the relay ends with them.
+            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Self::CONFIRM_TICK),
+        }
+        true
+    }
+
+    fn awaits_confirms(&self) -> bool {
+        self.rows.in_flight() > 0 || self.rows.has_queued()
+    }
+
+    fn confirmed(
+        &mut self,
+        event: Sequence,
+        cause: Option<&DeadLetterCause>,
+    ) -> Result<i64, NotInFlight> {
+        match cause {
+            None => self.rows.published(event),
+            Some(cause) => {
+                let reason = format!("{} ({})", cause.reason, cause.class);
+                self.rows.failed(event, cause.attempts, reason)
+            }
+        }
+    }
+
+    fn retrying(&mut self, event: Sequence, attempts: u32, wait: Duration, reason: &str) {
+        self.rows.retrying(event, attempts, wait, reason.to_owned());
+    }
+
+    fn position_of(&self, event: Sequence) -> Position {
+        self.rows.position(event)
+    }
+
+    fn next(&self) -> (Sequence, bool) {
+        (self.rows.next(), !self.rows.has_queued())
+    }
+
+    fn rewind(&mut self, policy: &mut FailurePolicy) {
+        self.rows.rewind();
+        policy.rewind(false);
+    }
+
+    fn report(&mut self, down: &mut Downstream, _now: Instant) {
+        self.send_verdicts();
+        let wanted = down.driver.sink.is_some()
+            && down.driver.is_reachable()
+            && down.policy.admits()
+            && !self.closed
+            && self.waiting.is_empty()
+            && self.rows.unsettled() <= self.rows_max
+            && self.rows.held_bytes() <= self.bytes_max;
+        self.open.store(wanted, Ordering::Relaxed);
+    }
+
+    fn status(&self) -> FeedStatus {
+        let connected = self.connected.load(Ordering::Relaxed);
+        FeedStatus {
+            phase: if connected { Phase::Polling } else { Phase::Connecting },
+            connected,
+            held: self.held,
+            in_flight_events: self.rows.in_flight(),
+            in_flight_bytes: self.rows.bytes(),
+            received_lsn: Lsn::ZERO,
+            sent_lsn: Lsn::ZERO,
+            confirmed_lsn: Lsn::ZERO,
+            decoding_for: None,
+        }
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+        self.open.store(false, Ordering::Relaxed);
+    }
+
+    fn is_mid_transaction(&self) -> bool {
+        false
+    }
+
+    fn awaits_retries(&self) -> bool {
+        self.rows.failing() > 0
+    }
+
+    /// Gives back what has no verdict.
+    fn finish(&mut self, down: &mut Downstream, _fault: Option<&Fault>) -> usize {
+        // The sink sends nothing more, so that nothing overtakes what others publish of the same keys.
+        down.driver.sink = None;
+        while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
+            self.take(batch, &mut down.policy);
+        }
+        self.rows.give_back();
+        self.send_verdicts();
+        let deadline = Instant::now() + VERDICTS_TAKEN_WITHIN;
+        while !self.waiting.is_empty() && !self.late.is_closed() && Instant::now() < deadline {
+            std::thread::sleep(Self::CONFIRM_TICK);
+            self.send_verdicts();
+        }
+        0
+    }
+}

@@ -1,0 +1,385 @@
+//! What the stream brings: packets are decoded, recognised by position, and offered as candidates;
+//! and what of them is in flight, settled, and may be reported.
+
+use std::time::{Duration, Instant};
+
+use crate::base::error::Fault;
+use crate::base::event::{Position, Sequence};
+use crate::base::log_throttle::LogThrottle;
+use crate::base::lsn::Lsn;
+use crate::delivery::admitted::{Admitted, Transaction as Known};
+use crate::delivery::ledger::Ledger;
+use crate::delivery::settings::DeliverySettings;
+use crate::delivery::window::Window;
+use crate::metrics::Ignored;
+use crate::outbox::{ExtractError, Outboxes};
+use crate::pgoutput::cursor::DecodeError;
+use crate::pgoutput::frame::Frame;
+use crate::pgoutput::message::{Message, Tuple};
+use crate::pgoutput::relation::Relation;
+use crate::relay::admit::{Admission, Candidate, EventNumber, Offered};
+use crate::relay::failure_policy::FailurePolicy;
+use crate::relay::faults;
+use crate::source::catalog::Catalog;
+use crate::source::progress::Progress;
+use crate::source::publication::gap;
+use crate::source::settings::SourceSettings;
+use crate::source::stream::Packet;
+
+/// A warning about rows is repeated no more often than this.
+const WARN_EVERY: Duration = Duration::from_secs(10);
+
+/// What became of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PacketOutcome {
+    Done,
+    /// It is done with, and the server wants a status update.
+    ReplyRequested,
+    /// There is no room for it; offer it again.
+    Full,
+    /// It can only be read from a stream in text mode.
+    TextModeNeeded,
+    /// The catalog has to be read before it can be judged; offer it again then.
+    CatalogNeeded,
+    SinkBroken,
+}
+
+/// The state behind invariants I1 to I7 of [`crate::delivery`], and what decodes packets.
+pub(super) struct Replication {
+    pub(super) window: Window,
+    pub(super) progress: Progress,
+    ledger: Ledger,
+    admitted: Admitted,
+    outboxes: Outboxes,
+    sent_lsn: Lsn,
+    binary: bool,
+    catalog: Catalog,
+    /// The catalog was read for the packet that comes next.
+    catalog_is_fresh: bool,
+    /// The transaction that is received, or was received last.
+    commit_lsn: Lsn,
+    xid: u32,
+    update_warnings: LogThrottle,
+    source: SourceSettings,
+}
+
+impl Replication {
+    pub(super) fn new(
+        source: &SourceSettings,
+        delivery: &DeliverySettings,
+    ) -> Result<Replication, Fault> {
+        let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
+        Ok(Replication {
+            window: Window::new(delivery.window_events_max, delivery.window_bytes_max),
+            progress: Progress::default(),
+            ledger: Ledger::default(),
+            admitted: Admitted::default(),
+            outboxes: outboxes.map_err(Fault::from)?,
+            sent_lsn: Lsn::ZERO,
+            binary: true,
+            catalog: Catalog::default(),
+            catalog_is_fresh: false,
+            commit_lsn: Lsn::ZERO,
+            xid: 0,
+            update_warnings: LogThrottle::new(1, WARN_EVERY),
+            source: source.clone(),
+        })
+    }
+
+    /// A new connection: tables are described anew, and transactions begin again.
+    pub(super) fn connected(&mut self, binary: bool, catalog: Catalog) {
+        self.binary = binary;
+        self.outboxes.forget();
+        self.refresh(catalog);
+        self.catalog_is_fresh = false;
+        self.progress.on_connected();
+    }
+
+    /// The catalog was read anew for the packet that comes next.
+    pub(super) fn refresh(&mut self, mut catalog: Catalog) {
+        self.outboxes.set_known(std::mem::take(&mut catalog.outboxes));
+        self.catalog = catalog;
+        self.catalog_is_fresh = true;
+    }
+
+    /// Where the slot stood when this process met it on this timeline.
+    pub(super) fn starts_at(&mut self, floor: Lsn) {
+        self.admitted.starts_at(floor);
+    }
+
+    /// Another relay held the slot meanwhile and confirmed everything before `floor`. Events of this
+    /// relay that are still in flight settle as before, but hold nothing back below `floor`, and do
+    /// not come again: numbers from here on mean other events.
+    pub(super) fn peers_confirmed(&mut self, floor: Lsn, policy: &mut FailurePolicy) {
+        self.window.forget();
+        policy.forget(self.window.next());
+        self.ledger.close_below(floor, self.window.next());
+        self.progress.on_wal(floor);
+        self.progress.on_reported(floor);
+    }
+
+    /// The connection broke.
+    pub(super) fn interrupt(&mut self) {
+        self.admitted.interrupt();
+    }
+
+    /// Another timeline: no position means anything any more.
+    pub(super) fn forget(&mut self, policy: &mut FailurePolicy) {
+        self.admitted.forget();
+        self.window.forget();
+        policy.forget(self.window.next());
+        self.ledger.forget();
+        self.progress.forget();
+    }
+
+    /// Everything from the first unsettled event on will be received and admitted anew.
+    pub(super) fn rewind(&mut self, policy: &mut FailurePolicy) {
+        let settled_below = self.window.settled_below();
+        if let Some(position) = self.ledger.position_of(settled_below) {
+            self.admitted.rewind(position);
+        }
+        self.progress.on_settled(self.ledger.settle(settled_below));
+        self.progress.on_connected();
+        self.ledger.rewind();
+        policy.rewind(self.window.rewind());
+    }
+
+    /// Is no transaction half received?
+    pub(super) fn between_transactions(&self) -> bool {
+        self.admitted.next().is_none()
+    }
+
+    /// Up to where events were handed to the sink.
+    pub(super) fn sent_lsn(&self) -> Lsn {
+        self.sent_lsn
+    }
+
+    /// What Postgres may forget.
+    pub(super) fn reportable(&mut self) -> Lsn {
+        self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
+        self.progress.reportable(self.ledger.is_clear())
+    }
+
+    /// Where an event in flight stands.
+    pub(super) fn position_of(&self, event: Sequence) -> Position {
+        let open = Position { commit_lsn: self.commit_lsn, ordinal: 0 };
+        self.ledger.position_of(event).unwrap_or(open)
+    }
+
+    /// Takes one packet in.
+    pub(super) fn take(
+        &mut self,
+        packet: Packet<'_>,
+        admission: &mut Admission<'_>,
+    ) -> Result<PacketOutcome, Fault> {
+        match packet {
+            Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
+                self.progress.on_keepalive(wal_end);
+                Ok(if reply_requested {
+                    PacketOutcome::ReplyRequested
+                } else {
+                    PacketOutcome::Done
+                })
+            }
+            Packet::Frame(Frame::XLogData { wal_end, body, .. }) => {
+                self.progress.on_wal(wal_end);
+                let message = Message::parse(body).map_err(|error| self.garbled(&error))?;
+                self.message(message, admission)
+            }
+            Packet::Notice(notice) => {
+                if gap::is_skipped(&notice) {
+                    return Err(gap::fault(&self.source, &notice.to_string()));
+                }
+                let text = notice.message;
+                tracing::info!(notice = text, "a notice from postgres");
+                Ok(PacketOutcome::Done)
+            }
+            Packet::Other => Ok(PacketOutcome::Done),
+        }
+    }
+
+    fn message(
+        &mut self,
+        message: Message<'_>,
+        admission: &mut Admission<'_>,
+    ) -> Result<PacketOutcome, Fault> {
+        self.check_sequence(&message)?;
+        match message {
+            Message::Insert { relation, tuple } => return self.insert(relation, tuple, admission),
+            Message::Begin { final_lsn, commit_ts, xid } => {
+                (self.xid, self.commit_lsn) = (xid, final_lsn);
+                admission.admitter.transaction.begin(final_lsn, commit_ts);
+                admission.admitter.crash.begins(final_lsn);
+                if let Known::New { already } = self.admitted.begin(final_lsn) {
+                    self.ledger.begin(final_lsn, self.window.next(), already);
+                }
+            }
+            Message::Commit { commit_lsn, end_lsn, .. } => {
+                if commit_lsn != self.commit_lsn {
+                    return Err(faults::protocol("commit of another transaction", &self.origin()));
+                }
+                if self.admitted.commit() {
+                    self.ledger.commit(end_lsn, self.window.next());
+                    self.sent_lsn = end_lsn;
+                }
+            }
+            Message::Relation(shape) => {
+                let relation = Relation::from(shape);
+                return self.learn(&relation);
+            }
+            Message::Update { relation } => self.ignore(relation, Ignored::Update, admission)?,
+            Message::Delete { relation } => self.ignore(relation, Ignored::Delete, admission)?,
+            Message::Truncate { relations } => {
+                let mut relations = relations.iter();
+                relations.try_for_each(|it| self.ignore(it, Ignored::Truncate, admission))?;
+            }
+            Message::Logical { transactional, lsn, prefix, content } => {
+                let plan = self.outboxes.messages().filter(|it| it.wants(transactional, prefix));
+                let Some(plan) = plan else {
+                    admission.meter.ignored(Ignored::Message);
+                    return Ok(PacketOutcome::Done);
+                };
+                let candidate = Candidate::Message(plan, lsn, content);
+                return admit(&mut self.window, &mut self.admitted, &candidate, admission);
+            }
+            Message::Origin | Message::Type => {}
+        }
+        Ok(PacketOutcome::Done)
+    }
+
+    /// Every change belongs to a transaction, which begins once and ends once. Anything else would
+    /// be admitted at the position of another one.
+    #[inline]
+    fn check_sequence(&self, message: &Message<'_>) -> Result<(), Fault> {
+        let what = match (message, self.between_transactions()) {
+            (message, true) if message.is_change() => "a change outside a transaction",
+            (Message::Commit { .. }, true) => "a commit without a begin",
+            (Message::Begin { .. }, false) => "a begin within a transaction",
+            _ => return Ok(()),
+        };
+        Err(self.garbled(&DecodeError { what, offset: 0 }))
+    }
+
+    /// A table is described.
+    fn learn(&mut self, relation: &Relation) -> Result<PacketOutcome, Fault> {
+        let is_fresh = std::mem::take(&mut self.catalog_is_fresh);
+        match self.outboxes.learn(relation, self.binary) {
+            Ok(true) => Ok(PacketOutcome::Done),
+            Ok(false) => Ok(self.other_table(relation, is_fresh)),
+            Err(ExtractError::NeedsText { column, .. }) => {
+                tracing::info!(column, "reading columns in text form");
+                Ok(PacketOutcome::TextModeNeeded)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// A table that is no outbox by name or object id. It may be one since the catalog was read: a
+    /// partition under its own name, say, because publish_via_partition_root was turned off. Its
+    /// rows must not be passed over before the catalog was asked.
+    fn other_table(&mut self, relation: &Relation, is_fresh: bool) -> PacketOutcome {
+        if !self.outboxes.resembles_outbox(relation, self.binary) {
+            return PacketOutcome::Done;
+        }
+        if !is_fresh && !self.catalog.is_after(self.xid) {
+            return PacketOutcome::CatalogNeeded;
+        }
+        if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
+            tracing::warn!(
+                table = relation.qualified_name(),
+                "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
+            );
+        }
+        PacketOutcome::Done
+    }
+
+    fn insert(
+        &mut self,
+        oid: u32,
+        tuple: Tuple<'_>,
+        admission: &mut Admission<'_>,
+    ) -> Result<PacketOutcome, Fault> {
+        match self.outboxes.plan(oid) {
+            Ok(Some(plan)) => {
+                let candidate = Candidate::Row(plan, tuple);
+                admit(&mut self.window, &mut self.admitted, &candidate, admission)
+            }
+            Ok(None) => {
+                admission.meter.ignored(Ignored::OtherTable);
+                Ok(PacketOutcome::Done)
+            }
+            Err(error) => Err(faults::protocol(&error.to_string(), &self.origin())),
+        }
+    }
+
+    /// A change that is no event.
+    fn ignore(
+        &mut self,
+        oid: u32,
+        why: Ignored,
+        admission: &mut Admission<'_>,
+    ) -> Result<(), Fault> {
+        let plan = self.outboxes.plan(oid);
+        let plan = plan.map_err(|error| faults::protocol(&error.to_string(), &self.origin()))?;
+        let Some(plan) = plan else {
+            admission.meter.ignored(Ignored::OtherTable);
+            return Ok(());
+        };
+        admission.meter.ignored(why);
+        if why == Ignored::Update && self.update_warnings.permit(Instant::now()).is_some() {
+            let table = &self.outboxes.tables()[plan.outbox_index()];
+            tracing::warn!(
+                table = format!("{}.{}", table.schema, table.table),
+                "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out"
+            );
+        }
+        Ok(())
+    }
+
+    fn origin(&self) -> String {
+        format!("slot {}, publication {}", self.source.slot, self.source.publication)
+    }
+
+    fn garbled(&self, error: &DecodeError) -> Fault {
+        faults::protocol(&error.to_string(), &self.origin())
+    }
+}
+
+/// Offers a candidate, unless it was admitted before or there is no room for it.
+#[inline]
+fn admit(
+    window: &mut Window,
+    admitted: &mut Admitted,
+    candidate: &Candidate<'_>,
+    admission: &mut Admission<'_>,
+) -> Result<PacketOutcome, Fault> {
+    if admitted.is_repeat() {
+        admitted.advance();
+        return Ok(PacketOutcome::Done);
+    }
+    if !window.has_room() {
+        return Ok(PacketOutcome::Full);
+    }
+    if window.next_is_confirmed() {
+        window.pass_over();
+        admitted.advance();
+        return Ok(PacketOutcome::Done);
+    }
+    // A message outside a transaction has no position of its own.
+    let position = admitted.next().unwrap_or_default();
+    let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
+    let Admission { admitter, policy, sink, .. } = admission;
+    Ok(match admitter.offer(candidate, number, policy, &mut **sink)? {
+        Offered::Taken { bytes, commit_unix_us } => {
+            window.admit(bytes, commit_unix_us);
+            admitted.advance();
+            PacketOutcome::Done
+        }
+        Offered::Full => PacketOutcome::Full,
+        Offered::SinkBroken => PacketOutcome::SinkBroken,
+    })
+}
+
+#[cfg(test)]
+#[path = "replication_tests.rs"]
+mod tests;

@@ -1,0 +1,120 @@
+//! A stream in which changes and transactions do not come as Postgres sends them.
+
+use super::super::PacketOutcome;
+use super::fixture::Fixture;
+use crate::base::lsn::Lsn;
+use crate::pgoutput::encoder::{Encoder, insert};
+
+fn begin(lsn: u64) -> Vec<u8> {
+    Encoder::tag(b'B').u64(lsn).u64(0).u32(1).0
+}
+
+fn commit(lsn: u64) -> Vec<u8> {
+    Encoder::tag(b'C').u8(0).u64(lsn).u64(lsn + 1).u64(0).0
+}
+
+fn message(transactional: bool) -> Vec<u8> {
+    let content = br#"{"id": "e", "topic": "t", "aggregateid": "k", "payload": 1}"#;
+    let head = Encoder::tag(b'M').u8(u8::from(transactional)).u64(0).cstr("outbox");
+    head.u32(content.len() as u32).bytes(content).0
+}
+
+/// A table without columns.
+fn relation(oid: u32) -> Vec<u8> {
+    Encoder::tag(b'R').u32(oid).cstr("public").cstr("other").u8(b'd').u16(0).0
+}
+
+#[track_caller]
+fn is_refused(fixture: &mut Fixture, bytes: &[u8], because: &str) {
+    let fault = fixture.give(bytes).unwrap_err();
+    assert_eq!(fault.code, "source.protocol");
+    assert!(fault.what.contains(because), "{fault}");
+}
+
+#[test]
+fn a_change_outside_a_transaction_is_not_admitted() {
+    let outside = "a change outside a transaction";
+    let mut fixture = Fixture::new(&[]);
+    fixture.give(&relation(7)).unwrap();
+    // GIVEN no transaction yet, and one that has ended
+    for lsn in [100, 200] {
+        is_refused(&mut fixture, &insert(7, &[]), outside);
+        is_refused(&mut fixture, &Encoder::tag(b'D').u32(7).u8(b'K').u16(0).0, outside);
+        is_refused(&mut fixture, &message(true), outside);
+        is_refused(&mut fixture, &commit(lsn), "a commit without a begin");
+        is_refused(&mut fixture, &commit(lsn - 100), "a commit without a begin");
+        // What belongs to no transaction is no event.
+        assert_eq!(fixture.give(&message(false)).unwrap(), PacketOutcome::Done);
+        // THEN within one they pass
+        fixture.give(&begin(lsn)).unwrap();
+        is_refused(&mut fixture, &begin(lsn), "a begin within a transaction");
+        assert_eq!(fixture.give(&insert(7, &[])).unwrap(), PacketOutcome::Done);
+        assert_eq!(fixture.give(&message(true)).unwrap(), PacketOutcome::Done);
+        fixture.give(&commit(lsn)).unwrap();
+    }
+    fixture.settle().unwrap();
+    assert_eq!((fixture.published().len(), fixture.forgotten()), (2, 2));
+}
+
+#[test]
+fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
+    let mut fixture = Fixture::new(&[]);
+    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
+    fixture.replication().interrupt();
+    fixture.peers_confirmed(300);
+    fixture.replication().starts_at(Lsn::from_wire(300));
+    assert_eq!((fixture.forgotten(), fixture.replication().window.events()), (3, 2));
+    // WHEN they settle, and what is before it is sent again THEN neither goes back
+    fixture.receive(2, &[("e3", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    assert_eq!((fixture.forgotten(), fixture.replication().window.events()), (3, 0));
+    fixture.receive(4, &[("e4", "t", "k")]).unwrap();
+    fixture.settle().unwrap();
+    assert_eq!((fixture.forgotten(), fixture.published().join(" ")), (4, "e1 e2 e4".to_owned()));
+}
+
+/// Another relay has confirmed everything before its third transaction.
+fn taken_over(fixture: &mut Fixture) {
+    fixture.replication().interrupt();
+    fixture.peers_confirmed(300);
+    fixture.replication().starts_at(Lsn::from_wire(300));
+}
+
+#[test]
+fn what_was_confirmed_before_a_rewind_is_no_other_event_after_a_takeover() {
+    let mut fixture = Fixture::new(&[]);
+    let first = fixture.replication().window.next();
+    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    // GIVEN the second of two events is confirmed, and the sink loses track
+    fixture.confirmed(first + 1);
+    fixture.rebuild();
+    // WHEN another relay has confirmed both
+    taken_over(&mut fixture);
+    // THEN what follows is published, all of it
+    fixture.receive(4, &[("e4", "t", "k"), ("e5", "t", "l")]).unwrap();
+    fixture.settle().unwrap();
+    assert_eq!(fixture.forgotten(), 4);
+    assert_eq!(fixture.published().join(" "), "e4 e5");
+}
+
+#[test]
+fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
+    let mut fixture = Fixture::new(&[]);
+    let first = fixture.replication().window.next();
+    // GIVEN events that another relay has confirmed, and not this one's broker
+    fixture.commit(&[("e1", "t", "k"), ("e2", "t", "l")]).unwrap();
+    taken_over(&mut fixture);
+    fixture.receive(4, &[("e4", "t", "k")]).unwrap();
+    fixture.confirmed(first + 2);
+    // WHEN the sink loses track
+    fixture.rebuild();
+    fixture.replication().starts_at(Lsn::from_wire(300));
+    // THEN no event is passed over for another one
+    let events = [("e4", "t", "k"), ("e5", "t", "l"), ("e6", "t", "k")];
+    for (number, event) in (4..).zip(events) {
+        fixture.receive(number, &[event]).unwrap();
+    }
+    fixture.settle().unwrap();
+    assert_eq!(fixture.forgotten(), 6);
+    assert_eq!(fixture.published().join(" "), "e4 e5 e6");
+}

@@ -1,0 +1,94 @@
+//! Whether a new session continues the slot that this relay has read before.
+
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::relay::control::{OpenedSession, PeerProgress};
+use crate::relay::faults;
+use crate::source::settings::SourceSettings;
+
+/// What must stay the same from session to session.
+#[derive(Clone, Debug)]
+pub(super) struct KnownSlot {
+    pub(super) system_id: String,
+    pub(super) timeline: u32,
+    /// The walsender of the last session.
+    pub(super) own_pid: i32,
+    /// Everything before this position was confirmed when the last session began.
+    pub(super) floor: Lsn,
+}
+
+/// How the session continues what was read before; everything before `floor` is confirmed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Continuation {
+    First {
+        floor: Lsn,
+    },
+    /// Nothing that was read before means anything here.
+    OtherTimeline {
+        floor: Lsn,
+    },
+    Same {
+        floor: Lsn,
+        /// Another relay confirmed some of it.
+        by_peers: bool,
+    },
+}
+
+/// Judges a session beside the slot as it was `known`, what this relay knows to be confirmed of it,
+/// and the newest position it has `received`.
+pub(super) fn judge(
+    source: &SourceSettings,
+    known: Option<(&KnownSlot, Lsn)>,
+    received: Lsn,
+    opened: &OpenedSession,
+) -> Result<Continuation, Fault> {
+    let OpenedSession { session, slot_confirmed, peers, mover, .. } = opened;
+    let (xlogpos, slot_confirmed) = (session.xlogpos, *slot_confirmed);
+    let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
+    let Some((known, ours)) = known else {
+        // A Postgres that crashed may have set the slot back behind what a peer confirmed.
+        let floor = by_peers.max(slot_confirmed);
+        return match xlogpos < floor {
+            true => Err(faults::went_back(source, floor, xlogpos)),
+            false => Ok(Continuation::First { floor }),
+        };
+    };
+    if known.system_id != session.system_id {
+        return Err(faults::system_changed(source, &known.system_id, &session.system_id));
+    }
+    if known.timeline != session.timeline {
+        tracing::warn!(
+            from = known.timeline,
+            to = session.timeline,
+            "postgres is on another timeline: nothing is known there, events may repeat"
+        );
+        return Ok(Continuation::OtherTimeline { floor: slot_confirmed });
+    }
+    let floor = by_peers.max(ours);
+    if slot_confirmed > floor {
+        return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
+    }
+    let received = received.max(floor);
+    if xlogpos < received {
+        return Err(faults::went_back(source, received, xlogpos));
+    }
+    if let Some(peers) = peers.filter(|_| floor > ours) {
+        log_takeover(&source.slot, ours, peers);
+    }
+    Ok(Continuation::Same { floor, by_peers: floor > ours })
+}
+
+/// The events between were published by a peer. A long gap between two looks is worth a check.
+fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
+    let PeerProgress { confirmed: to, gap } = peers;
+    let Some(gap) = gap else {
+        tracing::info!(slot, %from, %to, "another relay has confirmed events: going on after them");
+        return;
+    };
+    tracing::warn!(
+        slot, %from, %to, gap_s = gap.as_secs(),
+        "another relay held the slot when it was last seen, and is gone: going on after what the \
+         slot has confirmed; if anybody advanced or re-created the slot meanwhile, compare the \
+         outbox rows committed between from and to with the broker"
+    );
+}

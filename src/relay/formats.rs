@@ -1,0 +1,66 @@
+//! The payload format of each outbox, and how an event gets it.
+
+use super::faults;
+use crate::base::error::Fault;
+use crate::base::event::{HeaderSlots, Outbound, give_back};
+use crate::format::{self, Binding, CloudEvents};
+use crate::outbox::EventError;
+use crate::outbox::settings::Route;
+use crate::source::settings::SourceSettings;
+
+/// The formats of all outboxes.
+pub(super) struct Formats {
+    tables: Vec<EventFormat>,
+    messages: EventFormat,
+}
+
+/// One format; none where payloads pass through unchanged.
+#[derive(Default)]
+pub(super) struct EventFormat {
+    format: Option<CloudEvents>,
+    buffer: Vec<u8>,
+}
+
+impl Formats {
+    pub(super) fn new(source: &SourceSettings) -> Result<Formats, Fault> {
+        let tables = source.outboxes.iter().map(|outbox| {
+            EventFormat::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
+        });
+        let messages = source.messages.as_ref().map(|it| EventFormat::new(&it.route, &it.prefix));
+        Ok(Formats {
+            tables: tables.collect::<Result<_, Fault>>()?,
+            messages: messages.transpose()?.unwrap_or_default(),
+        })
+    }
+
+    pub(super) fn of_table(&mut self, index: usize) -> &mut EventFormat {
+        &mut self.tables[index]
+    }
+
+    pub(super) fn of_messages(&mut self) -> &mut EventFormat {
+        &mut self.messages
+    }
+}
+
+impl EventFormat {
+    fn new(route: &Route, origin: &str) -> Result<EventFormat, Fault> {
+        let binding = if route.exchange.is_some() { Binding::Amqp } else { Binding::Kafka };
+        let format = format::make(&route.format, format!("/walrelay/{origin}"), binding);
+        let format = format.map_err(|error| faults::format(&error))?;
+        Ok(EventFormat { format, buffer: Vec::new() })
+    }
+
+    /// Passes the shaped event to `publish`.
+    #[inline]
+    pub(super) fn shape<T>(
+        &mut self,
+        event: Outbound<'_>,
+        publish: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> Result<T, EventError> {
+        let EventFormat { format: Some(format), buffer } = self else { return Ok(publish(&event)) };
+        let mut headers = HeaderSlots::new();
+        let outcome = format.shape(event, buffer, &mut headers).map(|event| publish(&event));
+        give_back(buffer);
+        outcome
+    }
+}

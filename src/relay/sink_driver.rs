@@ -1,0 +1,189 @@
+//! The sink as the loop has it: polled, dropped when it has broken, and built anew; and whether the
+//! broker takes events.
+
+use std::time::{Duration, Instant};
+
+use super::SinkFactory;
+use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
+use crate::delivery::settings::DeliverySettings;
+use crate::health::Recorder;
+use crate::sink::{News, Sink};
+
+/// A new sink is never built without a pause.
+const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);
+/// An outage whose reason changes is logged no more often than this.
+const LOG_EVERY: Duration = Duration::from_secs(10);
+
+/// A broker that is reachable and confirms nothing for this long is worth a line in the log.
+const SILENCE_LOGGED_AFTER: Duration = Duration::from_secs(5);
+
+/// The sink, and how to get another one.
+pub(super) struct SinkDriver {
+    /// None after one has broken, until the next is built.
+    pub(super) sink: Option<Box<dyn Sink>>,
+    factory: SinkFactory,
+    rebuild_at: Instant,
+    backoff: Backoff,
+    news: Vec<News>,
+    /// Events that were confirmed, themselves or their dead letters.
+    pub(super) settled_events: u64,
+    broken: bool,
+    outage: Option<Outage>,
+    /// What was last logged of an outage, and when.
+    logged: Option<(Instant, String)>,
+    silence: Silence,
+}
+
+/// Since when the broker has confirmed nothing, and after how many confirms.
+#[derive(Default)]
+struct Silence {
+    settled_events: u64,
+    since: Option<Instant>,
+    logged: bool,
+}
+
+/// Why events wait for the broker.
+struct Outage {
+    reason: String,
+    /// Only the dead-letter topic cannot be written: a confirmed dead letter ends it.
+    dead_letters_only: bool,
+}
+
+impl SinkDriver {
+    /// Builds the first sink.
+    pub(super) fn open(
+        mut factory: SinkFactory,
+        delivery: &DeliverySettings,
+    ) -> Result<SinkDriver, Fault> {
+        Ok(SinkDriver {
+            sink: Some(factory()?),
+            factory,
+            rebuild_at: Instant::now(),
+            backoff: Backoff::new(delivery.backoff_base, delivery.backoff_cap),
+            news: Vec::new(),
+            settled_events: 0,
+            broken: false,
+            outage: None,
+            logged: None,
+            silence: Silence::default(),
+        })
+    }
+
+    /// What the sink reports, waiting at most `timeout` for the first of it. The buffer goes back
+    /// with [`SinkDriver::done`].
+    pub(super) fn poll(&mut self, timeout: Duration) -> Vec<News> {
+        let mut news = std::mem::take(&mut self.news);
+        match &mut self.sink {
+            Some(sink) => sink.poll(timeout, &mut news),
+            None => std::thread::sleep(timeout),
+        }
+        news
+    }
+
+    /// The news of one poll are dealt with.
+    pub(super) fn done(&mut self, buffer: Vec<News>, confirmed: bool) {
+        self.news = buffer;
+        if confirmed {
+            self.backoff.succeeded();
+        }
+        self.log_outage();
+    }
+
+    /// Does the broker take what it is given?
+    pub(super) fn is_reachable(&self) -> bool {
+        !self.broken && self.outage.is_none()
+    }
+
+    /// Why events wait; empty when they do not.
+    pub(super) fn outage(&self) -> &str {
+        self.outage.as_ref().map_or("", |outage| &outage.reason)
+    }
+
+    /// Events wait for the broker.
+    pub(super) fn unreachable(&mut self, reason: String, recorder: &mut Recorder) {
+        recorder.note(&reason);
+        self.outage = Some(Outage { reason, dead_letters_only: false });
+    }
+
+    /// Dead letters wait for the dead-letter topic.
+    pub(super) fn dead_letter_delayed(&mut self, reason: &str, recorder: &mut Recorder) {
+        self.unreachable(format!("a dead letter cannot be written: {reason}"), recorder);
+        self.outage.iter_mut().for_each(|outage| outage.dead_letters_only = true);
+    }
+
+    /// The broker has confirmed a dead letter.
+    pub(super) fn dead_letter_confirmed(&mut self, recorder: &mut Recorder) {
+        if self.outage.as_ref().is_some_and(|outage| outage.dead_letters_only) {
+            self.reachable(recorder);
+        }
+    }
+
+    /// The outage is over; the same one would be logged again.
+    pub(super) fn reachable(&mut self, recorder: &mut Recorder) {
+        (self.broken, self.outage, self.logged) = (false, None, None);
+        recorder.note("");
+    }
+
+    /// Logs why events wait: at once, and again when the reason has changed, but not too often.
+    fn log_outage(&mut self) {
+        let Some(Outage { reason, .. }) = &self.outage else { return };
+        let logged = self.logged.as_ref();
+        if logged.is_none_or(|(at, text)| text != reason && at.elapsed() >= LOG_EVERY) {
+            tracing::warn!(error = reason, "events wait for the broker");
+            self.logged = Some((Instant::now(), reason.clone()));
+        }
+    }
+
+    /// Logs that a broker which can be reached has confirmed nothing for long.
+    pub(super) fn log_silence(&mut self, in_flight_events: usize, in_flight_bytes: usize) {
+        let (settled_events, Silence { since, logged, .. }) = (self.settled_events, &self.silence);
+        if settled_events != self.silence.settled_events || in_flight_events == 0 {
+            if let Some(since) = since.filter(|_| *logged) {
+                tracing::info!(waited_s = since.elapsed().as_secs(), "the broker confirms again");
+            }
+            self.silence = Silence { settled_events, ..Silence::default() };
+            return;
+        }
+        let waited = self.silence.since.get_or_insert_with(Instant::now).elapsed();
+        if self.is_reachable() && !self.silence.logged && waited >= SILENCE_LOGGED_AFTER {
+            self.silence.logged = true;
+            let waited_s = waited.as_secs();
+            tracing::warn!(
+                in_flight_events,
+                in_flight_bytes,
+                waited_s,
+                "the broker has confirmed nothing: waiting for its confirms"
+            );
+        }
+    }
+
+    /// The sink can no longer say what became of events in flight: a new one will publish again
+    /// what is not confirmed. The old one ends at once, because it would go on with later events
+    /// of a key.
+    pub(super) fn break_sink(&mut self, reason: &str, in_flight: usize) {
+        if self.sink.take().is_none() {
+            return;
+        }
+        let delay = self.backoff.next_delay().max(REBUILD_WAIT_MIN);
+        self.rebuild_at = Instant::now() + delay;
+        self.broken = true;
+        tracing::warn!(
+            error = reason,
+            in_flight,
+            retry_in_ms = delay.as_millis() as u64,
+            "the sink lost track of what is in flight: building a new one"
+        );
+    }
+
+    /// Builds the next sink when it is time. True when there is a new one: everything that is not
+    /// settled must be published again.
+    pub(super) fn rebuild(&mut self, now: Instant, recorder: &mut Recorder) -> Result<bool, Fault> {
+        if self.sink.is_some() || now < self.rebuild_at {
+            return Ok(false);
+        }
+        self.sink = Some((self.factory)()?);
+        self.reachable(recorder);
+        Ok(true)
+    }
+}
