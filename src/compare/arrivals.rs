@@ -180,13 +180,13 @@ struct ReaderState {
     stop: AtomicBool,
     /// Whose events are counted: a run's number, and its arrivals. Others came too late.
     current: Mutex<Option<(u32, Arc<Arrivals>)>>,
-    fault: Mutex<Option<Fault>>,
 }
 
 /// A thread that takes events as they come; it ends when this is dropped.
 pub(super) struct ArrivalReader {
     state: Arc<ReaderState>,
-    thread: Option<JoinHandle<()>>,
+    /// It fails when the broker can no longer be read.
+    thread: Option<JoinHandle<Result<(), Fault>>>,
 }
 
 impl ArrivalReader {
@@ -202,36 +202,31 @@ impl ArrivalReader {
         *lock(&self.state.current) = Some((run, Arc::clone(arrivals)));
     }
 
-    /// Why it has ended, if it has.
-    pub(super) fn check(&self) -> Result<(), Fault> {
-        lock(&self.state.fault).clone().map_or(Ok(()), Err)
+    /// Fails when it has ended by itself.
+    pub(super) fn check(&mut self) -> Result<(), Fault> {
+        // A thread that panicked has said so.
+        let ended = self.thread.take_if(|thread| thread.is_finished()).map(JoinHandle::join);
+        ended.and_then(Result::ok).unwrap_or(Ok(()))
     }
 }
 
 impl Drop for ArrivalReader {
     fn drop(&mut self) {
         self.state.stop.store(true, Relaxed);
-        // A thread that panicked has said so.
         self.thread.take().map(JoinHandle::join);
     }
 }
 
-fn read(mut target: Box<dyn Scratch>, state: &ReaderState) {
+fn read(mut target: Box<dyn Scratch>, state: &ReaderState) -> Result<(), Fault> {
     while !state.stop.load(Relaxed) {
-        let arrival = match target.consume(POLL_PATIENCE) {
-            Ok(Some(arrival)) => arrival,
-            Ok(None) => continue,
-            Err(fault) => {
-                *lock(&state.fault) = Some(fault);
-                return;
-            }
-        };
+        let Some(arrival) = target.consume(POLL_PATIENCE)? else { continue };
         let Ok(label) = serde_json::from_slice::<EventLabel>(&arrival.value) else { continue };
         let current = lock(&state.current).clone();
         if let Some((_, arrivals)) = current.filter(|(run, _)| *run == label.run) {
             arrivals.arrives(label.n, arrival.at);
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::{ArrivalReader, Arrivals};
 use super::load::{self, LoadWriters};
-use super::plan::{ComparisonRequest, interval, warm_up};
-use super::postgres_cost::{LoadShare, PostgresCounters, PostgresMeter, measured_part};
+use super::plan::{CaptureMode, ComparisonRequest, interval, warm_up};
+use super::postgres_cost::{LoadShare, PostgresCounters, PostgresMeter};
 use super::process_stats::{in_ticks, load_average};
 use super::relay_process::{RelayOrder, RelayProcess};
-use super::report::{CaptureMode, Drain, PostgresCost, RelayCost, Run, RunResult};
+use super::report::{Drain, PostgresCost, RelayCost, Run, RunResult};
 use super::scratch_source::{self, ScratchSource};
 use crate::base::error::{Exit, Fault};
 use crate::source::settings::ConnInfo;
@@ -182,7 +182,9 @@ impl<'a> Measurement<'a> {
         let writing = load.write(&arrivals, self.number, warm..total, rate);
         let pace = self.watched(&mut relay, writing).await?;
         self.arrival_of(&mut relay, total).await?;
-        let share = LoadShare { rows: total, wal_bytes: total as f64 * wal_of_event };
+        let wal_bytes = total as f64 * wal_of_event;
+        let measured = (total - warm) as f64 / total as f64;
+        let share = LoadShare { rows: total, wal_bytes, measured };
         Ok(Run {
             result: self.finish(relay, Some(load), share, total - warm).await?,
             rate,
@@ -208,7 +210,8 @@ impl<'a> Measurement<'a> {
         let mut relay = self.start(mode, what, (Arc::clone(&arrivals), events), before)?;
         self.first_arrival(&mut relay).await?;
         self.arrival_of(&mut relay, events).await?;
-        let result = self.finish(relay, None, LoadShare::default(), events).await?;
+        let nothing = LoadShare { rows: 0, wal_bytes: 0.0, measured: 1.0 };
+        let result = self.finish(relay, None, nothing, events).await?;
         let (first, last) = arrivals.first_and_last().unwrap_or((began, began));
         Ok(Drain {
             result,
@@ -231,12 +234,11 @@ impl<'a> Measurement<'a> {
         relay.process.stop().await?;
         drop(load);
         let after = self.meter.settled(relay.events).await?;
-        let postgres = measured_part(after.since(relay.before, share), measured, relay.events);
         Ok(RunResult {
             mode: relay.mode,
             events: measured,
             losses: relay.arrivals.counts(relay.events),
-            postgres: PostgresCost { cpu_s, ..postgres },
+            postgres: PostgresCost { cpu_s, ..after.since(relay.before, share) },
             relay: used,
         })
     }

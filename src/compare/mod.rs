@@ -38,8 +38,8 @@ use tokio::task::JoinHandle;
 use self::arrivals::ArrivalReader;
 use self::measure::Measurement;
 pub(crate) use self::measure::{ComparisonWatcher, RunProgress};
-use self::plan::{ComparisonPlan, ComparisonRequest, KEYS, PAYLOAD_BYTES};
-use self::report::{ComparisonReport, ComparisonSettings};
+use self::plan::{ComparisonPlan, ComparisonRequest};
+use self::report::ComparisonReport;
 use self::scratch_source::{LEFT_OVER, ScratchSource, left_over_sql};
 use self::signals::{StopSignals, interrupted};
 use crate::base::clock::unix_now_us;
@@ -135,14 +135,7 @@ async fn measure(
         postgres_version: source.server_version().await?,
         sink: target.kind().to_owned(),
         broker: target.place(),
-        settings: ComparisonSettings {
-            rates: plan.rates.clone(),
-            intervals_ms: plan.intervals.iter().map(|it| it.as_millis() as u64).collect(),
-            duration_s: plan.duration.as_secs_f64(),
-            payload_bytes: PAYLOAD_BYTES,
-            keys: KEYS,
-            backlog_events: plan.backlog,
-        },
+        plan: plan.clone(),
         ..ComparisonReport::default()
     };
     let reader = ArrivalReader::start(target)?;

@@ -3,7 +3,10 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use super::report::CaptureMode;
+use serde::{Serialize, Serializer};
+use serde_json::json;
+
+use super::numbers;
 use crate::base::error::{Exit, Fault};
 use crate::config::units::{parse_duration_ms, show_duration};
 use crate::config::{Config, Request};
@@ -22,6 +25,17 @@ const WARM_UP: Duration = Duration::from_secs(2);
 /// Tables, slot, a relay that starts, and one that stops.
 const AROUND_A_RUN: Duration = Duration::from_millis(1500);
 
+/// How a relay finds events. The slot comes before polling, a short interval before a long one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(tag = "mode", rename_all = "lowercase")]
+pub(crate) enum CaptureMode {
+    /// Read from the replication slot.
+    #[default]
+    Cdc,
+    /// Claimed from the table at this interval.
+    Polling { interval_ms: u64 },
+}
+
 /// What is asked for, of whom.
 #[derive(Clone, Copy)]
 pub(crate) struct ComparisonRequest<'a> {
@@ -31,7 +45,7 @@ pub(crate) struct ComparisonRequest<'a> {
     pub(crate) plan: &'a ComparisonPlan,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ComparisonPlan {
     /// Events per second.
     pub(crate) rates: Vec<u32>,
@@ -41,6 +55,32 @@ pub(crate) struct ComparisonPlan {
     pub(crate) duration: Duration,
     /// Events of a backlog; 0 for none.
     pub(crate) backlog: u64,
+}
+
+impl CaptureMode {
+    /// How long the relay waits between two claims; the slot does not wait.
+    pub(crate) fn interval_ms(self) -> Option<u64> {
+        match self {
+            CaptureMode::Cdc => None,
+            CaptureMode::Polling { interval_ms } => Some(interval_ms),
+        }
+    }
+
+    /// Beside a line: `CDC`, `500 ms`.
+    pub(crate) fn short(self) -> String {
+        self.interval_ms().map_or_else(|| "CDC".to_owned(), |ms| numbers::ms(ms as f64))
+    }
+
+    /// In a table: `CDC`, `polling 500 ms`.
+    pub(crate) fn name(self) -> String {
+        let polling = if self == CaptureMode::Cdc { "" } else { "polling " };
+        format!("{polling}{}", self.short())
+    }
+
+    /// In a sentence: `CDC`, `polling every 500 ms`.
+    pub(crate) fn long(self) -> String {
+        self.name().replace("polling ", "polling every ")
+    }
 }
 
 impl ComparisonPlan {
@@ -112,6 +152,19 @@ impl ComparisonPlan {
         once * rates + AROUND_A_RUN * 2 * drains
     }
 
+    /// The command line that asks for the same.
+    pub(crate) fn command(&self) -> String {
+        let rates: Vec<String> = self.rates.iter().map(u32::to_string).collect();
+        let intervals: Vec<String> = self.intervals.iter().map(|it| show_duration(*it)).collect();
+        let intervals = if intervals.is_empty() { "none".to_owned() } else { intervals.join(",") };
+        format!(
+            "walrelay compare --rates {} --intervals {intervals} --duration {} --backlog {}",
+            rates.join(","),
+            show_duration(self.duration),
+            self.backlog
+        )
+    }
+
     /// What will happen, in one line.
     pub(crate) fn announcement(&self) -> String {
         let rates: Vec<String> = self.rates.iter().map(u32::to_string).collect();
@@ -131,6 +184,21 @@ impl ComparisonPlan {
             counted(self.modes().len() * self.rates.len(), "run"),
             show_duration(self.duration),
         )
+    }
+}
+
+impl Serialize for ComparisonPlan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let intervals_ms = self.intervals.iter().map(|it| it.as_millis() as u64);
+        let settings = json!({
+            "rates": self.rates,
+            "intervals_ms": intervals_ms.collect::<Vec<_>>(),
+            "duration_s": self.duration.as_secs_f64(),
+            "payload_bytes": PAYLOAD_BYTES,
+            "keys": KEYS,
+            "backlog_events": self.backlog,
+        });
+        settings.serialize(serializer)
     }
 }
 

@@ -37,49 +37,41 @@ pub(super) struct PostgresCounters {
     queries: u64,
 }
 
-/// What the load did by itself.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// What the load did by itself, and how much of it was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LoadShare {
     /// Each is a transaction.
     pub(super) rows: u64,
     pub(super) wal_bytes: f64,
+    /// The part of the events that was measured.
+    pub(super) measured: f64,
 }
 
 impl PostgresCounters {
-    /// What came to them since `before`, without what the load and the meter did.
+    /// What came to them since `before`, without what the load and the meter did; of that the part
+    /// that falls to the measured events.
     pub(super) fn since(self, before: PostgresCounters, load: LoadShare) -> PostgresCost {
         let more = |now: i64, then: i64| u64::try_from(now - then).unwrap_or_default();
+        let part = |count: u64| (count as f64 * load.measured).round() as u64;
         let inserted = more(self.inserted, before.inserted);
         let changed = more(self.updated, before.updated) + more(self.deleted, before.deleted);
         let transactions = more(self.transactions, before.transactions);
+        let wal_bytes = more(self.wal_bytes, before.wal_bytes);
         PostgresCost {
-            transactions: transactions
-                .saturating_sub(load.rows + self.queries.saturating_sub(before.queries)),
-            tuples_read: more(self.read, before.read),
-            tuples_written: (inserted + changed).saturating_sub(load.rows),
+            transactions: part(
+                transactions.saturating_sub(load.rows + (self.queries - before.queries)),
+            ),
+            tuples_read: part(more(self.read, before.read)),
+            tuples_written: part((inserted + changed).saturating_sub(load.rows)),
             // Each change of a row leaves its old version behind, whether or not vacuum was there.
-            dead_tuples: changed,
-            wal_bytes: more(self.wal_bytes, before.wal_bytes)
-                .saturating_sub(load.wal_bytes.round() as u64),
+            dead_tuples: part(changed),
+            wal_bytes: part(wal_bytes.saturating_sub(load.wal_bytes.round() as u64)),
             cpu_s: None,
         }
     }
 
     fn rows(&self) -> [i64; 4] {
         [self.read, self.inserted, self.updated, self.deleted]
-    }
-}
-
-/// Of what `total` events cost, the part of those that were measured.
-pub(super) fn measured_part(whole: PostgresCost, events: u64, total: u64) -> PostgresCost {
-    let part = |count: u64| (count as f64 * events as f64 / total.max(1) as f64).round() as u64;
-    PostgresCost {
-        transactions: part(whole.transactions),
-        tuples_read: part(whole.tuples_read),
-        tuples_written: part(whole.tuples_written),
-        dead_tuples: part(whole.dead_tuples),
-        wal_bytes: part(whole.wal_bytes),
-        cpu_s: whole.cpu_s,
     }
 }
 

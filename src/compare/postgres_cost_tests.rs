@@ -17,7 +17,7 @@ fn the_loads_share_and_the_looking_are_taken_off() {
         wal_bytes: 105_000,
         queries: 13,
     };
-    let load = LoadShare { rows: 1000, wal_bytes: 40_000.4 };
+    let load = LoadShare { rows: 1000, wal_bytes: 40_000.4, measured: 1.0 };
     let cost = after.since(before, load);
     let expected = PostgresCost {
         transactions: 390,
@@ -32,7 +32,7 @@ fn the_loads_share_and_the_looking_are_taken_off() {
 
 #[test]
 fn a_load_that_explains_more_than_there_is_leaves_nothing() {
-    let load = LoadShare { rows: 9, wal_bytes: 9.0 };
+    let load = LoadShare { rows: 9, wal_bytes: 9.0, measured: 1.0 };
     assert_eq!(
         PostgresCounters::default().since(PostgresCounters::default(), load),
         PostgresCost::default()
@@ -41,10 +41,10 @@ fn a_load_that_explains_more_than_there_is_leaves_nothing() {
 
 #[test]
 fn the_measured_part_is_given() {
-    let whole = PostgresCost { transactions: 1001, wal_bytes: 10, ..PostgresCost::default() };
-    let part = measured_part(whole, 300, 400);
+    let now = PostgresCounters { transactions: 1001, wal_bytes: 10, ..PostgresCounters::default() };
+    let load = LoadShare { rows: 0, wal_bytes: 0.0, measured: 300.0 / 400.0 };
+    let part = now.since(PostgresCounters::default(), load);
     assert_eq!((part.transactions, part.wal_bytes), (751, 8));
-    assert_eq!(measured_part(whole, 400, 400), whole);
 }
 
 #[test]

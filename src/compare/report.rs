@@ -4,6 +4,7 @@ use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::numbers;
+use super::plan::{CaptureMode, ComparisonPlan};
 use crate::base::time::rfc3339;
 
 /// A whole comparison.
@@ -17,7 +18,8 @@ pub(crate) struct ComparisonReport {
     pub(crate) sink: String,
     /// Where the broker is, without credentials.
     pub(crate) broker: String,
-    pub(crate) settings: ComparisonSettings,
+    #[serde(rename = "settings")]
+    pub(crate) plan: ComparisonPlan,
     /// In the order in which they ran.
     pub(crate) runs: Vec<Run>,
     pub(crate) drains: Vec<Drain>,
@@ -34,31 +36,6 @@ pub(crate) struct Machine {
     pub(crate) load_average: f64,
     /// Are the database's processes on this machine? Only then is their CPU time known.
     pub(crate) database_is_local: bool,
-}
-
-/// What was asked for.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub(crate) struct ComparisonSettings {
-    pub(crate) rates: Vec<u32>,
-    pub(crate) intervals_ms: Vec<u64>,
-    /// Of each run, without its warm-up.
-    pub(crate) duration_s: f64,
-    pub(crate) payload_bytes: usize,
-    /// Different ordering keys.
-    pub(crate) keys: u64,
-    /// 0 when no backlog was drained.
-    pub(crate) backlog_events: u64,
-}
-
-/// How a relay finds events. The slot comes before polling, a short interval before a long one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-#[serde(tag = "mode", rename_all = "lowercase")]
-pub(crate) enum CaptureMode {
-    /// Read from the replication slot.
-    #[default]
-    Cdc,
-    /// Claimed from the table at this interval.
-    Polling { interval_ms: u64 },
 }
 
 /// One mode at one rate.
@@ -201,32 +178,6 @@ impl Latencies {
 impl Serialize for Latencies {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(QUANTILES.map(|(share, _, name)| (name, self.quantile_ms(share))))
-    }
-}
-
-impl CaptureMode {
-    /// How long the relay waits between two claims; the slot does not wait.
-    pub(crate) fn interval_ms(self) -> Option<u64> {
-        match self {
-            CaptureMode::Cdc => None,
-            CaptureMode::Polling { interval_ms } => Some(interval_ms),
-        }
-    }
-
-    /// Beside a line: `CDC`, `500 ms`.
-    pub(crate) fn short(self) -> String {
-        self.interval_ms().map_or_else(|| "CDC".to_owned(), |ms| numbers::ms(ms as f64))
-    }
-
-    /// In a table: `CDC`, `polling 500 ms`.
-    pub(crate) fn name(self) -> String {
-        let polling = if self == CaptureMode::Cdc { "" } else { "polling " };
-        format!("{polling}{}", self.short())
-    }
-
-    /// In a sentence: `CDC`, `polling every 500 ms`.
-    pub(crate) fn long(self) -> String {
-        self.name().replace("polling ", "polling every ")
     }
 }
 

@@ -14,7 +14,7 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
-use super::report::CaptureMode;
+use super::plan::CaptureMode;
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
 use crate::doctor::finding::Level;

@@ -3,24 +3,17 @@
 use super::numbers::{self, count, fixed};
 use super::report::{ComparisonReport, Drain, EventCounts, QUANTILES, RateGroup, Run, RunResult};
 
-/// Rows in groups, each of which may have a heading.
 pub(crate) struct NumberTable {
     pub(crate) title: String,
     pub(crate) columns: Vec<&'static str>,
-    pub(crate) groups: Vec<TableGroup>,
-}
-
-pub(crate) struct TableGroup {
-    pub(crate) heading: String,
-    pub(crate) rows: Vec<TableRow>,
+    /// Rows under a heading, which may be empty.
+    pub(crate) groups: Vec<(String, Vec<TableRow>)>,
 }
 
 pub(crate) struct TableRow {
     /// Of the mode.
     pub(crate) name: String,
     pub(crate) cells: Vec<TableCell>,
-    /// Latencies as a bar, p50 and p99, where there is room for one.
-    pub(crate) bar_ms: Option<(f64, f64)>,
 }
 
 pub(crate) struct TableCell {
@@ -55,17 +48,9 @@ fn of_runs(
     rates: &[RateGroup<'_>],
     cells: impl Fn(&Run) -> Vec<TableCell>,
 ) -> NumberTable {
-    let row = |run: &&Run| TableRow {
-        name: run.result.mode.name(),
-        cells: cells(run),
-        bar_ms: run.latencies.p50_ms().zip(run.latencies.p99_ms()),
-    };
-    let group = |at: &RateGroup<'_>| TableGroup {
-        heading: numbers::rate(at.rate),
-        rows: at.runs.iter().map(row).collect(),
-    };
-    let groups = rates.iter().map(group).collect();
-    NumberTable { title: title.to_owned(), columns: columns.to_vec(), groups }
+    let row = |run: &&Run| TableRow { name: run.result.mode.name(), cells: cells(run) };
+    let groups = rates.iter().map(|at| (numbers::rate(at.rate), at.runs.iter().map(row).collect()));
+    NumberTable { title: title.to_owned(), columns: columns.to_vec(), groups: groups.collect() }
 }
 
 fn of_drains(
@@ -74,13 +59,8 @@ fn of_drains(
     drains: &[&Drain],
     cells: impl Fn(&Drain) -> Vec<TableCell>,
 ) -> NumberTable {
-    let row = |drain: &&Drain| TableRow {
-        name: drain.result.mode.name(),
-        cells: cells(drain),
-        bar_ms: None,
-    };
-    let rows = drains.iter().map(row).collect();
-    let groups = vec![TableGroup { heading: String::new(), rows }];
+    let row = |drain: &&Drain| TableRow { name: drain.result.mode.name(), cells: cells(drain) };
+    let groups = vec![(String::new(), drains.iter().map(row).collect())];
     NumberTable { title, columns: columns.to_vec(), groups }
 }
 

@@ -1,7 +1,7 @@
 //! The report for the terminal: the tables, then what follows from them in sentences.
 
 use super::report::ComparisonReport;
-use super::tables::{self, NumberTable, TableGroup};
+use super::tables::{self, NumberTable};
 use super::verdict::{Remark, RemarkWeight, Verdict};
 use crate::base::text::escaped;
 
@@ -11,13 +11,14 @@ Latency: from before the INSERT was sent, which commits by itself, to the consum
 Cost: what Postgres did besides the load's own INSERTs; docs/compare.md says what is in it.
 ";
 
-/// The whole report. `bars` draws the latencies, for a terminal.
-pub(crate) fn to_text(report: &ComparisonReport, bars: bool) -> String {
+/// The whole report; for a terminal it draws the latencies.
+pub(crate) fn to_text(report: &ComparisonReport, draws: bool) -> String {
     let mut text = format!("{}\n", escaped(&report.place()));
     for (at, table) in tables::all(report).iter().enumerate() {
         text += &format!("\n{}\n", table.title);
         // The first is that of the latencies.
-        aligned(table, bars && at == 0).iter().for_each(|line| text += &format!("{line}\n"));
+        let ends = if draws && at == 0 { bars(report) } else { Vec::new() };
+        aligned(table, &ends).iter().for_each(|line| text += &format!("{line}\n"));
     }
     text += &format!("\n{ABOUT}");
     if !report.machine.database_is_local {
@@ -35,9 +36,9 @@ pub(crate) fn to_text(report: &ComparisonReport, bars: bool) -> String {
     text.replace('\u{a0}', " ")
 }
 
-/// The first column to the left, the others to the right.
-fn aligned(table: &NumberTable, bars: bool) -> Vec<String> {
-    let rows = || table.groups.iter().flat_map(|group| &group.rows);
+/// The first column to the left, the others to the right, and beside each row its end.
+fn aligned(table: &NumberTable, ends: &[String]) -> Vec<String> {
+    let rows = || table.groups.iter().flat_map(|(_, rows)| rows);
     let chars = |text: &str| text.chars().count();
     let first = rows().map(|row| chars(&row.name)).max().unwrap_or(0);
     let width = |(at, name): (usize, &&str)| {
@@ -45,30 +46,34 @@ fn aligned(table: &NumberTable, bars: bool) -> Vec<String> {
         cells.max().unwrap_or(0).max(chars(name))
     };
     let widths: Vec<usize> = table.columns.iter().enumerate().map(width).collect();
-    let line = |name: &str, cells: &mut dyn Iterator<Item = &str>| {
+    let mut ends = ends.iter().map(String::as_str);
+    let mut line = |name: &str, cells: &mut dyn Iterator<Item = &str>| {
         let cells = cells.zip(&widths).map(|(cell, width)| format!("  {cell:>width$}"));
-        format!("  {name:<first$}{}", cells.collect::<String>())
+        let end = ends.next().unwrap_or_default();
+        format!("  {name:<first$}{}{end}", cells.collect::<String>())
     };
-    let legend = if bars { "  █ p50  ░ p99" } else { "" };
-    let mut lines = vec![line("", &mut table.columns.iter().copied()) + legend];
-    for group in &table.groups {
-        if !group.heading.is_empty() {
-            lines.push(group.heading.clone());
-        }
-        let drawn = if bars { bars_of(group) } else { vec![String::new(); group.rows.len()] };
-        for (row, bar) in group.rows.iter().zip(drawn) {
-            lines.push(line(&row.name, &mut row.cells.iter().map(|it| it.text.as_str())) + &bar);
+    let mut lines = vec![line("", &mut table.columns.iter().copied())];
+    for (heading, rows) in &table.groups {
+        lines.extend((!heading.is_empty()).then(|| heading.clone()));
+        for row in rows {
+            lines.push(line(&row.name, &mut row.cells.iter().map(|it| it.text.as_str())));
         }
     }
     lines
 }
 
-/// To scale within a group.
-fn bars_of(group: &TableGroup) -> Vec<String> {
-    let longest = group.rows.iter().filter_map(|row| row.bar_ms).map(|(_, p99)| p99);
-    let longest = longest.fold(0.0, f64::max);
-    let drawn = group.rows.iter().map(|row| row.bar_ms.map(|it| bar(it, longest)));
-    drawn.map(|bar| bar.map_or_else(String::new, |bar| format!("  {bar}"))).collect()
+/// What stands beside the table of latencies: each to scale within its rate.
+fn bars(report: &ComparisonReport) -> Vec<String> {
+    let mut ends = vec!["  █ p50  ░ p99".to_owned()];
+    for at in report.by_rate() {
+        let p99 = at.runs.iter().filter_map(|run| run.latencies.p99_ms());
+        let longest = p99.fold(0.0, f64::max);
+        for run in at.runs {
+            let ms = run.latencies.p50_ms().zip(run.latencies.p99_ms());
+            ends.push(ms.map_or_else(String::new, |ms| format!("  {}", bar(ms, longest))));
+        }
+    }
+    ends
 }
 
 /// Full up to the median, shaded up to the 99th percentile.

@@ -1,9 +1,8 @@
 //! The report for people, held against what they would misread.
 
 use super::*;
-use crate::compare::report::{
-    CaptureMode, ComparisonReport, Drain, Latencies, PostgresCost, Run, RunResult,
-};
+use crate::compare::plan::CaptureMode;
+use crate::compare::report::{ComparisonReport, Drain, Latencies, PostgresCost, Run, RunResult};
 
 fn run(interval_ms: Option<u64>, latency_us: u32, cpu_s: Option<f64>) -> Run {
     let mode =

@@ -1,8 +1,11 @@
 //! A report as a run would make it, the same each time.
 
+use std::time::Duration;
+
+use super::plan::{CaptureMode, ComparisonPlan};
 use super::report::{
-    CaptureMode, ComparisonReport, ComparisonSettings, Drain, EventCounts, Latencies, Machine,
-    PostgresCost, RelayCost, Run, RunResult, Second,
+    ComparisonReport, Drain, EventCounts, Latencies, Machine, PostgresCost, RelayCost, Run,
+    RunResult, Second,
 };
 
 const SECONDS: u32 = 30;
@@ -34,13 +37,11 @@ pub(super) fn report() -> ComparisonReport {
         postgres_version: "17.11".into(),
         sink: "kafka".into(),
         broker: "127.0.0.1:9092".into(),
-        settings: ComparisonSettings {
+        plan: ComparisonPlan {
             rates: rates.into(),
-            intervals_ms: vec![100, 500, 2000],
-            duration_s: f64::from(SECONDS),
-            payload_bytes: 200,
-            keys: 1000,
-            backlog_events: 100_000,
+            intervals: [100, 500, 2000].map(Duration::from_millis).into(),
+            duration: Duration::from_secs(SECONDS.into()),
+            backlog: 100_000,
         },
         runs: rates.iter().flat_map(|rate| modes.map(|mode| run(mode, *rate))).collect(),
         drains: modes.map(drain).into(),

@@ -3,7 +3,8 @@
 
 use super::measures::{POSTGRES, POSTGRES_CPU, RELAY};
 use super::numbers;
-use super::report::{CaptureMode, ComparisonReport, Drain, EventCounts, RateGroup, Run, RunResult};
+use super::plan::CaptureMode;
+use super::report::{ComparisonReport, Drain, EventCounts, RateGroup, Run, RunResult};
 
 /// Smaller differences are called none.
 const ALIKE: f64 = 0.05;
@@ -223,60 +224,53 @@ fn polling_is_better(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<
             remarks.push(Remark { weight: RemarkWeight::Note, text });
         }
     };
+    let at_rates = |of: &dyn Fn(&Run) -> Option<f64>, show: fn(f64) -> String| -> Vec<String> {
+        let places = rates.iter().flat_map(|at| {
+            let place = |run: &Run| {
+                format!("at {} every {}", numbers::rate(at.rate), run.result.mode.short())
+            };
+            let theirs = at.polling().map(|run| (place(run), of(run)));
+            smaller(at.cdc().and_then(of), theirs, show)
+        });
+        places.collect()
+    };
     for (share, what) in [(0.5, "p50 latency"), (0.99, "p99 latency")] {
-        tell(at_rates(rates, |run| run.latencies.quantile_ms(share), numbers::ms), what);
+        tell(at_rates(&|run| run.latencies.quantile_ms(share), numbers::ms), what);
     }
     for measure in POSTGRES.iter().chain(RELAY) {
-        let places = at_rates(rates, |run| (measure.of)(&run.result), measure.show);
+        let places = at_rates(&|run| (measure.of)(&run.result), measure.show);
         tell(places, &format!("{} {}", measure.title, measure.unit));
     }
+    let of_drains = |of: fn(&Drain) -> f64, show: fn(f64) -> String| {
+        let of = |drain: &Drain| Some(of(drain)).filter(|_| drain.arrived() > 0);
+        let drains = report.drains_by_mode();
+        let (cdc, polling): (Vec<&Drain>, Vec<&Drain>) =
+            drains.iter().partition(|drain| drain.result.mode == CaptureMode::Cdc);
+        let place = |drain: &Drain| format!("every {}", drain.result.mode.short());
+        let theirs = polling.into_iter().map(|drain| (place(drain), of(drain)));
+        smaller(cdc.first().and_then(|drain| of(drain)), theirs, show)
+    };
     // Less time for each event is better, and shown as more events in a second.
-    let pace = |drain: &Drain| Some(1.0 / drain.per_second()).filter(|each| each.is_finite());
     let shown = |each: f64| format!("{}/s", numbers::figure(1.0 / each));
-    tell(of_drains(report, pace, shown), "the speed of a drain");
-    tell(of_drains(report, |it| Some(it.first_s), numbers::seconds), "the time to the first event");
+    tell(of_drains(|drain| 1.0 / drain.per_second(), shown), "the speed of a drain");
+    tell(of_drains(|drain| drain.first_s, numbers::seconds), "the time to the first event");
     remarks
 }
 
-fn at_rates(
-    rates: &[RateGroup<'_>],
-    of: impl Fn(&Run) -> Option<f64>,
+/// Polling's values that are smaller than the slot's by more than what is called alike: where, and
+/// against what.
+fn smaller(
+    ours: Option<f64>,
+    theirs: impl IntoIterator<Item = (String, Option<f64>)>,
     show: impl Fn(f64) -> String,
 ) -> Vec<String> {
-    let places = |at: &RateGroup<'_>| -> Vec<String> {
-        let Some(ours) = at.cdc().and_then(&of) else { return Vec::new() };
-        let better = at.polling().filter_map(|run| {
-            let against = smaller(of(run)?, ours, &show)?;
-            let name = run.result.mode.short();
-            Some(format!("at {} every {name} ({against})", numbers::rate(at.rate)))
-        });
-        better.collect()
-    };
-    rates.iter().flat_map(places).collect()
-}
-
-fn of_drains(
-    report: &ComparisonReport,
-    of: impl Fn(&Drain) -> Option<f64>,
-    show: impl Fn(f64) -> String,
-) -> Vec<String> {
-    let of = |drain: &Drain| (drain.arrived() > 0).then(|| of(drain)).flatten();
-    let is_cdc = |drain: &&&Drain| drain.result.mode == CaptureMode::Cdc;
-    let drains = report.drains_by_mode();
-    let Some(ours) = drains.iter().find(is_cdc).and_then(|cdc| of(cdc)) else {
-        return Vec::new();
-    };
-    let better = drains.iter().filter(|drain| !is_cdc(drain)).filter_map(|drain| {
-        let against = smaller(of(drain)?, ours, &show)?;
-        Some(format!("every {} ({against})", drain.result.mode.short()))
+    let Some(ours) = ours else { return Vec::new() };
+    let better = theirs.into_iter().filter_map(|(place, theirs)| {
+        let theirs = theirs?;
+        let leans = ratio(theirs, ours).map_or(theirs < ours, |ratio| lean(ratio) == Lean::Less);
+        leans.then(|| format!("{place} ({} against {})", show(theirs), show(ours)))
     });
     better.collect()
-}
-
-/// Polling's value against the slot's, where it is smaller by more than what is called alike.
-fn smaller(theirs: f64, ours: f64, show: impl Fn(f64) -> String) -> Option<String> {
-    let leans = ratio(theirs, ours).map_or(theirs < ours, |ratio| lean(ratio) == Lean::Less);
-    leans.then(|| format!("{} against {}", show(theirs), show(ours)))
 }
 
 fn some(mut places: Vec<String>) -> String {

@@ -60,7 +60,6 @@ const KNOWN_CIRCLES: &[(&str, usize)] = &[
     ("src/admin/", 8),
     ("src/app/", 2),
     ("src/cli/", 12),
-    ("src/compare/", 11),
     ("src/config/", 16),
     ("src/doctor/", 3),
     ("src/format/", 3),

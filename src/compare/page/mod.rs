@@ -6,19 +6,19 @@ mod plots;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
-
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use self::plots::Looks;
 use super::measures::{POSTGRES, RELAY};
 use super::numbers;
-use super::report::{ComparisonReport, ComparisonSettings, RateGroup, Run};
+use super::plan::{ComparisonPlan, KEYS, PAYLOAD_BYTES};
+use super::report::{ComparisonReport, RateGroup, Run};
 use super::tables::{self, NumberTable};
 use super::verdict::{RemarkWeight, Verdict};
-use crate::config::units::show_duration;
 
 const STYLE: &str = include_str!("style.css");
+/// How every comparison measures.
+const METHOD: &str = include_str!("method.html");
 const TITLE: &str = "CDC and polling, compared";
 
 /// The whole document.
@@ -172,16 +172,14 @@ fn table(table: &NumberTable) -> Markup {
                         @for name in &table.columns { th scope="col" { (name) } }
                     }
                 }
-                @for group in &table.groups {
+                @for (heading, rows) in &table.groups {
                     tbody {
-                        @if !group.heading.is_empty() {
+                        @if !heading.is_empty() {
                             tr.rate {
-                                th colspan=(table.columns.len() + 1) scope="rowgroup" {
-                                    (group.heading)
-                                }
+                                th colspan=(table.columns.len() + 1) scope="rowgroup" { (heading) }
                             }
                         }
-                        @for row in &group.rows {
+                        @for row in rows {
                             tr {
                                 th scope="row" { (row.name) }
                                 @for cell in &row.cells {
@@ -199,28 +197,21 @@ fn table(table: &NumberTable) -> Markup {
 
 /// What a reader must know before believing a figure, and how to repeat it.
 fn method(report: &ComparisonReport) -> Markup {
-    let settings = &report.settings;
+    let ComparisonPlan { rates, duration, backlog, .. } = &report.plan;
     html! {
         ul.method {
+            (PreEscaped(METHOD))
             li {
-                "Latency begins when the INSERT is sent and ends when a consumer of the broker has \
-                 the event, by one clock. Each INSERT commits by itself, so that the commit is \
-                 inside, for CDC and polling alike."
+                "Each run lasts " (numbers::seconds(duration.as_secs_f64()))
+                ", after a warm-up that does not count; payloads of "
+                (numbers::bytes(PAYLOAD_BYTES as f64)) ", " (numbers::count(KEYS))
+                " ordering keys."
+                @if *backlog > 0 {
+                    " A drained backlog has " (numbers::count(*backlog))
+                    " events, written before the relay begins."
+                }
             }
             li {
-                "One mode ran after the other, with the same load: the same rate, sizes and keys, \
-                 on the same database and broker."
-            }
-            li { (load(settings)) }
-            li {
-                "The load itself can be late; how late is in the table. Where that is much, the \
-                 machine was too small for the rate, and the latencies say little."
-            }
-            li {
-                "What Postgres did is the difference of its own statistics between the beginning \
-                 and the end of a run, with the share of the load itself taken off. Tuples are \
-                 those of the outbox table. Transactions are all of the database's and WAL is all \
-                 of the server's, so that others who work meanwhile are counted, too. "
                 @if report.machine.database_is_local {
                     "CPU time is that of the database's processes that worked for the relay: the \
                      walsender of the slot or the connections of polling, and vacuum at its table."
@@ -228,50 +219,10 @@ fn method(report: &ComparisonReport) -> Markup {
                     "The database runs on another machine, so that its CPU time is not known."
                 }
             }
-            li {
-                "An update or a delete leaves a dead tuple behind, which counts whether or not \
-                 vacuum has removed it by the end."
-            }
-            li {
-                "Missing: written and never seen. Duplicated: deliveries beyond the first. Out of \
-                 order: first deliveries that came behind a later event of their key. What is \
-                 missing has no latency, and is in no percentile."
-            }
         }
-        @if !settings.rates.is_empty() {
+        @if !rates.is_empty() {
             p { "To repeat it:" }
-            pre { code { (command(settings)) } }
+            pre { code { (report.plan.command()) } }
         }
     }
-}
-
-fn load(settings: &ComparisonSettings) -> String {
-    let backlog = match settings.backlog_events {
-        0 => String::new(),
-        events => format!(
-            " A drained backlog has {} events, written before the relay begins.",
-            numbers::count(events)
-        ),
-    };
-    format!(
-        "Each run lasts {}, after a warm-up that does not count; payloads of {}, {} ordering \
-         keys.{backlog}",
-        numbers::seconds(settings.duration_s),
-        numbers::bytes(settings.payload_bytes as f64),
-        numbers::count(settings.keys),
-    )
-}
-
-/// The command line that asks for the same.
-fn command(settings: &ComparisonSettings) -> String {
-    let show = |ms| show_duration(Duration::from_millis(ms));
-    let rates: Vec<String> = settings.rates.iter().map(u32::to_string).collect();
-    let intervals: Vec<String> = settings.intervals_ms.iter().map(|ms| show(*ms)).collect();
-    let intervals = if intervals.is_empty() { "none".to_owned() } else { intervals.join(",") };
-    format!(
-        "walrelay compare --rates {} --intervals {intervals} --duration {} --backlog {}",
-        rates.join(","),
-        show((settings.duration_s * 1000.0).round() as u64),
-        settings.backlog_events
-    )
 }

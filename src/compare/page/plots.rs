@@ -7,9 +7,8 @@ use super::drawing::{
 };
 use crate::compare::measures::CostMeasure;
 use crate::compare::numbers;
-use crate::compare::report::{
-    CaptureMode, ComparisonReport, Drain, Latencies, RateGroup, Run, Second,
-};
+use crate::compare::plan::CaptureMode;
+use crate::compare::report::{ComparisonReport, Drain, Latencies, RateGroup, Run, Second};
 
 /// A curve leaves out what moves it by less. It only goes right and up, so this also bounds its
 /// length: no more than 300 steps fit into its area.

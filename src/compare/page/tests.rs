@@ -3,7 +3,8 @@
 use std::collections::HashSet;
 
 use super::*;
-use crate::compare::report::{CaptureMode, Drain, Latencies, PostgresCost, RunResult, Second};
+use crate::compare::plan::CaptureMode;
+use crate::compare::report::{Drain, Latencies, PostgresCost, RunResult, Second};
 use crate::compare::testing;
 
 /// Elements that have no end.
