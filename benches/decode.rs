@@ -5,7 +5,7 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use walrelay::base::event::HeaderSlots;
+use walrelay::base::event::{CloudEventsBinding, HeaderSlots};
 use walrelay::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use walrelay::outbox::template::Template;
 use walrelay::outbox::{Outboxes, Scratch, Transaction};
@@ -31,6 +31,7 @@ fn outbox(preset: Preset, headers: &str) -> OutboxTable {
     let route = Route {
         topic: template("outbox.event.${aggregatetype}"),
         exchange: None,
+        binding: CloudEventsBinding::Kafka,
         key: template("${aggregateid}"),
         headers: Vec::new(),
         preset,

@@ -33,7 +33,7 @@ use crate::source::publication::KnownPublication;
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
     crate::base::os_ffi::return_large_pieces();
-    if config.sink.shares_malloc_arena() {
+    if config.sink.kind().shares_malloc_arena {
         crate::base::os_ffi::share_malloc_arena();
     }
     match &config.polling {

@@ -58,6 +58,15 @@ impl Outbound<'_> {
     }
 }
 
+/// How the protocol of a broker spells the attributes of CloudEvents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CloudEventsBinding {
+    /// Kafka headers: `ce_id`.
+    Kafka,
+    /// AMQP headers: `cloudEvents_id`.
+    Amqp,
+}
+
 /// Longer texts of a row are cut in errors and in the log.
 const BRIEF_BYTES_MAX: usize = 200;
 

@@ -25,6 +25,7 @@ use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
 use crate::polling::settings::{Cleanup, OnPublished, PollingSettings, Words, WorkColumns};
+use crate::sink::SinkKind;
 
 /// The hidden command.
 pub(crate) const COMMAND: &str = "compare-relay";
@@ -92,10 +93,7 @@ impl RelayOrder {
         adapted.source.slot.clone_from(&self.name);
         adapted.source.publication.clone_from(&self.name);
         adapted.source.messages = None;
-        let outboxes = config.source.outboxes.iter().map(|outbox| &outbox.route);
-        let messages = config.source.messages.iter().map(|messages| &messages.route);
-        let has_exchange = outboxes.chain(messages).any(|route| route.exchange.is_some());
-        adapted.source.outboxes = vec![outbox(&self.name, has_exchange)?];
+        adapted.source.outboxes = vec![outbox(&self.name, config.sink.kind())?];
         let interval = self.interval_ms.map(Duration::from_millis);
         adapted.polling = interval.map(|interval| polling(config.polling.as_ref(), interval));
         // Nothing here can become a dead letter but by a fault, which is to be seen.
@@ -112,7 +110,7 @@ pub(super) fn application_name(name: &str) -> String {
     format!("{name}_relay")
 }
 
-fn outbox(name: &str, has_exchange: bool) -> Result<OutboxTable, Fault> {
+fn outbox(name: &str, sink: &SinkKind) -> Result<OutboxTable, Fault> {
     let constant = Template::parse(name).map_err(|error| broken(io::Error::other(error)))?;
     Ok(OutboxTable {
         schema: name.to_owned(),
@@ -127,7 +125,8 @@ fn outbox(name: &str, has_exchange: bool) -> Result<OutboxTable, Fault> {
         },
         route: Route {
             topic: constant.clone(),
-            exchange: has_exchange.then_some(constant),
+            exchange: sink.routes.exchange_key.is_some().then_some(constant),
+            binding: sink.binding,
             key: Template::column("event_key"),
             headers: Vec::new(),
             // The scratch table has no column for a type.

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::numbers;
 use super::plan::{CaptureMode, ComparisonPlan};
 use crate::base::time::rfc3339;
+use crate::sink;
 
 /// A whole comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -258,11 +259,7 @@ impl ComparisonReport {
     pub(crate) fn place(&self) -> String {
         let began = rfc3339(self.began_unix_us);
         let date = began.get(..16).unwrap_or(&began).replace('T', " ");
-        let sink = match self.sink.as_str() {
-            "kafka" => "Kafka",
-            "rabbitmq" => "RabbitMQ",
-            other => other,
-        };
+        let sink = sink::kind_named(&self.sink).map_or(self.sink.as_str(), |kind| kind.title);
         let Machine { cores, memory_bytes, load_average, .. } = self.machine;
         let word = if cores == 1 { "core" } else { "cores" };
         let parts = [

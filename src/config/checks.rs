@@ -5,12 +5,10 @@
 use std::collections::BTreeMap;
 
 use crate::outbox::template::Template;
-use crate::sink::kafka::properties;
+use crate::sink::RouteRules;
 
-use super::build::Values;
+use super::build::{Values, sink_kind};
 use super::effective::{Effective, MESSAGES, OUTBOX, POLLING};
-use super::kind::Value;
-use super::kind::rule::NAME_BYTES_MAX;
 use super::layers::{Origin, Problem};
 use super::path::Path;
 use super::units;
@@ -26,8 +24,6 @@ pub(crate) fn check(effective: &Effective, problems: &mut Vec<Problem>) {
     checks.waits("source.reconnect_base", "source.reconnect_cap");
     checks.tables();
     checks.routes();
-    checks.kafka();
-    checks.dead_letters();
     checks.token();
 }
 
@@ -115,58 +111,42 @@ impl Checks<'_> {
         let mut owners: Vec<Path> = outboxes.map(|owner| owner.child("route")).collect();
         owners.push(Path::of(MESSAGES).child("route"));
         owners.push(Path::of("route"));
-        let rabbitmq = self.values.text(&Path::of("sink.kind")) == "rabbitmq";
-        let dead_letter = self.values.text(&Path::of("dead_letter.topic"));
+        let Some(kind) = sink_kind(self.values) else { return };
         for owner in owners {
             let topic = owner.child("topic");
             let text = self.values.optional_text(&topic);
             let template = text.and_then(|text| Template::parse(&text).ok());
             if let Some(constant) = template.as_ref().and_then(Template::constant) {
-                if rabbitmq {
-                    self.routing_key(&topic, constant);
-                } else {
-                    self.constant_topic(&topic, constant, &dead_letter);
-                }
+                self.constant_topic(&topic, constant, &kind.routes);
             }
             let partition = owner.child("partition");
-            if rabbitmq && self.values.optional_text(&partition).is_some() {
-                let what = "RabbitMQ has no partitions: the column would be ignored";
-                self.refuse(&partition, "config.conflict", what, "remove it");
+            let asked = self.values.optional_text(&partition).is_some();
+            if asked && !kind.routes.have_partitions {
+                let what = format!("{} has no partitions: the column would be ignored", kind.title);
+                self.refuse(&partition, "config.conflict", &what, "remove it");
             }
-            self.headers(&owner.child("headers"));
+            self.headers(&owner.child("headers"), &kind.routes);
         }
     }
 
-    fn constant_topic(&mut self, path: &Path, topic: &str, dead_letter: &str) {
-        if topic == dead_letter {
+    fn constant_topic(&mut self, path: &Path, topic: &str, rules: &RouteRules) {
+        let dead_letters = self.values.text(&Path::of("dead_letter.topic"));
+        if rules.reach_dead_letters && topic == dead_letters {
             let what = format!(
                 "{topic:?} is the dead-letter topic: a dead letter would be an event again"
             );
             self.refuse(path, "config.conflict", &what, "give dead_letter.topic another name");
-        } else if !(super::kind::rule::TOPIC.holds)(topic) {
-            let what = format!("{topic:?} is no topic name");
-            let mend = format!("write {}", super::kind::rule::TOPIC.wanted);
+        } else if let Err((what, mend)) = (rules.check_topic)(topic) {
             self.refuse(path, "config.bad-value", &what, &mend);
         }
     }
 
-    /// Any bytes will do, as long as AMQP can carry them.
-    fn routing_key(&mut self, path: &Path, key: &str) {
-        let bytes = key.len();
-        if bytes > NAME_BYTES_MAX {
-            let what = format!("the routing key has {bytes} bytes, and AMQP carries 255");
-            self.refuse(path, "config.bad-value", &what, "write a shorter one");
-        }
-    }
-
-    fn headers(&mut self, path: &Path) {
-        let rabbitmq = self.values.text(&Path::of("sink.kind")) == "rabbitmq";
+    fn headers(&mut self, path: &Path, rules: &RouteRules) {
         let names: Vec<String> = self.values.below(path).map(|(name, _)| name.to_owned()).collect();
         for name in names {
             let taken = match name.as_str() {
                 "id" => Some("the header id always carries the event id"),
-                "key" if rabbitmq => Some("the header key carries the ordering key on RabbitMQ"),
-                _ => None,
+                name => rules.own_headers.iter().find(|(own, _)| *own == name).map(|(_, why)| *why),
             };
             if let Some(what) = taken {
                 self.refuse(&path.child(&name), "config.conflict", what, "choose another name");
@@ -177,52 +157,6 @@ impl Checks<'_> {
         }
     }
 
-    fn kafka(&mut self) {
-        if self.values.text(&Path::of("sink.kind")) != "kafka" {
-            return;
-        }
-        let replication = Path::of("sink.kafka.replication");
-        if self.values.integer(&replication) == 0
-            && self.values.0.settings.contains_key(&replication)
-        {
-            let mend = "replication = 3, or -1 for the broker's default";
-            self.refuse(&replication, "config.bad-value", "a topic cannot have 0 replicas", mend);
-        }
-        let parent = Path::of("sink.kafka.properties");
-        let given: Vec<(String, String)> = self
-            .values
-            .below(&parent)
-            .filter_map(|(name, setting)| match &setting.value {
-                Value::Secret(secret) => Some((name.to_owned(), secret.expose().to_owned())),
-                _ => None,
-            })
-            .collect();
-        for (name, value) in given {
-            let path = parent.child(&name);
-            if let Some(refusal) = properties::refuse(&name, &value) {
-                self.refuse(&path, "config.unsafe-property", &refusal.reason, &refusal.mend);
-            }
-            self.queue(&path, &name, &value);
-        }
-    }
-
-    /// An event that goes where the letters are would be taken for one.
-    fn dead_letters(&mut self) {
-        let kind = self.values.text(&Path::of("sink.kind"));
-        let (own, key) = match kind.as_str() {
-            "kafka" => ("sink.kafka.topics", "dead_letter.topic"),
-            "rabbitmq" => ("sink.rabbitmq.exchange", "dead_letter.exchange"),
-            _ => return,
-        };
-        let (own, letters) = (Path::of(own), self.values.text(&Path::of(key)));
-        let taken =
-            self.values.text(&own) == letters || self.values.strings(&own).contains(&letters);
-        if taken && !letters.is_empty() {
-            let what = format!("{letters:?} is where dead letters go: events need another place");
-            self.refuse(&own, "config.conflict", &what, &format!("give {key} another name"));
-        }
-    }
-
     /// A short one can be guessed.
     fn token(&mut self) {
         let path = Path::of("admin.token");
@@ -230,29 +164,6 @@ impl Checks<'_> {
         if length.is_some_and(|length| length < TOKEN_BYTES_MIN) {
             let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
             self.refuse(&path, "config.bad-value", &what, "make one: openssl rand -hex 32");
-        }
-    }
-
-    /// A client queue smaller than the window would fill before the window does.
-    fn queue(&mut self, path: &Path, name: &str, value: &str) {
-        let Ok(size) = value.trim().parse::<u64>() else { return };
-        let (limit, window, shown) = match name {
-            // 0 lifts the limit.
-            "queue.buffering.max.messages" if size > 0 => {
-                let events = self.values.integer(&Path::of("delivery.window_events_max"));
-                (size, u64::try_from(events).unwrap_or(0), format!("window_events_max = {events}"))
-            }
-            "queue.buffering.max.kbytes" => {
-                let bytes = self.values.bytes(&Path::of("delivery.window_bytes_max"));
-                let shown = format!("window_bytes_max = {:?}", units::show_bytes(bytes));
-                (size.saturating_mul(1024), bytes, shown)
-            }
-            _ => return,
-        };
-        if limit < window {
-            let what = format!("the client's queue ({size}) is smaller than the window ({shown})");
-            let mend = "remove it: the relay sizes the queue from the window";
-            self.refuse(path, "config.conflict", &what, mend);
         }
     }
 }

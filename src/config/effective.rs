@@ -8,6 +8,7 @@ use super::kind::{self, Kind, Lookup, Raw, Value};
 use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
 use super::tree::{self, Node};
+use crate::sink;
 
 /// A value of its kind, and where it comes from.
 #[derive(Clone, Debug)]
@@ -138,13 +139,15 @@ impl Defaults<'_> {
             Some(Setting { value: Value::Text(word), .. }) => Some(word.clone()),
             Some(_) | None => None,
         };
-        let kind = || word("sink.kind");
         match path.to_string().as_str() {
             MESSAGES => self.effective.sections.contains_key(path),
             POLLING => word("source.mode").as_deref() == Some("polling"),
-            "sink.kafka" => kind().as_deref() == Some("kafka"),
-            "sink.rabbitmq" => kind().as_deref() == Some("rabbitmq"),
-            _ => true,
+            text => match text.strip_prefix("sink.") {
+                Some(name) if sink::kind_named(name).is_some() => {
+                    word("sink.kind").as_deref() == Some(name)
+                }
+                _ => true,
+            },
         }
     }
 

@@ -8,7 +8,7 @@ use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterW
 use crate::health::{self, Pass, Recorder};
 use crate::sink::log::DeadLetterLog;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
-use crate::sink::{First, Inspection, Sink, Wanted};
+use crate::sink::{First, Inspection, Sink, SinkKind, Wanted};
 
 /// The memory broker, whose log cannot be opened until these are used up.
 #[derive(Debug)]
@@ -18,6 +18,10 @@ struct Moody {
 }
 
 impl Broker for Moody {
+    fn kind(&self) -> &'static SinkKind {
+        self.settings.kind()
+    }
+
     fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         self.settings.open(first)
     }

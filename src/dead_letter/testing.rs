@@ -15,7 +15,9 @@ use crate::dead_letter::writer::{
 };
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
-use crate::sink::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};
+use crate::sink::{
+    Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, SinkKind, Wanted,
+};
 
 pub(super) const SECOND: i64 = 1_000_000;
 /// When the first letter was given up.
@@ -206,6 +208,10 @@ pub(super) struct Flawed {
 }
 
 impl Broker for Flawed {
+    fn kind(&self) -> &'static SinkKind {
+        self.inner.kind()
+    }
+
     fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let inner = self.inner.open(first)?;
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;

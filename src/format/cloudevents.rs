@@ -15,8 +15,7 @@ use base64::display::Base64Display;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::value::RawValue;
 
-use super::Binding;
-use crate::base::event::{HeaderSlots, Outbound, TooManyHeaders};
+use crate::base::event::{CloudEventsBinding, HeaderSlots, Outbound, TooManyHeaders};
 use crate::base::time::push_rfc3339;
 use crate::outbox::EventError;
 
@@ -77,10 +76,10 @@ pub(crate) struct CloudEvents {
 }
 
 impl CloudEvents {
-    pub(super) fn binary(source: String, binding: Binding) -> CloudEvents {
+    pub(super) fn binary(source: String, binding: CloudEventsBinding) -> CloudEvents {
         let names = match binding {
-            Binding::Kafka => KAFKA,
-            Binding::Amqp => AMQP,
+            CloudEventsBinding::Kafka => KAFKA,
+            CloudEventsBinding::Amqp => AMQP,
         };
         CloudEvents { source, mode: Mode::Binary(names) }
     }

@@ -6,15 +6,7 @@
 mod cloudevents;
 
 pub(crate) use self::cloudevents::CloudEvents;
-
-/// How the broker's protocol spells CloudEvents attributes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Binding {
-    /// Kafka headers: `ce_id`.
-    Kafka,
-    /// AMQP headers: `cloudEvents_id`.
-    Amqp,
-}
+use crate::base::event::CloudEventsBinding;
 
 /// Every format by name, as [`make`] knows them.
 pub(crate) const FORMATS: &[&str] = &["raw", "cloudevents", "cloudevents-structured", "debezium"];
@@ -28,7 +20,7 @@ pub(crate) struct UnknownFormat(String);
 pub(crate) fn make(
     name: &str,
     source: String,
-    binding: Binding,
+    binding: CloudEventsBinding,
 ) -> Result<Option<CloudEvents>, UnknownFormat> {
     match name {
         "raw" | "debezium" => Ok(None),

@@ -65,7 +65,7 @@ fn describe(format: Option<&CloudEvents>, text: &mut String) {
 fn every_format_has_a_golden_file_and_keeps_to_it() {
     for name in FORMATS {
         let mut found = String::new();
-        for binding in [Binding::Kafka, Binding::Amqp] {
+        for binding in [CloudEventsBinding::Kafka, CloudEventsBinding::Amqp] {
             writeln!(found, "# {binding:?}").unwrap();
             let format = make(name, "/walrelay/public.outbox".into(), binding).unwrap();
             describe(format.as_ref(), &mut found);
@@ -82,7 +82,7 @@ fn every_format_has_a_golden_file_and_keeps_to_it() {
 #[test]
 fn a_structured_event_is_json() {
     let source = "/a \"quoted\" source".to_owned();
-    let format = make("cloudevents-structured", source, Binding::Kafka).unwrap();
+    let format = make("cloudevents-structured", source, CloudEventsBinding::Kafka).unwrap();
     let mut scratch = Vec::new();
     let mut headers = HeaderSlots::new();
     let shaped = shape(format.as_ref(), events()[0], &mut scratch, &mut headers);
@@ -95,7 +95,7 @@ fn a_structured_event_is_json() {
 #[test]
 fn cloudevents_need_an_id_and_room() {
     for name in ["cloudevents", "cloudevents-structured"] {
-        let format = make(name, "/s".into(), Binding::Kafka).unwrap().unwrap();
+        let format = make(name, "/s".into(), CloudEventsBinding::Kafka).unwrap().unwrap();
         let class = |event: Outbound<'_>| {
             let (mut scratch, mut headers) = (Vec::new(), HeaderSlots::new());
             format.shape(event, &mut scratch, &mut headers).unwrap_err().class()
@@ -109,6 +109,6 @@ fn cloudevents_need_an_id_and_room() {
 
 #[test]
 fn an_unknown_format_is_told() {
-    let unknown = make("avro", "/s".into(), Binding::Kafka).unwrap_err();
+    let unknown = make("avro", "/s".into(), CloudEventsBinding::Kafka).unwrap_err();
     assert_eq!(unknown.to_string(), "there is no format \"avro\"");
 }

@@ -1,6 +1,7 @@
 //! Rows to events: every rule by example.
 
 use super::*;
+use crate::base::event::CloudEventsBinding;
 use crate::base::lsn::Lsn;
 use crate::outbox::settings::{Columns, Preset, Route};
 use crate::outbox::template::Template;
@@ -26,6 +27,7 @@ pub(crate) fn route() -> Route {
     Route {
         topic: Template::parse("outbox.event.${aggregatetype}").unwrap(),
         exchange: None,
+        binding: CloudEventsBinding::Kafka,
         key: Template::parse("${aggregateid}").unwrap(),
         headers: Vec::new(),
         preset: Preset::Walrelay,

@@ -1,6 +1,7 @@
 //! What the outbox stage obeys: `[[source.outbox]]`, `[source.messages]` and `[route]`, typed.
 
 use super::template::Template;
+use crate::base::event::CloudEventsBinding;
 
 /// One outbox table.
 #[derive(Clone, Debug)]
@@ -52,6 +53,8 @@ pub struct Route {
     /// RabbitMQ exchange (`sink.rabbitmq.exchange`); none for other sinks. Where there is one, the
     /// topic is a routing key and need not be a Kafka topic name.
     pub exchange: Option<Template>,
+    /// How the sink spells the attributes of CloudEvents.
+    pub binding: CloudEventsBinding,
     /// Ordering key, Kafka record key. Default `${<columns.key>}`. A template that is exactly one
     /// column and finds NULL gives a null key.
     pub key: Template,

@@ -3,7 +3,7 @@
 use super::faults;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, give_back};
-use crate::format::{self, Binding, CloudEvents};
+use crate::format::{self, CloudEvents};
 use crate::outbox::EventError;
 use crate::outbox::settings::Route;
 use crate::source::settings::SourceSettings;
@@ -44,8 +44,7 @@ impl Formats {
 
 impl EventFormat {
     fn new(route: &Route, origin: &str) -> Result<EventFormat, Fault> {
-        let binding = if route.exchange.is_some() { Binding::Amqp } else { Binding::Kafka };
-        let format = format::make(&route.format, format!("/walrelay/{origin}"), binding);
+        let format = format::make(&route.format, format!("/walrelay/{origin}"), route.binding);
         let format = format.map_err(|error| faults::format(&error))?;
         Ok(EventFormat { format, buffer: Vec::new() })
     }

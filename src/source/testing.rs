@@ -126,6 +126,7 @@ pub(crate) fn outbox() -> OutboxTable {
         route: Route {
             topic: Template::parse("outbox.event.${aggregatetype}").unwrap(),
             exchange: None,
+            binding: crate::base::event::CloudEventsBinding::Kafka,
             key: Template::column("aggregateid"),
             headers: Vec::new(),
             preset: Preset::Walrelay,

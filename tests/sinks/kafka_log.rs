@@ -30,11 +30,10 @@ pub(crate) fn kafka() -> &'static Kafka {
 
 fn broker_at(brokers: &str) -> Arc<dyn Broker> {
     Values::default()
-        .text("brokers", brokers)
+        .set("brokers", brokers)
         // A property that only a producer understands.
-        .below("properties", "linger.ms", "1")
-        .integer("partitions", 3)
-        .integer("replication", -1)
+        .set("properties.\"linger.ms\"", 1)
+        .set("partitions", 3)
         .configure("kafka")
 }
 

@@ -9,13 +9,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::event::CloudEventsBinding;
 use crate::base::secret::Secret;
 use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterSettings};
 use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
 use crate::outbox::settings::{Columns, Messages, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
-use crate::sink::settings::Section;
-use crate::sink::{Broker, SINKS};
+use crate::sink::settings::{InvalidSetting, Section, Surroundings};
+use crate::sink::{self, Broker, SinkKind};
 use crate::source::conninfo;
 use crate::source::settings::{ConnInfo, SourceSettings};
 
@@ -25,6 +26,7 @@ use super::effective::{Effective, MESSAGES, OUTBOX, Setting};
 use super::kind::{Lookup, Value};
 use super::layers::Problem;
 use super::path::{Path, Segment};
+use super::units;
 use super::{AdminSettings, Config};
 
 /// Types everything; `None` when the connection information will not do.
@@ -33,8 +35,10 @@ pub(crate) fn build(
     problems: &mut Vec<Problem>,
     env: Lookup<'_>,
 ) -> Option<Config> {
-    let connection = connection(effective, problems, env)?;
+    let connection = connection(effective, problems, env);
+    // Also without a connection: every problem is reported.
     let sink = sink(effective, problems)?;
+    let connection = connection?;
     let values = Values(effective);
     Some(Config {
         source: source(values, connection),
@@ -141,6 +145,7 @@ fn route(values: Values<'_>, owner: &Path) -> Route {
     Route {
         topic: template(find("topic").unwrap_or_default()),
         exchange: exchange(values).map(template),
+        binding: sink_kind(values).map_or(CloudEventsBinding::Kafka, |kind| kind.binding),
         key: find("key").map_or_else(|| Template::column(&key_column()), template),
         headers: headers.into_iter().map(|(name, text)| (name, template(text))).collect(),
         preset: match find("preset").as_deref() {
@@ -154,25 +159,39 @@ fn route(values: Values<'_>, owner: &Path) -> Route {
 
 /// A section of another sink may stand in the file and has no part in it.
 fn exchange(values: Values<'_>) -> Option<String> {
-    let published_to = values.text(&Path::of("sink.kind")) == "rabbitmq";
-    values.optional_text(&Path::of("sink.rabbitmq.exchange")).filter(|_| published_to)
+    let kind = sink_kind(values)?;
+    let section = Path::of("sink").child(kind.name);
+    values.optional_text(&section.child(kind.routes.exchange_key?))
+}
+
+/// The kind of the sink; nothing when `sink.kind` cannot be read.
+pub(crate) fn sink_kind(values: Values<'_>) -> Option<&'static SinkKind> {
+    sink::kind_named(&values.text(&Path::of("sink.kind")))
 }
 
 fn sink(effective: &Effective, problems: &mut Vec<Problem>) -> Option<Arc<dyn Broker>> {
-    let name = Values(effective).text(&Path::of("sink.kind"));
-    let kind = SINKS.iter().find(|kind| kind.name == name)?;
-    let section = SectionOf { values: Values(effective), path: Path::of("sink").child(kind.name) };
-    let misfits = match (kind.configure)(&section) {
-        Ok(broker) => return Some(broker),
-        Err(misfits) => misfits,
+    let values = Values(effective);
+    let kind = sink_kind(values)?;
+    let section = SectionOf { values, path: Path::of("sink").child(kind.name) };
+    let events = values.integer(&Path::of("delivery.window_events_max"));
+    let bytes = values.bytes(&Path::of("delivery.window_bytes_max"));
+    let around = Surroundings {
+        window_events_max: u64::try_from(events).unwrap_or(0),
+        window_bytes_max: bytes,
+        window_bytes_text: &units::show_bytes(bytes),
+        dead_letters: &dead_letter(values).address,
     };
-    for misfit in misfits {
-        let path = section.path.child(misfit.key);
-        // A value that cannot be read at all has been told.
+    let invalid = match (kind.configure)(&section, &around) {
+        Ok(broker) => return Some(broker),
+        Err(invalid) => invalid,
+    };
+    for InvalidSetting { key, name, code, what, mend } in invalid {
+        let path = section.path.child(key);
+        let path = name.map_or(path.clone(), |name| path.child(&name));
+        // A value that cannot be read at all has been reported.
         if !effective.broken.contains(&path) {
             let (origin, place) = (effective.origin(&path), path.to_string());
-            let code = "config.bad-value";
-            problems.push(Problem::at(&origin, &place, code, &misfit.what, &misfit.mend));
+            problems.push(Problem::at(&origin, &place, code, &what, &mend));
         }
     }
     None

@@ -17,8 +17,8 @@ use super::{KafkaSink, doctor, topics};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, Scratch};
+use crate::sink::broker::worst;
 use crate::sink::kafka::dead_letters::consumer_config;
-use crate::sink::worst;
 
 const PATIENCE: Duration = Duration::from_secs(15);
 const QUESTION: Duration = Duration::from_secs(1);

@@ -34,21 +34,30 @@ use std::time::{Duration, Instant};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use self::client::Client;
-pub(super) use self::fault::rows as errors;
 use self::key_order::{Destination, KeyOrder};
 use self::letter_limit::LetterLimit;
 use self::parcel::Parcel;
 use self::properties::effective_properties;
 use self::settings::KafkaSettings;
-pub(super) use self::settings::configure;
-use super::{Disposition, News, Refused, Sink};
-use crate::base::event::{Outbound, Sequence};
+use super::{Disposition, News, Refused, RouteRules, Sink, SinkKind};
+use crate::base::event::{CloudEventsBinding, Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::kafka::in_flight::Flight;
 use crate::sink::kafka::isolated_producer::Careful;
 use crate::sink::kafka::partition_warmup::{Opening, Pass};
 use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, Record, TopicId};
 use crate::sink::key_lanes::{Item as _, Lanes};
+
+/// What the rest of the relay knows of it.
+pub(super) const SINK: SinkKind = SinkKind {
+    name: "kafka",
+    title: "Kafka",
+    configure: settings::configure,
+    routes: RouteRules::KAFKA,
+    binding: CloudEventsBinding::Kafka,
+    shares_malloc_arena: true,
+    errors: fault::rows,
+};
 
 /// How often an idle sink that was unreachable is asked whether it is back.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);

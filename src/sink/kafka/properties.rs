@@ -50,10 +50,19 @@ pub fn effective_properties(settings: &KafkaSettings) -> Vec<(String, String)> {
 /// Why a property is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// `config.unsafe-property`, or `config.conflict`.
+    pub code: &'static str,
     /// What would go wrong.
     pub reason: String,
     /// What to write instead.
     pub mend: String,
+}
+
+impl Refusal {
+    fn unsafe_property(reason: &str, mend: &str) -> Refusal {
+        let code = "config.unsafe-property";
+        Refusal { code, reason: reason.to_owned(), mend: mend.to_owned() }
+    }
 }
 
 /// Partitioners that send one key to one partition.
@@ -104,7 +113,7 @@ pub fn refuse(name: &str, value: &str) -> Option<Refusal> {
         ),
         _ => return refuse_by_presence(name, &value),
     };
-    breaks.then(|| Refusal { reason: reason.to_owned(), mend: mend.to_owned() })
+    breaks.then(|| Refusal::unsafe_property(reason, mend))
 }
 
 /// Properties whose harm does not hang on a number.
@@ -143,7 +152,7 @@ fn refuse_by_presence(name: &str, value: &str) -> Option<Refusal> {
         }
         _ => return None,
     };
-    breaks.then(|| Refusal { reason: reason.to_owned(), mend: mend.to_owned() })
+    breaks.then(|| Refusal::unsafe_property(reason, mend))
 }
 
 #[cfg(test)]

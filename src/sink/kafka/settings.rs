@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::letter_limit::{self, LetterLimit};
-use super::{KafkaSink, bench_target, doctor, topics};
+use super::properties::{self, Refusal};
+use super::{KafkaSink, SINK, bench_target, doctor, topics};
 use crate::base::error::Fault;
 use crate::base::secret::Secret;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::Scratch;
 use crate::sink::kafka::dead_letters::KafkaLog;
 use crate::sink::log::{DeadLetterLog, ReadFrom};
-use crate::sink::settings::{Misfit, Section};
-use crate::sink::{Broker, First, Inspection, Sink, Wanted};
+use crate::sink::settings::{InvalidSetting, Section, Surroundings};
+use crate::sink::{Broker, First, Inspection, Sink, SinkKind, Wanted};
 
 /// The `[sink.kafka]` section.
 #[derive(Clone, Debug)]
@@ -32,14 +33,19 @@ pub struct KafkaSettings {
     pub letter_limit: LetterLimit,
 }
 
-pub(in crate::sink) fn configure(section: &dyn Section) -> Result<Arc<dyn Broker>, Vec<Misfit>> {
-    Ok(Arc::new(KafkaSettings::read(section)))
+pub(super) fn configure(
+    section: &dyn Section,
+    around: &Surroundings<'_>,
+) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
+    let settings = KafkaSettings::read(section);
+    let invalid = settings.invalid(around);
+    if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
 }
 
 impl KafkaSettings {
     /// Reads the section.
     #[must_use]
-    pub fn read(section: &dyn Section) -> KafkaSettings {
+    pub(crate) fn read(section: &dyn Section) -> KafkaSettings {
         let small = |key| i32::try_from(section.integer(key)).unwrap_or(i32::MAX);
         let properties = section.secrets_below("properties");
         let client_limit = properties.get(letter_limit::PROPERTY).map(Secret::expose);
@@ -51,6 +57,33 @@ impl KafkaSettings {
             partitions: small("partitions"),
             replication: small("replication"),
         }
+    }
+
+    /// What contradicts itself, another section or a promise of the relay.
+    fn invalid(&self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
+        let mut invalid = Vec::new();
+        if self.replication == 0 {
+            invalid.push(InvalidSetting::new(
+                "config.bad-value",
+                "replication",
+                "a topic cannot have 0 replicas",
+                "replication = 3, or -1 for the broker's default",
+            ));
+        }
+        let dead_letters = &around.dead_letters.topic;
+        if !dead_letters.is_empty() && self.topics.contains(dead_letters) {
+            let taken = InvalidSetting::taken_by_dead_letters;
+            invalid.push(taken("topics", dead_letters, "dead_letter.topic"));
+        }
+        for (name, value) in &self.properties {
+            let value = value.expose();
+            let refusals = [properties::refuse(name, value), small_queue(name, value, around)];
+            invalid.extend(refusals.into_iter().flatten().map(|refusal| InvalidSetting {
+                name: Some(name.clone()),
+                ..InvalidSetting::new(refusal.code, "properties", refusal.reason, refusal.mend)
+            }));
+        }
+        invalid
     }
 
     fn sink(&self) -> Result<KafkaSink, Vec<Fault>> {
@@ -65,7 +98,33 @@ impl KafkaSettings {
     }
 }
 
+/// A client queue smaller than the window would fill before the window does.
+fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<Refusal> {
+    let size = value.trim().parse::<u64>().ok()?;
+    let (limit, window, shown) = match name {
+        // 0 lifts the limit.
+        "queue.buffering.max.messages" if size > 0 => {
+            let events = around.window_events_max;
+            (size, events, format!("window_events_max = {events}"))
+        }
+        "queue.buffering.max.kbytes" => {
+            let shown = format!("window_bytes_max = {:?}", around.window_bytes_text);
+            (size.saturating_mul(1024), around.window_bytes_max, shown)
+        }
+        _ => return None,
+    };
+    (limit < window).then(|| Refusal {
+        code: "config.conflict",
+        reason: format!("the client's queue ({size}) is smaller than the window ({shown})"),
+        mend: "remove it: the relay sizes the queue from the window".to_owned(),
+    })
+}
+
 impl Broker for KafkaSettings {
+    fn kind(&self) -> &'static SinkKind {
+        &SINK
+    }
+
     fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let mut sink = self.sink()?;
         if let Some(First { wanted, stop }) = first {

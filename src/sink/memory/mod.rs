@@ -11,10 +11,12 @@ use std::time::Duration;
 
 use self::log::MemoryLog;
 use super::log::{DeadLetterLog, ReadFrom};
-use super::settings::{Misfit, Section};
-use super::{Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted};
+use super::{
+    Broker, Disposition, Failure, First, Inspection, News, Refused, RouteRules, Sink, SinkKind,
+    Wanted,
+};
 use crate::base::error::Fault;
-use crate::base::event::{Outbound, Sequence};
+use crate::base::event::{CloudEventsBinding, Outbound, Sequence};
 use crate::dead_letter::writer::{
     CLASS_PARKED, DeadLetterAddress, DeadLetterCause, DeadLetterWriter, EVENT_ID,
 };
@@ -26,11 +28,22 @@ pub struct MemorySettings {
     pub broker: Option<MemoryBroker>,
 }
 
-pub(super) fn configure(_section: &dyn Section) -> Result<Arc<dyn Broker>, Vec<Misfit>> {
-    Ok(Arc::new(MemorySettings::default()))
-}
+/// What the rest of the relay knows of it.
+pub(super) const SINK: SinkKind = SinkKind {
+    name: "memory",
+    title: "memory",
+    configure: |_section, _around| Ok(Arc::new(MemorySettings::default())),
+    routes: RouteRules::KAFKA,
+    binding: CloudEventsBinding::Kafka,
+    shares_malloc_arena: true,
+    errors: Vec::new,
+};
 
 impl Broker for MemorySettings {
+    fn kind(&self) -> &'static SinkKind {
+        &SINK
+    }
+
     fn open(&self, _first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         if self.broker.is_none() {
             tracing::warn!("sink.kind is memory: events are confirmed and dropped");

@@ -3,22 +3,65 @@
 use std::sync::Arc;
 
 use super::settings::RabbitSettings;
+use super::uri::NAME_BYTES_MAX;
 use super::{RabbitSink, bench_target, dead_letters, doctor, fault, topology};
 use crate::base::error::Fault;
+use crate::base::event::CloudEventsBinding;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::Scratch;
 use crate::sink::log::{DeadLetterLog, ReadFrom};
-use crate::sink::settings::{Misfit, Section};
-use crate::sink::{Broker, First, Inspection, Sink, Wanted};
+use crate::sink::settings::{InvalidSetting, Section, Surroundings};
+use crate::sink::{Broker, First, Inspection, RouteRules, Sink, SinkKind, Wanted};
 
-pub(in crate::sink) use fault::rows as errors;
+/// What the rest of the relay knows of RabbitMQ.
+pub(in crate::sink) const SINK: SinkKind = SinkKind {
+    name: "rabbitmq",
+    title: "RabbitMQ",
+    configure,
+    routes: RouteRules {
+        check_topic: check_routing_key,
+        reach_dead_letters: false,
+        have_partitions: false,
+        own_headers: &[("key", "the header key carries the ordering key on RabbitMQ")],
+        exchange_key: Some("exchange"),
+    },
+    binding: CloudEventsBinding::Amqp,
+    // Our thread and lapin's are busy at once: over a shared arena they cost a quarter more, and
+    // with arenas of their own the memory stays the same.
+    shares_malloc_arena: false,
+    errors: fault::rows,
+};
 
 /// Reads the section `[sink.rabbitmq]`.
-pub(in crate::sink) fn configure(section: &dyn Section) -> Result<Arc<dyn Broker>, Vec<Misfit>> {
-    Ok(Arc::new(RabbitSettings::read(section)?))
+fn configure(
+    section: &dyn Section,
+    around: &Surroundings<'_>,
+) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
+    let settings = RabbitSettings::read(section);
+    let exchange = section.text("exchange");
+    let letters = &around.dead_letters.exchange;
+    if exchange.is_empty() || exchange != *letters {
+        return Ok(Arc::new(settings?));
+    }
+    let taken = InvalidSetting::taken_by_dead_letters("exchange", letters, "dead_letter.exchange");
+    Err(settings.err().into_iter().flatten().chain([taken]).collect())
+}
+
+/// Any bytes will do, as long as AMQP can carry them.
+fn check_routing_key(key: &str) -> Result<(), (String, String)> {
+    let bytes = key.len();
+    if bytes <= NAME_BYTES_MAX {
+        return Ok(());
+    }
+    let what = format!("the routing key has {bytes} bytes, and AMQP carries 255");
+    Err((what, "write a shorter one".to_owned()))
 }
 
 impl Broker for RabbitSettings {
+    fn kind(&self) -> &'static SinkKind {
+        &SINK
+    }
+
     fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         Ok(Box::new(RabbitSink::open(self, first)?))
     }
@@ -53,11 +96,5 @@ impl Broker for RabbitSettings {
 
     fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
         bench_target::remove(self, name)
-    }
-
-    /// Ours and lapin's are busy at once: over a shared arena they cost a quarter more, and with
-    /// arenas of their own the memory stays the same.
-    fn shares_malloc_arena(&self) -> bool {
-        false
     }
 }

@@ -9,7 +9,7 @@ use rustls::pki_types::ServerName;
 use super::uri::{AmqpUri, NAME_BYTES_MAX, UriError};
 pub use super::uri::{ManagementUri, RabbitHost};
 use crate::base::secret::Secret;
-use crate::sink::settings::{Misfit, Section};
+use crate::sink::settings::{InvalidSetting, Section};
 
 /// Who logs in when the URL names nobody: the broker's own default, which it takes from loopback only.
 const USER_DEFAULT: &str = "guest";
@@ -66,7 +66,7 @@ pub struct RabbitTls {
 
 impl RabbitSettings {
     /// Reads the section.
-    pub fn read(section: &dyn Section) -> Result<RabbitSettings, Vec<Misfit>> {
+    pub(crate) fn read(section: &dyn Section) -> Result<RabbitSettings, Vec<InvalidSetting>> {
         let mut reader = SectionReader { section, invalid: Vec::new() };
         let settings = reader.settings().filter(|_| reader.invalid.is_empty());
         settings.ok_or(reader.invalid)
@@ -84,7 +84,7 @@ impl RabbitSettings {
 /// Gathers everything that is invalid before it gives up.
 struct SectionReader<'a> {
     section: &'a dyn Section,
-    invalid: Vec<Misfit>,
+    invalid: Vec<InvalidSetting>,
 }
 
 impl SectionReader<'_> {
@@ -96,7 +96,7 @@ impl SectionReader<'_> {
         mend: impl Into<String>,
     ) {
         if refused {
-            self.invalid.push(Misfit { key, what: what.into(), mend: mend.into() });
+            self.invalid.push(InvalidSetting::new("config.bad-value", key, what, mend));
         }
     }
 

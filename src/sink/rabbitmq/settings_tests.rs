@@ -38,7 +38,7 @@ impl Section for Given {
     }
 }
 
-fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<Misfit>> {
+fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<InvalidSetting>> {
     let mut given: BTreeMap<_, _> = [("exchange", "x"), ("auth", "plain")].into();
     given.extend(pairs.iter().copied());
     RabbitSettings::read(&Given(given))

@@ -89,9 +89,9 @@ impl KafkaBed {
 impl Bed for KafkaBed {
     fn broker(&self) -> Arc<dyn Broker> {
         Values::default()
-            .text("brokers", &format!("127.0.0.1:{}", self.proxy.port))
-            .below("properties", "message.max.bytes", "8000000")
-            .integer("partitions", 4)
+            .set("brokers", format!("127.0.0.1:{}", self.proxy.port))
+            .set("properties.\"message.max.bytes\"", 8_000_000)
+            .set("partitions", 4)
             .configure("kafka")
     }
 

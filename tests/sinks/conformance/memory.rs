@@ -10,7 +10,7 @@ use walrelay::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLett
 use walrelay::sink::log::{DeadLetterLog, ReadFrom};
 use walrelay::sink::memory::{MemoryBroker, MemorySettings};
 use walrelay::sink::{
-    Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, Wanted,
+    Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, SinkKind, Wanted,
 };
 
 use super::bed::{Arrived, Bed};
@@ -125,6 +125,10 @@ struct Heard {
 }
 
 impl Broker for Heard {
+    fn kind(&self) -> &'static SinkKind {
+        self.inner.kind()
+    }
+
     fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let (inner, ears) = (self.inner.open(first)?, Arc::clone(&self.ears));
         let cuts = ears.cuts.load(Ordering::SeqCst);
