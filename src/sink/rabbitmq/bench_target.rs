@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use futures_core::Stream as _;
+use futures_util::StreamExt as _;
 use lapin::Consumer;
 use lapin::options::{BasicConsumeOptions, ExchangeDeleteOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
@@ -108,10 +108,8 @@ impl Scratch for RabbitScratch {
 
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
         let RabbitScratch { runtime, consumer, settings, .. } = self;
-        let next =
-            std::future::poll_fn(|context| std::pin::pin!(&mut *consumer).poll_next(context));
         let ended = |reason: &str| Err(ConnectionLoss::of(reason).unreachable(settings));
-        match runtime.block_on(async { tokio::time::timeout(patience, next).await }) {
+        match runtime.block_on(async { tokio::time::timeout(patience, consumer.next()).await }) {
             Err(_) => Ok(None),
             Ok(Some(Ok(delivery))) => {
                 Ok(Some(Arrival { at: Instant::now(), value: delivery.data }))

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use async_compat::CompatExt as _;
 use async_rs::Runtime;
-use futures_core::Stream;
+use futures_util::{Stream, StreamExt as _};
 use lapin::options::ConfirmSelectOptions;
 use lapin::uri::{
     AMQPAuthority, AMQPQueryString, AMQPScheme, AMQPUri, AMQPUserInfo, SASLMechanism,
@@ -117,8 +117,7 @@ impl AmqpConnection {
     /// news: lapin tells of any channel as if it were the connection.
     pub(super) async fn event(&mut self) -> Option<Event> {
         loop {
-            let event = std::future::poll_fn(|context| self.events.as_mut().poll_next(context));
-            let event = event.await;
+            let event = self.events.next().await;
             if !(matches!(event, Some(Event::Error(_))) && self.is_open()) {
                 return event;
             }

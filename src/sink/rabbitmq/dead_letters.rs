@@ -18,12 +18,9 @@
 //! connection. Then it goes on first behind the last record (it was perhaps the line), then one
 //! further each time.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::task::{Context, Poll};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use futures_core::Stream as _;
+use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::message::Delivery;
 use lapin::options::{
     BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions, QueueDeclareOptions,
@@ -197,23 +194,15 @@ impl StreamConsumer {
     }
 
     /// A record that is here already.
-    async fn arrived(&mut self) -> AmqpResult<Option<Delivery>> {
-        let here = poll_fn(|context| match self.poll_record(context) {
-            Poll::Ready(record) => Poll::Ready(record.map(Some)),
-            Poll::Pending => Poll::Ready(Ok(None)),
-        });
-        here.await
+    fn arrived(&mut self) -> AmqpResult<Option<Delivery>> {
+        self.next().now_or_never().transpose()
     }
 
-    fn poll_record(&mut self, context: &mut Context<'_>) -> Poll<AmqpResult<Delivery>> {
-        pin!(&mut self.consumer).poll_next(context).map(|next| match next {
-            Some(Ok(record)) => {
-                self.taken = record.delivery_tag;
-                Ok(record)
-            }
-            Some(Err(error)) => Err(error.into()),
-            None => Err(ConnectionLoss::of("the broker ended the reading")),
-        })
+    async fn next(&mut self) -> AmqpResult<Delivery> {
+        let ended = || ConnectionLoss::of("the broker ended the reading");
+        let record = self.consumer.next().await.ok_or_else(ended)??;
+        self.taken = record.delivery_tag;
+        Ok(record)
     }
 
     /// Acknowledges what was taken.
@@ -257,13 +246,13 @@ impl StreamLog {
         if reading.taken >= reading.acked + ACK_EVERY {
             reading.ask_for_more().await?;
         }
-        if let Some(record) = reading.arrived().await? {
+        if let Some(record) = reading.arrived()? {
             return Ok(Some(record));
         }
         reading.ask_for_more().await?;
         if !self.end_told {
             let count = count(&reading.channel, &self.address.topic).await?;
-            if let Some(record) = reading.arrived().await? {
+            if let Some(record) = reading.arrived()? {
                 return Ok(Some(record));
             }
             // A second witness, where there is one: a stream that has shown nothing and says it has
@@ -274,14 +263,13 @@ impl StreamLog {
                 return Ok(None);
             }
         }
-        let record = poll_fn(|context| reading.poll_record(context));
-        tokio::time::timeout(patience, record).await.map_or(Ok(None), |record| record.map(Some))
+        tokio::time::timeout(patience, reading.next()).await.ok().transpose()
     }
 
     /// Goes on after a loss, where that is possible.
     async fn after(&mut self, mut loss: ConnectionLoss) -> Result<Option<Delivery>, Fault> {
         // What came before it is read first: the loss will be met again.
-        match self.reading.arrived().await {
+        match self.reading.arrived() {
             Ok(Some(record)) => return Ok(Some(record)),
             Err(told) if told.code.is_some() || told.is_garbled => loss = told,
             Ok(None) | Err(_) => {}

@@ -11,9 +11,7 @@ use serde_json::Value as Json;
 
 use super::connection::AmqpConnection;
 use super::fault::AmqpResult;
-use super::management::{
-    ExchangeBinding, ManagementApi, ManagementError, Routability, queue_doubts, routability,
-};
+use super::management::{ExchangeBinding, ManagementApi, Routability, queue_doubts, routability};
 use super::mend_hints::{DIRECT, MendHints, Purpose};
 use super::probe::{DeadLetterQueue, Probe};
 use super::settings::RabbitSettings;
@@ -252,20 +250,16 @@ impl Doctor<'_> {
         if let Some(name) = exchange
             && let Err(error) = self.event_bindings(&api, name).await
         {
-            self.doubt(error.to_string());
+            self.doubt(error);
         }
         if let Some(address) = letters
             && let Err(error) = self.dead_letter_binding(&api, address).await
         {
-            self.doubt(error.to_string());
+            self.doubt(error);
         }
     }
 
-    async fn event_bindings(
-        &mut self,
-        api: &ManagementApi<'_>,
-        name: &str,
-    ) -> Result<(), ManagementError> {
+    async fn event_bindings(&mut self, api: &ManagementApi<'_>, name: &str) -> Result<(), String> {
         let (exchange, bindings) = api.exchange(name).await?;
         let alternate = self.alternate_exchange(api, name, &exchange).await;
         if let Some(alternate) = &alternate {
@@ -345,7 +339,7 @@ impl Doctor<'_> {
         &mut self,
         api: &ManagementApi<'_>,
         address: &DeadLetterAddress,
-    ) -> Result<(), ManagementError> {
+    ) -> Result<(), String> {
         let DeadLetterAddress { exchange: name, topic: queue } = address;
         let (exchange, mut bindings) = api.exchange(name).await?;
         bindings.retain(|it| it.to_queue && it.destination == *queue);

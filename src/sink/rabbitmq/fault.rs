@@ -181,15 +181,7 @@ impl From<lapin::Error> for ConnectionLoss {
                 ConnectionLoss { is_garbled: true, ..ConnectionLoss::of(text) }
             }
             // The connection is in doubt, whatever else it may be.
-            ErrorKind::ChannelsLimitReached
-            | ErrorKind::InvalidProtocolVersion(_)
-            | ErrorKind::InvalidChannel(_)
-            | ErrorKind::InvalidChannelState(..)
-            | ErrorKind::InvalidConnectionState(_)
-            | ErrorKind::AuthProviderError(_)
-            | ErrorKind::FutureCompleted
-            | ErrorKind::NoDefaultRuntime => ConnectionLoss::of(text),
-            _ => ConnectionLoss::of(format!("not known: {text}")),
+            _ => ConnectionLoss::of(text),
         }
     }
 }

@@ -5,12 +5,11 @@
 //! not followed (the login would go with them), and no error quotes the URL.
 
 use std::error::Error;
-use std::io;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, header};
@@ -28,39 +27,25 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// A hundred thousand bindings, roughly.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
-/// Why a request has no answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum ManagementError {
-    #[error("it did not answer within {} s", ANSWER_WITHIN.as_secs())]
-    Timeout,
-    #[error("it answered 401: the login was refused, or lacks the tag management")]
-    Login,
-    #[error("it answered {0}")]
-    Status(u16),
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    #[error("{0}")]
-    Request(#[from] hyper::http::Error),
-    #[error("{}", http_error(.0))]
-    Http(#[from] hyper::Error),
-    #[error("its answer is too large, or was cut short: {0}")]
-    Body(#[from] Box<dyn Error + Send + Sync>),
-    #[error("its answer is no JSON")]
-    NotJson,
-}
+type BoxedError = Box<dyn Error + Send + Sync>;
 
-fn http_error(error: &hyper::Error) -> String {
-    match error.source() {
-        _ if error.is_parse() => format!("its answer is no HTTP ({error})"),
-        _ if error.is_incomplete_message() => "its answer was cut short".to_owned(),
+/// Why a request has no answer, for people.
+fn describe(error: &BoxedError) -> String {
+    let Some(http) = error.downcast_ref::<hyper::Error>() else {
+        let too_large = error.is::<LengthLimitError>();
+        return if too_large { "its answer is too large".to_owned() } else { error.to_string() };
+    };
+    match http.source() {
+        _ if http.is_parse() => format!("its answer is no HTTP ({http})"),
+        _ if http.is_incomplete_message() => "its answer was cut short".to_owned(),
         Some(source) => source.to_string(),
-        None => error.to_string(),
+        None => http.to_string(),
     }
 }
 
 /// The API at `sink.rabbitmq.management_url`.
 pub(super) struct ManagementApi<'a> {
-    pub(super) uri: &'a ManagementUri,
+    uri: &'a ManagementUri,
     settings: &'a RabbitSettings,
 }
 
@@ -73,21 +58,31 @@ impl<'a> ManagementApi<'a> {
     pub(super) async fn exchange(
         &self,
         name: &str,
-    ) -> Result<(Json, Vec<ExchangeBinding>), ManagementError> {
+    ) -> Result<(Json, Vec<ExchangeBinding>), String> {
         let exchange = self.get("exchanges", &[name]).await?;
         let listed = self.get("exchanges", &[name, "bindings", "source"]).await?;
         Ok((exchange, bindings(&listed)))
     }
 
-    /// What `GET /api/KIND/VHOST/PATH` says; the parts of the path are encoded here.
-    pub(super) async fn get(&self, kind: &str, path: &[&str]) -> Result<Json, ManagementError> {
-        let request = self.request(kind, path)?;
-        let answer = timeout(ANSWER_WITHIN, self.send(request)).await;
-        match answer.map_err(|_| ManagementError::Timeout)?? {
-            (200, body) => serde_json::from_slice(&body).map_err(|_| ManagementError::NotJson),
-            (401 | 403, _) => Err(ManagementError::Login),
-            (status, _) => Err(ManagementError::Status(status)),
-        }
+    /// What `GET /api/KIND/VHOST/PATH` says, or why it says nothing; the parts of the path are
+    /// encoded here.
+    pub(super) async fn get(&self, kind: &str, path: &[&str]) -> Result<Json, String> {
+        let answer = match timeout(ANSWER_WITHIN, self.send(kind, path)).await {
+            Ok(Ok((200, body))) => {
+                serde_json::from_slice(&body).map_err(|_| "its answer is no JSON".to_owned())
+            }
+            Ok(Ok((401 | 403, _))) => {
+                Err("it answered 401: the login was refused, or lacks the tag management"
+                    .to_owned())
+            }
+            Ok(Ok((status, _))) => Err(format!("it answered {status}")),
+            Ok(Err(error)) => Err(describe(&error)),
+            Err(_) => Err(format!("it did not answer within {} s", ANSWER_WITHIN.as_secs())),
+        };
+        let asked = || {
+            format!("the management API at {} was asked for {kind}/{}", self.uri, path.join("/"))
+        };
+        answer.map_err(|error| format!("{}: {error}", asked()))
     }
 
     fn request(&self, kind: &str, path: &[&str]) -> hyper::http::Result<Request<Empty<Bytes>>> {
@@ -114,7 +109,8 @@ impl<'a> ManagementApi<'a> {
         request.body(Empty::new())
     }
 
-    async fn send(&self, request: Request<Empty<Bytes>>) -> Result<(u16, Bytes), ManagementError> {
+    async fn send(&self, kind: &str, path: &[&str]) -> Result<(u16, Bytes), BoxedError> {
+        let request = self.request(kind, path)?;
         let ManagementUri { host, tls, ca_file, .. } = self.uri;
         let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
         if !tls {
@@ -125,10 +121,7 @@ impl<'a> ManagementApi<'a> {
     }
 }
 
-async fn exchange<S>(
-    stream: S,
-    request: Request<Empty<Bytes>>,
-) -> Result<(u16, Bytes), ManagementError>
+async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(u16, Bytes), BoxedError>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
@@ -225,22 +218,17 @@ pub(super) fn queue_doubts(queue: &Json) -> Vec<String> {
         format!("drops its oldest events when it is full ({bound} with overflow = drop-head); overflow = reject-publish would hold them back")
     });
     let doubt = |doubtful: bool, text: &str| doubtful.then(|| text.to_owned());
+    let gone = "is not durable: confirmed events in it are gone after a restart";
+    let deleted = "deletes itself with its last consumer, and the events in it";
+    let expires = "deletes itself when nobody uses it for a while (expires)";
+    let too_old = "drops events that wait too long (message-ttl)";
     let doubts = [
-        doubt(
-            queue["durable"] == false,
-            "is not durable: confirmed events in it are gone after a restart",
-        ),
-        doubt(
-            queue["auto_delete"] == true,
-            "deletes itself with its last consumer, and the events in it",
-        ),
+        doubt(queue["durable"] == false, gone),
+        doubt(queue["auto_delete"] == true, deleted),
         doubt(queue["exclusive"] == true, "is gone with the connection that made it"),
         drops,
-        doubt(limit("message-ttl").is_some(), "drops events that wait too long (message-ttl)"),
-        doubt(
-            limit("expires").is_some(),
-            "deletes itself when nobody uses it for a while (expires)",
-        ),
+        doubt(limit("message-ttl").is_some(), too_old),
+        doubt(limit("expires").is_some(), expires),
     ];
     doubts.into_iter().flatten().map(|doubt| format!("queue {name} {doubt}")).collect()
 }

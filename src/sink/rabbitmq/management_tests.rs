@@ -119,8 +119,7 @@ fn answered(answer: &str) -> Result<Json, String> {
             drop(stream.write_all(answer.as_bytes()).await);
         });
         let settings = settings(&uri, RabbitLogin::External);
-        let answered = ManagementApi::of(&settings).unwrap().get("queues", &["q"]).await;
-        answered.map_err(|error| error.to_string())
+        ManagementApi::of(&settings).unwrap().get("queues", &["q"]).await
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(test)
@@ -155,5 +154,6 @@ fn what_is_no_answer_is_told_as_what_it_is() {
     ] {
         let error = answered(&answer).unwrap_err();
         assert!(error.contains(told), "{told}: {error}");
+        assert!(error.contains("was asked for queues/q: "), "{error}");
     }
 }

@@ -64,19 +64,17 @@ impl Purpose {
 pub(super) struct MendHints<'a>(pub(super) &'a RabbitSettings);
 
 impl MendHints<'_> {
-    fn fault(
-        self,
-        code: &'static str,
-        subject: &str,
-        what: String,
-        mend: impl Into<String>,
-    ) -> Fault {
+    fn fault(self, code: &'static str, subject: &str, what: String, mend: String) -> Fault {
         Fault::new(Exit::Sink, code, what, format!("{subject} at {}", self.0.place()), mend)
     }
 
     /// `rabbitmqadmin`, on the right virtual host.
     pub(super) fn admin(self, command: &str) -> String {
         format!("rabbitmqadmin --vhost={:?} {command}", self.0.vhost)
+    }
+
+    fn init_or(self, command: &str) -> String {
+        format!("walrelay init, or: {}", self.admin(command))
     }
 
     /// The command that gives the relay the rights it needs, and no others.
@@ -93,24 +91,21 @@ impl MendHints<'_> {
     }
 
     pub(super) fn exchange_missing(self, purpose: Purpose, name: &str) -> Fault {
-        let subject = format!("exchange {name}");
+        let (subject, kind) = (format!("exchange {name}"), purpose.types(self.0).0);
         let what = format!("{} does not exist", purpose.subject("exchange", name));
-        let kind = purpose.types(self.0).0;
-        let by_hand =
-            self.admin(&format!("declare exchange name={name:?} type={kind} durable=true"));
-        let code = purpose.missing("sink.exchange-missing");
-        self.fault(code, &subject, what, format!("walrelay init, or: {by_hand}"))
+        let command = format!("declare exchange name={name:?} type={kind} durable=true");
+        let mend = self.init_or(&command);
+        self.fault(purpose.missing("sink.exchange-missing"), &subject, what, mend)
     }
 
     pub(super) fn queue_missing(self, purpose: Purpose, name: &str) -> Fault {
-        let subject = format!("queue {name}");
+        let (subject, kind) = (format!("queue {name}"), purpose.types(self.0).1);
         let what = format!("{} does not exist", purpose.subject("queue", name));
-        let kind = purpose.types(self.0).1;
-        let by_hand =
-            self.admin(&format!("declare queue name={name:?} durable=true queue_type={kind}"));
+        let command = format!("declare queue name={name:?} durable=true queue_type={kind}");
         let mend = if purpose == Purpose::DeadLetters || self.0.queues.contains_key(name) {
-            format!("walrelay init, or: {by_hand}")
+            self.init_or(&command)
         } else {
+            let by_hand = self.admin(&command);
             format!("{by_hand}; or list it in sink.rabbitmq.queues, then: walrelay init")
         };
         self.fault(purpose.missing("sink.queue-missing"), &subject, what, mend)
@@ -127,11 +122,11 @@ impl MendHints<'_> {
         if purpose == Purpose::DeadLetters {
             what.push_str(": dead letters would come back");
         }
-        let by_hand = self.admin(&format!(
+        let mend = self.init_or(&format!(
             "declare binding source={exchange:?} destination={queue:?} routing_key={key:?}"
         ));
-        let (code, subject) = (purpose.missing("sink.binding-missing"), format!("queue {queue}"));
-        self.fault(code, &subject, what, format!("walrelay init, or: {by_hand}"))
+        let code = purpose.missing("sink.binding-missing");
+        self.fault(code, &format!("queue {queue}"), what, mend)
     }
 
     /// Nothing is bound for the key; with none, nothing at all is bound.
@@ -217,7 +212,7 @@ impl MendHints<'_> {
 
     pub(super) fn queue_unusable(self, name: &str, loss: &ConnectionLoss) -> Fault {
         let what = format!("queue {name} cannot be used: {}", loss.text);
-        let mend = "rabbitmqctl list_queues name durable exclusive state";
+        let mend = "rabbitmqctl list_queues name durable exclusive state".to_owned();
         self.fault("sink.queue-unusable", &format!("queue {name}"), what, mend)
     }
 

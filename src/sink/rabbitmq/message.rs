@@ -90,14 +90,8 @@ impl AmqpMessage {
         let (mut headers, dropped): (Vec<_>, Vec<_>) =
             letter.headers.iter().copied().partition(carried);
         let mut dropped: Vec<&str> = dropped.into_iter().map(|(name, _)| name).collect();
-        let hashed;
-        let id = match letter.id {
-            id if fits(id) => id,
-            id => {
-                hashed = hash_name(id.as_bytes());
-                &hashed
-            }
-        };
+        let hash = (!fits(letter.id)).then(|| hash_name(letter.id.as_bytes()));
+        let id = hash.as_deref().unwrap_or(letter.id);
         let long_type = letter.event_type.filter(|name| !fits(name));
         headers.extend(long_type.map(|name| (TYPE, name.as_bytes())));
         let event_type = letter.event_type.filter(|name| fits(name));
@@ -161,15 +155,11 @@ impl AmqpMessage {
         // On the wire each has a byte that says what it is.
         let framed = headers_bytes + event.headers.len() + 1;
         if framed > HEADERS_BYTES_MAX {
-            return Err(Failure {
-                class: fault::HEADERS_TOO_LARGE.to_owned(),
-                subject: format!("event {}", event.id),
-                reason: format!(
-                    "the headers have {framed} bytes, and one frame carries {HEADERS_BYTES_MAX}"
-                ),
-                mend: "carry less in headers: correct [route], or the row's own headers".to_owned(),
-                ..impossible()
-            });
+            let reason = format!(
+                "the headers have {framed} bytes, and one frame carries {HEADERS_BYTES_MAX}"
+            );
+            let mend = "carry less in headers: correct [route], or the row's own headers";
+            return Err(impossible(fault::HEADERS_TOO_LARGE, event.id, reason, mend));
         }
         bytes.extend(event.value.unwrap_or_default());
         Ok(AmqpMessage {
@@ -268,15 +258,22 @@ impl AmqpMessage {
         properties
     }
 
-    fn failure(&self, disposition: Disposition, class: String, reason: String) -> Failure {
+    fn failure(
+        &self,
+        disposition: Disposition,
+        class: &str,
+        reason: String,
+        mend: impl Into<String>,
+    ) -> Failure {
         let (id, exchange, routing_key) = (self.id(), self.exchange(), self.routing_key());
         Failure {
             disposition,
-            class,
+            known: true,
             key: self.key().map(Box::from),
+            class: class.to_owned(),
             subject: format!("event {id}, exchange {exchange}, routing key {routing_key}"),
             reason,
-            ..impossible()
+            mend: mend.into(),
         }
     }
 
@@ -293,7 +290,7 @@ impl AmqpMessage {
         );
         let known = disposition.is_some();
         let disposition = disposition.unwrap_or(Disposition::Terminal);
-        Failure { known, mend, ..self.failure(disposition, class, reason) }
+        Failure { known, ..self.failure(disposition, &class, reason, mend) }
     }
 
     /// A queue did not keep it.
@@ -303,29 +300,24 @@ impl AmqpMessage {
             "rabbitmqctl list_queues name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
             self.exchange()
         );
-        let class = fault::NACK.to_owned();
-        Failure { mend, ..self.failure(Disposition::Transient, class, reason.to_owned()) }
+        self.failure(Disposition::Transient, fault::NACK, reason.to_owned(), mend)
     }
 
-    /// Its exchange does not exist.
     pub(super) fn no_exchange(&self) -> Failure {
         let exchange = self.exchange();
         let reason = format!("there is no exchange {exchange:?}");
         let mend = format!(
             "rabbitmqadmin declare exchange name={exchange:?} type=… durable=true, or, where the exchange is not a template: walrelay init"
         );
-        let class = fault::NO_EXCHANGE.to_owned();
-        Failure { mend, ..self.failure(Disposition::Transient, class, reason) }
+        self.failure(Disposition::Transient, fault::NO_EXCHANGE, reason, mend)
     }
 
     /// It waited behind the dead letter that parks its key.
     pub(super) fn parked(&self) -> Failure {
         let reason = "its key is parked: an earlier event of it is a dead letter".to_owned();
         let mend =
-            "walrelay dlq replay or discard what is open of the key, then: walrelay dlq release"
-                .to_owned();
-        let class = CLASS_PARKED.to_owned();
-        Failure { mend, ..self.failure(Disposition::Terminal, class, reason) }
+            "walrelay dlq replay or discard what is open of the key, then: walrelay dlq release";
+        self.failure(Disposition::Terminal, CLASS_PARKED, reason, mend)
     }
 
     /// The broker closed the channel over it.
@@ -333,9 +325,8 @@ impl AmqpMessage {
         let (class, known) = fault::close_class(loss.code.unwrap_or_default());
         let reason = format!("the broker closed the channel over it: {}", loss.text);
         let mend =
-            "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf"
-                .to_owned();
-        Failure { known, mend, ..self.failure(Disposition::Terminal, class, reason) }
+            "see the broker's log; the limit of a message is max_message_size in rabbitmq.conf";
+        Failure { known, ..self.failure(Disposition::Terminal, &class, reason, mend) }
     }
 }
 
@@ -361,16 +352,16 @@ impl std::fmt::Debug for AmqpMessage {
     }
 }
 
-/// A failure to be filled in; a retry would change nothing.
-fn impossible() -> Failure {
+/// AMQP cannot carry the event.
+fn impossible(class: &str, id: &str, reason: String, mend: &str) -> Failure {
     Failure {
         disposition: Disposition::Terminal,
         known: true,
         key: None,
-        class: String::new(),
-        subject: String::new(),
-        reason: String::new(),
-        mend: String::new(),
+        class: class.to_owned(),
+        subject: format!("event {id}"),
+        reason,
+        mend: mend.to_owned(),
     }
 }
 
@@ -390,16 +381,11 @@ fn put_name(bytes: &mut Vec<u8>, what: &'static str, name: &[u8], id: &str) -> R
         return Ok(length);
     }
     let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-    let (length, shown_name) = (name.len(), shown(name));
-    Err(Failure {
-        class: fault::NAME_TOO_LONG.to_owned(),
-        subject: format!("event {}", shown(id.as_bytes())),
-        reason: format!(
-            "the {what} has {length} bytes, and AMQP carries {NAME_BYTES_MAX}: {shown_name}…"
-        ),
-        mend: "correct the column or template that it comes from".to_owned(),
-        ..impossible()
-    })
+    let (length, begins) = (name.len(), shown(name));
+    let reason =
+        format!("the {what} has {length} bytes, and AMQP carries {NAME_BYTES_MAX}: {begins}…");
+    let mend = "correct the column or template that it comes from";
+    Err(impossible(fault::NAME_TOO_LONG, &shown(id.as_bytes()), reason, mend))
 }
 
 #[cfg(test)]

@@ -26,15 +26,15 @@ mod uri;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
 use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use self::connection::AmqpConnection;
 use self::fault::ConnectionLoss;
 use self::message::AmqpMessage;
-use self::publish::{PublishOrder, Publisher};
+use self::publish::{PublishOrder, Publisher, SinkChannels};
 use self::settings::RabbitSettings;
 use super::{Failure, First, News, Refused, Sink, UNREACHABLE, Wanted};
 use crate::base::error::Fault;
@@ -75,10 +75,12 @@ impl RabbitSink {
         let ((orders, ordered), (report, news)) = (unbounded_channel(), channel());
         let (tell_first, first_result) = sync_channel(1);
         let blocked = Arc::<AtomicBool>::default();
-        let (settings, own) = (settings.clone(), Arc::clone(&blocked));
+        let channels =
+            SinkChannels { orders: ordered, news: report, blocked: Arc::clone(&blocked) };
+        let settings = settings.clone();
         let wanted = first.map(|first| first.wanted.clone());
-        let live = move || live(settings, wanted, &tell_first, ordered, &report, own);
-        runtime::spawn("rabbitmq", live).map_err(|fault| vec![fault])?;
+        runtime::spawn("rabbitmq", move || live(&settings, wanted, &tell_first, channels))
+            .map_err(|fault| vec![fault])?;
         let (gathered, ended, lanes) = (Vec::new(), false, Lanes::default());
         let sink = RabbitSink { orders, gathered, news, ended, blocked, lanes };
         let Some(first) = first else { return Ok(sink) };
@@ -119,12 +121,10 @@ impl RabbitSink {
 
 /// The life of the connection's thread.
 fn live(
-    settings: RabbitSettings,
+    settings: &RabbitSettings,
     wanted: Option<Wanted>,
     tell_first: &SyncSender<FirstResult>,
-    orders: UnboundedReceiver<Vec<PublishOrder>>,
-    news: &Sender<Vec<News>>,
-    blocked: Arc<AtomicBool>,
+    mut sink: SinkChannels,
 ) {
     let tell = |result| {
         let _nobody_waits = tell_first.try_send(result).is_err();
@@ -135,13 +135,13 @@ fn live(
     };
     runtime.block_on(async {
         let first = match &wanted {
-            Some(wanted) => first_connection(&settings, wanted, &orders).await,
+            Some(wanted) => first_connection(settings, wanted, &sink).await,
             None => Ok(None),
         };
         match first {
             Ok(first) => {
                 tell(Ok(()));
-                Publisher::new(settings, orders, news.clone(), blocked).run(first).await;
+                Publisher::new(settings, &mut sink).run(first).await;
             }
             Err(faults) => tell(Err(faults)),
         }
@@ -154,7 +154,7 @@ fn live(
 async fn first_connection(
     settings: &RabbitSettings,
     wanted: &Wanted,
-    orders: &UnboundedReceiver<Vec<PublishOrder>>,
+    sink: &SinkChannels,
 ) -> Result<Option<AmqpConnection>, Vec<Fault>> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     loop {
@@ -167,7 +167,7 @@ async fn first_connection(
                 };
                 // A node that has just started lets us in before all of it is there.
                 let starts = found.faults.iter().any(|fault| fault.code == UNREACHABLE);
-                if !starts || Instant::now() >= deadline || orders.is_closed() {
+                if !starts || Instant::now() >= deadline || sink.orders.is_closed() {
                     found.doubtful.iter().for_each(|text| tracing::warn!("{text}"));
                     let faults = found.faults;
                     return if faults.is_empty() { Ok(Some(connection)) } else { Err(faults) };
@@ -176,7 +176,7 @@ async fn first_connection(
             Err(loss) if loss.is_final() || Instant::now() > deadline => {
                 return Err(vec![loss.unreachable(settings)]);
             }
-            Err(_) if orders.is_closed() => return Ok(None),
+            Err(_) if sink.orders.is_closed() => return Ok(None),
             Err(_) => {}
         }
         tokio::time::sleep(RETRY_EVERY).await;

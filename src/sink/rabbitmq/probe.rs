@@ -6,7 +6,10 @@
 //! bound changes nothing either, but the broker looks first whether we may write to the exchange,
 //! which is what a publish needs.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use lapin::options::{
     ExchangeDeclareOptions, ExchangeUnbindOptions, QueueBindOptions, QueueDeclareOptions,
@@ -211,6 +214,72 @@ impl Probe {
             channel.queue_bind(short(queue), short(exchange), short(key), options, none).await
         });
         bound.await
+    }
+}
+
+/// Exchanges that are remembered; a template can name any number.
+const REMEMBERED_MAX: usize = 1024;
+/// How long an exchange counts as missing for further events.
+const MISSING_FOR: Duration = Duration::from_secs(1);
+
+type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<bool>)> + Send>>;
+
+/// Which exchanges there are, as far as one connection has asked.
+///
+/// A publish to an exchange that is not there closes the channel, and everything in flight with it
+/// would have to be sent again. So each exchange is asked for before its first event, one question
+/// at a time, while confirms go on being collected.
+#[derive(Default)]
+pub(super) struct KnownExchanges {
+    existing: BTreeSet<String>,
+    missing: BTreeMap<String, Instant>,
+    question: Option<ExchangeQuestion>,
+    /// Since when the question has no answer.
+    pub(super) asked_at: Option<Instant>,
+}
+
+impl KnownExchanges {
+    /// Is it there? Asks when that is not known.
+    pub(super) fn exists(&mut self, probe: &Probe, name: &str) -> Option<bool> {
+        // The default exchange is always there, and may not be asked for.
+        if name.is_empty() || self.existing.contains(name) {
+            return Some(true);
+        }
+        if self.missing.get(name).is_some_and(|since| since.elapsed() < MISSING_FOR) {
+            return Some(false);
+        }
+        if self.question.is_none() {
+            let (probe, name) = (probe.clone(), name.to_owned());
+            self.asked_at = Some(Instant::now());
+            self.question = Some(Box::pin(async move {
+                let answer = probe.exchange_exists(&name).await;
+                (name, answer)
+            }));
+        }
+        None
+    }
+
+    /// An event that was refused for want of it is tried again.
+    pub(super) fn ask_again(&mut self, name: &str) {
+        self.missing.remove(name);
+    }
+
+    /// When the question is answered; never when there is none.
+    pub(super) async fn answer(&mut self) -> AmqpResult<()> {
+        let Some(question) = &mut self.question else { return std::future::pending().await };
+        let (name, answer) = question.await;
+        (self.question, self.asked_at) = (None, None);
+        if self.existing.len() + self.missing.len() >= REMEMBERED_MAX {
+            self.existing.clear();
+            self.missing.clear();
+        }
+        self.missing.remove(&name);
+        if answer? {
+            self.existing.insert(name);
+        } else {
+            self.missing.insert(name, Instant::now());
+        }
+        Ok(())
     }
 }
 

@@ -1,8 +1,6 @@
 //! The thread that owns the connection: sends what the order per key allows, settles what the broker
 //! confirms, and connects again after every loss, with the unconfirmed kept.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
@@ -15,11 +13,11 @@ use super::connection::AmqpConnection;
 use super::fault::{AmqpResult, ConnectionLoss};
 use super::in_flight::PublishesInFlight;
 use super::message::AmqpMessage;
-use super::probe::Probe;
+use super::probe::KnownExchanges;
 use super::returns::PublishOutcome;
 use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
-use crate::base::event::Sequence;
+use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::News;
 use crate::sink::key_lanes::{Desk, Item as _};
@@ -46,13 +44,18 @@ pub(super) enum PublishOrder {
     DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
-pub(super) struct Publisher {
-    settings: RabbitSettings,
+/// The thread's ends of what connects it with the sink.
+pub(super) struct SinkChannels {
     /// Closed when the sink is gone.
-    orders: UnboundedReceiver<Vec<PublishOrder>>,
-    news: Sender<Vec<News>>,
+    pub(super) orders: UnboundedReceiver<Vec<PublishOrder>>,
+    pub(super) news: Sender<Vec<News>>,
     /// The broker takes nothing for now.
-    blocked: Arc<AtomicBool>,
+    pub(super) blocked: Arc<AtomicBool>,
+}
+
+pub(super) struct Publisher<'a> {
+    settings: &'a RabbitSettings,
+    sink: &'a mut SinkChannels,
     unconfirmed: Desk<AmqpMessage>,
     exchanges: KnownExchanges,
     backoff: Backoff,
@@ -64,18 +67,11 @@ pub(super) struct Publisher {
     untrimmed: bool,
 }
 
-impl Publisher {
-    pub(super) fn new(
-        settings: RabbitSettings,
-        orders: UnboundedReceiver<Vec<PublishOrder>>,
-        news: Sender<Vec<News>>,
-        blocked: Arc<AtomicBool>,
-    ) -> Publisher {
+impl<'a> Publisher<'a> {
+    pub(super) fn new(settings: &'a RabbitSettings, sink: &'a mut SinkChannels) -> Publisher<'a> {
         Publisher {
             settings,
-            orders,
-            news,
-            blocked,
+            sink,
             unconfirmed: Desk::default(),
             exchanges: KnownExchanges::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
@@ -88,10 +84,10 @@ impl Publisher {
     /// Until the sink is gone.
     pub(super) async fn run(mut self, first: Option<AmqpConnection>) {
         let (mut first, mut host) = (first, 0);
-        while !self.orders.is_closed() {
+        while !self.sink.orders.is_closed() {
             let opened = match first.take() {
                 Some(connection) => Ok(connection),
-                None => AmqpConnection::open(&self.settings, host).await,
+                None => AmqpConnection::open(self.settings, host).await,
             };
             let trouble = match opened {
                 Ok(mut connection) => {
@@ -101,18 +97,18 @@ impl Publisher {
                         return connection.close().await;
                     };
                     self.lost(&loss);
-                    loss.interrupted(&self.settings)
+                    loss.interrupted(self.settings)
                 }
                 Err(loss) => {
                     self.report_inability(&loss);
-                    let fault = loss.unreachable(&self.settings);
+                    let fault = loss.unreachable(self.settings);
                     format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
                 }
             };
             self.report_trouble(trouble);
             let delay = self.backoff.next_delay();
             let waiting = async {
-                while let Some(orders) = self.orders.recv().await {
+                while let Some(orders) = self.sink.orders.recv().await {
                     self.take(orders);
                 }
             };
@@ -150,18 +146,18 @@ impl Publisher {
         loop {
             if connection.is_blocked() != blocked {
                 (blocked, flows_since) = (!blocked, Instant::now());
-                self.blocked.store(blocked, Ordering::Relaxed);
+                self.sink.blocked.store(blocked, Ordering::Relaxed);
             }
-            while let Ok(orders) = self.orders.try_recv() {
+            while let Ok(orders) = self.sink.orders.try_recv() {
                 self.take(orders);
             }
             self.collect(in_flight)?;
-            if self.orders.is_closed() {
+            if self.sink.orders.is_closed() {
                 return Ok(());
             }
             self.send(connection, channel, in_flight)?;
             tokio::select! {
-                orders = self.orders.recv() => match orders {
+                orders = self.sink.orders.recv() => match orders {
                     Some(orders) => self.take(orders),
                     None => return Ok(()),
                 },
@@ -172,7 +168,7 @@ impl Publisher {
                         // First the gate, then the report; it may be open again by now, which the
                         // next turn sees.
                         (blocked, flows_since) = (true, Instant::now());
-                        self.blocked.store(true, Ordering::Relaxed);
+                        self.sink.blocked.store(true, Ordering::Relaxed);
                         let trouble = format!("the broker takes no messages for now: {reason}");
                         self.report_trouble(trouble);
                     }
@@ -190,13 +186,6 @@ impl Publisher {
                 }
             }
         }
-    }
-
-    /// Settles what the broker has answered.
-    fn collect(&mut self, in_flight: &mut PublishesInFlight<'_>) -> AmqpResult<()> {
-        let (outcomes, end) = in_flight.collect();
-        self.settle(outcomes);
-        Ok(end?)
     }
 
     /// A broker that lets us in and then answers nothing that we sent is not to be called well.
@@ -222,14 +211,14 @@ impl Publisher {
                 }
                 PublishOrder::Retry(sequence) => {
                     if let Some(message) = self.unconfirmed.item(sequence) {
-                        self.exchanges.missing.remove(message.exchange());
+                        self.exchanges.ask_again(message.exchange());
                     }
                     self.unconfirmed.retry(sequence);
                 }
                 PublishOrder::DeadLetter(sequence, letter) => {
-                    let (mailbox, cause) = *letter;
-                    self.exchanges.missing.remove(&mailbox.settings.address.exchange);
-                    self.dead_letter(sequence, &mailbox, &cause);
+                    let (writer, cause) = *letter;
+                    self.exchanges.ask_again(&writer.settings.address.exchange);
+                    self.dead_letter(sequence, &writer, &cause);
                 }
             }
         }
@@ -239,13 +228,12 @@ impl Publisher {
     fn dead_letter(
         &mut self,
         sequence: Sequence,
-        mailbox: &DeadLetterWriter,
+        writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
     ) {
         let Some(message) = self.unconfirmed.item(sequence) else { return };
-        let letter = message.with_outbound(|event| {
-            mailbox.compose(event, cause, |it| AmqpMessage::dead_letter(it, message.lane()))
-        });
+        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, message.lane());
+        let letter = message.with_outbound(|event| writer.compose(event, cause, copy));
         match letter {
             Ok(letter) => self.unconfirmed.bury(sequence, letter),
             Err(failure) => return self.report(vec![News::Failed(sequence, failure)]),
@@ -265,7 +253,7 @@ impl Publisher {
         channel: &'c Channel,
         in_flight: &mut PublishesInFlight<'c>,
     ) -> AmqpResult<()> {
-        while !connection.is_blocked() && !self.orders.is_closed() {
+        while !connection.is_blocked() && !self.sink.orders.is_closed() {
             let Some((sequence, message)) = self.unconfirmed.peek() else { break };
             match self.exchanges.exists(&connection.probe, message.exchange()) {
                 Some(true) => {
@@ -283,13 +271,15 @@ impl Publisher {
         Ok(())
     }
 
-    fn settle(&mut self, outcomes: Vec<(Sequence, PublishOutcome)>) {
+    /// Settles what the broker has answered.
+    fn collect(&mut self, in_flight: &mut PublishesInFlight<'_>) -> AmqpResult<()> {
+        let (outcomes, end) = in_flight.collect();
         if outcomes.is_empty() {
-            return;
+            return Ok(end?);
         }
         self.backoff.succeeded();
         // While it is blocked the broker still answers for what it has read already.
-        if !self.blocked.load(Ordering::Relaxed) && !self.overdue {
+        if !self.sink.blocked.load(Ordering::Relaxed) && !self.overdue {
             self.report_reachable();
         }
         let mut news = Vec::with_capacity(outcomes.len());
@@ -312,6 +302,7 @@ impl Publisher {
             self.untrimmed = false;
             crate::base::os_ffi::trim_malloc();
         }
+        Ok(end?)
     }
 
     fn lost(&mut self, loss: &ConnectionLoss) {
@@ -331,12 +322,12 @@ impl Publisher {
         }
         self.unconfirmed.lost(loss.sends_one_at_a_time());
         self.exchanges = KnownExchanges::default();
-        self.blocked.store(false, Ordering::Relaxed);
+        self.sink.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;
     }
 
     fn report(&self, news: Vec<News>) {
-        let _sink_is_gone = self.news.send(news).is_err();
+        let _sink_is_gone = self.sink.news.send(news).is_err();
     }
 
     fn report_reachable(&mut self) {
@@ -354,69 +345,8 @@ impl Publisher {
     }
 
     fn report_inability(&self, loss: &ConnectionLoss) {
-        if let Some(failure) = loss.halts(&self.settings) {
+        if let Some(failure) = loss.halts(self.settings) {
             self.report(vec![News::Unable(failure)]);
         }
-    }
-}
-
-/// Exchanges that are remembered; a template can name any number.
-const REMEMBERED_MAX: usize = 1024;
-/// How long an exchange counts as missing for further events.
-const MISSING_FOR: Duration = Duration::from_secs(1);
-
-type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<bool>)> + Send>>;
-
-/// Which exchanges there are, as far as one connection has asked.
-///
-/// A publish to an exchange that is not there closes the channel, and everything in flight with it
-/// would have to be sent again. So each exchange is asked for before its first event, one question
-/// at a time, while confirms go on being collected.
-#[derive(Default)]
-struct KnownExchanges {
-    existing: BTreeSet<String>,
-    missing: BTreeMap<String, Instant>,
-    question: Option<ExchangeQuestion>,
-    /// Since when the question has no answer.
-    asked_at: Option<Instant>,
-}
-
-impl KnownExchanges {
-    /// Is it there? Asks when that is not known.
-    fn exists(&mut self, probe: &Probe, name: &str) -> Option<bool> {
-        // The default exchange is always there, and may not be asked for.
-        if name.is_empty() || self.existing.contains(name) {
-            return Some(true);
-        }
-        if self.missing.get(name).is_some_and(|since| since.elapsed() < MISSING_FOR) {
-            return Some(false);
-        }
-        if self.question.is_none() {
-            let (probe, name) = (probe.clone(), name.to_owned());
-            self.asked_at = Some(Instant::now());
-            self.question = Some(Box::pin(async move {
-                let answer = probe.exchange_exists(&name).await;
-                (name, answer)
-            }));
-        }
-        None
-    }
-
-    /// When the question is answered; never when there is none.
-    async fn answer(&mut self) -> AmqpResult<()> {
-        let Some(question) = &mut self.question else { return std::future::pending().await };
-        let (name, answer) = question.await;
-        (self.question, self.asked_at) = (None, None);
-        if self.existing.len() + self.missing.len() >= REMEMBERED_MAX {
-            self.existing.clear();
-            self.missing.clear();
-        }
-        self.missing.remove(&name);
-        if answer? {
-            self.existing.insert(name);
-        } else {
-            self.missing.insert(name, Instant::now());
-        }
-        Ok(())
     }
 }
