@@ -12,8 +12,8 @@ use serde_json::Value as Json;
 use super::connection::AmqpConnection;
 use super::fault::AmqpResult;
 use super::management::{ExchangeBinding, ManagementApi, Routability, queue_doubts, routability};
-use super::mend_hints::{DIRECT, MendHints, Purpose};
-use super::probe::{DeadLetterQueue, Probe};
+use super::mend_hints::{DIRECT, Purpose};
+use super::probe::DeadLetterQueue;
 use super::settings::RabbitSettings;
 use super::topology::Topology;
 use super::uri::NAME_BYTES_MAX;
@@ -33,8 +33,8 @@ pub(super) async fn look(
     connection: &AmqpConnection,
     thorough: bool,
 ) -> Inspection {
-    let (found, probe, hints) = (Inspection::default(), &connection.probe, MendHints(settings));
-    let mut doctor = Doctor { settings, hints, wanted, probe, found, thorough };
+    let (found, broker) = (Inspection::default(), Topology::new(settings, &connection.probe));
+    let mut doctor = Doctor { settings, wanted, broker, found, thorough };
     doctor.unencrypted();
     // A fault that was found may have ended the connection.
     if let Err(loss) = doctor.declared().await
@@ -65,18 +65,13 @@ pub(super) fn inspect(settings: &RabbitSettings, wanted: &Wanted) -> Inspection 
 
 struct Doctor<'a> {
     settings: &'a RabbitSettings,
-    hints: MendHints<'a>,
     wanted: &'a Wanted,
-    probe: &'a Probe,
+    broker: Topology<'a>,
     found: Inspection,
     thorough: bool,
 }
 
 impl Doctor<'_> {
-    fn topology(&self) -> Topology<'_> {
-        Topology { settings: self.settings, probe: self.probe }
-    }
-
     fn well(&mut self, text: String) {
         self.found.well.push(text);
     }
@@ -138,8 +133,8 @@ impl Doctor<'_> {
         let direct = settings.exchange.as_deref() == Some("");
         let of_rows = wanted.from_rows.iter().filter(|name| direct && name.len() <= NAME_BYTES_MAX);
         for queue in of_rows.filter(|queue| !queues.contains(queue)).take(QUEUES_MAX) {
-            if !self.probe.queue_exists(queue).await? {
-                self.doubt(of_some_rows(&self.hints.queue_missing(Purpose::Events, queue)));
+            if !self.broker.probe.queue_exists(queue).await? {
+                self.doubt(of_some_rows(&self.broker.hints.queue_missing(Purpose::Events, queue)));
             }
         }
         let Some(address) = &wanted.dead_letters else { return Ok(()) };
@@ -155,15 +150,15 @@ impl Doctor<'_> {
 
     async fn exchange(&mut self, purpose: Purpose, name: &str) -> AmqpResult<()> {
         let (settings, dead_letters) = (self.settings, self.wanted.dead_letters.as_ref());
-        if !self.probe.exchange_exists(name).await? {
-            self.fault(self.hints.exchange_missing(purpose, name));
+        if !self.broker.probe.exchange_exists(name).await? {
+            self.fault(self.broker.hints.exchange_missing(purpose, name));
             return Ok(());
         }
-        if !self.probe.may_publish(name).await? {
-            self.fault(self.hints.publish_forbidden(purpose, name, dead_letters));
+        if !self.broker.probe.may_publish(name).await? {
+            self.fault(self.broker.hints.publish_forbidden(purpose, name, dead_letters));
         }
-        let differences = self.topology().differences(purpose, name).await?;
-        let faults = self.hints.exchange_unusable(purpose, name, &differences);
+        let differences = self.broker.differences(purpose, name).await?;
+        let faults = self.broker.hints.exchange_unusable(purpose, name, &differences);
         if faults.is_empty() {
             let (kind, subject) = (&settings.exchange_type, purpose.subject("exchange", name));
             if purpose == Purpose::DeadLetters {
@@ -194,10 +189,10 @@ impl Doctor<'_> {
     }
 
     async fn queue_exists(&mut self, purpose: Purpose, name: &str) -> AmqpResult<bool> {
-        let fault = match self.probe.queue_exists(name).await {
+        let fault = match self.broker.probe.queue_exists(name).await {
             Ok(true) => return Ok(true),
-            Ok(false) => self.hints.queue_missing(purpose, name),
-            Err(loss) if loss.code.is_some() => self.hints.queue_unusable(name, &loss),
+            Ok(false) => self.broker.hints.queue_missing(purpose, name),
+            Err(loss) if loss.code.is_some() => self.broker.hints.queue_unusable(name, &loss),
             Err(loss) => return Err(loss),
         };
         self.fault(fault);
@@ -207,10 +202,10 @@ impl Doctor<'_> {
     async fn stream(&mut self, address: &DeadLetterAddress) -> AmqpResult<()> {
         let name = &address.topic;
         let subject = Purpose::DeadLetters.subject("queue", name);
-        let (kind, unreadable) = self.topology().dead_letter_queue(address).await?;
+        let (kind, unreadable) = self.broker.dead_letter_queue(address).await?;
         match kind {
             DeadLetterQueue::NotAStream => {
-                self.fault(self.hints.not_a_stream(name));
+                self.fault(self.broker.hints.not_a_stream(name));
                 return Ok(());
             }
             DeadLetterQueue::Stream => self.well(format!("{subject} is there: a stream")),
@@ -272,7 +267,7 @@ impl Doctor<'_> {
             let wanted =
                 |it: &ExchangeBinding| it.to_queue && it.destination == *queue && it.key == *key;
             if !bindings.iter().any(wanted) {
-                self.fault(self.hints.queue_unbound(Purpose::Events, name, queue, key));
+                self.fault(self.broker.hints.queue_unbound(Purpose::Events, name, queue, key));
             }
         }
         let queues = bindings.iter().filter(|it| it.to_queue).map(|it| it.destination.as_str());
@@ -308,7 +303,7 @@ impl Doctor<'_> {
         let wanted = self.wanted;
         if wanted.topics.is_empty() {
             match bindings.len() {
-                0 if !alternate => self.fault(self.hints.unroutable(name, None)),
+                0 if !alternate => self.fault(self.broker.hints.unroutable(name, None)),
                 count => self.well(format!(
                     "{count} bindings to exchange {name}; routing keys come from rows, so whether each is bound is seen event by event"
                 )),
@@ -316,7 +311,7 @@ impl Doctor<'_> {
         }
         for key in wanted.from_rows.iter().filter(|_| !alternate).take(QUEUES_MAX) {
             if routability(kind, bindings, key) == Routability::Unbound {
-                self.doubt(of_some_rows(&self.hints.unroutable(name, Some(key))));
+                self.doubt(of_some_rows(&self.broker.hints.unroutable(name, Some(key))));
             }
         }
         for key in &wanted.topics {
@@ -325,7 +320,7 @@ impl Doctor<'_> {
                 // The alternate exchange has been pointed out.
                 Routability::Unbound if alternate => {}
                 Routability::Unbound => {
-                    self.fault(self.hints.unroutable(name, Some(key)));
+                    self.fault(self.broker.hints.unroutable(name, Some(key)));
                 }
                 Routability::Unknown => self.doubt(format!(
                     "whether routing key {key} is bound cannot be known for an exchange of type {kind}"
@@ -347,7 +342,7 @@ impl Doctor<'_> {
         match routability(kind, &bindings, queue) {
             Routability::Bound => self.well(format!("queue {queue} is bound to exchange {name}")),
             Routability::Unbound => {
-                self.fault(self.hints.queue_unbound(Purpose::DeadLetters, name, queue, queue));
+                self.fault(self.broker.hints.queue_unbound(Purpose::DeadLetters, name, queue, queue));
             }
             Routability::Unknown => self.doubt(format!(
                 "whether dead letters reach queue {queue} cannot be known for the type of exchange {name}"

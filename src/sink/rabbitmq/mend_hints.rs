@@ -297,20 +297,11 @@ impl MendHints<'_> {
 
 /// A pattern that these names match and nothing else does.
 fn pattern(names: &[&str]) -> String {
-    let escaped = |name: &&str| {
-        let mut pattern = String::new();
-        for c in name.chars() {
-            if !(c.is_alphanumeric() || "_-:/ ".contains(c)) {
-                pattern.push('\\');
-            }
-            pattern.push(c);
-        }
-        pattern
-    };
-    match names {
+    let escaped: Vec<String> = names.iter().map(|name| regex_syntax::escape(name)).collect();
+    match escaped.as_slice() {
         [] => String::new(),
-        [name] => format!("^{}$", escaped(name)),
-        names => format!("^({})$", names.iter().map(escaped).collect::<Vec<_>>().join("|")),
+        [name] => format!("^{name}$"),
+        names => format!("^({})$", names.join("|")),
     }
 }
 

@@ -19,20 +19,25 @@ pub(super) fn prepare(
 ) -> Result<Vec<String>, Vec<Fault>> {
     let prepared = runtime::block_on(async {
         let connection = AmqpConnection::open_once(settings).await.map_err(|fault| vec![fault])?;
-        let topology = Topology { settings, probe: &connection.probe };
-        let made = topology.make(wanted).await;
+        let made = Topology::new(settings, &connection.probe).make(wanted).await;
         connection.close().await;
         made
     });
     prepared.unwrap_or_else(|fault| Err(vec![fault]))
 }
 
+/// The configuration, and the broker that is asked about it.
 pub(super) struct Topology<'a> {
     pub(super) settings: &'a RabbitSettings,
     pub(super) probe: &'a Probe,
+    pub(super) hints: MendHints<'a>,
 }
 
-impl Topology<'_> {
+impl<'a> Topology<'a> {
+    pub(super) fn new(settings: &'a RabbitSettings, probe: &'a Probe) -> Topology<'a> {
+        Topology { settings, probe, hints: MendHints(settings) }
+    }
+
     /// In what the exchange, which exists, differs from what is configured.
     pub(super) async fn differences(
         &self,
@@ -61,7 +66,7 @@ impl Topology<'_> {
             Ok(()) => Ok((kind, None)),
             Err(loss) if loss.code.is_none() => Err(loss),
             Err(loss) => {
-                let fault = MendHints(self.settings).unreadable(address, &loss);
+                let fault = self.hints.unreadable(address, &loss);
                 let kind = match kind {
                     _ if fault.code == NOT_A_STREAM => DeadLetterQueue::NotAStream,
                     // Queues of other types have such limits, too.
@@ -83,7 +88,7 @@ impl Topology<'_> {
             if self.probe.queue_exists(topic).await.map_err(self.not_made("queue", topic))? {
                 let kind = self.dead_letter_queue(address).await;
                 if kind.map_err(self.not_made("queue", topic))?.0 == DeadLetterQueue::NotAStream {
-                    return Err(vec![MendHints(self.settings).not_a_stream(topic)]);
+                    return Err(vec![self.hints.not_a_stream(topic)]);
                 }
             }
             let queues = vec![(topic, topic)];
@@ -94,7 +99,7 @@ impl Topology<'_> {
 
     fn not_made(&self, what: &str, name: &str) -> impl Fn(ConnectionLoss) -> Vec<Fault> {
         let subject = format!("{what} {name}");
-        move |loss| vec![MendHints(self.settings).not_made(&subject, &loss)]
+        move |loss| vec![self.hints.not_made(&subject, &loss)]
     }
 
     async fn make_all(
@@ -119,8 +124,7 @@ impl Topology<'_> {
                 ));
             } else {
                 let differences = self.differences(purpose, name).await.map_err(&failed)?;
-                let hints = MendHints(self.settings);
-                let faults = hints.exchange_unusable(purpose, name, &differences);
+                let faults = self.hints.exchange_unusable(purpose, name, &differences);
                 if !faults.is_empty() {
                     return Err(faults);
                 }
