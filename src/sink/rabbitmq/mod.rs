@@ -79,7 +79,7 @@ impl RabbitSink {
             SinkChannels { orders: ordered, news: report, blocked: Arc::clone(&blocked) };
         let settings = settings.clone();
         let wanted = first.map(|first| first.wanted.clone());
-        runtime::spawn("rabbitmq", move || live(&settings, wanted, &tell_first, channels))
+        runtime::spawn("rabbitmq", move || run_thread(&settings, wanted, &tell_first, channels))
             .map_err(|fault| vec![fault])?;
         let (gathered, ended, lanes) = (Vec::new(), false, Lanes::default());
         let sink = RabbitSink { orders, gathered, news, ended, blocked, lanes };
@@ -120,7 +120,7 @@ impl RabbitSink {
 }
 
 /// The life of the connection's thread.
-fn live(
+fn run_thread(
     settings: &RabbitSettings,
     wanted: Option<Wanted>,
     tell_first: &SyncSender<FirstResult>,
