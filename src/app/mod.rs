@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::admin::{self, Admin, Letters, View};
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
-use crate::dead_letter::tail::{Follow, Following};
+use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
 use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
@@ -122,9 +122,9 @@ fn panicked() -> Fault {
 
 /// Who reads the dead-letter topic.
 enum Reading {
-    Followed(Following),
+    Followed(DeadLetterTail),
     /// Nothing is written to it. The line to the loop stays open, and is silent.
-    Unread(Follow),
+    Unread(TailConfig),
 }
 
 impl Reading {
@@ -134,19 +134,19 @@ impl Reading {
         metrics: &Arc<Metrics>,
         facts: &Arc<Facts>,
     ) -> Result<Reading, Fault> {
-        let follow = Follow {
+        let follow = TailConfig {
             broker: Arc::clone(&config.sink),
             slot: config.source.slot.clone(),
             parks_keys: config.delivery.on_dead_letter == OnDeadLetter::ParkKey,
             settings: config.dead_letter.clone(),
-            news,
+            events: news,
             metrics: Arc::clone(metrics),
             facts: Arc::clone(facts),
         };
         match config.delivery.on_dead_letter {
             OnDeadLetter::Halt => Ok(Reading::Unread(follow)),
             OnDeadLetter::Continue | OnDeadLetter::ParkKey => {
-                Following::start(follow).map(Reading::Followed)
+                DeadLetterTail::start(follow).map(Reading::Followed)
             }
         }
     }

@@ -1,9 +1,23 @@
 //! The wall clock.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Microseconds since the Unix epoch.
 pub(crate) fn unix_now_us() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Microseconds since the Unix epoch.
+pub(crate) type SteadyClock = Box<dyn Fn() -> i64 + Send + Sync>;
+
+/// A clock for one job: right at its start, and steady from then on, so that no wait ends too early
+/// and no rate is exceeded when the system's clock is set.
+pub(crate) fn steady_clock() -> SteadyClock {
+    let origin = Instant::now();
+    let began_unix_us = unix_now_us();
+    Box::new(move || {
+        let elapsed_us = i64::try_from(origin.elapsed().as_micros()).unwrap_or(i64::MAX);
+        began_unix_us.saturating_add(elapsed_us)
+    })
 }

@@ -1,177 +1,153 @@
-//! Which dead letters are meant. The same words on the command line and in the admin API.
+//! Which dead letters are meant. The same texts on the command line and in the admin API.
 
 use std::fmt;
 
-use super::fold::State;
-use super::record::{DeadLetter, Truncated, key_id};
+use super::fold::DeadLetterState;
+use super::record::DeadLetter;
 use crate::base::error::{Exit, Fault};
-use crate::base::text::{escaped, shown};
+use crate::base::text::escaped;
 use crate::base::time::{parse_rfc3339, rfc3339};
-use crate::dead_letter::writer::{KeyHash, hash_in};
 
 /// A filter as it is written. All that is given must hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Which dead letters")]
-pub struct FilterText {
+pub(crate) struct FilterText {
     /// Event id.
     #[arg(long, value_name = "ID")]
-    pub id: Option<String>,
+    pub(crate) id: Option<String>,
     /// Ordering key.
     #[arg(long, value_name = "KEY")]
-    pub key: Option<String>,
+    pub(crate) key: Option<String>,
     /// Topic or routing key that the event was on its way to.
     #[arg(long, value_name = "TOPIC")]
-    pub topic: Option<String>,
+    pub(crate) topic: Option<String>,
     /// What went wrong, as in kafka.message-size-too-large.
     #[arg(long, value_name = "CLASS")]
-    pub error_class: Option<String>,
+    pub(crate) error_class: Option<String>,
     /// Part of the id, key, topic, error class or error message; case does not matter.
     #[arg(long, value_name = "TEXT")]
-    pub text: Option<String>,
+    pub(crate) text: Option<String>,
     /// Given up at this time or later: 2026-11-21T14:00:00Z, 2026-11-21, or an age (15m, 2h, 3d).
     #[arg(long, value_name = "TIME")]
-    pub since: Option<String>,
+    pub(crate) since: Option<String>,
     /// Given up before this time.
     #[arg(long, value_name = "TIME")]
-    pub until: Option<String>,
+    pub(crate) until: Option<String>,
     /// open, replayed, discarded or all [default: open].
     #[arg(long, value_name = "STATE")]
-    pub state: Option<String>,
+    pub(crate) state: Option<String>,
 }
 
-/// A filter that has been understood.
+impl FilterText {
+    fn texts(&self) -> [(&'static str, &Option<String>); 5] {
+        let FilterText { id, key, topic, error_class, text, .. } = self;
+        [("id", id), ("key", key), ("topic", topic), ("error_class", error_class), ("text", text)]
+    }
+}
+
+/// A filter that has been parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeadLetterFilter {
-    id: Option<String>,
-    key: Option<String>,
-    topic: Option<String>,
-    error_class: Option<String>,
-    text: Option<String>,
+pub(crate) struct DeadLetterFilter {
+    /// `text` in lower case.
+    given: FilterText,
     since_unix_us: Option<i64>,
     until_unix_us: Option<i64>,
-    states: &'static [State],
+    states: &'static [DeadLetterState],
 }
 
-const ALL: &[State] = &[State::Open, State::Replayed, State::Discarded];
+const OPEN: &[DeadLetterState] = &[DeadLetterState::Open];
+const ALL: &[DeadLetterState] =
+    &[DeadLetterState::Open, DeadLetterState::Replayed, DeadLetterState::Discarded];
 
 impl Default for DeadLetterFilter {
     fn default() -> DeadLetterFilter {
-        DeadLetterFilter {
-            id: None,
-            key: None,
-            topic: None,
-            error_class: None,
-            text: None,
-            since_unix_us: None,
-            until_unix_us: None,
-            states: &[State::Open],
-        }
+        let given = FilterText::default();
+        DeadLetterFilter { given, since_unix_us: None, until_unix_us: None, states: OPEN }
     }
 }
 
 impl DeadLetterFilter {
-    /// Everything, whatever its state.
-    #[must_use]
-    pub fn everything() -> DeadLetterFilter {
-        DeadLetterFilter { states: ALL, ..DeadLetterFilter::default() }
-    }
-
-    /// Understands `words`, or tells everything that is wrong with them.
-    pub fn read(words: &FilterText, now_unix_us: i64) -> Result<DeadLetterFilter, Vec<Fault>> {
+    /// Parses `given`, or returns everything that is wrong with it.
+    pub(crate) fn parse(
+        given: &FilterText,
+        now_unix_us: i64,
+    ) -> Result<DeadLetterFilter, Vec<Fault>> {
         let mut faults = Vec::new();
-        let mut take = |name, word: &Option<String>| {
-            if word.as_deref() == Some("") {
+        for (name, text) in given.texts() {
+            // A key may be empty.
+            if name != "key" && text.as_deref() == Some("") {
                 faults.push(bad(name, "", "a value that is not empty"));
             }
-            word.clone()
-        };
-        let mut filter = DeadLetterFilter {
-            id: take("id", &words.id),
-            // A key may be empty.
-            key: words.key.clone(),
-            topic: take("topic", &words.topic),
-            error_class: take("error_class", &words.error_class),
-            text: take("text", &words.text).map(|text| text.to_lowercase()),
-            ..DeadLetterFilter::default()
-        };
-        let mut time = |name, word: &Option<String>| {
-            let word = word.as_deref()?;
-            let read = read_time(word, now_unix_us);
+        }
+        let mut time = |name, text: &Option<String>| {
+            let text = text.as_deref()?;
+            let read = parse_time(text, now_unix_us);
             if read.is_none() {
-                faults.push(bad(
-                    name,
-                    word,
-                    "a time (2026-11-21T14:00:00Z, 2026-11-21) or an age (15m, 2h, 3d)",
-                ));
+                let expected = "a time (2026-11-21T14:00:00Z, 2026-11-21) or an age (15m, 2h, 3d)";
+                faults.push(bad(name, text, expected));
             }
             read
         };
-        filter.since_unix_us = time("since", &words.since);
-        filter.until_unix_us = time("until", &words.until);
-        if let (Some(since), Some(until)) = (filter.since_unix_us, filter.until_unix_us)
-            && since >= until
-        {
-            let word = words.until.as_deref().unwrap_or_default();
-            faults.push(bad("until", word, "a time after since"));
+        let since_unix_us = time("since", &given.since);
+        let until_unix_us = time("until", &given.until);
+        if since_unix_us.zip(until_unix_us).is_some_and(|(since, until)| since >= until) {
+            let until = given.until.as_deref().unwrap_or_default();
+            faults.push(bad("until", until, "a time after since"));
         }
-        match words.state.as_deref().map_or(Some(filter.states), states) {
-            Some(states) => filter.states = states,
-            None => {
-                let word = words.state.as_deref().unwrap_or_default();
-                faults.push(bad("state", word, "open, replayed, discarded or all"));
+        let states = match given.state.as_deref() {
+            None | Some("open") => OPEN,
+            Some("replayed") => &[DeadLetterState::Replayed],
+            Some("discarded") => &[DeadLetterState::Discarded],
+            Some("all") => ALL,
+            Some(other) => {
+                faults.push(bad("state", other, "open, replayed, discarded or all"));
+                OPEN
             }
-        }
+        };
+        let text = given.text.as_deref().map(str::to_lowercase);
+        let given = FilterText { text, ..given.clone() };
+        let filter = DeadLetterFilter { given, since_unix_us, until_unix_us, states };
         if faults.is_empty() { Ok(filter) } else { Err(faults) }
     }
 
-    /// Which states it lets through.
-    #[must_use]
-    pub fn states(&self) -> &'static [State] {
+    pub(crate) fn states(&self) -> &'static [DeadLetterState] {
         self.states
     }
 
-    /// No earlier letter is meant.
-    #[must_use]
-    pub fn since_unix_us(&self) -> Option<i64> {
+    /// Earlier letters do not match.
+    pub(crate) fn since_unix_us(&self) -> Option<i64> {
         self.since_unix_us
     }
 
     /// Does it name anything beside states?
-    #[must_use]
-    pub fn narrows(&self) -> bool {
-        *self != DeadLetterFilter { states: self.states, ..DeadLetterFilter::default() }
+    pub(crate) fn narrows(&self) -> bool {
+        self.given.texts().iter().any(|(_, text)| text.is_some())
+            || self.since_unix_us.is_some()
+            || self.until_unix_us.is_some()
     }
 
-    /// Is the letter meant, whatever its state?
-    #[must_use]
-    pub fn matches(&self, letter: &DeadLetter) -> bool {
+    /// Does the letter match, whatever its state?
+    pub(crate) fn matches(&self, letter: &DeadLetter) -> bool {
+        let FilterText { id, key, topic, error_class, text, .. } = &self.given;
         let is = |wanted: &Option<String>, found: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == found)
         };
-        is(&self.id, &letter.event_id)
-            && is(&self.topic, &letter.topic)
-            && is(&self.error_class, &letter.error_class)
-            && self.key.as_deref().is_none_or(|word| {
-                let key = letter.key.as_deref();
-                key.is_some_and(|key| is_key(word, key, letter.key_cut.as_ref()))
-            })
+        is(id, &letter.event_id)
+            && is(topic, &letter.topic)
+            && is(error_class, &letter.error_class)
+            && key
+                .as_deref()
+                .is_none_or(|word| letter.key.as_ref().is_some_and(|key| key.is_named(word)))
             && self.since_unix_us.is_none_or(|since| letter.failed_unix_us >= since)
             && self.until_unix_us.is_none_or(|until| letter.failed_unix_us < until)
-            && self.text.as_deref().is_none_or(|text| mentions(letter, text))
+            && text.as_deref().is_none_or(|text| mentions(letter, text))
     }
 }
 
 impl fmt::Display for DeadLetterFilter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let texts = [
-            ("id", &self.id),
-            ("key", &self.key),
-            ("topic", &self.topic),
-            ("error_class", &self.error_class),
-            ("text", &self.text),
-        ];
-        for (name, text) in texts {
+        for (name, text) in self.given.texts() {
             if let Some(text) = text {
                 write!(f, "{name}={} ", escaped(text))?;
             }
@@ -186,37 +162,16 @@ impl fmt::Display for DeadLetterFilter {
     }
 }
 
-/// Is `word`, as a person writes it, this key? One that is no text is written as it is shown, and a
-/// long one may be named by its hash, as `sha256:` and 64 digits.
-#[must_use]
-pub fn is_key(word: &str, key: &[u8], cut: Option<&Truncated>) -> bool {
-    let id = || key_id(key, cut);
-    match hash_in(word).and_then(KeyHash::of_sha256) {
-        Some(hashed) => hashed == id() || (cut.is_none() && key == word.as_bytes()),
-        None if cut.is_some() => KeyHash::of(word.as_bytes()) == id(),
-        None => key == word.as_bytes() || shown(key) == word,
-    }
-}
-
 fn mentions(letter: &DeadLetter, text: &str) -> bool {
-    let key = letter.key_name().unwrap_or_default();
-    let places = [&letter.error_msg, &letter.error_class, &letter.topic, &key, &letter.event_id];
+    let key = letter.key.as_ref().map(|key| key.name()).unwrap_or_default();
+    let DeadLetter { error_msg, error_class, topic, event_id, .. } = letter;
+    let places = [error_msg, error_class, topic, &key, event_id];
     places.iter().any(|place| place.to_lowercase().contains(text))
 }
 
-fn states(word: &str) -> Option<&'static [State]> {
-    match word {
-        "open" => Some(&[State::Open]),
-        "replayed" => Some(&[State::Replayed]),
-        "discarded" => Some(&[State::Discarded]),
-        "all" => Some(ALL),
-        _ => None,
-    }
-}
-
-fn read_time(word: &str, now_unix_us: i64) -> Option<i64> {
+fn parse_time(text: &str, now_unix_us: i64) -> Option<i64> {
     let age = || {
-        let (number, unit) = word.split_at_checked(word.len().checked_sub(1)?)?;
+        let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
         let seconds = match unit {
             "s" => 1,
             "m" => 60,
@@ -228,14 +183,14 @@ fn read_time(word: &str, now_unix_us: i64) -> Option<i64> {
         let age_us = i64::from(number).checked_mul(seconds * 1_000_000)?;
         now_unix_us.checked_sub(age_us)
     };
-    parse_rfc3339(word).or_else(age)
+    parse_rfc3339(text).or_else(age)
 }
 
-fn bad(name: &str, word: &str, expected: &str) -> Fault {
+fn bad(name: &str, text: &str, expected: &str) -> Fault {
     Fault::new(
         Exit::Usage,
         "dead-letter.bad-filter",
-        format!("{word:?} will not do for {name}"),
+        format!("{text:?} is not a valid value of {name}"),
         name,
         format!("expected {expected}"),
     )

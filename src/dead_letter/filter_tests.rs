@@ -1,4 +1,5 @@
 use super::*;
+use crate::dead_letter::record::LetterKey;
 
 const NOON: i64 = 1_795_262_400_000_000;
 const MINUTE: i64 = 60_000_000;
@@ -10,13 +11,13 @@ fn words(set: impl FnOnce(&mut FilterText)) -> FilterText {
 }
 
 fn filter(set: impl FnOnce(&mut FilterText)) -> DeadLetterFilter {
-    DeadLetterFilter::read(&words(set), NOON).unwrap()
+    DeadLetterFilter::parse(&words(set), NOON).unwrap()
 }
 
 fn letter() -> DeadLetter {
     DeadLetter {
         event_id: "e1".to_owned(),
-        key: Some(vec![b'k', 0xff]),
+        key: Some(LetterKey { bytes: vec![b'k', 0xff], uncut: None }),
         topic: "orders".to_owned(),
         error_class: "kafka.unknown-topic".to_owned(),
         error_msg: "Broker: Unknown topic".to_owned(),
@@ -30,7 +31,7 @@ fn letter() -> DeadLetter {
 fn an_age_beyond_all_times_is_none() {
     for age in ["4000000000d", "200000000d"] {
         let words = FilterText { since: Some(age.to_owned()), ..FilterText::default() };
-        let faults = DeadLetterFilter::read(&words, i64::MAX).unwrap_err();
+        let faults = DeadLetterFilter::parse(&words, i64::MAX).unwrap_err();
         assert_eq!(faults[0].code, "dead-letter.bad-filter", "{age}");
     }
 }
@@ -76,9 +77,9 @@ fn a_text_is_sought_where_people_look() {
 
 #[test]
 fn open_letters_are_meant_unless_others_are_named() {
-    assert_eq!(filter(|_| ()).states(), [State::Open]);
+    assert_eq!(filter(|_| ()).states(), [DeadLetterState::Open]);
     let replayed = filter(|words| words.state = Some("replayed".into()));
-    assert_eq!(replayed.states(), [State::Replayed]);
+    assert_eq!(replayed.states(), [DeadLetterState::Replayed]);
     assert_eq!(filter(|words| words.state = Some("all".into())).states(), ALL);
     // THEN a state alone narrows nothing
     assert!(!replayed.narrows() && !filter(|_| ()).narrows());
@@ -94,7 +95,7 @@ fn what_is_malformed_is_told_all_at_once() {
         state: Some("closed".into()),
         ..FilterText::default()
     };
-    let faults = DeadLetterFilter::read(&words, NOON).unwrap_err();
+    let faults = DeadLetterFilter::parse(&words, NOON).unwrap_err();
     let places: Vec<&str> = faults.iter().map(|fault| fault.place.as_str()).collect();
     assert_eq!(places, ["id", "since", "until", "state"]);
     for fault in faults {
@@ -103,11 +104,11 @@ fn what_is_malformed_is_told_all_at_once() {
     }
     for time in ["", "m", "-5m", "+5m", "5 m", "5w", "ü", "2026-02-30", "99999999999d"] {
         let words = FilterText { since: Some(time.into()), ..FilterText::default() };
-        assert_eq!(DeadLetterFilter::read(&words, NOON).unwrap_err().len(), 1, "{time}");
+        assert_eq!(DeadLetterFilter::parse(&words, NOON).unwrap_err().len(), 1, "{time}");
     }
     let turned =
         FilterText { since: Some("1h".into()), until: Some("2h".into()), ..FilterText::default() };
-    let faults = DeadLetterFilter::read(&turned, NOON).unwrap_err();
+    let faults = DeadLetterFilter::parse(&turned, NOON).unwrap_err();
     assert!(faults[0].to_string().contains("a time after since"), "{}", faults[0]);
 }
 

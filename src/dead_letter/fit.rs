@@ -21,9 +21,7 @@ use crate::dead_letter::writer::{
 };
 
 /// What a header costs beside its name and its value, in Kafka and in AMQP.
-pub const HEADER_COST_BYTES: usize = 12;
-/// Any letter can be cut to this.
-pub const ROOM_BYTES_MIN: usize = 4096;
+pub(crate) const HEADER_COST_BYTES: usize = 12;
 /// Most bytes of one of our own texts in a letter that is cut; in little room it is less.
 const TEXT_BYTES_MAX: usize = 2000;
 const TEXT_BYTES_MIN: usize = 80;
@@ -38,11 +36,11 @@ const NOTES_BYTES: usize = 320;
 
 /// What a broker takes of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Room {
+pub(crate) struct Room {
     /// Most bytes of headers and key, and of the value where it has no room of its own.
-    pub head_bytes: usize,
+    pub(crate) head_bytes: usize,
     /// Most bytes of the value, where it has.
-    pub value_bytes: Option<usize>,
+    pub(crate) value_bytes: Option<usize>,
 }
 
 impl Room {
@@ -56,8 +54,7 @@ impl Room {
 }
 
 /// What headers and key of a letter take, at most.
-#[must_use]
-pub fn head_bytes(letter: &Outbound<'_>) -> usize {
+pub(crate) fn head_bytes(letter: &Outbound<'_>) -> usize {
     let headers: usize = letter.headers.iter().map(|(name, value)| cost(name, value)).sum();
     headers + letter.key.map_or(0, key_cost)
 }
@@ -71,9 +68,13 @@ fn key_cost(key: &[u8]) -> usize {
     cost("key", key)
 }
 
-/// Hands a letter on that fits. With less room than [`ROOM_BYTES_MIN`] it may not fit; nothing
+/// Hands a letter on that fits. With less room than 4,096 bytes it may not fit; nothing
 /// smaller can be made of it.
-pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+pub(crate) fn fit<T>(
+    letter: &Outbound<'_>,
+    room: &Room,
+    then: impl FnOnce(&Outbound<'_>) -> T,
+) -> T {
     if room.holds(letter) {
         return then(letter);
     }
@@ -111,8 +112,7 @@ pub fn fit<T>(letter: &Outbound<'_>, room: &Room, then: impl FnOnce(&Outbound<'_
 }
 
 /// Names of headers as a list.
-#[must_use]
-pub fn listed(names: &[&str]) -> String {
+pub(crate) fn listed(names: &[&str]) -> String {
     let cut = |name: &&str| {
         String::from_utf8_lossy(text_cut(name.as_bytes(), NAME_BYTES_LISTED)).into_owned()
     };

@@ -8,6 +8,9 @@ use crate::dead_letter::writer::{
     ORIGINAL_TOPIC, RELAY, hash_in, named_by_hash,
 };
 
+/// Any letter can be cut to this.
+const ROOM_BYTES_MIN: usize = 4096;
+
 fn mailbox() -> DeadLetterWriter {
     DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "walrelay@host".to_owned() }
 }

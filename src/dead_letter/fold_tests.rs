@@ -1,10 +1,11 @@
 use super::*;
+use crate::dead_letter::record::LetterKey;
 
 fn letter(id: &str, partition: i32, offset: i64, failed_unix_us: i64) -> DeadLetter {
     DeadLetter {
         position: PartitionOffset { partition, offset },
         event_id: id.to_owned(),
-        key: Some(b"k".to_vec()),
+        key: Some(LetterKey { bytes: b"k".to_vec(), uncut: None }),
         failed_unix_us,
         ..DeadLetter::default()
     }
@@ -21,42 +22,42 @@ fn resolution(
     Resolution { position, ..letter.resolution(kind, 1, "me", at) }
 }
 
-fn opened(fold: &mut Fold, letter: &DeadLetter) -> Change {
+fn opened(fold: &mut DeadLetterIndex, letter: &DeadLetter) -> Change {
     fold.apply(&LogRecord::DeadLetter(Box::new(letter.clone())))
 }
 
-fn resolved(fold: &mut Fold, resolution: &Resolution) -> Change {
+fn resolved(fold: &mut DeadLetterIndex, resolution: &Resolution) -> Change {
     fold.apply(&LogRecord::Resolution(resolution.clone()))
 }
 
-fn is_parked(fold: &Fold) -> bool {
-    fold.parked().any(|parked| parked.key == b"k")
+fn is_parked(fold: &DeadLetterIndex) -> bool {
+    fold.releases().count() == 1
 }
 
-fn state(fold: &Fold, letter: &DeadLetter) -> Option<State> {
+fn state(fold: &DeadLetterIndex, letter: &DeadLetter) -> Option<DeadLetterState> {
     fold.known(letter).map(|known| known.state)
 }
 
 #[test]
 fn a_slot_is_small() {
-    assert!(size_of::<(DeadLetterId, Slot)>() <= 64);
+    assert!(size_of::<(DeadLetterId, IndexEntry)>() <= 64);
 }
 
 #[test]
 fn the_last_record_says_the_state() {
-    let mut fold = Fold::default();
+    let mut fold = DeadLetterIndex::default();
     let (first, again) = (letter("a", 0, 1, 10), letter("a", 0, 4, 40));
     assert_eq!(opened(&mut fold, &first), Change::Opened);
     let replayed = resolution(&first, ResolutionKind::Replayed, 0, 2);
     assert_eq!(resolved(&mut fold, &replayed), Change::Resolved);
-    assert_eq!((state(&fold, &first), fold.open()), (Some(State::Replayed), 0));
+    assert_eq!((state(&fold, &first), fold.open()), (Some(DeadLetterState::Replayed), 0));
     // WHEN a person changes their mind
     let discarded = resolution(&first, ResolutionKind::Discarded, 0, 3);
     assert_eq!(resolved(&mut fold, &discarded), Change::Nothing);
-    assert_eq!(state(&fold, &first), Some(State::Discarded));
+    assert_eq!(state(&fold, &first), Some(DeadLetterState::Discarded));
     // WHEN the event comes back THEN the new letter stands for it
     assert_eq!(opened(&mut fold, &again), Change::Opened);
-    assert_eq!((state(&fold, &first), state(&fold, &again)), (None, Some(State::Open)));
+    assert_eq!((state(&fold, &first), state(&fold, &again)), (None, Some(DeadLetterState::Open)));
     assert_eq!(fold.known(&again).map(|known| known.replays), Some(1));
     // THEN nothing of this changes when it is read once more
     for _ in 0..2 {
@@ -64,23 +65,23 @@ fn the_last_record_says_the_state() {
         assert_eq!(resolved(&mut fold, &replayed), Change::Nothing);
         assert_eq!(opened(&mut fold, &again), Change::Nothing);
     }
-    assert_eq!((state(&fold, &again), fold.open()), (Some(State::Open), 1));
+    assert_eq!((state(&fold, &again), fold.open()), (Some(DeadLetterState::Open), 1));
 }
 
 #[test]
 fn a_letter_that_a_kill_repeated_is_one_and_keeps_its_place_in_the_key() {
     // GIVEN A and B of one key, and A once more by a relay that was killed
-    let mut fold = Fold::default();
+    let mut fold = DeadLetterIndex::default();
     let (a, b, a2) = (letter("a", 0, 1, 10), letter("b", 0, 2, 20), letter("a", 0, 3, 30));
     for letter in [&a, &b, &a2] {
         opened(&mut fold, letter);
     }
     // THEN A still stands before B
     assert_eq!(fold.open(), 2);
-    assert_eq!((state(&fold, &a), state(&fold, &a2)), (Some(State::Open), None));
+    assert_eq!((state(&fold, &a), state(&fold, &a2)), (Some(DeadLetterState::Open), None));
     // THEN one resolution is enough
     resolved(&mut fold, &resolution(&a, ResolutionKind::Replayed, 0, 4));
-    assert_eq!((state(&fold, &b), fold.open()), (Some(State::Open), 1));
+    assert_eq!((state(&fold, &b), fold.open()), (Some(DeadLetterState::Open), 1));
 }
 
 #[test]
@@ -89,12 +90,12 @@ fn partitions_may_be_read_in_any_order() {
     let (one, other) = (letter("a", 0, 7, 10), letter("a", 1, 3, 20));
     let replayed =
         Resolution { resolved_unix_us: 30, ..resolution(&one, ResolutionKind::Replayed, 0, 8) };
-    let first = |fold: &mut Fold| {
+    let first = |fold: &mut DeadLetterIndex| {
         opened(fold, &one);
         resolved(fold, &replayed);
     };
     for turned in [false, true] {
-        let mut fold = Fold::default();
+        let mut fold = DeadLetterIndex::default();
         if turned {
             opened(&mut fold, &other);
             first(&mut fold);
@@ -109,7 +110,7 @@ fn partitions_may_be_read_in_any_order() {
 #[test]
 fn a_resolution_without_its_letter_counts_nothing() {
     // GIVEN a log that is read from a time on
-    let mut fold = Fold::default();
+    let mut fold = DeadLetterIndex::default();
     let a = letter("a", 0, 1, 10);
     resolved(&mut fold, &resolution(&a, ResolutionKind::Discarded, 0, 2));
     assert_eq!((fold.open(), state(&fold, &a)), (0, None));
@@ -117,16 +118,16 @@ fn a_resolution_without_its_letter_counts_nothing() {
 
 #[test]
 fn a_key_is_parked_until_it_is_released() {
-    let mut fold = Fold::default();
+    let mut fold = DeadLetterIndex::default();
     let parks = DeadLetter { parks_key: true, ..letter("a", 0, 1, 10) };
     let follows = DeadLetter { parks_key: true, ..letter("b", 0, 2, 20) };
     let keyless = DeadLetter { parks_key: true, key: None, ..letter("c", 0, 3, 30) };
     for letter in [&parks, &follows, &keyless] {
         opened(&mut fold, letter);
     }
-    let keys: Vec<_> = fold.parked().collect();
+    let keys: Vec<_> = fold.releases().collect();
     assert_eq!(keys.len(), 1);
-    assert_eq!((keys[0].key.as_slice(), keys[0].event_id.as_str()), (&b"k"[..], "a"));
+    assert_eq!((&keys[0].key, keys[0].event_id.as_str()), (&parks.key, "a"));
     // WHEN it is released THEN its letters stay open, and old news do not park it again
     let released = resolution(&parks, ResolutionKind::Released, 0, 4);
     assert_eq!(resolved(&mut fold, &released), Change::Released);
@@ -142,16 +143,16 @@ fn a_key_is_parked_until_it_is_released() {
 
 #[test]
 fn marks_are_counted_by_state_and_end_with_a_new_letter() {
-    let mut fold = Fold::default();
+    let mut fold = DeadLetterIndex::default();
     let (a, b) = (letter("a", 0, 1, 10), letter("b", 0, 2, 20));
     for letter in [&a, &b] {
         opened(&mut fold, letter);
-        fold.mark(letter.identity(), true);
+        fold.select(letter.id(), true);
     }
     resolved(&mut fold, &resolution(&a, ResolutionKind::Replayed, 0, 3));
-    assert_eq!(fold.marked(&[State::Open]), 1);
-    assert_eq!(fold.marked(&[State::Open, State::Replayed]), 2);
+    assert_eq!(fold.count_selected(&[DeadLetterState::Open]), 1);
+    assert_eq!(fold.count_selected(&[DeadLetterState::Open, DeadLetterState::Replayed]), 2);
     opened(&mut fold, &letter("a", 0, 4, 40));
-    assert_eq!(fold.marked(&[State::Open, State::Replayed]), 1);
+    assert_eq!(fold.count_selected(&[DeadLetterState::Open, DeadLetterState::Replayed]), 1);
     assert_eq!(fold.open(), 2);
 }

@@ -1,75 +1,76 @@
-//! How fast dead letters are worked off: a token bucket. Time is an argument.
+//! How fast dead letters are replayed or discarded. Time is an argument.
 
 use std::str::FromStr;
 use std::time::Duration;
 
-/// So many in a while, as in `50/s`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rate {
-    per_second: f64,
+/// A number of letters in a period, as in `50/s`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    interval_ns: i64,
 }
 
-/// Text that is no rate.
+/// Text that is not a rate.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is no rate")]
-pub struct BadRate(String);
+#[error("{0:?} is not a rate")]
+pub(crate) struct InvalidRate(String);
 
-impl BadRate {
-    /// What would be one.
-    pub const EXPECTED: &str = "a whole number per s, min or h, as in 50/s or 300/min";
+impl InvalidRate {
+    pub(crate) const EXPECTED: &str = "a whole number per s, min or h, as in 50/s or 300/min";
 }
 
 impl FromStr for Rate {
-    type Err = BadRate;
+    type Err = InvalidRate;
 
-    fn from_str(text: &str) -> Result<Rate, BadRate> {
-        let bad = || BadRate(text.to_owned());
-        let (count, unit) = text.split_once('/').ok_or_else(bad)?;
-        let count = count.parse::<u32>().ok().filter(|count| *count > 0).ok_or_else(bad)?;
-        let seconds = match unit {
-            "s" => 1.0,
-            "min" => 60.0,
-            "h" => 3600.0,
-            _ => return Err(bad()),
-        };
-        Ok(Rate { per_second: f64::from(count) / seconds })
+    fn from_str(text: &str) -> Result<Rate, InvalidRate> {
+        let parsed = text.split_once('/').and_then(|(count, unit)| {
+            let seconds = match unit {
+                "s" => 1,
+                "min" => 60,
+                "h" => 3600,
+                _ => return None,
+            };
+            let count = count.parse::<u32>().ok().filter(|count| *count > 0)?;
+            let interval_ns = (seconds * 1_000_000_000_u64).div_ceil(u64::from(count));
+            Some(Rate { interval_ns: i64::try_from(interval_ns).ok()? })
+        });
+        parsed.ok_or_else(|| InvalidRate(text.to_owned()))
     }
 }
 
-/// Lets through at most the rate, and at once what a tenth of a second allows.
+/// Keeps to a rate; what a tenth of a second allows may pass at once.
 #[derive(Clone, Debug)]
-pub struct Bucket {
-    per_second: f64,
-    tokens: f64,
-    tokens_max: f64,
-    filled_unix_us: i64,
+pub(super) struct RateLimiter {
+    interval_ns: i64,
+    /// How far behind its rate it may catch up.
+    burst_ns: i64,
+    /// When it will have caught up if nothing passes until then.
+    caught_up_unix_ns: i64,
 }
 
-impl Bucket {
-    /// Begins with one token.
-    #[must_use]
-    pub fn new(rate: Rate, now_unix_us: i64) -> Bucket {
-        let Rate { per_second } = rate;
-        let tokens_max = (per_second / 10.0).max(1.0);
-        Bucket { per_second, tokens: 1.0, tokens_max, filled_unix_us: now_unix_us }
+impl RateLimiter {
+    /// One may pass at once.
+    pub(super) fn new(rate: Rate, now_unix_us: i64) -> RateLimiter {
+        let Rate { interval_ns } = rate;
+        let burst_ns = (100_000_000 - interval_ns).max(0);
+        let caught_up_unix_ns = now_unix_us.saturating_mul(1000).saturating_add(burst_ns);
+        RateLimiter { interval_ns, burst_ns, caught_up_unix_ns }
     }
 
-    /// Takes a token, or says how long to wait for one.
-    pub fn take(&mut self, now_unix_us: i64) -> Result<(), Duration> {
-        let elapsed_us = (now_unix_us - self.filled_unix_us).max(0);
-        self.filled_unix_us = now_unix_us;
-        let gained = elapsed_us as f64 / 1_000_000.0 * self.per_second;
-        self.tokens = (self.tokens + gained).min(self.tokens_max);
-        if self.tokens >= 1.0 {
-            self.tokens -= 1.0;
-            return Ok(());
+    /// Lets one pass, or returns how long to wait.
+    pub(super) fn take(&mut self, now_unix_us: i64) -> Result<(), Duration> {
+        let now_ns = now_unix_us.saturating_mul(1000);
+        let wait_ns = self.caught_up_unix_ns.saturating_sub(self.burst_ns).saturating_sub(now_ns);
+        if wait_ns > 0 {
+            return Err(Duration::from_nanos(wait_ns.unsigned_abs()));
         }
-        Err(Duration::from_secs_f64((1.0 - self.tokens) / self.per_second))
+        self.caught_up_unix_ns =
+            self.caught_up_unix_ns.max(now_ns).saturating_add(self.interval_ns);
+        Ok(())
     }
 
-    /// Takes a token back that was not used.
-    pub fn give_back(&mut self) {
-        self.tokens += 1.0;
+    /// The last one did not pass after all.
+    pub(super) fn give_back(&mut self) {
+        self.caught_up_unix_ns = self.caught_up_unix_ns.saturating_sub(self.interval_ns);
     }
 }
 

@@ -2,12 +2,12 @@ use super::*;
 
 #[test]
 fn rates_have_a_number_and_a_unit() {
-    let per_second = |text: &str| text.parse::<Rate>().map(|rate| rate.per_second);
-    assert_eq!(per_second("50/s"), Ok(50.0));
-    assert_eq!(per_second("300/min"), Ok(5.0));
-    assert_eq!(per_second("36/h"), Ok(0.01));
+    let interval_ms = |text: &str| text.parse::<Rate>().map(|rate| rate.interval_ns / 1_000_000);
+    assert_eq!(interval_ms("50/s"), Ok(20));
+    assert_eq!(interval_ms("300/min"), Ok(200));
+    assert_eq!(interval_ms("36/h"), Ok(100_000));
     for wrong in ["", "50", "50/", "/s", "0/s", "-1/s", "1.5/s", "50/m", "50/sec", "x/s"] {
-        assert_eq!(per_second(wrong), Err(BadRate(wrong.to_owned())));
+        assert_eq!(interval_ms(wrong), Err(InvalidRate(wrong.to_owned())));
     }
 }
 
@@ -15,10 +15,10 @@ fn rates_have_a_number_and_a_unit() {
 fn no_more_passes_than_the_rate_allows_and_no_less() {
     for (text, per_second) in [("7/s", 7.0), ("5000/s", 5000.0), ("90/min", 1.5)] {
         // GIVEN somebody who asks every millisecond for a minute
-        let mut bucket = Bucket::new(text.parse().unwrap(), 0);
+        let mut limiter = RateLimiter::new(text.parse().unwrap(), 0);
         let mut taken = 0.0;
         for ms in 0..60_000 {
-            while bucket.take(ms * 1000).is_ok() {
+            while limiter.take(ms * 1000).is_ok() {
                 taken += 1.0;
             }
         }
@@ -29,21 +29,19 @@ fn no_more_passes_than_the_rate_allows_and_no_less() {
 
 #[test]
 fn a_token_that_was_not_used_is_there_at_once() {
-    let mut bucket = Bucket::new("1/h".parse().unwrap(), 0);
-    assert_eq!(bucket.take(0), Ok(()));
-    bucket.give_back();
-    assert_eq!(bucket.take(0), Ok(()));
-    assert!(bucket.take(0).is_err());
+    let mut limiter = RateLimiter::new("1/h".parse().unwrap(), 0);
+    assert_eq!(limiter.take(0), Ok(()));
+    limiter.give_back();
+    assert_eq!(limiter.take(0), Ok(()));
+    assert!(limiter.take(0).is_err());
 }
 
 #[test]
 fn after_a_pause_there_is_no_flood_and_the_wait_is_told() {
-    let mut bucket = Bucket::new("100/s".parse().unwrap(), 0);
+    let mut limiter = RateLimiter::new("100/s".parse().unwrap(), 0);
     let at = 3_600_000_000;
-    let passed = (0..1000).take_while(|_| bucket.take(at).is_ok()).count();
+    let passed = (0..1000).take_while(|_| limiter.take(at).is_ok()).count();
     assert_eq!(passed, 10);
-    assert_eq!(bucket.take(at), Err(Duration::from_millis(10)));
-    // THEN a clock that goes back only costs time
-    assert!(bucket.take(at - 1_000_000).is_err());
-    assert_eq!(bucket.take(at - 1_000_000 + 10_000), Ok(()));
+    assert_eq!(limiter.take(at), Err(Duration::from_millis(10)));
+    assert_eq!(limiter.take(at + 10_000), Ok(()));
 }

@@ -3,25 +3,26 @@ use super::*;
 use crate::base::event::Outbound;
 use crate::base::time::rfc3339;
 use crate::dead_letter::filter::FilterText;
-use crate::dead_letter::replay::{Action, Job, run};
+use crate::dead_letter::replay::{ReplayAction, ReplayJob, run};
+use crate::dead_letter::view::find;
 
 fn filter(set: impl FnOnce(&mut FilterText)) -> DeadLetterFilter {
     let mut words = FilterText::default();
     set(&mut words);
-    DeadLetterFilter::read(&words, BEGAN).unwrap()
+    DeadLetterFilter::parse(&words, BEGAN).unwrap()
 }
 
 /// Ids of the letters that are meant, and how many records were read for them.
 fn listed(bed: &Bed, filter: &DeadLetterFilter) -> (Vec<String>, u64) {
-    let archive = bed.archive();
-    let index = archive.index(filter).unwrap();
+    let topic = bed.topic();
+    let index = topic.index(filter).unwrap();
     let mut ids = Vec::new();
-    let outcome = archive.letters(filter, &index, |letter, _| {
+    let outcome = topic.letters(filter, &index, |letter, _| {
         ids.push(letter.event_id.clone());
         Ok(true)
     });
     outcome.unwrap();
-    assert_eq!(ids.len(), index.fold.marked(filter.states()));
+    assert_eq!(ids.len(), index.count_selected(filter.states()));
     (ids, index.records)
 }
 
@@ -30,16 +31,16 @@ fn letters_are_listed_by_state() {
     let bed = Bed::new();
     bed.write_many(6);
     let some = filter(|words| words.id = Some("e2".into()));
-    let job = Job { action: Action::Discard, filter: &some, rate: None, by: "me" };
-    run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ());
+    let job = ReplayJob { action: ReplayAction::Discard, filter: &some, rate: None, by: "me" };
+    run(&bed.topic(), &job, &|| bed.clock(), &mut |_| ());
     assert_eq!(listed(&bed, &filter(|_| ())).0, ["e0", "e1", "e3", "e4", "e5"]);
     assert_eq!(listed(&bed, &filter(|words| words.state = Some("discarded".into()))).0, ["e2"]);
     assert_eq!(listed(&bed, &filter(|words| words.state = Some("all".into()))).0.len(), 6);
     assert!(listed(&bed, &filter(|words| words.topic = Some("none".into()))).0.is_empty());
     // THEN a caller that has enough is asked no more
     let (all, mut asked) = (filter(|_| ()), 0);
-    let index = bed.archive().index(&all).unwrap();
-    let outcome = bed.archive().letters(&all, &index, |_, _| {
+    let index = bed.topic().index(&all).unwrap();
+    let outcome = bed.topic().letters(&all, &index, |_, _| {
         asked += 1;
         Ok(asked < 2)
     });
@@ -72,8 +73,8 @@ fn foreign_records_are_counted_and_passed_over() {
         partition: None,
     });
     bed.write_many(2);
-    let index = bed.archive().index(&DeadLetterFilter::default()).unwrap();
-    assert_eq!((index.records, index.foreign, index.fold.open()), (3, 1, 2));
+    let index = bed.topic().index(&DeadLetterFilter::default()).unwrap();
+    assert_eq!((index.records, index.foreign, index.open()), (3, 1, 2));
 }
 
 #[test]
@@ -83,16 +84,16 @@ fn one_letter_is_found_with_its_history() {
     // GIVEN that it was repeated by a kill, replayed, and came back
     bed.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
     let one = filter(|words| words.id = Some("e1".into()));
-    let job = Job { action: Action::Replay, filter: &one, rate: None, by: "me" };
-    run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ());
+    let job = ReplayJob { action: ReplayAction::Replay, filter: &one, rate: None, by: "me" };
+    run(&bed.topic(), &job, &|| bed.clock(), &mut |_| ());
     bed.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
-    let found = bed.archive().find("e1").unwrap();
+    let found = find(&bed.topic(), "e1").unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].letter.failed_unix_us, BEGAN + 9 * SECOND);
     assert_eq!(found[0].known.replays, 1);
     let history: Vec<&str> = found[0].history.iter().map(|step| step.what).collect();
     assert_eq!(history, ["dead-lettered", "dead-lettered", "replayed", "dead-lettered"]);
     // THEN an id that nobody knows is told
-    let fault = bed.archive().find("e9").unwrap_err();
+    let fault = find(&bed.topic(), "e9").unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unknown"));
 }

@@ -1,15 +1,15 @@
-//! What a record of the dead-letter topic says, and what is written because of it.
-//!
-//! Anybody may write to a topic: what is neither a letter nor a resolution is foreign, and passed
-//! over. What a letter leaves out is empty, never an error.
+//! The records of the dead-letter topic: dead letters, and the resolutions that are written later.
 
-pub use super::identity::{DeadLetterId, Truncated, key_id, key_name};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::writer::{self, DeadLetterAddress, KeyHash};
 use crate::base::event::Outbound;
-use crate::base::time::{parse_rfc3339, rfc3339};
-use crate::dead_letter::writer::{self, DeadLetterAddress, KeyHash};
+use crate::base::text::{escaped, shown};
+use crate::base::time::rfc3339;
 
 /// Where a record stands. Offsets rise within a partition; RabbitMQ has one partition.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PartitionOffset {
     /// Partition.
     pub partition: i32,
@@ -17,7 +17,7 @@ pub struct PartitionOffset {
     pub offset: i64,
 }
 
-/// A record of the log.
+/// A record of the log as the broker returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogEntry {
     /// Where it stands.
@@ -36,98 +36,127 @@ pub struct LogEntry {
     pub content_type: Option<String>,
 }
 
-/// A record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogRecord {
+pub(crate) enum LogRecord {
     /// An event that could not be published.
     DeadLetter(Box<DeadLetter>),
-    /// What became of a letter or of a parked key.
+    /// What became of a dead letter or of a parked key.
     Resolution(Resolution),
     /// Something of somebody else.
     Foreign,
 }
 
+impl LogRecord {
+    /// The dead letter that the record is about.
+    pub(super) fn id(&self) -> Option<DeadLetterId> {
+        match self {
+            LogRecord::DeadLetter(letter) => Some(letter.id()),
+            LogRecord::Resolution(resolution) => Some(resolution.id()),
+            LogRecord::Foreign => None,
+        }
+    }
+}
+
+/// Size and SHA-256 (in hexadecimal) of a value or a key before it was cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Uncut {
+    pub(crate) size_bytes: u64,
+    pub(crate) sha256: String,
+}
+
+/// The key of an event, perhaps cut.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LetterKey {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) uncut: Option<Uncut>,
+}
+
+impl LetterKey {
+    /// The same for a key that is whole and for one that was cut.
+    pub(crate) fn hash(&self) -> KeyHash {
+        let uncut = self.uncut.as_ref().and_then(|uncut| KeyHash::of_sha256(&uncut.sha256));
+        uncut.unwrap_or_else(|| KeyHash::of(&self.bytes))
+    }
+
+    /// The key as it is shown, and as a person names it: one that was cut by its hash.
+    pub(crate) fn name(&self) -> String {
+        match &self.uncut {
+            None => shown(&self.bytes),
+            Some(uncut) => escaped(&writer::named_by_hash(&uncut.sha256)),
+        }
+    }
+
+    /// Does a person mean this key by `word`? One that is no text is written as it is shown, and a
+    /// long one may be named by its hash, as `sha256:` and 64 digits.
+    pub(crate) fn is_named(&self, word: &str) -> bool {
+        let is_hash = || writer::hash_in(word).and_then(KeyHash::of_sha256) == Some(self.hash());
+        let is_text = match &self.uncut {
+            None => self.bytes == word.as_bytes() || shown(&self.bytes) == word,
+            Some(_) => KeyHash::of(word.as_bytes()) == self.hash(),
+        };
+        is_text || is_hash()
+    }
+}
+
 /// An event that could not be published, and why.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeadLetter {
-    /// Where it stands.
-    pub position: PartitionOffset,
-    /// Event id; `@PARTITION:OFFSET` of the letter for an event without one.
-    pub event_id: String,
-    /// Key, perhaps cut.
-    pub key: Option<Vec<u8>>,
-    /// What the key was before it was cut.
-    pub key_cut: Option<Truncated>,
-    /// Kafka topic or routing key it was on its way to; empty when that could not be told.
-    pub topic: String,
-    /// RabbitMQ exchange it was on its way to.
-    pub exchange: String,
+pub(crate) struct DeadLetter {
+    pub(crate) position: PartitionOffset,
+    /// `@PARTITION:OFFSET` of the letter for an event without an id.
+    pub(crate) event_id: String,
+    pub(crate) key: Option<LetterKey>,
+    /// Kafka topic or routing key of the event; empty when that could not be determined.
+    pub(crate) topic: String,
+    /// RabbitMQ exchange of the event.
+    pub(crate) exchange: String,
     /// Kafka partition, where a column gave one.
-    pub partition: Option<i32>,
-    /// Stable name of what went wrong.
-    pub error_class: String,
-    /// The same for people.
-    pub error_msg: String,
-    /// How often it was tried.
-    pub attempts: u32,
-    /// When it was given up; microseconds since the Unix epoch.
-    pub failed_unix_us: i64,
-    /// When it failed for the first time.
-    pub first_failed_unix_us: i64,
+    pub(crate) partition: Option<i32>,
+    pub(crate) error_class: String,
+    pub(crate) error_msg: String,
+    pub(crate) attempts: u32,
+    pub(crate) failed_unix_us: i64,
+    pub(crate) first_failed_unix_us: i64,
     /// Commit LSN of its transaction, as it was written.
-    pub lsn: String,
+    pub(crate) lsn: String,
     /// Events of its transaction before it.
-    pub ordinal: u64,
-    /// Commit time of its transaction.
-    pub commit_unix_us: i64,
-    /// Who gave it up.
-    pub relay: String,
-    /// Do later events of its key follow it?
-    pub parks_key: bool,
+    pub(crate) ordinal: u64,
+    pub(crate) commit_unix_us: i64,
+    /// Who wrote the letter.
+    pub(crate) relay: String,
+    pub(crate) parks_key: bool,
     /// Is it less than the event, apart from a value that was cut?
-    pub incomplete: bool,
-    /// What the value was before it was cut.
-    pub cut: Option<Truncated>,
+    pub(crate) incomplete: bool,
+    /// Is the value cut? Then this is what it was before.
+    pub(crate) uncut: Option<Uncut>,
     /// How often it had been replayed when it failed.
-    pub replays: u32,
-    /// Value, perhaps cut.
-    pub value: Option<Vec<u8>>,
+    pub(crate) replays: u32,
+    pub(crate) value: Option<Vec<u8>>,
     /// Headers of the event.
-    pub headers: Vec<(String, Vec<u8>)>,
-    /// A property of AMQP messages.
-    pub event_type: Option<String>,
-    /// A property of AMQP messages.
-    pub content_type: Option<String>,
+    pub(crate) headers: Vec<(String, Vec<u8>)>,
+    pub(crate) event_type: Option<String>,
+    pub(crate) content_type: Option<String>,
 }
 
-/// What became of a letter or of a parked key.
+/// What became of a dead letter or of a parked key.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Resolution {
-    /// Where it stands.
-    pub position: PartitionOffset,
-    /// What it says.
-    pub kind: ResolutionKind,
+pub(crate) struct Resolution {
+    /// Where it stands; before it is written, where its letter stands.
+    pub(crate) position: PartitionOffset,
+    pub(crate) kind: ResolutionKind,
     /// Event id of the letter; for a released key, of the one that parked it.
-    pub event_id: String,
-    /// Commit LSN of the letter.
-    pub lsn: String,
-    /// Events of its transaction before that of the letter.
-    pub ordinal: u64,
-    /// Key of the letter.
-    pub key: Option<Vec<u8>>,
-    /// What the key was before it was cut.
-    pub key_cut: Option<Truncated>,
-    /// When; microseconds since the Unix epoch.
-    pub resolved_unix_us: i64,
-    /// Who.
-    pub relay: String,
+    pub(crate) event_id: String,
+    pub(crate) lsn: String,
+    pub(crate) ordinal: u64,
+    pub(crate) key: Option<LetterKey>,
+    pub(crate) resolved_unix_us: i64,
+    /// Who wrote it.
+    pub(crate) relay: String,
     /// How often the event has been replayed by now.
-    pub replays: u32,
+    pub(crate) replays: u32,
 }
 
-/// What a resolution says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ResolutionKind {
+pub(crate) enum ResolutionKind {
     /// The event was published after all.
     Replayed,
     /// A person gave the event up.
@@ -137,139 +166,42 @@ pub enum ResolutionKind {
 }
 
 impl ResolutionKind {
-    /// As it is written.
-    #[must_use]
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             ResolutionKind::Replayed => "replayed",
             ResolutionKind::Discarded => "discarded",
             ResolutionKind::Released => "released",
         }
     }
+}
 
-    fn read(name: &str) -> Option<ResolutionKind> {
-        let all = [ResolutionKind::Replayed, ResolutionKind::Discarded, ResolutionKind::Released];
-        all.into_iter().find(|known| known.name() == name)
+/// What records about one dead letter have in common. Two tables may use the same event ids, so the
+/// position in the transaction belongs to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct DeadLetterId(pub(super) [u64; 2]);
+
+impl DeadLetterId {
+    /// An id that was cut is its hash, and may stand whole in another letter of the event.
+    fn of(event_id: &str, lsn: &str, ordinal: u64) -> DeadLetterId {
+        let uncut = writer::hash_in(event_id).and_then(writer::read_sha256);
+        let id: [u8; 32] = uncut.unwrap_or_else(|| Sha256::digest(event_id).into());
+        let hash = Sha256::new().chain_update(id).chain_update(lsn);
+        let hash = hash.chain_update(ordinal.to_be_bytes()).finalize();
+        DeadLetterId(writer::first_words(&hash.into()))
+    }
+
+    /// Half of it, for a store of very many.
+    pub(crate) fn hash(self) -> u64 {
+        self.0[0]
     }
 }
 
-impl LogRecord {
-    /// What an entry of the log says.
-    #[must_use]
-    pub fn read(entry: LogEntry) -> LogRecord {
-        let own = Own(&entry.headers);
-        match (own.text(writer::EVENT_ID), own.text(writer::RESOLUTION)) {
-            (Some(id), Some(what)) => match ResolutionKind::read(&what) {
-                Some(kind) => LogRecord::Resolution(resolution(&entry, kind, id)),
-                None => LogRecord::Foreign,
-            },
-            (Some(id), None) => match own.text(writer::ERROR_CLASS) {
-                Some(class) => LogRecord::DeadLetter(Box::new(read_letter(entry, id, class))),
-                None => LogRecord::Foreign,
-            },
-            (None, _) => LogRecord::Foreign,
-        }
-    }
-}
-
-fn resolution(entry: &LogEntry, kind: ResolutionKind, event_id: String) -> Resolution {
-    let own = Own(&entry.headers);
-    Resolution {
-        position: entry.position,
-        kind,
-        event_id,
-        lsn: own.text(writer::LSN).unwrap_or_default(),
-        ordinal: own.number(writer::ORDINAL).unwrap_or_default(),
-        key: entry.key.clone(),
-        key_cut: own.cut(writer::KEY_SIZE, writer::KEY_SHA256),
-        resolved_unix_us: own.time(writer::RESOLVED_AT).unwrap_or(entry.written_unix_us),
-        relay: own.text(writer::RELAY).unwrap_or_default(),
-        replays: own.number(writer::REPLAY_COUNT).unwrap_or_default(),
-    }
-}
-
-fn read_letter(entry: LogEntry, event_id: String, error_class: String) -> DeadLetter {
-    let own = Own(&entry.headers);
-    let PartitionOffset { partition, offset } = entry.position;
-    let nameless = event_id.is_empty();
-    let failed_unix_us = own.time(writer::FAILED_AT).unwrap_or(entry.written_unix_us);
-    let cut = own.cut(writer::VALUE_SIZE, writer::VALUE_SHA256);
-    let key_cut = own.cut(writer::KEY_SIZE, writer::KEY_SHA256);
-    DeadLetter {
-        position: entry.position,
-        event_id: if nameless { format!("@{partition}:{offset}") } else { event_id },
-        topic: own.text(writer::ORIGINAL_TOPIC).unwrap_or_default(),
-        exchange: own.text(writer::ORIGINAL_EXCHANGE).unwrap_or_default(),
-        partition: own.number(writer::ORIGINAL_PARTITION),
-        error_class,
-        error_msg: own.text(writer::ERROR_MSG).unwrap_or_default(),
-        attempts: own.number(writer::ATTEMPTS).unwrap_or_default(),
-        failed_unix_us,
-        first_failed_unix_us: own.time(writer::FIRST_FAILED_AT).unwrap_or(failed_unix_us),
-        lsn: own.text(writer::LSN).unwrap_or_default(),
-        ordinal: own.number(writer::ORDINAL).unwrap_or_default(),
-        commit_unix_us: own.time(writer::COMMIT_TS).unwrap_or(failed_unix_us),
-        relay: own.text(writer::RELAY).unwrap_or_default(),
-        parks_key: own.is_true(writer::PARKS_KEY),
-        incomplete: own.is_true(writer::INCOMPLETE) || key_cut.is_some() || own.lacks_something(),
-        cut,
-        key_cut,
-        replays: own.number(writer::REPLAY_COUNT).unwrap_or_default(),
-        key: entry.key,
-        value: entry.value,
-        headers: entry
-            .headers
-            .into_iter()
-            .filter(|(name, _)| !name.starts_with(writer::PREFIX))
-            .collect(),
-        event_type: entry.event_type,
-        content_type: entry.content_type,
-    }
-}
-
-/// Headers of ours. An event may have brought some of these names; ours stand behind them.
-struct Own<'a>(&'a [(String, Vec<u8>)]);
-
-impl Own<'_> {
-    fn text(&self, name: &str) -> Option<String> {
-        let found = self.0.iter().rev().find(|(known, _)| known == name)?;
-        Some(String::from_utf8_lossy(&found.1).into_owned())
-    }
-
-    fn number<T: std::str::FromStr>(&self, name: &str) -> Option<T> {
-        self.text(name)?.parse().ok()
-    }
-
-    fn cut(&self, size: &str, sha256: &str) -> Option<Truncated> {
-        let size_bytes = self.number(size)?;
-        Some(Truncated { size_bytes, sha256: self.text(sha256).unwrap_or_default() })
-    }
-
-    /// Headers were left out, or a text was cut that the event cannot be published without.
-    fn lacks_something(&self) -> bool {
-        let noted = writer::NOTED.map(|(_, size, _)| size);
-        let lacks = |name: &str| {
-            [writer::HEADERS_DROPPED, writer::EVENT_ID_SIZE].contains(&name)
-                || noted.contains(&name)
-        };
-        self.0.iter().any(|(name, _)| lacks(name))
-    }
-
-    fn is_true(&self, name: &str) -> bool {
-        self.text(name).is_some_and(|text| text == "true")
-    }
-
-    fn time(&self, name: &str) -> Option<i64> {
-        parse_rfc3339(&self.text(name)?)
-    }
-}
-
-/// Why a letter cannot be replayed.
+/// Why a dead letter cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum NotReplayable {
+pub(crate) enum NotReplayable {
     /// The end of its value is missing.
     Cut,
-    /// Nobody knows where it was to go.
+    /// Its destination is unknown.
     Unrouted,
     /// It never became an event, has lost headers, or its key, id, topic or type was cut.
     Incomplete,
@@ -278,28 +210,17 @@ pub enum NotReplayable {
 }
 
 impl DeadLetter {
-    /// Which dead letter it is.
-    #[must_use]
-    pub fn identity(&self) -> DeadLetterId {
+    pub(crate) fn id(&self) -> DeadLetterId {
         DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
     }
 
-    /// Which key it has.
-    #[must_use]
-    pub fn key_id(&self) -> Option<KeyHash> {
-        Some(key_id(self.key.as_deref()?, self.key_cut.as_ref()))
+    pub(crate) fn key_hash(&self) -> Option<KeyHash> {
+        self.key.as_ref().map(LetterKey::hash)
     }
 
-    /// Its key as it is shown.
-    #[must_use]
-    pub fn key_name(&self) -> Option<String> {
-        Some(key_name(self.key.as_deref()?, self.key_cut.as_ref()))
-    }
-
-    /// Why it cannot be replayed, if it cannot; `letters` is where dead letters are.
-    #[must_use]
-    pub fn unfit(&self, letters: &DeadLetterAddress) -> Option<NotReplayable> {
-        if self.cut.is_some() {
+    /// Why it cannot be replayed, if it cannot; `own_address` is where dead letters are.
+    pub(crate) fn not_replayable(&self, own_address: &DeadLetterAddress) -> Option<NotReplayable> {
+        if self.uncut.is_some() {
             return Some(NotReplayable::Cut);
         }
         if self.topic.is_empty() {
@@ -308,11 +229,12 @@ impl DeadLetter {
         if self.incomplete {
             return Some(NotReplayable::Incomplete);
         }
-        letters.is_reached_by(&self.exchange, &self.topic).then_some(NotReplayable::Misrouted)
+        let is_misrouted = own_address.is_reached_by(&self.exchange, &self.topic);
+        is_misrouted.then_some(NotReplayable::Misrouted)
     }
 
-    /// Hands the event as it was to `then`, marked as the `replay`-th repetition.
-    pub fn event<T>(&self, replay: u32, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    /// Passes the event as it was to `then`, marked as the `replay`-th repetition.
+    pub(crate) fn event<T>(&self, replay: u32, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
         let replay = replay.to_string();
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
         let mut headers: Vec<(&str, &[u8])> = headers.collect();
@@ -320,7 +242,7 @@ impl DeadLetter {
         then(&Outbound {
             exchange: &self.exchange,
             topic: &self.topic,
-            key: self.key.as_deref(),
+            key: self.key.as_ref().map(|key| &*key.bytes),
             value: self.value.as_deref(),
             id: &self.event_id,
             event_type: self.event_type.as_deref(),
@@ -331,9 +253,8 @@ impl DeadLetter {
         })
     }
 
-    /// What resolves it.
-    #[must_use]
-    pub fn resolution(
+    /// A record that resolves it.
+    pub(crate) fn resolution(
         &self,
         kind: ResolutionKind,
         replays: u32,
@@ -347,7 +268,6 @@ impl DeadLetter {
             lsn: self.lsn.clone(),
             ordinal: self.ordinal,
             key: self.key.clone(),
-            key_cut: self.key_cut.clone(),
             resolved_unix_us: unix_us,
             relay: by.to_owned(),
             replays,
@@ -356,21 +276,22 @@ impl DeadLetter {
 }
 
 impl Resolution {
-    /// Which dead letter it is about.
-    #[must_use]
-    pub fn identity(&self) -> DeadLetterId {
+    /// The dead letter that it is about.
+    pub(crate) fn id(&self) -> DeadLetterId {
         DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
     }
 
-    /// Which key it is about.
-    #[must_use]
-    pub fn key_id(&self) -> Option<KeyHash> {
-        Some(key_id(self.key.as_deref()?, self.key_cut.as_ref()))
+    pub(crate) fn key_hash(&self) -> Option<KeyHash> {
+        self.key.as_ref().map(LetterKey::hash)
     }
 
-    /// Hands it to `then` as a record of the partition it names, ready to be published. Keys may
+    /// Passes it to `then` as a record of the partition it names, ready to be published. Keys may
     /// have moved to other partitions since; within one, order is certain.
-    pub fn record<T>(&self, to: &DeadLetterAddress, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    pub(crate) fn record<T>(
+        &self,
+        to: &DeadLetterAddress,
+        then: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> T {
         let resolved_at = rfc3339(self.resolved_unix_us);
         let (replays, ordinal) = (self.replays.to_string(), self.ordinal.to_string());
         let mut headers: Vec<(&str, &[u8])> = vec![
@@ -384,15 +305,16 @@ impl Resolution {
         if self.replays > 0 {
             headers.push((writer::REPLAY_COUNT, replays.as_bytes()));
         }
-        let key_size = self.key_cut.as_ref().map(|cut| cut.size_bytes.to_string());
-        if let (Some(size), Some(cut)) = (&key_size, &self.key_cut) {
+        let uncut = self.key.as_ref().and_then(|key| key.uncut.as_ref());
+        let size = uncut.map(|uncut| uncut.size_bytes.to_string()).unwrap_or_default();
+        if let Some(uncut) = uncut {
             headers.push((writer::KEY_SIZE, size.as_bytes()));
-            headers.push((writer::KEY_SHA256, cut.sha256.as_bytes()));
+            headers.push((writer::KEY_SHA256, uncut.sha256.as_bytes()));
         }
         then(&Outbound {
             exchange: &to.exchange,
             topic: &to.topic,
-            key: self.key.as_deref(),
+            key: self.key.as_ref().map(|key| &*key.bytes),
             value: None,
             id: &self.event_id,
             event_type: None,

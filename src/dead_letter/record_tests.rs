@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use super::super::filter::is_key;
+use super::super::parse::parse;
 use super::*;
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;
@@ -62,7 +62,7 @@ fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> LogEntry {
 
 fn letter_of(event: &Outbound<'_>, value_bytes_max: usize) -> DeadLetter {
     let entry = mailbox(value_bytes_max).compose(event, &cause(), |letter| entry(letter, 2, 17));
-    match LogRecord::read(entry) {
+    match parse(entry) {
         LogRecord::DeadLetter(letter) => *letter,
         other => panic!("{other:?}"),
     }
@@ -83,8 +83,8 @@ fn what_was_written_is_read_again() {
     let times = [letter.commit_unix_us, letter.first_failed_unix_us, letter.failed_unix_us];
     assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
     assert_eq!((letter.partition, letter.replays), (Some(7), 0));
-    let unfit = letter.unfit(&letters());
-    assert_eq!((letter.parks_key, letter.cut.is_none(), unfit), (true, true, None));
+    let unfit = letter.not_replayable(&letters());
+    assert_eq!((letter.parks_key, letter.uncut.is_none(), unfit), (true, true, None));
 }
 
 #[test]
@@ -111,19 +111,19 @@ fn what_an_event_brings_of_our_names_is_not_believed() {
 #[test]
 fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     let cut = letter_of(&event(), 3);
-    assert_eq!(cut.unfit(&letters()), Some(NotReplayable::Cut));
-    assert_eq!(cut.cut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
+    assert_eq!(cut.not_replayable(&letters()), Some(NotReplayable::Cut));
+    assert_eq!(cut.uncut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
     let entry = mailbox(100).compose(&event(), &cause(), |letter| {
         let dropped = (writer::HEADERS_DROPPED, &b"trace"[..]);
         let headers: Vec<_> = letter.headers.iter().copied().chain([dropped]).collect();
         entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
     });
-    let LogRecord::DeadLetter(mutilated) = LogRecord::read(entry) else { panic!("it is a letter") };
-    assert_eq!(mutilated.unfit(&letters()), Some(NotReplayable::Incomplete));
+    let LogRecord::DeadLetter(mutilated) = parse(entry) else { panic!("it is a letter") };
+    assert_eq!(mutilated.not_replayable(&letters()), Some(NotReplayable::Incomplete));
     let nowhere = letter_of(&Outbound { topic: "", ..event() }, 100);
-    assert_eq!(nowhere.unfit(&letters()), Some(NotReplayable::Unrouted));
+    assert_eq!(nowhere.not_replayable(&letters()), Some(NotReplayable::Unrouted));
     let misrouted = letter_of(&Outbound { exchange: "dlx", ..event() }, 100);
-    assert_eq!(misrouted.unfit(&letters()), Some(NotReplayable::Misrouted));
+    assert_eq!(misrouted.not_replayable(&letters()), Some(NotReplayable::Misrouted));
 }
 
 /// The letter of the event, cut to fit into so many bytes.
@@ -131,7 +131,7 @@ fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> DeadLetter {
     let room = Room { head_bytes, value_bytes: None };
     let entry = mailbox(1 << 20)
         .compose(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
-    match LogRecord::read(entry) {
+    match parse(entry) {
         LogRecord::DeadLetter(letter) => *letter,
         other => panic!("{other:?}"),
     }
@@ -145,38 +145,43 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     let event_of_key = Outbound { key: Some(bytes), ..event() };
     let (whole, cut) = (cut_letter(&event_of_key, 1 << 20), cut_letter(&event_of_key, small));
     assert_eq!(
-        (whole.unfit(&letters()), cut.unfit(&letters())),
+        (whole.not_replayable(&letters()), cut.not_replayable(&letters())),
         (None, Some(NotReplayable::Incomplete))
     );
-    assert_eq!(cut.key_cut.as_ref().map(|cut| cut.size_bytes), Some(100_000));
     assert_eq!(
-        (cut.key_id(), whole.key_id()),
+        cut.key.as_ref().and_then(|key| Some(key.uncut.as_ref()?.size_bytes)),
+        Some(100_000)
+    );
+    assert_eq!(
+        (cut.key_hash(), whole.key_hash()),
         (Some(KeyHash::of(bytes)), Some(KeyHash::of(bytes)))
     );
-    let name = cut.key_name().unwrap();
+    let name = cut.key.as_ref().unwrap().name();
     assert_eq!(name, writer::hash_name(bytes));
     // THEN both go by that name
     for letter in [&whole, &cut] {
-        let key = letter.key.as_deref().unwrap();
-        let is = |word: &str| is_key(word, key, letter.key_cut.as_ref());
+        let is = |word: &str| letter.key.as_ref().unwrap().is_named(word);
         assert!(is(&name) && is(&large) && !is(&large[..1024]) && !is(&writer::hash_name(b"x")));
     }
     // THEN what releases it names the same key
     let released = cut.resolution(ResolutionKind::Released, 0, "me", 1);
-    let read = released.record(&letters(), |record| LogRecord::read(entry(record, 2, 18)));
+    let read = released.record(&letters(), |record| parse(entry(record, 2, 18)));
     let LogRecord::Resolution(read) = read else { panic!("{read:?}") };
-    assert_eq!((read.key_id(), read.key_cut), (cut.key_id(), cut.key_cut.clone()));
+    assert_eq!((read.key_hash(), read.key), (cut.key_hash(), cut.key.clone()));
     // GIVEN an id that was cut THEN it is the same letter
     let event_of_id = Outbound { id: &large, ..event() };
     let (whole, cut) = (cut_letter(&event_of_id, 1 << 20), cut_letter(&event_of_id, small));
     assert_eq!((whole.event_id.as_str(), &cut.event_id), (&*large, &writer::hash_name(bytes)));
     assert_eq!(
-        (whole.identity(), cut.unfit(&letters())),
-        (cut.identity(), Some(NotReplayable::Incomplete))
+        (whole.id(), cut.not_replayable(&letters())),
+        (cut.id(), Some(NotReplayable::Incomplete))
     );
     // GIVEN a topic, an exchange
     for event in [Outbound { topic: &large, ..event() }, Outbound { exchange: &large, ..event() }] {
-        assert_eq!(cut_letter(&event, small).unfit(&letters()), Some(NotReplayable::Incomplete));
+        assert_eq!(
+            cut_letter(&event, small).not_replayable(&letters()),
+            Some(NotReplayable::Incomplete)
+        );
     }
 }
 
@@ -188,10 +193,10 @@ fn a_resolution_stands_in_the_partition_of_its_letter_and_is_about_it() {
     let read = resolution.record(&to, |record| {
         assert_eq!((record.exchange, record.topic), ("dlx", "dlq"));
         assert_eq!((record.partition, record.value), (Some(2), None));
-        LogRecord::read(entry(record, 2, 18))
+        parse(entry(record, 2, 18))
     });
     let LogRecord::Resolution(read) = read else { panic!("{read:?}") };
-    assert_eq!(read.identity(), letter.identity());
+    assert_eq!(read.id(), letter.id());
     let position = PartitionOffset { partition: 2, offset: 18 };
     assert_eq!(read, Resolution { position, ..resolution });
 }
@@ -202,9 +207,9 @@ fn events_without_an_id_are_told_apart_by_their_place() {
     assert_eq!(nameless.event_id, "@2:17");
     let same = letter_of(&event(), 100);
     let behind = DeadLetter { ordinal: 1, ..same.clone() };
-    assert_ne!(same.identity(), behind.identity(), "one transaction may use an id twice");
+    assert_ne!(same.id(), behind.id(), "one transaction may use an id twice");
     let elsewhere = DeadLetter { lsn: "0/1".to_owned(), ..same.clone() };
-    assert_ne!(same.identity(), elsewhere.identity(), "two tables may use the same ids");
+    assert_ne!(same.id(), elsewhere.id(), "two tables may use the same ids");
 }
 
 #[test]
@@ -219,7 +224,7 @@ fn whatever_else_is_in_the_topic_is_foreign() {
         vec![header("dlq-resolution", b"replayed")],
     ] {
         let entry = LogEntry { headers: headers.clone(), ..LogEntry::default() };
-        assert_eq!(LogRecord::read(entry), LogRecord::Foreign, "{headers:?}");
+        assert_eq!(parse(entry), LogRecord::Foreign, "{headers:?}");
     }
     // WHEN a letter is damaged THEN it is read as far as it goes
     let headers = vec![
@@ -230,7 +235,7 @@ fn whatever_else_is_in_the_topic_is_foreign() {
         header("dlq-original-partition", b"-"),
     ];
     let entry = LogEntry { headers, written_unix_us: 5, ..LogEntry::default() };
-    let LogRecord::DeadLetter(letter) = LogRecord::read(entry) else { panic!("it is a letter") };
+    let LogRecord::DeadLetter(letter) = parse(entry) else { panic!("it is a letter") };
     assert_eq!((letter.event_id.as_str(), letter.attempts), ("\u{fffd}", 0));
     assert_eq!((letter.failed_unix_us, letter.commit_unix_us), (5, 5));
     assert_eq!(letter.partition, None);

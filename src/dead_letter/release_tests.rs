@@ -2,17 +2,17 @@ use std::cell::Cell;
 
 use super::super::testing::{Bed, SECOND, Spec, audit};
 use super::*;
-use crate::dead_letter::replay::{Action, Job, run};
+use crate::dead_letter::replay::{ReplayAction, ReplayJob, run};
 
-fn asked(bed: &Bed, keys: &Keys, anyway: bool) -> Result<Vec<String>, Fault> {
-    let asked = Release { keys, anyway, by: "me" };
-    let released = release(&bed.archive(), &asked, &|| bed.clock())?;
+fn asked(bed: &Bed, keys: &KeySelection, anyway: bool) -> Result<Vec<String>, Fault> {
+    let asked = ReleaseRequest { keys, anyway, by: "me" };
+    let released = release(&bed.topic(), &asked, &|| bed.clock())?;
     assert_eq!(released.meanwhile, 0);
     Ok(released.keys)
 }
 
 fn parked(bed: &Bed) -> usize {
-    bed.archive().index(&DeadLetterFilter::default()).unwrap().fold.parked().count()
+    bed.topic().index(&DeadLetterFilter::default()).unwrap().releases().count()
 }
 
 /// Two parked keys, `a` with two letters, `b` with one, and one letter that parks nothing.
@@ -28,7 +28,7 @@ fn bed() -> Bed {
 
 #[test]
 fn a_key_with_open_letters_is_released_only_when_meant() {
-    let (bed, key) = (bed(), Keys::One("a".to_owned()));
+    let (bed, key) = (bed(), KeySelection::One("a".to_owned()));
     let fault = asked(&bed, &key, false).unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.key-has-open"));
     assert!(fault.what.contains("2 dead letters of key a are open"), "{fault}");
@@ -46,23 +46,23 @@ fn a_key_with_open_letters_is_released_only_when_meant() {
 #[test]
 fn what_was_replayed_is_released_without_a_question() {
     let bed = bed();
-    let fault = asked(&bed, &Keys::All, false).unwrap_err();
+    let fault = asked(&bed, &KeySelection::All, false).unwrap_err();
     assert!(fault.what.contains("3 dead letters of 2 keys are open"), "{fault}");
     let filter = DeadLetterFilter::default();
-    let job = Job { action: Action::Replay, filter: &filter, rate: None, by: "me" };
-    assert_eq!(run(&bed.archive(), &job, &|| bed.clock(), &mut |_| ()).tally.done, 4);
+    let job = ReplayJob { action: ReplayAction::Replay, filter: &filter, rate: None, by: "me" };
+    assert_eq!(run(&bed.topic(), &job, &|| bed.clock(), &mut |_| ()).progress.done, 4);
     assert_eq!(parked(&bed), 2, "a replay releases nothing");
-    assert_eq!(asked(&bed, &Keys::All, false), Ok(vec!["a".to_owned(), "b".to_owned()]));
+    assert_eq!(asked(&bed, &KeySelection::All, false), Ok(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!(parked(&bed), 0);
-    assert_eq!(asked(&bed, &Keys::All, false), Ok(Vec::new()));
-    let fault = asked(&bed, &Keys::One("a".to_owned()), false).unwrap_err();
+    assert_eq!(asked(&bed, &KeySelection::All, false), Ok(Vec::new()));
+    let fault = asked(&bed, &KeySelection::One("a".to_owned()), false).unwrap_err();
     assert!(fault.mend.contains("no key is parked"), "{fault}");
 }
 
 #[test]
 fn letters_that_come_meanwhile_are_told() {
     // GIVEN a relay that writes on while the key is being released, until it hears of it
-    let (bed, key) = (bed(), Keys::One("a".to_owned()));
+    let (bed, key) = (bed(), KeySelection::One("a".to_owned()));
     let written = Cell::new(0);
     let clock = || {
         let spec = [("5", "a"), ("6", "b"), ("1", "a")].get(written.get()).copied();
@@ -72,19 +72,19 @@ fn letters_that_come_meanwhile_are_told() {
         }
         bed.clock()
     };
-    let asked = Release { keys: &key, anyway: true, by: "me" };
-    let released = release(&bed.archive(), &asked, &clock).unwrap();
+    let asked = ReleaseRequest { keys: &key, anyway: true, by: "me" };
+    let released = release(&bed.topic(), &asked, &clock).unwrap();
     // THEN those of the key that are new are counted
     assert!(written.get() > 3);
-    assert_eq!(released, Released { keys: vec!["a".to_owned()], meanwhile: 1 });
+    assert_eq!(released, ReleasedKeys { keys: vec!["a".to_owned()], meanwhile: 1 });
 }
 
 #[test]
 fn a_broker_that_takes_nothing_ends_it() {
     let bed = bed();
     bed.broker.set_full(true);
-    let asked = Release { keys: &Keys::All, anyway: true, by: "me" };
-    let fault = release(&bed.archive(), &asked, &|| bed.fast_clock()).unwrap_err();
+    let asked = ReleaseRequest { keys: &KeySelection::All, anyway: true, by: "me" };
+    let fault = release(&bed.topic(), &asked, &|| bed.fast_clock()).unwrap_err();
     assert_eq!(fault.code, "dead-letter.unwritable");
     assert!(bed.elapsed_us() <= 60 * SECOND);
 }
@@ -92,7 +92,7 @@ fn a_broker_that_takes_nothing_ends_it() {
 #[test]
 fn who_has_released_what_stands_in_the_log_however_it_ends() {
     let bed = bed();
-    let lines = audit(|| drop(asked(&bed, &Keys::All, true)));
+    let lines = audit(|| drop(asked(&bed, &KeySelection::All, true)));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     for part in ["audit: parked keys: release begins", "who=\"me\"", "[\"a\", \"b\"]", "count=2"] {
         assert!(begins.contains(part), "{begins}");
@@ -101,14 +101,14 @@ fn who_has_released_what_stands_in_the_log_however_it_ends() {
     // WHEN the broker takes nothing THEN the beginning is told before anything is written
     let bed = self::bed();
     bed.broker.set_full(true);
-    let asked = Release { keys: &Keys::All, anyway: true, by: "me" };
-    let lines = audit(|| drop(release(&bed.archive(), &asked, &|| bed.fast_clock())));
+    let asked = ReleaseRequest { keys: &KeySelection::All, anyway: true, by: "me" };
+    let lines = audit(|| drop(release(&bed.topic(), &asked, &|| bed.fast_clock())));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     assert!(begins.contains("release begins"), "{begins}");
     assert!(ended.contains("count=0 ended=\"dead-letter.unwritable\""), "{ended}");
     // WHEN it is refused THEN that is told, too
-    let asked = Release { anyway: false, ..asked };
-    let lines = audit(|| drop(release(&bed.archive(), &asked, &|| bed.clock())));
+    let asked = ReleaseRequest { anyway: false, ..asked };
+    let lines = audit(|| drop(release(&bed.topic(), &asked, &|| bed.clock())));
     assert!(lines[0].contains("count=0 ended=\"dead-letter.key-has-open\""), "{lines:?}");
 }
 
@@ -116,7 +116,7 @@ fn who_has_released_what_stands_in_the_log_however_it_ends() {
 fn a_key_in_a_hint_is_one_word_of_the_shell() {
     let bed = Bed::new();
     bed.write(Spec { key: Some("it's $(x)"), parks_key: true, ..Spec::default() });
-    let fault = asked(&bed, &Keys::All, false).unwrap_err();
+    let fault = asked(&bed, &KeySelection::All, false).unwrap_err();
     assert!(fault.mend.contains(r"replay --key 'it'\''s $(x)' (or"), "{fault}");
     assert!(fault.mend.contains(r"release --key 'it'\''s $(x)' --anyway"), "{fault}");
 }

@@ -1,131 +1,134 @@
-//! When a replay must stop by itself: what it replays comes back, or the topic fills faster than it
-//! is emptied. It watches what is written to the log meanwhile; time is an argument.
+//! When a replay must stop by itself: an event that it has replayed is a dead letter again, or the
+//! topic fills faster than it is emptied. It looks at what is written to the log meanwhile; time is
+//! an argument.
 
 use std::collections::HashMap;
 
 use super::fold::Change;
-use super::record::{DeadLetter, DeadLetterId, LogRecord, Resolution, ResolutionKind};
+use super::record::{
+    DeadLetter, DeadLetterId, LogRecord, PartitionOffset, Resolution, ResolutionKind,
+};
+use super::writer::CLASS_PARKED;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
-use crate::dead_letter::record::PartitionOffset;
-use crate::dead_letter::writer::CLASS_PARKED;
 
-/// A new letter of a route and class that were replayed so recently is its doing.
+/// A new letter of a route and class that were replayed so recently is caused by the replay.
 const SAME_CLASS_US: i64 = 30_000_000;
-/// How far back it is counted what comes in and what is resolved.
+/// The period in which new letters and resolutions are counted.
 const TREND_S: i64 = 30;
 /// Fewer new letters than this are no trend.
 const NEW_LETTERS_MIN: usize = 20;
 
 /// Exchange, topic and error class.
-type Cause = (String, String, String);
+type RouteAndClass = (String, String, String);
 
-/// What a replay has to fear.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct ReplayGuard {
     /// Who writes our own resolutions.
     by: String,
-    /// What was handed over, and where its letter stood.
-    handed: HashMap<DeadLetterId, PartitionOffset>,
-    /// When an event that had failed for this cause was replayed last.
-    causes: HashMap<Cause, i64>,
-    new_letters: Trend,
-    resolved: Trend,
+    /// The letters of published events, and where each stood.
+    published: HashMap<DeadLetterId, PartitionOffset>,
+    /// When an event that had failed like this was published last.
+    last_published: HashMap<RouteAndClass, i64>,
+    new_letters: RecentCount,
+    resolved: RecentCount,
 }
 
-impl Guard {
-    /// `by` is what our own resolutions bear.
-    #[must_use]
-    pub(super) fn new(by: &str) -> Guard {
-        Guard {
+impl ReplayGuard {
+    pub(super) fn new(by: &str) -> ReplayGuard {
+        ReplayGuard {
             by: by.to_owned(),
-            handed: HashMap::new(),
-            causes: HashMap::new(),
-            new_letters: Trend::default(),
-            resolved: Trend::default(),
+            published: HashMap::new(),
+            last_published: HashMap::new(),
+            new_letters: RecentCount::default(),
+            resolved: RecentCount::default(),
         }
     }
 
-    /// The event of `letter` is on its way.
-    pub(super) fn handed(&mut self, letter: &DeadLetter, now_unix_us: i64) {
-        self.handed.insert(letter.identity(), letter.position);
+    /// The event of `letter` was handed to the sink.
+    pub(super) fn published(&mut self, letter: &DeadLetter, now_unix_us: i64) {
+        self.published.insert(letter.id(), letter.position);
         // What had only followed a parked key says nothing about the route.
         if letter.error_class != CLASS_PARKED {
-            self.causes.insert(cause(letter), now_unix_us);
+            self.last_published.insert(route_and_class(letter), now_unix_us);
         }
     }
 
-    /// A resolution of ours is in the log.
-    pub(super) fn resolved(&mut self, now_unix_us: i64) {
-        self.resolved.count(now_unix_us);
+    /// So many resolutions of ours have reached the log.
+    pub(super) fn resolved(&mut self, count: usize, now_unix_us: i64) {
+        self.resolved.add(count, now_unix_us);
     }
 
-    /// Looks at a record that was written after the start, and what it has changed.
-    pub(super) fn look(
+    /// Checks a record that was written after the start; `change` is what it has changed.
+    pub(super) fn check(
         &mut self,
         record: &LogRecord,
         change: Change,
         now_unix_us: i64,
-    ) -> Option<Fault> {
+    ) -> Result<(), Fault> {
         match record {
-            LogRecord::DeadLetter(letter) => self.letter(letter, change, now_unix_us),
-            LogRecord::Resolution(resolution) => self.resolution(resolution),
-            LogRecord::Foreign => None,
+            LogRecord::DeadLetter(letter) => self.check_letter(letter, change, now_unix_us),
+            LogRecord::Resolution(resolution) => self.check_resolution(resolution),
+            LogRecord::Foreign => Ok(()),
         }
     }
 
-    fn letter(&mut self, letter: &DeadLetter, change: Change, now_unix_us: i64) -> Option<Fault> {
-        // What was handed over may have been written after the watch began: that is the same letter.
-        let handed = self.handed.get(&letter.identity());
-        let came_back = handed.is_some_and(|position| *position != letter.position);
+    fn check_letter(&mut self, letter: &DeadLetter, change: Change, now: i64) -> Result<(), Fault> {
+        // A published letter may have been written after the watch began: that is the same letter.
+        let published = self.published.get(&letter.id());
+        let came_back = published.is_some_and(|position| *position != letter.position);
         if !came_back && change != Change::Opened {
-            return None;
+            return Ok(());
         }
-        self.new_letters.count(now_unix_us);
+        self.new_letters.add(1, now);
         let (id, class) = (escaped(&letter.event_id), escaped(&letter.error_class));
-        let recent = |at: &i64| now_unix_us - at <= SAME_CLASS_US;
         if came_back {
             let what = format!("event {id} was replayed and is a dead letter again ({class})");
-            return Some(came_back_fault(what, letter));
+            return Err(comes_back(what, letter));
         }
-        if self.causes.get(&cause(letter)).is_some_and(recent) {
+        let last = self.last_published.get(&route_and_class(letter));
+        if last.is_some_and(|at| now - at <= SAME_CLASS_US) {
             let what = format!(
                 "events fail as before: event {id} has just become a dead letter ({class})"
             );
-            return Some(came_back_fault(what, letter));
+            return Err(comes_back(what, letter));
         }
-        let (new, resolved) = (self.new_letters.sum(now_unix_us), self.resolved.sum(now_unix_us));
-        (new >= NEW_LETTERS_MIN && new > resolved).then(|| {
-            Fault::new(
-                Exit::Failed,
-                "dead-letter.refills",
-                format!("{new} events have become dead letters within {TREND_S} s, while {resolved} were replayed"),
-                "the dead-letter topic",
-                "find out what fails now: walrelay dlq list --since 15m",
-            )
-        })
+        let (new, resolved) = (self.new_letters.sum(now), self.resolved.sum(now));
+        if new < NEW_LETTERS_MIN || new <= resolved {
+            return Ok(());
+        }
+        Err(Fault::new(
+            Exit::Failed,
+            "dead-letter.refills",
+            format!(
+                "{new} events have become dead letters within {TREND_S} s, while {resolved} were replayed"
+            ),
+            "the dead-letter topic",
+            "find out what fails now: walrelay dlq list --since 15m",
+        ))
     }
 
-    /// Two replays at once: what the other resolves first is passed over, what both had in hand is
-    /// published twice, and then this one stops.
-    fn resolution(&self, resolution: &Resolution) -> Option<Fault> {
-        let doubled = resolution.kind == ResolutionKind::Replayed
+    /// Two replays at once: what the other one resolves first is skipped, what both have published
+    /// arrives twice, and then this one stops.
+    fn check_resolution(&self, resolution: &Resolution) -> Result<(), Fault> {
+        let is_twice = resolution.kind == ResolutionKind::Replayed
             && resolution.relay != self.by
-            && self.handed.contains_key(&resolution.identity());
-        doubled.then(|| {
-            let (id, other) = (escaped(&resolution.event_id), escaped(&resolution.relay));
-            Fault::new(
-                Exit::Failed,
-                "dead-letter.two-replays",
-                format!("another replay is at work and has replayed event {id}, too"),
-                other,
-                "let one of them end, then: walrelay dlq replay",
-            )
-        })
+            && self.published.contains_key(&resolution.id());
+        if !is_twice {
+            return Ok(());
+        }
+        let id = escaped(&resolution.event_id);
+        Err(Fault::new(
+            Exit::Failed,
+            "dead-letter.two-replays",
+            format!("another replay is running and has replayed event {id}, too"),
+            escaped(&resolution.relay),
+            "let one of them end, then: walrelay dlq replay",
+        ))
     }
 }
 
-fn came_back_fault(what: String, letter: &DeadLetter) -> Fault {
+fn comes_back(what: String, letter: &DeadLetter) -> Fault {
     Fault::new(
         Exit::Sink,
         "dead-letter.comes-back",
@@ -138,32 +141,32 @@ fn came_back_fault(what: String, letter: &DeadLetter) -> Fault {
     )
 }
 
-fn cause(letter: &DeadLetter) -> Cause {
+fn route_and_class(letter: &DeadLetter) -> RouteAndClass {
     (letter.exchange.clone(), letter.topic.clone(), letter.error_class.clone())
 }
 
 /// How many there were in the last [`TREND_S`] seconds, second by second.
 #[derive(Debug, Default)]
-struct Trend {
+struct RecentCount {
     /// The second, and how many; each at its second modulo the length.
     seconds: [(i64, usize); TREND_S as usize],
 }
 
-impl Trend {
-    fn count(&mut self, now_unix_us: i64) {
+impl RecentCount {
+    fn add(&mut self, added: usize, now_unix_us: i64) {
         let second = now_unix_us.div_euclid(1_000_000);
         let at = usize::try_from(second.rem_euclid(TREND_S)).unwrap_or_default();
         let (known, count) = &mut self.seconds[at];
         if *known != second {
             (*known, *count) = (second, 0);
         }
-        *count += 1;
+        *count += added;
     }
 
     fn sum(&self, now_unix_us: i64) -> usize {
         let second = now_unix_us.div_euclid(1_000_000);
-        let recent = |(at, _): &&(i64, usize)| (second - TREND_S + 1..=second).contains(at);
-        self.seconds.iter().filter(recent).map(|(_, count)| count).sum()
+        let is_recent = |(at, _): &&(i64, usize)| (second - TREND_S + 1..=second).contains(at);
+        self.seconds.iter().filter(is_recent).map(|(_, count)| count).sum()
     }
 }
 

@@ -6,14 +6,19 @@ fn letter(id: &str, class: &str) -> DeadLetter {
     DeadLetter { event_id: id.to_owned(), error_class: class.to_owned(), ..DeadLetter::default() }
 }
 
-fn look(guard: &mut Guard, letter: DeadLetter, change: Change, at: i64) -> Option<&'static str> {
-    guard.look(&LogRecord::DeadLetter(Box::new(letter)), change, at).map(|fault| fault.code)
+fn look(
+    guard: &mut ReplayGuard,
+    letter: DeadLetter,
+    change: Change,
+    at: i64,
+) -> Option<&'static str> {
+    guard.check(&LogRecord::DeadLetter(Box::new(letter)), change, at).err().map(|fault| fault.code)
 }
 
 #[test]
 fn what_comes_back_ends_it() {
-    let mut guard = Guard::new("me");
-    guard.handed(&letter("a", "unroutable"), 0);
+    let mut guard = ReplayGuard::new("me");
+    guard.published(&letter("a", "unroutable"), 0);
     // Its own resolution may not have been read yet: then nothing has changed.
     let position = PartitionOffset { partition: 0, offset: 1 };
     let again = DeadLetter { position, ..letter("a", "other") };
@@ -23,16 +28,16 @@ fn what_comes_back_ends_it() {
 
 #[test]
 fn a_letter_that_was_handed_over_before_it_was_seen_has_not_come_back() {
-    let mut guard = Guard::new("me");
-    guard.handed(&letter("a", "unroutable"), 0);
+    let mut guard = ReplayGuard::new("me");
+    guard.published(&letter("a", "unroutable"), 0);
     assert_eq!(look(&mut guard, letter("a", "unroutable"), Change::Nothing, 0), None);
 }
 
 #[test]
 fn the_same_class_ends_it_for_half_a_minute() {
-    let mut guard = Guard::new("me");
-    guard.handed(&letter("a", "unroutable"), 0);
-    guard.handed(&letter("b", CLASS_PARKED), 0);
+    let mut guard = ReplayGuard::new("me");
+    guard.published(&letter("a", "unroutable"), 0);
+    guard.published(&letter("b", CLASS_PARKED), 0);
     let mut at = |class, at| look(&mut guard, letter("n", class), Change::Opened, at);
     assert_eq!(at("too-large", SECOND), None);
     assert_eq!(at(CLASS_PARKED, SECOND), None, "its key is still parked");
@@ -42,16 +47,16 @@ fn the_same_class_ends_it_for_half_a_minute() {
 
 #[test]
 fn a_letter_that_was_open_already_is_not_new() {
-    let mut guard = Guard::new("me");
-    guard.handed(&letter("a", "unroutable"), 0);
+    let mut guard = ReplayGuard::new("me");
+    guard.published(&letter("a", "unroutable"), 0);
     assert_eq!(look(&mut guard, letter("b", "unroutable"), Change::Nothing, 0), None);
 }
 
 #[test]
 fn filling_faster_than_it_empties_ends_it() {
-    let mut guard = Guard::new("me");
+    let mut guard = ReplayGuard::new("me");
     for _ in 0..20 {
-        guard.resolved(0);
+        guard.resolved(1, 0);
     }
     for n in 0..20 {
         assert_eq!(look(&mut guard, letter(&n.to_string(), "x"), Change::Opened, 0), None);
@@ -59,16 +64,16 @@ fn filling_faster_than_it_empties_ends_it() {
     let found = look(&mut guard, letter("20", "x"), Change::Opened, 0);
     assert_eq!(found, Some("dead-letter.refills"));
     // THEN a few are no trend
-    let mut guard = Guard::new("me");
+    let mut guard = ReplayGuard::new("me");
     let few = (0..19).find_map(|_| look(&mut guard, letter("n", "x"), Change::Opened, 0));
     assert_eq!(few, None);
 }
 
 #[test]
 fn what_was_resolved_long_ago_does_not_hide_that_it_fills() {
-    let mut guard = Guard::new("me");
+    let mut guard = ReplayGuard::new("me");
     for n in 0..90_000 {
-        guard.resolved(n * 1_000);
+        guard.resolved(1, n * 1_000);
     }
     // WHEN the last of them was resolved half a minute ago and letters come, one a second
     let mut new = |n: i64| {
@@ -82,10 +87,10 @@ fn what_was_resolved_long_ago_does_not_hide_that_it_fills() {
 #[test]
 fn letters_that_come_slowly_are_no_trend() {
     // GIVEN a replay at one event a minute, and a letter every two seconds
-    let mut guard = Guard::new("me");
+    let mut guard = ReplayGuard::new("me");
     let found = (0..500).find_map(|n| {
         if n % 30 == 0 {
-            guard.resolved(n * 2 * SECOND);
+            guard.resolved(1, n * 2 * SECOND);
         }
         look(&mut guard, letter(&n.to_string(), "x"), Change::Opened, n * 2 * SECOND)
     });
@@ -94,13 +99,13 @@ fn letters_that_come_slowly_are_no_trend() {
 
 #[test]
 fn the_same_class_on_another_route_is_something_else() {
-    let mut guard = Guard::new("me");
+    let mut guard = ReplayGuard::new("me");
     let to = |topic: &str, exchange: &str| DeadLetter {
         topic: topic.to_owned(),
         exchange: exchange.to_owned(),
         ..letter("n", "unroutable")
     };
-    guard.handed(&to("a", "events"), 0);
+    guard.published(&to("a", "events"), 0);
     let mut at = |letter| look(&mut guard, letter, Change::Opened, 0);
     assert_eq!(at(to("b", "events")), None);
     assert_eq!(at(to("a", "others")), None);
@@ -109,20 +114,20 @@ fn the_same_class_on_another_route_is_something_else() {
 
 #[test]
 fn a_class_in_a_hint_is_one_word_of_the_shell() {
-    let mut guard = Guard::new("me");
-    guard.handed(&letter("a", "x'; reboot #"), 0);
+    let mut guard = ReplayGuard::new("me");
+    guard.published(&letter("a", "x'; reboot #"), 0);
     let again = LogRecord::DeadLetter(Box::new(letter("b", "x'; reboot #")));
-    let fault = guard.look(&again, Change::Opened, 0).unwrap();
+    let fault = guard.check(&again, Change::Opened, 0).unwrap_err();
     assert!(fault.mend.contains(r"--error-class 'x'\''; reboot #')"), "{fault}");
 }
 
 #[test]
 fn another_replay_of_the_same_ends_it() {
-    let mut guard = Guard::new("me");
-    guard.handed(&letter("a", "x"), 0);
+    let mut guard = ReplayGuard::new("me");
+    guard.published(&letter("a", "x"), 0);
     let mut seen = |id: &str, by: &str, kind| {
         let record = LogRecord::Resolution(letter(id, "x").resolution(kind, 1, by, 0));
-        guard.look(&record, Change::Resolved, 0).map(|fault| fault.code)
+        guard.check(&record, Change::Resolved, 0).err().map(|fault| fault.code)
     };
     assert_eq!(seen("a", "me", ResolutionKind::Replayed), None);
     assert_eq!(seen("b", "you", ResolutionKind::Replayed), None);

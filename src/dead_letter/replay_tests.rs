@@ -4,19 +4,19 @@ use super::super::testing::{BEGAN, Bed, Flaw, SECOND, Spec, audit, failure, head
 use super::*;
 use crate::dead_letter::filter::FilterText;
 
-fn job<'a>(action: Action, filter: &'a DeadLetterFilter) -> Job<'a> {
-    Job { action, filter, rate: None, by: "me" }
+fn job<'a>(action: ReplayAction, filter: &'a DeadLetterFilter) -> ReplayJob<'a> {
+    ReplayJob { action, filter, rate: None, by: "me" }
 }
 
 fn all() -> DeadLetterFilter {
     DeadLetterFilter::default()
 }
 
-fn carry_out(bed: &Bed, job: &Job<'_>) -> Report {
-    run(&bed.archive(), job, &|| bed.clock(), &mut |_| ())
+fn carry_out(bed: &Bed, job: &ReplayJob<'_>) -> ReplayReport {
+    run(&bed.topic(), job, &|| bed.clock(), &mut |_| ())
 }
 
-fn code(report: &Report) -> Option<&'static str> {
+fn code(report: &ReplayReport) -> Option<&'static str> {
     report.fault.as_ref().map(|fault| fault.code)
 }
 
@@ -29,8 +29,8 @@ fn events_are_published_in_order_and_resolved_once() {
     // GIVEN more letters than fit the window
     let bed = Bed::new();
     bed.write_many(200);
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
-    assert_eq!((code(&report), report.tally.meant, report.tally.done), (None, 200, 200));
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    assert_eq!((code(&report), report.progress.meant, report.progress.done), (None, 200, 200));
     // THEN the events arrive as they were, and say that they are replays
     assert_eq!(bed.ids("orders"), numbered(0..200));
     let arrived = bed.broker.arrived();
@@ -45,8 +45,8 @@ fn events_are_published_in_order_and_resolved_once() {
     assert!(header(&resolutions[0], "dlq-relay").is_some_and(|by| by.starts_with("me#")));
     assert_eq!((resolutions[0].partition, bed.open()), (Some(0), 0));
     // THEN a second replay has nothing to do
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
-    assert_eq!((code(&report), report.tally.meant), (None, 0));
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    assert_eq!((code(&report), report.progress.meant), (None, 0));
     assert_eq!(bed.ids("orders").len(), 200);
 }
 
@@ -54,13 +54,13 @@ fn events_are_published_in_order_and_resolved_once() {
 fn what_was_discarded_by_mistake_can_be_replayed_and_counts_on() {
     let bed = Bed::new();
     bed.write(Spec::default());
-    let report = carry_out(&bed, &job(Action::Discard, &all()));
-    assert_eq!((code(&report), report.tally.done, bed.open()), (None, 1, 0));
+    let report = carry_out(&bed, &job(ReplayAction::Discard, &all()));
+    assert_eq!((code(&report), report.progress.done, bed.open()), (None, 1, 0));
     assert!(bed.ids("orders").is_empty());
     for (state, count) in [("discarded", "1"), ("replayed", "2")] {
         let words = FilterText { state: Some(state.into()), ..FilterText::default() };
-        let filter = DeadLetterFilter::read(&words, 0).unwrap();
-        assert_eq!(carry_out(&bed, &job(Action::Replay, &filter)).tally.done, 1);
+        let filter = DeadLetterFilter::parse(&words, 0).unwrap();
+        assert_eq!(carry_out(&bed, &job(ReplayAction::Replay, &filter)).progress.done, 1);
         let last = bed.broker.arrived().into_iter().rfind(|event| event.topic == "orders");
         assert_eq!(header(&last.unwrap(), "dlq-replay-count").as_deref(), Some(count));
     }
@@ -71,9 +71,9 @@ fn a_filter_leaves_the_rest_alone() {
     let bed = Bed::new();
     bed.write_many(20);
     let words = FilterText { key: Some("3".into()), ..FilterText::default() };
-    let filter = DeadLetterFilter::read(&words, 0).unwrap();
-    let report = carry_out(&bed, &job(Action::Replay, &filter));
-    assert_eq!((report.tally.meant, report.tally.done, bed.open()), (4, 4, 16));
+    let filter = DeadLetterFilter::parse(&words, 0).unwrap();
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &filter));
+    assert_eq!((report.progress.meant, report.progress.done, bed.open()), (4, 4, 16));
     assert_eq!(bed.ids("orders"), ["e3", "e8", "e13", "e18"]);
 }
 
@@ -82,7 +82,7 @@ fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
     let bed = Bed::new();
     bed.write_many(30);
     bed.broker.refuse("e10", failure());
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.refused-again"));
     for part in ["event e10", "rabbitmq.no-route", "no queue is bound", "bind one"] {
@@ -90,14 +90,14 @@ fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
     }
     // THEN what of its key was behind it in the window is open, too
     let stuck = ["e10", "e15", "e20", "e25"];
-    assert_eq!((report.tally.done, bed.open()), (26, 4));
+    assert_eq!((report.progress.done, bed.open()), (26, 4));
     let mut wanted = numbered(0..30);
     wanted.retain(|id| !stuck.contains(&id.as_str()));
     assert_eq!(bed.ids("orders"), wanted);
     // WHEN it is mended THEN the rest follows, and nothing comes twice
     bed.broker.accept();
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
-    assert_eq!((code(&report), report.tally.done, bed.open()), (None, 4, 0));
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    assert_eq!((code(&report), report.progress.done, bed.open()), (None, 4, 0));
     assert_eq!(bed.ids("orders")[26..], stuck);
 }
 
@@ -107,9 +107,9 @@ fn the_rate_is_obeyed() {
     bed.write_many(41);
     let filter = all();
     let rate = "100/s".parse().ok();
-    let job = Job { rate, ..job(Action::Replay, &filter) };
+    let job = ReplayJob { rate, ..job(ReplayAction::Replay, &filter) };
     let report = carry_out(&bed, &job);
-    assert_eq!(report.tally.done, 41);
+    assert_eq!(report.progress.done, 41);
     // THEN forty came after the first, by its own clock
     assert!(bed.elapsed_us() >= 400_000, "{} us", bed.elapsed_us());
 }
@@ -119,11 +119,11 @@ fn a_broker_that_goes_away_ends_it_and_loses_nothing() {
     let bed = Bed::new();
     bed.write_many(100);
     bed.broker.set_down(true);
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.sink-gone"));
     assert!(fault.what.contains("the memory broker is down; 64 events were in flight"), "{fault}");
-    assert_eq!((report.tally.done, bed.open()), (0, 100));
+    assert_eq!((report.progress.done, bed.open()), (0, 100));
     assert!(bed.elapsed_us() <= 60 * SECOND);
 }
 
@@ -133,14 +133,14 @@ fn a_stop_settles_what_is_in_flight() {
     bed.write_many(500);
     let filter = all();
     let report =
-        run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), &mut |tally| {
+        run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), &mut |tally| {
             bed.stop.store(tally.done >= 100, Ordering::Relaxed);
         });
     assert_eq!(code(&report), Some("dead-letter.interrupted"));
     // THEN everything that was delivered is resolved
-    assert!((100..500).contains(&report.tally.done), "{:?}", report.tally);
-    assert_eq!(bed.ids("orders").len(), report.tally.done);
-    assert_eq!(bed.open(), 500 - report.tally.done);
+    assert!((100..500).contains(&report.progress.done), "{:?}", report.progress);
+    assert_eq!(bed.ids("orders").len(), report.progress.done);
+    assert_eq!(bed.open(), 500 - report.progress.done);
 }
 
 #[test]
@@ -150,16 +150,17 @@ fn it_stops_when_the_same_error_comes_back() {
         bed.write_many(500);
         let filter = all();
         let written = Cell::new(false);
-        let observe = &mut |_: &Tally| {
+        let observe = &mut |_: &ReplayProgress| {
             if !written.replace(true) {
                 let failed_unix_us = BEGAN + 1000 * SECOND;
                 bed.write(Spec { id, key: Some("0"), class, failed_unix_us, ..Spec::default() });
             }
         };
-        let report = run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), observe);
+        let report =
+            run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), observe);
         assert_eq!(code(&report), Some("dead-letter.comes-back"), "{id}");
-        assert!(report.tally.done < 500);
-        assert_eq!(bed.ids("orders").len(), report.tally.done);
+        assert!(report.progress.done < 500);
+        assert_eq!(bed.ids("orders").len(), report.progress.done);
     }
 }
 
@@ -169,14 +170,14 @@ fn it_stops_when_the_topic_fills_faster_than_it_empties() {
     bed.write_many(500);
     let filter = all();
     let rounds = Cell::new(0);
-    let observe = &mut |_: &Tally| {
+    let observe = &mut |_: &ReplayProgress| {
         rounds.set(rounds.get() + 1);
         for n in 0..70 {
             let id = format!("new-{}-{n}", rounds.get());
             bed.write(Spec { id: &id, class: "another", ..Spec::default() });
         }
     };
-    let report = run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), observe);
+    let report = run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), observe);
     assert_eq!(code(&report), Some("dead-letter.refills"));
 }
 
@@ -186,12 +187,13 @@ fn two_replays_at_once_repeat_no_more_than_was_in_flight() {
     bed.write_many(500);
     let filter = all();
     let started = Cell::new(false);
-    let report = run(&bed.archive(), &job(Action::Replay, &filter), &|| bed.clock(), &mut |_| {
-        if !started.replace(true) {
-            let other = carry_out(&bed, &job(Action::Replay, &filter));
-            assert_eq!(other.tally.done, other.tally.meant);
-        }
-    });
+    let report =
+        run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), &mut |_| {
+            if !started.replace(true) {
+                let other = carry_out(&bed, &job(ReplayAction::Replay, &filter));
+                assert_eq!(other.progress.done, other.progress.meant);
+            }
+        });
     assert!(matches!(code(&report), None | Some("dead-letter.two-replays")), "{report:?}");
     let published = bed.ids("orders").len();
     assert!((500..=500 + WINDOW).contains(&published), "{published}");
@@ -205,14 +207,14 @@ fn what_can_never_be_replayed_is_passed_over_and_told() {
     bed.write(Spec { id: "lost", topic: "", ..Spec::default() });
     bed.write(Spec { id: "raw", incomplete: true, ..Spec::default() });
     bed.write(Spec { id: "good", ..Spec::default() });
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
-    let Tally { meant, done, cut, unrouted, incomplete, .. } = report.tally;
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    let ReplayProgress { meant, done, cut, unrouted, incomplete, .. } = report.progress;
     assert_eq!((meant, done, cut, unrouted, incomplete), (4, 1, 1, 1, 1));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
     assert_eq!((bed.ids("orders"), bed.open()), (vec!["good".to_owned()], 3));
     // THEN they can be given up
-    assert_eq!(carry_out(&bed, &job(Action::Discard, &all())).tally.done, 3);
+    assert_eq!(carry_out(&bed, &job(ReplayAction::Discard, &all())).progress.done, 3);
     assert_eq!(bed.open(), 0);
 }
 
@@ -221,12 +223,12 @@ fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_op
     let bed = Bed::new();
     let class = "route.dead-letter-topic";
     bed.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
     assert_eq!(code(&report), Some("dead-letter.unfit"));
-    assert_eq!((report.tally.done, report.tally.misrouted, bed.open()), (0, 1, 1));
+    assert_eq!((report.progress.done, report.progress.misrouted, bed.open()), (0, 1, 1));
     assert_eq!(bed.written_behind(1), [], "it is no letter");
     // THEN it can be given up
-    assert_eq!(carry_out(&bed, &job(Action::Discard, &all())).tally.done, 1);
+    assert_eq!(carry_out(&bed, &job(ReplayAction::Discard, &all())).progress.done, 1);
     assert_eq!(bed.open(), 0);
 }
 
@@ -236,10 +238,10 @@ fn a_broker_that_takes_nothing_ends_it() {
     bed.write_many(3);
     bed.broker.set_full(true);
     let filter = all();
-    let job = job(Action::Replay, &filter);
-    let report = run(&bed.archive(), &job, &|| bed.fast_clock(), &mut |_| ());
+    let job = job(ReplayAction::Replay, &filter);
+    let report = run(&bed.topic(), &job, &|| bed.fast_clock(), &mut |_| ());
     assert_eq!(code(&report), Some("dead-letter.sink-gone"));
-    assert_eq!((report.tally.done, bed.open()), (0, 3));
+    assert_eq!((report.progress.done, bed.open()), (0, 3));
     assert!(bed.elapsed_us() <= 60 * SECOND);
 }
 
@@ -248,17 +250,17 @@ fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
     let bed = Bed::new();
     bed.write_many(3);
     let filter = all();
-    let slow = Job { rate: "1/s".parse().ok(), ..job(Action::Replay, &filter) };
+    let slow = ReplayJob { rate: "1/s".parse().ok(), ..job(ReplayAction::Replay, &filter) };
     let discarded = Cell::new(false);
-    let observe = &mut |tally: &Tally| {
+    let observe = &mut |tally: &ReplayProgress| {
         if tally.done == 1 && !discarded.replace(true) {
             let words = FilterText { id: Some("e1".into()), ..FilterText::default() };
-            let second = DeadLetterFilter::read(&words, 0).unwrap();
-            assert_eq!(carry_out(&bed, &job(Action::Discard, &second)).tally.done, 1);
+            let second = DeadLetterFilter::parse(&words, 0).unwrap();
+            assert_eq!(carry_out(&bed, &job(ReplayAction::Discard, &second)).progress.done, 1);
         }
     };
-    let report = run(&bed.archive(), &slow, &|| bed.clock(), observe);
-    assert_eq!((code(&report), report.tally.done), (None, 2));
+    let report = run(&bed.topic(), &slow, &|| bed.clock(), observe);
+    assert_eq!((code(&report), report.progress.done), (None, 2));
     assert_eq!(bed.ids("orders"), ["e0", "e2"]);
 }
 
@@ -268,8 +270,8 @@ fn two_letters_of_one_id_in_one_transaction_are_two() {
     for ordinal in [4, 7] {
         bed.write(Spec { id: "same", ordinal, ..Spec::default() });
     }
-    let report = carry_out(&bed, &job(Action::Replay, &all()));
-    assert_eq!((code(&report), report.tally.done, bed.open()), (None, 2, 0));
+    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    assert_eq!((code(&report), report.progress.done, bed.open()), (None, 2, 0));
     assert_eq!(bed.ids("orders"), ["same", "same"]);
 }
 
@@ -279,12 +281,12 @@ fn what_has_arrived_is_written_down_although_the_sink_of_the_events_is_gone() {
     let bed = Bed::new();
     bed.write_many(100);
     let broker = bed.flawed(Flaw::EventsBreak);
-    let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
+    let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
     let filter = all();
-    let report = run(&archive, &job(Action::Replay, &filter), &|| bed.clock(), &mut |_| ());
+    let report = run(&topic, &job(ReplayAction::Replay, &filter), &|| bed.clock(), &mut |_| ());
     // THEN it ends, and nothing that was delivered is open
     assert_eq!(code(&report), Some("dead-letter.sink-gone"));
-    assert_eq!((bed.ids("orders").len(), report.tally.done, bed.open()), (WINDOW, WINDOW, 36));
+    assert_eq!((bed.ids("orders").len(), report.progress.done, bed.open()), (WINDOW, WINDOW, 36));
 }
 
 #[test]
@@ -293,15 +295,15 @@ fn what_is_in_flight_when_a_slow_replay_is_stopped_has_time_to_settle() {
     let bed = Bed::new();
     bed.write_many(5);
     let filter = all();
-    let slow = Job { rate: "3/min".parse().ok(), ..job(Action::Replay, &filter) };
-    let mut tally = Tally::default();
-    let archive = bed.archive();
-    let mut work = Work::begin(&archive, &slow, &|| bed.clock(), &mut tally).unwrap().unwrap();
-    while bed.ids("orders").is_empty() || work.pipeline.in_hand() > 0 {
+    let slow = ReplayJob { rate: "3/min".parse().ok(), ..job(ReplayAction::Replay, &filter) };
+    let mut tally = ReplayProgress::default();
+    let topic = bed.topic();
+    let mut work = Replay::begin(&topic, &slow, bed.clock(), &mut tally).unwrap().unwrap();
+    while bed.ids("orders").is_empty() || work.pipeline.unresolved() > 0 {
         assert!(!work.step(bed.clock(), &mut tally));
     }
     bed.broker.set_silent(true);
-    while work.pipeline.in_hand() == 0 {
+    while work.pipeline.unresolved() == 0 {
         assert!(!work.step(bed.fast_clock(), &mut tally));
     }
     bed.stop.store(true, Ordering::Relaxed);
@@ -316,26 +318,26 @@ fn a_reader_that_pauses_is_not_asked_without_a_pause() {
     let bed = Bed::new();
     bed.write_many(2);
     let broker = bed.flawed(Flaw::Pauses);
-    let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
+    let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
     let filter = all();
-    let job = job(Action::Replay, &filter);
-    let mut tally = Tally::default();
-    let mut work = Work::begin(&archive, &job, &|| bed.clock(), &mut tally).unwrap().unwrap();
+    let job = job(ReplayAction::Replay, &filter);
+    let mut tally = ReplayProgress::default();
+    let mut work = Replay::begin(&topic, &job, bed.clock(), &mut tally).unwrap().unwrap();
     // WHEN one event is in flight and no more letters come for now
     let wait = work.hand_over(bed.clock(), &mut tally).unwrap();
-    assert_eq!((work.pipeline.in_hand(), wait), (1, PATIENCE));
+    assert_eq!((work.pipeline.unresolved(), wait), (1, PATIENCE));
 }
 
 #[test]
 fn letters_that_retention_removes_between_the_readings_are_told() {
-    for action in [Action::Replay, Action::Discard] {
+    for action in [ReplayAction::Replay, ReplayAction::Discard] {
         let bed = Bed::new();
         bed.write_many(10);
         let broker = bed.flawed(Flaw::Forgets(3));
-        let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
+        let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
         let filter = all();
-        let report = run(&archive, &job(action, &filter), &|| bed.clock(), &mut |_| ());
-        assert_eq!((report.tally.meant, report.tally.done, report.tally.gone), (10, 7, 3));
+        let report = run(&topic, &job(action, &filter), &|| bed.clock(), &mut |_| ());
+        assert_eq!((report.progress.meant, report.progress.done, report.progress.gone), (10, 7, 3));
         let fault = report.fault.unwrap();
         assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.gone"));
         assert!(fault.what.contains("3 of 10"), "{fault}");
@@ -344,14 +346,14 @@ fn letters_that_retention_removes_between_the_readings_are_told() {
 
 #[test]
 fn giving_letters_up_opens_no_sink_for_events() {
-    for (action, sinks) in [(Action::Discard, 1), (Action::Replay, 2)] {
+    for (action, sinks) in [(ReplayAction::Discard, 1), (ReplayAction::Replay, 2)] {
         let bed = Bed::new();
         bed.write_many(10);
         let broker = bed.flawed(Flaw::Nothing);
-        let archive = DeadLetterTopic { broker: &broker, ..bed.archive() };
+        let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
         let filter = all();
-        let report = run(&archive, &job(action, &filter), &|| bed.clock(), &mut |_| ());
-        assert_eq!((report.tally.done, broker.sinks.load(Ordering::Relaxed)), (10, sinks));
+        let report = run(&topic, &job(action, &filter), &|| bed.clock(), &mut |_| ());
+        assert_eq!((report.progress.done, broker.sinks.load(Ordering::Relaxed)), (10, sinks));
     }
 }
 
@@ -360,7 +362,8 @@ fn who_has_replayed_what_stands_in_the_log_at_the_beginning_and_at_the_end() {
     let bed = Bed::new();
     bed.write_many(3);
     bed.broker.refuse("e2", failure());
-    let lines = audit(|| assert_eq!(carry_out(&bed, &job(Action::Replay, &all())).tally.done, 2));
+    let lines =
+        audit(|| assert_eq!(carry_out(&bed, &job(ReplayAction::Replay, &all())).progress.done, 2));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     assert!(begins.contains("replay begins") && begins.contains("count=3"), "{begins}");
     assert!(ended.contains("replay ended") && ended.contains("count=2"), "{ended}");

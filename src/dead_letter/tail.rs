@@ -1,42 +1,41 @@
-//! The dead-letter topic followed on a thread of its own: its gauges stay true, and the data loop
-//! hears which keys are parked and what an earlier process has just written.
+//! Reads the dead-letter topic on a thread of its own for as long as a relay runs: sets the gauges, and
+//! sends the data loop which keys are parked and what an earlier process has just written.
 //!
-//! The data loop never waits for it, except for which keys are parked where that matters, and the
-//! process never does: a reader that is in the broker's hands is left behind at the end.
+//! The data loop never waits for it, except for the parked keys where they matter, and the process
+//! never does: a reader that waits for the broker is left behind at the end.
 //!
-//! It begins when the stream is open: what the relay that had the slot before has written is in the
-//! topic then. Where no keys are parked, the loop needs only the last letters: they are sought by
-//! time, and told before the whole topic is read.
+//! It begins when the stream is open: then the letters of the relay that had the slot before are in
+//! the topic. Where no keys are parked, the loop needs only the last letters: they are sought by
+//! time, and sent before the whole topic is read.
 //!
-//! One warning per trouble. What keeps the topic from being read at all is told to the loop, which
-//! decides; a broker that is away is only told of when it stays away, because the sink says so first.
+//! There is one warning per trouble. What keeps the topic from being read at all is sent to the loop,
+//! which decides; a broker that is away is reported only when it stays away, because the sink reports
+//! it first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
+use super::reader::{DeadLetterTopic, LogReader, NextRecord};
+use super::tail_event::{TailEnd, TailEvent, TailState};
+use super::writer::DeadLetterSettings;
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
-use crate::base::error::Fault;
+use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::dead_letter::follower::{Ended, Finding, Follower};
-use crate::dead_letter::reader::{self, DeadLetterTopic, Next};
-use crate::dead_letter::tail_event::TailEvent;
-use crate::dead_letter::writer::DeadLetterSettings;
 use crate::health::{Facts, Phase};
 use crate::metrics::Metrics;
-use crate::relay::letters_unreadable;
 use crate::sink::log::ReadFrom;
 use crate::sink::{Broker, UNREACHABLE};
 
-/// How often an idle reader looks round: whether it must end, and how old the oldest letter is.
+/// How often an idle reader checks whether it must end, and how old the oldest letter is.
 const TICK: Duration = Duration::from_millis(100);
 /// How often the gauges are set.
-const SHOW_EVERY: Duration = Duration::from_secs(1);
+const GAUGES_EVERY: Duration = Duration::from_secs(1);
 /// How long a full channel is left alone. The loop takes hundreds with every pass.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
-/// How long gauges that cannot be looked after keep their last value.
+/// How long gauges keep their last value while the topic cannot be read.
 const STALE_AFTER: Duration = Duration::from_secs(60);
 /// Waits between readings.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
@@ -45,77 +44,86 @@ const STOP_GRACE: Duration = Duration::from_secs(1);
 /// The broker is away: that mends itself.
 const AWAY: [&str; 2] = [UNREACHABLE, "dead-letter.silent"];
 
-/// What the follower is made of.
-pub struct Follow {
-    /// Whose topic.
-    pub broker: Arc<dyn Broker>,
-    /// Whose letters the loop must hear of.
-    pub slot: String,
+pub(crate) struct TailConfig {
+    pub(crate) broker: Arc<dyn Broker>,
+    /// Whose letters are sent to the loop.
+    pub(crate) slot: String,
     /// Must the loop know which keys are parked?
-    pub parks_keys: bool,
-    /// `[dead_letter]`.
-    pub settings: DeadLetterSettings,
-    /// The data loop's ear.
-    pub news: SyncSender<TailEvent>,
-    /// Where the topic is shown.
-    pub metrics: Arc<Metrics>,
-    /// Where the loop stands.
-    pub facts: Arc<Facts>,
+    pub(crate) parks_keys: bool,
+    pub(crate) settings: DeadLetterSettings,
+    /// To the data loop.
+    pub(crate) events: SyncSender<TailEvent>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// What the loop is doing.
+    pub(crate) facts: Arc<Facts>,
 }
 
-/// A running follower.
-pub struct Following {
+/// The running thread.
+pub(crate) struct DeadLetterTail {
     stop: Arc<AtomicBool>,
     ended: Receiver<()>,
 }
 
-impl Following {
-    /// Follows on a new thread.
-    pub fn start(follow: Follow) -> Result<Following, Fault> {
+impl DeadLetterTail {
+    pub(crate) fn start(config: TailConfig) -> Result<DeadLetterTail, Fault> {
         let stop = Arc::new(AtomicBool::new(false));
         let (end, ended) = mpsc::sync_channel(1);
         let stopped = Arc::clone(&stop);
         runtime::spawn("dead-letters", move || {
-            if has_slot(&follow.facts, &stopped) {
-                Reader::new(follow, stopped).run();
+            if wait_for_slot(&config.facts, &stopped) {
+                TailThread::new(config, stopped).run();
             }
             drop(end);
         })?;
-        Ok(Following { stop, ended })
+        Ok(DeadLetterTail { stop, ended })
     }
 
-    /// Ends it. It may be waiting for a broker: then it is left alone.
-    pub fn stop(self) {
+    /// Ends the thread, or leaves it behind if it is waiting for a broker.
+    pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
-        let left = self.ended.recv_timeout(STOP_GRACE) == Err(mpsc::RecvTimeoutError::Timeout);
-        if left {
+        if self.ended.recv_timeout(STOP_GRACE) == Err(mpsc::RecvTimeoutError::Timeout) {
             tracing::debug!("the reader of the dead-letter topic still waits for the broker");
         }
     }
 }
 
 /// What keeps the loop from knowing which keys are parked, and so from starting where that matters.
-pub fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
+pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
     let stop = AtomicBool::new(false);
-    let archive = DeadLetterTopic { broker, address: &settings.address, stop: &stop };
+    let topic = DeadLetterTopic { broker, address: &settings.address, stop: &stop };
     // The end of the log is enough: who may read that may read all of it.
-    let read = archive.reader(ReadFrom::Time(unix_now_us())).and_then(|mut reader| {
-        while let Next::Pause = reader.next(TICK)? {}
+    let read = topic.reader(ReadFrom::Time(unix_now_us())).and_then(|mut reader| {
+        while let NextRecord::Pause = reader.next(TICK)? {}
         Ok(())
     });
     match read {
         Err(fault) if !AWAY.contains(&fault.code) => {
-            Err(letters_unreadable(&in_one_line(&fault), settings))
+            Err(unreadable(&in_one_line(&fault), settings))
         }
         _ => Ok(()),
     }
 }
 
-/// Waits until the slot is ours; until then the preflight is the one to say what is wrong. False
-/// when it must end.
-fn has_slot(facts: &Facts, stop: &AtomicBool) -> bool {
-    let begins = [Phase::Starting, Phase::Standby, Phase::Connecting, Phase::AwaitingPrimary];
-    while begins.contains(&facts.snapshot().phase) {
+/// Keys may be parked, and it cannot be known which.
+pub(crate) fn unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
+    Fault::new(
+        Exit::Sink,
+        "dead-letter.unreadable",
+        format!("park_key needs to read the dead-letter topic: {reason}"),
+        format!("dead_letter.topic = {:?}", settings.address.topic),
+        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
+    )
+}
+
+fn in_one_line(fault: &Fault) -> String {
+    format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
+}
+
+/// Waits until the slot is ours; until then the checks of the start report what is wrong. False when
+/// the thread must end.
+fn wait_for_slot(facts: &Facts, stop: &AtomicBool) -> bool {
+    let before = [Phase::Starting, Phase::Standby, Phase::Connecting, Phase::AwaitingPrimary];
+    while before.contains(&facts.snapshot().phase) {
         if stop.load(Ordering::Relaxed) {
             return false;
         }
@@ -125,229 +133,204 @@ fn has_slot(facts: &Facts, stop: &AtomicBool) -> bool {
 }
 
 /// Why a reading ended.
-enum End {
-    /// The follower must end.
+enum ReadingEnd {
+    /// The thread must end.
     Stopped,
-    /// The log cannot be read on.
     Fault(Fault),
 }
 
-impl std::convert::From<Fault> for End {
-    fn from(fault: Fault) -> End {
-        End::Fault(fault)
+impl From<Fault> for ReadingEnd {
+    fn from(fault: Fault) -> ReadingEnd {
+        ReadingEnd::Fault(fault)
     }
 }
 
-struct Reader {
-    follow: Follow,
+struct TailThread {
+    config: TailConfig,
     stop: Arc<AtomicBool>,
-    follower: Follower,
-    /// Earlier letters are of no concern to the breaker.
+    state: TailState,
+    /// Earlier letters do not matter to the breaker.
     since_unix_us: i64,
     backoff: Backoff,
-    shown_at: Option<Instant>,
+    gauges_set_at: Option<Instant>,
     /// The loop knows that the topic cannot be read.
-    told: bool,
-    trouble: Option<Trouble>,
-    /// A person knows that letters are only counted.
-    told_beyond: bool,
+    has_reported: bool,
+    trouble: Option<ReadTrouble>,
+    /// It was logged that letters are only counted.
+    has_logged_beyond: bool,
 }
 
 /// The topic cannot be read.
-struct Trouble {
+struct ReadTrouble {
     since: Instant,
-    /// A person was told.
-    warned: bool,
+    is_logged: bool,
     fault: Fault,
 }
 
-impl Reader {
-    fn new(follow: Follow, stop: Arc<AtomicBool>) -> Reader {
-        let window_us = i64::try_from(follow.settings.burst_window.as_micros()).unwrap_or(i64::MAX);
+impl TailThread {
+    fn new(config: TailConfig, stop: Arc<AtomicBool>) -> TailThread {
+        let window_us = i64::try_from(config.settings.burst_window.as_micros()).unwrap_or(i64::MAX);
         let since_unix_us = unix_now_us().saturating_sub(window_us);
-        Reader {
+        TailThread {
             stop,
-            follower: Follower::new(&follow.slot, since_unix_us),
+            state: TailState::new(&config.slot, since_unix_us),
             since_unix_us,
-            follow,
-            told: false,
+            config,
             backoff: Backoff::new(BACKOFF.0, BACKOFF.1),
-            shown_at: None,
+            gauges_set_at: None,
+            has_reported: false,
             trouble: None,
-            told_beyond: false,
+            has_logged_beyond: false,
         }
     }
 
     fn run(mut self) {
         loop {
-            let outcome = match self.read() {
+            let waited = match self.read() {
                 Ok(()) => Ok(()),
-                Err(End::Fault(fault)) => self.suffer(fault),
-                Err(End::Stopped) => return,
+                Err(ReadingEnd::Fault(fault)) => self.wait_after(fault),
+                Err(ReadingEnd::Stopped) => return,
             };
-            if outcome.is_err() {
+            if waited.is_err() {
                 return;
             }
         }
     }
 
-    /// Reads from the beginning and follows, until that cannot go on, or must begin anew.
-    fn read(&mut self) -> Result<(), End> {
-        if !self.follow.parks_keys && !self.follower.caught_up() {
+    /// Reads from the beginning and on, until that is no longer possible, or must begin anew.
+    fn read(&mut self) -> Result<(), ReadingEnd> {
+        if !self.config.parks_keys && !self.state.caught_up() {
             self.read_last()?;
         }
         let mut reader = self.open(ReadFrom::Beginning)?;
-        self.follower.begin();
-        let mut findings = Vec::new();
+        self.state.begin();
+        let mut events = Vec::new();
         loop {
             match reader.next(TICK)? {
-                Next::LogRecord(record) => {
+                NextRecord::Record(record) => {
                     self.mended();
-                    self.follower.read(&record, &mut findings);
-                    findings.drain(..).try_for_each(|finding| self.tell(news(finding)))?;
+                    self.state.read(&record, &mut events);
+                    events.drain(..).try_for_each(|event| self.send(event))?;
                 }
-                Next::Pause => {}
-                Next::End => {
-                    let ended = self.follower.end();
+                NextRecord::Pause => {}
+                NextRecord::End => {
+                    let end = self.state.end();
                     self.backoff.succeeded();
                     self.mended();
-                    self.show();
-                    match ended {
-                        Ended::CaughtUp => self.tell(TailEvent::CaughtUp)?,
-                        Ended::Again => {}
-                        Ended::MadeAnew => return Ok(()),
+                    self.set_gauges();
+                    match end {
+                        TailEnd::CaughtUp => self.send(TailEvent::CaughtUp)?,
+                        TailEnd::Again => {}
+                        TailEnd::Replaced => return Ok(()),
                     }
                 }
             }
-            self.look_round()?;
+            self.tick()?;
         }
     }
 
-    fn open(&self, from: ReadFrom) -> Result<reader::Reader, End> {
-        let Follow { broker, settings, .. } = &self.follow;
-        let archive =
-            DeadLetterTopic { broker: &**broker, address: &settings.address, stop: &self.stop };
-        Ok(archive.reader(from)?)
+    fn open(&self, from: ReadFrom) -> Result<LogReader, Fault> {
+        let TailConfig { broker, settings, .. } = &self.config;
+        DeadLetterTopic { broker: &**broker, address: &settings.address, stop: &self.stop }
+            .reader(from)
     }
 
-    /// Tells the loop what the breaker must know.
-    fn read_last(&mut self) -> Result<(), End> {
+    /// Sends the loop what matters to the breaker.
+    fn read_last(&mut self) -> Result<(), ReadingEnd> {
         let mut reader = self.open(ReadFrom::Time(self.since_unix_us))?;
-        let mut last = Follower::new(&self.follow.slot, self.since_unix_us);
-        let mut findings = Vec::new();
+        let mut last = TailState::new(&self.config.slot, self.since_unix_us);
+        let mut events = Vec::new();
         loop {
             match reader.next(TICK)? {
-                Next::LogRecord(record) => last.read(&record, &mut findings),
-                Next::Pause => {}
-                Next::End => break,
+                NextRecord::Record(record) => last.read(&record, &mut events),
+                NextRecord::Pause => {}
+                NextRecord::End => break,
             }
-            self.look_round()?;
+            self.tick()?;
         }
-        // Not before the end: another attempt would tell them again.
-        findings.into_iter().try_for_each(|finding| self.tell(news(finding)))?;
-        self.follower.skip_letters();
-        self.tell(TailEvent::CaughtUp)
+        // Not before the end: another attempt would send them again.
+        events.into_iter().try_for_each(|event| self.send(event))?;
+        self.state.skip_letters();
+        self.send(TailEvent::CaughtUp)
     }
 
-    /// Tells the loop, waiting for it where it has not taken in what was told before.
-    fn tell(&mut self, news: TailEvent) -> Result<(), End> {
-        let mut waiting = news;
+    /// Sends an event to the loop, waiting while the channel is full.
+    fn send(&mut self, event: TailEvent) -> Result<(), ReadingEnd> {
+        let mut waiting = event;
         loop {
-            match self.follow.news.try_send(waiting) {
+            match self.config.events.try_send(waiting) {
                 Ok(()) => return Ok(()),
-                Err(TrySendError::Disconnected(_)) => return Err(End::Stopped),
+                Err(TrySendError::Disconnected(_)) => return Err(ReadingEnd::Stopped),
                 Err(TrySendError::Full(back)) => waiting = back,
             }
             std::thread::sleep(FULL_PAUSE);
-            self.look_round()?;
+            self.tick()?;
         }
     }
 
-    fn must_end(&self) -> bool {
-        self.stop.load(Ordering::Relaxed)
-    }
-
-    /// What must be done however little comes.
-    fn look_round(&mut self) -> Result<(), End> {
-        if self.must_end() {
-            return Err(End::Stopped);
+    /// What must be done however little is read.
+    fn tick(&mut self) -> Result<(), ReadingEnd> {
+        if self.stop.load(Ordering::Relaxed) {
+            return Err(ReadingEnd::Stopped);
         }
-        if self.shown_at.is_none_or(|at| at.elapsed() >= SHOW_EVERY) {
-            self.show();
+        if self.gauges_set_at.is_none_or(|at| at.elapsed() >= GAUGES_EVERY) {
+            self.set_gauges();
         }
         Ok(())
     }
 
-    /// Sets the gauges, and tells of a trouble that stays.
-    fn show(&mut self) {
-        let stale = |trouble: &&mut Trouble| trouble.since.elapsed() >= STALE_AFTER;
-        let (depth, age_seconds) = match self.trouble.as_mut().filter(stale) {
-            Some(trouble) => {
-                if !std::mem::replace(&mut trouble.warned, true) {
-                    let error = in_one_line(&trouble.fault);
-                    tracing::warn!(error, "the dead-letter topic can no longer be read");
-                }
-                (f64::NAN, f64::NAN)
+    /// Sets the gauges, and logs a trouble that stays.
+    fn set_gauges(&mut self) {
+        let is_stale = |trouble: &&mut ReadTrouble| trouble.since.elapsed() >= STALE_AFTER;
+        let (depth, age_seconds) = if let Some(trouble) = self.trouble.as_mut().filter(is_stale) {
+            if !std::mem::replace(&mut trouble.is_logged, true) {
+                let error = in_one_line(&trouble.fault);
+                tracing::warn!(error, "the dead-letter topic can no longer be read");
             }
-            None => {
-                let Some((depth, oldest)) = self.follower.open() else { return };
-                if self.follower.only_counts() && !std::mem::replace(&mut self.told_beyond, true) {
-                    tracing::warn!(
-                        open = depth,
-                        "more dead letters are open than are told apart: further ones are counted, twice where they are written twice"
-                    );
-                }
-                let age_us = oldest.map_or(0, |at| unix_now_us().saturating_sub(at).max(0));
-                (depth as f64, age_us as f64 / 1e6)
+            (f64::NAN, f64::NAN)
+        } else {
+            let Some((open, oldest)) = self.state.open() else { return };
+            if self.state.only_counts() && !std::mem::replace(&mut self.has_logged_beyond, true) {
+                tracing::warn!(
+                    open,
+                    "more dead letters are open than can be told apart: further ones are counted, twice where they are written twice"
+                );
             }
+            let age_us = oldest.map_or(0, |at| unix_now_us().saturating_sub(at).max(0));
+            (open as f64, age_us as f64 / 1e6)
         };
-        self.follow.metrics.dlq_depth.set(depth);
-        self.follow.metrics.dlq_oldest_age_seconds.set(age_seconds);
-        self.shown_at = Some(Instant::now());
+        self.config.metrics.dlq_depth.set(depth);
+        self.config.metrics.dlq_oldest_age_seconds.set(age_seconds);
+        self.gauges_set_at = Some(Instant::now());
     }
 
     /// The topic can be read.
     fn mended(&mut self) {
-        if self.trouble.take().is_some_and(|trouble| trouble.warned) {
-            tracing::info!("the dead-letter topic is read again");
+        if self.trouble.take().is_some_and(|trouble| trouble.is_logged) {
+            tracing::info!("the dead-letter topic can be read again");
         }
     }
 
     /// Waits for the next reading.
-    fn suffer(&mut self, fault: Fault) -> Result<(), End> {
-        let away = AWAY.contains(&fault.code);
-        let trouble = self.trouble.get_or_insert_with(|| Trouble {
-            since: Instant::now(),
-            warned: false,
-            fault: fault.clone(),
-        });
+    fn wait_after(&mut self, fault: Fault) -> Result<(), ReadingEnd> {
+        let is_away = AWAY.contains(&fault.code);
+        let reason = in_one_line(&fault);
+        let new = |fault| ReadTrouble { since: Instant::now(), is_logged: false, fault };
+        let trouble = self.trouble.get_or_insert_with(|| new(fault.clone()));
         trouble.fault = fault;
-        if !away && !self.told && !self.follower.caught_up() {
-            self.told = true;
-            trouble.warned = true;
-            let reason = in_one_line(&trouble.fault);
-            self.tell(TailEvent::Unreadable(reason))?;
+        if !is_away && !self.has_reported && !self.state.caught_up() {
+            self.has_reported = true;
+            trouble.is_logged = true;
+            self.send(TailEvent::Unreadable(reason))?;
         }
         let until = Instant::now() + self.backoff.next_delay();
         while Instant::now() < until {
             std::thread::sleep(TICK);
-            // The fold still holds what was read last.
-            self.look_round()?;
+            // The state is still that of the last reading.
+            self.tick()?;
         }
         Ok(())
     }
-}
-
-fn news(finding: Finding) -> TailEvent {
-    match finding {
-        Finding::Parked(key, position) => TailEvent::Parked(key, position),
-        Finding::Released(key) => TailEvent::Released(key),
-        Finding::Letter { failed_unix_us, class } => TailEvent::Letter { failed_unix_us, class },
-    }
-}
-
-fn in_one_line(fault: &Fault) -> String {
-    format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
 }
 
 #[cfg(test)]

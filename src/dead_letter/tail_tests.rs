@@ -114,23 +114,27 @@ impl Stage {
     }
 
     /// Follows; as many news may wait to be heard.
-    fn follow(&self, waiting_max: usize) -> (Following, Receiver<TailEvent>) {
+    fn follow(&self, waiting_max: usize) -> (DeadLetterTail, Receiver<TailEvent>) {
         self.follow_for(true, waiting_max)
     }
 
-    fn follow_for(&self, parks_keys: bool, waiting_max: usize) -> (Following, Receiver<TailEvent>) {
+    fn follow_for(
+        &self,
+        parks_keys: bool,
+        waiting_max: usize,
+    ) -> (DeadLetterTail, Receiver<TailEvent>) {
         let (news, heard) = mpsc::sync_channel(waiting_max);
-        let following = Following::start(Follow { parks_keys, ..self.parts(news) });
+        let following = DeadLetterTail::start(TailConfig { parks_keys, ..self.parts(news) });
         (following.unwrap(), heard)
     }
 
-    fn parts(&self, news: SyncSender<TailEvent>) -> Follow {
-        Follow {
+    fn parts(&self, news: SyncSender<TailEvent>) -> TailConfig {
+        TailConfig {
             broker: Arc::clone(&self.broker) as Arc<dyn Broker>,
             slot: "relay".to_owned(),
             parks_keys: true,
             settings: DeadLetterSettings::default(),
-            news,
+            events: news,
             metrics: Arc::clone(&self.metrics),
             facts: Arc::clone(&self.facts),
         }
@@ -210,23 +214,24 @@ fn a_broker_that_is_away_is_waited_for() {
 fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
     let stage = stage(Vec::new());
     let (news, _heard) = mpsc::sync_channel(1);
-    let mut reader = Reader::new(stage.parts(news), Arc::default());
-    reader.follower.begin();
-    reader.follower.end();
+    let mut thread = TailThread::new(stage.parts(news), Arc::default());
+    thread.state.begin();
+    thread.state.end();
     // GIVEN a trouble that has just begun THEN the last value holds
     let now = Instant::now();
-    reader.trouble = Some(Trouble { since: now, warned: false, fault: fault("sink.unreachable") });
-    reader.show();
+    thread.trouble =
+        Some(ReadTrouble { since: now, is_logged: false, fault: fault("sink.unreachable") });
+    thread.set_gauges();
     assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
     // WHEN it stays THEN nobody knows, and that is told once
-    let Some(trouble) = &mut reader.trouble else { panic!("it is gone") };
+    let Some(trouble) = &mut thread.trouble else { panic!("it is gone") };
     trouble.since = now.checked_sub(STALE_AFTER).unwrap();
-    reader.show();
+    thread.set_gauges();
     assert!(stage.metrics.dlq_depth.get().is_nan());
-    assert!(reader.trouble.as_ref().is_some_and(|trouble| trouble.warned));
+    assert!(thread.trouble.as_ref().is_some_and(|trouble| trouble.is_logged));
     // WHEN it ends THEN it is known again
-    reader.mended();
-    reader.show();
+    thread.mended();
+    thread.set_gauges();
     assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
 }
 
@@ -235,10 +240,10 @@ fn a_topic_that_is_missing_after_an_outage_is_told_to_the_loop() {
     let stage = stage(Vec::new());
     let (news, heard) = mpsc::sync_channel(1);
     // GIVEN a broker that was away for so long that a person was told WHEN it is back
-    let mut reader = Reader::new(stage.parts(news), Arc::new(AtomicBool::new(true)));
+    let mut thread = TailThread::new(stage.parts(news), Arc::new(AtomicBool::new(true)));
     let away = fault("sink.unreachable");
-    reader.trouble = Some(Trouble { since: Instant::now(), warned: true, fault: away });
-    assert!(reader.suffer(fault("sink.dead-letter-missing")).is_err(), "it must end");
+    thread.trouble = Some(ReadTrouble { since: Instant::now(), is_logged: true, fault: away });
+    assert!(thread.wait_after(fault("sink.dead-letter-missing")).is_err(), "it must end");
     assert!(matches!(heard.try_recv(), Ok(TailEvent::Unreadable(_))));
 }
 
@@ -263,8 +268,8 @@ fn a_standby_reads_nothing_before_it_has_the_slot() {
     let ends = AtomicBool::new(true);
     for phase in [Phase::Starting, Phase::Standby, Phase::Connecting] {
         recorder.phase(phase, 1);
-        assert!(!has_slot(&facts, &ends), "{phase:?}");
+        assert!(!wait_for_slot(&facts, &ends), "{phase:?}");
     }
     recorder.phase(Phase::Streaming, 2);
-    assert!(has_slot(&facts, &ends));
+    assert!(wait_for_slot(&facts, &ends));
 }

@@ -73,7 +73,7 @@ impl Bed {
         }
     }
 
-    pub(super) fn archive(&self) -> DeadLetterTopic<'_> {
+    pub(super) fn topic(&self) -> DeadLetterTopic<'_> {
         DeadLetterTopic { broker: &self.settings, address: &self.address, stop: &self.stop }
     }
 
@@ -163,8 +163,8 @@ impl Bed {
     /// Open letters.
     pub(super) fn open(&self) -> usize {
         let stop = AtomicBool::new(false);
-        let archive = DeadLetterTopic { stop: &stop, ..self.archive() };
-        archive.index(&super::filter::DeadLetterFilter::default()).unwrap().fold.open()
+        let topic = DeadLetterTopic { stop: &stop, ..self.topic() };
+        topic.index(&super::filter::DeadLetterFilter::default()).unwrap().open()
     }
 }
 

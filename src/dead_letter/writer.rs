@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use sha2::{Digest, Sha256};
 
-use crate::base::encoding::hex;
+use crate::base::encoding::{hex, push_unhexed};
 use crate::base::event::{Outbound, Position};
 use crate::base::time::rfc3339;
 
@@ -212,7 +212,7 @@ impl DeadLetterWriter {
     }
 }
 
-/// Which key: the same for a whole key and for what a letter says of one that was cut.
+/// Identifies a key, whether a letter has all of it or it was cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash([u64; 2]);
 
@@ -220,48 +220,49 @@ impl KeyHash {
     /// Of a whole key.
     #[must_use]
     pub fn of(key: &[u8]) -> KeyHash {
-        let hash = Sha256::digest(key);
-        let part = |at: usize| {
-            hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
-        };
-        KeyHash([part(0), part(8)])
+        KeyHash(first_words(&Sha256::digest(key).into()))
     }
 
     /// Of a key that was cut, by [`KEY_SHA256`].
-    #[must_use]
-    pub fn of_sha256(hex: &str) -> Option<KeyHash> {
-        let is_hash = hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
-        let part = |at: usize| u64::from_str_radix(hex.get(at..at + 16)?, 16).ok();
-        let parts = [part(0), part(16)];
-        let [Some(first), Some(second)] = parts else { return None };
-        is_hash.then_some(KeyHash([first, second]))
+    pub(crate) fn of_sha256(hex: &str) -> Option<KeyHash> {
+        read_sha256(hex).map(|hash| KeyHash(first_words(&hash)))
     }
+}
+
+/// Half of a hash is enough to tell things apart.
+pub(crate) fn first_words(hash: &[u8; 32]) -> [u64; 2] {
+    let word =
+        |at: usize| hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    [word(0), word(8)]
 }
 
 const HASH_PREFIX: &str = "sha256:";
 
 /// What is written instead of something that is too long: `sha256:` and its hash.
-#[must_use]
-pub fn hash_name(whole: &[u8]) -> String {
+pub(crate) fn hash_name(whole: &[u8]) -> String {
     named_by_hash(&sha256_hex(whole))
 }
 
 /// The same, where the hash is known.
-#[must_use]
-pub fn named_by_hash(sha256_hex: &str) -> String {
+pub(crate) fn named_by_hash(sha256_hex: &str) -> String {
     format!("{HASH_PREFIX}{sha256_hex}")
 }
 
 /// The hash in such a name.
-#[must_use]
-pub fn hash_in(name: &str) -> Option<&str> {
-    name.strip_prefix(HASH_PREFIX).filter(|hex| KeyHash::of_sha256(hex).is_some())
+pub(crate) fn hash_in(name: &str) -> Option<&str> {
+    name.strip_prefix(HASH_PREFIX).filter(|hex| read_sha256(hex).is_some())
 }
 
 /// SHA-256 in hexadecimal.
-#[must_use]
-pub fn sha256_hex(bytes: &[u8]) -> String {
+pub(crate) fn sha256_hex(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
+}
+
+/// A hash of 64 hexadecimal digits.
+pub(crate) fn read_sha256(hex: &str) -> Option<[u8; 32]> {
+    let mut hash = Vec::with_capacity(32);
+    push_unhexed(hex.as_bytes(), &mut hash)?;
+    hash.try_into().ok()
 }
 
 #[cfg(test)]

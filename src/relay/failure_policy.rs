@@ -20,6 +20,7 @@ use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::log_throttle::LogThrottle;
+use crate::dead_letter::tail;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use crate::delivery::breaker::Breaker;
@@ -339,7 +340,7 @@ impl FailurePolicy {
             TailEvent::CaughtUp => self.history = History::Read,
             TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
                 if self.history == History::Unread && parks_keys {
-                    return Err(faults::letters_unreadable(&reason, &self.mailbox.settings));
+                    return Err(tail::unreadable(&reason, &self.mailbox.settings));
                 }
                 self.history = History::Unreadable;
                 tracing::warn!(error = reason, "the dead-letter topic cannot be read");

@@ -89,17 +89,6 @@ pub(super) fn letter_refused(failure: &Failure) -> Fault {
     )
 }
 
-/// Keys may be parked, and nobody knows which.
-pub(crate) fn letters_unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
-    Fault::new(
-        Exit::Sink,
-        "dead-letter.unreadable",
-        format!("park_key needs to read the dead-letter topic: {reason}"),
-        format!("dead_letter.topic = {:?}", settings.address.topic),
-        "walrelay check; grant the right to read it, or choose another delivery.on_dead_letter",
-    )
-}
-
 /// A format that does not exist; the configuration has checked the name already.
 pub(super) fn format(error: &crate::format::UnknownFormat) -> Fault {
     let mend = "use raw, cloudevents, cloudevents-structured or debezium";

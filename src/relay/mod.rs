@@ -60,7 +60,6 @@ use self::admit::Admitter;
 use self::control::StopFlags;
 use self::crash::CrashGuard;
 use self::failure_policy::{FailureOutcome, FailurePolicy, Moment};
-pub(crate) use self::faults::letters_unreadable;
 use self::feed::{Downstream, Feed};
 pub use self::feed::{
     claims::{ClaimFeed, ClaimParts},

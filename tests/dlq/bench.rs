@@ -2,17 +2,15 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use walrelay::base::event::{Outbound, Position};
 use walrelay::base::lsn::Lsn;
+use walrelay::base::time::parse_rfc3339;
 use walrelay::config::{Config, Request};
-use walrelay::dead_letter::reader::{DeadLetterTopic, Next};
-use walrelay::dead_letter::record::LogRecord;
-use walrelay::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use walrelay::sink::log::ReadFrom;
+use walrelay::dead_letter::writer::{self, DeadLetterCause, DeadLetterWriter};
+use walrelay::sink::log::{LogRead, ReadFrom};
 use walrelay::sink::{News, Refused};
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::kit::{now_us, payload_hash};
@@ -180,17 +178,21 @@ impl Bench {
 
     /// When letters were resolved, in microseconds, by the records themselves.
     pub(crate) fn resolved_at(&self) -> Vec<i64> {
-        let (broker, stop) = (&*self.config.sink, AtomicBool::new(false));
-        let archive =
-            DeadLetterTopic { broker, address: &self.config.dead_letter.address, stop: &stop };
-        let mut reader = archive.reader(ReadFrom::Beginning).unwrap();
+        let address = &self.config.dead_letter.address;
+        let mut log = self.config.sink.log(address, ReadFrom::Beginning).unwrap();
         let mut at = Vec::new();
         loop {
-            match reader.next(Duration::from_millis(20)).unwrap() {
-                Next::LogRecord(LogRecord::Resolution(found)) => at.push(found.resolved_unix_us),
-                Next::LogRecord(LogRecord::DeadLetter(_)) | Next::Pause => {}
-                Next::LogRecord(LogRecord::Foreign) => panic!("a foreign record"),
-                Next::End => return at,
+            match log.next(Duration::from_millis(20)).unwrap() {
+                LogRead::Entry(entry) => {
+                    let header = |wanted| entry.headers.iter().find(|(name, _)| name == wanted);
+                    if let Some((_, time)) = header(writer::RESOLVED_AT) {
+                        at.push(parse_rfc3339(std::str::from_utf8(time).unwrap()).unwrap());
+                    } else {
+                        assert!(header(writer::ERROR_CLASS).is_some(), "a foreign record");
+                    }
+                }
+                LogRead::Nothing => {}
+                LogRead::End => return at,
             }
         }
     }

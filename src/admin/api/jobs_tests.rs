@@ -5,14 +5,14 @@ use crate::sink::memory::MemorySettings;
 #[test]
 fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
     // GIVEN a clock that stands
-    let jobs = Jobs { clocks: || Box::new(|| 86_400_000_000), ..Jobs::default() };
+    let jobs = ReplayJobs { new_clock: || Box::new(|| 86_400_000_000), ..ReplayJobs::default() };
     let letters = Letters {
         broker: Arc::new(MemorySettings::default()),
         address: DeadLetterSettings::default().address,
         token: None,
     };
-    let order = Order {
-        action: Action::Discard,
+    let order = JobOrder {
+        action: ReplayAction::Discard,
         filter: DeadLetterFilter::default(),
         rate: None,
         by: "me".to_owned(),

@@ -1,6 +1,6 @@
 //! `walrelay dlq list | show | replay | discard | release`: dead letters, looked at and acted on.
 //!
-//! Results go to standard output, how they came about to standard error. FilterText are checked before
+//! Results go to standard output, how they came about to standard error. Options are checked before
 //! the broker is asked anything.
 
 mod table;
@@ -14,17 +14,17 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 use super::progress::Progress;
 use super::tell;
+use crate::base::clock::steady_clock;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::base::text::json_shown;
 use crate::config::Config;
-use crate::dead_letter::clock;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
-use crate::dead_letter::rate::{BadRate, Rate};
+use crate::dead_letter::rate::{InvalidRate, Rate};
 use crate::dead_letter::reader::DeadLetterTopic;
-use crate::dead_letter::release::{Keys, Release, Released, release};
-use crate::dead_letter::replay::{self, Action, Job, Report};
-use crate::dead_letter::view::{Detail, View};
+use crate::dead_letter::release::{KeySelection, ReleaseRequest, ReleasedKeys, release};
+use crate::dead_letter::replay::{self, ReplayAction, ReplayJob, ReplayReport};
+use crate::dead_letter::view::{DeadLetterDetail, DeadLetterSummary, find};
 
 /// More lines of a table are not for people.
 const TABLE_LINES: usize = 1000;
@@ -33,47 +33,47 @@ const TABLE_LINES: usize = 1000;
 pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
     let stop = Arc::new(AtomicBool::new(false));
     let address = &config.dead_letter.address;
-    let archive = DeadLetterTopic { broker: &*config.sink, address, stop: &stop };
+    let topic = DeadLetterTopic { broker: &*config.sink, address, stop: &stop };
     let one = |fault| vec![fault];
     match action {
-        DlqAction::List(args) => list(&archive, args),
-        DlqAction::Show(args) => show(&archive, args).map_err(one),
-        DlqAction::Replay(args) => work(&archive, args, Action::Replay, &stop),
-        DlqAction::Discard(args) => work(&archive, args, Action::Discard, &stop),
+        DlqAction::List(args) => list(&topic, args),
+        DlqAction::Show(args) => show(&topic, args).map_err(one),
+        DlqAction::Replay(args) => work(&topic, args, ReplayAction::Replay, &stop),
+        DlqAction::Discard(args) => work(&topic, args, ReplayAction::Discard, &stop),
         DlqAction::Release(args) => {
             stop_on_signal(&stop).map_err(one)?;
-            let_go(&archive, args).map_err(one)
+            let_go(&topic, args).map_err(one)
         }
     }
 }
 
-fn list(archive: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
+fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
     let filter = understood(&args.filter)?;
     let limit = args.limit.unwrap_or(if args.json { usize::MAX } else { TABLE_LINES });
-    let told = print_letters(archive, &filter, args.json, limit).map_err(|fault| vec![fault])?;
+    let told = print_letters(topic, &filter, args.json, limit).map_err(|fault| vec![fault])?;
     tell(&told);
     Ok(Exit::Done)
 }
 
 /// Prints what is meant; says what it was.
 fn print_letters(
-    archive: &DeadLetterTopic<'_>,
+    topic: &DeadLetterTopic<'_>,
     filter: &DeadLetterFilter,
     json: bool,
     limit: usize,
 ) -> Result<String, Fault> {
-    let index = archive.index(filter)?;
-    let meant = index.fold.marked(filter.states());
+    let index = topic.index(filter)?;
+    let meant = index.count_selected(filter.states());
     let mut out = BufWriter::new(std::io::stdout().lock());
     let (mut printed, mut outcome) = (0, Ok(()));
     if !json && meant > 0 {
         outcome = writeln!(out, "{}", table::head());
     }
-    archive.letters(filter, &index, |letter, known| {
+    topic.letters(filter, &index, |letter, known| {
         if outcome.is_err() || printed == limit {
             return Ok(false);
         }
-        let view = View::new(letter, known);
+        let view = DeadLetterSummary::new(letter, known);
         outcome = match json {
             true => writeln!(out, "{}", json_text(&view)?),
             false => writeln!(out, "{}", table::line(&view)),
@@ -102,11 +102,11 @@ fn print_letters(
     })
 }
 
-fn show(archive: &DeadLetterTopic<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
-    let found = archive.find(&args.id)?;
+fn show(topic: &DeadLetterTopic<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
+    let found = find(topic, &args.id)?;
     let mut text = String::new();
     for (index, one) in found.iter().enumerate() {
-        let detail = Detail::new(one, args.payload);
+        let detail = DeadLetterDetail::new(one, args.payload);
         if args.json {
             text.push_str(&json_text(&detail)?);
         } else {
@@ -119,9 +119,9 @@ fn show(archive: &DeadLetterTopic<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
 }
 
 fn work(
-    archive: &DeadLetterTopic<'_>,
+    topic: &DeadLetterTopic<'_>,
     args: &WorkArgs,
-    action: Action,
+    action: ReplayAction,
     stop: &Arc<AtomicBool>,
 ) -> Result<Exit, Vec<Fault>> {
     let filter = understood(&args.filter)?;
@@ -130,20 +130,20 @@ fn work(
     select(&filter, args.all, action).map_err(one)?;
     if args.dry_run {
         let limit = if args.json { usize::MAX } else { TABLE_LINES };
-        let told = print_letters(archive, &filter, args.json, limit).map_err(one)?;
+        let told = print_letters(topic, &filter, args.json, limit).map_err(one)?;
         tell(&format!("dry run, nothing was changed: {told}"));
         return Ok(Exit::Done);
     }
     stop_on_signal(stop).map_err(one)?;
-    let (by, clock) = (who(), clock::even());
-    let job = Job { action, filter: &filter, rate, by: &by };
+    let (by, clock) = (who(), steady_clock());
+    let job = ReplayJob { action, filter: &filter, rate, by: &by };
     let past = match action {
-        Action::Replay => "replayed",
-        Action::Discard => "discarded",
+        ReplayAction::Replay => "replayed",
+        ReplayAction::Discard => "discarded",
     };
     let mut progress = Progress::new(past);
-    let Report { tally, fault } =
-        replay::run(archive, &job, &clock, &mut |tally| progress.tell(tally.done, tally.meant));
+    let ReplayReport { progress: tally, fault } =
+        replay::run(topic, &job, &clock, &mut |tally| progress.tell(tally.done, tally.meant));
     progress.end();
     match (args.json, tally.meant) {
         (true, _) => super::print(&format!("{}\n", json_text(&tally).map_err(one)?)),
@@ -160,11 +160,11 @@ fn work(
     fault.map_or(Ok(Exit::Done), |fault| Err(vec![fault]))
 }
 
-fn let_go(archive: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
-    let keys = args.key.clone().map_or(Keys::All, Keys::One);
+fn let_go(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
+    let keys = args.key.clone().map_or(KeySelection::All, KeySelection::One);
     let by = who();
-    let asked = Release { keys: &keys, anyway: args.anyway, by: &by };
-    let Released { keys, meanwhile } = release(archive, &asked, &clock::even())?;
+    let asked = ReleaseRequest { keys: &keys, anyway: args.anyway, by: &by };
+    let ReleasedKeys { keys, meanwhile } = release(topic, &asked, &steady_clock())?;
     if keys.is_empty() {
         tell("no key is parked");
     }
@@ -178,7 +178,7 @@ fn let_go(archive: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fau
 }
 
 fn understood(words: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
-    let mut faults = match DeadLetterFilter::read(words, clock::even()()) {
+    let mut faults = match DeadLetterFilter::parse(words, steady_clock()()) {
         Ok(filter) => return Ok(filter),
         Err(faults) => faults,
     };
@@ -189,14 +189,14 @@ fn understood(words: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
 }
 
 fn rate(text: &str) -> Result<Rate, Fault> {
-    text.parse().map_err(|error: BadRate| {
-        let mend = format!("expected {}", BadRate::EXPECTED);
+    text.parse().map_err(|error: InvalidRate| {
+        let mend = format!("expected {}", InvalidRate::EXPECTED);
         Fault::new(Exit::Usage, "dead-letter.bad-rate", error.to_string(), "--rate", mend)
     })
 }
 
 /// A slip of the hand must not act on everything.
-fn select(filter: &DeadLetterFilter, all: bool, action: Action) -> Result<(), Fault> {
+fn select(filter: &DeadLetterFilter, all: bool, action: ReplayAction) -> Result<(), Fault> {
     let name = action.name();
     let (what, mend) = match (filter.narrows(), all) {
         (true, false) | (false, true) => return Ok(()),

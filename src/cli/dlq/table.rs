@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use crate::base::text::escaped;
-use crate::dead_letter::view::{Detail, View};
+use crate::dead_letter::view::{DeadLetterDetail, DeadLetterSummary};
 
 const WIDTHS: [usize; 7] = [19, 9, 36, 20, 28, 30, 5];
 const MESSAGE_WIDTH: usize = 80;
@@ -15,7 +15,7 @@ pub(super) fn head() -> String {
 }
 
 /// One letter; what is too long is cut.
-pub(super) fn line(view: &View<'_>) -> String {
+pub(super) fn line(view: &DeadLetterSummary<'_>) -> String {
     let failed_at = view.failed_at.get(..19).unwrap_or_default().replace('T', " ");
     let cells = [
         failed_at,
@@ -49,8 +49,8 @@ fn cut(text: &str, width: usize) -> String {
 }
 
 /// Everything of one letter.
-pub(super) fn detail(detail: &Detail<'_>) -> String {
-    let view = &detail.view;
+pub(super) fn detail(detail: &DeadLetterDetail<'_>) -> String {
+    let view = &detail.summary;
     let mut facts = vec![
         ("event id", escaped(view.event_id)),
         ("state", format!("{}, replayed {} times", view.state, view.replays)),
@@ -65,7 +65,10 @@ pub(super) fn detail(detail: &Detail<'_>) -> String {
         ("committed", format!("{} at {}", view.commit_ts, escaped(view.lsn))),
         ("parks its key", if view.parks_key { "yes" } else { "no" }.to_owned()),
         ("value", value(detail)),
-        ("stands at", format!("partition {}, offset {}", view.partition, view.offset)),
+        (
+            "stands at",
+            format!("partition {}, offset {}", view.position.partition, view.position.offset),
+        ),
     ];
     let name = |name: &&str| name.chars().count();
     let headers = detail.headers.iter();
@@ -78,9 +81,14 @@ pub(super) fn detail(detail: &Detail<'_>) -> String {
         writeln!(text, "{label:<width$}  {fact}").ok();
     }
     text.push_str("history");
-    for step in &detail.history {
-        let (at, what, by) = (&step.at, step.what, escaped(step.by));
-        write!(text, "\n  {at}  {what} by {by} ({}:{})", step.partition, step.offset).ok();
+    for step in detail.history {
+        let (at, what, by) = (&step.at, step.what, escaped(&step.by));
+        write!(
+            text,
+            "\n  {at}  {what} by {by} ({}:{})",
+            step.position.partition, step.position.offset
+        )
+        .ok();
     }
     if let Some(payload) = &detail.payload {
         let kind = detail.payload_encoding.unwrap_or_default();
@@ -89,8 +97,8 @@ pub(super) fn detail(detail: &Detail<'_>) -> String {
     text
 }
 
-fn key(detail: &Detail<'_>) -> String {
-    let name = detail.view.key.as_deref().unwrap_or("none");
+fn key(detail: &DeadLetterDetail<'_>) -> String {
+    let name = detail.summary.key.as_deref().unwrap_or("none");
     match (detail.key_bytes, &detail.key_begins) {
         (Some(bytes), Some(begins)) => {
             format!(
@@ -102,8 +110,8 @@ fn key(detail: &Detail<'_>) -> String {
     }
 }
 
-fn value(detail: &Detail<'_>) -> String {
-    let bytes = detail.view.value_bytes;
+fn value(detail: &DeadLetterDetail<'_>) -> String {
+    let bytes = detail.summary.value_bytes;
     match detail.value_sha256 {
         Some(sha256) => format!("{bytes} bytes, cut; whole it has SHA-256 {}", escaped(sha256)),
         None => format!("{bytes} bytes"),

@@ -1,13 +1,12 @@
 use super::*;
-use crate::dead_letter::find::{Found, Step};
-use crate::dead_letter::fold::{Known, State};
-use crate::dead_letter::record::PartitionOffset;
-use crate::dead_letter::record::{DeadLetter, Truncated};
+use crate::dead_letter::fold::{DeadLetterState, KnownLetter};
+use crate::dead_letter::record::{DeadLetter, LetterKey, PartitionOffset, Uncut};
+use crate::dead_letter::view::{FoundLetter, HistoryEntry};
 
 fn letter() -> DeadLetter {
     DeadLetter {
         event_id: "e\x1b[2J1".to_owned(),
-        key: Some(vec![b'k', 0xff]),
+        key: Some(LetterKey { bytes: vec![b'k', 0xff], uncut: None }),
         topic: "a-topic-with-a-name-that-is-far-too-long".to_owned(),
         error_class: "kafka.unknown-topic".to_owned(),
         error_msg: "no\nsuch topic".to_owned(),
@@ -18,12 +17,12 @@ fn letter() -> DeadLetter {
     }
 }
 
-const KNOWN: Known = Known { state: State::Open, replays: 0, marked: true };
+const KNOWN: KnownLetter = KnownLetter { state: DeadLetterState::Open, replays: 0, selected: true };
 
 #[test]
 fn a_line_has_columns_and_no_control_characters() {
     let letter = letter();
-    let line = line(&View::new(&letter, &KNOWN));
+    let line = line(&DeadLetterSummary::new(&letter, &KNOWN));
     let at = |word: &str| head().find(word).unwrap();
     assert!(line.starts_with("1970-01-01 00:00:00  open"), "{line}");
     assert_eq!(&line[at("EVENT ID")..at("EVENT ID") + 11], "e\\u{1b}[2J1");
@@ -35,18 +34,19 @@ fn a_line_has_columns_and_no_control_characters() {
 #[test]
 fn one_letter_is_told_whole_and_its_payload_on_request() {
     let position = PartitionOffset { partition: 1, offset: 2 };
-    let step = Step { unix_us: 0, what: "dead-lettered", by: "orders".to_owned(), position };
-    let cut = Some(Truncated { size_bytes: 99, sha256: "ab".to_owned() });
-    let letter = DeadLetter { cut, ..letter() };
-    let found = Found { letter, known: KNOWN, history: vec![step] };
-    let text = detail(&Detail::new(&found, false));
+    let (at, by) = ("1970-01-01T00:00:00Z".to_owned(), "orders".to_owned());
+    let entry = HistoryEntry { at, what: "dead-lettered", by, position };
+    let uncut = Some(Uncut { size_bytes: 99, sha256: "ab".to_owned() });
+    let letter = DeadLetter { uncut, ..letter() };
+    let found = FoundLetter { letter, known: KNOWN, history: vec![entry] };
+    let text = detail(&DeadLetterDetail::new(&found, false));
     for part in ["header         id = e1", "99 bytes, cut", "dead-lettered by orders (1:2)"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(!text.contains("payload"), "{text}");
-    let text = detail(&Detail::new(&found, true));
+    let text = detail(&DeadLetterDetail::new(&found, true));
     assert!(text.ends_with("payload (text)\n{\"a\":\t1}\n\\u{7}"), "{text}");
     let letter = DeadLetter { value: Some(vec![0xff]), ..found.letter };
-    let text = detail(&Detail::new(&Found { letter, ..found }, true));
+    let text = detail(&DeadLetterDetail::new(&FoundLetter { letter, ..found }, true));
     assert!(text.ends_with("payload (base64)\n/w=="), "{text}");
 }

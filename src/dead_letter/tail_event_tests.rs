@@ -1,33 +1,34 @@
 use super::*;
 use crate::base::lsn::Lsn;
+use crate::dead_letter::record::{LetterKey, PartitionOffset, Resolution};
 
 /// A log that is read record by record.
 struct Stage {
-    follower: Follower,
-    findings: Vec<Finding>,
+    state: TailState,
+    events: Vec<TailEvent>,
 }
 
 fn stage(since_unix_us: i64) -> Stage {
-    let mut follower = Follower::new("slot", since_unix_us);
-    follower.begin();
-    Stage { follower, findings: Vec::new() }
+    let mut state = TailState::new("slot", since_unix_us);
+    state.begin();
+    Stage { state, events: Vec::new() }
 }
 
 impl Stage {
     fn letter(&mut self, letter: &DeadLetter) {
         let record = LogRecord::DeadLetter(Box::new(letter.clone()));
-        self.follower.read(&record, &mut self.findings);
+        self.state.read(&record, &mut self.events);
     }
 
     fn resolution(&mut self, letter: &DeadLetter, kind: ResolutionKind, offset: i64) {
         let position = PartitionOffset { offset, ..letter.position };
         let resolution = letter.resolution(kind, 0, "me", letter.failed_unix_us + 1);
         let record = LogRecord::Resolution(Resolution { position, ..resolution });
-        self.follower.read(&record, &mut self.findings);
+        self.state.read(&record, &mut self.events);
     }
 
-    fn found(&mut self) -> Vec<Finding> {
-        std::mem::take(&mut self.findings)
+    fn reported(&mut self) -> Vec<TailEvent> {
+        std::mem::take(&mut self.events)
     }
 }
 
@@ -36,7 +37,7 @@ fn letter(id: &str, offset: i64, failed_unix_us: i64) -> DeadLetter {
         position: PartitionOffset { partition: 0, offset },
         event_id: id.to_owned(),
         error_class: "unroutable".to_owned(),
-        key: Some(b"k".to_vec()),
+        key: Some(LetterKey { bytes: b"k".to_vec(), uncut: None }),
         relay: "slot@host".to_owned(),
         lsn: "0/64".to_owned(),
         ordinal: offset as u64,
@@ -54,8 +55,8 @@ fn key() -> KeyHash {
 }
 
 /// By the letter that stands there.
-fn parked(offset: u64) -> Finding {
-    Finding::Parked(key(), Position { commit_lsn: Lsn::from_wire(0x64), ordinal: offset })
+fn parked(offset: u64) -> TailEvent {
+    TailEvent::Parked(key(), Position { commit_lsn: Lsn::from_wire(0x64), ordinal: offset })
 }
 
 #[test]
@@ -64,16 +65,16 @@ fn what_is_open_is_known_once_all_was_read() {
     let (a, b) = (letter("a", 1, 10_000), letter("b", 2, 20_000));
     stage.letter(&b);
     stage.letter(&a);
-    assert_eq!(stage.follower.open(), None);
-    assert_eq!(stage.follower.end(), Ended::CaughtUp);
-    assert_eq!(stage.follower.open(), Some((2, Some(10_000))));
+    assert_eq!(stage.state.open(), None);
+    assert_eq!(stage.state.end(), TailEnd::CaughtUp);
+    assert_eq!(stage.state.open(), Some((2, Some(10_000))));
     // WHEN the oldest is resolved THEN the next one is the oldest
     stage.resolution(&a, ResolutionKind::Discarded, 3);
-    assert_eq!(stage.follower.open(), Some((1, Some(20_000))));
+    assert_eq!(stage.state.open(), Some((1, Some(20_000))));
     stage.resolution(&b, ResolutionKind::Replayed, 4);
-    assert_eq!(stage.follower.open(), Some((0, None)));
+    assert_eq!(stage.state.open(), Some((0, None)));
     stage.letter(&letter("c", 5, 5));
-    assert_eq!(stage.follower.open(), Some((1, Some(5))));
+    assert_eq!(stage.state.open(), Some((1, Some(5))));
 }
 
 #[test]
@@ -84,12 +85,12 @@ fn recent_letters_of_an_earlier_process_are_told_once_each() {
     // A kill repeats the letter, and what was parked is no sign of anything new.
     stage.letter(&DeadLetter { ordinal: 2, ..letter("a", 3, 130) });
     stage.letter(&DeadLetter { error_class: CLASS_PARKED.to_owned(), ..letter("p", 4, 140) });
-    let told = Finding::Letter { failed_unix_us: 100, class: "unroutable".to_owned() };
-    assert_eq!(stage.found(), [told]);
+    let told = TailEvent::Letter { failed_unix_us: 100, class: "unroutable".to_owned() };
+    assert_eq!(stage.reported(), [told]);
     // WHEN it has caught up THEN the letters are our own
-    assert_eq!(stage.follower.end(), Ended::CaughtUp);
+    assert_eq!(stage.state.end(), TailEnd::CaughtUp);
     stage.letter(&letter("b", 5, 200));
-    assert_eq!(stage.found(), []);
+    assert_eq!(stage.reported(), []);
 }
 
 #[test]
@@ -101,10 +102,10 @@ fn keys_are_parked_by_each_letter_and_released() {
     stage.letter(&DeadLetter { key: None, ..parks("c", 3, 30) });
     stage.resolution(&a, ResolutionKind::Replayed, 4);
     stage.resolution(&a, ResolutionKind::Released, 5);
-    assert_eq!(stage.found(), [parked(1), parked(2), Finding::Released(key())]);
+    assert_eq!(stage.reported(), [parked(1), parked(2), TailEvent::Released(key())]);
     // WHEN one does not say where it stood THEN it stands before all
     stage.letter(&DeadLetter { lsn: String::new(), ordinal: 0, ..parks("d", 6, 40) });
-    assert_eq!(stage.found(), [Finding::Parked(key(), Position::default())]);
+    assert_eq!(stage.reported(), [TailEvent::Parked(key(), Position::default())]);
 }
 
 #[test]
@@ -113,9 +114,9 @@ fn of_relays_that_share_the_topic_only_the_releases_are_heard() {
     let other = DeadLetter { relay: "slot2@host".to_owned(), ..parks("a", 1, 10) };
     stage.letter(&other);
     stage.resolution(&other, ResolutionKind::Released, 2);
-    assert_eq!(stage.found(), [Finding::Released(key())]);
-    assert_eq!(stage.follower.end(), Ended::CaughtUp);
-    assert_eq!(stage.follower.open(), Some((1, Some(10))), "it is open all the same");
+    assert_eq!(stage.reported(), [TailEvent::Released(key())]);
+    assert_eq!(stage.state.end(), TailEnd::CaughtUp);
+    assert_eq!(stage.state.open(), Some((1, Some(10))), "it is open all the same");
 }
 
 #[test]
@@ -126,47 +127,47 @@ fn another_reading_tells_only_what_is_new() {
     stage.letter(&a);
     stage.resolution(&a, ResolutionKind::Released, 2);
     stage.letter(&b);
-    assert_eq!(stage.follower.end(), Ended::CaughtUp);
-    stage.found();
+    assert_eq!(stage.state.end(), TailEnd::CaughtUp);
+    stage.reported();
     // WHEN the reading breaks off twice, the second time on its way
-    stage.follower.begin();
+    stage.state.begin();
     stage.letter(&a);
-    assert_eq!(stage.follower.open(), None);
-    stage.follower.begin();
+    assert_eq!(stage.state.open(), None);
+    stage.state.begin();
     stage.letter(&a);
     stage.resolution(&a, ResolutionKind::Released, 2);
     stage.letter(&b);
     // THEN the old release is not told, and what was written meanwhile is
-    assert_eq!(stage.found(), []);
+    assert_eq!(stage.reported(), []);
     stage.resolution(&b, ResolutionKind::Released, 4);
-    assert_eq!(stage.found(), [Finding::Released(key())]);
-    assert_eq!(stage.follower.end(), Ended::Again);
-    assert_eq!(stage.follower.open(), Some((2, Some(10))));
+    assert_eq!(stage.reported(), [TailEvent::Released(key())]);
+    assert_eq!(stage.state.end(), TailEnd::Again);
+    assert_eq!(stage.state.open(), Some((2, Some(10))));
 }
 
 #[test]
 fn a_topic_that_was_made_anew_is_heard_again() {
     let mut stage = stage(0);
     stage.letter(&parks("a", 700, 10));
-    assert_eq!(stage.follower.end(), Ended::CaughtUp);
-    stage.found();
+    assert_eq!(stage.state.end(), TailEnd::CaughtUp);
+    stage.reported();
     // GIVEN an empty topic under the same name
-    stage.follower.begin();
-    assert_eq!(stage.follower.end(), Ended::Again);
-    assert_eq!(stage.follower.open(), Some((0, None)));
+    stage.state.begin();
+    assert_eq!(stage.state.end(), TailEnd::Again);
+    assert_eq!(stage.state.open(), Some((0, None)));
     stage.letter(&parks("b", 0, 20));
-    assert_eq!(stage.found(), [parked(0)]);
+    assert_eq!(stage.reported(), [parked(0)]);
     // GIVEN one that is not empty, and shorter WHEN it is read THEN it must be read once more
     stage.letter(&parks("c", 9, 30));
-    stage.found();
-    stage.follower.begin();
+    stage.reported();
+    stage.state.begin();
     let d = parks("d", 0, 40);
     stage.letter(&d);
     stage.resolution(&d, ResolutionKind::Released, 1);
-    assert_eq!((stage.follower.end(), stage.found()), (Ended::MadeAnew, Vec::new()));
-    stage.follower.begin();
+    assert_eq!((stage.state.end(), stage.reported()), (TailEnd::Replaced, Vec::new()));
+    stage.state.begin();
     stage.letter(&d);
     stage.resolution(&d, ResolutionKind::Released, 1);
-    assert_eq!(stage.found(), [parked(0), Finding::Released(key())]);
-    assert_eq!(stage.follower.end(), Ended::Again);
+    assert_eq!(stage.reported(), [parked(0), TailEvent::Released(key())]);
+    assert_eq!(stage.state.end(), TailEnd::Again);
 }

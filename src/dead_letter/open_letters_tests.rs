@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
-use super::super::fold::Fold;
-use super::super::record::{DeadLetter, Resolution};
+use super::super::fold::DeadLetterIndex;
+use super::super::record::{DeadLetter, Resolution, ResolutionKind};
 use super::*;
 use crate::dead_letter::record::PartitionOffset;
 
@@ -25,47 +25,51 @@ fn resolved(
     LogRecord::Resolution(Resolution { position, ..letter.resolution(kind, 1, "me", at) })
 }
 
-/// What it holds, in bytes; a tree of such pairs takes at most 40 for each.
+/// What it holds, in bytes.
 fn bytes(letters: &OpenLetters) -> usize {
-    letters.sorted.capacity() * size_of::<(u64, Stamp)>()
-        + letters.recent.len() * 40
+    let entries: usize = letters.shards.iter().map(Vec::capacity).sum();
+    letters.shards.len() * size_of::<Vec<(u64, Stamp)>>()
+        + entries * size_of::<(u64, Stamp)>()
         + letters.resolved.capacity() * 8 / 7 * (size_of::<(u64, Stamp)>() + 1)
 }
 
 /// Spread as hashes are.
-fn hash(n: u32) -> u64 {
-    u64::from(n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+fn id(n: u32) -> DeadLetterId {
+    DeadLetterId([u64::from(n + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15), 0])
 }
 
 #[test]
 fn a_million_open_letters_take_less_than_20_mb_and_more_are_counted() {
     let mut letters = OpenLetters::default();
     let count = u32::try_from(KNOWN_MAX).unwrap();
-    let at = |n: u32| Stamp::new(0, i64::from(n + 1) * MS);
-    let mut largest = 0;
+    let at = |n: u32| {
+        let position = PartitionOffset { partition: 0, offset: i64::from(n) };
+        RecordMark { position, unix_us: i64::from(n + 1) * MS }
+    };
     for n in 0..count {
-        assert_eq!(letters.letter(hash(n), at(n)), Change::Opened);
-        largest = largest.max(bytes(&letters));
+        assert!(letters.last(id(n)).is_none());
+        letters.open(id(n), at(n));
     }
+    let largest = bytes(&letters);
     assert!(largest < 20 << 20, "{largest} bytes");
     assert_eq!((letters.count(), letters.oldest_unix_us()), (KNOWN_MAX, Some(MS)));
     assert!(!letters.is_beyond());
     // THEN each is known
-    assert_eq!(letters.letter(hash(count / 2), at(count)), Change::Nothing);
+    assert!((0..count).all(|n| letters.last(id(n)).is_some_and(|(_, is_open)| is_open)));
     // WHEN there are more THEN they are counted, and take nothing
-    let before = bytes(&letters);
     for n in count..count + 1_000 {
-        assert_eq!(letters.letter(hash(n), at(n)), Change::Opened);
+        letters.open(id(n), at(n));
     }
-    assert_eq!((letters.count(), bytes(&letters)), (KNOWN_MAX + 1_000, before));
+    assert_eq!((letters.count(), bytes(&letters)), (KNOWN_MAX + 1_000, largest));
     assert!(letters.is_beyond());
     // WHEN all are resolved THEN none is left
+    let state = DeadLetterState::Replayed;
     for n in count..count + 1_000 {
-        assert_eq!(letters.resolution(hash(n), at(2 * count)), Change::Resolved);
+        assert!(letters.resolve(id(n), state, at(2 * count)));
     }
     assert_eq!((letters.count(), letters.is_beyond()), (KNOWN_MAX, false));
     for n in 0..count {
-        assert_eq!(letters.resolution(hash(n), at(2 * count)), Change::Resolved);
+        assert!(letters.resolve(id(n), state, at(2 * count)));
     }
     assert_eq!((letters.count(), letters.oldest_unix_us()), (0, None));
     assert!(bytes(&letters) < 4 << 20, "{} bytes", bytes(&letters));
@@ -76,7 +80,7 @@ fn what_is_resolved_is_dropped() {
     let mut letters = OpenLetters::default();
     let stays = letter(0, 0, 0, MS);
     letters.apply(&opened(&stays));
-    let last = i64::try_from(RESOLVED_MAX).unwrap();
+    let last = i64::try_from(RESOLVED_MAX + 1).unwrap();
     for n in 1..=last {
         let one = letter(u32::try_from(n).unwrap(), 0, 2 * n, n * MS);
         letters.apply(&opened(&one));
@@ -110,7 +114,7 @@ proptest! {
     fn it_says_what_the_fold_says(
         steps in proptest::collection::vec((0..12_u32, 0..3_i32, 0..4_u8, 0..50_i64), 0..200),
     ) {
-        let (mut letters, mut fold) = (OpenLetters::default(), Fold::default());
+        let (mut letters, mut fold) = (OpenLetters::default(), DeadLetterIndex::default());
         for (offset, (id, partition, what, at)) in steps.into_iter().enumerate() {
             let position = PartitionOffset { partition, offset: i64::try_from(offset).unwrap() };
             let one = letter(id, partition, position.offset, at * MS);
@@ -121,7 +125,6 @@ proptest! {
             };
             prop_assert_eq!(letters.apply(&record), fold.apply(&record));
             prop_assert_eq!(letters.count(), fold.open());
-            letters.sort();
         }
     }
 }

@@ -1,0 +1,196 @@
+//! Requests to `/api`, read from a query or a JSON body: the names of the command line.
+//!
+//! Whatever is not understood is refused: a filter that was ignored would act on too much.
+
+use axum::body::{Body, to_bytes};
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, Uri, header};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+use super::error::ApiError;
+use crate::base::clock::unix_now_us;
+use crate::base::encoding::percent_decode;
+use crate::base::text::escaped;
+use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
+use crate::dead_letter::rate::{InvalidRate, Rate};
+
+/// Largest body: some filters and a reason.
+const BODY_BYTES_MAX: usize = 64 << 10;
+/// Letters of one answer.
+const LIMIT_DEFAULT: usize = 100;
+const LIMIT_MAX: usize = 1000;
+/// Longest reason; it goes into the log.
+const REASON_CHARS_MAX: usize = 500;
+
+const QUERY: &str = "the query";
+const BODY: &str = "the body";
+
+/// `POST /api/dlq/replay` and `/discard`.
+pub(super) struct JobRequest {
+    pub(super) filter: DeadLetterFilter,
+    pub(super) rate: Option<Rate>,
+    pub(super) dry_run: bool,
+    pub(super) reason: String,
+}
+
+/// `POST /api/dlq/release`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct ReleaseBody {
+    pub(super) key: Option<String>,
+    all: bool,
+    pub(super) anyway: bool,
+    pub(super) dry_run: bool,
+    reason: Option<String>,
+}
+
+/// What the body of a job has beside filters.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct JobOptions {
+    all: bool,
+    rate: Option<String>,
+    dry_run: bool,
+    reason: Option<String>,
+}
+
+const JOB_OPTIONS: [&str; 4] = ["all", "rate", "dry_run", "reason"];
+
+/// `GET /api/dlq`: a filter, and how many letters.
+pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
+    let mut query = query(uri)?;
+    let limit = match query.remove("limit") {
+        None => LIMIT_DEFAULT,
+        Some(limit) => {
+            let limit = limit.as_str().and_then(|limit| limit.parse().ok());
+            limit.filter(|limit| (1..=LIMIT_MAX).contains(limit)).ok_or_else(|| {
+                ApiError::bad_request("limit is not a valid number", QUERY, "expected 1 to 1000")
+            })?
+        }
+    };
+    Ok((filter(query, QUERY)?, limit))
+}
+
+/// `GET /api/dlq/{id}`: is the payload wanted, too?
+pub(super) fn payload(uri: &Uri) -> Result<bool, ApiError> {
+    let mut query = query(uri)?;
+    let payload = query.remove("payload");
+    match payload.as_ref().map(Value::as_str) {
+        _ if !query.is_empty() => {}
+        None | Some(Some("false")) => return Ok(false),
+        Some(Some("true")) => return Ok(true),
+        Some(_) => {}
+    }
+    Err(ApiError::bad_request("only payload can be asked for", QUERY, "expected ?payload=true"))
+}
+
+pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
+    let mut fields = body(request).await?;
+    let options = JOB_OPTIONS.iter().filter_map(|name| fields.remove_entry(*name)).collect();
+    let options: JobOptions = read(options, BODY)?;
+    let filter = filter(fields, BODY)?;
+    let rate = options.rate.as_deref().map(str::parse).transpose();
+    let rate = rate.map_err(|error: InvalidRate| {
+        let mend = format!("expected {}", InvalidRate::EXPECTED);
+        ApiError::bad_request(error.to_string(), "rate", mend)
+    })?;
+    check_selection(filter.narrows(), options.all)?;
+    let reason = reason(options.reason)?;
+    Ok(JobRequest { filter, rate, dry_run: options.dry_run, reason })
+}
+
+/// The body and its reason.
+pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), ApiError> {
+    let mut body: ReleaseBody = read(body(request).await?, BODY)?;
+    check_selection(body.key.is_some(), body.all)?;
+    let reason = reason(body.reason.take())?;
+    Ok((body, reason))
+}
+
+/// A mistake must not act on everything.
+fn check_selection(narrows: bool, all: bool) -> Result<(), ApiError> {
+    let (what, mend) = match (narrows, all) {
+        (true, false) | (false, true) => return Ok(()),
+        (false, false) => {
+            ("on what? neither a filter nor \"all\": true was given", "give one of them")
+        }
+        (true, true) => {
+            ("\"all\": true and a filter contradict each other", "leave one of them out")
+        }
+    };
+    Err(ApiError::bad_request(what, BODY, mend))
+}
+
+fn reason(reason: Option<String>) -> Result<String, ApiError> {
+    let reason = reason.unwrap_or_default();
+    if reason.chars().count() > REASON_CHARS_MAX {
+        let mend = format!("expected at most {REASON_CHARS_MAX} characters");
+        return Err(ApiError::bad_request("the reason is too long", "reason", mend));
+    }
+    Ok(escaped(&reason))
+}
+
+fn filter(fields: Map<String, Value>, place: &str) -> Result<DeadLetterFilter, ApiError> {
+    let text: FilterText = read(fields, place)?;
+    Ok(DeadLetterFilter::parse(&text, unix_now_us())?)
+}
+
+fn read<T: DeserializeOwned>(fields: Map<String, Value>, place: &str) -> Result<T, ApiError> {
+    serde_json::from_value(Value::Object(fields)).map_err(|error| {
+        let mend = "see docs/dead-letters.md, \"The same over HTTP\"";
+        ApiError::bad_request(error.to_string(), place, mend)
+    })
+}
+
+fn query(uri: &Uri) -> Result<Map<String, Value>, ApiError> {
+    let mut fields = Map::new();
+    let pairs = uri.query().unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    for pair in pairs {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let text = |text: &str| percent_decode(&text.replace('+', " "));
+        let (Ok(name), Ok(value)) = (text(name), text(value)) else {
+            let what = "it is not percent-encoded text";
+            return Err(ApiError::bad_request(what, QUERY, "encode it as UTF-8"));
+        };
+        let what = format!("{name:?} is there twice");
+        if fields.insert(name, Value::String(value)).is_some() {
+            return Err(ApiError::bad_request(what, QUERY, "leave one of them out"));
+        }
+    }
+    Ok(fields)
+}
+
+/// Only JSON: what a form on another site can make a browser send is something else.
+async fn body(request: Request<Body>) -> Result<Map<String, Value>, ApiError> {
+    let (head, body) = request.into_parts();
+    if !is_json(&head.headers) {
+        return Err(ApiError::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "api.not-json",
+            "the body is not said to be JSON",
+            "Content-Type",
+            "send the header: Content-Type: application/json",
+        ));
+    }
+    let too_large = || {
+        let what = format!("the body is longer than {BODY_BYTES_MAX} bytes, or was not sent whole");
+        let status = StatusCode::PAYLOAD_TOO_LARGE;
+        ApiError::new(status, "api.body-too-large", what, BODY, "send less")
+    };
+    let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
+    if length.and_then(|text| text.parse().ok()).is_some_and(|bytes: usize| bytes > BODY_BYTES_MAX)
+    {
+        return Err(too_large());
+    }
+    let bytes = to_bytes(body, BODY_BYTES_MAX).await.map_err(|_| too_large())?;
+    serde_json::from_slice(&bytes)
+        .map_err(|error| ApiError::bad_request(error.to_string(), BODY, "expected a JSON object"))
+}
+
+fn is_json(headers: &HeaderMap) -> bool {
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case(super::super::JSON)
+}

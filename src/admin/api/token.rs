@@ -1,0 +1,72 @@
+//! Who may use `/api`: whoever sends the token of `admin.token`.
+//!
+//! Hashes are compared, and all of their bytes: the time that takes says nothing about the token, nor
+//! about its length. Neither the token nor what was sent instead is kept, returned or logged.
+
+use std::hint::black_box;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use sha2::{Digest, Sha256};
+
+use super::error::ApiError;
+use crate::base::log_throttle::LogThrottle;
+use crate::base::secret::Secret;
+
+/// Somebody who guesses must not fill the log.
+const WARN_EVERY: Duration = Duration::from_secs(1);
+
+pub(super) struct TokenCheck {
+    /// SHA-256 of the token.
+    token: Option<[u8; 32]>,
+    warnings: Mutex<LogThrottle>,
+}
+
+impl TokenCheck {
+    pub(super) fn new(token: Option<&Secret>) -> TokenCheck {
+        let token = token.filter(|token| !token.is_empty());
+        TokenCheck {
+            token: token.map(|token| Sha256::digest(token.expose()).into()),
+            warnings: Mutex::new(LogThrottle::new(1, WARN_EVERY)),
+        }
+    }
+
+    pub(super) fn check(&self, headers: &HeaderMap, from: SocketAddr) -> Result<(), ApiError> {
+        let Some(token) = &self.token else {
+            return Err(ApiError::new(
+                StatusCode::FORBIDDEN,
+                "api.closed",
+                "there is no token, so no request can be accepted",
+                "admin.token",
+                "set admin.token, e.g. by WALRELAY_ADMIN__TOKEN, and start the relay again",
+            ));
+        };
+        let Some(sent) = bearer(headers) else {
+            return Err(unauthorized("api.token-missing", "no token was sent"));
+        };
+        let pairs = token.iter().zip(Sha256::digest(sent));
+        if black_box(pairs.fold(0, |differ, (a, b)| differ | (a ^ b))) == 0 {
+            return Ok(());
+        }
+        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        if warnings.permit(Instant::now()).is_some() {
+            tracing::warn!(target: "audit", who = %from, "refused: a wrong token was sent");
+        }
+        Err(unauthorized("api.token-wrong", "this is not the token"))
+    }
+}
+
+/// The token in the request; none unless there is exactly one.
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut sent = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(only), None) = (sent.next(), sent.next()) else { return None };
+    let (scheme, token) = only.as_bytes().split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then(|| token.trim_ascii())
+}
+
+fn unauthorized(code: &'static str, what: &str) -> ApiError {
+    let mend = "send the header: Authorization: Bearer TOKEN, with the value of admin.token";
+    ApiError::new(StatusCode::UNAUTHORIZED, code, what, "Authorization", mend)
+}
