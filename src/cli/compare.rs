@@ -1,19 +1,18 @@
 //! `walrelay compare`: the slot and polling, measured on one's own database and broker.
 
 use std::fs::OpenOptions;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::args::CompareArgs;
+use super::progress::StatusLine;
 use crate::base::error::{Exit, Fault};
-use crate::base::text::escaped;
 use crate::compare::plan::{ComparisonPlan, ComparisonRequest};
 use crate::compare::relay_process::RelayOrder;
 use crate::compare::{ComparisonOutcome, ComparisonWatcher, RunProgress, page, terminal};
 use crate::config::{Config, Request};
 
-const REDRAWN_EVERY: Duration = Duration::from_millis(200);
 const WRITTEN_EVERY: Duration = Duration::from_secs(10);
 
 /// Reads the arguments before anything else is done.
@@ -29,7 +28,7 @@ pub(super) fn run(
 ) -> Result<Exit, Vec<Fault>> {
     let page_file = args.html.as_deref().map(PageFile::open).transpose();
     let page_file = page_file.map_err(|fault| vec![fault])?;
-    let mut lines = ProgressLines::new();
+    let mut lines = StatusLine::new(WRITTEN_EVERY);
     let request = ComparisonRequest { config, origin, plan };
     let ComparisonOutcome { report, mut faults } = crate::compare::run(request, &mut lines);
     lines.erase();
@@ -94,59 +93,21 @@ fn unwritable(path: &Path, error: &std::io::Error) -> Fault {
     Fault::new(Exit::Usage, "output.unwritable", what, "--html", mend)
 }
 
-/// Progress on standard error: one line that is redrawn on a terminal, a line now and then elsewhere.
-struct ProgressLines {
-    terminal: bool,
-    coloured: bool,
-    written: Instant,
-    drawn: bool,
-}
-
-impl ProgressLines {
-    fn new() -> ProgressLines {
-        let terminal = std::io::stderr().is_terminal();
-        let coloured = terminal && super::no_color_is_unset();
-        ProgressLines { terminal, coloured, written: Instant::now(), drawn: false }
-    }
-
-    fn erase(&mut self) {
-        if std::mem::take(&mut self.drawn) {
-            self.put("\r\x1b[K");
-        }
-    }
-
-    fn put(&mut self, text: &str) {
-        self.written = Instant::now();
-        let mut errors = std::io::stderr();
-        // A terminal that has gone shows nothing more.
-        errors.write_all(text.as_bytes()).and_then(|()| errors.flush()).ok();
-    }
-}
-
-impl ComparisonWatcher for ProgressLines {
+impl ComparisonWatcher for StatusLine {
     fn announce(&mut self, text: &str) {
-        self.erase();
-        let mark = if self.coloured { "\x1b[36m·\x1b[0m" } else { "·" };
-        self.put(&format!("{mark} {}\n", plain(text)));
+        self.keep("·", &plain(text));
     }
 
     fn progress(&mut self, now: &RunProgress) {
-        let every = if self.terminal { REDRAWN_EVERY } else { WRITTEN_EVERY };
-        if self.written.elapsed() < every {
-            return;
-        }
-        self.drawn = self.terminal;
-        let text = plain(&line(now));
-        match self.terminal {
-            true => self.put(&format!("\r  {text}\x1b[K")),
-            false => self.put(&format!("  {text}\n")),
+        if self.is_due() {
+            self.show(" ", &plain(&line(now)));
         }
     }
 }
 
 /// On the page a number and its unit stay on one line.
 fn plain(text: &str) -> String {
-    escaped(&text.replace('\u{a0}', " "))
+    text.replace('\u{a0}', " ")
 }
 
 fn line(now: &RunProgress) -> String {

@@ -4,64 +4,94 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use crate::base::text::escaped;
+
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
-const TOLD_EVERY: Duration = Duration::from_secs(5);
 const BAR_CHARS: usize = 24;
 
-/// Tells how far it is.
-pub(super) struct Progress {
-    what: &'static str,
+/// The line on standard error that says how it stands.
+pub(super) struct StatusLine {
     terminal: bool,
     coloured: bool,
-    began: Instant,
-    told: Instant,
+    /// Where there is no terminal.
+    written_every: Duration,
+    shown: Instant,
     drawn: bool,
+}
+
+impl StatusLine {
+    pub(super) fn new(written_every: Duration) -> StatusLine {
+        let terminal = std::io::stderr().is_terminal();
+        let coloured = terminal && super::no_color_is_unset();
+        StatusLine { terminal, coloured, written_every, shown: Instant::now(), drawn: false }
+    }
+
+    /// Is it time to show another?
+    pub(super) fn is_due(&self) -> bool {
+        let every = if self.terminal { REDRAWN_EVERY } else { self.written_every };
+        self.shown.elapsed() >= every
+    }
+
+    /// Shows a text, on a terminal behind a mark of its own and in the place of the last.
+    pub(super) fn show(&mut self, mark: &str, text: &str) {
+        self.shown = Instant::now();
+        if !self.terminal {
+            return super::tell(text);
+        }
+        self.drawn = true;
+        put(&format!("\r{} {}\x1b[K", self.colored(mark), escaped(text)));
+    }
+
+    /// Writes a text that stays.
+    pub(super) fn keep(&mut self, mark: &str, text: &str) {
+        self.erase();
+        self.shown = Instant::now();
+        put(&format!("{} {}\n", self.colored(mark), escaped(text)));
+    }
+
+    /// Takes the line away again.
+    pub(super) fn erase(&mut self) {
+        if std::mem::take(&mut self.drawn) {
+            put("\r\x1b[K");
+        }
+    }
+
+    fn colored(&self, mark: &str) -> String {
+        if self.coloured { format!("\x1b[36m{mark}\x1b[0m") } else { mark.to_owned() }
+    }
+}
+
+fn put(text: &str) {
+    let mut errors = std::io::stderr();
+    // A terminal that has gone shows nothing more.
+    errors.write_all(text.as_bytes()).and_then(|()| errors.flush()).ok();
+}
+
+/// How many of how many are done, how fast, and how long it will take.
+pub(super) struct Progress {
+    what: &'static str,
+    began: Instant,
+    line: StatusLine,
 }
 
 impl Progress {
     /// `what` is being done, as in `replayed`.
     pub(super) fn new(what: &'static str) -> Progress {
-        let terminal = std::io::stderr().is_terminal();
-        let now = Instant::now();
-        Progress {
-            what,
-            terminal,
-            coloured: terminal && super::no_color_is_unset(),
-            began: now,
-            told: now,
-            drawn: false,
-        }
+        let line = StatusLine::new(Duration::from_secs(5));
+        Progress { what, began: Instant::now(), line }
     }
 
     /// So many of so many are done.
     pub(super) fn tell(&mut self, done: usize, total: usize) {
-        let every = if self.terminal { REDRAWN_EVERY } else { TOLD_EVERY };
-        if total == 0 || self.told.elapsed() < every {
-            return;
-        }
-        self.told = Instant::now();
-        let text = line(self.what, done, total, self.began.elapsed());
-        match (self.terminal, self.coloured) {
-            (true, true) => {
-                self.draw(&format!("\r\x1b[36m{}\x1b[0m {text}\x1b[K", bar(done, total)))
-            }
-            (true, false) => self.draw(&format!("\r{} {text}\x1b[K", bar(done, total))),
-            (false, _) => super::tell(&text),
+        if total > 0 && self.line.is_due() {
+            let text = line(self.what, done, total, self.began.elapsed());
+            self.line.show(&bar(done, total), &text);
         }
     }
 
     /// Takes the line away again.
     pub(super) fn end(&mut self) {
-        if self.drawn {
-            self.draw("\r\x1b[K");
-        }
-    }
-
-    fn draw(&mut self, text: &str) {
-        self.drawn = true;
-        let mut errors = std::io::stderr();
-        // A terminal that has gone is told nothing more.
-        errors.write_all(text.as_bytes()).and_then(|()| errors.flush()).ok();
+        self.line.erase();
     }
 }
 

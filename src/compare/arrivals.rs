@@ -18,7 +18,7 @@ use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::sink::bench_target::Scratch;
 
-/// How many of the last latencies tell how it goes.
+/// The median of so many of the last latencies is shown while a run is under way.
 const RECENT: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 const POLL_PATIENCE: Duration = Duration::from_millis(100);
@@ -34,7 +34,7 @@ pub(super) struct Arrivals {
 
 #[derive(Debug)]
 struct SeenEvents {
-    /// The same of its first arrival.
+    /// When it first arrived, as such a stamp.
     arrived: Vec<u64>,
     distinct: u64,
     duplicated: u64,
@@ -75,7 +75,7 @@ impl Arrivals {
         }
     }
 
-    /// The event is at the consumer. One that nobody wrote is none of ours.
+    /// The event is at the consumer. A number that was never written is not counted.
     pub(super) fn arrives(&self, number: u64, at: Instant) {
         let (stamp, index) = (self.stamp(at), number as usize);
         let Some(sent) = self.sent.get(index).map(|sent| sent.load(Relaxed)) else { return };
@@ -113,7 +113,7 @@ impl Arrivals {
         Latencies::of(recent.into()).p50_ms()
     }
 
-    /// Over the first `written` events.
+    /// What became of the first `written` events.
     pub(super) fn counts(&self, written: u64) -> EventCounts {
         let SeenEvents { duplicated, out_of_order, distinct, .. } = *lock(&self.seen);
         EventCounts { missing: written.saturating_sub(distinct), duplicated, out_of_order }
@@ -127,7 +127,7 @@ impl Arrivals {
         pairs.filter(|(sent, _)| *sent != 0).collect()
     }
 
-    /// Of the events from this number on.
+    /// Latencies of the events from this number on.
     pub(super) fn latencies(&self, from: u64) -> Latencies {
         let stamps = self.stamps(from).into_iter().filter(|(_, arrived)| *arrived != 0);
         Latencies::of(stamps.map(|(sent, arrived)| micros(sent, arrived)).collect())
@@ -168,7 +168,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What an event says of itself.
+/// The part of a payload that identifies the event.
 #[derive(Deserialize)]
 struct EventLabel {
     n: u64,
@@ -178,7 +178,7 @@ struct EventLabel {
 #[derive(Default)]
 struct ReaderState {
     stop: AtomicBool,
-    /// Whose events are counted: a run's number, and its arrivals. Others came too late.
+    /// The run whose events are counted, and its arrivals. Events of earlier runs came too late.
     current: Mutex<Option<(u32, Arc<Arrivals>)>>,
 }
 

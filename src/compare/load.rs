@@ -32,7 +32,7 @@ struct LoadWriter {
     insert: Statement,
 }
 
-/// How the load itself did.
+/// The pace that the load kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoadPace {
     pub(super) per_second: f64,

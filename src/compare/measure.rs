@@ -28,9 +28,9 @@ const CPU_EVERY: u32 = 5;
 /// Events from which the load's own WAL is known.
 const WEIGHED: u64 = 500;
 
-/// Who is told how the comparison goes.
+/// Shows how the comparison goes.
 pub(crate) trait ComparisonWatcher {
-    /// Something begins, or was found.
+    /// A run begins, or something was found.
     fn announce(&mut self, text: &str);
 
     /// Comes several times a second.
@@ -41,18 +41,18 @@ pub(crate) trait ComparisonWatcher {
 pub(crate) struct RunProgress {
     /// What runs: `CDC at 100/s`.
     pub(crate) what: String,
-    /// Until it is over.
+    /// Time until the load ends.
     pub(crate) left: Duration,
     /// Events at the consumer.
     pub(crate) delivered: u64,
-    /// Events that there will be.
+    /// Events that will be written.
     pub(crate) events: u64,
-    /// Of the last events.
+    /// Median latency of the last events.
     pub(crate) p50_ms: Option<f64>,
 }
 
-/// How long nothing may come before what is missing is missing: longer than a relay waits between
-/// two attempts.
+/// Events that have not come are missing when none has come for this long. It is longer than a relay
+/// waits between two attempts.
 fn patience(mode: CaptureMode, longest_wait: Duration) -> Duration {
     PATIENCE_MIN.max(3 * interval(mode)).max(longest_wait + Duration::from_secs(5))
 }
@@ -76,7 +76,7 @@ struct MeasuredRelay {
     what: String,
     process: RelayProcess,
     arrivals: Arc<Arrivals>,
-    /// Of all its load.
+    /// Events of its whole load, warm-up included.
     events: u64,
     ends: Instant,
     before: PostgresCounters,
@@ -220,7 +220,7 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    /// Stops the relay and the load, and takes down what became of the events and what it cost.
+    /// Stops the relay and the load, and reads what became of the events and what they cost.
     async fn finish(
         &mut self,
         relay: MeasuredRelay,
@@ -282,7 +282,7 @@ impl<'a> Measurement<'a> {
         self.watched(relay, arriving).await
     }
 
-    /// Does something, and meanwhile sees that everything lives, and tells.
+    /// Does some work, and meanwhile checks relay and consumer, samples CPU, and shows progress.
     async fn watched<T>(
         &mut self,
         relay: &mut MeasuredRelay,

@@ -6,7 +6,6 @@ use super::report::RunResult;
 /// A cost, such that less is better.
 pub(crate) struct CostMeasure {
     pub(crate) title: &'static str,
-    /// Of what.
     pub(crate) unit: &'static str,
     /// None when it is not known, or when there were no events.
     pub(crate) of: fn(&RunResult) -> Option<f64>,

@@ -76,7 +76,7 @@ pub(crate) fn run(
     ComparisonOutcome { report: (!nothing).then_some(report), faults }
 }
 
-/// Fails when nothing was made, else tells all that went wrong.
+/// Fails when nothing was made yet; else returns everything that went wrong.
 async fn compare(
     request: ComparisonRequest<'_>,
     report: &mut ComparisonReport,
@@ -112,7 +112,7 @@ async fn compare(
         signal = signals.second() => Err(left_behind(config, &name, signal)),
     };
     Ok(match (ended, removed) {
-        // What hindered both is told once, with all that is left.
+        // A cause that both have in common is reported once, with all that is left.
         (Err(fault), Err(left)) if left.code == fault.code => vec![left],
         (ended, removed) => ended.err().into_iter().chain(removed.err()).collect(),
     })
@@ -178,7 +178,7 @@ async fn remove_abandoned(
     Ok(())
 }
 
-/// Both sides are tried; what is left on both is told as one.
+/// Tries both sides; what is left on both is one fault.
 async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
     let database = scratch_source::remove(&config.source.connection, name).await;
     let own = name.to_owned();
@@ -192,7 +192,7 @@ async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
     }
 }
 
-/// The removal was not waited for.
+/// The fault of a removal that a second signal has ended.
 fn left_behind(config: &Config, name: &str, signal: &str) -> Fault {
     let what = format!("stopped by a second signal, {signal}, before all of {name} was removed");
     let mend = format!("{}\n{}", left_over_sql(name), config.sink.scratch_by_hand(name));

@@ -17,12 +17,12 @@ pub(super) const KEYS: u64 = 1000;
 pub(super) const PAYLOAD_BYTES: usize = 230;
 
 const RATE_MAX: u32 = 100_000;
-/// Of all runs together, or of one backlog: some numbers are kept for each, and rows are written.
+/// Most events of all runs together, or of one backlog: each takes memory here and a row there.
 const EVENTS_MAX: u64 = 20_000_000;
 const DURATION_MS: RangeInclusive<u64> = 1000..=24 * 3_600_000;
 const INTERVAL_MS: RangeInclusive<u64> = 1..=3_600_000;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Tables, slot, a relay that starts, and one that stops.
+/// Time around a run: tables and slot are made, a relay starts and stops.
 const AROUND_A_RUN: Duration = Duration::from_millis(1500);
 
 /// How a relay finds events. The slot comes before polling, a short interval before a long one.
@@ -36,7 +36,7 @@ pub(crate) enum CaptureMode {
     Polling { interval_ms: u64 },
 }
 
-/// What is asked for, of whom.
+/// A comparison to make, and the configuration to make it with.
 #[derive(Clone, Copy)]
 pub(crate) struct ComparisonRequest<'a> {
     pub(crate) config: &'a Config,
@@ -217,7 +217,7 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{plural}")
 }
 
-/// Each item once, in the order in which they were named; else the first that is none.
+/// Each item once, in the order in which they were named; the error is the first that is invalid.
 fn list<T: PartialEq>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
     let mut found = Vec::new();
     for item in text.split(',').map(str::trim) {

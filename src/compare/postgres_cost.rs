@@ -122,8 +122,7 @@ impl PostgresMeter {
         })
     }
 
-    /// Counters that show the insertion of so many rows and do not move any more, as far as that can
-    /// be had in time.
+    /// Counters that show the insertion of so many rows and no longer move, or those at the deadline.
     pub(super) async fn settled(&mut self, inserted: u64) -> Result<PostgresCounters, Fault> {
         let deadline = Instant::now() + SHOWN_WITHIN;
         let wanted = i64::try_from(inserted).unwrap_or(i64::MAX);
@@ -145,12 +144,12 @@ impl PostgresMeter {
         self.sample_cpu(true).await
     }
 
-    /// Looks at them again; they come and go.
+    /// Samples again: backends come and go.
     pub(super) async fn look_at_cpu(&mut self) -> Result<(), Fault> {
         self.sample_cpu(false).await
     }
 
-    /// Of all that were seen; none when they are elsewhere.
+    /// CPU time of all backends seen; none when the database is on another machine.
     pub(super) fn cpu_s(&self) -> Option<f64> {
         self.is_local.then(|| self.cpu.total_s())
     }

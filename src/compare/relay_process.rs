@@ -36,7 +36,7 @@ const STOPS_WITHIN: Duration = Duration::from_secs(25);
 /// Its last lines are kept, for when it fails.
 const LOG_LINES_MAX: usize = 30;
 
-/// What a measured relay is told. No `Debug`: settings may hold secrets.
+/// What a measured relay is to do. No `Debug`: settings may hold secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct RelayOrder {
     /// This and the next two as in [`Request`].
@@ -47,7 +47,7 @@ pub(crate) struct RelayOrder {
     pub(super) name: String,
     /// Of polling; none for the slot.
     pub(super) interval_ms: Option<u64>,
-    /// Its own, and removed by who gave the order.
+    /// Removed by whoever gave the order.
     pub(super) crash_file: PathBuf,
 }
 
@@ -64,7 +64,7 @@ impl RelayOrder {
         })?;
         runtime::spawn("parent", || {
             let mut rest = [0; 1];
-            // It ends, or it fails: nobody is there in either case.
+            // Whether it ends or fails, the parent has gone.
             while io::stdin().lock().read(&mut rest).is_ok_and(|count| count > 0) {}
             kill_process(rustix::process::getpid(), Signal::TERM).ok();
             std::thread::sleep(ORPHAN_STOPS_WITHIN);
@@ -187,7 +187,7 @@ impl RelayProcess {
         let mut command = Command::new(std::env::current_exe().map_err(broken)?);
         command.args(["--log", "warn", COMMAND]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // Ctrl-C is for us; it is then stopped in good order.
+        // Ctrl-C must reach only the comparison, which then stops the relay in good order.
         command.process_group(0);
         let mut process = command.spawn().map_err(broken)?;
         let errors = process.stderr.take();
@@ -221,7 +221,7 @@ impl RelayProcess {
     }
 
     fn failed(&self, why: &str) -> Fault {
-        // What it said last may still be on its way through the pipe.
+        // Its last lines may still be on their way through the pipe.
         std::thread::sleep(Duration::from_millis(100));
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = log.iter().rev().map(String::as_str).collect();

@@ -41,7 +41,7 @@ const CDC_SQL: &str = "CREATE TABLE public.outbox (
     created_at  timestamptz NOT NULL DEFAULT pg_catalog.now()
 );";
 
-/// A comparison's own corner of the database.
+/// The schema, publication and slot of one comparison.
 pub(super) struct ScratchSource {
     pub(super) name: String,
     /// Its session holds the lock on the name.
@@ -84,7 +84,7 @@ pub(super) async fn ask_one(client: &Client, doing: &str, sql: &str) -> Result<R
 }
 
 impl ScratchSource {
-    /// Connects and looks whether everything that will be made may be. Makes nothing.
+    /// Connects and checks that everything may be made. Makes nothing.
     pub(super) async fn open(config: &Config, name: &str) -> Result<ScratchSource, Fault> {
         let client = connect(&config.source.connection, name).await?;
         check_server(&client, &config.source, name).await?;
@@ -169,7 +169,7 @@ pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
                 let what = format!("replication slot {name} is still in use");
                 return Err(Fault::new(Exit::Slot, LEFT_OVER, what, "", left_over_sql(name)));
             }
-            // Somebody was faster, or its reader has not let go yet.
+            // Somebody else dropped it, or its reader has not let go yet.
             Err(error) if Instant::now() > deadline => return Err(left(error)),
             Ok(false) | Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -226,7 +226,7 @@ async fn check_server(client: &Client, source: &SourceSettings, name: &str) -> R
     faults.find(hinders).map_or(Ok(()), Err)
 }
 
-/// Whether the load would stay within this database's own corner, and may be made.
+/// Whether the role may make a schema, and no publication would carry the load to others.
 async fn check_database(client: &Client) -> Result<(), Fault> {
     const SQL: &str = "SELECT
         (SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1),

@@ -10,7 +10,7 @@ use crate::base::runtime;
 
 const HANGUP: &str = "SIGHUP";
 
-/// Listens from when it is made; what comes while nobody waits is kept.
+/// Listens as soon as it is made; a signal that comes while nobody waits is kept.
 pub(super) struct StopSignals {
     streams: Vec<(&'static str, Signal)>,
     any_came: bool,
@@ -59,7 +59,7 @@ impl StopSignals {
     }
 }
 
-/// What the first one leads to.
+/// The fault to which the first signal leads.
 pub(super) fn interrupted(signal: &str) -> Fault {
     let what = format!("stopped by {signal} before all of it was measured");
     Fault::new(Exit::Failed, "compare.interrupted", what, "", "")

@@ -11,7 +11,6 @@ pub(crate) struct NumberTable {
 }
 
 pub(crate) struct TableRow {
-    /// Of the mode.
     pub(crate) name: String,
     pub(crate) cells: Vec<TableCell>,
 }
@@ -22,7 +21,7 @@ pub(crate) struct TableCell {
     pub(crate) alarm: bool,
 }
 
-/// Of what there is.
+/// The tables of what was measured.
 pub(crate) fn all(report: &ComparisonReport) -> Vec<NumberTable> {
     let rates = report.by_rate();
     let mut tables = Vec::new();

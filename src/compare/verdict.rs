@@ -6,13 +6,13 @@ use super::numbers;
 use super::plan::CaptureMode;
 use super::report::{ComparisonReport, Drain, EventCounts, RateGroup, Run, RunResult};
 
-/// Smaller differences are called none.
+/// Values that differ by less are called alike.
 const ALIKE: f64 = 0.05;
-/// More places are counted, not named.
+/// Places beyond this number are counted, not named.
 const NAMED_MAX: usize = 3;
-/// A load that is later than this did not come as evenly as it says.
+/// A load later than this was not as even as it should be.
 const LATE_MS: f64 = 50.0;
-/// Nor did one that wrote less than this of what was asked for.
+/// A load that wrote a smaller share of what was asked for was too slow.
 const WRITTEN_LEAST: f64 = 0.95;
 
 /// The answer, and what must be known beside it.
@@ -215,7 +215,7 @@ fn integrity(report: &ComparisonReport) -> Option<String> {
     (cdc > 0 || polling > 0).then(sentence)
 }
 
-/// Where polling is the better one. Each measure is told once, with the places where it turns.
+/// Where polling is better: each measure once, with the runs in which it is.
 fn polling_is_better(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<Remark> {
     let mut remarks = Vec::new();
     let mut tell = |places: Vec<String>, what: &str| {

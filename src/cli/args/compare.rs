@@ -1,4 +1,4 @@
-//! The words of `walrelay compare`.
+//! The arguments of `walrelay compare`.
 
 use std::path::PathBuf;
 
