@@ -26,7 +26,7 @@ use crate::health::slot_watch::{self, Watch};
 use crate::health::{self, Facts, Limits, Recorder};
 use crate::metrics::Metrics;
 use crate::relay::control::{self, StopFlags};
-use crate::relay::{Parts, Relay, SlotFeed, SlotParts};
+use crate::relay::{Parts, Relay, SlotFeed};
 use crate::sink::{self, Wanted};
 use crate::source::publication::KnownPublication;
 
@@ -48,15 +48,13 @@ fn stream(config: &Config) -> Result<(), Fault> {
     let known = Arc::<KnownPublication>::default();
     let (news, tail_events) = tail_event::channel();
     let reading = Reading::begin(config, news, &metrics, &facts)?;
-    let slot = SlotParts {
-        source: config.source.clone(),
-        delivery: config.delivery.clone(),
-        links,
-        flags: Arc::clone(&flags),
-        metrics: Arc::clone(&metrics),
-    };
+    let (source, delivery) = (config.source.clone(), config.delivery.clone());
+    let (stop_flags, feed_metrics) = (Arc::clone(&flags), Arc::clone(&metrics));
     let parts = parts(config, tail_events, &flags, &metrics, recorder, origin);
-    let (data, ended) = start(move || Relay::new(parts, SlotFeed::new(slot)?)?.run())?;
+    let (data, ended) = start(move || {
+        let feed = SlotFeed::new(source, &delivery, links, stop_flags, feed_metrics)?;
+        Relay::new(parts, feed)?.run()
+    })?;
     let watch = Watch {
         settings: config.source.clone(),
         metrics: Arc::clone(&metrics),
@@ -242,7 +240,7 @@ fn parts(
         source: config.source.clone(),
         delivery: config.delivery.clone(),
         sink_factory: sink::factory(Arc::clone(&config.sink), wanted(config), stop),
-        mailbox: mailbox(config),
+        dead_letter_writer: dead_letter_writer(config),
         tail_events,
         flags: Arc::clone(flags),
         metrics: Arc::clone(metrics),
@@ -283,7 +281,7 @@ pub fn wanted(config: &Config) -> Wanted {
     Wanted { topics, dead_letters, ..Wanted::default() }
 }
 
-fn mailbox(config: &Config) -> DeadLetterWriter {
+fn dead_letter_writer(config: &Config) -> DeadLetterWriter {
     DeadLetterWriter {
         settings: config.dead_letter.clone(),
         relay: format!("{}@{}", config.source.slot, host_name()),

@@ -133,7 +133,7 @@ impl Admitter {
         reason: Reason<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        if handover.policy.halts() {
+        if handover.policy.gate.halts() {
             let Reason { class, text, .. } = reason;
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
@@ -191,7 +191,7 @@ impl Handover<'_> {
         let offered = match failure.disposition {
             Disposition::Outage => Ok(Offered::SinkBroken),
             Disposition::Halt => Err(faults::unable(failure)),
-            Disposition::Transient | Disposition::Terminal if self.policy.halts() => {
+            Disposition::Transient | Disposition::Terminal if self.policy.gate.halts() => {
                 Err(faults::refused(failure, self.number.position.commit_lsn, 1))
             }
             Disposition::Transient | Disposition::Terminal => {
@@ -224,7 +224,7 @@ impl Handover<'_> {
         if !policy.allow(*sequence, &cause)? {
             return Ok(Offered::Full);
         }
-        let (outcome, bytes) = policy.mailbox().compose(event, &cause, |letter| {
+        let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {
             (sink.publish_letter(*sequence, letter), letter.size_bytes())
         });
         match outcome {

@@ -1,40 +1,30 @@
 //! What follows when an event cannot be published: another attempt, a dead letter, or the end of
 //! the relay.
 //!
-//! The pure parts ([`Retries`], [`Breaker`], [`ParkedKeys`]) count and remember; the decisions are
-//! made here, by the failure's disposition, for events and for dead letters.
+//! [`Retries`] counts attempts and [`DeadLetterGate`] dead letters; the decisions are made here, by
+//! the failure's disposition, for events and for dead letters.
 //!
 //! * An event that became a dead letter stays one: over a rebuilt sink its dead letter is published
 //!   again, and counts neither for the breaker nor for its key a second time.
-//! * No dead letter is written before the dead-letter topic was read, or is known to be unreadable:
-//!   it shows what an earlier process has just written, and which keys are parked.
 //! * A dead letter that fails is an outage: it is tried for ever, and the slot is held.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::dead_letter_gate::DeadLetterGate;
 use super::faults;
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
 use crate::base::log_throttle::LogThrottle;
-use crate::dead_letter::tail;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
-use crate::delivery::breaker::Breaker;
-use crate::delivery::parked::ParkedKeys;
 use crate::delivery::retry::Retries;
-use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
+use crate::delivery::settings::DeliverySettings;
 use crate::metrics::Metrics;
 use crate::sink::{Disposition, Failure, Sink};
-
-/// Class of an event whose route leads into the dead-letter topic.
-const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
-const LOG_PERIOD: Duration = Duration::from_secs(1);
-/// Dead letters that are logged in one period.
-const DEAD_LETTERS_LOGGED: u32 = 10;
 
 /// Now, on both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -82,14 +72,6 @@ pub(super) struct Reason<'a> {
     pub(super) attempts: u32,
 }
 
-/// What is known of the dead-letter topic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum History {
-    Unread,
-    Read,
-    Unreadable,
-}
-
 /// An event that the sink has, and that becomes a dead letter once the topic has been read.
 #[derive(Debug)]
 struct AwaitingHistory {
@@ -100,66 +82,36 @@ struct AwaitingHistory {
 
 /// Decides, and remembers what was decided about events that are not settled.
 pub(crate) struct FailurePolicy {
-    on_dead_letter: OnDeadLetter,
-    mailbox: DeadLetterWriter,
+    pub(super) gate: DeadLetterGate,
     retries: Retries,
-    breaker: Breaker,
-    parked: ParkedKeys,
     /// Events whose dead letters are not confirmed yet.
     dead_lettered: HashMap<Sequence, DeadLetterCause>,
     /// Refused together with others: published alone next time.
     suspects: HashSet<Sequence>,
-    history: History,
     awaiting_history: Vec<AwaitingHistory>,
     /// Events that will never be confirmed; the relay is about to stop because of them.
     unpublishable: usize,
     retry_log: LogThrottle,
-    dead_letter_log: LogThrottle,
     metrics: Arc<Metrics>,
 }
 
 impl FailurePolicy {
     pub(super) fn new(
         delivery: &DeliverySettings,
-        mailbox: DeadLetterWriter,
+        writer: DeadLetterWriter,
         metrics: &Arc<Metrics>,
     ) -> FailurePolicy {
         let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
-        let settings = &mailbox.settings;
         FailurePolicy {
-            on_dead_letter: delivery.on_dead_letter,
+            gate: DeadLetterGate::new(delivery, writer, metrics),
             retries: Retries::new(delivery.attempts_max, delivery.retry_budget_percent, backoff),
-            breaker: Breaker::new(settings.burst_max, settings.burst_window),
-            mailbox,
-            parked: ParkedKeys::default(),
             dead_lettered: HashMap::new(),
             suspects: HashSet::new(),
-            history: History::Unread,
             awaiting_history: Vec::new(),
             unpublishable: 0,
-            retry_log: LogThrottle::new(1, LOG_PERIOD),
-            dead_letter_log: LogThrottle::new(DEAD_LETTERS_LOGGED, LOG_PERIOD),
+            retry_log: LogThrottle::new(1, Duration::from_secs(1)),
             metrics: Arc::clone(metrics),
         }
-    }
-
-    /// Does an event that cannot be published stop the relay?
-    pub(super) fn halts(&self) -> bool {
-        self.on_dead_letter == OnDeadLetter::Halt
-    }
-
-    /// May events come in? Not before it is known which keys are parked.
-    pub(super) fn admits(&self) -> bool {
-        self.on_dead_letter != OnDeadLetter::ParkKey || !self.awaits_history()
-    }
-
-    /// Is the dead-letter topic still to be read?
-    pub(super) fn awaits_history(&self) -> bool {
-        !self.halts() && self.history == History::Unread
-    }
-
-    pub(super) fn mailbox(&self) -> &DeadLetterWriter {
-        &self.mailbox
     }
 
     pub(super) fn unpublishable(&self) -> usize {
@@ -174,9 +126,8 @@ impl FailurePolicy {
         event: &Outbound<'_>,
         position: Position,
     ) -> Route {
-        let nothing_failed =
-            self.dead_lettered.is_empty() && self.suspects.is_empty() && self.parked.is_empty();
-        if nothing_failed && !self.leads_to_dead_letters(event) {
+        let nothing_failed = self.dead_lettered.is_empty() && self.suspects.is_empty();
+        if nothing_failed && self.gate.is_open_to(event) {
             return Route::Normal;
         }
         self.route_of(sequence, event, position)
@@ -184,28 +135,16 @@ impl FailurePolicy {
 
     #[cold]
     fn route_of(&self, sequence: Sequence, event: &Outbound<'_>, position: Position) -> Route {
-        let dead_letter = |class, text| {
-            let reason = Reason { class, text, attempts: 0 };
-            Route::DeadLetter(self.cause(sequence, event.key, reason, position, Moment::now()))
-        };
         if let Some(cause) = self.dead_lettered.get(&sequence) {
             Route::DeadLetter(cause.clone())
-        } else if self.leads_to_dead_letters(event) {
-            dead_letter(CLASS_DEAD_LETTER_TOPIC, "its route leads into the dead-letter topic")
-        } else if event.key.is_some_and(|key| self.parked.holds(key, position)) {
-            dead_letter(CLASS_PARKED, "an earlier event of its key is a dead letter")
+        } else if let Some((class, text)) = self.gate.diverts(event, position) {
+            let reason = Reason { class, text, attempts: 0 };
+            Route::DeadLetter(self.cause(sequence, event.key, reason, position, Moment::now()))
         } else if self.suspects.contains(&sequence) {
             Route::Isolated
         } else {
             Route::Normal
         }
-    }
-
-    /// Would readers of the dead-letter topic take the event for a dead letter?
-    #[inline]
-    fn leads_to_dead_letters(&self, event: &Outbound<'_>) -> bool {
-        let address = &self.mailbox.settings.address;
-        address.is_reached_by(event.exchange, event.topic) && !self.halts()
     }
 
     /// Why an event is given up. One that is a dead letter already keeps its first cause.
@@ -229,10 +168,7 @@ impl FailurePolicy {
             failed_unix_us: now.unix_us,
             position,
             incomplete: false,
-            // An event of a parked key parks nothing: a release would never catch up with a busy key.
-            parks_key: self.on_dead_letter == OnDeadLetter::ParkKey
-                && key.is_some()
-                && reason.class != CLASS_PARKED,
+            parks_key: key.is_some() && self.gate.parks(reason.class),
         }
     }
 
@@ -243,15 +179,8 @@ impl FailurePolicy {
         sequence: Sequence,
         cause: &DeadLetterCause,
     ) -> Result<bool, Fault> {
-        if self.history == History::Unread {
-            return Ok(false);
-        }
-        if cause.class == CLASS_PARKED || self.dead_lettered.contains_key(&sequence) {
-            return Ok(true);
-        }
-        let allowed = self.breaker.allow(cause.failed_unix_us);
-        let open = |burst| faults::breaker_open(&burst, cause, &self.mailbox.settings);
-        allowed.map(|()| true).map_err(open)
+        let counts = !self.dead_lettered.contains_key(&sequence);
+        self.gate.allow(cause, counts)
     }
 
     /// The sink has taken the dead letter. Returns whether that has parked a key.
@@ -266,22 +195,9 @@ impl FailurePolicy {
             return false;
         }
         self.retries.given_up(sequence);
-        if cause.class != CLASS_PARKED {
-            self.breaker.count(cause.failed_unix_us, &cause.class);
-        }
-        let parks = key.filter(|_| cause.parks_key);
-        if let Some(key) = parks {
-            self.parked.park(key, cause.position);
-            self.update_parked_gauge();
-        }
-        if let Some(unlogged) = self.dead_letter_log.permit(Instant::now()) {
-            tracing::warn!(
-                class = cause.class, attempts = cause.attempts, lsn = %cause.position.commit_lsn,
-                subject, unlogged, "dead letter: {}", cause.reason
-            );
-        }
+        let parks = self.gate.written(key, subject, &cause);
         self.dead_lettered.insert(sequence, cause);
-        parks.is_some()
+        parks
     }
 
     /// An earlier process has tried this event.
@@ -327,42 +243,13 @@ impl FailurePolicy {
         sink: Option<&mut Box<dyn Sink>>,
         now: Moment,
     ) -> Result<(), Fault> {
-        if self.halts() {
-            return Ok(());
-        }
-        let parks_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
-        match event {
-            TailEvent::Parked(key, position) if parks_keys => self.parked.seen(key, position),
-            TailEvent::Released(key) => self.parked.released(key),
-            TailEvent::Letter { failed_unix_us, class } if self.history == History::Unread => {
-                self.breaker.count(failed_unix_us, &class);
-            }
-            TailEvent::CaughtUp => self.history = History::Read,
-            TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
-                if self.history == History::Unread && parks_keys {
-                    return Err(tail::unreadable(&reason, &self.mailbox.settings));
-                }
-                self.history = History::Unreadable;
-                tracing::warn!(error = reason, "the dead-letter topic cannot be read");
-            }
-            TailEvent::Parked(..) | TailEvent::Letter { .. } | TailEvent::Unreadable(_) => {}
-        }
-        self.update_parked_gauge();
-        let Some(sink) = sink.filter(|_| self.history != History::Unread) else { return Ok(()) };
+        self.gate.on_tail_event(event)?;
+        let Some(sink) = sink.filter(|_| !self.gate.awaits_history()) else { return Ok(()) };
         let mut outcome = Ok(());
         for waiting in std::mem::take(&mut self.awaiting_history) {
             outcome = outcome.and(self.give_up(waiting, &mut **sink, now).map(drop));
         }
         outcome
-    }
-
-    pub(super) fn update_breaker_gauge(&self, now_unix_us: i64) {
-        let open = self.breaker.is_open(now_unix_us);
-        self.metrics.dlq_breaker_open.set(i64::from(open));
-    }
-
-    fn update_parked_gauge(&self) {
-        self.metrics.dlq_parked_keys.set(i64::try_from(self.parked.len()).unwrap_or(i64::MAX));
     }
 
     /// Numbers from `next` on will be given to other events than before.
@@ -444,7 +331,7 @@ impl FailurePolicy {
         now: Moment,
     ) -> Result<FailureOutcome, Fault> {
         let AwaitingHistory { sequence, failure, position } = &event;
-        if self.halts() {
+        if self.gate.halts() {
             let attempts = self.retries.so_far(*sequence, now.unix_us);
             let fault = faults::refused(failure, position.commit_lsn, attempts.count);
             return Err(self.stops_over(fault));
@@ -460,7 +347,7 @@ impl FailurePolicy {
             }
             Err(fault) => return Err(self.stops_over(fault)),
         }
-        sink.bury(*sequence, &self.mailbox, &cause);
+        sink.bury(*sequence, self.gate.writer(), &cause);
         let parks = self.dead_lettered(*sequence, key, &failure.subject, cause);
         Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
     }

@@ -44,6 +44,7 @@
 mod admit;
 pub mod control;
 mod crash;
+mod dead_letter_gate;
 mod failure_policy;
 mod faults;
 mod feed;
@@ -63,7 +64,7 @@ use self::failure_policy::{FailureOutcome, FailurePolicy, Moment};
 use self::feed::{Downstream, Feed};
 pub use self::feed::{
     claims::{ClaimFeed, ClaimParts},
-    slot::{SlotFeed, SlotParts},
+    slot::SlotFeed,
 };
 use self::formats::Formats;
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
@@ -100,7 +101,7 @@ pub struct Parts {
     /// How to make a sink.
     pub sink_factory: SinkFactory,
     /// Writes dead letters.
-    pub mailbox: DeadLetterWriter,
+    pub dead_letter_writer: DeadLetterWriter,
     /// Records of the dead-letter topic.
     pub tail_events: Receiver<TailEvent>,
     /// What other threads ask of the loop.
@@ -131,12 +132,12 @@ pub(crate) struct Relay<F> {
 impl<F: Feed> Relay<F> {
     /// Opens the crash file and the first sink.
     pub(crate) fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
-        let Parts { source, delivery, sink_factory, mailbox, metrics, .. } = parts;
+        let Parts { source, delivery, sink_factory, dead_letter_writer, metrics, .. } = parts;
         let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;
         let formats = Formats::new(&source)?;
         let down = Downstream {
             admitter: Admitter::new(crash, formats, feed.origin()),
-            policy: FailurePolicy::new(&delivery, mailbox, &metrics),
+            policy: FailurePolicy::new(&delivery, dead_letter_writer, &metrics),
             driver: SinkDriver::open(sink_factory, &delivery)?,
             meter: metrics.pass_meter(),
             recorder: parts.recorder,
@@ -376,8 +377,8 @@ impl<F: Feed> Relay<F> {
         let status = self.feed.status();
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
         meter.flush();
-        policy.update_breaker_gauge(unix_now_us());
-        let letters_unread = status.held && policy.awaits_history();
+        policy.gate.update_breaker_gauge(unix_now_us());
+        let letters_unread = status.held && policy.gate.awaits_history();
         if letters_unread && !self.awaits_history {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }

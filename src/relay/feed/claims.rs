@@ -167,7 +167,7 @@ impl Feed for ClaimFeed {
         while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
             self.take(batch, &mut down.policy);
         }
-        self.held = !down.policy.admits();
+        self.held = !down.policy.gate.admits();
         while !self.held {
             match self.offer(down)? {
                 Some(Offered::Taken { .. }) => {}
@@ -232,7 +232,7 @@ impl Feed for ClaimFeed {
         self.send_verdicts();
         let wanted = down.driver.sink.is_some()
             && down.driver.is_reachable()
-            && down.policy.admits()
+            && down.policy.gate.admits()
             && !self.closed
             && self.waiting.is_empty()
             && self.rows.unsettled() <= self.rows_max

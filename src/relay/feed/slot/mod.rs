@@ -4,6 +4,7 @@
 mod replication;
 mod session;
 mod stall;
+mod status_updates;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 use self::replication::{PacketOutcome, Replication};
 use self::session::{Continuation, KnownSlot};
 use self::stall::{StallDetector, StreamState};
+use self::status_updates::{Due, StatusUpdates};
 use super::{Downstream, Feed, FeedStatus};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
@@ -32,31 +34,8 @@ use crate::relay::faults;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
-/// Status updates are at least this far apart under load: what a killed relay has confirmed and
-/// not yet reported is repeated, so the gap is small; each update wakes the walsender, so it is
-/// not zero.
-const REPORT_GAP: Duration = Duration::from_millis(20);
-/// Bounds of the time between two status updates, whatever `wal_sender_timeout` allows.
-const STATUS_INTERVAL_MIN: Duration = Duration::from_millis(100);
-const STATUS_INTERVAL_MAX: Duration = Duration::from_secs(10);
 /// How long a Postgres that shuts down may wait for this relay before the stream is closed.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
-/// How long the server may take to answer the end of the stream.
-const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
-
-/// What a slot feed is made of.
-pub struct SlotParts {
-    /// `[source]`.
-    pub source: SourceSettings,
-    /// `[delivery]`.
-    pub delivery: DeliverySettings,
-    /// The way to the control runtime.
-    pub links: ControlLinks,
-    /// What other threads ask of the loop.
-    pub flags: Arc<StopFlags>,
-    /// Where the feed counts.
-    pub metrics: Arc<Metrics>,
-}
 
 /// Reads a slot.
 pub struct SlotFeed {
@@ -68,11 +47,7 @@ pub struct SlotFeed {
     slot: Option<KnownSlot>,
     text_only: bool,
     held: bool,
-    last_report: Instant,
-    status_interval: Duration,
-    reply_requested: bool,
-    /// When the server was asked to answer.
-    probed_at: Option<Instant>,
+    status_updates: StatusUpdates,
     /// Since when Postgres has been shutting down.
     source_stopping_since: Option<Instant>,
     stall: StallDetector,
@@ -97,22 +72,24 @@ enum Connection {
 
 impl SlotFeed {
     /// Asks for the first session at once: it can open while the sink finds its broker.
-    pub fn new(parts: SlotParts) -> Result<SlotFeed, Fault> {
-        let SlotParts { source, delivery, links, flags, metrics } = parts;
+    pub fn new(
+        source: SourceSettings,
+        delivery: &DeliverySettings,
+        links: ControlLinks,
+        flags: Arc<StopFlags>,
+        metrics: Arc<Metrics>,
+    ) -> Result<SlotFeed, Fault> {
         let ControlLinks { sessions, catalog, confirm, walsender } = links;
         let text_only = !source.binary;
         sessions.request(SessionRequest { text_only, at_once: false, confirmed: Lsn::ZERO });
         Ok(SlotFeed {
-            replication: Replication::new(&source, &delivery)?,
+            replication: Replication::new(&source, delivery)?,
             connection: Connection::Requested,
             awaited: Phase::Connecting,
             slot: None,
             text_only,
             held: false,
-            last_report: Instant::now(),
-            status_interval: STATUS_INTERVAL_MAX,
-            reply_requested: false,
-            probed_at: None,
+            status_updates: StatusUpdates::new(source.stall_timeout),
             source_stopping_since: None,
             stall: StallDetector::new(walsender, source.stall_timeout),
             sessions,
@@ -162,9 +139,7 @@ impl SlotFeed {
         let (system_id, timeline) = (session.system_id.clone(), session.timeline);
         down.admitter.crash.takes_over(&system_id, timeline, &source.slot);
         self.slot = Some(KnownSlot { system_id, timeline, own_pid: session.backend_pid, floor });
-        // A third, so that two updates may get lost; never so often that it costs anything.
-        let allowed = wal_sender_timeout.map_or(STATUS_INTERVAL_MAX, |timeout| timeout / 3);
-        self.status_interval = allowed.clamp(STATUS_INTERVAL_MIN, STATUS_INTERVAL_MAX);
+        self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, catalog);
         self.stall.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
         match Stream::new(session.transport, &session.leftover, now) {
@@ -206,7 +181,6 @@ impl SlotFeed {
         }
         self.replication.interrupt();
         self.catalog.cancel();
-        self.probed_at = None;
         self.stall.disconnected();
     }
 
@@ -217,35 +191,11 @@ impl SlotFeed {
         match stream.report(lsn, unix_now_us(), reply_requested) {
             Ok(()) => {
                 self.replication.progress.on_reported(lsn);
-                self.last_report = Instant::now();
-                down.meter.stage(Stage::Feedback, self.last_report - reporting);
-                self.reply_requested = false;
+                self.status_updates.sent(Instant::now());
+                down.meter.stage(Stage::Feedback, reporting.elapsed());
             }
             Err(error) => self.lost(&StreamError::Io(error)),
         }
-    }
-
-    /// Sends the end of the stream; true when the server has confirmed the last position.
-    fn end_stream(&mut self) -> bool {
-        let Connection::Open(stream) = &mut self.connection else { return false };
-        let deadline = Instant::now() + END_ANSWERED_WITHIN;
-        let outcome = stream.say_done().map_err(StreamError::Io).and_then(|()| {
-            while Instant::now() < deadline {
-                stream.wait(Duration::from_millis(20))?;
-                stream.fill(Instant::now())?;
-                while let Some((_, length)) = stream.peek()? {
-                    stream.consume(length);
-                }
-            }
-            Ok(())
-        });
-        self.connection = Connection::Lost { by_choice: true };
-        match &outcome {
-            Err(StreamError::Ended) => tracing::debug!("the server has the final position"),
-            Err(error) => tracing::debug!(error = %error, "the stream ended before its end"),
-            Ok(()) => tracing::debug!("the server did not answer the end of the stream"),
-        }
-        matches!(outcome, Err(StreamError::Ended))
     }
 
     /// Without a stream to report on, what the broker has confirmed since the last report would be
@@ -318,7 +268,7 @@ impl Feed for SlotFeed {
         if let Some(catalog) = self.catalog.answer() {
             self.replication.refresh(catalog);
         }
-        self.held = !down.policy.admits() || self.catalog.is_awaited();
+        self.held = !down.policy.gate.admits() || self.catalog.is_awaited();
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink =
             driver.sink.as_mut().filter(|_| self.replication.window.has_room() && !self.held);
@@ -346,7 +296,7 @@ impl Feed for SlotFeed {
                 PacketOutcome::Done => stream.consume(length),
                 PacketOutcome::ReplyRequested => {
                     stream.consume(length);
-                    self.reply_requested = true;
+                    self.status_updates.requested = true;
                 }
                 PacketOutcome::Full => {
                     self.held = true;
@@ -393,7 +343,7 @@ impl Feed for SlotFeed {
     }
 
     fn awaits_confirms(&self) -> bool {
-        !self.replication.window.is_empty() || self.reply_requested
+        !self.replication.window.is_empty() || self.status_updates.requested
     }
 
     fn confirmed(
@@ -433,15 +383,9 @@ impl Feed for SlotFeed {
             self.disconnect(false);
             return;
         }
-        let silent = now.saturating_duration_since(heard) > self.source.stall_timeout / 2;
-        let probe = silent && self.probed_at.is_none_or(|at| heard > at);
-        let since = now.duration_since(self.last_report);
-        let news = reportable > self.replication.progress.reported() || self.reply_requested;
-        if probe || since >= self.status_interval || (news && since >= REPORT_GAP) {
-            if probe {
-                self.probed_at = Some(now);
-            }
-            self.send_status(down, probe);
+        let new = reportable > self.replication.progress.reported();
+        if let Some(Due { reply_requested }) = self.status_updates.due(now, heard, new) {
+            self.send_status(down, reply_requested);
         }
     }
 
@@ -475,7 +419,12 @@ impl Feed for SlotFeed {
 
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
         self.send_status(down, false);
-        if !self.end_stream() {
+        let ending = std::mem::replace(&mut self.connection, Connection::Requested);
+        let reported = match ending {
+            Connection::Open(stream) => session::end(stream),
+            Connection::Lost { .. } | Connection::Requested => false,
+        };
+        if !reported {
             self.confirm_over_sql(fault);
         }
         self.replication.window.events()

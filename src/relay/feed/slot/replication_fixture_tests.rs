@@ -18,7 +18,7 @@ use crate::relay::control;
 use crate::relay::crash::CrashGuard;
 use crate::relay::failure_policy::{FailureOutcome, Moment};
 use crate::relay::feed::Feed as _;
-use crate::relay::feed::slot::{SlotFeed, SlotParts};
+use crate::relay::feed::slot::SlotFeed;
 use crate::relay::{Parts, Relay};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
 use crate::sink::{Broker as _, Disposition, Failure, News, Sink};
@@ -67,16 +67,12 @@ impl Fixture {
         let request = config::Request { settings, ..config::Request::default() };
         let config = config::load(&request).unwrap().config;
         let metrics = Arc::new(Metrics::new());
-        let mailbox = DeadLetterWriter { settings: config.dead_letter, relay: "test".to_owned() };
+        let dead_letter_writer =
+            DeadLetterWriter { settings: config.dead_letter, relay: "test".to_owned() };
         let broker = MemoryBroker::default();
         let (links, _ends) = control::links();
-        let slot = SlotParts {
-            source: config.source.clone(),
-            delivery: config.delivery.clone(),
-            links,
-            flags: Arc::default(),
-            metrics: Arc::clone(&metrics),
-        };
+        let (source, counted) = (config.source.clone(), Arc::clone(&metrics));
+        let feed = SlotFeed::new(source, &config.delivery, links, Arc::default(), counted).unwrap();
         let (_, tail_events) = tail_event::channel();
         let parts = Parts {
             source: config.source,
@@ -85,14 +81,14 @@ impl Fixture {
                 let broker = broker.clone();
                 move || Ok(open(&broker))
             }),
-            mailbox,
+            dead_letter_writer,
             tail_events,
             flags: Arc::default(),
             metrics: Arc::clone(&metrics),
             recorder: health::facts(0).0,
             origin: Instant::now(),
         };
-        let mut relay = Relay::new(parts, SlotFeed::new(slot).unwrap()).unwrap();
+        let mut relay = Relay::new(parts, feed).unwrap();
         relay.down.admitter.crash.takes_over("1", 1, "walrelay");
         Fixture { relay, broker, metrics, now: Moment::now(), next: 1, crash_file }
     }

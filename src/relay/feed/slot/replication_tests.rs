@@ -147,11 +147,11 @@ fn a_parked_key_goes_to_the_dead_letter_topic_until_it_is_released() {
 #[test]
 fn park_key_takes_nothing_in_before_it_knows_the_parked_keys() {
     let mut fixture = Fixture::unread(&["delivery.on_dead_letter=park_key"]);
-    assert!(!fixture.relay.down.policy.admits());
+    assert!(!fixture.relay.down.policy.gate.admits());
     let position = Position { commit_lsn: Lsn::from_wire(100), ordinal: 1 };
     fixture.hear(TailEvent::Parked(KeyHash::of(b"k"), position)).unwrap();
     fixture.hear(TailEvent::CaughtUp).unwrap();
-    assert!(fixture.relay.down.policy.admits());
+    assert!(fixture.relay.down.policy.gate.admits());
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
     fixture.settle().unwrap();
     // THEN what stood before the letter's event is no follower of it
@@ -198,7 +198,7 @@ fn the_breaker_opens_after_exactly_the_burst_and_the_slot_is_held() {
         ("dead-letter.breaker-open", crate::base::error::Exit::Halted)
     );
     assert!(fault.what.contains("3 dead letters within 60 s, most of them poison"), "{fault}");
-    fixture.relay.down.policy.update_breaker_gauge(fixture.now.unix_us);
+    fixture.relay.down.policy.gate.update_breaker_gauge(fixture.now.unix_us);
     assert_eq!(fixture.metrics.dlq_breaker_open.get(), 1);
     assert_eq!((fixture.letters().len(), fixture.forgotten()), (3, 3));
     assert!(fixture.is_settled(), "nothing more is to come");

@@ -1,10 +1,17 @@
-//! Whether a new session continues the slot that this relay has read before.
+//! Whether a new session continues the slot that this relay has read before; and how the last one
+//! ends.
+
+use std::time::{Duration, Instant};
 
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::relay::control::{OpenedSession, PeerProgress};
 use crate::relay::faults;
 use crate::source::settings::SourceSettings;
+use crate::source::stream::{Stream, StreamError};
+
+/// How long the server may take to answer the end of the stream.
+const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What must stay the same from session to session.
 #[derive(Clone, Debug)]
@@ -91,4 +98,25 @@ fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
          slot has confirmed; if anybody advanced or re-created the slot meanwhile, compare the \
          outbox rows committed between from and to with the broker"
     );
+}
+
+/// Sends the end of the stream; true when the server has confirmed the last position.
+pub(super) fn end(mut stream: Stream) -> bool {
+    let deadline = Instant::now() + END_ANSWERED_WITHIN;
+    let outcome = stream.say_done().map_err(StreamError::Io).and_then(|()| {
+        while Instant::now() < deadline {
+            stream.wait(Duration::from_millis(20))?;
+            stream.fill(Instant::now())?;
+            while let Some((_, length)) = stream.peek()? {
+                stream.consume(length);
+            }
+        }
+        Ok(())
+    });
+    match &outcome {
+        Err(StreamError::Ended) => tracing::debug!("the server has the final position"),
+        Err(error) => tracing::debug!(error = %error, "the stream broke before its end"),
+        Ok(()) => tracing::debug!("the server did not answer the end of the stream"),
+    }
+    matches!(outcome, Err(StreamError::Ended))
 }

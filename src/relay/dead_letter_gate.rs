@@ -1,0 +1,185 @@
+//! Whether a dead letter may be written now, and which events must become one.
+//!
+//! No dead letter is written before the dead-letter topic was read, or is known to be unreadable: it
+//! shows what an earlier process has just written, and which keys are parked.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::faults;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Position};
+use crate::base::log_throttle::LogThrottle;
+use crate::dead_letter::tail;
+use crate::dead_letter::tail_event::TailEvent;
+use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
+use crate::delivery::breaker::Breaker;
+use crate::delivery::parked::ParkedKeys;
+use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
+use crate::metrics::Metrics;
+
+/// Class of an event whose route leads into the dead-letter topic.
+const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
+/// Dead letters that are logged in one second.
+const DEAD_LETTERS_LOGGED: u32 = 10;
+
+/// What is known of the dead-letter topic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum History {
+    Unread,
+    Read,
+    Unreadable,
+}
+
+pub(crate) struct DeadLetterGate {
+    on_dead_letter: OnDeadLetter,
+    writer: DeadLetterWriter,
+    breaker: Breaker,
+    parked: ParkedKeys,
+    history: History,
+    log: LogThrottle,
+    metrics: Arc<Metrics>,
+}
+
+impl DeadLetterGate {
+    pub(super) fn new(
+        delivery: &DeliverySettings,
+        writer: DeadLetterWriter,
+        metrics: &Arc<Metrics>,
+    ) -> DeadLetterGate {
+        DeadLetterGate {
+            on_dead_letter: delivery.on_dead_letter,
+            breaker: Breaker::new(writer.settings.burst_max, writer.settings.burst_window),
+            writer,
+            parked: ParkedKeys::default(),
+            history: History::Unread,
+            log: LogThrottle::new(DEAD_LETTERS_LOGGED, Duration::from_secs(1)),
+            metrics: Arc::clone(metrics),
+        }
+    }
+
+    /// Does an event that cannot be published stop the relay?
+    pub(super) fn halts(&self) -> bool {
+        self.on_dead_letter == OnDeadLetter::Halt
+    }
+
+    /// May events come in? Not before it is known which keys are parked.
+    pub(super) fn admits(&self) -> bool {
+        self.on_dead_letter != OnDeadLetter::ParkKey || !self.awaits_history()
+    }
+
+    /// Is the dead-letter topic still to be read?
+    pub(super) fn awaits_history(&self) -> bool {
+        !self.halts() && self.history == History::Unread
+    }
+
+    pub(super) fn writer(&self) -> &DeadLetterWriter {
+        &self.writer
+    }
+
+    /// No key is parked, and the event's destination is not the dead-letter topic.
+    #[inline]
+    pub(super) fn is_open_to(&self, event: &Outbound<'_>) -> bool {
+        self.parked.is_empty() && !self.leads_here(event)
+    }
+
+    /// Class and text where the event must become a dead letter.
+    pub(super) fn diverts(
+        &self,
+        event: &Outbound<'_>,
+        position: Position,
+    ) -> Option<(&'static str, &'static str)> {
+        if self.leads_here(event) {
+            let text = "its route leads into the dead-letter topic";
+            return Some((CLASS_DEAD_LETTER_TOPIC, text));
+        }
+        let parked = event.key.is_some_and(|key| self.parked.holds(key, position));
+        parked.then_some((CLASS_PARKED, "an earlier event of its key is a dead letter"))
+    }
+
+    /// Would readers of the dead-letter topic take the event for a dead letter?
+    #[inline]
+    fn leads_here(&self, event: &Outbound<'_>) -> bool {
+        let address = &self.writer.settings.address;
+        address.is_reached_by(event.exchange, event.topic) && !self.halts()
+    }
+
+    /// Does a dead letter of this class park its key? That of an event whose key is parked parks
+    /// nothing: a release would never catch up with a busy key.
+    pub(super) fn parks(&self, class: &str) -> bool {
+        self.on_dead_letter == OnDeadLetter::ParkKey && class != CLASS_PARKED
+    }
+
+    /// May this dead letter be written now? `false` before the topic was read; a fault when there
+    /// are too many. `counts` unless it was allowed before.
+    pub(super) fn allow(&mut self, cause: &DeadLetterCause, counts: bool) -> Result<bool, Fault> {
+        if self.history == History::Unread {
+            return Ok(false);
+        }
+        if cause.class == CLASS_PARKED || !counts {
+            return Ok(true);
+        }
+        let allowed = self.breaker.allow(cause.failed_unix_us);
+        let open = |burst| faults::breaker_open(&burst, cause, &self.writer.settings);
+        allowed.map(|()| true).map_err(open)
+    }
+
+    /// The sink has taken a dead letter. Returns whether that has parked a key.
+    pub(super) fn written(
+        &mut self,
+        key: Option<&[u8]>,
+        subject: &str,
+        cause: &DeadLetterCause,
+    ) -> bool {
+        if cause.class != CLASS_PARKED {
+            self.breaker.count(cause.failed_unix_us, &cause.class);
+        }
+        let parks = key.filter(|_| cause.parks_key);
+        if let Some(key) = parks {
+            self.parked.park(key, cause.position);
+            self.update_parked_gauge();
+        }
+        if let Some(unlogged) = self.log.permit(Instant::now()) {
+            tracing::warn!(
+                class = cause.class, attempts = cause.attempts, lsn = %cause.position.commit_lsn,
+                subject, unlogged, "dead letter: {}", cause.reason
+            );
+        }
+        parks.is_some()
+    }
+
+    /// Takes note of a record of the dead-letter topic.
+    pub(super) fn on_tail_event(&mut self, event: TailEvent) -> Result<(), Fault> {
+        if self.halts() {
+            return Ok(());
+        }
+        let parks_keys = self.on_dead_letter == OnDeadLetter::ParkKey;
+        match event {
+            TailEvent::Parked(key, position) if parks_keys => self.parked.seen(key, position),
+            TailEvent::Released(key) => self.parked.released(key),
+            TailEvent::Letter { failed_unix_us, class } if self.history == History::Unread => {
+                self.breaker.count(failed_unix_us, &class);
+            }
+            TailEvent::CaughtUp => self.history = History::Read,
+            TailEvent::Unreadable(reason) if self.history != History::Unreadable => {
+                if self.history == History::Unread && parks_keys {
+                    return Err(tail::unreadable(&reason, &self.writer.settings));
+                }
+                self.history = History::Unreadable;
+                tracing::warn!(error = reason, "the dead-letter topic cannot be read");
+            }
+            TailEvent::Parked(..) | TailEvent::Letter { .. } | TailEvent::Unreadable(_) => {}
+        }
+        self.update_parked_gauge();
+        Ok(())
+    }
+
+    pub(super) fn update_breaker_gauge(&self, now_unix_us: i64) {
+        let open = self.breaker.is_open(now_unix_us);
+        self.metrics.dlq_breaker_open.set(i64::from(open));
+    }
+
+    fn update_parked_gauge(&self) {
+        self.metrics.dlq_parked_keys.set(i64::try_from(self.parked.len()).unwrap_or(i64::MAX));
+    }
+}
