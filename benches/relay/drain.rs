@@ -270,7 +270,7 @@ fn lazy_reader(bed: &Bed, slot: &str, rows: u64) -> KitResult<Times> {
         let runtime = runtime.map_err(other)?;
         let session = runtime.block_on(connect::open_stream(&info, &start)).map_err(other)?;
         let walsender = Watch::start(u32::try_from(session.backend_pid).map_err(other)?);
-        let stream = Stream::new(session.transport, &session.leftover, Instant::now());
+        let stream = Stream::new(session.transport, Instant::now());
         let (first_at, first_events) = discard(&mut stream.map_err(other)?, rows)?;
         Ok(Times {
             started_at,

@@ -22,13 +22,13 @@ use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
 use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
+use crate::doctor::fingerprint::KnownPublication;
 use crate::health::slot_watch::{self, Watch};
 use crate::health::{self, Facts, Limits, Recorder};
 use crate::metrics::Metrics;
 use crate::relay::control::{self, StopFlags};
 use crate::relay::{Parts, Relay, SlotFeed};
 use crate::sink::{self, Wanted};
-use crate::source::publication::KnownPublication;
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {

@@ -14,17 +14,18 @@ use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::config::Config;
 use crate::dead_letter::tail_event;
+use crate::doctor::polled_table;
 use crate::polling::batch::Batch;
 use crate::polling::claim_schedule::Pace;
 use crate::polling::handover::{Standing, standing};
 use crate::polling::maintenance::{self, Keeper, Late};
-use crate::polling::prepare::{self, Prepared};
+use crate::polling::prepare::Prepared;
 use crate::polling::settings::PollingSettings;
 use crate::polling::statements::Statements;
 use crate::polling::worker::{self, Shared};
 use crate::relay::control::StopFlags;
 use crate::relay::{ClaimFeed, ClaimParts, Relay};
-use crate::source::connect::Kind;
+use crate::source::connect::ConnectErrorKind;
 use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long.
@@ -197,7 +198,7 @@ fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<
 
 async fn prepare(config: &Config, polling: &PollingSettings) -> Result<Prepared, Fault> {
     let sql = connect(config).await?;
-    let prepared = prepare::prepare(&sql.client, &config.source, polling).await?;
+    let prepared = polled_table::prepare(&sql.client, &config.source, polling).await?;
     let standing = standing(&sql.client, &prepared).await?;
     if standing.handed_over && !standing.left {
         return Err(standing.fault(&config.source));
@@ -212,7 +213,7 @@ async fn connect(config: &Config) -> Result<Sql, Fault> {
     loop {
         match sql::connect(&source.connection).await {
             Ok(sql) => return Ok(sql),
-            Err(error) if error.kind() == Kind::Fatal || Instant::now() > deadline => {
+            Err(error) if error.kind() == ConnectErrorKind::Fatal || Instant::now() > deadline => {
                 return Err(error.fault(&source.connection, &source.slot, &source.publication));
             }
             Err(_) => tokio::time::sleep(backoff.next_delay()).await,

@@ -12,30 +12,23 @@ use crate::app::startup;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, escaped_lines, json_shown};
 use crate::config::Config;
-use crate::doctor::finding::{Finding, Level};
-use crate::doctor::polled_table::{self, Report};
-use crate::doctor::source as preflight;
+use crate::doctor::finding::{Finding, Level, faults, is_sound};
+use crate::doctor::polled_table::{self, PolledTableReport};
+use crate::doctor::{publication_age, source as source_doctor};
 use crate::polling::handover::standing;
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
 use crate::relay;
 use crate::source::connect;
-use crate::source::publication::probe;
-use crate::source::rows::{self, RowTopics};
-use crate::source::settings::{Host, SourceSettings};
+use crate::source::sampled_topics::{self, SampledTopics};
+use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 
 /// SQLSTATE of a server that has no WAL sender left.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
-/// What was found in Postgres.
-#[derive(Debug, Default)]
-pub(super) struct Source {
-    /// A line each.
-    pub(super) findings: Vec<Finding>,
-    /// The topics that rows lead to, a table each.
-    topics: Vec<RowTopics>,
-}
+/// What was found in Postgres: a line each, and the topics that rows lead to, a table each.
+type SourceCheck = (Vec<Finding>, Vec<SampledTopics>);
 
 /// Connects for SQL the way the relay does.
 pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> {
@@ -48,35 +41,21 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
     connected.map_err(|error| error.fault(connection, slot, publication))
 }
 
-/// What goes over the link can be read on the way.
-fn exposed(sql: &Sql) -> Option<Finding> {
-    let Host { name, port, .. } = &sql.server;
-    sql.exposed.then(|| {
-        Finding::warn(
-            "source.no-tls",
-            format!(
-                "the link to {name}:{port} is not encrypted: events can be read on the way; let Postgres speak TLS (ssl = on) and write sslmode=verify-full in source.url"
-            ),
-        )
-    })
-}
-
 /// Looks at the source, the broker and this machine, and prints what was found. What cannot be
 /// reached is a finding too, so that the others are still seen.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
-    let Source { mut findings, topics } = wait_for(async { Ok(source(config).await) })?;
+    let (mut findings, topics) = wait_for(async { Ok(source(config).await) })?;
     findings.extend(sink::findings(config, &topics));
     findings.extend(startup::inspect(config));
     super::print(&match json {
         true => format!("{}\n", json_shown(&to_json(&findings).to_string())),
         false => to_text(&findings, colours()),
     })?;
-    let failed = findings.iter().any(|finding| finding.level == Level::Fail);
-    Ok(if failed { Exit::Failed } else { Exit::Done })
+    Ok(if is_sound(&findings) { Exit::Done } else { Exit::Failed })
 }
 
 /// Looks at the source.
-pub(super) async fn source(config: &Config) -> Source {
+pub(super) async fn source(config: &Config) -> SourceCheck {
     let settings = &config.source;
     let looked = async {
         let sql = connect_sql(settings).await?;
@@ -85,34 +64,40 @@ pub(super) async fn source(config: &Config) -> Source {
             Some(polling) => inspect_polled(client, settings, polling).await?,
             None => inspect(client, settings).await?,
         };
-        findings.extend(exposed(&sql));
-        let mut found = Source { findings, topics: Vec::new() };
-        if found.findings.iter().all(|finding| finding.level != Level::Fail) {
+        findings.extend(sql.exposed.then(|| {
+            Finding::warn(
+                "source.no-tls",
+                format!(
+                    "the link to {} is not encrypted: events can be read on the way; let Postgres speak TLS (ssl = on) and write sslmode=verify-full in source.url",
+                    sql.server
+                ),
+            )
+        }));
+        let mut topics = Vec::new();
+        if is_sound(&findings) {
             for outbox in &settings.outboxes {
-                found.topics.extend(rows::topics(client, outbox).await);
+                topics.extend(sampled_topics::topics(client, outbox).await);
             }
         }
-        Ok(found)
+        Ok((findings, topics))
     };
-    let failed = |fault| Source { findings: vec![Finding::fail(fault)], ..Source::default() };
-    looked.await.unwrap_or_else(failed)
+    looked.await.unwrap_or_else(|fault| (vec![Finding::fail(fault)], Vec::new()))
 }
 
 async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Finding>, Fault> {
-    let report = preflight::inspect(client, settings).await;
-    let report = report.map_err(|error| preflight::query_fault(&error, "looking around"))?;
+    let report = source_doctor::report(client, settings).await?;
     let mut findings = report.findings;
-    if findings.iter().all(|finding| finding.level != Level::Fail) {
-        let unfit = relay::unfit_routes(settings, &report.facts.tables);
+    if is_sound(&findings) {
+        let unfit = relay::unfit_routes(settings, &report.facts.published.tables);
         findings.extend(unfit.into_iter().map(Finding::fail));
         findings.extend(unable_to_stream(settings).await.map(Finding::fail));
-        findings.extend(probe::inspect(settings, &report.facts).await);
+        findings.extend(publication_age::inspect(settings, &report.facts).await);
     }
     Ok(findings)
 }
 
 /// Why the server lets the relay log in, and not replicate: a connection pooler in between, say. That
-/// all WAL senders are in use is the preflight's to judge: ours may be one of them.
+/// all WAL senders are in use is the doctor's to judge: ours may be one of them.
 async fn unable_to_stream(settings: &SourceSettings) -> Option<Fault> {
     let error = connect::open(&settings.connection).await.err()?;
     let fault = || error.fault(&settings.connection, &settings.slot, &settings.publication);
@@ -125,26 +110,27 @@ async fn inspect_polled(
     polling: &PollingSettings,
 ) -> Result<Vec<Finding>, Fault> {
     let outbox = prepare::table(settings)?;
-    let Report { facts, mut findings } = polled_table::inspect(client, outbox, polling).await?;
-    let well = findings.iter().all(|finding| finding.level != Level::Fail);
-    if let Some(facts) = facts.filter(|_| well) {
+    let PolledTableReport { facts, mut findings } =
+        polled_table::inspect(client, outbox, polling).await?;
+    if let Some(facts) = facts.filter(|_| is_sound(&findings)) {
         let prepared = Prepared::of(&facts, settings, outbox, polling);
         let unfit = relay::unfit_route(outbox, &prepared.relation);
         findings.extend(unfit.map(Finding::fail));
         let standing = standing(client, &prepared).await?;
-        // `run` ends only once nothing is left to it.
-        let fault = || standing.fault(settings);
-        findings.extend(match (standing.handed_over, standing.left) {
-            (false, _) => None,
-            (true, false) => Some(Finding::fail(fault())),
-            (true, true) => Some(Finding::warn(
-                "slot.exists",
-                format!(
-                    "{}; polling publishes the rows that are left to it, and ends",
-                    fault().what
+        if standing.handed_over {
+            let fault = standing.fault(settings);
+            // `run` ends only once nothing is left to it.
+            findings.push(match standing.left {
+                false => Finding::fail(fault),
+                true => Finding::warn(
+                    "slot.exists",
+                    format!(
+                        "{}; polling publishes the rows that are left to it, and ends",
+                        fault.what
+                    ),
                 ),
-            )),
-        });
+            });
+        }
     }
     Ok(findings)
 }
@@ -155,14 +141,14 @@ pub(crate) fn colours() -> bool {
 }
 
 fn to_json(findings: &[Finding]) -> serde_json::Value {
-    let ok = findings.iter().all(|finding| finding.level != Level::Fail);
-    json!({ "ok": ok, "findings": findings.iter().map(Finding::to_json).collect::<Vec<_>>() })
+    let shown: Vec<_> = findings.iter().map(Finding::to_json).collect();
+    json!({ "ok": is_sound(findings), "findings": shown })
 }
 
 /// The lines, and what follows from them.
 fn to_text(findings: &[Finding], colours: bool) -> String {
-    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
-    lines(findings, colours) + &summary(count(Level::Fail), count(Level::Warn))
+    let warned = findings.iter().filter(|finding| finding.is_warning()).count();
+    lines(findings, colours) + &summary(faults(findings).count(), warned)
 }
 
 /// A line for each finding, with what mends it below.
@@ -175,10 +161,11 @@ pub(super) fn lines(findings: &[Finding], colours: bool) -> String {
             Level::Fail => ("✗", "31"),
         };
         let mark = if colours { format!("\x1b[{colour}m{mark}\x1b[0m") } else { mark.to_owned() };
-        put(&mut text, format_args!("{mark} {}\n", escaped(&finding.text)));
+        // Writing to a string does not fail.
+        writeln!(text, "{mark} {}", escaped(&finding.text)).ok();
         if let Some(fault) = &finding.fault {
             let mend = escaped_lines(&fault.mend).replace('\n', "\n          ");
-            put(&mut text, format_args!("    mend: {mend}  [{}]\n", fault.code));
+            writeln!(text, "    mend: {mend}  [{}]", fault.code).ok();
         }
     }
     text
@@ -191,11 +178,6 @@ pub(super) fn summary(failed: usize, warned: usize) -> String {
         (0, _) => format!("ready; {warned} to look at (!)\n"),
         _ => format!("not ready: {failed} to mend (✗), {warned} to look at (!)\n"),
     }
-}
-
-/// Writing to a string cannot fail.
-fn put(text: &mut String, arguments: std::fmt::Arguments<'_>) {
-    text.write_fmt(arguments).unwrap_or_default();
 }
 
 #[cfg(test)]

@@ -1,18 +1,20 @@
 //! `walrelay init`: makes what is missing in Postgres and at the broker, or prints the SQL for the
 //! first. What it may not do itself it says, with who may.
 
+use tokio_postgres::Client;
+
 use super::check::{self, connect};
 use super::{say, sink, wait_for};
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
-use crate::doctor::finding::{Finding, Level};
-use crate::doctor::polled_table as table;
-use crate::doctor::source as preflight;
-use crate::doctor::source::{Report, query_fault};
+use crate::doctor::finding::{Finding, Level, faults};
+use crate::doctor::{polled_table, source as source_doctor};
 use crate::polling::prepare;
 use crate::polling::settings::PollingSettings;
-use crate::source::facts::{self, RoleFacts};
-use crate::source::init;
+use crate::source::facts::{self, RoleFacts, SourceFacts};
+use crate::source::faults::query_fault;
+use crate::source::init::{self, InitStep};
+use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
 
 /// The shipped table.
@@ -39,17 +41,17 @@ pub(crate) fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit
     }
     let mut done = wait_for(source(config, role)).map_err(one)?;
     let made = sink::init(config);
-    let faults = made.as_ref().err().map_or(0, Vec::len);
+    let failed = made.as_ref().err().map_or(0, Vec::len);
     done.made += made.as_ref().copied().unwrap_or_default();
-    let text = check::lines(&done.left, check::colours()) + &summary(&done, faults);
+    let text = check::lines(&done.left, check::colours()) + &summary(&done, failed);
     super::print(&text).map_err(one)?;
     made?;
     Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
-/// Of everything: `faults` are those of the broker, which end the command.
-fn summary(done: &Done, faults: usize) -> String {
-    let failed = done.left.len() + faults;
+/// Of everything: faults at the broker end the command.
+fn summary(done: &Done, failed_at_broker: usize) -> String {
+    let failed = done.left.len() + failed_at_broker;
     if failed > 0 {
         return check::summary(failed, 0);
     }
@@ -70,10 +72,10 @@ async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
     let settings = &config.source;
     let client = connect(settings).await?;
     let text = match &config.polling {
-        Some(polling) => match polled(&client, settings, polling).await? {
-            Table::Missing => POLLING_SQL.to_owned(),
-            Table::There => String::new(),
-        },
+        Some(polling) if lacks_polled_table(&client, settings, polling).await? => {
+            POLLING_SQL.to_owned()
+        }
+        Some(_) => String::new(),
         None => init::script(&planned(&client, settings, role).await?, settings),
     };
     super::print(&text)
@@ -84,29 +86,35 @@ async fn source(config: &Config, role: Option<&str>) -> Result<Done, Fault> {
     let settings = &config.source;
     let client = connect(settings).await?;
     if let Some(polling) = &config.polling {
-        return make_polled(&client, settings, polling).await;
+        return make_polled_table(&client, settings, polling).await;
     }
     let steps = planned(&client, settings, role).await?;
     init::run(&client, &steps, tell).await?;
-    let mut left = inspect(&client, settings).await?.findings;
+    let mut left = source_doctor::report(&client, settings).await?.findings;
     left.retain(|finding| finding.level == Level::Fail);
     let told = steps.iter().filter(|step| step.hint).count();
     Ok(Done { made: steps.len() - told, told, left })
 }
 
+/// On a server that fails with one of these no step could succeed, or none would be of use.
+const HOPELESS: [&str; 4] =
+    ["source.version", "source.standby", "source.wal-level", "source.output-plugins"];
+
 async fn planned(
-    client: &tokio_postgres::Client,
+    client: &Client,
     settings: &SourceSettings,
     role: Option<&str>,
-) -> Result<Vec<init::Step>, Fault> {
-    let report = inspect(client, settings).await?;
-    refuse_server(&report)?;
-    let relay = relay_role(client, &report, role).await?;
-    init::plan(&report, settings, &relay)
+) -> Result<Vec<InitStep>, Fault> {
+    let report = source_doctor::report(client, settings).await?;
+    if let Some(fault) = faults(&report.findings).find(|fault| HOPELESS.contains(&fault.code)) {
+        return Err(fault.clone());
+    }
+    let relay = relay_role(client, &report.facts, role).await?;
+    init::plan(&report.facts, settings, &relay)
 }
 
 /// A step that is taken, or that somebody else must take.
-pub(super) fn tell(step: &init::Step) {
+pub(super) fn tell(step: &InitStep) {
     if step.hint {
         say(&format!("! {}: run this as a superuser: {}", step.what, step.sql));
     } else {
@@ -114,71 +122,47 @@ pub(super) fn tell(step: &init::Step) {
     }
 }
 
-/// The polled table.
-enum Table {
-    There,
-    Missing,
-}
-
-/// A polled table needs nothing but itself. One of other names has its own designer.
-async fn polled(
-    client: &tokio_postgres::Client,
+/// A polled table needs nothing but itself. Only the shipped one is made: one of other names has its
+/// own designer.
+async fn lacks_polled_table(
+    client: &Client,
     settings: &SourceSettings,
     polling: &PollingSettings,
-) -> Result<Table, Fault> {
+) -> Result<bool, Fault> {
     let outbox = prepare::table(settings)?;
-    let report = table::inspect(client, outbox, polling).await?;
+    let report = polled_table::inspect(client, outbox, polling).await?;
     let is_shipped = (outbox.schema.as_str(), outbox.table.as_str()) == ("public", "outbox");
-    match report.findings.into_iter().find_map(|finding| finding.fault) {
-        None => Ok(Table::There),
-        Some(fault) if fault.code == "table.missing" && is_shipped => Ok(Table::Missing),
-        Some(fault) => Err(fault),
+    match faults(&report.findings).next() {
+        None => Ok(false),
+        Some(fault) if fault.code == "table.missing" && is_shipped => Ok(true),
+        Some(fault) => Err(fault.clone()),
     }
 }
 
-async fn make_polled(
-    client: &tokio_postgres::Client,
+async fn make_polled_table(
+    client: &Client,
     settings: &SourceSettings,
     polling: &PollingSettings,
 ) -> Result<Done, Fault> {
-    match polled(client, settings, polling).await? {
-        Table::There => return Ok(Done::default()),
-        Table::Missing => say("+ make outbox table public.outbox, to be polled"),
+    if !lacks_polled_table(client, settings, polling).await? {
+        return Ok(Done::default());
     }
+    say("+ make outbox table public.outbox, to be polled");
     let made = client.batch_execute(POLLING_SQL).await;
     made.map_err(|error| query_fault(&error, "making the outbox table"))?;
-    let report = table::inspect(client, prepare::table(settings)?, polling).await?;
-    let fault = report.findings.into_iter().find_map(|finding| finding.fault);
-    fault.map_or(Ok(Done { made: 1, ..Done::default() }), Err)
-}
-
-async fn inspect(
-    client: &tokio_postgres::Client,
-    settings: &SourceSettings,
-) -> Result<Report, Fault> {
-    let report = preflight::inspect(client, settings).await;
-    report.map_err(|error| query_fault(&error, "looking for what is missing"))
-}
-
-/// On such a server no step could succeed, or none would be of use.
-fn refuse_server(report: &Report) -> Result<(), Fault> {
-    const HOPELESS: [&str; 4] =
-        ["source.version", "source.standby", "source.wal-level", "source.output-plugins"];
-    let faults = report.findings.iter().filter_map(|finding| finding.fault.as_ref());
-    match faults.into_iter().find(|fault| HOPELESS.contains(&fault.code)) {
+    let report = polled_table::inspect(client, prepare::table(settings)?, polling).await?;
+    match faults(&report.findings).next() {
+        None => Ok(Done { made: 1, ..Done::default() }),
         Some(fault) => Err(fault.clone()),
-        None => Ok(()),
     }
 }
 
 async fn relay_role(
-    client: &tokio_postgres::Client,
-    report: &Report,
+    client: &Client,
+    facts: &SourceFacts,
     role: Option<&str>,
 ) -> Result<RoleFacts, Fault> {
-    let Some(name) = role else {
-        return Ok(report.facts.server.role.clone());
-    };
+    let Some(name) = role else { return Ok(facts.role.clone()) };
     let found = facts::role(client, name).await;
     found.map_err(|error| query_fault(&error, "looking for the role"))?.ok_or_else(|| {
         Fault::new(
@@ -188,7 +172,7 @@ async fn relay_role(
             "--role",
             format!(
                 "as a superuser: CREATE ROLE {} LOGIN REPLICATION NOINHERIT; (see sql/roles.sql)",
-                crate::source::quote::quote_ident(name)
+                quote_ident(name)
             ),
         )
     })

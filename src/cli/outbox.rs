@@ -10,13 +10,13 @@ use super::{say, tell};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, json_shown};
 use crate::config::Config;
-use crate::doctor::finding::Level;
-use crate::doctor::source as preflight;
-use crate::doctor::source::query_fault;
+use crate::doctor::finding::faults;
+use crate::doctor::{polled_table, source as source_doctor};
 use crate::polling::admin_rows::{Rows, View, Which};
 use crate::polling::handover::{Handover, standing};
 use crate::polling::prepare::{self, Prepared};
 use crate::polling::settings::PollingSettings;
+use crate::source::faults::query_fault;
 use crate::source::init;
 use crate::source::settings::SourceSettings;
 
@@ -123,7 +123,7 @@ async fn retry(
             "name ids, --key KEY or --all; walrelay outbox list shows what has failed",
         ));
     }
-    let prepared = prepare::prepare(client, &config.source, polling).await?;
+    let prepared = polled_table::prepare(client, &config.source, polling).await?;
     if is_handed_over(client, &config.source, &prepared).await? {
         return Err(Fault::new(
             Exit::Slot,
@@ -152,7 +152,7 @@ async fn handover(
     client: &Client,
     no_wait: bool,
 ) -> Result<Exit, Fault> {
-    let prepared = prepare::prepare(client, &config.source, polling).await?;
+    let prepared = polled_table::prepare(client, &config.source, polling).await?;
     let slot = &config.source.slot;
     if is_handed_over(client, &config.source, &prepared).await? {
         say(&format!("slot {slot} is there already"));
@@ -182,19 +182,13 @@ async fn handover(
 /// What `init` would make, but the slot.
 async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault> {
     let source = &config.source;
-    let looked = || async {
-        let report = preflight::inspect(client, source).await;
-        report.map_err(|error| query_fault(&error, "looking for what is missing"))
-    };
-    let report = looked().await?;
-    let role = report.facts.server.role.clone();
-    let mut steps = init::plan(&report, source, &role)?;
-    steps.retain(|step| !init::makes_slot(step));
+    let facts = source_doctor::report(client, source).await?.facts;
+    let mut steps = init::plan(&facts, source, &facts.role)?;
+    steps.retain(|step| !step.makes_slot());
     init::run(client, &steps, super::init::tell).await?;
-    let left = looked().await?.findings.into_iter();
-    let mut faults = left.filter(|it| it.level == Level::Fail).filter_map(|it| it.fault);
-    match faults.find(|fault| fault.code != "slot.missing") {
-        Some(fault) => Err(fault),
+    let left = source_doctor::report(client, source).await?.findings;
+    match faults(&left).find(|fault| fault.code != "slot.missing") {
+        Some(fault) => Err(fault.clone()),
         None => Ok(()),
     }
 }

@@ -9,11 +9,11 @@ use crate::config::Config;
 use crate::dead_letter::tail;
 use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::finding::Finding;
-use crate::source::rows::RowTopics;
+use crate::source::sampled_topics::SampledTopics;
 
 /// What is wrong, and what is right, with the sink. `rows` is what is known of the topics that rows
 /// lead to.
-pub(super) fn findings(config: &Config, rows: &[RowTopics]) -> Vec<Finding> {
+pub(super) fn findings(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
     let from_rows: BTreeSet<String> = rows.iter().flat_map(|it| it.topics.clone()).collect();
     let mut wanted = wanted(config);
     wanted.from_rows = from_rows.into_iter().collect();

@@ -8,8 +8,9 @@ use super::{say, tell};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::json_shown;
 use crate::config::Config;
-use crate::doctor::source as preflight;
+use crate::source::faults::{slot_missing, slot_refused};
 use crate::source::slot;
+use crate::source::slot_state::{field_lines, slot_state};
 
 /// How long a creation may take before it is said why.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
@@ -73,11 +74,16 @@ pub(crate) async fn run(config: &Config, action: Action) -> Result<Exit, Fault> 
             say(&format!("slot {name} dropped"));
         }
         Action::Show { json } => {
-            let view = slot::show(&client, name).await?;
-            let view = view.ok_or_else(|| preflight::slot_missing(name))?;
+            let state = slot_state(&client, name).await;
+            let state = state.map_err(|error| slot_refused(&error, name, &[]))?;
+            let fields = state.fields().ok_or_else(|| slot_missing(name))?;
             return super::print(&match json {
-                true => format!("{}\n", json_shown(&view.to_json().to_string())),
-                false => view.to_table(),
+                true => {
+                    let object: serde_json::Map<_, _> =
+                        fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+                    format!("{}\n", json_shown(&serde_json::Value::from(object).to_string()))
+                }
+                false => field_lines(fields),
             });
         }
     }

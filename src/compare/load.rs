@@ -17,7 +17,7 @@ use super::report::Latencies;
 use super::scratch_source::connect;
 use crate::base::error::Fault;
 use crate::base::runtime;
-use crate::doctor::source::query_fault;
+use crate::source::faults::query_fault;
 use crate::source::quote::quote_ident;
 use crate::source::settings::ConnInfo;
 

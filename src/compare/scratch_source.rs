@@ -17,9 +17,8 @@ use tokio_postgres::{Client, Row};
 use super::plan::CaptureMode;
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
-use crate::doctor::finding::Level;
-use crate::doctor::source as preflight;
-use crate::doctor::source::query_fault;
+use crate::doctor::source as source_doctor;
+use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::{ConnInfo, SourceSettings};
 
@@ -216,11 +215,9 @@ async fn check_server(client: &Client, source: &SourceSettings, name: &str) -> R
         messages: None,
         ..source.clone()
     };
-    let report = preflight::inspect(client, &scratch).await;
-    let report = report.map_err(|error| query_fault(&error, "looking around"))?;
+    let report = source_doctor::report(client, &scratch).await?;
     // What is missing will be made; what is left is the server, the role, and room for a slot.
-    let failed = report.findings.into_iter().filter(|finding| finding.level == Level::Fail);
-    let mut faults = failed.filter_map(|finding| finding.fault);
+    let mut faults = report.findings.into_iter().filter_map(|finding| finding.fault);
     let hinders =
         |fault: &Fault| fault.code.starts_with("source.") || fault.code == "slot.none-free";
     faults.find(hinders).map_or(Ok(()), Err)

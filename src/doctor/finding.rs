@@ -53,6 +53,12 @@ impl Finding {
         Finding { level: Level::Fail, topic: fault.code, text, fault: Some(fault) }
     }
 
+    /// True for what works, and deserves a look.
+    #[must_use]
+    pub fn is_warning(&self) -> bool {
+        self.level == Level::Warn
+    }
+
     /// The finding for scripts.
     #[must_use]
     pub fn to_json(&self) -> Value {

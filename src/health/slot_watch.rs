@@ -7,19 +7,17 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use tokio::time::timeout;
-
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::doctor::source::slot::lost_slot;
+use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
 use crate::health::{Facts, Phase};
 use crate::metrics::{Metrics, Point};
-use crate::source::connect::{ConnectError, Kind};
-use crate::source::publication::{KnownPublication, PublicationFingerprint};
+use crate::source::connect::{ConnectError, ConnectErrorKind};
+use crate::source::faults::slot_lost;
 use crate::source::settings::SourceSettings;
+use crate::source::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
-use crate::source::watch::{RestartAge, SlotSample, Watcher};
 
 /// The publication is looked at less often than the slot.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
@@ -62,7 +60,7 @@ pub async fn watch(mut watch: Watch) -> Fault {
                     Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
                 }
             }
-            Err(error) if error.kind() == Kind::Stopping => (watch.stopping)(),
+            Err(error) if error.kind() == ConnectErrorKind::Stopping => (watch.stopping)(),
             Err(error) => tracing::debug!(error = %error, "the watch has no connection"),
         }
         tokio::time::sleep(backoff.next_delay()).await;
@@ -76,31 +74,29 @@ struct Ages {
 }
 
 async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
-    let told = |error| ConnectError::of_query(&sql.server, &error);
     let settings = &watch.settings;
-    let late = || ConnectError::late(&sql.server, PATIENCE);
     let prepare = async {
-        let server = sql.client.query_one(SERVER_SQL, &[]).await.map_err(told)?;
-        let watcher = Watcher::prepare(&sql.client, &settings.slot).await.map_err(told)?;
+        let server = sql.client.query_one(SERVER_SQL, &[]).await?;
         let version = u32::try_from(server.get::<_, i32>(0)).unwrap_or(0);
-        Ok::<_, ConnectError>((version, server.get::<_, String>(1), watcher))
+        let query = SlotQuery::prepare(&sql.client, &settings.slot).await?;
+        Ok((version, server.get::<_, String>(1), query))
     };
-    let (version, system_id, watcher) = timeout(PATIENCE, prepare).await.map_err(|_| late())??;
+    let (version, system_id, query) = sql.within(PATIENCE, prepare).await?;
     let mut publication_due = Instant::now();
     loop {
-        let look = timeout(PATIENCE, watcher.sample(&sql.client)).await;
-        let sample = look.map_err(|_| late())?.map_err(told)?;
-        // A slot that is gone is told by the next session's preflight, with what to do about it.
-        if let Some(sample) = sample {
-            show(watch, &sample, ages);
-            if sample.is_lost() {
-                return Ok(lost(settings, &sample));
+        let state = sql.within(PATIENCE, query.look(&sql.client)).await?;
+        // A slot that is gone is told by the next session's doctor, with what to do about it.
+        if let Some(slot) = state.own_slot() {
+            show(watch, &state, slot, ages);
+            if slot.is_lost() || slot.wal_status.is_none() {
+                let confirmed = &slot.confirmed_flush;
+                return Ok(slot_lost(&settings.slot, slot.loss_reason(), confirmed));
             }
         }
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
             let look = PublicationFingerprint::take(&sql.client, settings, version);
-            let now = timeout(PATIENCE, look).await.map_err(|_| late())?.map_err(told)?;
+            let now = sql.within(PATIENCE, look).await?;
             if let Some(fault) = watch.known.compare(&system_id, now, settings) {
                 return Ok(fault);
             }
@@ -109,28 +105,23 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
     }
 }
 
-fn show(watch: &Watch, sample: &SlotSample, ages: &mut Ages) {
-    watch.facts.server_at(sample.current_lsn);
+fn show(watch: &Watch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages) {
+    watch.facts.server_at(state.current_lsn);
     let (metrics, facts) = (&watch.metrics, watch.facts.snapshot());
     let now = Instant::now();
     let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
-    let behind = |lsn: Lsn| gauge(sample.current_lsn.bytes_since(lsn));
+    let behind = |lsn: Lsn| gauge(state.current_lsn.bytes_since(lsn));
     metrics.slot_lag_bytes.at(Point::Received).set(behind(facts.received_lsn));
     metrics.slot_lag_bytes.at(Point::Sent).set(behind(facts.sent_lsn));
-    metrics.slot_lag_bytes.at(Point::Confirmed).set(behind(sample.confirmed_flush));
-    metrics.slot_retained_wal_bytes.set(gauge(sample.retained_bytes));
-    metrics.set_safe_wal(sample.safe_wal_size);
-    metrics.set_wal_status(&sample.wal_status);
-    metrics.slot_active.set(i64::from(sample.active));
-    let restart_age = ages.restart.observe(sample.restart_lsn, now);
+    metrics.slot_lag_bytes.at(Point::Confirmed).set(behind(slot.confirmed_flush));
+    metrics.slot_retained_wal_bytes.set(gauge(state.retained_bytes(slot).unwrap_or(0)));
+    metrics.set_safe_wal(slot.safe_wal_size);
+    metrics.set_wal_status(slot.wal_status.as_deref().unwrap_or("lost"));
+    metrics.slot_active.set(i64::from(slot.active));
+    let restart_age = ages.restart.observe(slot.restart_lsn, now);
     metrics.slot_restart_lsn_age_seconds.set(restart_age.as_secs_f64());
-    let lag = ages.lag.observe(sample.current_lsn, sample.confirmed_flush, now);
+    let lag = ages.lag.observe(state.current_lsn, slot.confirmed_flush, now);
     metrics.slot_lag_seconds.set(lag.as_secs_f64());
-}
-
-fn lost(settings: &SourceSettings, sample: &SlotSample) -> Fault {
-    let reason = sample.invalidation_reason.as_deref().unwrap_or("wal_removed");
-    lost_slot(&settings.slot, reason, &sample.confirmed_flush)
 }
 
 /// How old the oldest WAL is that the slot has not confirmed: remembers when the server stood where.

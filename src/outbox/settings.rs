@@ -16,6 +16,23 @@ pub struct OutboxTable {
     pub route: Route,
 }
 
+impl OutboxTable {
+    /// Columns without which no event can be made, each once: id, payload and what the route names.
+    pub(crate) fn needed_columns(&self) -> Vec<&str> {
+        let Route { topic, exchange, key, headers, partition, .. } = &self.route;
+        let templates = [topic, key].into_iter().chain(headers.iter().map(|(_, header)| header));
+        let routed = templates.chain(exchange).flat_map(Template::columns);
+        let own = [self.columns.id.as_str(), self.columns.payload.as_str()].into_iter();
+        let mut needed: Vec<&str> = Vec::new();
+        for column in own.chain(routed).chain(partition.as_deref()) {
+            if !needed.contains(&column) {
+                needed.push(column);
+            }
+        }
+        needed
+    }
+}
+
 /// Column names by part.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Columns {

@@ -6,8 +6,8 @@ use tokio_postgres::Client;
 use super::settings::PollingSettings;
 use super::statements;
 use crate::base::error::Fault;
-use crate::doctor::source::query_fault;
 use crate::outbox::settings::OutboxTable;
+use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 /// Which rows are meant.

@@ -19,9 +19,9 @@ use super::prepare::Prepared;
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::error::{Exit, Fault};
-use crate::doctor::source::query_fault;
 use crate::outbox::settings::OutboxTable;
 use crate::source::connect;
+use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 use crate::source::settings::SourceSettings;
 
@@ -106,7 +106,7 @@ impl Handover<'_> {
         control.query(&waited).await.map(drop).map_err(|error| self.refused(&error))
     }
 
-    async fn control(&self) -> Result<connect::Control, Fault> {
+    async fn control(&self) -> Result<connect::ReplicationClient, Fault> {
         let opened = connect::open(&self.source.connection).await;
         let mut control = opened.map_err(|error| self.refused(&error))?;
         control.query(PATIENT).await.map_err(|error| self.refused(&error))?;

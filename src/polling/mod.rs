@@ -29,5 +29,5 @@ pub mod prepare;
 pub mod session;
 pub mod settings;
 pub mod statements;
-pub mod status_values;
+pub(crate) mod table_facts;
 pub mod worker;

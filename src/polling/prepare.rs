@@ -1,12 +1,9 @@
-//! From the configuration to the statements, with a look at the table.
-
-use tokio_postgres::Client;
+//! From the configuration and the table as it is to the statements.
 
 use super::settings::PollingSettings;
 use super::statements::{Statements, Subject};
+use super::table_facts::PolledTableFacts;
 use crate::base::error::{Exit, Fault};
-use crate::doctor::finding::Level;
-use crate::doctor::polled_table::{self, Report, TableFacts};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::Relation;
 use crate::source::settings::SourceSettings;
@@ -22,9 +19,8 @@ pub struct Prepared {
 
 impl Prepared {
     /// For a table that can be polled.
-    #[must_use]
-    pub fn of(
-        facts: &TableFacts,
+    pub(crate) fn of(
+        facts: &PolledTableFacts,
         source: &SourceSettings,
         outbox: &OutboxTable,
         polling: &PollingSettings,
@@ -53,23 +49,4 @@ pub fn table(source: &SourceSettings) -> Result<&OutboxTable, Fault> {
         let (what, mend) = ("polling needs a table", "write [[source.outbox]]");
         Fault::new(Exit::Usage, "config.missing-key", what, "source.outbox", mend)
     })
-}
-
-/// Looks at the table and writes the statements; the first fault when it cannot be polled.
-pub async fn prepare(
-    client: &Client,
-    source: &SourceSettings,
-    polling: &PollingSettings,
-) -> Result<Prepared, Fault> {
-    let outbox = table(source)?;
-    let Report { facts, findings } = polled_table::inspect(client, outbox, polling).await?;
-    let facts = facts.ok_or_else(|| polled_table::missing(outbox))?;
-    for finding in &findings {
-        match &finding.fault {
-            Some(fault) => return Err(fault.clone()),
-            None if finding.level == Level::Warn => tracing::warn!("{}", finding.text),
-            None => {}
-        }
-    }
-    Ok(Prepared::of(&facts, source, outbox, polling))
 }

@@ -60,7 +60,7 @@ impl Session {
                     given_back,
                 })
             }
-            Err(error) => Err(ConnectError::of_query(&sql.server, &error)),
+            Err(error) => Err(sql.error(&error)),
         }
     }
 
@@ -107,7 +107,7 @@ impl Session {
     /// An error of a query on this connection.
     #[must_use]
     pub fn told(&self, error: &tokio_postgres::Error) -> ConnectError {
-        ConnectError::of_query(&self.sql.server, error)
+        self.sql.error(error)
     }
 
     /// Claims rows and marks them with `claim`. All statements go out at once, and the rows are

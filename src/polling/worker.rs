@@ -21,7 +21,7 @@ use super::statements::Statements;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
 use crate::polling::claim_schedule::{Found, Pace};
-use crate::source::connect::{ConnectError, Kind, ServerError};
+use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use crate::source::settings::SourceSettings;
 
 /// How often a worker looks whether the loop takes batches again.
@@ -119,7 +119,7 @@ impl<'a> Reconnect<'a> {
                 Ok(Err(error)) => error,
                 Err(_) => unanswered(),
             };
-            if error.kind() == Kind::Fatal && !passes(&error) {
+            if error.kind() == ConnectErrorKind::Fatal && !passes(&error) {
                 return Err(match error.sqlstate() {
                     Some(state) if state.starts_with("42") => refused(self.shared, &error),
                     _ => error.fault(&source.connection, &source.slot, &source.publication),
@@ -177,13 +177,12 @@ pub(super) async fn answered<T>(
 }
 
 fn unanswered() -> ConnectError {
-    let (at, why) = ("postgres".to_owned(), "no answer within the lease".to_owned());
-    ConnectError::Io { at, why }
+    ConnectError::new("postgres", ConnectCause::Io("no answer within the lease".to_owned()))
 }
 
 /// A connection is of no use any more; a fault when another would not be either.
 pub(super) fn broke(shared: &Shared, error: &ConnectError) -> Result<(), Fault> {
-    if error.kind() == Kind::Fatal && !passes(error) {
+    if error.kind() == ConnectErrorKind::Fatal && !passes(error) {
         return Err(refused(shared, error));
     }
     tracing::warn!(error = %error, "a polling connection broke: reconnecting");
@@ -324,8 +323,8 @@ async fn settle(
 pub(super) fn refused(shared: &Shared, error: &ConnectError) -> Fault {
     let tables = shared.source.outboxes.iter();
     let tables: Vec<String> = tables.map(|it| format!("{}.{}", it.schema, it.table)).collect();
-    let mend = match error {
-        ConnectError::Server { error, .. } if !error.context.is_empty() => in_function(error),
+    let mend = match &error.cause {
+        ConnectCause::Server(error) if !error.context.is_empty() => in_function(error),
         _ => "walrelay check; a CHECK or a type that does not know a status word is told apart by [source.polling.words]".to_owned(),
     };
     Fault::new(

@@ -9,8 +9,8 @@ use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings};
 use crate::delivery::breaker::Burst;
 use crate::delivery::window::NotInFlight;
 use crate::sink::{Disposition, Failure};
-use crate::source::connect::Kind;
-use crate::source::publication::gap;
+use crate::source::connect::ConnectErrorKind;
+use crate::source::faults::publication_gap;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::StreamError;
 
@@ -192,13 +192,15 @@ pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<
             return Some(protocol(&error.to_string(), &place));
         }
         // A new connection may do better, and if not, its preflight says why.
-        StreamError::Server(told) if told.kind() != Kind::Fatal || told.sqlstate.is_empty() => {
+        StreamError::Server(told)
+            if told.kind() != ConnectErrorKind::Fatal || told.sqlstate.is_empty() =>
+        {
             return None;
         }
         StreamError::Server(told) => told,
     };
     if told.is_missing_publication() {
-        return Some(gap::fault(source, &told.to_string()));
+        return Some(publication_gap(source, &told.to_string()));
     }
     let mend = "walrelay check";
     Some(Fault::new(Exit::Source, "source.stream-refused", error.to_string(), place, mend))

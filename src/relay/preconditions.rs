@@ -10,7 +10,7 @@ use crate::doctor::finding::Finding;
 use crate::outbox::settings::OutboxTable;
 use crate::outbox::{Outboxes, Plan};
 use crate::pgoutput::relation::{Column, Relation};
-use crate::source::facts::TableFacts;
+use crate::source::publication::TableFacts;
 use crate::source::settings::SourceSettings;
 
 /// What the configuration and this machine lack for a loop.

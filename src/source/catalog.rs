@@ -31,15 +31,13 @@ impl Catalog {
     }
 
     /// Was it read after transaction `xid` had ended?
-    #[must_use]
-    pub fn is_after(&self, xid: u32) -> bool {
+    pub(crate) fn is_after(&self, xid: u32) -> bool {
         // Transaction ids wrap around.
         (xid.wrapping_sub(self.oldest_running_xid) as i32) < 0
     }
 
     /// Was there a table with this object id?
-    #[must_use]
-    pub fn has_table(&self, oid: u32) -> bool {
+    pub(crate) fn has_table(&self, oid: u32) -> bool {
         self.tables.binary_search(&oid).is_ok()
     }
 }
@@ -68,7 +66,7 @@ SELECT coalesce(pg_catalog.array_agg(oid ORDER BY oid), '{}')
 FROM pg_catalog.pg_class WHERE relkind IN ('r', 'p') AND oid >= 16384";
 
 /// Reads the catalog: one round trip.
-pub async fn read(
+pub(crate) async fn read(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<Catalog, tokio_postgres::Error> {

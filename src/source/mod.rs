@@ -1,27 +1,27 @@
-//! The slot: connecting, checking, reading, and telling Postgres what it may forget.
+//! The slot: connecting, asking, reading, and telling Postgres what it may forget.
 
-pub mod catalog;
+pub(crate) mod catalog;
 pub mod connect;
 pub mod conninfo;
-pub mod facts;
-pub mod holder;
-pub mod init;
+pub(crate) mod facts;
+pub(crate) mod faults;
+pub(crate) mod init;
+pub(crate) mod json_row;
 pub mod passfile;
-pub mod progress;
-pub mod publication;
-pub mod quote;
-pub mod read_pacing;
+pub(crate) mod progress;
+pub(crate) mod publication;
+pub(crate) mod quote;
+pub(crate) mod read_pacing;
 pub mod require_auth;
-pub mod rows;
+pub(crate) mod sampled_topics;
 pub mod settings;
-pub mod slot;
+pub(crate) mod slot;
+pub(crate) mod slot_state;
 pub mod sql;
 pub mod stream;
-pub mod table;
 pub mod tls;
 pub mod transport;
-pub mod walsender;
-pub mod watch;
+pub(crate) mod walsender;
 
 #[cfg(test)]
 pub(crate) mod testing;

@@ -6,7 +6,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use super::settings::{ConnInfo, Host};
+use super::settings::{ConnInfo, PostgresHost};
 use crate::base::secret::Secret;
 
 const PASSFILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -14,26 +14,15 @@ const PASSFILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Why a passfile is not used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PassfileError {
-    /// It cannot be read.
-    #[error("the passfile {} cannot be read: {why}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The reason the system gave.
-        why: String,
-    },
+    /// It cannot be read, for the reason that the system gives.
+    #[error("the passfile {path} cannot be read: {why}", path = .0.display(), why = .1)]
+    Unreadable(PathBuf, String),
     /// Others may read it.
-    #[error("the passfile {0} may be read by group or others; run: chmod 0600 {0}", path.display())]
-    Open {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("the passfile {path} may be read by group or others; run: chmod 0600 {path}", path = .0.display())]
+    Exposed(PathBuf),
     /// A device, a folder, or absurdly large.
-    #[error("the passfile {} is not a plain file of at most 1 MiB", path.display())]
-    NotPlain {
-        /// The file.
-        path: PathBuf,
-    },
+    #[error("the passfile {} is not a plain file of at most 1 MiB", .0.display())]
+    NotPlain(PathBuf),
 }
 
 /// Gives every host of `info` its password from the passfile.
@@ -66,21 +55,20 @@ pub(super) fn fill(
 }
 
 fn read(path: &Path) -> Result<String, PassfileError> {
-    let owned = || path.to_owned();
     let unreadable =
-        |error: std::io::Error| PassfileError::Unreadable { path: owned(), why: error.to_string() };
+        |error: std::io::Error| PassfileError::Unreadable(path.to_owned(), error.to_string());
     let meta = std::fs::metadata(path).map_err(unreadable)?;
     if !meta.is_file() || meta.len() > PASSFILE_BYTES_MAX {
-        return Err(PassfileError::NotPlain { path: owned() });
+        return Err(PassfileError::NotPlain(path.to_owned()));
     }
     if meta.permissions().mode() & 0o077 != 0 {
-        return Err(PassfileError::Open { path: owned() });
+        return Err(PassfileError::Exposed(path.to_owned()));
     }
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
 /// The first line that matches wins, as in libpq; a Unix socket goes by its folder or by `localhost`.
-fn lookup(text: &str, host: &Host, dbname: &str, user: &str) -> Option<Secret> {
+fn lookup(text: &str, host: &PostgresHost, dbname: &str, user: &str) -> Option<Secret> {
     let port = host.port.to_string();
     let local = ["/tmp", "/var/run/postgresql"].contains(&host.name.as_str());
     text.lines().filter(|line| !line.starts_with('#')).find_map(|line| {

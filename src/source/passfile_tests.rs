@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use super::super::conninfo::{ConnInfoError, parse};
 use super::*;
 
-fn host(name: &str, port: u16) -> Host {
-    Host { name: name.to_owned(), port, password: None }
+fn host(name: &str, port: u16) -> PostgresHost {
+    PostgresHost { name: name.to_owned(), port, password: None }
 }
 
 fn found(text: &str, name: &str, port: u16) -> Option<String> {
@@ -57,11 +57,11 @@ fn a_file_that_others_can_read_is_not_used() {
     let path = file("open", 0o644);
     let url = format!("postgres://u@h1/d?passfile={}", path.display());
     let error = parse(&url, &|_| None).unwrap_err();
-    assert_eq!(error, ConnInfoError::Passfile(PassfileError::Open { path: path.clone() }));
+    assert_eq!(error, ConnInfoError::Passfile(PassfileError::Exposed(path.clone())));
     assert!(error.to_string().contains("chmod 0600"));
     std::fs::remove_file(path).unwrap();
     assert!(matches!(
         parse(&url, &|_| None),
-        Err(ConnInfoError::Passfile(PassfileError::Unreadable { .. }))
+        Err(ConnInfoError::Passfile(PassfileError::Unreadable(..)))
     ));
 }

@@ -10,7 +10,7 @@ use crate::base::lsn::Lsn;
 
 /// What was seen, settled and reported.
 #[derive(Debug, Default)]
-pub struct Progress {
+pub(crate) struct Progress {
     seen: Lsn,
     keepalive: Lsn,
     settled: Lsn,
@@ -19,53 +19,50 @@ pub struct Progress {
 
 impl Progress {
     /// The walsender has sent everything before `wal_end`.
-    pub fn on_keepalive(&mut self, wal_end: Lsn) {
+    pub(crate) fn on_keepalive(&mut self, wal_end: Lsn) {
         self.keepalive = self.keepalive.max(wal_end);
         self.seen = self.seen.max(wal_end);
     }
 
     /// A new connection: what the old one's keepalives promised to have sent may be sent again, and
     /// after a rewind it is unconfirmed again.
-    pub fn on_connected(&mut self) {
+    pub(crate) fn on_connected(&mut self) {
         self.keepalive = Lsn::ZERO;
     }
 
     /// WAL up to here was seen in the stream.
-    pub fn on_wal(&mut self, wal_end: Lsn) {
+    pub(crate) fn on_wal(&mut self, wal_end: Lsn) {
         self.seen = self.seen.max(wal_end);
     }
 
     /// Everything before `lsn` is settled.
-    pub fn on_settled(&mut self, lsn: Lsn) {
+    pub(crate) fn on_settled(&mut self, lsn: Lsn) {
         self.settled = self.settled.max(lsn);
     }
 
     /// What may be reported now; `clear` when nothing is unconfirmed or half received.
-    #[must_use]
-    pub fn reportable(&self, clear: bool) -> Lsn {
+    pub(crate) fn reportable(&self, clear: bool) -> Lsn {
         let safe = if clear { self.settled.max(self.keepalive) } else { self.settled };
         safe.min(self.seen).max(self.reported)
     }
 
     /// `lsn` has been sent.
-    pub fn on_reported(&mut self, lsn: Lsn) {
+    pub(crate) fn on_reported(&mut self, lsn: Lsn) {
         self.reported = self.reported.max(lsn);
     }
 
     /// The newest position that was reported.
-    #[must_use]
-    pub fn reported(&self) -> Lsn {
+    pub(crate) fn reported(&self) -> Lsn {
         self.reported
     }
 
     /// The newest position that was seen.
-    #[must_use]
-    pub fn seen(&self) -> Lsn {
+    pub(crate) fn seen(&self) -> Lsn {
         self.seen
     }
 
     /// Another timeline: nothing that was seen or reported means anything there.
-    pub fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         *self = Progress::default();
     }
 }

@@ -27,21 +27,20 @@ const BRISK_NAP: Duration = Duration::from_millis(1);
 
 /// How fast bytes arrive.
 #[derive(Debug)]
-pub struct Pace {
+pub(crate) struct ReadPacing {
     since: Instant,
     bytes: usize,
     brisk: bool,
 }
 
-impl Pace {
+impl ReadPacing {
     /// Starts to count.
-    #[must_use]
-    pub fn new(now: Instant) -> Pace {
-        Pace { since: now, bytes: 0, brisk: false }
+    pub(crate) fn new(now: Instant) -> ReadPacing {
+        ReadPacing { since: now, bytes: 0, brisk: false }
     }
 
     /// `bytes` were read; how long to leave the socket alone, if at all.
-    pub fn after_read(&mut self, now: Instant, bytes: usize) -> Option<Duration> {
+    pub(crate) fn after_read(&mut self, now: Instant, bytes: usize) -> Option<Duration> {
         self.bytes += bytes;
         let elapsed = now.saturating_duration_since(self.since);
         if bytes >= LARGE_READ_BYTES {

@@ -4,7 +4,7 @@ use super::*;
 fn a_backlog_earns_a_long_nap_and_steady_traffic_none() {
     let start = Instant::now();
     let ms = |n| start + Duration::from_millis(n);
-    let mut pace = Pace::new(start);
+    let mut pace = ReadPacing::new(start);
     assert_eq!(pace.after_read(ms(2), 200_000), None, "a large gulp means there is more");
     assert_eq!(pace.after_read(ms(2), 10_000), Some(BACKLOG_NAP));
     assert_eq!(pace.after_read(ms(2), 30_000), None, "too soon to judge");
@@ -16,7 +16,7 @@ fn a_backlog_earns_a_long_nap_and_steady_traffic_none() {
 fn brisk_traffic_earns_short_naps_until_it_slows_down() {
     let start = Instant::now();
     let ms = |n| start + Duration::from_millis(n);
-    let mut pace = Pace::new(start);
+    let mut pace = ReadPacing::new(start);
     for n in 1..10 {
         assert_eq!(pace.after_read(ms(n), 2_000), None, "not judged yet");
     }

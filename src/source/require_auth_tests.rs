@@ -1,8 +1,9 @@
 use super::*;
 
-const ALL: [Method; 4] = [Method::None, Method::Password, Method::Md5, Method::Scram];
+const ALL: [AuthMethod; 4] =
+    [AuthMethod::None, AuthMethod::Password, AuthMethod::Md5, AuthMethod::Scram];
 
-fn answered(text: &str, exposed: bool) -> Vec<Method> {
+fn answered(text: &str, exposed: bool) -> Vec<AuthMethod> {
     let rules = match text {
         "" => RequireAuth::default(),
         text => RequireAuth::parse(text).ok().unwrap(),
@@ -27,9 +28,9 @@ fn only_a_name_allows_a_password_where_others_can_read_it() {
 #[test]
 fn a_refusal_says_whose_rule_it_is() {
     let default = RequireAuth::default();
-    assert!(default.judge(Method::Md5, true).unwrap_err().in_clear);
+    assert!(default.judge(AuthMethod::Md5, true).unwrap_err().in_clear);
     let scram = RequireAuth::parse("scram-sha-256").ok().unwrap();
-    assert!(!scram.judge(Method::Md5, true).unwrap_err().in_clear);
+    assert!(!scram.judge(AuthMethod::Md5, true).unwrap_err().in_clear);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the source obeys: the `[source]` section, typed.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -38,10 +39,10 @@ pub struct SourceSettings {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnInfo {
     /// Tried in order.
-    pub hosts: Vec<Host>,
+    pub hosts: Vec<PostgresHost>,
     /// Role.
     pub user: String,
-    /// Password, if one was given by URL, environment or passfile for every host; see `Host::password`.
+    /// Password, if one was given by URL, environment or passfile for every host; see [`PostgresHost::password`].
     pub password: Option<Secret>,
     /// Database.
     pub dbname: String,
@@ -67,13 +68,31 @@ pub struct ConnInfo {
 
 /// One server of a multi-host URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Host {
+pub struct PostgresHost {
     /// Host name, IP address, or an absolute path: the folder of a Unix socket.
     pub name: String,
     /// Port.
     pub port: u16,
     /// Password from the passfile for exactly this host, when `ConnInfo::password` is absent.
     pub password: Option<Secret>,
+}
+
+impl PostgresHost {
+    pub(super) fn is_socket(&self) -> bool {
+        self.name.starts_with('/')
+    }
+}
+
+/// `host:port`, or the socket file.
+impl fmt::Display for PostgresHost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PostgresHost { name, port, .. } = self;
+        match name {
+            folder if self.is_socket() => write!(f, "{folder}/.s.PGSQL.{port}"),
+            v6 if v6.contains(':') => write!(f, "[{v6}]:{port}"),
+            name => write!(f, "{name}:{port}"),
+        }
+    }
 }
 
 /// `sslmode`, with libpq's meaning.
@@ -96,14 +115,30 @@ pub enum SslMode {
 pub enum TargetSessionAttrs {
     /// Whoever answers first.
     Any,
-    /// `read-write`: default_transaction_read_only is off and the server is no standby.
+    /// No standby, and default_transaction_read_only is off.
     ReadWrite,
-    /// `read-only`.
+    /// The opposite.
     ReadOnly,
-    /// `primary`.
+    /// No standby.
     Primary,
-    /// `standby`.
+    /// In recovery.
     Standby,
-    /// `prefer-standby`.
+    /// A standby if there is one.
     PreferStandby,
+}
+
+impl TargetSessionAttrs {
+    /// The words of the connection string.
+    pub(super) const WORDS: [(&str, TargetSessionAttrs); 6] = [
+        ("any", TargetSessionAttrs::Any),
+        ("read-write", TargetSessionAttrs::ReadWrite),
+        ("read-only", TargetSessionAttrs::ReadOnly),
+        ("primary", TargetSessionAttrs::Primary),
+        ("standby", TargetSessionAttrs::Standby),
+        ("prefer-standby", TargetSessionAttrs::PreferStandby),
+    ];
+
+    pub(super) fn word(self) -> &'static str {
+        Self::WORDS.iter().find(|(_, attrs)| *attrs == self).map_or("", |(word, _)| word)
+    }
 }

@@ -1,17 +1,19 @@
 //! The SQL side: tokio-postgres on a connection that was dialled like the stream's.
 //!
-//! The library's own dialling is not used, so that TLS modes, host lists and timeouts cannot mean one thing
-//! here and another there. Why a connection ended is kept: 57P01 or 57P03 is how a stopping server shows.
+//! The library's own dialling is not used, so that TLS modes, host lists and timeouts cannot mean one
+//! thing here and another there. Why a connection ended is kept: 57P01 or 57P03 is how a stopping
+//! server shows.
 
 use std::error::Error as _;
+use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio::time::timeout;
+use tokio_postgres::{Client, Config, Error, NoTls};
 
-use super::connect::dial::{self, EMPTY_PATH_SQL, Link, Login, SORT_SQL, Sort};
-use super::connect::first_answer::FirstAnswer;
-use super::connect::{ConnectError, ServerError};
-use super::settings::{ConnInfo, Host, TargetSessionAttrs};
+use super::connect::dial::{self, EMPTY_PATH_SQL, ROLE_SQL, ServerLink, ServerRole, SessionLogin};
+use super::connect::{ConnectCause, ConnectError, ServerError};
+use super::settings::{ConnInfo, PostgresHost, TargetSessionAttrs};
 
 /// Why an SQL connection ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +31,33 @@ pub struct Sql {
     /// `None` while the connection lives, then why it ended.
     pub closed: watch::Receiver<Option<SqlEnd>>,
     /// Which server it is.
-    pub server: Host,
+    pub server: PostgresHost,
     /// Neither TLS nor this machine: others can read what goes over it.
     pub exposed: bool,
+}
+
+impl Sql {
+    /// The error of a query on this connection.
+    pub(crate) fn error(&self, error: &Error) -> ConnectError {
+        ConnectError::new(self.server.to_string(), error.into())
+    }
+
+    /// There was no answer within `limit`.
+    pub(crate) fn late(&self, limit: Duration) -> ConnectError {
+        ConnectError::new(self.server.to_string(), ConnectCause::Timeout(limit))
+    }
+
+    /// Asks something that must be answered within `limit`.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        query: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, ConnectError> {
+        match timeout(limit, query).await {
+            Ok(answer) => answer.map_err(|error| self.error(&error)),
+            Err(_) => Err(self.late(limit)),
+        }
+    }
 }
 
 impl std::fmt::Debug for Sql {
@@ -41,67 +67,60 @@ impl std::fmt::Debug for Sql {
 }
 
 /// Connects to the first server that fits.
-///
-/// # Errors
-/// See [`ConnectError::kind`].
 pub async fn connect(info: &ConnInfo) -> Result<Sql, ConnectError> {
     dial::first_fit(&SqlLogin, info).await
 }
 
 struct SqlLogin;
 
-impl Login for SqlLogin {
+impl SessionLogin for SqlLogin {
     type Session = Sql;
 
-    async fn login(&self, link: Link, info: &ConnInfo) -> Result<(Sql, Sort), ConnectError> {
-        let Link { stream, host, at, exposed } = link;
+    async fn login(
+        &self,
+        link: ServerLink,
+        info: &ConnInfo,
+    ) -> Result<(Sql, ServerRole), ConnectCause> {
+        let ServerLink { socket, host: server, .. } = link;
         let mut config = Config::new();
         config.user(&info.user).dbname(&info.dbname).application_name(&info.application_name);
         config.ssl_mode(tokio_postgres::config::SslMode::Disable);
         if let Some(options) = &info.options {
             config.options(options);
         }
-        if let Some(password) = info.password.as_ref().or(host.password.as_ref()) {
+        if let Some(password) = info.password.as_ref().or(server.password.as_ref()) {
             config.password(password.expose());
         }
-        let wrong = |error| ConnectError::sql(&at, &error);
-        let stream = FirstAnswer::new(stream, info.require_auth.clone(), exposed);
-        let (client, connection) = config.connect_raw(stream, NoTls).await.map_err(wrong)?;
-        let mut sort = (info.target_session_attrs == TargetSessionAttrs::Any)
-            .then(Sort::default)
-            .or_else(|| {
-                Sort::reported(
-                    connection.parameter("in_hot_standby"),
-                    connection.parameter("default_transaction_read_only"),
-                )
-            });
+        let exposed = socket.exposed;
+        let socket = socket.judged_by(info.require_auth.clone());
+        let (client, connection) = config.connect_raw(socket, NoTls).await?;
+        let mut role = match info.target_session_attrs {
+            TargetSessionAttrs::Any => Some(ServerRole::default()),
+            _ => ServerRole::reported(
+                connection.parameter("in_hot_standby"),
+                connection.parameter("default_transaction_read_only"),
+            ),
+        };
         let (tell, closed) = watch::channel(None);
         tokio::spawn(async move {
             let end = end_of(connection.await);
             tell.send_replace(Some(end));
         });
-        client.batch_execute(EMPTY_PATH_SQL).await.map_err(wrong)?;
-        if sort.is_none() {
-            let row = client.query_one(SORT_SQL, &[]).await.map_err(wrong)?;
-            let read_only: &str = row.try_get(1).map_err(wrong)?;
-            sort = Some(Sort {
-                standby: row.try_get(0).map_err(wrong)?,
-                read_only: read_only == "on",
-            });
+        client.batch_execute(EMPTY_PATH_SQL).await?;
+        if role.is_none() {
+            let row = client.query_one(ROLE_SQL, &[]).await?;
+            role = Some(ServerRole::answered(row.try_get(0)?, row.try_get(1)?));
         }
-        Ok((Sql { client, closed, server: host, exposed }, sort.unwrap_or_default()))
+        Ok((Sql { client, closed, server, exposed }, role.unwrap_or_default()))
     }
 }
 
-fn end_of(outcome: Result<(), tokio_postgres::Error>) -> SqlEnd {
+fn end_of(outcome: Result<(), Error>) -> SqlEnd {
     match outcome {
         Ok(()) => SqlEnd { server: None, why: "the connection was closed".to_owned() },
         Err(error) => SqlEnd {
             server: error.as_db_error().map(ServerError::from),
-            why: match error.source() {
-                Some(source) => source.to_string(),
-                None => error.to_string(),
-            },
+            why: error.source().map_or_else(|| error.to_string(), ToString::to_string),
         },
     }
 }

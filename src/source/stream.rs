@@ -14,11 +14,11 @@ use pgwire_replication::protocol::replication::{
 };
 
 use super::connect::ServerError;
+use super::read_pacing::{LARGE_READ_BYTES, ReadPacing};
 use super::transport::Transport;
 use crate::base::lsn::Lsn;
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
-use crate::source::read_pacing::{LARGE_READ_BYTES, Pace};
 
 const BUFFER_BYTES: usize = 256 * 1024;
 /// Begin is 51 bytes on the wire and Commit 56: neither wakes the reader alone.
@@ -33,7 +33,7 @@ pub struct Stream {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
-    pace: Pace,
+    pacing: ReadPacing,
     nap: Option<Duration>,
     last_heard: Instant,
 }
@@ -70,8 +70,8 @@ pub enum StreamError {
 }
 
 impl Stream {
-    /// Takes over a connection in copy mode; `leftover` was read past the handshake.
-    pub fn new(transport: Transport, leftover: &[u8], now: Instant) -> std::io::Result<Stream> {
+    /// Takes over a connection in copy mode.
+    pub fn new(transport: Transport, now: Instant) -> std::io::Result<Stream> {
         if transport.is_loopback() {
             // A locked buffer caps a long link; on loopback it keeps gulps within the cache.
             transport.set_receive_buffer(BUFFER_BYTES)?;
@@ -79,15 +79,12 @@ impl Stream {
         if !transport.is_tls() {
             crate::base::os_ffi::set_receive_low_water(transport.as_fd(), LOW_WATER_BYTES)?;
         }
-        let mut buffer = vec![0; BUFFER_BYTES.max(leftover.len())];
-        buffer[..leftover.len()].copy_from_slice(leftover);
-        let (start, end) = (0, leftover.len());
         Ok(Stream {
             transport,
-            buffer,
-            start,
-            end,
-            pace: Pace::new(now),
+            buffer: vec![0; BUFFER_BYTES],
+            start: 0,
+            end: 0,
+            pacing: ReadPacing::new(now),
             nap: None,
             last_heard: now,
         })
@@ -144,7 +141,7 @@ impl Stream {
         if read > 0 {
             self.last_heard = now;
         }
-        self.nap = self.pace.after_read(now, read);
+        self.nap = self.pacing.after_read(now, read);
         Ok(read >= LARGE_READ_BYTES)
     }
 
@@ -186,7 +183,6 @@ impl Stream {
     }
 
     /// When bytes last arrived.
-    #[must_use]
     pub fn last_heard(&self) -> Instant {
         self.last_heard
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
 
-use super::settings::{ConnInfo, Host, SourceSettings, SslMode, TargetSessionAttrs};
+use super::settings::{ConnInfo, PostgresHost, SourceSettings, SslMode, TargetSessionAttrs};
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use crate::outbox::template::Template;
 
@@ -137,7 +137,8 @@ pub(crate) fn outbox() -> OutboxTable {
 }
 
 fn settings(socket: &Path, name: &str) -> SourceSettings {
-    let host = Host { name: socket.to_str().unwrap().to_owned(), port: 5432, password: None };
+    let host =
+        PostgresHost { name: socket.to_str().unwrap().to_owned(), port: 5432, password: None };
     SourceSettings {
         connection: ConnInfo {
             hosts: vec![host],

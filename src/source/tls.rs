@@ -15,9 +15,6 @@ use super::settings::{ConnInfo, SslMode};
 use crate::base::tls::{self, PemFile, TlsError, Verified};
 
 /// The configuration for `info`, or `None` when it forbids TLS.
-///
-/// # Errors
-/// Names the file that cannot be used.
 pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsError> {
     let verify = match info.sslmode {
         SslMode::Disable => return Ok(None),
@@ -38,7 +35,6 @@ pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsEr
 
 /// What the certificate must be made for. A host that is no valid name can only be unverified, and then any
 /// address does: an address is not sent as SNI.
-#[must_use]
 pub fn server_name(host: &str) -> ServerName<'static> {
     ServerName::try_from(host.to_owned())
         .unwrap_or_else(|_| ServerName::from(std::net::IpAddr::from([0, 0, 0, 0])))

@@ -58,9 +58,6 @@ impl fmt::Debug for Transport {
 
 impl Transport {
     /// A TCP connection, with the TLS session if one was made on it.
-    ///
-    /// # Errors
-    /// The socket refuses an option.
     pub fn tcp(socket: TcpStream, session: Option<ClientConnection>) -> io::Result<Transport> {
         socket.set_nonblocking(true)?;
         let tls = session.map(Tls::new).transpose()?.map(Box::new);
@@ -68,24 +65,17 @@ impl Transport {
     }
 
     /// Is there a TLS session between the socket and us?
-    #[must_use]
     pub const fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
     /// A Unix socket.
-    ///
-    /// # Errors
-    /// The socket refuses an option.
     pub fn unix(socket: UnixStream) -> io::Result<Transport> {
         socket.set_nonblocking(true)?;
         Ok(Transport { socket: Socket::Unix(socket), tls: None, outgoing: Vec::new() })
     }
 
     /// Reads what is there, as much as fits; 0 is the end of the stream.
-    ///
-    /// # Errors
-    /// `WouldBlock` when nothing is there; anything else ends the connection.
     pub fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return retried(|| self.socket.read(buf)) };
         let read = tls.read(&mut self.socket, buf);
@@ -101,7 +91,6 @@ impl Transport {
     }
 
     /// True when a read would give bytes though the socket may be silent.
-    #[must_use]
     pub fn has_buffered(&self) -> bool {
         self.tls
             .as_ref()
@@ -109,9 +98,6 @@ impl Transport {
     }
 
     /// Queues `bytes` and sends what the socket takes.
-    ///
-    /// # Errors
-    /// `WouldBlock` when the queue is full: nothing of `bytes` was taken. Anything else ends the connection.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.outgoing.len() + bytes.len() > OUTGOING_BYTES_MAX {
             self.flush()?;
@@ -127,15 +113,11 @@ impl Transport {
     }
 
     /// True while written bytes wait for the socket.
-    #[must_use]
     pub fn pending_write(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
     /// Sends what the socket takes; a full socket is no error.
-    ///
-    /// # Errors
-    /// The connection is broken.
     pub fn flush(&mut self) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.outgoing.len() {
@@ -151,9 +133,6 @@ impl Transport {
     }
 
     /// Waits until a read (or, if asked, a write) can go on; false when `timeout` or a signal came first.
-    ///
-    /// # Errors
-    /// Those of `poll`.
     pub fn wait(&self, timeout: Duration, want_write: bool) -> io::Result<bool> {
         if self.has_buffered() {
             return Ok(true);
@@ -171,7 +150,6 @@ impl Transport {
     }
 
     /// True when the peer is on this machine.
-    #[must_use]
     pub fn is_loopback(&self) -> bool {
         match &self.socket {
             Socket::Tcp(socket) => {
@@ -182,17 +160,11 @@ impl Transport {
     }
 
     /// Fixes the kernel's receive buffer. On a long link that caps the speed: leave it alone there.
-    ///
-    /// # Errors
-    /// The kernel refuses.
     pub fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
         SockRef::from(self).set_recv_buffer_size(bytes)
     }
 
     /// Says goodbye: flushes what can be flushed and closes the sending side. Dropping closes the rest.
-    ///
-    /// # Errors
-    /// The connection is broken already.
     pub fn shutdown(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.session.send_close_notify();

@@ -41,16 +41,13 @@ WHERE s.slot_name = $1 AND s.active_pid = $2";
 
 /// Looks at one walsender, again and again.
 #[derive(Debug, Default)]
-pub struct WalsenderLooks {
+pub(crate) struct WalsenderLooks {
     last: Option<(i32, Process)>,
 }
 
 impl WalsenderLooks {
     /// What the walsender with this process id, which streams from `slot`, is doing now.
-    ///
-    /// # Errors
-    /// Those of the query.
-    pub async fn look(
+    pub(crate) async fn look(
         &mut self,
         client: &Client,
         slot: &str,

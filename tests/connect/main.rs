@@ -10,7 +10,9 @@ use std::io;
 use std::time::Duration;
 
 use cluster::{cluster, info};
-use walrelay::source::connect::{ConnectError, Kind, StartReplication, open, open_stream};
+use walrelay::source::connect::{
+    ConnectCause, ConnectError, ConnectErrorKind, StartReplication, open, open_stream,
+};
 use walrelay::source::sql;
 use walrelay::source::transport::Transport;
 
@@ -20,13 +22,10 @@ const SOON: Duration = Duration::from_secs(20);
 async fn both_sides(parameters: &str) -> Result<(), ConnectError> {
     let info = info(parameters);
     let mut control = open(&info).await?;
-    let identity = control.identify().await?;
-    assert_eq!(identity.dbname, "app");
-    assert!(identity.system_id.parse::<u64>().unwrap() > 0);
-    assert_eq!(identity.timeline, 1);
-    assert!(!identity.xlogpos.is_zero());
-    assert!(control.server_version() > 140_000);
-    assert!(control.backend_pid() > 0);
+    let rows = control.query("IDENTIFY_SYSTEM").await?;
+    let identity: Vec<&str> = rows[0].iter().filter_map(Option::as_deref).collect();
+    assert!(identity[0].parse::<u64>().unwrap() > 0);
+    assert_eq!((identity[1], identity[3]), ("1", "app"));
     let sql = sql::connect(&info).await?;
     let row = sql.client.query_one("SELECT current_user::text", &[]).await.unwrap();
     assert_eq!(row.get::<_, String>(0), info.user);
@@ -68,14 +67,14 @@ async fn a_wrong_or_missing_password_is_fatal_on_both_sides_and_stays_secret() {
         let info = info(&parameters);
         for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
             assert_eq!(error.sqlstate(), Some("28P01"), "{error}");
-            assert_eq!(error.kind(), Kind::Fatal);
+            assert_eq!(error.kind(), ConnectErrorKind::Fatal);
             assert_eq!(error.fault(&info, "s", "p").code, "source.password");
             no_canary(&error, &parameters);
         }
         let parameters = format!("user={user}");
         let info = cluster::info(&parameters);
         for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
-            assert!(matches!(error, ConnectError::NoPassword { .. }), "{error}");
+            assert!(matches!(error.cause, ConnectCause::NoPassword), "{error}");
         }
     }
 }
@@ -91,7 +90,7 @@ async fn refusals_carry_their_sqlstate_and_what_mends_them() {
     for (parameters, sqlstate, code) in cases {
         let error = open(&info(parameters)).await.unwrap_err();
         assert_eq!(error.sqlstate(), Some(sqlstate), "{error}");
-        assert_eq!(error.kind(), Kind::Fatal);
+        assert_eq!(error.kind(), ConnectErrorKind::Fatal);
         let fault = error.fault(&info(parameters), "s", "p");
         assert_eq!(fault.code, code);
         no_canary(&error, parameters);
@@ -113,12 +112,12 @@ async fn tls_verification_is_enforced_on_both_sides() {
     ] {
         let info = info(parameters);
         for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
-            assert!(matches!(error, ConnectError::Tls { untrusted: true, .. }), "{error}");
-            assert_eq!(error.kind(), Kind::Fatal);
+            assert!(matches!(error.cause, ConnectCause::Untrusted(_)), "{error}");
+            assert_eq!(error.kind(), ConnectErrorKind::Fatal);
         }
     }
     let nobody = info("user=certified sslmode=require");
-    assert_eq!(open(&nobody).await.unwrap_err().kind(), Kind::Fatal);
+    assert_eq!(open(&nobody).await.unwrap_err().kind(), ConnectErrorKind::Fatal);
 }
 
 #[tokio::test]
@@ -148,11 +147,11 @@ async fn dead_hosts_are_passed_over() {
     let error = open(&info(&format!("host=127.0.0.1,127.0.0.1 port={dead},{dead} user=trusted")))
         .await
         .unwrap_err();
-    assert!(matches!(&error, ConnectError::All(each) if each.len() == 2), "{error}");
-    assert_eq!(error.kind(), Kind::Retry);
+    assert!(matches!(&error.cause, ConnectCause::All(each) if each.len() == 2), "{error}");
+    assert_eq!(error.kind(), ConnectErrorKind::Retry);
     let error = open(&info("host=no..host user=trusted")).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Resolve { .. }), "{error}");
-    assert_eq!(error.kind(), Kind::Retry);
+    assert!(matches!(error.cause, ConnectCause::Resolve(_)), "{error}");
+    assert_eq!(error.kind(), ConnectErrorKind::Retry);
 }
 
 #[tokio::test]
@@ -160,8 +159,8 @@ async fn a_standby_beside_a_dead_primary_is_no_reason_to_give_up() {
     let (standby, dead) = (cluster().standby_port, cluster::closed_port());
     let info = info(&format!("host=127.0.0.1,127.0.0.1 port={dead},{standby} user=trusted"));
     for error in [open(&info).await.unwrap_err(), sql::connect(&info).await.unwrap_err()] {
-        assert!(error.is_unfit(), "{error}");
-        assert_eq!(error.kind(), Kind::Retry);
+        assert!(error.is_wrong_role(), "{error}");
+        assert_eq!(error.kind(), ConnectErrorKind::Retry);
         assert_eq!(error.fault(&info, "s", "p").code, "source.unfit");
     }
 }
@@ -188,8 +187,8 @@ async fn target_session_attrs_picks_the_right_server() {
     }
     let only = |wanted: &str| info(&format!("user=trusted target_session_attrs={wanted}"));
     let error = open(&only("standby")).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Unfit { .. }), "{error}");
-    assert_eq!(error.kind(), Kind::Retry);
+    assert!(matches!(error.cause, ConnectCause::WrongRole(_)), "{error}");
+    assert_eq!(error.kind(), ConnectErrorKind::Retry);
     open(&only("prefer-standby")).await.unwrap();
     let read_only = "user=trusted target_session_attrs=read-write options='-c default_transaction_read_only=on'";
     assert!(sql::connect(&info(read_only)).await.is_err());
@@ -253,7 +252,7 @@ async fn the_stream_flows_in_plain_in_tls_and_on_a_unix_socket_and_a_slot_serves
         assert_eq!(pid, session.backend_pid);
         // AND nobody else gets the slot
         let error = open_stream(&info, &start).await.unwrap_err();
-        assert_eq!((error.sqlstate(), error.kind()), (Some("55006"), Kind::Busy));
+        assert_eq!((error.sqlstate(), error.kind()), (Some("55006"), ConnectErrorKind::Busy));
         session.transport.shutdown().unwrap();
     }
     let missing = StartReplication {
@@ -263,7 +262,7 @@ async fn the_stream_flows_in_plain_in_tls_and_on_a_unix_socket_and_a_slot_serves
         binary: false,
     };
     let error = open_stream(&info("user=trusted"), &missing).await.unwrap_err();
-    assert_eq!((error.sqlstate(), error.kind()), (Some("42704"), Kind::Fatal));
+    assert_eq!((error.sqlstate(), error.kind()), (Some("42704"), ConnectErrorKind::Fatal));
     assert_eq!(error.fault(&info("user=trusted"), "none", "p").code, "slot.missing");
 }
 
@@ -295,5 +294,5 @@ async fn an_sql_connection_tells_why_it_ended() {
     let mut closed = victim.closed.clone();
     let end = closed.wait_for(Option::is_some).await.unwrap().clone().unwrap();
     let server = end.server.unwrap();
-    assert_eq!((server.sqlstate.as_str(), server.kind()), ("57P01", Kind::Stopping));
+    assert_eq!((server.sqlstate.as_str(), server.kind()), ("57P01", ConnectErrorKind::Stopping));
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use walrelay::source::connect::{ConnectError, Kind, open};
+use walrelay::source::connect::{ConnectCause, ConnectError, ConnectErrorKind, open};
 use walrelay::source::conninfo;
 use walrelay::source::settings::ConnInfo;
 use walrelay::source::sql;
@@ -65,34 +65,34 @@ async fn verdict(answers: Vec<Vec<u8>>, parameters: &str) -> ConnectError {
 async fn a_silent_server_costs_one_timeout_on_both_sides() {
     for mode in ["sslmode=disable", "sslmode=require"] {
         let error = verdict(Vec::new(), mode).await;
-        assert!(matches!(error, ConnectError::Timeout { .. }), "{error}");
-        assert_eq!(error.kind(), Kind::Retry);
+        assert!(matches!(error.cause, ConnectCause::Timeout(_)), "{error}");
+        assert_eq!(error.kind(), ConnectErrorKind::Retry);
     }
     let port = server(Vec::new()).await;
     let error = sql::connect(&info(port, "sslmode=disable")).await.unwrap_err();
-    assert!(matches!(error, ConnectError::Timeout { .. }), "{error}");
+    assert!(matches!(error.cause, ConnectCause::Timeout(_)), "{error}");
 }
 
 #[tokio::test]
 async fn a_server_without_tls_is_used_or_refused_as_sslmode_says() {
     let error = verdict(vec![b"N".to_vec()], "sslmode=require").await;
-    assert!(matches!(error, ConnectError::NoTls { .. }), "{error}");
-    assert_eq!(error.kind(), Kind::Fatal);
+    assert!(matches!(error.cause, ConnectCause::NoTls), "{error}");
+    assert_eq!(error.kind(), ConnectErrorKind::Fatal);
     let starting = message(b'E', b"SFATAL\0C57P03\0Mthe database system is starting up\0\0");
     let error = verdict(vec![b"N".to_vec(), starting.clone()], "sslmode=prefer").await;
-    assert_eq!((error.sqlstate(), error.kind()), (Some("57P03"), Kind::Stopping));
+    assert_eq!((error.sqlstate(), error.kind()), (Some("57P03"), ConnectErrorKind::Stopping));
     // A refusal may come instead of the TLS answer.
     let error = verdict(vec![starting], "sslmode=require").await;
-    assert_eq!(error.kind(), Kind::Stopping);
+    assert_eq!(error.kind(), ConnectErrorKind::Stopping);
     let error = verdict(vec![b"H".to_vec()], "sslmode=require").await;
-    assert!(matches!(error, ConnectError::Protocol { .. }), "{error}");
+    assert!(matches!(error.cause, ConnectCause::Protocol(_)), "{error}");
 }
 
 #[tokio::test]
 async fn what_is_injected_in_clear_before_tls_breaks_the_handshake() {
     let injected = [b"S".to_vec(), auth(0, b""), message(b'Z', b"I")].concat();
     let error = verdict(vec![injected], "sslmode=require").await;
-    assert!(matches!(error, ConnectError::Tls { .. }), "{error}");
+    assert!(matches!(error.cause, ConnectCause::Tls(_)), "{error}");
 }
 
 #[tokio::test]
@@ -101,11 +101,11 @@ async fn a_server_that_does_not_prove_itself_in_scram_is_refused() {
     let ok = [auth(0, b""), message(b'Z', b"I")].concat();
     // It skips its own proof.
     let error = verdict(vec![offer.clone(), ok], "sslmode=disable").await;
-    assert!(matches!(error, ConnectError::Login { .. }), "{error}");
+    assert!(matches!(error.cause, ConnectCause::Login(_)), "{error}");
     // It does not continue our nonce.
     let error =
         verdict(vec![offer.clone(), auth(11, b"r=other,s=AAAA,i=4096")], "sslmode=disable").await;
-    assert!(matches!(error, ConnectError::Login { .. }), "{error}");
+    assert!(matches!(error.cause, ConnectCause::Login(_)), "{error}");
     // It asks for an absurd amount of work.
     let error = verdict(vec![offer, auth(11, b"r=x,s=AAAA,i=4000000000")], "sslmode=disable").await;
     assert!(error.to_string().contains("too many SCRAM iterations"), "{error}");
@@ -163,7 +163,7 @@ async fn a_password_goes_in_clear_to_this_machine_only() {
             let (heard, errors) = asked(address, &request, parameters).await;
             assert!(!sent(&heard), "{parameters}: {heard:?}");
             for error in errors {
-                assert_eq!(error.kind(), Kind::Fatal, "{error}");
+                assert_eq!(error.kind(), ConnectErrorKind::Fatal, "{error}");
                 let fault = error.fault(&info(1, ""), "s", "p");
                 let own_rule = parameters.contains("scram");
                 let code =
@@ -198,6 +198,6 @@ async fn an_absurd_length_is_refused_before_it_is_buffered() {
     let large = [b"R".to_vec(), 500_000_000u32.to_be_bytes().to_vec()].concat();
     for answer in [huge, large] {
         let error = verdict(vec![answer], "sslmode=disable").await;
-        assert!(matches!(error, ConnectError::Protocol { .. }), "{error}");
+        assert!(matches!(error.cause, ConnectCause::Protocol(_)), "{error}");
     }
 }

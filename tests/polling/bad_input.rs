@@ -46,7 +46,7 @@ fn what_polling_cannot_do_with_a_table_is_told_with_what_mends_it() {
         ],
     );
     scene.sql("DROP TABLE outbox; CREATE VIEW outbox AS SELECT 1 AS id");
-    refused(4, "table.kind", &["public.outbox is not a table"]);
+    refused(4, "table.kind", &["public.outbox is a view: its rows cannot be claimed"]);
     scene.sql("DROP VIEW outbox");
     scene.sql(POLLING_SQL);
     // GIVEN a mark that every new row has: after a handover polling would take the slot's rows, too

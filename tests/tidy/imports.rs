@@ -49,8 +49,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/sink/", "src/dead_letter/fit.rs", "the same"),
     ("src/sink/", "src/dead_letter/record.rs", "the same"),
     ("src/delivery/", "src/dead_letter/writer.rs", "the same"),
-    ("src/source/", "src/doctor/", "to be removed"),
-    ("src/polling/", "src/doctor/", "to be removed"),
     ("src/dead_letter/tail.rs", "src/health/", "to be removed"),
 ];
 
@@ -61,14 +59,12 @@ const KNOWN_CIRCLES: &[(&str, usize)] = &[
     ("src/app/", 2),
     ("src/cli/", 12),
     ("src/config/", 16),
-    ("src/doctor/", 3),
     ("src/format/", 3),
     ("src/health/", 2),
     ("src/metrics/", 2),
     ("src/outbox/", 2),
     ("src/relay/", 9),
     ("src/sink/", 38),
-    ("src/source/", 7),
 ];
 
 /// Folders and files that are pure: time comes in as an argument, bytes as slices.

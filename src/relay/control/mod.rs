@@ -22,8 +22,8 @@ pub use self::sessions::SessionRequest;
 pub use self::slot_history::{Mover, PeerProgress};
 pub use self::sql::{CatalogLink, ConfirmedPosition};
 pub use self::walsender::{Walsender, WalsenderAnswer};
+use crate::doctor::fingerprint::KnownPublication;
 use crate::source::catalog::Catalog;
-use crate::source::publication::KnownPublication;
 use crate::source::settings::SourceSettings;
 
 /// What other threads ask of the loop.

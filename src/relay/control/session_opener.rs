@@ -11,15 +11,17 @@ use tokio::time::timeout;
 use super::slot_history::{Mover, PeerProgress, SlotHistory, SystemTimeline};
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::doctor::finding::Level;
-use crate::doctor::source as preflight;
-use crate::doctor::source::Report;
+use crate::doctor::finding::faults;
+use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
+use crate::doctor::server::WAL_SENDERS;
+use crate::doctor::source::{self as source_doctor, SourceReport};
 use crate::health::Phase;
 use crate::source::catalog::{self, Catalog};
-use crate::source::connect::{self, ConnectError, Control, Kind, Session, StartReplication};
-use crate::source::holder::{Holder, HolderQuery, Look};
-use crate::source::publication::{KnownPublication, PublicationFingerprint};
+use crate::source::connect::{
+    self, ConnectError, ConnectErrorKind, ReplicationClient, ReplicationSession, StartReplication,
+};
 use crate::source::settings::SourceSettings;
+use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 
 /// Longest way from a free slot to a session; starting to decode may take a while behind a long
@@ -50,7 +52,7 @@ pub enum SessionNews {
 #[derive(Debug)]
 pub struct OpenedSession {
     /// The connection, in copy mode.
-    pub session: Session,
+    pub session: ReplicationSession,
     /// Where the slot stood after the stream had started: nobody can move it any more.
     pub slot_confirmed: Lsn,
     /// What peers confirmed since the last session.
@@ -64,7 +66,7 @@ pub struct OpenedSession {
 }
 
 /// A replication connection that was opened before it was known that it is needed.
-type Early = Result<Control, ConnectError>;
+type Early = Result<ReplicationClient, ConnectError>;
 
 /// Why there is no session.
 pub(super) enum Failed {
@@ -138,9 +140,9 @@ impl<'a> SessionOpener<'a> {
         loop {
             early = self.wait_until_free(&mut server, early).await?;
             let opening = timeout(OPEN_WITHIN, self.open(&mut server, early.take())).await;
-            match opening.unwrap_or_else(|_| Err(server.late(OPEN_WITHIN))) {
+            match opening.unwrap_or_else(|_| Err(Failed::Connect(server.sql.late(OPEN_WITHIN)))) {
                 // Another process was faster.
-                Err(Failed::Connect(error)) if error.kind() == Kind::Busy => {
+                Err(Failed::Connect(error)) if error.kind() == ConnectErrorKind::Busy => {
                     self.not_before = Instant::now() + LOOK_INTERVAL_MAX;
                 }
                 outcome => return outcome,
@@ -158,7 +160,7 @@ impl<'a> SessionOpener<'a> {
         let mut interval = LOOK_INTERVAL_MIN;
         loop {
             let look = server.look().await?;
-            let holder = look.slot.as_ref().and_then(|slot| slot.holder.as_ref());
+            let holder = look.holder.as_ref();
             let free = holder.is_none() && !look.in_recovery && self.not_before <= Instant::now();
             if free && !server.checked {
                 return Ok(early);
@@ -169,8 +171,8 @@ impl<'a> SessionOpener<'a> {
                 let report = server.inspect(self.settings).await?;
                 self.check(server, &report)?;
             }
-            if let Some(slot) = &look.slot {
-                self.history.look(slot, Instant::now());
+            if let Some(slot) = look.held() {
+                self.history.look(&slot, Instant::now());
             }
             if free {
                 return Ok(None);
@@ -186,10 +188,10 @@ impl<'a> SessionOpener<'a> {
         }
     }
 
-    fn stand_by(&mut self, holder: &Holder) {
+    fn stand_by(&mut self, holder: &SlotHolder) {
         self.has_stood_by = true;
         if self.show(Phase::Standby) {
-            let (slot, Holder { pid, application, .. }) = (&self.settings.slot, holder);
+            let (slot, SlotHolder { pid, application, .. }) = (&self.settings.slot, holder);
             tracing::info!(slot, pid, application, "the slot is in use: standing by");
         }
     }
@@ -219,12 +221,13 @@ impl<'a> SessionOpener<'a> {
         // What the preflight says is told better than what the stream failed with because of it.
         self.check(server, &report)?;
         let publication = PublicationFingerprint::of(&report.facts);
-        if let Some(fault) = self.known.compare(&report.facts.system_id, publication, settings) {
+        let server_facts = &report.facts.server;
+        if let Some(fault) = self.known.compare(&server_facts.system_id, publication, settings) {
             return Err(Failed::Fault(fault));
         }
         let session = session.map_err(Failed::Connect)?;
         // Asked only now that the stream holds the slot: before, somebody could still have moved it.
-        let slot = server.look().await?.slot.unwrap_or_default();
+        let slot = server.look().await?.held().unwrap_or_default();
         self.history.opened(session.backend_pid);
         self.history.look(&slot, Instant::now());
         let place =
@@ -236,28 +239,28 @@ impl<'a> SessionOpener<'a> {
             slot_confirmed: slot.confirmed_flush,
             peers,
             mover,
-            wal_sender_timeout: report.facts.wal_sender_timeout,
-            catalog: catalog.map_err(|error| server.failed(&error))?,
+            wal_sender_timeout: server_facts.wal_sender_timeout(),
+            catalog: catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?,
         })
     }
 
     /// Judges a preflight. A warning is logged once, and again only after it has changed.
-    fn check(&mut self, server: &mut Server, report: &Report) -> Result<(), Failed> {
-        let warnings = report.findings.iter().filter(|finding| finding.level == Level::Warn);
+    fn check(&mut self, server: &mut Server, report: &SourceReport) -> Result<(), Failed> {
+        let warnings = report.findings.iter().filter(|finding| finding.is_warning());
         for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
             tracing::warn!(check = finding.topic, "{}", finding.text);
         }
         self.warned = warnings.map(|finding| finding.text.clone()).collect();
-        let faults = || report.findings.iter().filter_map(|finding| finding.fault.as_ref());
         // Whatever else is wrong with it: on the primary it may be right.
-        if let Some(fault) = faults().find(|fault| fault.code == "source.standby") {
+        if let Some(fault) = faults(&report.findings).find(|fault| fault.code == "source.standby") {
             return Err(Failed::NotPrimary(fault.clone()));
         }
         if let Some(fault) = report.first_fault() {
             return Err(Failed::Fault(fault.clone()));
         }
         if !std::mem::replace(&mut server.checked, true) {
-            let (system_id, timeline) = (report.facts.system_id.clone(), report.facts.timeline);
+            let facts = &report.facts.server;
+            let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
             self.history.connected(SystemTimeline { system_id, timeline });
         }
         Ok(())
@@ -267,44 +270,29 @@ impl<'a> SessionOpener<'a> {
 /// The SQL connection of one attempt.
 struct Server {
     sql: Sql,
-    query: HolderQuery,
+    query: SlotQuery,
     /// Its preflight found nothing that speaks against it.
     checked: bool,
 }
 
 impl Server {
     async fn new(sql: Sql, slot: &str) -> Result<Server, Failed> {
-        let prepared = timeout(LOOK_WITHIN, HolderQuery::prepare(&sql.client, slot)).await;
-        let query = prepared
-            .map_err(|_| late(&sql, LOOK_WITHIN))?
-            .map_err(|error| Failed::Connect(ConnectError::of_query(&sql.server, &error)))?;
+        let prepared = sql.within(LOOK_WITHIN, SlotQuery::prepare(&sql.client, slot)).await;
+        let query = prepared.map_err(Failed::Connect)?;
         Ok(Server { sql, query, checked: false })
     }
 
-    async fn look(&self) -> Result<Look, Failed> {
-        let look = timeout(LOOK_WITHIN, self.query.look(&self.sql.client)).await;
-        look.map_err(|_| self.late(LOOK_WITHIN))?.map_err(|error| self.failed(&error))
+    async fn look(&self) -> Result<SlotState, Failed> {
+        let look = self.sql.within(LOOK_WITHIN, self.query.look(&self.sql.client)).await;
+        look.map_err(Failed::Connect)
     }
 
-    async fn inspect(&self, settings: &SourceSettings) -> Result<Report, Failed> {
-        let report = timeout(OPEN_WITHIN, preflight::inspect(&self.sql.client, settings)).await;
-        let report = report.map_err(|_| self.late(OPEN_WITHIN))?;
-        let mut report = report.map_err(|error| self.failed(&error))?;
+    async fn inspect(&self, settings: &SourceSettings) -> Result<SourceReport, Failed> {
+        let look = source_doctor::inspect(&self.sql.client, settings);
+        let mut report = self.sql.within(OPEN_WITHIN, look).await.map_err(Failed::Connect)?;
         // Whether a WAL sender is free, the replication login shows. The count may hold ours, which
         // does not stream yet, or the one of our last session, which is about to end.
-        report.findings.retain(|finding| finding.topic != preflight::WAL_SENDERS);
+        report.findings.retain(|finding| finding.topic != WAL_SENDERS);
         Ok(report)
     }
-
-    fn failed(&self, error: &tokio_postgres::Error) -> Failed {
-        Failed::Connect(ConnectError::of_query(&self.sql.server, error))
-    }
-
-    fn late(&self, after: Duration) -> Failed {
-        late(&self.sql, after)
-    }
-}
-
-fn late(sql: &Sql, after: Duration) -> Failed {
-    Failed::Connect(ConnectError::late(&sql.server, after))
 }

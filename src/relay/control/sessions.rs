@@ -6,9 +6,9 @@ use super::link::LinkEnd;
 use super::session_opener::{Failed, LET_GO_GAP, SessionNews, SessionOpener};
 use crate::base::backoff::Backoff;
 use crate::base::lsn::Lsn;
+use crate::doctor::fingerprint::KnownPublication;
 use crate::health::Phase;
-use crate::source::connect::Kind;
-use crate::source::publication::KnownPublication;
+use crate::source::connect::ConnectErrorKind;
 use crate::source::settings::SourceSettings;
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
@@ -93,8 +93,10 @@ async fn open_patiently(
                 let (slot, publication) = (&settings.slot, &settings.publication);
                 let fault = error.fault(&settings.connection, slot, publication);
                 match error.kind() {
-                    Kind::Fatal => return SessionNews::Failed(fault),
-                    _ if error.is_unfit() => (Phase::AwaitingPrimary, fault, error.to_string()),
+                    ConnectErrorKind::Fatal => return SessionNews::Failed(fault),
+                    _ if error.is_wrong_role() => {
+                        (Phase::AwaitingPrimary, fault, error.to_string())
+                    }
                     _ => (Phase::Connecting, fault, error.to_string()),
                 }
             }

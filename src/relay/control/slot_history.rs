@@ -13,7 +13,7 @@
 use std::time::{Duration, Instant};
 
 use crate::base::lsn::Lsn;
-use crate::source::holder::{HeldSlot, Holder};
+use crate::source::slot_state::{HeldSlot, SlotHolder};
 
 /// Looks are much closer to each other. After a longer gap between two of them more may have
 /// happened than a peer's last report.
@@ -45,7 +45,7 @@ pub(super) struct SystemTimeline {
 #[derive(Debug)]
 struct LastLook {
     at: Instant,
-    holder: Option<Holder>,
+    holder: Option<SlotHolder>,
     decoded: Option<i64>,
     /// The next look runs on the same connection.
     continuous: bool,
@@ -122,10 +122,10 @@ impl SlotHistory {
     fn judge(
         &self,
         slot: &HeldSlot,
-        holder: Option<&Holder>,
+        holder: Option<&SlotHolder>,
         now: Instant,
     ) -> Result<Option<Duration>, Mover> {
-        let program = |holder: &Holder| Mover::Program(holder.application.clone());
+        let program = |holder: &SlotHolder| Mover::Program(holder.application.clone());
         if holder.is_some_and(|holder| holder.peer) {
             return Ok(None);
         }

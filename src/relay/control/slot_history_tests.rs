@@ -11,16 +11,16 @@ fn place(timeline: u32) -> SystemTimeline {
     SystemTimeline { system_id: "7".to_owned(), timeline }
 }
 
-fn slot(confirmed: u64, holder: Option<Holder>) -> HeldSlot {
+fn slot(confirmed: u64, holder: Option<SlotHolder>) -> HeldSlot {
     HeldSlot { confirmed_flush: lsn(confirmed), holder, decoded: Some(9) }
 }
 
-fn relay(pid: i32) -> Option<Holder> {
-    Some(Holder { pid, application: "walrelay".to_owned(), peer: true })
+fn relay(pid: i32) -> Option<SlotHolder> {
+    Some(SlotHolder { pid, application: "walrelay".to_owned(), peer: true })
 }
 
-fn program(name: &str) -> Option<Holder> {
-    Some(Holder { pid: 3, application: name.to_owned(), peer: false })
+fn program(name: &str) -> Option<SlotHolder> {
+    Some(SlotHolder { pid: 3, application: name.to_owned(), peer: false })
 }
 
 /// A relay that reported 100 and lost its session, at a server that it is connected to.

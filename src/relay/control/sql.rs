@@ -12,7 +12,7 @@ use super::link::{Link, LinkEnd};
 use crate::base::backoff::Backoff;
 use crate::base::lsn::Lsn;
 use crate::source::catalog::{self, Catalog};
-use crate::source::connect::ConnectError;
+use crate::source::connect::{ConnectCause, ConnectError};
 use crate::source::settings::SourceSettings;
 use crate::source::slot::{self, Advance};
 use crate::source::sql;
@@ -126,7 +126,7 @@ async fn read_patiently(settings: &SourceSettings) -> Catalog {
     loop {
         let late = |_| {
             let at = settings.connection.hosts.first().map_or("", |host| host.name.as_str());
-            Err(ConnectError::Timeout { at: at.to_owned(), after: CATALOG_WITHIN })
+            Err(ConnectError::new(at, ConnectCause::Timeout(CATALOG_WITHIN)))
         };
         let read = timeout(CATALOG_WITHIN, read(settings)).await;
         match read.unwrap_or_else(late) {
@@ -145,8 +145,7 @@ async fn read_patiently(settings: &SourceSettings) -> Catalog {
 
 async fn read(settings: &SourceSettings) -> Result<Catalog, ConnectError> {
     let sql = sql::connect(&settings.connection).await?;
-    let told = |error| ConnectError::of_query(&sql.server, &error);
-    catalog::read(&sql.client, settings).await.map_err(told)
+    catalog::read(&sql.client, settings).await.map_err(|error| sql.error(&error))
 }
 
 async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
@@ -154,7 +153,7 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
     let ConfirmedPosition { lsn, system_id, timeline, own_pid } = position;
     // A session that is left behind goes on with its statement, and would keep the slot.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
-    limited.map_err(|error| ConnectError::of_query(&sql.server, &error).to_string())?;
+    limited.map_err(|error| sql.error(&error).to_string())?;
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let advance = slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline).await;

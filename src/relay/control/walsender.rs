@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::link::LinkEnd;
-use crate::source::connect::Kind;
-use crate::source::settings::{ConnInfo, Host, SourceSettings, TargetSessionAttrs};
+use crate::source::connect::ConnectErrorKind;
+use crate::source::settings::{ConnInfo, PostgresHost, SourceSettings, TargetSessionAttrs};
 use crate::source::sql::{self, Sql};
 use crate::source::walsender::{Activity, WalsenderLooks};
 
@@ -23,7 +23,7 @@ const KEEP: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walsender {
     /// Its server.
-    pub host: Host,
+    pub host: PostgresHost,
     /// Its process id.
     pub pid: i32,
 }
@@ -53,7 +53,7 @@ pub(super) async fn serve(settings: &SourceSettings, mut end: LinkEnd<Walsender,
 
 struct Looks<'s> {
     settings: &'s SourceSettings,
-    open: Option<(Host, Sql)>,
+    open: Option<(PostgresHost, Sql)>,
     looks: WalsenderLooks,
 }
 
@@ -85,7 +85,7 @@ impl Looks<'_> {
         let sql = match sql::connect(&info).await {
             Ok(sql) => sql,
             // It lives, and lets nobody in for now: that says nothing about the stream.
-            Err(error) if error.sqlstate().is_some() && error.kind() == Kind::Retry => {
+            Err(error) if error.sqlstate().is_some() && error.kind() == ConnectErrorKind::Retry => {
                 return Ok(Activity::Unclear);
             }
             Err(error) => return Err(error.to_string()),
@@ -93,7 +93,7 @@ impl Looks<'_> {
         self.ask(host, *pid, sql).await
     }
 
-    async fn ask(&mut self, host: &Host, pid: i32, sql: Sql) -> Result<Activity, String> {
+    async fn ask(&mut self, host: &PostgresHost, pid: i32, sql: Sql) -> Result<Activity, String> {
         let look = self.looks.look(&sql.client, &self.settings.slot, pid).await;
         let activity = look.map_err(|error| error.to_string())?;
         self.open = Some((host.clone(), sql));

@@ -1,18 +1,22 @@
-//! The startup of a replication-mode connection: who we are, the proof, and what the server says of itself.
+//! The login of a replication-mode connection: who we are, the proof, and what the server says of
+//! itself.
 //!
-//! Trust, clear text, MD5 and SCRAM-SHA-256 are answered, where `require_auth` and the link allow it. In SCRAM the server must prove itself too, and its
-//! iteration count is bounded: it is the one number in the login that costs us CPU.
+//! Trust, clear text, MD5 and SCRAM-SHA-256 are answered, where `require_auth` and the link allow it.
+//! In SCRAM the server must prove itself too, and its iteration count is bounded: it is the one number
+//! in the login that costs us CPU.
 
 use std::collections::BTreeMap;
 
 use pgwire_replication::auth::ScramClient;
 use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
 use pgwire_replication::protocol::messages::{auth, parse_auth_request};
+use postgres_protocol::authentication::md5_hash;
 
-use super::dial::{Link, Stream};
-use super::error::ConnectError;
+use super::dial::ServerLink;
+use super::error::ConnectCause;
+use super::socket::ServerSocket;
 use crate::base::secret::Secret;
-use crate::source::require_auth::{Method, RequireAuth};
+use crate::source::require_auth::{AuthMethod, RequireAuth};
 use crate::source::settings::ConnInfo;
 
 const PROTOCOL_3_0: i32 = 196_608;
@@ -26,25 +30,22 @@ pub(super) struct Greeting {
     pub(super) backend_pid: i32,
 }
 
-struct Startup<'a> {
-    stream: &'a mut Stream,
+struct LoginExchange<'a> {
+    socket: &'a mut ServerSocket,
     reader: &'a mut MessageReader,
-    at: &'a str,
     user: &'a str,
     password: Option<&'a Secret>,
     rules: &'a RequireAuth,
-    exposed: bool,
     /// The server has asked for something.
     was_asked: bool,
 }
 
 /// Logs in and waits until the server is ready.
-pub(super) async fn startup(
-    link: &mut Link,
+pub(super) async fn log_in(
+    link: &mut ServerLink,
     reader: &mut MessageReader,
     info: &ConnInfo,
-) -> Result<Greeting, ConnectError> {
-    let Link { stream, host, at, exposed } = link;
+) -> Result<Greeting, ConnectCause> {
     let mut parameters = vec![
         ("user", info.user.as_str()),
         ("database", info.dbname.as_str()),
@@ -57,16 +58,15 @@ pub(super) async fn startup(
         ("client_min_messages", "warning"),
     ];
     parameters.extend(info.options.as_deref().map(|options| ("options", options)));
-    framing::write_startup_message(stream, PROTOCOL_3_0, &parameters)
-        .await
-        .map_err(|error| ConnectError::wire(at, &error))?;
+    let ServerLink { socket, host, .. } = link;
+    framing::write_startup_message(socket, PROTOCOL_3_0, &parameters).await?;
     let password = info.password.as_ref().or(host.password.as_ref());
-    let (user, rules, exposed) = (&info.user, &info.require_auth, *exposed);
-    Startup { stream, reader, at, user, password, rules, exposed, was_asked: false }.run().await
+    let (user, rules) = (&info.user, &info.require_auth);
+    LoginExchange { socket, reader, user, password, rules, was_asked: false }.run().await
 }
 
-impl Startup<'_> {
-    async fn run(&mut self) -> Result<Greeting, ConnectError> {
+impl LoginExchange<'_> {
+    async fn run(&mut self) -> Result<Greeting, ConnectCause> {
         let mut greeting = Greeting::default();
         loop {
             let message = self.next().await?;
@@ -86,32 +86,22 @@ impl Startup<'_> {
                 b'Z' => return Ok(greeting),
                 // A notice, or word of a newer protocol version.
                 b'N' | b'v' => {}
-                tag => return Err(self.unexpected(tag)),
+                tag => return Err(unexpected(tag)),
             }
         }
     }
 
-    async fn next(&mut self) -> Result<BackendMessage, ConnectError> {
-        let message = self.reader.read(self.stream).await;
-        let message = message.map_err(|error| ConnectError::wire(self.at, &error))?;
-        if message.is_error() {
-            return Err(ConnectError::server(self.at, &message.payload));
-        }
-        Ok(message)
+    async fn next(&mut self) -> Result<BackendMessage, ConnectCause> {
+        let message = self.reader.read(self.socket).await?;
+        if message.is_error() { Err(ConnectCause::server(&message.payload)) } else { Ok(message) }
     }
 
-    fn unexpected(&self, tag: u8) -> ConnectError {
-        ConnectError::protocol(self.at, format!("message {:?} during login", char::from(tag)))
-    }
-
-    async fn authenticate(&mut self, payload: &[u8]) -> Result<(), ConnectError> {
-        let (code, data) =
-            parse_auth_request(payload).map_err(|error| ConnectError::wire(self.at, &error))?;
+    async fn authenticate(&mut self, payload: &[u8]) -> Result<(), ConnectCause> {
+        let (code, data) = parse_auth_request(payload)?;
         // The end of an exchange is not that nothing was asked.
         let is_end = code == auth::OK && self.was_asked;
-        if let Some(asked) = Method::of(code).filter(|_| !is_end) {
-            let judged = self.rules.judge(asked, self.exposed);
-            judged.map_err(|refused| ConnectError::unanswered(self.at, refused))?;
+        if let Some(asked) = AuthMethod::of(code).filter(|_| !is_end) {
+            self.rules.judge(asked, self.socket.exposed)?;
         }
         self.was_asked = true;
         match code {
@@ -122,31 +112,23 @@ impl Startup<'_> {
             }
             auth::MD5_PASSWORD => {
                 let salt = <[u8; 4]>::try_from(data)
-                    .map_err(|_| ConnectError::protocol(self.at, "an MD5 salt is not 4 bytes"))?;
+                    .map_err(|_| ConnectCause::protocol("an MD5 salt is not 4 bytes"))?;
                 let password = self.password()?.expose().as_bytes();
-                let hash = postgres_protocol::authentication::md5_hash(
-                    self.user.as_bytes(),
-                    password,
-                    salt,
-                );
+                let hash = md5_hash(self.user.as_bytes(), password, salt);
                 self.send(&terminated(&hash)).await
             }
             auth::SASL => self.scram(data).await,
-            code => Err(ConnectError::login(
-                self.at,
-                format!(
-                    "the server asks for authentication method {code}; supported are trust, password, md5, \
-                     scram-sha-256, and certificates with TLS"
-                ),
-            )),
+            code => Err(ConnectCause::login(format!(
+                "the server asks for authentication method {code}; supported are trust, password, md5, \
+                 scram-sha-256, and certificates with TLS"
+            ))),
         }
     }
 
-    async fn scram(&mut self, mechanisms: &[u8]) -> Result<(), ConnectError> {
+    async fn scram(&mut self, mechanisms: &[u8]) -> Result<(), ConnectCause> {
         if !mechanisms.split(|byte| *byte == 0).any(|name| name == MECHANISM.as_bytes()) {
-            return Err(ConnectError::login(self.at, "the server does not offer SCRAM-SHA-256"));
+            return Err(ConnectCause::login("the server does not offer SCRAM-SHA-256"));
         }
-        let wrong = |at: &str, error| ConnectError::wire(at, &error);
         let password = normalised(self.password()?);
         // Postgres ignores the name here and takes the one of the startup packet.
         let client = ScramClient::new("");
@@ -157,44 +139,39 @@ impl Startup<'_> {
         self.send(&first).await?;
 
         let challenge = self.sasl(auth::SASL_CONTINUE).await?;
-        let (_, _, iterations) =
-            ScramClient::parse_server_first(&challenge).map_err(|e| wrong(self.at, e))?;
+        let (_, _, iterations) = ScramClient::parse_server_first(&challenge)?;
         if iterations > SCRAM_ITERATIONS_MAX {
-            return Err(ConnectError::login(
-                self.at,
-                "the server asks for too many SCRAM iterations",
-            ));
+            return Err(ConnectCause::login("the server asks for too many SCRAM iterations"));
         }
-        let (answer, transcript, salted) = client
-            .client_final(password.expose(), &challenge)
-            .map_err(|error| wrong(self.at, error))?;
+        let (answer, transcript, salted) = client.client_final(password.expose(), &challenge)?;
         self.send(answer.as_bytes()).await?;
 
         let verdict = self.sasl(auth::SASL_FINAL).await?;
-        ScramClient::verify_server_final(&verdict, &salted, &transcript)
-            .map_err(|error| wrong(self.at, error))
+        Ok(ScramClient::verify_server_final(&verdict, &salted, &transcript)?)
     }
 
-    async fn sasl(&mut self, wanted: i32) -> Result<String, ConnectError> {
+    async fn sasl(&mut self, wanted: i32) -> Result<String, ConnectCause> {
         let message = self.next().await?;
         if !message.is_auth_request() {
-            return Err(self.unexpected(message.tag));
+            return Err(unexpected(message.tag));
         }
         match parse_auth_request(&message.payload) {
             Ok((code, data)) if code == wanted => Ok(String::from_utf8_lossy(data).into_owned()),
-            _ => Err(ConnectError::login(self.at, "the server broke off the SCRAM exchange")),
+            _ => Err(ConnectCause::login("the server broke off the SCRAM exchange")),
         }
     }
 
-    fn password(&self) -> Result<&Secret, ConnectError> {
-        self.password.ok_or_else(|| ConnectError::NoPassword { at: self.at.to_owned() })
+    fn password(&self) -> Result<&Secret, ConnectCause> {
+        self.password.ok_or(ConnectCause::NoPassword)
     }
 
-    async fn send(&mut self, payload: &[u8]) -> Result<(), ConnectError> {
-        framing::write_password_message(self.stream, payload)
-            .await
-            .map_err(|error| ConnectError::wire(self.at, &error))
+    async fn send(&mut self, payload: &[u8]) -> Result<(), ConnectCause> {
+        Ok(framing::write_password_message(self.socket, payload).await?)
     }
+}
+
+fn unexpected(tag: u8) -> ConnectCause {
+    ConnectCause::Protocol(format!("message {:?} during login", char::from(tag)))
 }
 
 fn terminated(text: &str) -> Vec<u8> {

@@ -1,7 +1,8 @@
-//! What can go wrong before the first event, typed, and what to do about it.
+//! What can go wrong before the first event, and what the caller does next.
 //!
 //! SQLSTATEs decide, never prose: server messages are translated where `lc_messages` says so. Where
-//! one SQLSTATE means several things, the name of the server's C function (never translated) tells them apart.
+//! one SQLSTATE means several things, the name of the server's C function (never translated) tells
+//! them apart.
 
 use std::error::Error as _;
 use std::fmt;
@@ -10,14 +11,15 @@ use std::time::Duration;
 
 use pgwire_replication::PgWireError;
 use pgwire_replication::protocol::messages::ErrorFields;
+use tokio_postgres::error::DbError;
 
 use crate::base::tls::TlsError;
-use crate::source::require_auth::Unanswered;
-use crate::source::settings::{Host, TargetSessionAttrs};
+use crate::source::require_auth::RefusedAuth;
+use crate::source::settings::TargetSessionAttrs;
 
 /// What the caller does next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ConnectErrorKind {
     /// Try again with backoff.
     Retry,
     /// The slot is in use: somebody else streams from it, or our former connection still dies.
@@ -27,6 +29,8 @@ pub enum Kind {
     /// Trying again would only repeat it.
     Fatal,
 }
+
+use ConnectErrorKind::{Busy, Fatal, Retry, Stopping};
 
 /// An error as the server tells it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,9 +50,8 @@ pub struct ServerError {
 }
 
 impl ServerError {
-    /// From the payload of an ErrorResponse.
-    #[must_use]
-    pub fn parse(payload: &[u8]) -> ServerError {
+    /// From the payload of an ErrorResponse or a NoticeResponse.
+    pub(crate) fn parse(payload: &[u8]) -> ServerError {
         let fields = ErrorFields::parse(payload);
         ServerError {
             sqlstate: fields.code.unwrap_or_default(),
@@ -61,39 +64,45 @@ impl ServerError {
     }
 
     /// The publication is not there, or was not when the WAL that is decoded was written.
-    #[must_use]
-    pub fn is_missing_publication(&self) -> bool {
+    pub(crate) fn is_missing_publication(&self) -> bool {
         self.sqlstate == "42704" && self.routine.contains("ublication")
+    }
+
+    /// The warning by which Postgres says, from 18 on, that the stream goes on without the
+    /// publication.
+    pub(crate) fn is_skipped_publication(&self) -> bool {
+        self.sqlstate == "55000" || self.routine == "LoadPublications"
     }
 
     /// What the caller does next.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ConnectErrorKind {
         match self.sqlstate.as_str() {
-            "55006" => Kind::Busy,
+            "55006" => Busy,
             // Admin shutdown, crash shutdown, cannot connect now.
-            "57P01" | "57P02" | "57P03" => Kind::Stopping,
+            "57P01" | "57P02" | "57P03" => Stopping,
             // The database was dropped; a WAL file that the slot needs is gone.
-            "57P04" | "58P01" => Kind::Fatal,
+            "57P04" | "58P01" => Fatal,
             code => match code.get(..2) {
                 // Connection, rollback, resources, operator, system, internal: all may pass.
-                Some("08" | "40" | "53" | "57" | "58" | "XX") => Kind::Retry,
+                Some("08" | "40" | "53" | "57" | "58" | "XX") => Retry,
                 // 28 login, 3D database, 42 missing or forbidden, 55 wrong state, and whatever is new.
-                _ => Kind::Fatal,
+                _ => Fatal,
             },
         }
     }
 }
 
-impl From<&tokio_postgres::error::DbError> for ServerError {
-    fn from(error: &tokio_postgres::error::DbError) -> ServerError {
+impl From<&DbError> for ServerError {
+    fn from(error: &DbError) -> ServerError {
+        let text = |text: Option<&str>| text.unwrap_or_default().to_owned();
         ServerError {
             sqlstate: error.code().code().to_owned(),
             message: error.message().to_owned(),
-            detail: error.detail().unwrap_or_default().to_owned(),
-            hint: error.hint().unwrap_or_default().to_owned(),
-            routine: error.routine().unwrap_or_default().to_owned(),
-            context: error.where_().unwrap_or_default().to_owned(),
+            detail: text(error.detail()),
+            hint: text(error.hint()),
+            routine: text(error.routine()),
+            context: text(error.where_()),
         }
     }
 }
@@ -108,141 +117,114 @@ impl fmt::Display for ServerError {
     }
 }
 
-/// Why there is no connection; `at` is `host:port` or the socket file.
+/// Why there is no connection.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConnectError {
+    /// `host:port` or the socket file; empty where it is not about one server.
+    pub at: String,
+    /// What went wrong there.
+    pub cause: ConnectCause,
+}
+
+/// What went wrong with a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
+pub enum ConnectCause {
     /// The name has no address.
-    #[error("{at}: the host name cannot be resolved: {why}")]
-    Resolve {
-        /// Which server.
-        at: String,
-        /// The resolver's reason.
-        why: String,
-    },
+    #[error("the host name cannot be resolved: {0}")]
+    Resolve(String),
     /// The network or the server's end of it.
-    #[error("{at}: {why}")]
-    Io {
-        /// Which server.
-        at: String,
-        /// The system's reason.
-        why: String,
-    },
-    /// No login within `connect_timeout`.
-    #[error("{at}: no connection within {} s", after.as_secs_f32())]
-    Timeout {
-        /// Which server.
-        at: String,
-        /// The deadline.
-        after: Duration,
-    },
+    #[error("{0}")]
+    Io(String),
+    /// No login within `connect_timeout`, or no answer in time.
+    #[error("no connection within {} s", .0.as_secs_f32())]
+    Timeout(Duration),
     /// The TLS settings are unusable.
     #[error(transparent)]
     TlsSettings(#[from] TlsError),
-    /// The server's certificate is not trusted, or the handshake failed otherwise.
-    #[error("{at}: TLS: {why}")]
-    Tls {
-        /// Which server.
-        at: String,
-        /// rustls' reason.
-        why: String,
-        /// The certificate was the reason.
-        untrusted: bool,
-    },
+    /// The server's certificate is not trusted.
+    #[error("TLS: {0}")]
+    Untrusted(String),
+    /// The handshake failed otherwise.
+    #[error("TLS: {0}")]
+    Tls(String),
     /// TLS is demanded and the server has none.
-    #[error("{at}: the server does not support TLS, but sslmode demands it")]
-    NoTls {
-        /// Which server.
-        at: String,
-    },
+    #[error("the server does not support TLS, but sslmode demands it")]
+    NoTls,
     /// The server wants a password and there is none.
-    #[error("{at}: the server asks for a password, and none was given")]
-    NoPassword {
-        /// Which server.
-        at: String,
-    },
+    #[error("the server asks for a password, and none was given")]
+    NoPassword,
     /// The server asks for what is not given over such a link, or not at all.
-    #[error("{at}: the server asks for {}{}", refused.asked, if refused.in_clear { ", over a link that is not encrypted" } else { ", which require_auth does not allow" })]
-    Unanswered {
-        /// Which server.
-        at: String,
-        /// What it asks for.
-        refused: Unanswered,
-    },
+    #[error(transparent)]
+    Refused(#[from] RefusedAuth),
     /// The server wants, or does, something in the login that we do not accept.
-    #[error("{at}: login: {why}")]
-    Login {
-        /// Which server.
-        at: String,
-        /// What.
-        why: String,
-    },
+    #[error("login: {0}")]
+    Login(String),
     /// The server said no.
-    #[error("{at}: {error}")]
-    Server {
-        /// Which server.
-        at: String,
-        /// What it said.
-        error: Box<ServerError>,
-    },
+    #[error("{0}")]
+    Server(Box<ServerError>),
     /// What came is not the Postgres protocol, or out of order.
-    #[error("{at}: protocol: {why}")]
-    Protocol {
-        /// Which server.
-        at: String,
-        /// What was wrong.
-        why: String,
-    },
-    /// The server is not of the wanted sort.
-    #[error("{at}: the server does not satisfy target_session_attrs={}", wanted_text(*wanted))]
-    Unfit {
-        /// Which server.
-        at: String,
-        /// What was asked for.
-        wanted: TargetSessionAttrs,
-    },
+    #[error("protocol: {0}")]
+    Protocol(String),
+    /// The server has another role than `target_session_attrs` wants.
+    #[error("the server does not satisfy target_session_attrs={}", .0.word())]
+    WrongRole(TargetSessionAttrs),
     /// Several servers were tried.
     #[error("none of the servers would do: {}", joined(.0))]
     All(Vec<ConnectError>),
 }
 
+fn joined(errors: &[ConnectError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+impl fmt::Display for ConnectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at.as_str() {
+            "" => self.cause.fmt(f),
+            at => write!(f, "{at}: {}", self.cause),
+        }
+    }
+}
+
+impl std::error::Error for ConnectError {}
+
 impl ConnectError {
+    pub(crate) fn new(at: impl Into<String>, cause: ConnectCause) -> ConnectError {
+        ConnectError { at: at.into(), cause }
+    }
+
     /// What the caller does next.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        match self {
-            ConnectError::Resolve { .. }
-            | ConnectError::Io { .. }
-            | ConnectError::Timeout { .. }
-            | ConnectError::Protocol { .. }
-            | ConnectError::Unfit { .. } => Kind::Retry,
-            ConnectError::TlsSettings(_)
-            | ConnectError::Tls { .. }
-            | ConnectError::NoTls { .. }
-            | ConnectError::NoPassword { .. }
-            | ConnectError::Unanswered { .. }
-            | ConnectError::Login { .. } => Kind::Fatal,
-            ConnectError::Server { error, .. } => error.kind(),
-            // A fatal one ends the search, so these are all of the passing sort.
-            ConnectError::All(each) => {
-                let any = |kind| each.iter().any(|error| error.kind() == kind);
-                if any(Kind::Stopping) {
-                    // The one that would do is shutting down, whatever is wrong with the others.
-                    Kind::Stopping
-                } else if any(Kind::Busy) {
-                    Kind::Busy
-                } else {
-                    Kind::Retry
-                }
+    pub fn kind(&self) -> ConnectErrorKind {
+        match &self.cause {
+            ConnectCause::Resolve(_)
+            | ConnectCause::Io(_)
+            | ConnectCause::Timeout(_)
+            | ConnectCause::Protocol(_)
+            | ConnectCause::WrongRole(_) => Retry,
+            ConnectCause::TlsSettings(_)
+            | ConnectCause::Untrusted(_)
+            | ConnectCause::Tls(_)
+            | ConnectCause::NoTls
+            | ConnectCause::NoPassword
+            | ConnectCause::Refused(_)
+            | ConnectCause::Login(_) => Fatal,
+            ConnectCause::Server(error) => error.kind(),
+            // A fatal one ends the search, so these are all of the passing sort. One that shuts down
+            // is the one that would do, whatever is wrong with the others.
+            ConnectCause::All(each) => {
+                let any = |kind: &ConnectErrorKind| each.iter().any(|error| error.kind() == *kind);
+                [Stopping, Busy].into_iter().find(any).unwrap_or(Retry)
             }
         }
     }
 
-    /// A server that answered was not of the wanted sort; it may become so by a promotion.
+    /// A server that answered has the wrong role; a promotion may change that.
     #[must_use]
-    pub fn is_unfit(&self) -> bool {
-        match self {
-            ConnectError::Unfit { .. } => true,
-            ConnectError::All(each) => each.iter().any(ConnectError::is_unfit),
+    pub fn is_wrong_role(&self) -> bool {
+        match &self.cause {
+            ConnectCause::WrongRole(_) => true,
+            ConnectCause::All(each) => each.iter().any(ConnectError::is_wrong_role),
             _ => false,
         }
     }
@@ -250,109 +232,91 @@ impl ConnectError {
     /// The server's code, when it was the server that refused.
     #[must_use]
     pub fn sqlstate(&self) -> Option<&str> {
-        match self {
-            ConnectError::Server { error, .. } => Some(&error.sqlstate),
+        match &self.cause {
+            ConnectCause::Server(error) => Some(&error.sqlstate),
             _ => None,
         }
     }
+}
 
-    /// An SQL connection does not answer within `after`.
-    #[must_use]
-    pub fn late(server: &Host, after: Duration) -> ConnectError {
-        ConnectError::Timeout { at: format!("{}:{}", server.name, server.port), after }
-    }
-
-    /// A query on an SQL connection failed.
-    #[must_use]
-    pub fn of_query(server: &Host, error: &tokio_postgres::Error) -> ConnectError {
-        ConnectError::sql(&format!("{}:{}", server.name, server.port), error)
-    }
-
-    /// From an ErrorResponse.
-    pub(in crate::source) fn server(at: &str, payload: &[u8]) -> ConnectError {
-        ConnectError::Server { at: at.to_owned(), error: Box::new(ServerError::parse(payload)) }
-    }
-
-    pub(in crate::source) fn protocol(at: &str, why: impl Into<String>) -> ConnectError {
-        ConnectError::Protocol { at: at.to_owned(), why: why.into() }
-    }
-
-    pub(in crate::source) fn login(at: &str, why: impl Into<String>) -> ConnectError {
-        ConnectError::Login { at: at.to_owned(), why: why.into() }
-    }
-
-    pub(in crate::source) fn unanswered(at: &str, refused: Unanswered) -> ConnectError {
-        ConnectError::Unanswered { at: at.to_owned(), refused }
-    }
-
-    /// A TLS failure arrives wrapped into an I/O error, some only with the first read after the handshake. So
-    /// does our own refusal to answer.
-    pub(in crate::source) fn io(at: &str, error: &io::Error) -> ConnectError {
-        if let Some(refused) = error.get_ref().and_then(|inner| inner.downcast_ref::<Unanswered>())
-        {
-            return ConnectError::unanswered(at, *refused);
-        }
-        let at = at.to_owned();
-        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            Some(tls) => ConnectError::Tls {
-                at,
-                why: tls.to_string(),
-                untrusted: matches!(tls, rustls::Error::InvalidCertificate(_)),
-            },
-            None => ConnectError::Io { at, why: error.to_string() },
-        }
-    }
-
-    pub(in crate::source) fn wire(at: &str, error: &PgWireError) -> ConnectError {
-        match error {
-            PgWireError::Io(error) => ConnectError::io(at, error),
-            PgWireError::Auth(why) => ConnectError::login(at, why),
-            other => ConnectError::protocol(at, other.to_string()),
-        }
-    }
-
-    pub(in crate::source) fn sql(at: &str, error: &tokio_postgres::Error) -> ConnectError {
-        if let Some(error) = error.as_db_error() {
-            return ConnectError::Server { at: at.to_owned(), error: Box::new(error.into()) };
-        }
-        match error.source() {
-            Some(source) => match source.downcast_ref::<io::Error>() {
-                Some(error) => ConnectError::io(at, error),
-                // The library has no type for it.
-                None if source.to_string() == "password missing" => {
-                    ConnectError::NoPassword { at: at.to_owned() }
-                }
-                None => ConnectError::login(at, format!("{error}: {source}")),
-            },
-            None if error.is_closed() => {
-                ConnectError::Io { at: at.to_owned(), why: error.to_string() }
-            }
-            None => ConnectError::protocol(at, error.to_string()),
-        }
-    }
-
+impl ConnectCause {
     /// True when `sslmode=prefer` tries again without TLS, as libpq does.
     pub(super) fn is_worth_plain(&self) -> bool {
         match self {
-            ConnectError::Tls { .. } => true,
-            ConnectError::Server { error, .. } => error.sqlstate == "28000",
+            ConnectCause::Tls(_) | ConnectCause::Untrusted(_) => true,
+            ConnectCause::Server(error) => error.sqlstate == "28000",
             _ => false,
+        }
+    }
+
+    /// From an ErrorResponse.
+    pub(super) fn server(payload: &[u8]) -> ConnectCause {
+        ConnectCause::Server(Box::new(ServerError::parse(payload)))
+    }
+
+    pub(super) fn protocol(why: impl Into<String>) -> ConnectCause {
+        ConnectCause::Protocol(why.into())
+    }
+
+    pub(super) fn login(why: impl Into<String>) -> ConnectCause {
+        ConnectCause::Login(why.into())
+    }
+}
+
+/// A TLS failure arrives wrapped into an I/O error, some only with the first read after the handshake.
+/// So does our own refusal to answer.
+impl From<&io::Error> for ConnectCause {
+    fn from(error: &io::Error) -> ConnectCause {
+        let Some(inner) = error.get_ref() else { return ConnectCause::Io(error.to_string()) };
+        if let Some(refused) = inner.downcast_ref::<RefusedAuth>() {
+            return ConnectCause::Refused(*refused);
+        }
+        match inner.downcast_ref::<rustls::Error>() {
+            Some(tls @ rustls::Error::InvalidCertificate(_)) => {
+                ConnectCause::Untrusted(tls.to_string())
+            }
+            Some(tls) => ConnectCause::Tls(tls.to_string()),
+            None => ConnectCause::Io(error.to_string()),
         }
     }
 }
 
-fn joined(errors: &[ConnectError]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+impl From<io::Error> for ConnectCause {
+    fn from(error: io::Error) -> ConnectCause {
+        ConnectCause::from(&error)
+    }
 }
 
-/// The word of the connection string.
-pub(super) fn wanted_text(wanted: TargetSessionAttrs) -> &'static str {
-    match wanted {
-        TargetSessionAttrs::Any => "any",
-        TargetSessionAttrs::ReadWrite => "read-write",
-        TargetSessionAttrs::ReadOnly => "read-only",
-        TargetSessionAttrs::Primary => "primary",
-        TargetSessionAttrs::Standby => "standby",
-        TargetSessionAttrs::PreferStandby => "prefer-standby",
+impl From<PgWireError> for ConnectCause {
+    fn from(error: PgWireError) -> ConnectCause {
+        match error {
+            PgWireError::Io(error) => ConnectCause::from(&*error),
+            PgWireError::Auth(why) => ConnectCause::Login(why),
+            other => ConnectCause::Protocol(other.to_string()),
+        }
+    }
+}
+
+impl From<tokio_postgres::Error> for ConnectCause {
+    fn from(error: tokio_postgres::Error) -> ConnectCause {
+        ConnectCause::from(&error)
+    }
+}
+
+impl From<&tokio_postgres::Error> for ConnectCause {
+    fn from(error: &tokio_postgres::Error) -> ConnectCause {
+        if let Some(error) = error.as_db_error() {
+            return ConnectCause::Server(Box::new(error.into()));
+        }
+        match error.source() {
+            Some(source) => match source.downcast_ref::<io::Error>() {
+                Some(error) => ConnectCause::from(error),
+                // The library has no type for it.
+                None if source.to_string() == "password missing" => ConnectCause::NoPassword,
+                None => ConnectCause::Login(format!("{error}: {source}")),
+            },
+            None if error.is_closed() => ConnectCause::Io(error.to_string()),
+            None => ConnectCause::Protocol(error.to_string()),
+        }
     }
 }

@@ -9,6 +9,10 @@ fn info() -> ConnInfo {
     conninfo::parse("postgres://me:canary@db:5433/app", &|_| None).unwrap()
 }
 
+fn at(server: &str, cause: ConnectCause) -> ConnectError {
+    ConnectError::new(server, cause)
+}
+
 fn refusal(sqlstate: &str, routine: &str, message: &str) -> ConnectError {
     let error = ServerError {
         sqlstate: sqlstate.to_owned(),
@@ -16,7 +20,7 @@ fn refusal(sqlstate: &str, routine: &str, message: &str) -> ConnectError {
         message: message.to_owned(),
         ..ServerError::default()
     };
-    ConnectError::Server { at: "db:5433".to_owned(), error: Box::new(error) }
+    ConnectError::new("db:5433", ConnectCause::Server(Box::new(error)))
 }
 
 #[test]
@@ -24,8 +28,7 @@ fn names_are_quoted_once_for_identifiers_and_twice_in_the_publication_list() {
     let mut start = StartReplication {
         slot: "s".to_owned(),
         publication: r#"o'b"x"#.to_owned(),
-        messages: false,
-        binary: false,
+        ..StartReplication::default()
     };
     assert_eq!(
         start.command(),
@@ -41,15 +44,7 @@ fn connecting_can_be_spawned_and_is_small() {
     fn sendable<T: Send>(value: T) -> T {
         value
     }
-    let (info, start) = (
-        info(),
-        StartReplication {
-            slot: String::new(),
-            publication: String::new(),
-            messages: false,
-            binary: false,
-        },
-    );
+    let (info, start) = (info(), StartReplication::default());
     let stream = sendable(open_stream(&info, &start));
     let sql = sendable(super::super::sql::connect(&info));
     assert!(size_of_val(&stream).max(size_of_val(&sql)) < 4096);
@@ -67,40 +62,40 @@ fn versions_are_numbers_as_in_server_version_num() {
 #[test]
 fn a_row_is_read_or_refused() {
     let row = [0, 2, 0, 0, 0, 1, b'x', 255, 255, 255, 255];
-    assert_eq!(cells(&row), Some(vec![Some("x".to_owned()), None]));
+    assert_eq!(values(&row), Some(vec![Some("x".to_owned()), None]));
     for cut in 0..row.len() {
-        assert_eq!(cells(&row[..cut]), None);
+        assert_eq!(values(&row[..cut]), None);
     }
 }
 
 #[test]
 fn every_sqlstate_has_its_kind() {
     let kind = |sqlstate: &str| refusal(sqlstate, "", "").kind();
-    assert_eq!(kind("55006"), Kind::Busy);
+    assert_eq!(kind("55006"), ConnectErrorKind::Busy);
     for stopping in ["57P01", "57P02", "57P03"] {
-        assert_eq!(kind(stopping), Kind::Stopping);
+        assert_eq!(kind(stopping), ConnectErrorKind::Stopping);
     }
     for retry in ["08006", "53300", "53400", "58030", "40001", "XX000", "57014"] {
-        assert_eq!(kind(retry), Kind::Retry, "{retry}");
+        assert_eq!(kind(retry), ConnectErrorKind::Retry, "{retry}");
     }
     for fatal in [
         "28000", "28P01", "3D000", "42704", "42501", "42601", "55000", "0A000", "58P01", "57P04",
         "?", "",
     ] {
-        assert_eq!(kind(fatal), Kind::Fatal, "{fatal}");
+        assert_eq!(kind(fatal), ConnectErrorKind::Fatal, "{fatal}");
     }
-    let at = || "h".to_owned();
-    let refused = ConnectError::Io { at: at(), why: at() };
-    assert_eq!(refused.kind(), Kind::Retry);
-    assert_eq!(ConnectError::Resolve { at: at(), why: at() }.kind(), Kind::Retry);
-    let tls = ConnectError::Tls { at: at(), why: at(), untrusted: true };
-    assert_eq!(tls.kind(), Kind::Fatal);
-    let both = |last| ConnectError::All(vec![refused.clone(), refusal(last, "", "")]);
+    let why = || "why".to_owned();
+    let refused = at("h", ConnectCause::Io(why()));
+    assert_eq!(refused.kind(), ConnectErrorKind::Retry);
+    assert_eq!(at("h", ConnectCause::Resolve(why())).kind(), ConnectErrorKind::Retry);
+    assert_eq!(at("h", ConnectCause::Untrusted(why())).kind(), ConnectErrorKind::Fatal);
+    let all = |each| at("", ConnectCause::All(each));
+    let both = |last| all(vec![refused.clone(), refusal(last, "", "")]);
     // localhost is two addresses; that one refuses must not hide that the other shuts down.
-    assert_eq!(both("57P03").kind(), Kind::Stopping);
-    assert_eq!(both("55006").kind(), Kind::Busy);
-    assert_eq!(both("53300").kind(), Kind::Retry);
-    assert_eq!(ConnectError::All(vec![refusal("57P03", "", ""); 2]).kind(), Kind::Stopping);
+    assert_eq!(both("57P03").kind(), ConnectErrorKind::Stopping);
+    assert_eq!(both("55006").kind(), ConnectErrorKind::Busy);
+    assert_eq!(both("53300").kind(), ConnectErrorKind::Retry);
+    assert_eq!(all(vec![refusal("57P03", "", ""); 2]).kind(), ConnectErrorKind::Stopping);
 }
 
 /// The fault of `error` has this code and exit, its hint says `words`, and nothing shows the password.
@@ -128,11 +123,10 @@ fn a_refused_login_says_what_mends_it() {
     let senders = r#"la valeur de « max_wal_senders » (actuellement 1)"#;
     source(refusal("53300", "InitProcess", senders), "source.wal-senders", "max_wal_senders = 10");
     source(refusal("57P03", "", "x"), "source.stopping", "pg_isready -h db -p 5433");
-    let at = || "h".to_owned();
-    let none = ConnectError::NoPassword { at: at() };
+    let none = at("h", ConnectCause::NoPassword);
     source(none, "source.no-password", "db:5433:app:me:PASSWORD");
-    let unfit = ConnectError::Unfit { at: at(), wanted: TargetSessionAttrs::Primary };
-    source(unfit, "source.unfit", "target_session_attrs=primary");
+    let wrong_role = at("h", ConnectCause::WrongRole(TargetSessionAttrs::Primary));
+    source(wrong_role, "source.unfit", "target_session_attrs=primary");
 }
 
 #[test]
@@ -149,7 +143,8 @@ fn a_refused_slot_says_what_mends_it() {
 
 #[test]
 fn the_fault_of_many_servers_names_them_all_and_mends_the_last() {
-    let all = ConnectError::All(vec![refusal("57P03", "", "x"), refusal("53300", "", "y")]);
+    let each = vec![refusal("57P03", "", "x"), refusal("53300", "", "y")];
+    let all = at("", ConnectCause::All(each));
     let fault = all.fault(&info(), "sl", "pb");
     assert_eq!(fault.code, "source.full");
     assert!(fault.what.contains('x') && fault.what.contains('y'));

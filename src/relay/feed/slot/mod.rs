@@ -142,7 +142,7 @@ impl SlotFeed {
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, catalog);
         self.stall.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
-        match Stream::new(session.transport, &session.leftover, now) {
+        match Stream::new(session.transport, now) {
             Ok(stream) => {
                 tracing::info!(
                     slot = source.slot, host = session.host.name, timeline,

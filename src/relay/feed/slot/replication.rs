@@ -21,8 +21,8 @@ use crate::relay::admit::{Admission, Candidate, EventNumber, Offered};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 use crate::source::catalog::Catalog;
+use crate::source::faults::publication_gap;
 use crate::source::progress::Progress;
-use crate::source::publication::gap;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
@@ -187,8 +187,8 @@ impl Replication {
                 self.message(message, admission)
             }
             Packet::Notice(notice) => {
-                if gap::is_skipped(&notice) {
-                    return Err(gap::fault(&self.source, &notice.to_string()));
+                if notice.is_skipped_publication() {
+                    return Err(publication_gap(&self.source, &notice.to_string()));
                 }
                 let text = notice.message;
                 tracing::info!(notice = text, "a notice from postgres");

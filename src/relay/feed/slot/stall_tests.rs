@@ -1,6 +1,6 @@
 use super::*;
 use crate::relay::control::testing::{AnsweringEnd, walsender_pair};
-use crate::source::settings::Host;
+use crate::source::settings::PostgresHost;
 
 const LIMIT: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_secs(1);
@@ -16,7 +16,7 @@ fn busy() -> Result<Activity, String> {
 }
 
 fn walsender(pid: i32) -> Walsender {
-    Walsender { host: Host { name: "db".to_owned(), port: 5432, password: None }, pid }
+    Walsender { host: PostgresHost { name: "db".to_owned(), port: 5432, password: None }, pid }
 }
 
 /// A stream that has just been heard, and has received all that there is.

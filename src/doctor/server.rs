@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::Facts;
+use super::finding::Finding;
 use crate::base::error::{Exit, Fault};
-use crate::doctor::finding::Finding;
+use crate::source::facts::SourceFacts;
+use crate::source::faults::no_free_slot;
+use crate::source::init::close_messages_sql;
 use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
 
-/// Stands for the role that writes events, which only a person knows.
-pub(crate) const APPLICATION_ROLE: &str = "APPLICATION_ROLE";
 /// The oldest release that is supported.
 const OLDEST_MAJOR: u32 = 14;
 /// The finding about free WAL senders.
@@ -19,32 +19,41 @@ const WAL_SENDER_TIMEOUT_MIN: Duration = Duration::from_secs(2);
 /// For so long a relay that vanished keeps the slot from the one that takes over.
 const WAL_SENDER_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
-pub(crate) fn judge(facts: &Facts) -> Vec<Finding> {
-    let mut findings = vec![version(facts)];
-    findings.extend(output_plugins(facts));
-    findings.push(standby(facts));
-    findings.push(wal_level(facts));
-    findings.push(role(facts));
-    findings.push(wal_senders(facts));
-    findings.push(wal_sender_timeout(facts));
-    findings.extend(replication_slots(facts));
-    findings.push(encoding(facts));
-    findings
+/// What the server means for a relay with these settings.
+pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
+    [
+        Some(version(facts)),
+        output_plugins(facts),
+        Some(standby(facts)),
+        Some(wal_level(facts)),
+        Some(role(facts)),
+        Some(wal_senders(facts)),
+        Some(wal_sender_timeout(facts)),
+        replication_slots(facts),
+        Some(encoding(facts)),
+        messages(facts, settings),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
-fn source(code: &'static str, what: String, mend: String) -> Finding {
+fn problem(code: &'static str, what: impl Into<String>, mend: impl Into<String>) -> Finding {
     Finding::fail(Fault::new(Exit::Source, code, what, "", mend))
 }
 
-fn version(facts: &Facts) -> Finding {
+fn version(facts: &SourceFacts) -> Finding {
     let text = &facts.server.version_text;
-    if facts.server_version / 10_000 >= OLDEST_MAJOR {
+    if facts.server.version / 10_000 >= OLDEST_MAJOR {
         return Finding::ok(
             "source.version",
-            format!("PostgreSQL {text}, system {}, timeline {}", facts.system_id, facts.timeline),
+            format!(
+                "PostgreSQL {text}, system {}, timeline {}",
+                facts.server.system_id, facts.server.timeline
+            ),
         );
     }
-    source(
+    problem(
         "source.version",
         format!("PostgreSQL {text} is too old: {OLDEST_MAJOR} is the oldest that is supported"),
         format!("upgrade the server to PostgreSQL {OLDEST_MAJOR} or later"),
@@ -52,7 +61,7 @@ fn version(facts: &Facts) -> Finding {
 }
 
 /// Which libraries a replication role may load. A server without the setting lets it load any.
-fn output_plugins(facts: &Facts) -> Option<Finding> {
+fn output_plugins(facts: &SourceFacts) -> Option<Finding> {
     let Some(allowed) = &facts.server.output_plugins else {
         // The relay's own role may not see the setting, so its absence tells nothing.
         return facts.server.sees_all_settings.then(|| {
@@ -70,43 +79,40 @@ fn output_plugins(facts: &Facts) -> Option<Finding> {
     if allowed.split(',').any(listed) {
         return None;
     }
-    Some(source(
+    Some(problem(
         "source.output-plugins",
         format!("output_plugin_libraries is {allowed:?} and does not allow pgoutput"),
-        "ALTER SYSTEM SET output_plugin_libraries = 'pgoutput'; SELECT pg_catalog.pg_reload_conf();".into(),
+        "ALTER SYSTEM SET output_plugin_libraries = 'pgoutput'; SELECT pg_catalog.pg_reload_conf();",
     ))
 }
 
-fn standby(facts: &Facts) -> Finding {
+fn standby(facts: &SourceFacts) -> Finding {
     if !facts.server.standby {
         return Finding::ok("source.standby", "the server is a primary");
     }
-    source(
+    problem(
         "source.standby",
-        "the server is a standby: its slots end at a promotion and may be cancelled by recovery"
-            .into(),
+        "the server is a standby: its slots end at a promotion and may be cancelled by recovery",
         "name the primary in source.url, or list all servers: \
-         postgres://…@a:5432,b:5432/db?target_session_attrs=primary"
-            .into(),
+         postgres://…@a:5432,b:5432/db?target_session_attrs=primary",
     )
 }
 
-fn wal_level(facts: &Facts) -> Finding {
+fn wal_level(facts: &SourceFacts) -> Finding {
     let level = &facts.server.wal_level;
     if level == "logical" {
         return Finding::ok("source.wal-level", "wal_level is logical");
     }
-    source(
+    problem(
         "source.wal-level",
         format!("wal_level is {level}, logical decoding needs logical"),
         "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres (a hosted server has a \
-         parameter for it, e.g. rds.logical_replication = 1)"
-            .into(),
+         parameter for it, e.g. rds.logical_replication = 1)",
     )
 }
 
-fn role(facts: &Facts) -> Finding {
-    let role = &facts.server.role;
+fn role(facts: &SourceFacts) -> Finding {
+    let role = &facts.role;
     if role.superuser {
         return Finding::warn(
             "source.role",
@@ -120,7 +126,7 @@ fn role(facts: &Facts) -> Finding {
     if role.replication {
         return Finding::ok("source.role", format!("role {} may replicate", role.name));
     }
-    source(
+    problem(
         "source.role",
         format!("role {} may not replicate", role.name),
         format!(
@@ -131,7 +137,7 @@ fn role(facts: &Facts) -> Finding {
 }
 
 /// A reader of our own slot already has its sender, so none needs to be free for it.
-fn wal_senders(facts: &Facts) -> Finding {
+fn wal_senders(facts: &SourceFacts) -> Finding {
     let (used, max) = (facts.server.wal_senders_used, facts.server.max_wal_senders);
     let reading = facts.slot.as_ref().is_some_and(|slot| slot.active_pid.is_some());
     let raise = format!(
@@ -140,7 +146,7 @@ fn wal_senders(facts: &Facts) -> Finding {
         max + 5
     );
     match max.saturating_sub(used) {
-        0 if !reading => source(
+        0 if !reading => problem(
             WAL_SENDERS,
             format!("all {max} WAL senders are in use (max_wal_senders)"),
             raise,
@@ -154,42 +160,39 @@ fn wal_senders(facts: &Facts) -> Finding {
 }
 
 /// How long Postgres keeps the slot for a relay that it hears no more.
-fn wal_sender_timeout(facts: &Facts) -> Finding {
+fn wal_sender_timeout(facts: &SourceFacts) -> Finding {
     let topic = "source.wal-sender-timeout";
-    let mend = "ALTER SYSTEM SET wal_sender_timeout = '60s'; SELECT pg_catalog.pg_reload_conf();";
-    let Some(timeout) = facts.wal_sender_timeout else {
-        return Finding::warn(
-            topic,
-            format!(
-                "wal_sender_timeout is 0: when the relay's machine or network fails, Postgres may \
-                 keep the slot for it until TCP gives up, and no other relay can take over; {mend}"
-            ),
-        );
+    let seconds = facts.server.wal_sender_timeout().map(|timeout| timeout.as_secs_f64());
+    let (is, why) = match (facts.server.wal_sender_timeout(), seconds) {
+        (Some(timeout), Some(seconds)) if timeout < WAL_SENDER_TIMEOUT_MIN => (
+            format!("{seconds} s"),
+            "Postgres ends the stream at every pause of the relay or of the network that is longer",
+        ),
+        (Some(timeout), Some(seconds)) if timeout > WAL_SENDER_TIMEOUT_MAX => (
+            format!("{seconds} s"),
+            "when the relay's machine or network fails, Postgres keeps the slot for it that long, \
+             and no other relay can take over",
+        ),
+        (_, Some(seconds)) => {
+            return Finding::ok(topic, format!("wal_sender_timeout is {seconds} s"));
+        }
+        (_, None) => (
+            "0".to_owned(),
+            "when the relay's machine or network fails, Postgres may keep the slot for it until \
+             TCP gives up, and no other relay can take over",
+        ),
     };
-    let seconds = timeout.as_secs_f64();
-    if timeout < WAL_SENDER_TIMEOUT_MIN {
-        return Finding::warn(
-            topic,
-            format!(
-                "wal_sender_timeout is {seconds} s: Postgres ends the stream at every pause of the \
-                 relay or of the network that is longer; {mend}"
-            ),
-        );
-    }
-    if timeout > WAL_SENDER_TIMEOUT_MAX {
-        return Finding::warn(
-            topic,
-            format!(
-                "wal_sender_timeout is {seconds} s: when the relay's machine or network fails, \
-                 Postgres keeps the slot for it that long, and no other relay can take over; {mend}"
-            ),
-        );
-    }
-    Finding::ok(topic, format!("wal_sender_timeout is {seconds} s"))
+    Finding::warn(
+        topic,
+        format!(
+            "wal_sender_timeout is {is}: {why}; ALTER SYSTEM SET wal_sender_timeout = '60s'; \
+             SELECT pg_catalog.pg_reload_conf();"
+        ),
+    )
 }
 
 /// Slots only matter until ours is there.
-fn replication_slots(facts: &Facts) -> Option<Finding> {
+fn replication_slots(facts: &SourceFacts) -> Option<Finding> {
     if facts.slot.is_some() {
         return None;
     }
@@ -200,13 +203,13 @@ fn replication_slots(facts: &Facts) -> Option<Finding> {
             format!("{} of {max} replication slots are free", max - used),
         ));
     }
-    Some(Finding::fail(crate::source::slot::none_free(&facts.server.slots, Some(max))))
+    Some(Finding::fail(no_free_slot(&facts.server.slots, Some(max))))
 }
 
 /// Whoever may emit a message makes an event.
-pub(crate) fn messages(facts: &Facts, settings: &SourceSettings) -> Option<Finding> {
+fn messages(facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding> {
     settings.messages.as_ref()?;
-    let sql = close_messages_sql(facts)?;
+    let sql = close_messages_sql(&facts.server)?;
     Some(Finding::warn(
         "messages.public",
         format!(
@@ -216,19 +219,7 @@ pub(crate) fn messages(facts: &Facts, settings: &SourceSettings) -> Option<Findi
     ))
 }
 
-/// What leaves messages to the application; nothing when they are no longer for all.
-pub(crate) fn close_messages_sql(facts: &Facts) -> Option<String> {
-    let name = |types| format!("pg_catalog.pg_logical_emit_message({types})");
-    let functions: Vec<String> = facts.server.messages_for_all.iter().map(name).collect();
-    let functions = functions.join(", ");
-    (!functions.is_empty()).then(|| {
-        format!(
-            "REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC; GRANT EXECUTE ON FUNCTION {functions} TO {APPLICATION_ROLE};"
-        )
-    })
-}
-
-fn encoding(facts: &Facts) -> Finding {
+fn encoding(facts: &SourceFacts) -> Finding {
     let server = &facts.server;
     if server.encoding == "SQL_ASCII" {
         return Finding::warn(

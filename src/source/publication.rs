@@ -1,81 +1,104 @@
-//! What a publication is, which of the outboxes it covers, and what shows that it was altered.
+//! The publication and the outbox tables: what the catalog says of them, what shows that either was
+//! altered, and the statements that make and extend a publication.
 //!
 //! Only the outboxes, their partitions and the tables that they are partitions of are looked at, by
 //! their catalog rows: `pg_publication_tables` opens every table of the publication for each look.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use super::json_row::{Parameter, document_opt};
+use super::quote::{quote_ident, quote_table};
+use super::settings::SourceSettings;
+use crate::outbox::settings::OutboxTable;
+
+/// The publication and the tables it ought to cover.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PublishedFacts {
+    /// The configured publication, if it is there.
+    pub(crate) publication: Option<PublicationFacts>,
+    /// The configured outbox tables, in the order of the configuration.
+    pub(crate) tables: Vec<TableFacts>,
+}
 
 /// One row of `pg_publication` and what it covers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct PublicationFacts {
+pub(crate) struct PublicationFacts {
     /// `FOR ALL TABLES`.
-    pub all_tables: bool,
-    /// Publishes INSERT.
-    pub insert: bool,
-    /// Publishes UPDATE.
-    pub update: bool,
-    /// Publishes DELETE.
-    pub delete: bool,
-    /// Publishes TRUNCATE.
-    pub truncate: bool,
+    pub(crate) all_tables: bool,
+    pub(crate) insert: bool,
+    pub(crate) update: bool,
+    pub(crate) delete: bool,
+    pub(crate) truncate: bool,
     /// `publish_via_partition_root`.
-    pub via_root: bool,
+    pub(crate) via_root: bool,
     /// Who may alter it.
-    pub owner: String,
+    pub(crate) owner: String,
     /// The outboxes and their partitions, as far as rows are sent under their names.
     #[serde(default)]
-    pub tables: Vec<PublishedTable>,
+    pub(crate) tables: Vec<PublishedTable>,
     /// The catalog rows by which it covers the outboxes; its own row comes first.
     #[serde(default)]
-    pub rows: Vec<CatalogRow>,
+    pub(crate) rows: Vec<CatalogRow>,
 }
 
 impl PublicationFacts {
     /// Its own row in `pg_publication`.
-    #[must_use]
-    pub fn own_row(&self) -> Option<&CatalogRow> {
+    pub(crate) fn own_row(&self) -> Option<&CatalogRow> {
         self.rows.iter().find(|row| row.kind == RowKind::Publication)
+    }
+
+    /// What it lists for a table: the table itself, or its leaves.
+    pub(crate) fn entries(&self, table: &TableFacts) -> Vec<&PublishedTable> {
+        let wanted = (&table.schema, &table.name);
+        let same = |entry: &&PublishedTable| {
+            (&entry.schema, &entry.name) == wanted
+                || entry.root_schema.as_ref().zip(entry.root_name.as_ref()) == Some(wanted)
+        };
+        self.tables.iter().filter(same).collect()
+    }
+
+    /// The table is named in it, or belongs to it because all tables do.
+    pub(crate) fn has_member(&self, table: &TableFacts) -> bool {
+        self.all_tables || table.member_oid.is_some()
     }
 }
 
 /// A table that the publication covers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct PublishedTable {
-    /// Schema.
-    pub schema: String,
+pub(crate) struct PublishedTable {
+    pub(crate) schema: String,
     /// Table or leaf partition.
-    pub name: String,
-    /// Row filter.
-    pub row_filter: Option<String>,
+    pub(crate) name: String,
+    pub(crate) row_filter: Option<String>,
     /// Columns that are sent.
-    pub columns: Option<Vec<String>>,
-    /// Schema of the partition root, for a leaf.
-    pub root_schema: Option<String>,
-    /// Name of the partition root, for a leaf.
-    pub root_name: Option<String>,
+    pub(crate) columns: Option<Vec<String>>,
+    /// The partition root, for a leaf.
+    root_schema: Option<String>,
+    root_name: Option<String>,
 }
 
 /// A catalog row. `xmin` is the transaction that wrote its present version, and survives freezing:
 /// a row that was removed and made again has another oid, one that was changed and changed back
 /// another `xmin`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct CatalogRow {
-    /// What it says.
-    pub kind: RowKind,
+pub(crate) struct CatalogRow {
+    pub(crate) kind: RowKind,
     /// Object id of the table or schema that it is about; 0 for the publication's own row.
-    pub about: u32,
+    pub(crate) about: u32,
     /// The name of that, for people.
-    pub name: String,
+    pub(crate) name: String,
     /// Object id of the row, or of what it refers to where rows have no object id.
-    pub oid: u32,
-    /// The transaction that wrote it.
-    pub xmin: u32,
+    pub(crate) oid: u32,
+    pub(crate) xmin: u32,
 }
 
 /// What a [`CatalogRow`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum RowKind {
+pub(crate) enum RowKind {
     /// The publication is there.
     Publication,
     /// It covers a table.
@@ -88,12 +111,105 @@ pub enum RowKind {
     Partition,
 }
 
+/// A configured outbox table as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct TableFacts {
+    pub(crate) schema: String,
+    pub(crate) name: String,
+    pub(crate) schema_exists: bool,
+    /// `pg_class.relkind`; absent when there is no such relation.
+    pub(crate) kind: Option<String>,
+    /// `pg_class.relpersistence`.
+    pub(crate) persistence: Option<String>,
+    /// It is a partition of another table.
+    pub(crate) is_partition: bool,
+    /// Object id of its membership in the publication, when it is named there.
+    pub(crate) member_oid: Option<u32>,
+    pub(crate) columns: Vec<ColumnFacts>,
+    /// Qualified names of tables that might have been meant, when it is missing.
+    pub(crate) similar: Vec<String>,
+}
+
+impl TableFacts {
+    /// `schema.table` for people.
+    pub(crate) fn shown(&self) -> String {
+        format!("{}.{}", self.schema, self.name)
+    }
+
+    pub(crate) fn column(&self, name: &str) -> Option<&ColumnFacts> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct ColumnFacts {
+    pub(crate) name: String,
+    /// Its values are computed.
+    pub(crate) generated: bool,
+}
+
+/// The statement that makes the publication.
+pub(crate) fn create_sql(settings: &SourceSettings) -> String {
+    let tables: Vec<String> =
+        settings.outboxes.iter().map(|o| quote_table(&o.schema, &o.table)).collect();
+    let for_tables =
+        if tables.is_empty() { String::new() } else { format!(" FOR TABLE {}", tables.join(", ")) };
+    format!(
+        "CREATE PUBLICATION {}{for_tables} WITH (publish = 'insert', publish_via_partition_root = \
+         true);",
+        quote_ident(&settings.publication)
+    )
+}
+
+/// The statement that adds a table to the publication.
+pub(crate) fn add_table_sql(publication: &str, table: &TableFacts) -> String {
+    format!(
+        "ALTER PUBLICATION {} ADD TABLE {};",
+        quote_ident(publication),
+        quote_table(&table.schema, &table.name)
+    )
+}
+
+/// The publication and the outbox tables.
+pub(crate) async fn published(
+    client: &Client,
+    settings: &SourceSettings,
+) -> Result<PublishedFacts, Error> {
+    let SourceSettings { publication, outboxes, .. } = settings;
+    let (publication, tables) = tokio::try_join!(
+        ask(client, PUBLICATION_SQL, publication, outboxes),
+        ask(client, TABLES_SQL, publication, outboxes),
+    )?;
+    Ok(PublishedFacts { publication, tables: tables.unwrap_or_default() })
+}
+
+/// These tables, whatever is published.
+pub(crate) async fn tables(
+    client: &Client,
+    outboxes: &[OutboxTable],
+) -> Result<Vec<TableFacts>, Error> {
+    Ok(ask(client, TABLES_SQL, "", outboxes).await?.unwrap_or_default())
+}
+
+async fn ask<T: DeserializeOwned>(
+    client: &Client,
+    sql: &str,
+    publication: &str,
+    outboxes: &[OutboxTable],
+) -> Result<Option<T>, Error> {
+    let schemas: Vec<&str> = outboxes.iter().map(|outbox| outbox.schema.as_str()).collect();
+    let names: Vec<&str> = outboxes.iter().map(|outbox| outbox.table.as_str()).collect();
+    let parameters: [Parameter<'_>; 3] =
+        [(&publication, Type::TEXT), (&schemas, Type::TEXT_ARRAY), (&names, Type::TEXT_ARRAY)];
+    document_opt(client, sql, &parameters).await
+}
+
 /// `$1` publication, `$2` schemas and `$3` names of the outboxes.
 ///
 /// `pg_publication_namespace` (6237) is not there before 15, so it is read by way of its rows in
 /// `pg_depend`, which are written with it. Columns that only newer servers have are reached
 /// through `to_jsonb`.
-pub(super) const SQL: &str = "
+const PUBLICATION_SQL: &str = "
 WITH publication AS MATERIALIZED (
   SELECT p.*, p.xmin FROM pg_catalog.pg_publication p WHERE pubname = $1
 ), schema AS MATERIALIZED (
@@ -180,3 +296,26 @@ SELECT pg_catalog.json_build_object('all_tables', p.puballtables,
     JOIN pg_catalog.pg_class c ON c.oid = ancestor.oid
     JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace) r))::pg_catalog.text
 FROM publication p";
+
+const TABLES_SQL: &str = "
+SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('schema', w.schema, 'name', w.name,
+  'schema_exists', n.oid IS NOT NULL, 'kind', c.relkind, 'persistence', c.relpersistence,
+  'is_partition', coalesce(c.relispartition, false),
+  'member_oid', (SELECT r.oid::bigint FROM pg_catalog.pg_publication_rel r
+      JOIN pg_catalog.pg_publication p ON p.oid = r.prpubid
+      WHERE r.prrelid = c.oid AND p.pubname = $1),
+  'columns', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object('name', a.attname,
+        'generated', a.attgenerated <> '') ORDER BY a.attnum), '[]')
+      FROM pg_catalog.pg_attribute a
+      WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
+  'similar', CASE WHEN c.oid IS NOT NULL THEN '[]'::pg_catalog.json ELSE
+      (SELECT coalesce(pg_catalog.json_agg(s.q), '[]') FROM (
+        SELECT sn.nspname || '.' || sc.relname AS q FROM pg_catalog.pg_class sc
+        JOIN pg_catalog.pg_namespace sn ON sn.oid = sc.relnamespace
+        WHERE sc.relkind IN ('r', 'p') AND sn.nspname NOT LIKE 'pg\\_%'
+          AND (sc.relname = w.name OR sn.nspname = w.schema)
+        ORDER BY sc.relname = w.name DESC, 1 LIMIT 200) s) END
+  ) ORDER BY w.ord), '[]')::pg_catalog.text
+FROM ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]), pg_catalog.unnest($3::pg_catalog.text[])) WITH ORDINALITY AS w (schema, name, ord)
+LEFT JOIN pg_catalog.pg_namespace n ON n.nspname = w.schema
+LEFT JOIN pg_catalog.pg_class c ON c.relnamespace = n.oid AND c.relname = w.name";

@@ -5,12 +5,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::gap;
+use super::finding::Finding;
 use crate::base::lsn::Lsn;
-use crate::doctor::finding::Finding;
 use crate::pgoutput::frame::Frame;
 use crate::source::connect::{self, StartReplication};
-use crate::source::facts::{Facts, RowKind};
+use crate::source::facts::SourceFacts;
+use crate::source::faults::publication_gap;
+use crate::source::publication::{CatalogRow, RowKind};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Packet, Stream, StreamError};
 
@@ -20,7 +21,7 @@ const READ_WITHIN: Duration = Duration::from_secs(2);
 const TICK: Duration = Duration::from_millis(50);
 
 /// What a reading came to.
-enum Outcome {
+enum ReadThrough {
     /// The publication was there all the time.
     Whole,
     /// It was not, as the server says.
@@ -31,59 +32,52 @@ enum Outcome {
 
 /// What `run` would meet in the WAL behind the slot. Nothing to tell of a slot that is in use, or
 /// that has delivered all, or whose WAL begins after the publication was made.
-pub async fn inspect(settings: &SourceSettings, facts: &Facts) -> Vec<Finding> {
-    let (Some(publication), Some(slot)) = (&facts.publication, &facts.slot) else {
+pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> Vec<Finding> {
+    let (Some(publication), Some(slot)) = (&facts.published.publication, &facts.slot) else {
         return Vec::new();
     };
     let end = facts.server.current_lsn;
     let (Some(horizon), None) = (slot.catalog_xmin, slot.active_pid) else { return Vec::new() };
-    // Ids wrap around. What a slot still has to deliver was written by transactions that had not
-    // ended before its horizon.
-    let is_young = |xmin: u32| (xmin.wrapping_sub(horizon) as i32) >= 0;
+    let Some(own) = publication.own_row() else { return Vec::new() };
     if slot.confirmed_flush >= end {
         return Vec::new();
     }
-    let Some(own) = publication.own_row() else { return Vec::new() };
-    let name = &settings.publication;
+    // Ids wrap around. What a slot still has to deliver was written by transactions that had not
+    // ended before its horizon.
+    let is_young = |xmin: u32| (xmin.wrapping_sub(horizon) as i32) >= 0;
+    let (name, slot) = (&settings.publication, &slot.name);
+    let warn = |text| Finding::warn("publication.young", text);
     if is_young(own.xmin) {
-        let why = match read_through(settings, end).await {
-            Outcome::Gap(said) => return vec![Finding::fail(gap::fault(settings, &said))],
-            Outcome::Whole => None,
-            Outcome::Unknown(why) => Some(why),
-        };
-        if let Some(why) = why {
-            return vec![Finding::warn(
-                "publication.young",
-                format!(
-                    "publication {name} was made or altered while slot {} stood still, and it is not \
+        match read_through(settings, end).await {
+            ReadThrough::Whole => {}
+            ReadThrough::Gap(said) => return vec![Finding::fail(publication_gap(settings, &said))],
+            ReadThrough::Unknown(why) => {
+                return vec![warn(format!(
+                    "publication {name} was made or altered while slot {slot} stood still, and it is not \
                      known whether rows were written without it ({why}): run ends with \
-                     publication.missing if it comes to such a row",
-                    slot.name
-                ),
-            )];
+                     publication.missing if it comes to such a row"
+                ))];
+            }
         }
     }
-    let covers = |kind| matches!(kind, RowKind::Table | RowKind::Schema);
-    let joined_later = |row: &&crate::source::facts::CatalogRow| {
-        covers(row.kind) && row.xmin != own.xmin && is_young(row.xmin)
+    let joined_later = |row: &&CatalogRow| {
+        matches!(row.kind, RowKind::Table | RowKind::Schema)
+            && row.xmin != own.xmin
+            && is_young(row.xmin)
     };
     let later = publication.rows.iter().filter(joined_later);
-    later
-        .map(|row| {
-            Finding::warn(
-                "publication.young",
-                format!(
-                    "{} was put into publication {name} while slot {} stood still: rows that were \
-                     written before are not published; compare them with the broker \
-                     (docs/operations.md, \"A gap in the publication\")",
-                    row.name, slot.name
-                ),
-            )
-        })
-        .collect()
+    let told = later.map(|row| {
+        warn(format!(
+            "{} was put into publication {name} while slot {slot} stood still: rows that were \
+             written before are not published; compare them with the broker \
+             (docs/operations.md, \"A gap in the publication\")",
+            row.name
+        ))
+    });
+    told.collect()
 }
 
-async fn read_through(settings: &SourceSettings, end: Lsn) -> Outcome {
+async fn read_through(settings: &SourceSettings, end: Lsn) -> ReadThrough {
     let start = StartReplication {
         slot: settings.slot.clone(),
         publication: settings.publication.clone(),
@@ -92,39 +86,43 @@ async fn read_through(settings: &SourceSettings, end: Lsn) -> Outcome {
     };
     let session = match connect::open_stream(&settings.connection, &start).await {
         Ok(session) => session,
-        Err(error) => return Outcome::Unknown(error.to_string()),
+        Err(error) => return ReadThrough::Unknown(error.to_string()),
     };
     let now = Instant::now();
-    let read = Stream::new(session.transport, &session.leftover, now)
+    let read = Stream::new(session.transport, now)
         .map_err(StreamError::Io)
         .and_then(|mut stream| read_until(&mut stream, end, now + READ_WITHIN));
     match read {
         Ok(outcome) => outcome,
         Err(StreamError::Server(error)) if error.is_missing_publication() => {
-            Outcome::Gap(error.to_string())
+            ReadThrough::Gap(error.to_string())
         }
-        Err(error) => Outcome::Unknown(error.to_string()),
+        Err(error) => ReadThrough::Unknown(error.to_string()),
     }
 }
 
-fn read_until(stream: &mut Stream, end: Lsn, deadline: Instant) -> Result<Outcome, StreamError> {
+fn read_until(
+    stream: &mut Stream,
+    end: Lsn,
+    deadline: Instant,
+) -> Result<ReadThrough, StreamError> {
     while Instant::now() < deadline {
         stream.wait(TICK)?;
         let filled = stream.fill(Instant::now());
         while let Some((packet, length)) = stream.peek()? {
             match packet {
-                Packet::Notice(notice) if gap::is_skipped(&notice) => {
-                    return Ok(Outcome::Gap(notice.to_string()));
+                Packet::Notice(notice) if notice.is_skipped_publication() => {
+                    return Ok(ReadThrough::Gap(notice.to_string()));
                 }
                 Packet::Frame(
                     Frame::Keepalive { wal_end, .. } | Frame::XLogData { wal_end, .. },
                 ) if wal_end >= end => {
-                    return Ok(Outcome::Whole);
+                    return Ok(ReadThrough::Whole);
                 }
                 Packet::Frame(_) | Packet::Notice(_) | Packet::Other => stream.consume(length),
             }
         }
         filled?;
     }
-    Ok(Outcome::Unknown(format!("not read through within {} s", READ_WITHIN.as_secs())))
+    Ok(ReadThrough::Unknown(format!("not read through within {} s", READ_WITHIN.as_secs())))
 }

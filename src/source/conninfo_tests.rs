@@ -68,10 +68,7 @@ fn hosts_come_in_all_their_shapes() {
     assert_eq!(at(&read("postgres://u@x/d?host=a,b&port=7")), [("a", 7), ("b", 7)]);
     assert_eq!(at(&read("host=a,b port=1,2 user=u")), [("a", 1), ("b", 2)]);
     assert_eq!(at(&read("host=a,b port=1, user=u")), [("a", 1), ("b", 5432)]);
-    assert_eq!(
-        parse("host=a,b,c port=1,2 user=u", &nothing),
-        Err(ConnInfoError::PortCount { hosts: 3, ports: 2 })
-    );
+    assert_eq!(parse("host=a,b,c port=1,2 user=u", &nothing), Err(ConnInfoError::PortCount(3, 2)));
 }
 
 #[test]

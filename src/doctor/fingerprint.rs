@@ -8,54 +8,51 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Error};
 
-use super::gap::publish_by_hand;
-use super::{fault, judge};
+use super::finding::faults;
+use super::{publication, tables};
 use crate::base::error::Fault;
-use crate::source::facts::{self, CatalogRow, Facts, Published, RowKind};
+use crate::source::facts::SourceFacts;
+use crate::source::faults::{publication_problem, republish_sql};
+use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts, published};
 use crate::source::settings::SourceSettings;
-use crate::source::table;
 
 /// The publication at one time, to be compared with another.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PublicationFingerprint {
-    published: Published,
+pub(crate) struct PublicationFingerprint {
+    published: PublishedFacts,
     server_version: u32,
 }
 
 impl PublicationFingerprint {
     /// The publication as it is now: one round trip.
-    pub async fn take(
+    pub(crate) async fn take(
         client: &Client,
         settings: &SourceSettings,
         server_version: u32,
-    ) -> Result<PublicationFingerprint, tokio_postgres::Error> {
-        let published = facts::published(client, settings).await?;
-        Ok(PublicationFingerprint { published, server_version })
+    ) -> Result<PublicationFingerprint, Error> {
+        Ok(PublicationFingerprint { published: published(client, settings).await?, server_version })
     }
 
-    /// The publication as the preflight has seen it.
-    #[must_use]
-    pub fn of(facts: &Facts) -> PublicationFingerprint {
-        let Facts { publication, tables, server_version, .. } = facts;
-        let published = Published { publication: publication.clone(), tables: tables.clone() };
-        PublicationFingerprint { published, server_version: *server_version }
+    /// The publication as the doctor has seen it.
+    pub(crate) fn of(facts: &SourceFacts) -> PublicationFingerprint {
+        let (published, server_version) = (facts.published.clone(), facts.server.version);
+        PublicationFingerprint { published, server_version }
     }
 
     /// The fault, if what changed between `self` and `now` could have held back an event.
     /// Tables and columns that came are no fault.
-    #[must_use]
-    pub fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
-        let mut findings = table::judge(&now.published.tables, settings);
-        findings.extend(judge(&now.published, settings, self.server_version, true));
-        let held_back_now = findings.into_iter().find_map(|finding| finding.fault);
-        held_back_now.or_else(|| self.made_anew(now, settings))
-    }
-
-    #[cfg(test)]
-    pub(super) fn published(&self) -> Published {
-        self.published.clone()
+    fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
+        let mut findings = tables::judge(&now.published.tables, &settings.outboxes);
+        let version = self.server_version;
+        findings.extend(publication::judge(&now.published, settings, version, true));
+        let held_back_now = faults(&findings).next().cloned();
+        held_back_now.or_else(|| {
+            let what = self.rewritten(now, &settings.publication);
+            what.or_else(|| self.replaced(now, &settings.publication))
+                .map(|what| recreated(&what, settings))
+        })
     }
 
     fn rows(&self) -> &[CatalogRow] {
@@ -64,21 +61,13 @@ impl PublicationFingerprint {
 
     /// All is as it should be now, but a row of the catalog was written since: what was published
     /// in between cannot be known.
-    fn made_anew(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
-        let rewritten = self.rows().iter().find_map(|before| {
+    fn rewritten(&self, now: &PublicationFingerprint, name: &str) -> Option<String> {
+        let (before, after) = self.rows().iter().find_map(|before| {
             let after = now.rows().iter().find(|after| same_subject(before, after))?;
             ((before.oid, before.xmin) != (after.oid, after.xmin)).then_some((before, after))
-        });
-        let name = &settings.publication;
-        let Some((before, after)) = rewritten else {
-            let table = self.replaced(now)?;
-            let what = format!(
-                "{table} is another table now, which was put into publication {name} by itself"
-            );
-            return Some(recreated(&what, settings));
-        };
+        })?;
         let about = &after.name;
-        let what = match after.kind {
+        Some(match after.kind {
             RowKind::Publication if before.oid != after.oid => {
                 format!("publication {name} was dropped and made again")
             }
@@ -97,18 +86,20 @@ impl PublicationFingerprint {
             RowKind::Partition => {
                 format!("{about} was detached as a partition, and attached again")
             }
-        };
-        Some(recreated(&what, settings))
+        })
     }
 
-    /// An outbox table whose membership is that of another table than before.
-    fn replaced(&self, now: &PublicationFingerprint) -> Option<String> {
+    /// An outbox table's membership is that of another table than before.
+    fn replaced(&self, now: &PublicationFingerprint, name: &str) -> Option<String> {
         let mut pairs = self.published.tables.iter().zip(&now.published.tables);
-        let differs =
-            |one: Option<u32>, other: Option<u32>| one.is_some() && other.is_some() && one != other;
-        pairs
-            .find(|(before, after)| differs(before.member_oid, after.member_oid))
-            .map(|(_, it)| table::shown(it))
+        let differs = |(before, after): &(&TableFacts, &TableFacts)| {
+            before.member_oid.zip(after.member_oid).is_some_and(|(before, after)| before != after)
+        };
+        let (_, table) = pairs.find(differs)?;
+        let table = table.shown();
+        Some(format!(
+            "{table} is another table now, which was put into publication {name} by itself"
+        ))
     }
 
     /// Takes note of rows for tables and schemas that were not there before.
@@ -123,7 +114,7 @@ impl PublicationFingerprint {
 }
 
 fn recreated(what: &str, settings: &SourceSettings) -> Fault {
-    fault(
+    publication_problem(
         "publication.recreated",
         format!("{what}, since this relay connected for the first time"),
         format!(
@@ -132,7 +123,7 @@ fn recreated(what: &str, settings: &SourceSettings) -> Fault {
              the broker and publish by hand what is missing (docs/operations.md, \"A gap in the \
              publication\"): {}\nif it let INSERT through all the time, nothing is missing; then \
              start again: the relay takes the publication as it is then",
-            publish_by_hand(settings)
+            republish_sql(settings)
         ),
     )
 }
@@ -147,9 +138,8 @@ pub struct KnownPublication(Mutex<Option<(String, PublicationFingerprint)>>);
 
 impl KnownPublication {
     /// Compares the publication of database system `system_id` as it is `now` with what was met
-    /// first. Another system has nothing in common with it, and is told by the session.
-    #[must_use]
-    pub fn compare(
+    /// first. Another system has nothing in common with it; the session reports that.
+    pub(crate) fn compare(
         &self,
         system_id: &str,
         now: PublicationFingerprint,
@@ -170,3 +160,7 @@ impl KnownPublication {
         fault
     }
 }
+
+#[cfg(test)]
+#[path = "fingerprint_tests.rs"]
+mod tests;

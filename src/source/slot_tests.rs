@@ -1,31 +1,42 @@
 //! The slot's life, and every SQLSTATE that has a meaning.
 
 use super::*;
+use crate::source::slot_state::{SlotFacts, field_lines};
 use crate::source::testing;
+
+async fn row(client: &Client, name: &str) -> Option<SlotFacts> {
+    slot_state(client, name).await.unwrap().slot
+}
 
 #[tokio::test]
 async fn made_shown_and_dropped() {
     let (client, settings) = testing::logical().database("slot_life").await;
-    assert!(show(&client, "slot_life").await.unwrap().is_none());
+    assert!(row(&client, "slot_life").await.is_none());
     // GIVEN no publication WHEN a slot is asked for THEN it is refused: publication first, always
     let fault = create(&client, &settings, false).await.unwrap_err();
     assert_eq!((fault.code, fault.exit), ("publication.missing", Exit::Source));
-    assert!(show(&client, "slot_life").await.unwrap().is_none());
+    assert!(row(&client, "slot_life").await.is_none());
 
     client.batch_execute("CREATE PUBLICATION slot_life").await.unwrap();
     let lsn = create(&client, &settings, false).await.unwrap();
     client.batch_execute("CREATE TABLE some_wal ()").await.unwrap();
-    let view = show(&client, "slot_life").await.unwrap().unwrap();
-    assert_eq!(view.slot.confirmed_flush, lsn);
-    assert!(view.lag_bytes() > 0 && view.retained_bytes() >= Some(view.lag_bytes()));
-    let json = view.to_json();
-    assert_eq!(json["plugin"], "pgoutput");
-    assert_eq!(json["database"], "slot_life");
-    assert_eq!(json["confirmed_flush_lsn"], lsn.to_string());
-    assert_eq!(json["wal_status"], "reserved");
-    assert_eq!(json["lag_bytes"], view.lag_bytes());
-    assert!(json["active_pid"].is_null());
-    let table = view.to_table();
+    let state = slot_state(&client, "slot_life").await.unwrap();
+    let slot = state.slot.as_ref().unwrap();
+    assert_eq!(slot.confirmed_flush, lsn);
+    let lag = state.lag_bytes(slot);
+    assert!(lag > 0 && state.retained_bytes(slot) >= Some(lag));
+    let fields = state.fields().unwrap();
+    for (name, value) in [
+        ("plugin", "pgoutput".into()),
+        ("database", "slot_life".into()),
+        ("confirmed_flush_lsn", lsn.to_string().into()),
+        ("wal_status", "reserved".into()),
+        ("lag_bytes", lag.into()),
+        ("active_pid", serde_json::Value::Null),
+    ] {
+        assert!(fields.contains(&(name, value)), "{name} in {fields:?}");
+    }
+    let table = field_lines(fields);
     assert!(table.contains("wal_status           reserved\n"), "{table}");
     assert!(table.contains("active_pid           -\n"), "{table}");
 
@@ -66,10 +77,10 @@ async fn a_slot_in_use_is_never_dropped() {
     assert_eq!((fault.code, fault.exit), ("slot.active", Exit::Slot));
     assert!(fault.what.contains(&format!("pid {pid}")), "{}", fault.what);
     assert!(fault.mend.contains(&format!("pg_terminate_backend({pid})")), "{}", fault.mend);
-    assert!(show(&client, "slot_active").await.unwrap().is_some());
+    assert!(row(&client, "slot_active").await.is_some());
     // THEN the server's own refusal, when someone was faster, is read the same way
     let raced = client.batch_execute("SELECT pg_drop_replication_slot('slot_active')").await;
-    assert_eq!(slot_fault(&raced.unwrap_err(), "slot_active", &[]), fault);
+    assert_eq!(slot_refused(&raced.unwrap_err(), "slot_active", &[]), fault);
 }
 
 #[tokio::test]
@@ -102,13 +113,6 @@ async fn without_logical_wal_or_right_there_is_no_slot() {
     assert!(fault.mend.contains("REPLICATION"), "{}", fault.mend);
 }
 
-#[test]
-fn the_pid_is_read_from_the_message() {
-    let message = "replication slot \"walrelay2\" is active for PID 4711";
-    assert_eq!(pid_in(message), Some(4711));
-    assert_eq!(pid_in("no number"), None);
-}
-
 #[tokio::test]
 async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
     let (client, settings) = testing::logical().database("slot_advance").await;
@@ -116,10 +120,10 @@ async fn a_slot_is_advanced_to_what_is_confirmed_and_never_elsewhere() {
     let identity = "SELECT system_identifier::text, pg_current_wal_flush_lsn()
         FROM pg_control_system()";
     client.batch_execute("CREATE TABLE some_wal (); SELECT pg_switch_wal()").await.unwrap();
-    let row = client.query_one(identity, &[]).await.unwrap();
-    let (system, end): (String, Lsn) = (row.get(0), lsn(row.get(1)));
-    let at =
-        || async { show(&client, "slot_advance").await.unwrap().unwrap().slot.confirmed_flush };
+    let found = client.query_one(identity, &[]).await.unwrap();
+    let (system, end): (String, Lsn) =
+        (found.get(0), Lsn::from_wire(found.get::<_, PgLsn>(1).into()));
+    let at = || async { row(&client, "slot_advance").await.unwrap().confirmed_flush };
     let before = at().await;
     let to = |to, system, timeline| advance(&client, "slot_advance", to, system, timeline);
     // GIVEN a position of another system, of another timeline, or beyond the WAL

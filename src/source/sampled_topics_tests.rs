@@ -12,7 +12,7 @@ async fn topics_come_from_rows_and_nothing_of_the_table_is_obeyed() {
     outbox.route.topic = Template::parse("all").unwrap();
     assert_eq!(topics(&client, outbox).await, None);
     outbox.route.topic = Template::parse("x.${kind}.${a b}.${kind}").unwrap();
-    assert_eq!(topics(&client, outbox).await, Some(RowTopics::default()));
+    assert_eq!(topics(&client, outbox).await, Some(SampledTopics::default()));
     run("INSERT INTO outbox SELECT 'order', '1' FROM generate_series(1, 5)").await;
     run("INSERT INTO outbox VALUES ('refund', '2'), (NULL, '3')").await;
     run(&format!("INSERT INTO outbox VALUES ('refund', '\"{}\"')", "y".repeat(1000))).await;

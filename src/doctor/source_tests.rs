@@ -3,21 +3,23 @@
 use std::time::Duration;
 
 use super::*;
+use crate::base::error::Exit;
 use crate::doctor::finding::Level;
 use crate::outbox::template::Template;
+use crate::source::slot_state::SlotFacts;
 use crate::source::testing::{self, Server};
 
-async fn report(client: &Client, settings: &SourceSettings) -> Report {
+async fn report(client: &Client, settings: &SourceSettings) -> SourceReport {
     inspect(client, settings).await.unwrap()
 }
 
-fn codes(report: &Report) -> Vec<&'static str> {
+fn codes(report: &SourceReport) -> Vec<&'static str> {
     report.findings.iter().filter_map(|f| f.fault.as_ref().map(|fault| fault.code)).collect()
 }
 
 /// The one fault there is, checked for what it says and how to mend it.
 #[track_caller]
-fn expect(report: &Report, exit: Exit, code: &str, says: &str, mends: &str) {
+fn expect(report: &SourceReport, exit: Exit, code: &str, says: &str, mends: &str) {
     assert_eq!(codes(report), [code], "{:#?}", report.findings);
     let fault = report.first_fault().unwrap();
     assert_eq!(fault.exit, exit);
@@ -26,7 +28,7 @@ fn expect(report: &Report, exit: Exit, code: &str, says: &str, mends: &str) {
 }
 
 #[track_caller]
-fn expect_warning(report: &Report, topic: &str, says: &str) {
+fn expect_warning(report: &SourceReport, topic: &str, says: &str) {
     assert_eq!(codes(report), [""; 0], "{:#?}", report.findings);
     let warning = report.findings.iter().find(|finding| finding.topic == topic).unwrap();
     assert_eq!(warning.level, Level::Warn);
@@ -47,10 +49,10 @@ async fn a_sound_environment_has_no_fault() {
     assert_eq!(report.first_fault(), None);
     let facts = &report.facts;
     let row = client.query_one("SELECT system_identifier::text FROM pg_control_system()", &[]);
-    assert_eq!(facts.system_id, row.await.unwrap().get::<_, String>(0));
-    assert_eq!(facts.timeline, 1);
-    assert!(facts.server_version >= 140_000);
-    assert_eq!(facts.wal_sender_timeout, Some(Duration::from_secs(60)));
+    assert_eq!(facts.server.system_id, row.await.unwrap().get::<_, String>(0));
+    assert_eq!(facts.server.timeline, 1);
+    assert!(facts.server.version >= 140_000);
+    assert_eq!(facts.server.wal_sender_timeout(), Some(Duration::from_secs(60)));
     let slot = facts.slot.as_ref().unwrap();
     assert_eq!(slot.plugin.as_deref(), Some("pgoutput"));
     assert_eq!(slot.database.as_deref(), Some("sound"));
@@ -148,7 +150,7 @@ async fn a_publication_without_the_table() {
 #[tokio::test]
 async fn row_filters_and_column_lists_are_refused_and_mended_by_their_hint() {
     let (client, settings) = prepared(testing::logical(), "filtered").await;
-    if report(&client, &settings).await.facts.server_version < 150_000 {
+    if report(&client, &settings).await.facts.server.version < 150_000 {
         return;
     }
     client
@@ -324,13 +326,13 @@ async fn slots_that_are_not_ours() {
 async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     let (client, settings) = prepared(testing::logical(), "judged").await;
     let sound = report(&client, &settings).await.facts;
-    let judged = |change: &dyn Fn(&mut Facts)| {
+    let judged = |change: &dyn Fn(&mut SourceFacts)| {
         let mut facts = sound.clone();
         change(&mut facts);
         let findings = judge(&facts, &settings);
-        Report { facts, findings }
+        SourceReport { facts, findings }
     };
-    let found = judged(&|facts| facts.server_version = 130_020);
+    let found = judged(&|facts| facts.server.version = 130_020);
     expect(&found, Exit::Source, "source.version", "too old", "PostgreSQL 14");
     let found = judged(&|facts| facts.server.standby = true);
     expect(&found, Exit::Source, "source.standby", "standby", "target_session_attrs=primary");
@@ -343,7 +345,8 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
         facts.server.sees_all_settings = false;
     });
     assert!(found.findings.iter().all(|finding| finding.topic != "source.minor"));
-    let full = |facts: &mut Facts| facts.server.wal_senders_used = facts.server.max_wal_senders;
+    let full =
+        |facts: &mut SourceFacts| facts.server.wal_senders_used = facts.server.max_wal_senders;
     let found = judged(&full);
     expect(&found, Exit::Source, "source.wal-senders", "all 10", "max_wal_senders = 15");
     let found = judged(&|facts| {
@@ -353,10 +356,9 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect_warning(&found, "source.wal-senders", "nobody could take over");
     let text = &found.findings.iter().find(|finding| finding.topic == "slot").unwrap().text;
     assert!(text.contains("read by pid 4711"), "{text}");
-    let found = judged(&|facts| facts.wal_sender_timeout = None);
+    let found = judged(&|facts| facts.server.set_wal_sender_timeout(0));
     expect_warning(&found, "source.wal-sender-timeout", "no other relay can take over");
-    let timeout =
-        |ms| judged(&move |facts| facts.wal_sender_timeout = Some(Duration::from_millis(ms)));
+    let timeout = |ms| judged(&move |facts| facts.server.set_wal_sender_timeout(ms));
     expect_warning(&timeout(900), "source.wal-sender-timeout", "0.9 s");
     expect_warning(&timeout(3_600_000), "source.wal-sender-timeout", "3600 s");
     assert!(timeout(60_000).findings.iter().any(|it| it.text == "wal_sender_timeout is 60 s"));
@@ -374,7 +376,7 @@ async fn what_a_server_will_not_do_on_demand_is_judged_from_facts() {
     expect(&found, Exit::Slot, "slot.ahead", "beyond the end of WAL", "walrelay slot drop");
     // THEN a lost slot is told before anything else
     let found = judged(&|facts| {
-        facts.publication = None;
+        facts.published.publication = None;
         facts.slot.as_mut().unwrap().wal_status = Some("lost".into());
     });
     assert_eq!(codes(&found), ["publication.missing", "slot.lost"]);

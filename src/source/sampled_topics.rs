@@ -22,25 +22,25 @@ const PATIENCE: &str = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeo
 
 /// What is known of one outbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RowTopics {
+pub(crate) struct SampledTopics {
     /// Topics that rows lead to.
-    pub topics: BTreeSet<String>,
+    pub(crate) topics: BTreeSet<String>,
     /// Why no row could be looked at.
-    pub unread: Option<String>,
+    pub(crate) unread: Option<String>,
 }
 
 /// Looks at some rows; nothing where the topic does not come from them.
-pub async fn topics(client: &Client, outbox: &OutboxTable) -> Option<RowTopics> {
+pub(crate) async fn topics(client: &Client, outbox: &OutboxTable) -> Option<SampledTopics> {
     outbox.route.topic.columns().next()?;
     Some(match look(client, outbox).await {
-        Ok(topics) => RowTopics { topics, unread: None },
+        Ok(topics) => SampledTopics { topics, unread: None },
         Err(error) => {
             let why = error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().into());
             let unread = format!(
                 "the topics that rows of {}.{} lead to are not checked, because this role cannot look at the rows: {why}",
                 outbox.schema, outbox.table
             );
-            RowTopics { topics: BTreeSet::new(), unread: Some(unread) }
+            SampledTopics { topics: BTreeSet::new(), unread: Some(unread) }
         }
     })
 }
@@ -109,5 +109,5 @@ fn rows_sql(outbox: &OutboxTable, from_page: Option<u64>) -> String {
 }
 
 #[cfg(test)]
-#[path = "rows_tests.rs"]
+#[path = "sampled_topics_tests.rs"]
 mod tests;

@@ -3,6 +3,7 @@
 use tokio_postgres::Client;
 
 use super::*;
+use crate::base::error::Exit;
 use crate::source::testing;
 
 async fn take(client: &Client, settings: &SourceSettings) -> PublicationFingerprint {
@@ -177,7 +178,7 @@ async fn only_the_outboxes_are_looked_at_however_they_are_covered() {
                 "CREATE PUBLICATION fp_covered {made} WITH (publish_via_partition_root = {via_root})"
             );
             client.batch_execute(&sql).await.unwrap();
-            let publication = take(&client, &settings).await.published().publication.unwrap();
+            let publication = take(&client, &settings).await.published.publication.unwrap();
             let names: Vec<_> = publication.tables.iter().map(|it| it.name.as_str()).collect();
             let truth: String = client.query_one(truth, &[]).await.unwrap().get(0);
             assert_eq!(names.join(" "), truth, "{sql}");
@@ -195,7 +196,7 @@ async fn hostile_names_stay_names() {
     let table = crate::source::init::table_sql(&settings.outboxes[0]).unwrap();
     client.batch_execute("CREATE SCHEMA \"S 1\"\"\"").await.unwrap();
     client.batch_execute(&table).await.unwrap();
-    client.batch_execute(&create_sql(&settings)).await.unwrap();
+    client.batch_execute(&crate::source::publication::create_sql(&settings)).await.unwrap();
     let now = take(&client, &settings).await;
     assert_eq!(now.change(&now, &settings), None);
     let literal = crate::source::quote::quote_literal(&settings.publication);

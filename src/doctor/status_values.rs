@@ -5,14 +5,14 @@
 //! shows with the rows. So does whatever calls a function or an operator of somebody's own: who looks may be a
 //! superuser, and would run it with all his rights.
 
-use tokio_postgres::{Client, Error};
+use tokio_postgres::{Client, Error, Row};
 
-use super::settings::{OnPublished, PollingSettings};
+use super::finding::Finding;
+use super::polled_columns::PolledTable;
 use crate::base::error::{Exit, Fault};
-use crate::doctor::finding::Finding;
-use crate::doctor::polled_columns::{self, Found};
-use crate::outbox::settings::OutboxTable;
-use crate::source::quote::{quote_ident, quote_literal, quote_table};
+use crate::polling::settings::OnPublished;
+use crate::polling::table_facts::PolledColumn;
+use crate::source::quote::{quote_ident, quote_literal};
 
 const CHECKS_SQL: &str = "
     SELECT conname::pg_catalog.text, pg_catalog.pg_get_expr(conbin, conrelid) FROM pg_catalog.pg_constraint c
@@ -35,31 +35,27 @@ const OWN_CODE_SQL: &str = "
         WHERE d.refclassid IN ('pg_catalog.pg_proc'::pg_catalog.regclass, 'pg_catalog.pg_operator'::pg_catalog.regclass))";
 
 /// Words that will be refused.
-pub(crate) async fn doubt(
+pub(super) async fn inspect(
     client: &Client,
-    oid: u32,
-    columns: &[Found],
-    outbox: &OutboxTable,
-    polling: &PollingSettings,
+    table: &PolledTable<'_>,
 ) -> Result<Vec<Finding>, Error> {
+    let PolledTable { facts, polling, .. } = table;
     let name = &polling.columns.status;
-    let Some(status) = polled_columns::find(columns, name) else { return Ok(Vec::new()) };
+    let Some(status) = facts.column(name) else { return Ok(Vec::new()) };
     if client.query_one(OWN_CODE_SQL, &[&status.type_oid]).await?.try_get(0)? {
         return Ok(Vec::new());
     }
-    let checks = client.query(CHECKS_SQL, &[&oid, name]).await?;
-    let checks: Vec<(String, String)> = checks
-        .iter()
-        .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
-        .collect::<Result<_, Error>>()?;
+    let checks = client.query(CHECKS_SQL, &[&facts.oid, name]).await?;
+    let check = |row: &Row| Ok((row.try_get(0)?, row.try_get(1)?));
+    let checks = checks.iter().map(check).collect::<Result<Vec<_>, Error>>()?;
     let words = &polling.words;
     let mut written = vec![&words.pending, &words.in_progress, &words.failed];
     let names_published = polling.on_published == OnPublished::Update || polling.cleanup.enabled;
     written.extend(names_published.then_some(&words.published));
-    let table = quote_table(&outbox.schema, &outbox.table);
     let mut findings = Vec::new();
     for word in written {
-        if let Some((why, change)) = refusal(client, &table, status, &checks, word).await? {
+        if let Some((why, change)) = refusal(client, &table.quoted(), status, &checks, word).await?
+        {
             findings.push(Finding::fail(Fault::new(
                 Exit::Source,
                 "table.word",
@@ -76,7 +72,7 @@ pub(crate) async fn doubt(
 async fn refusal(
     client: &Client,
     table: &str,
-    status: &Found,
+    status: &PolledColumn,
     checks: &[(String, String)],
     word: &str,
 ) -> Result<Option<(String, String)>, Error> {

@@ -6,13 +6,13 @@ use crate::doctor::source::inspect;
 use crate::outbox::template::Template;
 use crate::source::testing;
 
-async fn planned(client: &Client, settings: &SourceSettings) -> Vec<Step> {
+async fn planned(client: &Client, settings: &SourceSettings) -> Vec<InitStep> {
     let report = inspect(client, settings).await.unwrap();
-    let relay = report.facts.server.role.clone();
-    plan(&report, settings, &relay).unwrap()
+    let relay = report.facts.role.clone();
+    plan(&report.facts, settings, &relay).unwrap()
 }
 
-fn whats(steps: &[Step]) -> Vec<&str> {
+fn whats(steps: &[InitStep]) -> Vec<&str> {
     steps.iter().map(|step| step.what.as_str()).collect()
 }
 
@@ -83,7 +83,7 @@ async fn columns_only_their_designer_knows_are_not_guessed() {
     let (client, mut settings) = testing::logical().database("init_custom").await;
     settings.outboxes[0].route.topic = Template::parse("${tenant}.events").unwrap();
     let report = inspect(&client, &settings).await.unwrap();
-    let fault = plan(&report, &settings, &report.facts.server.role).unwrap_err();
+    let fault = plan(&report.facts, &settings, &report.facts.role).unwrap_err();
     assert_eq!((fault.code, fault.exit), ("table.missing", Exit::Source));
     assert!(fault.what.ends_with("tenant"), "{}", fault.what);
     // THEN a column that plays two parts is made once
@@ -136,7 +136,7 @@ async fn who_may_not_is_told_who_may() {
     // THEN a superuser gives the role its right and makes the rest
     let report = inspect(&client, &settings).await.unwrap();
     let relay = crate::source::facts::role(&client, "nobody_much").await.unwrap().unwrap();
-    let steps = plan(&report, &settings, &relay).unwrap();
+    let steps = plan(&report.facts, &settings, &relay).unwrap();
     assert!(!steps[0].hint);
     run(&client, &steps, |_| {}).await.unwrap();
     assert_eq!(faults(&denied, &settings).await, [""; 0]);
@@ -148,10 +148,10 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
     (settings.publication, settings.slot) = ("walrelay".into(), "init_files".into());
     for _ in 0..2 {
         for file in [
-            include_str!("../../../sql/roles.sql"),
-            include_str!("../../../sql/outbox.sql"),
-            include_str!("../../../sql/publication.sql"),
-            include_str!("../../../sql/retention.sql"),
+            include_str!("../../sql/roles.sql"),
+            include_str!("../../sql/outbox.sql"),
+            include_str!("../../sql/publication.sql"),
+            include_str!("../../sql/retention.sql"),
         ] {
             client.batch_execute(file).await.unwrap();
         }
@@ -173,7 +173,7 @@ async fn the_shipped_files_can_be_run_twice_and_pass_the_check() {
     client.batch_execute(&table_sql(&settings.outboxes[0]).unwrap()).await.unwrap();
     assert_eq!(client.query_one(made, &[]).await.unwrap().get::<_, String>(0), shipped);
     let relay = testing::logical().connect("walrelay", "init_files").await;
-    let role = inspect(&relay, &settings).await.unwrap().facts.server.role;
+    let role = inspect(&relay, &settings).await.unwrap().facts.role;
     assert!(role.replication && !role.superuser);
 }
 
@@ -183,9 +183,9 @@ async fn retention_deletes_only_what_the_slot_has_confirmed() {
     let (client, mut settings) = server.database("init_trim").await;
     settings.publication = "walrelay".into();
     for file in [
-        include_str!("../../../sql/outbox.sql"),
-        include_str!("../../../sql/publication.sql"),
-        include_str!("../../../sql/retention.sql"),
+        include_str!("../../sql/outbox.sql"),
+        include_str!("../../sql/publication.sql"),
+        include_str!("../../sql/retention.sql"),
     ] {
         client.batch_execute(file).await.unwrap();
     }

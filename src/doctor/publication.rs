@@ -1,0 +1,204 @@
+//! What the publication lets through.
+//!
+//! Whatever a publication holds back is lost without a trace, because Postgres decodes it and moves
+//! on. So everything that could hold back a row of an outbox is refused at the start, and looked for
+//! again while streaming: a publication that was made anew in between may have left a gap that nothing
+//! else shows (PostgreSQL 18 skips it with a notice only).
+
+use super::finding::{Finding, is_sound};
+use crate::base::error::Fault;
+use crate::source::faults::{publication_missing, publication_problem};
+use crate::source::publication::{
+    ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,
+};
+use crate::source::quote::{quote_ident, quote_table};
+use crate::source::settings::SourceSettings;
+
+/// The server sends generated columns from this version on, when asked to.
+const SENDS_GENERATED_COLUMNS: u32 = 180_000;
+
+/// What the publication's content means for the outboxes.
+pub(super) fn judge(
+    published: &PublishedFacts,
+    settings: &SourceSettings,
+    server_version: u32,
+    slot_exists: bool,
+) -> Vec<Finding> {
+    let name = &settings.publication;
+    let Some(publication) = &published.publication else {
+        return vec![Finding::fail(publication_missing(settings, slot_exists))];
+    };
+    let mut findings = Vec::new();
+    if !settings.outboxes.is_empty() {
+        findings.extend(operations(publication, name));
+    }
+    if publication.all_tables {
+        findings.push(Finding::warn(
+            "publication.all-tables",
+            format!(
+                "publication {name} is FOR ALL TABLES: Postgres decodes and sends every table's \
+                 rows; one FOR TABLE with the outbox alone is cheaper"
+            ),
+        ));
+    }
+    for (table, outbox) in published.tables.iter().zip(&settings.outboxes) {
+        if table.kind.is_some() {
+            let covered = CoveredTable { name, publication, table };
+            findings.extend(covered.findings(&outbox.needed_columns(), server_version));
+        }
+    }
+    if is_sound(&findings) {
+        let tables: Vec<String> = published.tables.iter().map(TableFacts::shown).collect();
+        let what = if tables.is_empty() { "no table".to_owned() } else { tables.join(", ") };
+        let text = format!("publication {name} lets {what} through");
+        findings.insert(0, Finding::ok("publication", text));
+    }
+    findings
+}
+
+fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
+    let mend = format!("ALTER PUBLICATION {} SET (publish = 'insert');", quote_ident(name));
+    let mut findings = Vec::new();
+    if !publication.insert {
+        let what = format!("publication {name} does not publish INSERT");
+        let fault = publication_problem("publication.insert", what, mend.clone());
+        findings.push(Finding::fail(fault));
+    }
+    let others = [
+        (publication.update, "UPDATE"),
+        (publication.delete, "DELETE"),
+        (publication.truncate, "TRUNCATE"),
+    ];
+    let others: Vec<&str> =
+        others.into_iter().filter_map(|(on, operation)| on.then_some(operation)).collect();
+    if !others.is_empty() {
+        findings.push(Finding::warn(
+            "publication.operations",
+            format!(
+                "publication {name} also publishes {}, which are counted and ignored; UPDATE and \
+                 DELETE then fail in the application on a table without primary key: {mend}",
+                others.join(", ")
+            ),
+        ));
+    }
+    findings
+}
+
+/// One outbox table as the publication covers it.
+struct CoveredTable<'a> {
+    name: &'a str,
+    publication: &'a PublicationFacts,
+    table: &'a TableFacts,
+}
+
+impl CoveredTable<'_> {
+    fn findings(&self, needed: &[&str], server_version: u32) -> Vec<Finding> {
+        let CoveredTable { name, publication, table } = self;
+        let entries = publication.entries(table);
+        let is_partitioned = table.kind.as_deref() == Some("p");
+        if entries.is_empty() && !(is_partitioned && publication.has_member(table)) {
+            return vec![Finding::fail(self.not_contained())];
+        }
+        let mut findings = Vec::new();
+        if is_partitioned && !publication.via_root {
+            findings.push(Finding::fail(publication_problem(
+                "publication.via-root",
+                format!(
+                    "{} is partitioned, and publication {name} sends its rows under the partitions' \
+                     names",
+                    table.shown()
+                ),
+                format!(
+                    "ALTER PUBLICATION {} SET (publish_via_partition_root = true);",
+                    quote_ident(name)
+                ),
+            )));
+        }
+        if table.is_partition && publication.via_root {
+            findings.push(Finding::warn(
+                "publication.leaf",
+                format!(
+                    "{} is a partition, and with publish_via_partition_root its rows may come \
+                     under the parent's name: name the parent in [[source.outbox]]",
+                    table.shown()
+                ),
+            ));
+        }
+        if let Some(filter) = entries.iter().find_map(|entry| entry.row_filter.as_deref()) {
+            findings.push(Finding::fail(publication_problem(
+                "publication.row-filter",
+                format!(
+                    "publication {name} has a row filter on {}: rows outside of {filter} are lost \
+                     silently",
+                    table.shown()
+                ),
+                self.reset_sql(),
+            )));
+        }
+        findings.extend(self.not_sent(&entries, needed, server_version).map(Finding::fail));
+        findings
+    }
+
+    fn not_contained(&self) -> Fault {
+        publication_problem(
+            "publication.table-missing",
+            format!("publication {} does not contain {}", self.name, self.table.shown()),
+            format!(
+                "{} (as owner of the publication, {}, and of the table), or walrelay init",
+                add_table_sql(self.name, self.table),
+                self.publication.owner
+            ),
+        )
+    }
+
+    /// Dropping and adding the table is the only way that leaves the publication's other tables
+    /// alone; in one transaction it leaves no gap.
+    fn reset_sql(&self) -> String {
+        let (publication, table) =
+            (quote_ident(self.name), quote_table(&self.table.schema, &self.table.name));
+        format!(
+            "BEGIN; ALTER PUBLICATION {publication} DROP TABLE {table}; ALTER PUBLICATION \
+             {publication} ADD TABLE {table}; COMMIT;"
+        )
+    }
+
+    fn not_sent(
+        &self,
+        entries: &[&PublishedTable],
+        needed: &[&str],
+        server_version: u32,
+    ) -> Option<Fault> {
+        let listed = |column: &ColumnFacts| {
+            let lists = |columns: &Vec<String>| columns.contains(&column.name);
+            entries.iter().all(|entry| entry.columns.as_ref().is_none_or(lists))
+        };
+        let computed = |column: &ColumnFacts| {
+            column.generated && (server_version < SENDS_GENERATED_COLUMNS || !listed(column))
+        };
+        let present = || needed.iter().filter_map(|name| self.table.column(name));
+        if let Some(column) = present().find(|column| computed(column)) {
+            return Some(publication_problem(
+                "publication.generated-column",
+                format!("{}.{} is generated and is not sent", self.table.shown(), column.name),
+                "map an ordinary column instead (columns or route of [[source.outbox]]), or write \
+                 the value from the application"
+                    .to_owned(),
+            ));
+        }
+        let omitted = present().filter(|column| !listed(column));
+        let omitted: Vec<&str> = omitted.map(|column| column.name.as_str()).collect();
+        if omitted.is_empty() {
+            return None;
+        }
+        Some(publication_problem(
+            "publication.column-list",
+            format!(
+                "publication {} leaves out columns of {} that are needed: {}",
+                self.name,
+                self.table.shown(),
+                omitted.join(", ")
+            ),
+            self.reset_sql(),
+        ))
+    }
+}

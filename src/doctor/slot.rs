@@ -1,0 +1,113 @@
+//! The slot as it stands.
+
+use super::finding::{Finding, is_sound};
+use crate::base::error::Fault;
+use crate::source::facts::SourceFacts;
+use crate::source::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
+use crate::source::settings::SourceSettings;
+use crate::source::slot_state::SlotFacts;
+
+pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
+    let Some(slot) = &facts.slot else {
+        return vec![Finding::fail(slot_missing(&settings.slot))];
+    };
+    if let Some(fault) = not_ours(slot, &facts.server.database) {
+        return vec![Finding::fail(fault)];
+    }
+    let faults = [lost(slot), temporary(slot), two_phase(slot), ahead(slot, facts)];
+    let mut findings: Vec<Finding> = faults.into_iter().flatten().map(Finding::fail).collect();
+    if slot.wal_status.as_deref() == Some("unreserved") {
+        findings.push(Finding::warn(
+            "slot.unreserved",
+            format!(
+                "slot {} may lose its WAL at the next checkpoint: start the relay now, or raise \
+                 max_slot_wal_keep_size and SELECT pg_catalog.pg_reload_conf()",
+                slot.name
+            ),
+        ));
+    }
+    if is_sound(&findings) {
+        findings.insert(0, position(slot, facts));
+    }
+    findings
+}
+
+/// A slot of that name is there, and it cannot be the relay's.
+fn not_ours(slot: &SlotFacts, database: &str) -> Option<Fault> {
+    let name = &slot.name;
+    let (code, what) = match (&slot.plugin, &slot.database) {
+        (None, _) => ("slot.physical", format!("slot {name} is physical, not logical")),
+        (Some(plugin), _) if plugin != "pgoutput" => {
+            ("slot.plugin", format!("slot {name} uses plugin {plugin}, not pgoutput"))
+        }
+        (_, Some(theirs)) if theirs != database => (
+            "slot.database",
+            format!("slot {name} belongs to database {theirs}, not to {database}"),
+        ),
+        _ => return None,
+    };
+    let mend = format!(
+        "choose another name in source.slot, then walrelay init; if nobody needs this slot: \
+         walrelay slot drop {name}"
+    );
+    Some(slot_problem(code, what, mend))
+}
+
+fn lost(slot: &SlotFacts) -> Option<Fault> {
+    slot.is_lost().then(|| slot_lost(&slot.name, slot.loss_reason(), &slot.confirmed_flush))
+}
+
+fn temporary(slot: &SlotFacts) -> Option<Fault> {
+    let what =
+        format!("slot {} is temporary: it vanishes with the session that made it", slot.name);
+    let mend = "end that session, then walrelay slot create";
+    slot.temporary.then(|| slot_problem("slot.temporary", what, mend))
+}
+
+fn two_phase(slot: &SlotFacts) -> Option<Fault> {
+    let what = format!("slot {} decodes prepared transactions before they commit", slot.name);
+    let renew = new_slot_commands(&slot.name);
+    let mend = format!("when it has no lag (walrelay slot show): {renew}");
+    slot.two_phase.then(|| slot_problem("slot.two-phase", what, mend))
+}
+
+/// Confirmed beyond the end of WAL: the server went back in time, or someone confirmed too much.
+/// Either way Postgres would silently skip what is written until it gets there.
+fn ahead(slot: &SlotFacts, facts: &SourceFacts) -> Option<Fault> {
+    let (name, confirmed, end) = (&slot.name, slot.confirmed_flush, facts.server.current_lsn);
+    (confirmed > end && !facts.server.standby).then(|| {
+        slot_problem(
+            "slot.ahead",
+            format!(
+                "slot {name} has confirmed {confirmed}, beyond the end of WAL {end}: what is \
+                 written up to there would be skipped"
+            ),
+            format!(
+                "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\")",
+                new_slot_commands(name)
+            ),
+        )
+    })
+}
+
+fn position(slot: &SlotFacts, facts: &SourceFacts) -> Finding {
+    let end = facts.server.current_lsn;
+    let behind = end.bytes_since(slot.confirmed_flush);
+    let retained = end.bytes_since(slot.restart_lsn);
+    let reader = match slot.active_pid {
+        Some(pid) => format!("read by pid {pid}: another relay would wait as a standby"),
+        None => "idle".to_owned(),
+    };
+    let limit = match facts.server.max_slot_wal_keep_size.as_str() {
+        "-1" => "without limit (max_slot_wal_keep_size = -1)".to_owned(),
+        size => format!("at most {size}"),
+    };
+    Finding::ok(
+        "slot",
+        format!(
+            "slot {} at {}, {behind} bytes behind, {reader}; it retains {retained} bytes of WAL, \
+             {limit}",
+            slot.name, slot.confirmed_flush
+        ),
+    )
+}

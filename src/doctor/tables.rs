@@ -1,0 +1,113 @@
+//! The outbox tables, for the slot and for polling alike: are they there, are they tables, and do they
+//! have the columns that the configuration names?
+
+use super::finding::Finding;
+use crate::base::error::{Exit, Fault};
+use crate::outbox::settings::OutboxTable;
+use crate::source::publication::TableFacts;
+use crate::source::quote::{nearest, quote_ident, quote_table};
+
+/// How an outbox table is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ReadBy {
+    Slot,
+    Polling,
+}
+
+/// A fault of the outbox table.
+pub(super) fn table_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
+    Fault::new(Exit::Source, code, what, "source.outbox", mend)
+}
+
+/// The tables as the slot needs them.
+pub(crate) fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Finding> {
+    let judge_one = |(table, outbox): (&TableFacts, &OutboxTable)| {
+        let faults = faults(table, outbox, ReadBy::Slot);
+        if faults.is_empty() {
+            let text = format!("table {} has the columns it needs", table.shown());
+            return vec![Finding::ok("table", text)];
+        }
+        faults.into_iter().map(Finding::fail).collect()
+    };
+    tables.iter().zip(outboxes).flat_map(judge_one).collect()
+}
+
+/// What keeps events from being made of the table's rows.
+pub(super) fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
+    let Some(kind) = table.kind.as_deref() else { return vec![missing(table, by)] };
+    let mut faults: Vec<Fault> = wrong_kind(table, kind, by).into_iter().collect();
+    if by == ReadBy::Slot && table.persistence.as_deref() == Some("u") {
+        faults.push(table_problem(
+            "table.unlogged",
+            format!("{} is unlogged: its rows never reach the WAL", table.shown()),
+            format!("ALTER TABLE {} SET LOGGED;", quote_table(&table.schema, &table.name)),
+        ));
+    }
+    let absent = |name: &&str| table.column(name).is_none();
+    let needed = outbox.needed_columns().into_iter();
+    faults.extend(needed.filter(absent).map(|name| column_missing(table, name)));
+    faults
+}
+
+fn missing(table: &TableFacts, by: ReadBy) -> Fault {
+    let wanted = table.shown();
+    let same_name =
+        |name: &&String| name.split_once('.').is_some_and(|(_, bare)| bare == table.name);
+    let meant = table.similar.iter().find(same_name).map(String::as_str);
+    let meant = meant.or_else(|| nearest(&wanted, table.similar.iter().map(String::as_str)));
+    let make = match by {
+        ReadBy::Slot => "walrelay init",
+        ReadBy::Polling => "sql/polling.sql makes the shipped one, and so does walrelay init",
+    };
+    let mend = match meant {
+        Some(name) => format!(
+            "if {name} is meant: table = \"{name}\" in [[source.outbox]]; to make {wanted}: {make}"
+        ),
+        None if by == ReadBy::Polling => {
+            format!("name the table as table = \"schema.table\" in [[source.outbox]]; {make}")
+        }
+        None => make.to_owned(),
+    };
+    table_problem("table.missing", format!("outbox table {wanted} does not exist"), mend)
+}
+
+/// Only ordinary and partitioned tables have rows of their own.
+fn wrong_kind(table: &TableFacts, kind: &str, by: ReadBy) -> Option<Fault> {
+    let is = match kind {
+        "r" | "p" => return None,
+        "v" => "a view",
+        "m" => "a materialized view",
+        "f" => "a foreign table",
+        _ => "not a table",
+    };
+    let why = match by {
+        ReadBy::Slot => "its rows are not in the WAL of this database",
+        ReadBy::Polling => "its rows cannot be claimed",
+    };
+    Some(table_problem(
+        "table.kind",
+        format!("{} is {is}: {why}", table.shown()),
+        "name the table that is written to as table = \"schema.table\" in [[source.outbox]]",
+    ))
+}
+
+fn column_missing(table: &TableFacts, name: &str) -> Fault {
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    let mend = match nearest(name, names.iter().copied()) {
+        Some(near) => format!(
+            "name column \"{near}\" instead, in columns or route of [[source.outbox]]; or ALTER \
+             TABLE {} RENAME COLUMN {} TO {};",
+            quote_table(&table.schema, &table.name),
+            quote_ident(near),
+            quote_ident(name),
+        ),
+        None => "map the part to a column that exists: columns = { … } or route = { … } of \
+                 [[source.outbox]]"
+            .to_owned(),
+    };
+    table_problem(
+        "table.column-missing",
+        format!("{} has no column {name}; it has {}", table.shown(), names.join(", ")),
+        mend,
+    )
+}

@@ -1,0 +1,123 @@
+//! The polled table as it is: its columns and indexes, and what this role may do with it.
+
+use serde::Deserialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use crate::outbox::settings::OutboxTable;
+use crate::pgoutput::relation::{Column, Relation};
+use crate::source::json_row::document_opt;
+use crate::source::quote::quote_table;
+
+const SQL: &str = "
+SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
+  'standby', pg_catalog.pg_is_in_recovery(), 'role', current_user,
+  'may_select', pg_catalog.has_table_privilege(c.oid, 'SELECT'),
+  'may_update', pg_catalog.has_table_privilege(c.oid, 'UPDATE'),
+  'may_delete', pg_catalog.has_table_privilege(c.oid, 'DELETE'),
+  'version', pg_catalog.current_setting('server_version'),
+  'columns', (SELECT coalesce(pg_catalog.json_agg(f ORDER BY f.attnum), '[]') FROM (
+    SELECT attnum, attname AS name, atttypid::bigint AS type_oid,
+           pg_catalog.format_type(atttypid, atttypmod) AS type_sql, typcategory AS category,
+           attnotnull AS not_null, pg_catalog.pg_get_expr(adbin, adrelid) AS default,
+           (SELECT pg_catalog.format('OPERATOR(%I.%s)', n.nspname, o.oprname) FROM pg_catalog.pg_opclass k
+            JOIN pg_catalog.pg_am m ON m.oid = k.opcmethod AND m.amname = 'btree'
+            JOIN pg_catalog.pg_amop e ON e.amopfamily = k.opcfamily AND e.amopstrategy = 3
+                AND e.amoplefttype = k.opcintype AND e.amoprighttype = k.opcintype
+            JOIN pg_catalog.pg_operator o ON o.oid = e.amopopr
+            JOIN pg_catalog.pg_namespace n ON n.oid = o.oprnamespace AND n.nspname <> 'pg_catalog'
+            WHERE k.opcintype = coalesce(nullif(t.typbasetype, 0), t.oid) AND k.opcdefault) AS own_equality,
+           CASE WHEN atttypid IN ('varchar'::pg_catalog.regtype, 'bpchar'::pg_catalog.regtype) AND atttypmod > 4
+                THEN atttypmod - 4 END AS length_max
+    FROM pg_catalog.pg_attribute JOIN pg_catalog.pg_type t ON t.oid = atttypid
+         LEFT JOIN pg_catalog.pg_attrdef d ON adrelid = attrelid AND adnum = attnum
+    WHERE attrelid = c.oid AND attnum > 0 AND NOT attisdropped) f),
+  'indexes', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.json_build_object(
+      'condition', pg_catalog.pg_get_expr(indpred, indrelid), 'leads', attname)), '[]')
+    FROM pg_catalog.pg_index
+    LEFT JOIN pg_catalog.pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+    WHERE indrelid = c.oid AND indisvalid))::pg_catalog.text
+FROM pg_catalog.pg_class c WHERE c.oid = pg_catalog.to_regclass($1)";
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct PolledTableFacts {
+    pub(crate) oid: u32,
+    /// `pg_class.relkind`.
+    pub(crate) kind: String,
+    /// The server is a standby.
+    pub(crate) standby: bool,
+    /// The role that is connected.
+    pub(crate) role: String,
+    pub(crate) may_select: bool,
+    pub(crate) may_update: bool,
+    pub(crate) may_delete: bool,
+    /// Of the server, for people.
+    pub(crate) version: String,
+    pub(crate) columns: Vec<PolledColumn>,
+    pub(crate) indexes: Vec<PolledIndex>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct PolledColumn {
+    pub(crate) name: String,
+    pub(crate) type_oid: u32,
+    /// The type as SQL.
+    pub(crate) type_sql: String,
+    /// What Postgres counts the type among (`pg_type.typcategory`).
+    pub(crate) category: String,
+    pub(crate) not_null: bool,
+    /// What a new row has there that nobody has written, as SQL.
+    pub(crate) default: Option<String>,
+    /// The operator that compares its values, as SQL, where it is none of Postgres' own.
+    own_equality: Option<String>,
+    /// Most characters.
+    pub(crate) length_max: Option<i32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct PolledIndex {
+    /// Of a partial one.
+    pub(crate) condition: Option<String>,
+    /// Its first column, if that is one.
+    pub(crate) leads: Option<String>,
+}
+
+/// The table, if it is there.
+pub(crate) async fn gather(
+    client: &Client,
+    outbox: &OutboxTable,
+) -> Result<Option<PolledTableFacts>, Error> {
+    let name = quote_table(&outbox.schema, &outbox.table);
+    document_opt(client, SQL, &[(&name, Type::TEXT)]).await
+}
+
+impl PolledTableFacts {
+    pub(crate) fn column(&self, name: &str) -> Option<&PolledColumn> {
+        self.columns.iter().find(|column| column.name == name)
+    }
+
+    /// The type of a column, as SQL.
+    pub(crate) fn type_of(&self, column: &str) -> Option<&str> {
+        self.column(column).map(|column| column.type_sql.as_str())
+    }
+
+    /// The operator that compares values of a column: that of its type, wherever it is.
+    pub(crate) fn equality_of(&self, column: &str) -> &str {
+        self.column(column).and_then(|column| column.own_equality.as_deref()).unwrap_or("=")
+    }
+
+    /// The columns that an event may use and that are there, as the stream would describe them.
+    pub(crate) fn relation(&self, outbox: &OutboxTable) -> Relation {
+        let names = &outbox.columns;
+        let mut wanted = outbox.needed_columns();
+        wanted.extend([&*names.event_type, &*names.traceparent, &*names.headers]);
+        let used = self.columns.iter().filter(|column| wanted.contains(&&*column.name));
+        let column = |it: &PolledColumn| Column { name: it.name.clone(), type_oid: it.type_oid };
+        Relation {
+            oid: self.oid,
+            namespace: outbox.schema.clone(),
+            name: outbox.table.clone(),
+            columns: used.map(column).collect(),
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! A connected socket while the async runtime still has it, in plain or under TLS.
+//!
+//! tokio-postgres answers whatever authentication request comes. It takes exactly one, as the very
+//! first message of the server, so looking at that message decides what is answered.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::client::TlsStream;
+
+use crate::source::require_auth::{AuthMethod, RequireAuth};
+use crate::source::transport::Transport;
+
+/// Tag, length and code of an authentication request.
+const HEAD_BYTES: usize = 9;
+
+pub(in crate::source) enum SocketKind {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+pub(in crate::source) struct ServerSocket {
+    kind: SocketKind,
+    /// Neither TLS nor this machine: others can read what goes over it.
+    pub(in crate::source) exposed: bool,
+    first_answer: Option<FirstAnswer>,
+}
+
+/// The server's first message as far as it has come, and what it may ask for.
+struct FirstAnswer {
+    rules: RequireAuth,
+    head: Vec<u8>,
+}
+
+trait AsyncSocket: AsyncRead + AsyncWrite + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Unpin> AsyncSocket for T {}
+
+impl ServerSocket {
+    pub(super) fn new(kind: SocketKind) -> ServerSocket {
+        // The address decides, not the name: a name may mean anything.
+        let exposed = match &kind {
+            SocketKind::Tls(_) | SocketKind::Unix(_) => false,
+            SocketKind::Tcp(socket) => {
+                !socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback())
+            }
+        };
+        ServerSocket { kind, exposed, first_answer: None }
+    }
+
+    /// Lets the first answer through only if it may be answered.
+    pub(in crate::source) fn judged_by(mut self, rules: RequireAuth) -> ServerSocket {
+        self.first_answer = Some(FirstAnswer { rules, head: Vec::new() });
+        self
+    }
+
+    /// Takes the socket out of the runtime.
+    pub(super) fn into_transport(self) -> io::Result<Transport> {
+        match self.kind {
+            SocketKind::Tcp(socket) => Transport::tcp(socket.into_std()?, None),
+            SocketKind::Unix(socket) => Transport::unix(socket.into_std()?),
+            SocketKind::Tls(stream) => {
+                let (socket, session) = stream.into_inner();
+                Transport::tcp(socket.into_std()?, Some(session))
+            }
+        }
+    }
+
+    fn inner(self: Pin<&mut Self>) -> Pin<&mut dyn AsyncSocket> {
+        match &mut self.get_mut().kind {
+            SocketKind::Tcp(socket) => Pin::new(socket),
+            SocketKind::Unix(socket) => Pin::new(socket),
+            SocketKind::Tls(socket) => Pin::new(&mut **socket),
+        }
+    }
+}
+
+impl FirstAnswer {
+    /// Takes note of what was received.
+    fn judge(&mut self, received: &[u8], exposed: bool) -> io::Result<()> {
+        if self.head.len() == HEAD_BYTES {
+            return Ok(());
+        }
+        let missing = HEAD_BYTES - self.head.len();
+        self.head.extend(received.iter().take(missing));
+        let Ok([b'R', _, _, _, _, code @ ..]) = <[u8; HEAD_BYTES]>::try_from(&*self.head) else {
+            return Ok(());
+        };
+        match AuthMethod::of(i32::from_be_bytes(code)) {
+            Some(asked) => self.rules.judge(asked, exposed).map_err(io::Error::other),
+            None => Ok(()),
+        }
+    }
+}
+
+impl AsyncRead for ServerSocket {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(self.as_mut().inner().poll_read(cx, buf))?;
+        let exposed = self.exposed;
+        Poll::Ready(match &mut self.first_answer {
+            Some(first) => first.judge(buf.filled().get(before..).unwrap_or_default(), exposed),
+            None => Ok(()),
+        })
+    }
+}
+
+impl AsyncWrite for ServerSocket {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.inner().poll_write(cx, buf)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.inner().poll_shutdown(cx)
+    }
+}

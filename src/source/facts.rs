@@ -1,0 +1,153 @@
+//! What Postgres says about itself, the slot, the publication and the outbox tables.
+//!
+//! All of it is asked in one round trip: the statements are pipelined, and each answers with one
+//! JSON document, so that columns which only newer servers have are simply absent on older ones.
+//! Nothing is judged here.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error};
+
+use super::json_row::{document, document_opt, lsn};
+use super::publication::{PublishedFacts, published};
+use super::settings::SourceSettings;
+use super::slot_state::{SlotFacts, slot_state};
+use crate::base::lsn::Lsn;
+
+/// Everything the doctor knows.
+#[derive(Clone, Debug)]
+pub(crate) struct SourceFacts {
+    pub(crate) server: ServerFacts,
+    /// The role that is connected.
+    pub(crate) role: RoleFacts,
+    /// The configured slot, if it is there.
+    pub(crate) slot: Option<SlotFacts>,
+    pub(crate) published: PublishedFacts,
+}
+
+/// Settings and counts of the server, and who we are.
+#[derive(Clone, Debug, Deserialize)]
+pub(crate) struct ServerFacts {
+    /// As `IDENTIFY_SYSTEM` tells it, and so is the timeline.
+    pub(crate) system_id: String,
+    pub(crate) timeline: u32,
+    /// `server_version_num`, e.g. 170011.
+    pub(crate) version: u32,
+    /// `server_version` for people.
+    pub(crate) version_text: String,
+    wal_sender_timeout_ms: u64,
+    pub(crate) wal_level: String,
+    /// In recovery.
+    pub(crate) standby: bool,
+    pub(crate) max_replication_slots: u32,
+    /// Names of all slots of the server, at most 100.
+    pub(crate) slots: Vec<String>,
+    pub(crate) slots_used: u32,
+    pub(crate) max_wal_senders: u32,
+    pub(crate) wal_senders_used: u32,
+    /// The role may look at every setting.
+    pub(crate) sees_all_settings: bool,
+    /// `output_plugin_libraries`; absent before the minor releases that know it, and for a role
+    /// that may not see it: asking for it would then fail the whole statement.
+    pub(crate) output_plugins: Option<String>,
+    /// As shown.
+    pub(crate) max_slot_wal_keep_size: String,
+    /// `server_encoding`.
+    pub(crate) encoding: String,
+    pub(crate) database: String,
+    /// End of WAL.
+    #[serde(deserialize_with = "lsn")]
+    pub(crate) current_lsn: Lsn,
+    /// Argument types of each `pg_logical_emit_message` that every role may call.
+    pub(crate) messages_for_all: Vec<String>,
+}
+
+impl ServerFacts {
+    /// `None` when it is off.
+    pub(crate) fn wal_sender_timeout(&self) -> Option<Duration> {
+        (self.wal_sender_timeout_ms > 0).then(|| Duration::from_millis(self.wal_sender_timeout_ms))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn set_wal_sender_timeout(&mut self, ms: u64) {
+        self.wal_sender_timeout_ms = ms;
+    }
+}
+
+/// What a role may do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct RoleFacts {
+    pub(crate) name: String,
+    pub(crate) superuser: bool,
+    /// It has `REPLICATION`, or a hosting provider's equivalent.
+    pub(crate) replication: bool,
+}
+
+const SERVER_SQL: &str = "
+SELECT pg_catalog.json_build_object(
+  'system_id', (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system()),
+  'timeline', CASE WHEN pg_catalog.pg_is_in_recovery()
+      THEN (SELECT timeline_id FROM pg_catalog.pg_control_checkpoint())
+      ELSE ('x' || pg_catalog.substr(pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn()), 1, 8))::bit(32)::int END,
+  'version', pg_catalog.current_setting('server_version_num')::int,
+  'version_text', pg_catalog.current_setting('server_version'),
+  'wal_sender_timeout_ms',
+      (extract(epoch FROM pg_catalog.current_setting('wal_sender_timeout')::interval) * 1000)::bigint,
+  'wal_level', pg_catalog.current_setting('wal_level'),
+  'standby', pg_catalog.pg_is_in_recovery(),
+  'max_replication_slots', pg_catalog.current_setting('max_replication_slots')::int,
+  'slots', (SELECT coalesce(pg_catalog.json_agg(slot_name), '[]')
+      FROM (SELECT slot_name FROM pg_catalog.pg_replication_slots ORDER BY 1 LIMIT 100) s),
+  'slots_used', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_replication_slots),
+  'max_wal_senders', pg_catalog.current_setting('max_wal_senders')::int,
+  'wal_senders_used', (SELECT pg_catalog.count(*) FROM pg_catalog.pg_stat_replication),
+  'sees_all_settings', pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'USAGE'),
+  'output_plugins', CASE WHEN pg_catalog.pg_has_role(current_user, 'pg_read_all_settings', 'USAGE')
+      THEN pg_catalog.current_setting('output_plugin_libraries', true) END,
+  'max_slot_wal_keep_size', pg_catalog.current_setting('max_slot_wal_keep_size'),
+  'encoding', pg_catalog.current_setting('server_encoding'),
+  'database', pg_catalog.current_database(),
+  'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
+      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
+  'messages_for_all', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.oidvectortypes(f.proargtypes) ORDER BY f.oid), '[]')
+      FROM pg_catalog.pg_proc f WHERE f.proname = 'pg_logical_emit_message'
+      AND f.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND EXISTS (
+          SELECT FROM pg_catalog.aclexplode(coalesce(f.proacl, pg_catalog.acldefault('f', f.proowner))) a
+          WHERE a.grantee = 0 AND a.privilege_type = 'EXECUTE')))::pg_catalog.text";
+
+/// `$1` is a role, or NULL for that of the connection.
+const ROLE_SQL: &str = "
+SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
+  'replication', r.rolsuper OR r.rolreplication OR EXISTS (
+      SELECT FROM pg_catalog.pg_roles g WHERE g.rolname = 'rds_replication'
+      AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))::pg_catalog.text
+FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1, current_user)";
+
+/// Asks for everything at once.
+pub(crate) async fn gather(
+    client: &Client,
+    settings: &SourceSettings,
+) -> Result<SourceFacts, Error> {
+    // Catalogue queries look dear to the planner in a database of many tables, and compiling them
+    // takes longer than running them.
+    let ((), server, role, state, published) = tokio::try_join!(
+        client.batch_execute("SET jit = off"),
+        server(client),
+        document(client, ROLE_SQL, &[(&None::<&str>, Type::TEXT)]),
+        slot_state(client, &settings.slot),
+        published(client, settings),
+    )?;
+    Ok(SourceFacts { server, role, slot: state.slot, published })
+}
+
+/// The server.
+pub(crate) async fn server(client: &Client) -> Result<ServerFacts, Error> {
+    document(client, SERVER_SQL, &[]).await
+}
+
+/// The role named `name`, if there is one.
+pub(crate) async fn role(client: &Client, name: &str) -> Result<Option<RoleFacts>, Error> {
+    document_opt(client, ROLE_SQL, &[(&name, Type::TEXT)]).await
+}

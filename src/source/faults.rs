@@ -1,0 +1,209 @@
+//! Faults of the source that several commands and the relay report, with what mends them.
+
+use tokio_postgres::Error;
+use tokio_postgres::error::SqlState;
+
+use super::publication::create_sql;
+use super::quote::{quote_literal, quote_table};
+use super::settings::SourceSettings;
+use crate::base::error::{Exit, Fault};
+
+/// A query was refused that should not be.
+pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
+    let detail = error.as_db_error().map_or_else(
+        || error.to_string(),
+        |e| format!("{} (SQLSTATE {})", e.message(), e.code().code()),
+    );
+    Fault::new(
+        Exit::Source,
+        "source.query",
+        format!("Postgres refused a query while {doing}: {detail}"),
+        "",
+        "try the statement with psql as the same role; a connection pooler in between does not \
+         carry replication, so source.url must name Postgres itself",
+    )
+}
+
+/// The commands that put a new slot in the place of one that cannot be used any more.
+pub(crate) fn new_slot_commands(slot: &str) -> String {
+    format!("walrelay slot drop {slot} && walrelay slot create")
+}
+
+/// A fault of the slot, which stands at `source.slot`.
+pub(crate) fn slot_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
+    Fault::new(Exit::Slot, code, what, "source.slot", mend)
+}
+
+pub(crate) fn slot_missing(name: &str) -> Fault {
+    slot_problem(
+        "slot.missing",
+        format!("replication slot {name} does not exist"),
+        "walrelay init (or, once the publication exists: walrelay slot create). If the slot was \
+         there before, events written since it vanished are not in the new one: publish them \
+         by hand (docs/operations.md, \"A lost slot\")",
+    )
+}
+
+/// Postgres has given the slot up.
+pub(crate) fn slot_lost(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) -> Fault {
+    slot_problem(
+        "slot.lost",
+        format!(
+            "slot {slot} is lost ({reason}): Postgres removed WAL after {confirmed} that it still needed"
+        ),
+        format!(
+            "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\"). To keep it from \
+             happening again raise max_slot_wal_keep_size and alarm on safe_wal_size (config/alerts.yml)",
+            new_slot_commands(slot)
+        ),
+    )
+}
+
+/// Another process reads the slot.
+pub(crate) fn slot_active(name: &str, pid: Option<i32>) -> Fault {
+    let (by, end) = match pid {
+        Some(pid) => {
+            (format!("pid {pid}"), format!("SELECT pg_catalog.pg_terminate_backend({pid});"))
+        }
+        None => ("another process".to_owned(), end_reader_sql(name)),
+    };
+    slot_problem(
+        "slot.active",
+        format!("slot {name} is being read by {by}"),
+        format!("stop that relay first; if it is gone without a trace: {end}"),
+    )
+}
+
+/// The statement that ends whoever reads the slot.
+pub(crate) fn end_reader_sql(slot: &str) -> String {
+    format!(
+        "SELECT pg_catalog.pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots \
+         WHERE slot_name = {} AND active;",
+        quote_literal(slot)
+    )
+}
+
+/// All slots of the server are taken.
+pub(crate) fn no_free_slot(slots: &[String], max: Option<u32>) -> Fault {
+    let (all, raise) = match max {
+        Some(max) => (format!("all {max} replication slots"), (max + 5).to_string()),
+        None => ("all replication slots".to_owned(), "…".to_owned()),
+    };
+    Fault::new(
+        Exit::Slot,
+        "slot.none-free",
+        format!("{all} are in use (max_replication_slots): {}", slots.join(", ")),
+        "",
+        format!(
+            "drop one that nobody needs: SELECT pg_catalog.pg_drop_replication_slot('NAME'); or ALTER SYSTEM \
+             SET max_replication_slots = {raise}; then restart Postgres"
+        ),
+    )
+}
+
+/// What a failed statement on slot `name` means. `slots` are those of the server.
+pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
+    let Some((code, message)) = error.as_db_error().map(|db| (db.code(), db.message())) else {
+        return query_fault(error, "working on the slot");
+    };
+    let source = |code, what, mend| Fault::new(Exit::Source, code, what, "source.slot", mend);
+    match code {
+        code if *code == SqlState::CONFIGURATION_LIMIT_EXCEEDED => no_free_slot(slots, None),
+        code if *code == SqlState::DUPLICATE_OBJECT => slot_problem(
+            "slot.exists",
+            format!("replication slot {name} exists already"),
+            "walrelay slot show; nothing needs to be created",
+        ),
+        code if *code == SqlState::UNDEFINED_OBJECT => slot_problem(
+            "slot.missing",
+            format!("replication slot {name} does not exist"),
+            "walrelay slot create",
+        ),
+        code if *code == SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
+        code if *code == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => source(
+            "source.wal-level",
+            format!("Postgres cannot decode its WAL: {message}"),
+            "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres; on a standby connect \
+             to the primary",
+        ),
+        code if *code == SqlState::INSUFFICIENT_PRIVILEGE => source(
+            "source.role",
+            format!("the role may not work on replication slots: {message}"),
+            "as a superuser: ALTER ROLE … REPLICATION; with the role that source.url names",
+        ),
+        _ => query_fault(error, "working on the slot"),
+    }
+}
+
+/// The pid that Postgres names in `… is active for PID 4711`.
+fn pid_in(message: &str) -> Option<i32> {
+    message.rsplit(|c: char| !c.is_ascii_digit()).find(|run| !run.is_empty())?.parse().ok()
+}
+
+/// A fault of the publication, which stands at `source.publication`.
+pub(crate) fn publication_problem(code: &'static str, what: String, mend: String) -> Fault {
+    Fault::new(Exit::Source, code, what, "source.publication", mend)
+}
+
+pub(crate) fn publication_missing(settings: &SourceSettings, slot_exists: bool) -> Fault {
+    let create = create_sql(settings);
+    let mend = if slot_exists {
+        format!(
+            "{create}\nthe slot is older than that publication and cannot read past it\n{}",
+            pass_gap(settings)
+        )
+    } else {
+        format!("walrelay init, or as the owner of the tables: {create}")
+    };
+    let what = format!("publication {} does not exist", settings.publication);
+    publication_problem("publication.missing", what, mend)
+}
+
+/// WAL that the slot still has to deliver was written while there was no publication.
+///
+/// Changes are decoded with the catalog of their time. Up to 17 Postgres ends the stream at such a
+/// change, from 18 on it leaves the change out with a warning. Neither passes with time: only a new
+/// slot gets past that part of the WAL.
+pub(crate) fn publication_gap(settings: &SourceSettings, server_said: &str) -> Fault {
+    let (slot, publication) = (&settings.slot, &settings.publication);
+    Fault::new(
+        Exit::Source,
+        "publication.missing",
+        format!(
+            "publication {publication} did not exist when the next part of the WAL was written: \
+             the rows of that time cannot be read from slot {slot}: {server_said}"
+        ),
+        format!("slot {slot}, publication {publication}"),
+        format!(
+            "if the publication is not there: walrelay init\nthe slot cannot read past this part of \
+             the WAL\n{}",
+            pass_gap(settings)
+        ),
+    )
+}
+
+/// How to get past a gap without losing a row.
+fn pass_gap(settings: &SourceSettings) -> String {
+    format!(
+        "make a new slot: {}\nthen publish by hand \
+         what the slot has not delivered (docs/operations.md, \"A lost slot\"): {}\nthen start again",
+        new_slot_commands(&settings.slot),
+        republish_sql(settings)
+    )
+}
+
+/// The statement that writes the rows of a time once more, with the same ids.
+pub(crate) fn republish_sql(settings: &SourceSettings) -> String {
+    let statement = |table: String| {
+        format!(
+            "WITH moved AS (DELETE FROM {table} WHERE created_at >= 'TIME' RETURNING *) INSERT INTO \
+             {table} SELECT * FROM moved ORDER BY created_at;"
+        )
+    };
+    let tables = settings.outboxes.iter().map(|o| quote_table(&o.schema, &o.table));
+    tables.map(statement).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+#[path = "faults_tests.rs"]
+mod tests;

@@ -1,0 +1,251 @@
+//! Makes what is missing, and only that.
+//!
+//! Order: role, schema, table, publication, slot. The slot is last because it must never be older
+//! than the publication. What exists and is wrong is left alone: `check` says how to mend it, and
+//! a person decides. Every step can be repeated.
+
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Error};
+
+use super::facts::{RoleFacts, ServerFacts, SourceFacts};
+use super::faults::{query_fault, slot_refused};
+use super::publication::{TableFacts, add_table_sql, create_sql};
+use super::quote::{quote_ident, quote_table};
+use super::settings::SourceSettings;
+use super::slot;
+use crate::base::error::{Exit, Fault};
+use crate::outbox::settings::OutboxTable;
+
+/// Stands for the role that writes events, which only a person knows.
+const APPLICATION_ROLE: &str = "APPLICATION_ROLE";
+
+/// One thing to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct InitStep {
+    /// What it makes, for people.
+    pub(crate) what: String,
+    pub(crate) sql: String,
+    /// Somebody else must run it.
+    pub(crate) hint: bool,
+    /// Who may run it.
+    who: &'static str,
+}
+
+impl InitStep {
+    fn new(who: &'static str, what: impl Into<String>, sql: impl Into<String>) -> InitStep {
+        InitStep { what: what.into(), sql: sql.into(), hint: false, who }
+    }
+
+    fn hint_if(self, hint: bool) -> InitStep {
+        InitStep { hint, ..self }
+    }
+
+    pub(crate) fn makes_slot(&self) -> bool {
+        self.who == SLOT_MAKER
+    }
+}
+
+const SUPERUSER: &str = "a superuser";
+const SCHEMA_MAKER: &str =
+    "a role that may CREATE in the database (GRANT CREATE ON DATABASE … TO …;)";
+const TABLE_MAKER: &str = "a role that may CREATE in the schema (GRANT CREATE ON SCHEMA … TO …;)";
+const PUBLISHER: &str = "the owner of the tables who may also CREATE in the database (GRANT CREATE ON \
+     DATABASE … TO …;), or a superuser";
+const SLOT_MAKER: &str = "a role with REPLICATION (ALTER ROLE … REPLICATION;) or a superuser";
+
+/// What is missing. `relay` is the role that `walrelay run` logs in as. Fails when a missing table
+/// would need columns that only its designer knows.
+pub(crate) fn plan(
+    facts: &SourceFacts,
+    settings: &SourceSettings,
+    relay: &RoleFacts,
+) -> Result<Vec<InitStep>, Fault> {
+    let mut steps = Vec::new();
+    if !relay.replication {
+        let sql = format!("ALTER ROLE {} REPLICATION;", quote_ident(&relay.name));
+        let what = format!("let role {} replicate", relay.name);
+        // Only a superuser may give it, and who is one should say so knowingly.
+        steps.push(InitStep::new(SUPERUSER, what, sql).hint_if(!facts.role.superuser));
+    }
+    if let Some(sql) = settings.messages.as_ref().and(close_messages_sql(&facts.server)) {
+        let what = "let nobody but the application emit messages";
+        steps.push(InitStep::new(SUPERUSER, what, sql).hint_if(true));
+    }
+    for (table, outbox) in facts.published.tables.iter().zip(&settings.outboxes) {
+        if table.kind.is_some() {
+            continue;
+        }
+        if !table.schema_exists {
+            let sql = format!("CREATE SCHEMA IF NOT EXISTS {};", quote_ident(&table.schema));
+            steps.push(InitStep::new(SCHEMA_MAKER, format!("make schema {}", table.schema), sql));
+        }
+        let what = format!("make outbox table {}", table.shown());
+        steps.push(InitStep::new(TABLE_MAKER, what, table_sql(outbox)?));
+    }
+    steps.extend(publication_steps(facts, settings));
+    if facts.slot.is_none() {
+        let what = format!("make slot {} (waits for open transactions to end)", settings.slot);
+        steps.push(InitStep::new(SLOT_MAKER, what, slot::create_if_missing_sql(&settings.slot)));
+    }
+    Ok(steps)
+}
+
+/// What leaves messages to the application; nothing when they are no longer for all.
+pub(crate) fn close_messages_sql(server: &ServerFacts) -> Option<String> {
+    let name = |types| format!("pg_catalog.pg_logical_emit_message({types})");
+    let functions: Vec<String> = server.messages_for_all.iter().map(name).collect();
+    let functions = functions.join(", ");
+    (!functions.is_empty()).then(|| {
+        format!(
+            "REVOKE EXECUTE ON FUNCTION {functions} FROM PUBLIC; GRANT EXECUTE ON FUNCTION {functions} TO {APPLICATION_ROLE};"
+        )
+    })
+}
+
+fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<InitStep> {
+    let name = &settings.publication;
+    let Some(publication) = &facts.published.publication else {
+        let what = format!("make publication {name}: inserts only");
+        return vec![InitStep::new(PUBLISHER, what, create_sql(settings))];
+    };
+    let absent = |table: &&TableFacts| {
+        !publication.has_member(table) && publication.entries(table).is_empty()
+    };
+    let add = |table: &TableFacts| {
+        let what = format!("add {} to publication {name}", table.shown());
+        InitStep::new(PUBLISHER, what, add_table_sql(name, table))
+    };
+    facts.published.tables.iter().filter(absent).map(add).collect()
+}
+
+/// The shipped outbox table under the configured names.
+pub(crate) fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
+    let names = &outbox.columns;
+    // In the order in which people read an event: what it is about, then what it says.
+    let mut columns: Vec<(&str, &str)> = Vec::new();
+    for (name, definition) in [
+        (&*names.id, "uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid()"),
+        ("aggregatetype", "text NOT NULL"),
+        (&*names.key, "text NOT NULL"),
+        (&*names.event_type, "text NOT NULL"),
+        (&*names.payload, "jsonb"),
+        (&*names.headers, "jsonb"),
+        (&*names.traceparent, "text"),
+        ("created_at", "timestamptz NOT NULL DEFAULT pg_catalog.now()"),
+    ] {
+        // One column may play two parts, e.g. the id as the ordering key.
+        if columns.iter().all(|(taken, _)| *taken != name) {
+            let is_payload = name == names.payload && name != names.id;
+            columns.push((name, if is_payload { "jsonb" } else { definition }));
+        }
+    }
+    let unknown = outbox.needed_columns().into_iter();
+    let unknown: Vec<&str> =
+        unknown.filter(|name| columns.iter().all(|(known, _)| known != name)).collect();
+    let table = quote_table(&outbox.schema, &outbox.table);
+    if !unknown.is_empty() {
+        return Err(Fault::new(
+            Exit::Source,
+            "table.missing",
+            format!(
+                "outbox table {}.{} does not exist, and the configuration names columns that the \
+                 shipped table has not: {}",
+                outbox.schema,
+                outbox.table,
+                unknown.join(", ")
+            ),
+            "source.outbox",
+            format!(
+                "make the table yourself, starting from sql/outbox.sql (CREATE TABLE {table} …), \
+                 then walrelay init"
+            ),
+        ));
+    }
+    let line =
+        |(name, definition): &(&str, &str)| format!("    {} {definition}", quote_ident(name));
+    let lines: Vec<String> = columns.iter().map(line).collect();
+    Ok(format!("CREATE TABLE IF NOT EXISTS {table} (\n{}\n);", lines.join(",\n")))
+}
+
+/// The steps as a script for someone who may run it.
+pub(crate) fn script(steps: &[InitStep], settings: &SourceSettings) -> String {
+    let mut text = format!(
+        "-- What walrelay needs in database {} and does not find there.\n\
+         -- Run it with psql as a role that owns the outbox table, may CREATE in this database\n\
+         -- and has REPLICATION (or as a superuser). The slot comes last on purpose: it must not\n\
+         -- be older than the publication. Do not wrap it in a transaction.\n",
+        settings.connection.dbname
+    );
+    if steps.is_empty() {
+        text.push_str("\n-- Nothing is missing.\n");
+    }
+    for step in steps {
+        let note = if step.hint { " (as a superuser)" } else { "" };
+        let mut sql = step.sql.clone();
+        if step.who == PUBLISHER {
+            // A script that stopped half way is run again from its top, and publications have no
+            // `IF NOT EXISTS`.
+            sql = format!(
+                "DO $walrelay$ BEGIN {sql} EXCEPTION WHEN duplicate_object THEN NULL; END $walrelay$;"
+            );
+        }
+        // What only a person can fill in runs by nobody's mistake.
+        if sql.contains(APPLICATION_ROLE) {
+            sql.insert_str(0, "-- ");
+        }
+        text.push_str(&format!("\n-- {}{note}\n{sql}\n", step.what.replace('\n', " ")));
+    }
+    text
+}
+
+/// Runs the steps in order, telling each before it starts. Hints are told and left.
+pub(crate) async fn run(
+    client: &Client,
+    steps: &[InitStep],
+    mut tell: impl FnMut(&InitStep),
+) -> Result<(), Fault> {
+    const THERE: [SqlState; 3] =
+        [SqlState::DUPLICATE_OBJECT, SqlState::DUPLICATE_TABLE, SqlState::UNIQUE_VIOLATION];
+    for step in steps {
+        tell(step);
+        if step.hint {
+            continue;
+        }
+        match client.batch_execute(&step.sql).await {
+            Ok(()) => {}
+            // Someone else made it in the meantime, which is what was wanted.
+            Err(error) if error.code().is_some_and(|code| THERE.contains(code)) => {}
+            Err(error) => return Err(refused(&error, step, &slot::names(client).await)),
+        }
+    }
+    Ok(())
+}
+
+/// Why a step failed, and who could do it.
+fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
+    if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
+        return match step.makes_slot() {
+            true => slot_refused(error, &step.what, slots),
+            false => query_fault(error, &format!("trying to {}", step.what)),
+        };
+    }
+    let message = error.as_db_error().map_or("permission denied", |e| e.message());
+    // Whoever owns the tables need not be whoever reads the slot: the other role goes on from here.
+    let rest = match step.makes_slot() {
+        true => {
+            "or run walrelay init again, with that role in source.url: what is made already stays"
+        }
+        false => "walrelay init --sql prints all that is missing",
+    };
+    Fault::new(
+        Exit::Source,
+        "init.permission",
+        format!("this role may not {}: {message}", step.what),
+        "",
+        format!("let {} run it:\n{}\n{rest}", step.who, step.sql),
+    )
+}
+
+#[cfg(test)]
+#[path = "init_tests.rs"]
+mod tests;

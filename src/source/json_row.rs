@@ -1,0 +1,60 @@
+//! One way to ask Postgres: a statement that answers with one JSON document, read by serde.
+//!
+//! Columns that only newer servers have are simply absent on older ones.
+
+use std::error::Error as StdError;
+
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer};
+use tokio_postgres::types::{FromSql, ToSql, Type};
+use tokio_postgres::{Client, Error};
+
+use crate::base::lsn::Lsn;
+
+pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Runs a statement that answers with one JSON document. Parameter types are given, so that it
+/// takes one round trip and not three.
+pub(crate) async fn document<T: DeserializeOwned>(
+    client: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<T, Error> {
+    let row = client.query_typed_one(sql, parameters).await?;
+    row.try_get(0).map(|JsonText(value)| value)
+}
+
+/// The same for a statement that may answer with nothing.
+pub(crate) async fn document_opt<T: DeserializeOwned>(
+    client: &Client,
+    sql: &str,
+    parameters: &[Parameter<'_>],
+) -> Result<Option<T>, Error> {
+    let row = client.query_typed_opt(sql, parameters).await?;
+    row.map(|row| row.try_get(0).map(|JsonText(value)| value)).transpose()
+}
+
+/// JSON that came as text.
+pub(crate) struct JsonText<T>(pub(crate) T);
+
+impl<'a, T: DeserializeOwned> FromSql<'a> for JsonText<T> {
+    fn from_sql(_: &Type, raw: &'a [u8]) -> Result<Self, Box<dyn StdError + Sync + Send>> {
+        Ok(JsonText(serde_json::from_slice(raw)?))
+    }
+
+    fn accepts(kind: &Type) -> bool {
+        *kind == Type::TEXT
+    }
+}
+
+/// A transaction id in its text form.
+pub(crate) fn xid<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u32>, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map(|text| text.parse().map_err(D::Error::custom)).transpose()
+}
+
+/// An LSN in its text form; NULL is `0/0`.
+pub(crate) fn lsn<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Lsn, D::Error> {
+    let text = Option::<String>::deserialize(deserializer)?;
+    text.map_or(Ok(Lsn::ZERO), |text| text.parse().map_err(D::Error::custom))
+}

@@ -1,0 +1,146 @@
+//! The slot's life: made, moved and dropped.
+//!
+//! The publication always comes first: a slot reads the catalogue as it was at each change, so it
+//! cannot see a publication that is younger than the change. A slot in use is never dropped.
+
+use tokio_postgres::Client;
+use tokio_postgres::types::{PgLsn, Type};
+
+use super::facts;
+use super::faults::{publication_missing, slot_active, slot_problem, slot_refused};
+use super::quote::quote_literal;
+use super::settings::SourceSettings;
+use super::slot_state::slot_state;
+use crate::base::error::{Exit, Fault};
+use crate::base::lsn::Lsn;
+
+/// `pg_create_logical_replication_slot` takes `failover` from this version on.
+const KNOWS_FAILOVER: i32 = 170_000;
+
+/// Makes the slot and returns the position from which it delivers. Waits for the transactions
+/// that are open; `failover` needs PostgreSQL 17.
+pub(crate) async fn create(
+    client: &Client,
+    settings: &SourceSettings,
+    failover: bool,
+) -> Result<Lsn, Fault> {
+    const SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::int,
+        EXISTS (SELECT FROM pg_catalog.pg_publication WHERE pubname = $1)";
+    let name = &settings.slot;
+    let row = client.query_typed_one(SQL, &[(&settings.publication, Type::TEXT)]).await;
+    let row = row.map_err(|error| slot_refused(&error, name, &[]))?;
+    let (version, published): (i32, bool) = (row.get(0), row.get(1));
+    if !published {
+        return Err(publication_missing(settings, false));
+    }
+    if failover && version < KNOWS_FAILOVER {
+        return Err(Fault::new(
+            Exit::Usage,
+            "slot.failover",
+            format!("failover slots need PostgreSQL 17, this is {}", version / 10_000),
+            "--failover",
+            "walrelay slot create",
+        ));
+    }
+    let options = if failover { ", false, false, true" } else { "" };
+    let sql = format!(
+        "SELECT lsn FROM pg_catalog.pg_create_logical_replication_slot({}, 'pgoutput'{options})",
+        quote_literal(name)
+    );
+    match client.query_typed_one(&sql, &[]).await {
+        Ok(row) => Ok(Lsn::from_wire(row.get::<_, PgLsn>(0).into())),
+        Err(error) => Err(slot_refused(&error, name, &names(client).await)),
+    }
+}
+
+/// The statement that makes the slot unless it is there.
+pub(super) fn create_if_missing_sql(name: &str) -> String {
+    let literal = quote_literal(name);
+    format!(
+        "SELECT pg_catalog.pg_create_logical_replication_slot({literal}, 'pgoutput')\n  WHERE NOT EXISTS \
+         (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {literal});"
+    )
+}
+
+/// Drops the slot, and with it what it has not delivered.
+pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
+    let state = slot_state(client, name).await;
+    let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
+        return Err(slot_problem(
+            "slot.missing",
+            format!("replication slot {name} does not exist"),
+            "nothing to drop; SELECT slot_name FROM pg_catalog.pg_replication_slots; lists what there is",
+        ));
+    };
+    if let Some(pid) = slot.active_pid {
+        return Err(slot_active(name, Some(pid)));
+    }
+    let sql = format!("SELECT pg_catalog.pg_drop_replication_slot({})", quote_literal(name));
+    client.batch_execute(&sql).await.map_err(|error| slot_refused(&error, name, &[]))
+}
+
+/// Names of the slots of the server, for a fault; empty when even that cannot be had.
+pub(super) async fn names(client: &Client) -> Vec<String> {
+    const SQL: &str = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots ORDER BY 1 LIMIT 100";
+    let rows = client.query_typed(SQL, &[]).await.unwrap_or_default();
+    rows.iter().map(|row| row.get(0)).collect()
+}
+
+/// What became of a position that was to be reported without a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Advance {
+    /// The slot stands there, or further on.
+    Done,
+    /// This process reads the slot, as far as it is known; the slot may be free soon.
+    Active(Option<i32>),
+    /// The position means nothing here.
+    NotOurs(String),
+}
+
+/// Moves the slot up to `to`, which means something on this system and timeline only. A slot that
+/// is further on is left alone, and never moved beyond the end of the WAL.
+///
+/// When a stream has ended there is nothing left to report on, and what the broker confirmed after
+/// that would be published again by the next process. `pg_replication_slot_advance` goes through the
+/// WAL without the output plugin, so that it also gets to where a stream broke.
+pub(crate) async fn advance(
+    client: &Client,
+    name: &str,
+    to: Lsn,
+    system_id: &str,
+    timeline: u32,
+) -> Result<Advance, Fault> {
+    const SQL: &str = "SELECT FROM pg_catalog.pg_replication_slot_advance($1, $2)";
+    let looked = tokio::try_join!(facts::server(client), slot_state(client, name));
+    let (server, state) = looked.map_err(|error| slot_refused(&error, name, &[]))?;
+    let Some(slot) = state.own_slot() else {
+        return Ok(Advance::NotOurs(format!("there is no slot {name}")));
+    };
+    if (server.system_id.as_str(), server.timeline) != (system_id, timeline) {
+        return Ok(Advance::NotOurs(format!(
+            "this is system {}, timeline {}, and not {system_id}, {timeline}",
+            server.system_id, server.timeline
+        )));
+    }
+    if slot.confirmed_flush >= to {
+        return Ok(Advance::Done);
+    }
+    if to > server.current_lsn {
+        return Ok(Advance::NotOurs(format!("the WAL ends at {}", server.current_lsn)));
+    }
+    if slot.active_pid.is_some() {
+        return Ok(Advance::Active(slot.active_pid));
+    }
+    let to = PgLsn::from(to.to_wire());
+    match client.query_typed(SQL, &[(&name, Type::NAME), (&to, Type::PG_LSN)]).await {
+        Ok(_) => Ok(Advance::Done),
+        Err(error) => match slot_refused(&error, name, &[]) {
+            fault if fault.code == "slot.active" => Ok(Advance::Active(None)),
+            fault => Err(fault),
+        },
+    }
+}
+
+#[cfg(test)]
+#[path = "slot_tests.rs"]
+mod tests;

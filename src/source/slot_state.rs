@@ -1,0 +1,224 @@
+//! The slot's row at one moment, who holds it, and how far the server is.
+//!
+//! One statement for all who look at the slot, cheap enough for ten times a second: it reads shared
+//! memory and no table. START_REPLICATION would tell as well that somebody holds the slot, but each
+//! refusal is a line in the server's log, and it does not say who the holder is.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, Statement};
+
+use super::json_row::{JsonText, document, lsn, xid};
+use crate::base::lsn::Lsn;
+use crate::base::text::escaped;
+
+/// One row of `pg_replication_slots`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct SlotFacts {
+    #[serde(rename = "slot_name")]
+    pub(crate) name: String,
+    /// Absent for a physical slot, as is the database.
+    pub(crate) plugin: Option<String>,
+    pub(crate) database: Option<String>,
+    pub(crate) temporary: bool,
+    pub(crate) active: bool,
+    pub(crate) active_pid: Option<i32>,
+    /// `0/0` for a physical slot.
+    #[serde(rename = "confirmed_flush_lsn", deserialize_with = "lsn")]
+    pub(crate) confirmed_flush: Lsn,
+    /// Oldest WAL it needs; `0/0` when that is gone.
+    #[serde(deserialize_with = "lsn")]
+    pub(crate) restart_lsn: Lsn,
+    /// `reserved`, `extended`, `unreserved`, `lost`.
+    pub(crate) wal_status: Option<String>,
+    /// Bytes that may still be written before the slot is in danger; absent without a limit.
+    pub(crate) safe_wal_size: Option<i64>,
+    /// It decodes at PREPARE.
+    #[serde(default)]
+    pub(crate) two_phase: bool,
+    /// 17 and later.
+    #[serde(default)]
+    pub(crate) invalidation_reason: Option<String>,
+    /// Oldest transaction whose catalog changes it still needs.
+    #[serde(default, deserialize_with = "xid")]
+    pub(crate) catalog_xmin: Option<u32>,
+}
+
+impl SlotFacts {
+    /// It can never be read again.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()
+    }
+
+    /// Why Postgres gave it up; releases before 17 do so only because WAL was removed.
+    pub(crate) fn loss_reason(&self) -> &str {
+        self.invalidation_reason.as_deref().unwrap_or("wal_removed")
+    }
+}
+
+/// The process that holds a slot.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+pub(crate) struct SlotHolder {
+    pub(crate) pid: i32,
+    /// Its `application_name`.
+    pub(crate) application: String,
+    /// It has our role and our `application_name`: it is a relay like this one, which streams, or
+    /// confirms its last position over SQL before it ends.
+    pub(crate) peer: bool,
+}
+
+/// What decides whose a move of the slot was.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HeldSlot {
+    pub(crate) confirmed_flush: Lsn,
+    pub(crate) holder: Option<SlotHolder>,
+    /// Transactions decoded since the slot was created (15 and later).
+    pub(crate) decoded: Option<i64>,
+}
+
+/// The server and the slot at one moment.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub(crate) struct SlotState {
+    /// The server is a standby.
+    pub(crate) in_recovery: bool,
+    /// End of WAL.
+    #[serde(deserialize_with = "lsn")]
+    pub(crate) current_lsn: Lsn,
+    database: String,
+    pub(crate) slot: Option<SlotFacts>,
+    pub(crate) holder: Option<SlotHolder>,
+    decoded: Option<i64>,
+}
+
+impl SlotState {
+    /// The slot if it is a relay's on this database. Any other is as good as none: the doctor says
+    /// so, and its WAL is nobody's loss here.
+    pub(crate) fn own_slot(&self) -> Option<&SlotFacts> {
+        self.slot.as_ref().filter(|slot| {
+            slot.plugin.as_deref() == Some("pgoutput")
+                && slot.database.as_ref() == Some(&self.database)
+        })
+    }
+
+    pub(crate) fn held(&self) -> Option<HeldSlot> {
+        let confirmed_flush = self.slot.as_ref()?.confirmed_flush;
+        Some(HeldSlot { confirmed_flush, holder: self.holder.clone(), decoded: self.decoded })
+    }
+
+    /// WAL that `slot` has not confirmed.
+    pub(crate) fn lag_bytes(&self, slot: &SlotFacts) -> u64 {
+        self.current_lsn.bytes_since(slot.confirmed_flush)
+    }
+
+    /// WAL that Postgres keeps for `slot`; nothing once that is gone.
+    pub(crate) fn retained_bytes(&self, slot: &SlotFacts) -> Option<u64> {
+        (!slot.restart_lsn.is_zero()).then(|| self.current_lsn.bytes_since(slot.restart_lsn))
+    }
+
+    /// Names and values for people and scripts; an absent value is null. Nothing without a slot.
+    pub(crate) fn fields(&self) -> Option<Vec<(&'static str, Value)>> {
+        let slot = self.slot.as_ref()?;
+        let restart = (!slot.restart_lsn.is_zero()).then(|| slot.restart_lsn.to_string());
+        Some(vec![
+            ("slot", json!(slot.name)),
+            ("plugin", json!(slot.plugin)),
+            ("database", json!(slot.database)),
+            ("active_pid", json!(slot.active_pid)),
+            ("restart_lsn", json!(restart)),
+            ("confirmed_flush_lsn", json!(slot.confirmed_flush.to_string())),
+            ("current_lsn", json!(self.current_lsn.to_string())),
+            ("lag_bytes", json!(self.lag_bytes(slot))),
+            ("retained_wal_bytes", json!(self.retained_bytes(slot))),
+            ("safe_wal_bytes", json!(slot.safe_wal_size)),
+            ("wal_status", json!(slot.wal_status)),
+            ("invalidation_reason", json!(slot.invalidation_reason)),
+        ])
+    }
+}
+
+/// One line per field, aligned.
+pub(crate) fn field_lines(fields: Vec<(&'static str, Value)>) -> String {
+    let line = |(name, value): (&str, Value)| {
+        let text = match value {
+            Value::Null => "-".to_owned(),
+            Value::String(text) => escaped(&text),
+            other => other.to_string(),
+        };
+        format!("{name:<20} {text}\n")
+    };
+    fields.into_iter().map(line).collect()
+}
+
+/// Columns that only newer servers have are reached through `to_jsonb`, which knows what is there.
+/// `pg_stat_activity` shows role and application of every process to every role. Before 15,
+/// statistics of slots are read from a file: they are left out there.
+const SQL: &str = "
+SELECT pg_catalog.json_build_object(
+  'in_recovery', pg_catalog.pg_is_in_recovery(),
+  'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
+      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
+  'database', pg_catalog.current_database(),
+  'slot', CASE WHEN s.slot_name IS NOT NULL THEN pg_catalog.to_jsonb(s) END,
+  'holder', CASE WHEN s.active_pid IS NOT NULL THEN pg_catalog.json_build_object(
+      'pid', s.active_pid, 'application', coalesce(r.application_name, ''),
+      'peer', coalesce(r.usename = session_user AND r.application_name
+          = pg_catalog.current_setting('application_name'), false)) END,
+  'decoded', CASE WHEN pg_catalog.current_setting('server_version_num')::pg_catalog.int4 >= 150000
+      THEN (SELECT t.total_txns FROM pg_catalog.pg_stat_replication_slots t
+            WHERE t.slot_name = s.slot_name) END)::pg_catalog.text
+FROM (VALUES (1)) one
+LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = $1
+LEFT JOIN pg_catalog.pg_stat_activity r ON r.pid = s.active_pid";
+
+/// One look, unprepared: one round trip.
+pub(crate) async fn slot_state(client: &Client, slot: &str) -> Result<SlotState, Error> {
+    document(client, SQL, &[(&slot, Type::TEXT)]).await
+}
+
+/// Looks at one slot again and again, on one connection.
+#[derive(Debug)]
+pub(crate) struct SlotQuery {
+    statement: Statement,
+    slot: String,
+}
+
+impl SlotQuery {
+    /// Prepares the look at `slot`; good for as long as `client` is.
+    pub(crate) async fn prepare(client: &Client, slot: &str) -> Result<SlotQuery, Error> {
+        let statement = client.prepare_typed(SQL, &[Type::TEXT]).await?;
+        Ok(SlotQuery { statement, slot: slot.to_owned() })
+    }
+
+    /// One round trip.
+    pub(crate) async fn look(&self, client: &Client) -> Result<SlotState, Error> {
+        let row = client.query_one(&self.statement, &[&self.slot]).await?;
+        row.try_get(0).map(|JsonText(state)| state)
+    }
+}
+
+/// How long `restart_lsn` has stood still. A transaction that stays open pins it, however fast
+/// events flow, and WAL piles up. Counted from the first look: Postgres does not tell the past.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RestartAge {
+    last: Option<(Lsn, Instant)>,
+}
+
+impl RestartAge {
+    /// Takes note of a look at `now` and returns the age.
+    pub(crate) fn observe(&mut self, restart_lsn: Lsn, now: Instant) -> Duration {
+        match self.last {
+            Some((lsn, since)) if lsn == restart_lsn => now.saturating_duration_since(since),
+            _ => {
+                self.last = Some((restart_lsn, now));
+                Duration::ZERO
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "slot_state_tests.rs"]
+mod tests;
