@@ -36,7 +36,8 @@ pub(crate) async fn inspect(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<SourceReport, Error> {
-    let facts = facts::gather(client, settings).await?;
+    // Boxed: all statements are under way at once, once per connection.
+    let facts = Box::pin(facts::gather(client, settings)).await?;
     let findings = judge(&facts, settings);
     Ok(SourceReport { facts, findings })
 }
