@@ -64,6 +64,13 @@ impl Fault {
 
 /// What others wrote into it (a row, a broker, a file) stays within its line. Only `mend` has lines of
 /// its own.
+/// Where all faults are collected, one fault ends it as well.
+impl From<Fault> for Vec<Fault> {
+    fn from(fault: Fault) -> Vec<Fault> {
+        vec![fault]
+    }
+}
+
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]: {}", self.code, escaped(&self.what))?;

@@ -1,4 +1,4 @@
-use super::super::testing::{BEGAN, Bed, SECOND, Spec};
+use super::super::testing::{BEGAN, SECOND, Spec, TopicFixture};
 use super::*;
 use crate::base::event::Outbound;
 use crate::base::time::rfc3339;
@@ -13,8 +13,8 @@ fn filter(set: impl FnOnce(&mut FilterText)) -> DeadLetterFilter {
 }
 
 /// Ids of the letters that are meant, and how many records were read for them.
-fn listed(bed: &Bed, filter: &DeadLetterFilter) -> (Vec<String>, u64) {
-    let topic = bed.topic();
+fn listed(fixture: &TopicFixture, filter: &DeadLetterFilter) -> (Vec<String>, u64) {
+    let topic = fixture.topic();
     let index = topic.index(filter).unwrap();
     let mut ids = Vec::new();
     let outcome = topic.letters(filter, &index, |letter, _| {
@@ -28,19 +28,19 @@ fn listed(bed: &Bed, filter: &DeadLetterFilter) -> (Vec<String>, u64) {
 
 #[test]
 fn letters_are_listed_by_state() {
-    let bed = Bed::new();
-    bed.write_many(6);
+    let fixture = TopicFixture::new();
+    fixture.write_many(6);
     let some = filter(|words| words.id = Some("e2".into()));
     let job = ReplayJob { action: ReplayAction::Discard, filter: &some, rate: None, by: "me" };
-    run(&bed.topic(), &job, &|| bed.clock(), &mut |_| ());
-    assert_eq!(listed(&bed, &filter(|_| ())).0, ["e0", "e1", "e3", "e4", "e5"]);
-    assert_eq!(listed(&bed, &filter(|words| words.state = Some("discarded".into()))).0, ["e2"]);
-    assert_eq!(listed(&bed, &filter(|words| words.state = Some("all".into()))).0.len(), 6);
-    assert!(listed(&bed, &filter(|words| words.topic = Some("none".into()))).0.is_empty());
+    run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
+    assert_eq!(listed(&fixture, &filter(|_| ())).0, ["e0", "e1", "e3", "e4", "e5"]);
+    assert_eq!(listed(&fixture, &filter(|words| words.state = Some("discarded".into()))).0, ["e2"]);
+    assert_eq!(listed(&fixture, &filter(|words| words.state = Some("all".into()))).0.len(), 6);
+    assert!(listed(&fixture, &filter(|words| words.topic = Some("none".into()))).0.is_empty());
     // THEN a caller that has enough is asked no more
     let (all, mut asked) = (filter(|_| ()), 0);
-    let index = bed.topic().index(&all).unwrap();
-    let outcome = bed.topic().letters(&all, &index, |_, _| {
+    let index = fixture.topic().index(&all).unwrap();
+    let outcome = fixture.topic().letters(&all, &index, |_, _| {
         asked += 1;
         Ok(asked < 2)
     });
@@ -49,18 +49,18 @@ fn letters_are_listed_by_state() {
 
 #[test]
 fn what_was_before_a_time_is_not_read() {
-    let bed = Bed::new();
-    bed.write_many(100);
+    let fixture = TopicFixture::new();
+    fixture.write_many(100);
     let since = rfc3339(BEGAN + 95 * SECOND);
-    let (ids, records) = listed(&bed, &filter(|words| words.since = Some(since)));
+    let (ids, records) = listed(&fixture, &filter(|words| words.since = Some(since)));
     assert_eq!((ids.len(), records), (5, 5));
-    assert_eq!(listed(&bed, &filter(|_| ())).1, 100);
+    assert_eq!(listed(&fixture, &filter(|_| ())).1, 100);
 }
 
 #[test]
 fn foreign_records_are_counted_and_passed_over() {
-    let bed = Bed::new();
-    bed.publish(&Outbound {
+    let fixture = TopicFixture::new();
+    fixture.publish(&Outbound {
         exchange: "",
         topic: "outbox.dlq",
         key: None,
@@ -72,28 +72,28 @@ fn foreign_records_are_counted_and_passed_over() {
         commit_unix_us: i64::MIN,
         partition: None,
     });
-    bed.write_many(2);
-    let index = bed.topic().index(&DeadLetterFilter::default()).unwrap();
+    fixture.write_many(2);
+    let index = fixture.topic().index(&DeadLetterFilter::default()).unwrap();
     assert_eq!((index.records, index.foreign, index.open()), (3, 1, 2));
 }
 
 #[test]
 fn one_letter_is_found_with_its_history() {
-    let bed = Bed::new();
-    bed.write_many(3);
+    let fixture = TopicFixture::new();
+    fixture.write_many(3);
     // GIVEN that it was repeated by a kill, replayed, and came back
-    bed.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
+    fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 7 * SECOND, ..Spec::default() });
     let one = filter(|words| words.id = Some("e1".into()));
     let job = ReplayJob { action: ReplayAction::Replay, filter: &one, rate: None, by: "me" };
-    run(&bed.topic(), &job, &|| bed.clock(), &mut |_| ());
-    bed.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
-    let found = find(&bed.topic(), "e1").unwrap();
+    run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ());
+    fixture.write(Spec { id: "e1", failed_unix_us: BEGAN + 9 * SECOND, ..Spec::default() });
+    let found = find(&fixture.topic(), "e1").unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].letter.failed_unix_us, BEGAN + 9 * SECOND);
     assert_eq!(found[0].known.replays, 1);
     let history: Vec<&str> = found[0].history.iter().map(|step| step.what).collect();
     assert_eq!(history, ["dead-lettered", "dead-lettered", "replayed", "dead-lettered"]);
     // THEN an id that nobody knows is told
-    let fault = find(&bed.topic(), "e9").unwrap_err();
+    let fault = find(&fixture.topic(), "e9").unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unknown"));
 }

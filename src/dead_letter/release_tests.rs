@@ -1,79 +1,82 @@
 use std::cell::Cell;
 
-use super::super::testing::{Bed, SECOND, Spec, audit};
+use super::super::testing::{SECOND, Spec, TopicFixture, audit};
 use super::*;
 use crate::dead_letter::replay::{ReplayAction, ReplayJob, run};
 
-fn asked(bed: &Bed, keys: &KeySelection, anyway: bool) -> Result<Vec<String>, Fault> {
+fn asked(fixture: &TopicFixture, keys: &KeySelection, anyway: bool) -> Result<Vec<String>, Fault> {
     let asked = ReleaseRequest { keys, anyway, by: "me" };
-    let released = release(&bed.topic(), &asked, &|| bed.clock())?;
+    let released = release(&fixture.topic(), &asked, &|| fixture.clock())?;
     assert_eq!(released.meanwhile, 0);
     Ok(released.keys)
 }
 
-fn parked(bed: &Bed) -> usize {
-    bed.topic().index(&DeadLetterFilter::default()).unwrap().releases().count()
+fn parked(fixture: &TopicFixture) -> usize {
+    fixture.topic().index(&DeadLetterFilter::default()).unwrap().releases().count()
 }
 
 /// Two parked keys, `a` with two letters, `b` with one, and one letter that parks nothing.
-fn bed() -> Bed {
-    let bed = Bed::new();
+fn fixture() -> TopicFixture {
+    let fixture = TopicFixture::new();
     for (id, key, parks_key) in
         [("1", "a", true), ("2", "a", true), ("3", "b", true), ("4", "c", false)]
     {
-        bed.write(Spec { id, key: Some(key), parks_key, ..Spec::default() });
+        fixture.write(Spec { id, key: Some(key), parks_key, ..Spec::default() });
     }
-    bed
+    fixture
 }
 
 #[test]
 fn a_key_with_open_letters_is_released_only_when_meant() {
-    let (bed, key) = (bed(), KeySelection::One("a".to_owned()));
-    let fault = asked(&bed, &key, false).unwrap_err();
+    let (fixture, key) = (fixture(), KeySelection::One("a".to_owned()));
+    let fault = asked(&fixture, &key, false).unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.key-has-open"));
     assert!(fault.what.contains("2 dead letters of key a are open"), "{fault}");
     assert!(fault.mend.contains("walrelay dlq replay --key 'a'"), "{fault}");
-    assert_eq!((parked(&bed), bed.written_behind(4).len()), (2, 0));
+    assert_eq!((parked(&fixture), fixture.written_behind(4).len()), (2, 0));
     // WHEN a person insists
-    assert_eq!(asked(&bed, &key, true), Ok(vec!["a".to_owned()]));
-    assert_eq!((parked(&bed), bed.open()), (1, 4));
+    assert_eq!(asked(&fixture, &key, true), Ok(vec!["a".to_owned()]));
+    assert_eq!((parked(&fixture), fixture.open()), (1, 4));
     // THEN it is not parked any more, and those that are are named
-    let fault = asked(&bed, &key, true).unwrap_err();
+    let fault = asked(&fixture, &key, true).unwrap_err();
     assert_eq!(fault.code, "dead-letter.not-parked");
     assert!(fault.mend.ends_with(": b"), "{fault}");
 }
 
 #[test]
 fn what_was_replayed_is_released_without_a_question() {
-    let bed = bed();
-    let fault = asked(&bed, &KeySelection::All, false).unwrap_err();
+    let fixture = fixture();
+    let fault = asked(&fixture, &KeySelection::All, false).unwrap_err();
     assert!(fault.what.contains("3 dead letters of 2 keys are open"), "{fault}");
     let filter = DeadLetterFilter::default();
     let job = ReplayJob { action: ReplayAction::Replay, filter: &filter, rate: None, by: "me" };
-    assert_eq!(run(&bed.topic(), &job, &|| bed.clock(), &mut |_| ()).progress.done, 4);
-    assert_eq!(parked(&bed), 2, "a replay releases nothing");
-    assert_eq!(asked(&bed, &KeySelection::All, false), Ok(vec!["a".to_owned(), "b".to_owned()]));
-    assert_eq!(parked(&bed), 0);
-    assert_eq!(asked(&bed, &KeySelection::All, false), Ok(Vec::new()));
-    let fault = asked(&bed, &KeySelection::One("a".to_owned()), false).unwrap_err();
+    assert_eq!(run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ()).progress.done, 4);
+    assert_eq!(parked(&fixture), 2, "a replay releases nothing");
+    assert_eq!(
+        asked(&fixture, &KeySelection::All, false),
+        Ok(vec!["a".to_owned(), "b".to_owned()])
+    );
+    assert_eq!(parked(&fixture), 0);
+    assert_eq!(asked(&fixture, &KeySelection::All, false), Ok(Vec::new()));
+    let fault = asked(&fixture, &KeySelection::One("a".to_owned()), false).unwrap_err();
     assert!(fault.mend.contains("no key is parked"), "{fault}");
 }
 
 #[test]
 fn letters_that_come_meanwhile_are_told() {
     // GIVEN a relay that writes on while the key is being released, until it hears of it
-    let (bed, key) = (bed(), KeySelection::One("a".to_owned()));
+    let (fixture, key) = (fixture(), KeySelection::One("a".to_owned()));
     let written = Cell::new(0);
     let clock = || {
         let spec = [("5", "a"), ("6", "b"), ("1", "a")].get(written.get()).copied();
         written.set(written.get() + 1);
         if let Some((id, key)) = spec {
-            bed.write(Spec { id, key: Some(key), ..Spec::default() });
+            fixture.write(Spec { id, key: Some(key), ..Spec::default() });
         }
-        bed.clock()
+        fixture.clock()
     };
     let asked = ReleaseRequest { keys: &key, anyway: true, by: "me" };
-    let released = release(&bed.topic(), &asked, &clock).unwrap();
+    let released = release(&fixture.topic(), &asked, &clock).unwrap();
     // THEN those of the key that are new are counted
     assert!(written.get() > 3);
     assert_eq!(released, ReleasedKeys { keys: vec!["a".to_owned()], meanwhile: 1 });
@@ -81,42 +84,42 @@ fn letters_that_come_meanwhile_are_told() {
 
 #[test]
 fn a_broker_that_takes_nothing_ends_it() {
-    let bed = bed();
-    bed.broker.set_full(true);
+    let fixture = fixture();
+    fixture.broker.set_full(true);
     let asked = ReleaseRequest { keys: &KeySelection::All, anyway: true, by: "me" };
-    let fault = release(&bed.topic(), &asked, &|| bed.fast_clock()).unwrap_err();
+    let fault = release(&fixture.topic(), &asked, &|| fixture.fast_clock()).unwrap_err();
     assert_eq!(fault.code, "dead-letter.unwritable");
-    assert!(bed.elapsed_us() <= 60 * SECOND);
+    assert!(fixture.elapsed_us() <= 60 * SECOND);
 }
 
 #[test]
 fn who_has_released_what_stands_in_the_log_however_it_ends() {
-    let bed = bed();
-    let lines = audit(|| drop(asked(&bed, &KeySelection::All, true)));
+    let fixture = fixture();
+    let lines = audit(|| drop(asked(&fixture, &KeySelection::All, true)));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     for part in ["audit: parked keys: release begins", "who=\"me\"", "[\"a\", \"b\"]", "count=2"] {
         assert!(begins.contains(part), "{begins}");
     }
     assert!(ended.contains("release ended") && ended.contains("count=2 ended=\"done\""), "{ended}");
     // WHEN the broker takes nothing THEN the beginning is told before anything is written
-    let bed = self::bed();
-    bed.broker.set_full(true);
+    let fixture = self::fixture();
+    fixture.broker.set_full(true);
     let asked = ReleaseRequest { keys: &KeySelection::All, anyway: true, by: "me" };
-    let lines = audit(|| drop(release(&bed.topic(), &asked, &|| bed.fast_clock())));
+    let lines = audit(|| drop(release(&fixture.topic(), &asked, &|| fixture.fast_clock())));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     assert!(begins.contains("release begins"), "{begins}");
     assert!(ended.contains("count=0 ended=\"dead-letter.unwritable\""), "{ended}");
     // WHEN it is refused THEN that is told, too
     let asked = ReleaseRequest { anyway: false, ..asked };
-    let lines = audit(|| drop(release(&bed.topic(), &asked, &|| bed.clock())));
+    let lines = audit(|| drop(release(&fixture.topic(), &asked, &|| fixture.clock())));
     assert!(lines[0].contains("count=0 ended=\"dead-letter.key-has-open\""), "{lines:?}");
 }
 
 #[test]
 fn a_key_in_a_hint_is_one_word_of_the_shell() {
-    let bed = Bed::new();
-    bed.write(Spec { key: Some("it's $(x)"), parks_key: true, ..Spec::default() });
-    let fault = asked(&bed, &KeySelection::All, false).unwrap_err();
+    let fixture = TopicFixture::new();
+    fixture.write(Spec { key: Some("it's $(x)"), parks_key: true, ..Spec::default() });
+    let fault = asked(&fixture, &KeySelection::All, false).unwrap_err();
     assert!(fault.mend.contains(r"replay --key 'it'\''s $(x)' (or"), "{fault}");
     assert!(fault.mend.contains(r"release --key 'it'\''s $(x)' --anyway"), "{fault}");
 }

@@ -1,6 +1,6 @@
 use std::cell::Cell;
 
-use super::super::testing::{BEGAN, Bed, Flaw, SECOND, Spec, audit, failure, header};
+use super::super::testing::{BEGAN, Flaw, SECOND, Spec, TopicFixture, audit, failure, header};
 use super::*;
 use crate::dead_letter::filter::FilterText;
 
@@ -12,8 +12,8 @@ fn all() -> DeadLetterFilter {
     DeadLetterFilter::default()
 }
 
-fn carry_out(bed: &Bed, job: &ReplayJob<'_>) -> ReplayReport {
-    run(&bed.topic(), job, &|| bed.clock(), &mut |_| ())
+fn carry_out(fixture: &TopicFixture, job: &ReplayJob<'_>) -> ReplayReport {
+    run(&fixture.topic(), job, &|| fixture.clock(), &mut |_| ())
 }
 
 fn code(report: &ReplayReport) -> Option<&'static str> {
@@ -27,62 +27,62 @@ fn numbered(range: std::ops::Range<usize>) -> Vec<String> {
 #[test]
 fn events_are_published_in_order_and_resolved_once() {
     // GIVEN more letters than fit the window
-    let bed = Bed::new();
-    bed.write_many(200);
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    let fixture = TopicFixture::new();
+    fixture.write_many(200);
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     assert_eq!((code(&report), report.progress.meant, report.progress.done), (None, 200, 200));
     // THEN the events arrive as they were, and say that they are replays
-    assert_eq!(bed.ids("orders"), numbered(0..200));
-    let arrived = bed.broker.arrived();
+    assert_eq!(fixture.ids("orders"), numbered(0..200));
+    let arrived = fixture.broker.arrived();
     let event = arrived.iter().find(|event| event.topic == "orders").unwrap();
     assert_eq!(event.value.as_deref(), Some(&b"payload"[..]));
     assert_eq!(header(event, "dlq-replay-count").as_deref(), Some("1"));
     assert_eq!(event.headers.len(), 2, "{event:?}");
     // THEN each has one resolution, by whoever asked, in the partition of its letter
-    let resolutions = bed.written_behind(200);
+    let resolutions = fixture.written_behind(200);
     assert_eq!(resolutions.len(), 200);
     assert_eq!(header(&resolutions[0], "dlq-resolution").as_deref(), Some("replayed"));
     assert!(header(&resolutions[0], "dlq-relay").is_some_and(|by| by.starts_with("me#")));
-    assert_eq!((resolutions[0].partition, bed.open()), (Some(0), 0));
+    assert_eq!((resolutions[0].partition, fixture.open()), (Some(0), 0));
     // THEN a second replay has nothing to do
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     assert_eq!((code(&report), report.progress.meant), (None, 0));
-    assert_eq!(bed.ids("orders").len(), 200);
+    assert_eq!(fixture.ids("orders").len(), 200);
 }
 
 #[test]
 fn what_was_discarded_by_mistake_can_be_replayed_and_counts_on() {
-    let bed = Bed::new();
-    bed.write(Spec::default());
-    let report = carry_out(&bed, &job(ReplayAction::Discard, &all()));
-    assert_eq!((code(&report), report.progress.done, bed.open()), (None, 1, 0));
-    assert!(bed.ids("orders").is_empty());
+    let fixture = TopicFixture::new();
+    fixture.write(Spec::default());
+    let report = carry_out(&fixture, &job(ReplayAction::Discard, &all()));
+    assert_eq!((code(&report), report.progress.done, fixture.open()), (None, 1, 0));
+    assert!(fixture.ids("orders").is_empty());
     for (state, count) in [("discarded", "1"), ("replayed", "2")] {
         let words = FilterText { state: Some(state.into()), ..FilterText::default() };
         let filter = DeadLetterFilter::parse(&words, 0).unwrap();
-        assert_eq!(carry_out(&bed, &job(ReplayAction::Replay, &filter)).progress.done, 1);
-        let last = bed.broker.arrived().into_iter().rfind(|event| event.topic == "orders");
+        assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay, &filter)).progress.done, 1);
+        let last = fixture.broker.arrived().into_iter().rfind(|event| event.topic == "orders");
         assert_eq!(header(&last.unwrap(), "dlq-replay-count").as_deref(), Some(count));
     }
 }
 
 #[test]
 fn a_filter_leaves_the_rest_alone() {
-    let bed = Bed::new();
-    bed.write_many(20);
+    let fixture = TopicFixture::new();
+    fixture.write_many(20);
     let words = FilterText { key: Some("3".into()), ..FilterText::default() };
     let filter = DeadLetterFilter::parse(&words, 0).unwrap();
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &filter));
-    assert_eq!((report.progress.meant, report.progress.done, bed.open()), (4, 4, 16));
-    assert_eq!(bed.ids("orders"), ["e3", "e8", "e13", "e18"]);
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &filter));
+    assert_eq!((report.progress.meant, report.progress.done, fixture.open()), (4, 4, 16));
+    assert_eq!(fixture.ids("orders"), ["e3", "e8", "e13", "e18"]);
 }
 
 #[test]
 fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
-    let bed = Bed::new();
-    bed.write_many(30);
-    bed.broker.refuse("e10", failure());
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    let fixture = TopicFixture::new();
+    fixture.write_many(30);
+    fixture.broker.refuse("e10", failure());
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.refused-again"));
     for part in ["event e10", "rabbitmq.no-route", "no queue is bound", "bind one"] {
@@ -90,165 +90,184 @@ fn the_first_refusal_ends_it_and_what_was_delivered_is_resolved() {
     }
     // THEN what of its key was behind it in the window is open, too
     let stuck = ["e10", "e15", "e20", "e25"];
-    assert_eq!((report.progress.done, bed.open()), (26, 4));
+    assert_eq!((report.progress.done, fixture.open()), (26, 4));
     let mut wanted = numbered(0..30);
     wanted.retain(|id| !stuck.contains(&id.as_str()));
-    assert_eq!(bed.ids("orders"), wanted);
+    assert_eq!(fixture.ids("orders"), wanted);
     // WHEN it is mended THEN the rest follows, and nothing comes twice
-    bed.broker.accept();
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
-    assert_eq!((code(&report), report.progress.done, bed.open()), (None, 4, 0));
-    assert_eq!(bed.ids("orders")[26..], stuck);
+    fixture.broker.accept();
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    assert_eq!((code(&report), report.progress.done, fixture.open()), (None, 4, 0));
+    assert_eq!(fixture.ids("orders")[26..], stuck);
 }
 
 #[test]
 fn the_rate_is_obeyed() {
-    let bed = Bed::new();
-    bed.write_many(41);
+    let fixture = TopicFixture::new();
+    fixture.write_many(41);
     let filter = all();
     let rate = "100/s".parse().ok();
     let job = ReplayJob { rate, ..job(ReplayAction::Replay, &filter) };
-    let report = carry_out(&bed, &job);
+    let report = carry_out(&fixture, &job);
     assert_eq!(report.progress.done, 41);
     // THEN forty came after the first, by its own clock
-    assert!(bed.elapsed_us() >= 400_000, "{} us", bed.elapsed_us());
+    assert!(fixture.elapsed_us() >= 400_000, "{} us", fixture.elapsed_us());
 }
 
 #[test]
 fn a_broker_that_goes_away_ends_it_and_loses_nothing() {
-    let bed = Bed::new();
-    bed.write_many(100);
-    bed.broker.set_down(true);
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    let fixture = TopicFixture::new();
+    fixture.write_many(100);
+    fixture.broker.set_down(true);
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Sink, "dead-letter.sink-gone"));
     assert!(fault.what.contains("the memory broker is down; 64 events were in flight"), "{fault}");
-    assert_eq!((report.progress.done, bed.open()), (0, 100));
-    assert!(bed.elapsed_us() <= 60 * SECOND);
+    assert_eq!((report.progress.done, fixture.open()), (0, 100));
+    assert!(fixture.elapsed_us() <= 60 * SECOND);
 }
 
 #[test]
 fn a_stop_settles_what_is_in_flight() {
-    let bed = Bed::new();
-    bed.write_many(500);
+    let fixture = TopicFixture::new();
+    fixture.write_many(500);
     let filter = all();
-    let report =
-        run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), &mut |tally| {
-            bed.stop.store(tally.done >= 100, Ordering::Relaxed);
-        });
+    let report = run(
+        &fixture.topic(),
+        &job(ReplayAction::Replay, &filter),
+        &|| fixture.clock(),
+        &mut |tally| {
+            fixture.stop.store(tally.done >= 100, Ordering::Relaxed);
+        },
+    );
     assert_eq!(code(&report), Some("dead-letter.interrupted"));
     // THEN everything that was delivered is resolved
     assert!((100..500).contains(&report.progress.done), "{:?}", report.progress);
-    assert_eq!(bed.ids("orders").len(), report.progress.done);
-    assert_eq!(bed.open(), 500 - report.progress.done);
+    assert_eq!(fixture.ids("orders").len(), report.progress.done);
+    assert_eq!(fixture.open(), 500 - report.progress.done);
 }
 
 #[test]
 fn it_stops_when_the_same_error_comes_back() {
     for (id, class) in [("e0", "something-else"), ("new", "unroutable")] {
-        let bed = Bed::new();
-        bed.write_many(500);
+        let fixture = TopicFixture::new();
+        fixture.write_many(500);
         let filter = all();
         let written = Cell::new(false);
         let observe = &mut |_: &ReplayProgress| {
             if !written.replace(true) {
                 let failed_unix_us = BEGAN + 1000 * SECOND;
-                bed.write(Spec { id, key: Some("0"), class, failed_unix_us, ..Spec::default() });
+                fixture.write(Spec {
+                    id,
+                    key: Some("0"),
+                    class,
+                    failed_unix_us,
+                    ..Spec::default()
+                });
             }
         };
-        let report =
-            run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), observe);
+        let report = run(
+            &fixture.topic(),
+            &job(ReplayAction::Replay, &filter),
+            &|| fixture.clock(),
+            observe,
+        );
         assert_eq!(code(&report), Some("dead-letter.comes-back"), "{id}");
         assert!(report.progress.done < 500);
-        assert_eq!(bed.ids("orders").len(), report.progress.done);
+        assert_eq!(fixture.ids("orders").len(), report.progress.done);
     }
 }
 
 #[test]
 fn it_stops_when_the_topic_fills_faster_than_it_empties() {
-    let bed = Bed::new();
-    bed.write_many(500);
+    let fixture = TopicFixture::new();
+    fixture.write_many(500);
     let filter = all();
     let rounds = Cell::new(0);
     let observe = &mut |_: &ReplayProgress| {
         rounds.set(rounds.get() + 1);
         for n in 0..70 {
             let id = format!("new-{}-{n}", rounds.get());
-            bed.write(Spec { id: &id, class: "another", ..Spec::default() });
+            fixture.write(Spec { id: &id, class: "another", ..Spec::default() });
         }
     };
-    let report = run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), observe);
+    let report =
+        run(&fixture.topic(), &job(ReplayAction::Replay, &filter), &|| fixture.clock(), observe);
     assert_eq!(code(&report), Some("dead-letter.refills"));
 }
 
 #[test]
 fn two_replays_at_once_repeat_no_more_than_was_in_flight() {
-    let bed = Bed::new();
-    bed.write_many(500);
+    let fixture = TopicFixture::new();
+    fixture.write_many(500);
     let filter = all();
     let started = Cell::new(false);
-    let report =
-        run(&bed.topic(), &job(ReplayAction::Replay, &filter), &|| bed.clock(), &mut |_| {
+    let report = run(
+        &fixture.topic(),
+        &job(ReplayAction::Replay, &filter),
+        &|| fixture.clock(),
+        &mut |_| {
             if !started.replace(true) {
-                let other = carry_out(&bed, &job(ReplayAction::Replay, &filter));
+                let other = carry_out(&fixture, &job(ReplayAction::Replay, &filter));
                 assert_eq!(other.progress.done, other.progress.meant);
             }
-        });
+        },
+    );
     assert!(matches!(code(&report), None | Some("dead-letter.two-replays")), "{report:?}");
-    let published = bed.ids("orders").len();
+    let published = fixture.ids("orders").len();
     assert!((500..=500 + WINDOW).contains(&published), "{published}");
-    assert_eq!(bed.open(), 0);
+    assert_eq!(fixture.open(), 0);
 }
 
 #[test]
 fn what_can_never_be_replayed_is_passed_over_and_told() {
-    let bed = Bed::new();
-    bed.write(Spec { id: "cut", value: "more than sixteen bytes", ..Spec::default() });
-    bed.write(Spec { id: "lost", topic: "", ..Spec::default() });
-    bed.write(Spec { id: "raw", incomplete: true, ..Spec::default() });
-    bed.write(Spec { id: "good", ..Spec::default() });
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    let fixture = TopicFixture::new();
+    fixture.write(Spec { id: "cut", value: "more than sixteen bytes", ..Spec::default() });
+    fixture.write(Spec { id: "lost", topic: "", ..Spec::default() });
+    fixture.write(Spec { id: "raw", incomplete: true, ..Spec::default() });
+    fixture.write(Spec { id: "good", ..Spec::default() });
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     let ReplayProgress { meant, done, cut, unrouted, incomplete, .. } = report.progress;
     assert_eq!((meant, done, cut, unrouted, incomplete), (4, 1, 1, 1, 1));
     let fault = report.fault.unwrap();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.unfit"));
-    assert_eq!((bed.ids("orders"), bed.open()), (vec!["good".to_owned()], 3));
+    assert_eq!((fixture.ids("orders"), fixture.open()), (vec!["good".to_owned()], 3));
     // THEN they can be given up
-    assert_eq!(carry_out(&bed, &job(ReplayAction::Discard, &all())).progress.done, 3);
-    assert_eq!(bed.open(), 0);
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &all())).progress.done, 3);
+    assert_eq!(fixture.open(), 0);
 }
 
 #[test]
 fn an_event_whose_route_leads_to_the_letters_is_not_published_there_and_stays_open() {
-    let bed = Bed::new();
+    let fixture = TopicFixture::new();
     let class = "route.dead-letter-topic";
-    bed.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
+    fixture.write(Spec { id: "lost", topic: "outbox.dlq", class, ..Spec::default() });
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
     assert_eq!(code(&report), Some("dead-letter.unfit"));
-    assert_eq!((report.progress.done, report.progress.misrouted, bed.open()), (0, 1, 1));
-    assert_eq!(bed.written_behind(1), [], "it is no letter");
+    assert_eq!((report.progress.done, report.progress.misrouted, fixture.open()), (0, 1, 1));
+    assert_eq!(fixture.written_behind(1), [], "it is no letter");
     // THEN it can be given up
-    assert_eq!(carry_out(&bed, &job(ReplayAction::Discard, &all())).progress.done, 1);
-    assert_eq!(bed.open(), 0);
+    assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &all())).progress.done, 1);
+    assert_eq!(fixture.open(), 0);
 }
 
 #[test]
 fn a_broker_that_takes_nothing_ends_it() {
-    let bed = Bed::new();
-    bed.write_many(3);
-    bed.broker.set_full(true);
+    let fixture = TopicFixture::new();
+    fixture.write_many(3);
+    fixture.broker.set_full(true);
     let filter = all();
     let job = job(ReplayAction::Replay, &filter);
-    let report = run(&bed.topic(), &job, &|| bed.fast_clock(), &mut |_| ());
+    let report = run(&fixture.topic(), &job, &|| fixture.fast_clock(), &mut |_| ());
     assert_eq!(code(&report), Some("dead-letter.sink-gone"));
-    assert_eq!((report.progress.done, bed.open()), (0, 3));
-    assert!(bed.elapsed_us() <= 60 * SECOND);
+    assert_eq!((report.progress.done, fixture.open()), (0, 3));
+    assert!(fixture.elapsed_us() <= 60 * SECOND);
 }
 
 #[test]
 fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
-    let bed = Bed::new();
-    bed.write_many(3);
+    let fixture = TopicFixture::new();
+    fixture.write_many(3);
     let filter = all();
     let slow = ReplayJob { rate: "1/s".parse().ok(), ..job(ReplayAction::Replay, &filter) };
     let discarded = Cell::new(false);
@@ -256,87 +275,90 @@ fn a_letter_that_waits_for_the_rate_and_is_resolved_meanwhile_is_left_alone() {
         if tally.done == 1 && !discarded.replace(true) {
             let words = FilterText { id: Some("e1".into()), ..FilterText::default() };
             let second = DeadLetterFilter::parse(&words, 0).unwrap();
-            assert_eq!(carry_out(&bed, &job(ReplayAction::Discard, &second)).progress.done, 1);
+            assert_eq!(carry_out(&fixture, &job(ReplayAction::Discard, &second)).progress.done, 1);
         }
     };
-    let report = run(&bed.topic(), &slow, &|| bed.clock(), observe);
+    let report = run(&fixture.topic(), &slow, &|| fixture.clock(), observe);
     assert_eq!((code(&report), report.progress.done), (None, 2));
-    assert_eq!(bed.ids("orders"), ["e0", "e2"]);
+    assert_eq!(fixture.ids("orders"), ["e0", "e2"]);
 }
 
 #[test]
 fn two_letters_of_one_id_in_one_transaction_are_two() {
-    let bed = Bed::new();
+    let fixture = TopicFixture::new();
     for ordinal in [4, 7] {
-        bed.write(Spec { id: "same", ordinal, ..Spec::default() });
+        fixture.write(Spec { id: "same", ordinal, ..Spec::default() });
     }
-    let report = carry_out(&bed, &job(ReplayAction::Replay, &all()));
-    assert_eq!((code(&report), report.progress.done, bed.open()), (None, 2, 0));
-    assert_eq!(bed.ids("orders"), ["same", "same"]);
+    let report = carry_out(&fixture, &job(ReplayAction::Replay, &all()));
+    assert_eq!((code(&report), report.progress.done, fixture.open()), (None, 2, 0));
+    assert_eq!(fixture.ids("orders"), ["same", "same"]);
 }
 
 #[test]
 fn what_has_arrived_is_written_down_although_the_sink_of_the_events_is_gone() {
     // GIVEN a broker that confirms a window of events and then ends their connection
-    let bed = Bed::new();
-    bed.write_many(100);
-    let broker = bed.flawed(Flaw::EventsBreak);
-    let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
+    let fixture = TopicFixture::new();
+    fixture.write_many(100);
+    let broker = fixture.flawed(Flaw::EventsBreak);
+    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
     let filter = all();
-    let report = run(&topic, &job(ReplayAction::Replay, &filter), &|| bed.clock(), &mut |_| ());
+    let report = run(&topic, &job(ReplayAction::Replay, &filter), &|| fixture.clock(), &mut |_| ());
     // THEN it ends, and nothing that was delivered is open
     assert_eq!(code(&report), Some("dead-letter.sink-gone"));
-    assert_eq!((bed.ids("orders").len(), report.progress.done, bed.open()), (WINDOW, WINDOW, 36));
+    assert_eq!(
+        (fixture.ids("orders").len(), report.progress.done, fixture.open()),
+        (WINDOW, WINDOW, 36)
+    );
 }
 
 #[test]
 fn what_is_in_flight_when_a_slow_replay_is_stopped_has_time_to_settle() {
     // GIVEN a replay of one event in twenty seconds, and a stop right behind the second
-    let bed = Bed::new();
-    bed.write_many(5);
+    let fixture = TopicFixture::new();
+    fixture.write_many(5);
     let filter = all();
     let slow = ReplayJob { rate: "3/min".parse().ok(), ..job(ReplayAction::Replay, &filter) };
     let mut tally = ReplayProgress::default();
-    let topic = bed.topic();
-    let mut work = Replay::begin(&topic, &slow, bed.clock(), &mut tally).unwrap().unwrap();
-    while bed.ids("orders").is_empty() || work.pipeline.unresolved() > 0 {
-        assert!(!work.step(bed.clock(), &mut tally));
+    let topic = fixture.topic();
+    let mut work = Replay::begin(&topic, &slow, fixture.clock(), &mut tally).unwrap().unwrap();
+    while fixture.ids("orders").is_empty() || work.pipeline.unresolved() > 0 {
+        assert!(!work.step(fixture.clock(), &mut tally));
     }
-    bed.broker.set_silent(true);
+    fixture.broker.set_silent(true);
     while work.pipeline.unresolved() == 0 {
-        assert!(!work.step(bed.fast_clock(), &mut tally));
+        assert!(!work.step(fixture.fast_clock(), &mut tally));
     }
-    bed.stop.store(true, Ordering::Relaxed);
-    assert!(!work.step(bed.clock(), &mut tally), "it has not waited for it");
-    bed.broker.set_silent(false);
-    while !work.step(bed.clock(), &mut tally) {}
-    assert_eq!((bed.ids("orders").len(), tally.done, bed.open()), (2, 2, 3));
+    fixture.stop.store(true, Ordering::Relaxed);
+    assert!(!work.step(fixture.clock(), &mut tally), "it has not waited for it");
+    fixture.broker.set_silent(false);
+    while !work.step(fixture.clock(), &mut tally) {}
+    assert_eq!((fixture.ids("orders").len(), tally.done, fixture.open()), (2, 2, 3));
 }
 
 #[test]
 fn a_reader_that_pauses_is_not_asked_without_a_pause() {
-    let bed = Bed::new();
-    bed.write_many(2);
-    let broker = bed.flawed(Flaw::Pauses);
-    let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
+    let fixture = TopicFixture::new();
+    fixture.write_many(2);
+    let broker = fixture.flawed(Flaw::Pauses);
+    let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
     let filter = all();
     let job = job(ReplayAction::Replay, &filter);
     let mut tally = ReplayProgress::default();
-    let mut work = Replay::begin(&topic, &job, bed.clock(), &mut tally).unwrap().unwrap();
+    let mut work = Replay::begin(&topic, &job, fixture.clock(), &mut tally).unwrap().unwrap();
     // WHEN one event is in flight and no more letters come for now
-    let wait = work.hand_over(bed.clock(), &mut tally).unwrap();
+    let wait = work.hand_over(fixture.clock(), &mut tally).unwrap();
     assert_eq!((work.pipeline.unresolved(), wait), (1, PATIENCE));
 }
 
 #[test]
 fn letters_that_retention_removes_between_the_readings_are_told() {
     for action in [ReplayAction::Replay, ReplayAction::Discard] {
-        let bed = Bed::new();
-        bed.write_many(10);
-        let broker = bed.flawed(Flaw::Forgets(3));
-        let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
+        let fixture = TopicFixture::new();
+        fixture.write_many(10);
+        let broker = fixture.flawed(Flaw::Forgets(3));
+        let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
         let filter = all();
-        let report = run(&topic, &job(action, &filter), &|| bed.clock(), &mut |_| ());
+        let report = run(&topic, &job(action, &filter), &|| fixture.clock(), &mut |_| ());
         assert_eq!((report.progress.meant, report.progress.done, report.progress.gone), (10, 7, 3));
         let fault = report.fault.unwrap();
         assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.gone"));
@@ -347,23 +369,24 @@ fn letters_that_retention_removes_between_the_readings_are_told() {
 #[test]
 fn giving_letters_up_opens_no_sink_for_events() {
     for (action, sinks) in [(ReplayAction::Discard, 1), (ReplayAction::Replay, 2)] {
-        let bed = Bed::new();
-        bed.write_many(10);
-        let broker = bed.flawed(Flaw::Nothing);
-        let topic = DeadLetterTopic { broker: &broker, ..bed.topic() };
+        let fixture = TopicFixture::new();
+        fixture.write_many(10);
+        let broker = fixture.flawed(Flaw::Nothing);
+        let topic = DeadLetterTopic { broker: &broker, ..fixture.topic() };
         let filter = all();
-        let report = run(&topic, &job(action, &filter), &|| bed.clock(), &mut |_| ());
+        let report = run(&topic, &job(action, &filter), &|| fixture.clock(), &mut |_| ());
         assert_eq!((report.progress.done, broker.sinks.load(Ordering::Relaxed)), (10, sinks));
     }
 }
 
 #[test]
 fn who_has_replayed_what_stands_in_the_log_at_the_beginning_and_at_the_end() {
-    let bed = Bed::new();
-    bed.write_many(3);
-    bed.broker.refuse("e2", failure());
-    let lines =
-        audit(|| assert_eq!(carry_out(&bed, &job(ReplayAction::Replay, &all())).progress.done, 2));
+    let fixture = TopicFixture::new();
+    fixture.write_many(3);
+    fixture.broker.refuse("e2", failure());
+    let lines = audit(|| {
+        assert_eq!(carry_out(&fixture, &job(ReplayAction::Replay, &all())).progress.done, 2)
+    });
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     assert!(begins.contains("replay begins") && begins.contains("count=3"), "{begins}");
     assert!(ended.contains("replay ended") && ended.contains("count=2"), "{ended}");

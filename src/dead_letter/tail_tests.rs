@@ -12,12 +12,12 @@ use crate::sink::{First, Inspection, Sink, SinkKind, Wanted};
 
 /// The memory broker, whose log cannot be opened until these are used up.
 #[derive(Debug)]
-struct Moody {
+struct FailingLog {
     settings: MemorySettings,
     faults: Mutex<Vec<Fault>>,
 }
 
-impl Broker for Moody {
+impl Broker for FailingLog {
     fn kind(&self) -> &'static SinkKind {
         self.settings.kind()
     }
@@ -46,15 +46,15 @@ impl Broker for Moody {
     }
 }
 
-struct Stage {
-    broker: Arc<Moody>,
+struct TailFixture {
+    broker: Arc<FailingLog>,
     metrics: Arc<Metrics>,
     /// Keeps the facts.
     _recorder: Recorder,
     facts: Arc<Facts>,
 }
 
-fn stage(faults: Vec<Fault>) -> Stage {
+fn fixture(faults: Vec<Fault>) -> TailFixture {
     let settings = MemorySettings { broker: Some(MemoryBroker::default()) };
     let (mut recorder, facts) = health::facts(0);
     let pass = Pass {
@@ -70,15 +70,15 @@ fn stage(faults: Vec<Fault>) -> Stage {
         confirmed_lsn: Lsn::ZERO,
     };
     recorder.pass(&pass, 0);
-    Stage {
-        broker: Arc::new(Moody { settings, faults: Mutex::new(faults) }),
+    TailFixture {
+        broker: Arc::new(FailingLog { settings, faults: Mutex::new(faults) }),
         metrics: Arc::new(Metrics::new()),
         _recorder: recorder,
         facts,
     }
 }
 
-impl Stage {
+impl TailFixture {
     /// Letters that park their keys, of a process that has just died.
     fn write(&self, keys: usize) {
         let mailbox =
@@ -141,7 +141,7 @@ impl Stage {
     }
 }
 
-/// As [`Stage::write`] does it.
+/// As [`TailFixture::write`] does it.
 fn parked(n: usize) -> TailEvent {
     let position = Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 };
     TailEvent::Parked(KeyHash::of(n.to_string().as_bytes()), position)
@@ -153,20 +153,20 @@ fn fault(code: &'static str) -> Fault {
 
 #[test]
 fn the_loop_hears_everything_in_order_and_gauges_are_set_by_then() {
-    let stage = stage(Vec::new());
-    stage.write(40);
+    let fixture = fixture(Vec::new());
+    fixture.write(40);
     // GIVEN a channel that is too small THEN nothing is lost
-    let (following, heard) = stage.follow(1);
+    let (following, heard) = fixture.follow(1);
     for n in 0..40 {
         let letter = heard.recv().unwrap();
         assert!(matches!(letter, TailEvent::Letter { class, .. } if class == "unroutable"));
         assert_eq!(heard.recv(), Ok(parked(n)));
     }
     assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));
-    assert_eq!(stage.metrics.dlq_depth.get(), 40.0);
-    assert!(stage.metrics.dlq_oldest_age_seconds.get() >= 5.0);
+    assert_eq!(fixture.metrics.dlq_depth.get(), 40.0);
+    assert!(fixture.metrics.dlq_oldest_age_seconds.get() >= 5.0);
     // WHEN more is written THEN it is heard, and is no business of the breaker
-    stage.write(1);
+    fixture.write(1);
     assert_eq!(heard.recv(), Ok(parked(0)));
     following.stop();
     assert!(heard.recv().is_err(), "the thread has ended");
@@ -174,47 +174,48 @@ fn the_loop_hears_everything_in_order_and_gauges_are_set_by_then() {
 
 #[test]
 fn a_loop_that_does_not_listen_does_not_keep_it_from_ending() {
-    let stage = stage(Vec::new());
-    stage.write(10);
-    let (following, heard) = stage.follow(1);
+    let fixture = fixture(Vec::new());
+    fixture.write(10);
+    let (following, heard) = fixture.follow(1);
     following.stop();
     assert!(heard.iter().count() < 20);
 }
 
 #[test]
 fn a_loop_that_has_ended_ends_it() {
-    let stage = stage(Vec::new());
-    stage.write(10);
-    let (following, heard) = stage.follow(1);
+    let fixture = fixture(Vec::new());
+    fixture.write(10);
+    let (following, heard) = fixture.follow(1);
     drop(heard);
     assert_eq!(following.ended.recv(), Err(mpsc::RecvError));
 }
 
 #[test]
 fn what_keeps_it_from_reading_is_told_once_with_what_mends_it() {
-    let stage = stage(vec![fault("sink.dead-letter-missing"), fault("sink.dead-letter-forbidden")]);
-    let (following, heard) = stage.follow(8);
+    let fixture =
+        fixture(vec![fault("sink.dead-letter-missing"), fault("sink.dead-letter-forbidden")]);
+    let (following, heard) = fixture.follow(8);
     let reason = "it is so (queue q); to mend it: do something".to_owned();
     assert_eq!(heard.recv(), Ok(TailEvent::Unreadable(reason)));
     // WHEN it is mended THEN it is read after all
     assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));
-    assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
+    assert_eq!(fixture.metrics.dlq_depth.get(), 0.0);
     following.stop();
 }
 
 #[test]
 fn a_broker_that_is_away_is_waited_for() {
-    let stage = stage(vec![fault("sink.unreachable"), fault("dead-letter.silent")]);
-    let (following, heard) = stage.follow(8);
+    let fixture = fixture(vec![fault("sink.unreachable"), fault("dead-letter.silent")]);
+    let (following, heard) = fixture.follow(8);
     assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));
     following.stop();
 }
 
 #[test]
 fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
-    let stage = stage(Vec::new());
+    let fixture = fixture(Vec::new());
     let (news, _heard) = mpsc::sync_channel(1);
-    let mut thread = TailThread::new(stage.parts(news), Arc::default());
+    let mut thread = TailThread::new(fixture.parts(news), Arc::default());
     thread.state.begin();
     thread.state.end();
     // GIVEN a trouble that has just begun THEN the last value holds
@@ -222,25 +223,25 @@ fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
     thread.trouble =
         Some(ReadTrouble { since: now, is_logged: false, fault: fault("sink.unreachable") });
     thread.set_gauges();
-    assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
+    assert_eq!(fixture.metrics.dlq_depth.get(), 0.0);
     // WHEN it stays THEN nobody knows, and that is told once
     let Some(trouble) = &mut thread.trouble else { panic!("it is gone") };
     trouble.since = now.checked_sub(STALE_AFTER).unwrap();
     thread.set_gauges();
-    assert!(stage.metrics.dlq_depth.get().is_nan());
+    assert!(fixture.metrics.dlq_depth.get().is_nan());
     assert!(thread.trouble.as_ref().is_some_and(|trouble| trouble.is_logged));
     // WHEN it ends THEN it is known again
     thread.mended();
     thread.set_gauges();
-    assert_eq!(stage.metrics.dlq_depth.get(), 0.0);
+    assert_eq!(fixture.metrics.dlq_depth.get(), 0.0);
 }
 
 #[test]
 fn a_topic_that_is_missing_after_an_outage_is_told_to_the_loop() {
-    let stage = stage(Vec::new());
+    let fixture = fixture(Vec::new());
     let (news, heard) = mpsc::sync_channel(1);
     // GIVEN a broker that was away for so long that a person was told WHEN it is back
-    let mut thread = TailThread::new(stage.parts(news), Arc::new(AtomicBool::new(true)));
+    let mut thread = TailThread::new(fixture.parts(news), Arc::new(AtomicBool::new(true)));
     let away = fault("sink.unreachable");
     thread.trouble = Some(ReadTrouble { since: Instant::now(), is_logged: true, fault: away });
     assert!(thread.wait_after(fault("sink.dead-letter-missing")).is_err(), "it must end");
@@ -249,9 +250,9 @@ fn a_topic_that_is_missing_after_an_outage_is_told_to_the_loop() {
 
 #[test]
 fn where_no_keys_are_parked_the_last_letters_are_told_first() {
-    let stage = stage(Vec::new());
-    stage.write(2);
-    let (following, heard) = stage.follow_for(false, 1);
+    let fixture = fixture(Vec::new());
+    fixture.write(2);
+    let (following, heard) = fixture.follow_for(false, 1);
     let told: Vec<TailEvent> = heard.iter().take(2 * 2 + 1 + 2).collect();
     let letters = |news: &TailEvent| matches!(news, TailEvent::Letter { .. });
     let at = told.iter().position(|news| *news == TailEvent::CaughtUp);

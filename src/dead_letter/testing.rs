@@ -53,7 +53,7 @@ impl Default for Spec<'_> {
     }
 }
 
-pub(super) struct Bed {
+pub(super) struct TopicFixture {
     pub(super) broker: MemoryBroker,
     settings: MemorySettings,
     address: DeadLetterAddress,
@@ -61,10 +61,10 @@ pub(super) struct Bed {
     now: Cell<i64>,
 }
 
-impl Bed {
-    pub(super) fn new() -> Bed {
+impl TopicFixture {
+    pub(super) fn new() -> TopicFixture {
         let broker = MemoryBroker::default();
-        Bed {
+        TopicFixture {
             settings: MemorySettings { broker: Some(broker.clone()) },
             broker,
             address: DeadLetterSettings::default().address,

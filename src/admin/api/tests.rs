@@ -20,13 +20,13 @@ const SECOND: i64 = 1_000_000;
 const JSON_BODY: &str = "Content-Type: application/json\r\n";
 
 /// A server, and letters at a broker.
-struct Stage {
+struct ApiFixture {
     broker: MemoryBroker,
     settings: MemorySettings,
     admin: Admin,
 }
 
-fn stage_with(token: Option<&str>) -> Stage {
+fn fixture_with(token: Option<&str>) -> ApiFixture {
     let broker = MemoryBroker::default();
     let settings = MemorySettings { broker: Some(broker.clone()) };
     let (_recorder, facts) = health::facts(0);
@@ -43,14 +43,14 @@ fn stage_with(token: Option<&str>) -> Stage {
         token: token.map(Secret::new),
     };
     let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters).unwrap();
-    Stage { broker, settings, admin }
+    ApiFixture { broker, settings, admin }
 }
 
-fn stage() -> Stage {
-    stage_with(Some(TOKEN))
+fn fixture() -> ApiFixture {
+    fixture_with(Some(TOKEN))
 }
 
-impl Stage {
+impl ApiFixture {
     /// `count` letters `e0`, `e1`, ... of the keys `k0` to `k2`, a second apart.
     fn write(&self, count: i64, parks_key: bool) {
         let mailbox =
@@ -149,7 +149,7 @@ fn ids(body: &Value) -> Vec<&str> {
 
 #[test]
 fn nobody_gets_in_without_the_token() {
-    let stage = stage();
+    let fixture = fixture();
     let longer = format!("{TOKEN}x");
     let twice = bearer(TOKEN) + &bearer(TOKEN);
     for (headers, code) in [
@@ -163,97 +163,97 @@ fn nobody_gets_in_without_the_token() {
         (bearer(&longer), "api.token-wrong"),
     ] {
         for first in ["GET /api/dlq", "POST /api/dlq/replay", "DELETE /api/dlq/job", "GET /api/x"] {
-            let (status, head, body) = stage.request(first, &headers, "");
+            let (status, head, body) = fixture.request(first, &headers, "");
             assert_eq!((status, body["code"].as_str()), (401, Some(code)), "{first} {headers}");
             assert!(head.contains("www-authenticate: Bearer"), "{head}");
             assert!(!body.to_string().contains("token-of"), "{body}");
         }
     }
-    let (status, _, _) = stage.request("GET /api/dlq", &bearer(TOKEN).replace("Be", "be"), "");
+    let (status, _, _) = fixture.request("GET /api/dlq", &bearer(TOKEN).replace("Be", "be"), "");
     assert_eq!(status, 200);
 }
 
 #[test]
 fn without_a_token_it_is_closed_and_says_which_key_opens_it() {
     for token in [None, Some("")] {
-        let stage = stage_with(token);
-        let (status, head, body) = stage.request("GET /api/dlq", &bearer(""), "");
+        let fixture = fixture_with(token);
+        let (status, head, body) = fixture.request("GET /api/dlq", &bearer(""), "");
         assert_eq!((status, body["code"].as_str()), (403, Some("api.closed")), "{head}");
         assert!(body["where"] == "admin.token" && body["mend"].as_str().unwrap().contains("admin"));
     }
     // THEN what needs no token stays open
-    let (status, _, _) = exchange(stage_with(None).admin.addr(), "GET /status", "", "");
+    let (status, _, _) = exchange(fixture_with(None).admin.addr(), "GET /status", "", "");
     assert_eq!(status, 200);
 }
 
 #[test]
 fn letters_are_listed_with_the_filters_of_the_command_line() {
-    let stage = stage();
-    stage.write(6, false);
-    let (code, body) = stage.get("/api/dlq");
+    let fixture = fixture();
+    fixture.write(6, false);
+    let (code, body) = fixture.get("/api/dlq");
     assert_eq!((code, ids(&body)), (200, vec!["e0", "e1", "e2", "e3", "e4", "e5"]));
     assert_eq!((&body["meant"], &body["read"]["records"]), (&Value::from(6), &Value::from(6)));
     assert_eq!(body["letters"][0]["error_class"], "unroutable");
     assert!(!body.to_string().contains("payload\""), "payloads are not listed");
-    let (_, body) = stage.get("/api/dlq?key=k1&since=1970-01-01T00%3A00%3A02Z");
+    let (_, body) = fixture.get("/api/dlq?key=k1&since=1970-01-01T00%3A00%3A02Z");
     assert_eq!((ids(&body), &body["meant"]), (vec!["e4"], &Value::from(1)));
-    let (_, body) = stage.get("/api/dlq?text=NOBODY+wants&limit=2");
+    let (_, body) = fixture.get("/api/dlq?text=NOBODY+wants&limit=2");
     assert_eq!((ids(&body), &body["meant"]), (vec!["e0", "e1"], &Value::from(6)));
-    assert_eq!(ids(&stage.get("/api/dlq?topic=elsewhere").1), Vec::<&str>::new());
+    assert_eq!(ids(&fixture.get("/api/dlq?topic=elsewhere").1), Vec::<&str>::new());
 }
 
 #[test]
 fn a_letter_is_shown_with_its_history_and_its_payload_on_request() {
-    let stage = stage();
-    stage.write(2, false);
-    let (code, body) = stage.get("/api/dlq/e1");
+    let fixture = fixture();
+    fixture.write(2, false);
+    let (code, body) = fixture.get("/api/dlq/e1");
     assert_eq!((code, ids(&body)), (200, vec!["e1"]));
     let letter = &body["letters"][0];
     assert_eq!(letter["history"][0]["what"], "dead-lettered");
     assert_eq!(letter.get("payload"), None);
-    let (_, body) = stage.get("/api/dlq/e1?payload=true");
+    let (_, body) = fixture.get("/api/dlq/e1?payload=true");
     assert_eq!(body["letters"][0]["payload"], "payload");
-    let (code, body) = stage.get("/api/dlq/nothing");
+    let (code, body) = fixture.get("/api/dlq/nothing");
     assert_eq!((code, body["code"].as_str()), (404, Some("dead-letter.unknown")));
-    assert_eq!(stage.get("/api/dlq/e1?payload=perhaps").0, 400);
+    assert_eq!(fixture.get("/api/dlq/e1?payload=perhaps").0, 400);
 }
 
 #[test]
 fn a_replay_is_a_job_and_ends_with_its_outcome() {
-    let stage = stage();
-    stage.write(6, false);
-    let (code, body) = stage.get("/api/dlq/job");
+    let fixture = fixture();
+    fixture.write(6, false);
+    let (code, body) = fixture.get("/api/dlq/job");
     assert_eq!((code, body["code"].as_str()), (404, Some("api.no-job")));
     // WHEN it is only tried THEN nothing is published
-    let (code, body) = stage.post("/api/dlq/replay", r#"{"key":"k0","dry_run":true}"#);
-    assert_eq!((code, &body["meant"], stage.arrived().len()), (200, &Value::from(2), 0));
+    let (code, body) = fixture.post("/api/dlq/replay", r#"{"key":"k0","dry_run":true}"#);
+    assert_eq!((code, &body["meant"], fixture.arrived().len()), (200, &Value::from(2), 0));
     // WHEN it is done
-    let (code, job) = stage.post("/api/dlq/replay", r#"{"key":"k0","reason":"bound\nnow"}"#);
+    let (code, job) = fixture.post("/api/dlq/replay", r#"{"key":"k0","reason":"bound\nnow"}"#);
     assert_eq!((code, &job["job"], &job["action"]), (202, &Value::from(1), &"replay".into()));
-    let job = stage.ended_job();
+    let job = fixture.ended_job();
     assert_eq!((job["state"].as_str(), &job["progress"]["done"]), (Some("done"), &Value::from(2)));
     assert_eq!((&job["error"], &job["reason"]), (&Value::Null, &"bound\\nnow".into()));
     assert!(job["by"].as_str().unwrap().starts_with("token@127.0.0.1:"), "{job}");
-    assert_eq!(stage.arrived(), ["e0", "e3"]);
+    assert_eq!(fixture.arrived(), ["e0", "e3"]);
     // THEN the rest is open, and the letter tells who it was
-    let (_, body) = stage.get("/api/dlq");
+    let (_, body) = fixture.get("/api/dlq");
     assert_eq!(ids(&body), ["e1", "e2", "e4", "e5"]);
-    let (_, body) = stage.get("/api/dlq/e0");
+    let (_, body) = fixture.get("/api/dlq/e0");
     let step = &body["letters"][0]["history"][1];
     assert_eq!(step["what"], "replayed");
     assert!(step["by"].as_str().unwrap().starts_with("token@127.0.0.1"), "{step}");
     // WHEN everything is given up
-    let (code, job) = stage.post("/api/dlq/discard", r#"{"all":true}"#);
+    let (code, job) = fixture.post("/api/dlq/discard", r#"{"all":true}"#);
     assert_eq!((code, &job["job"]), (202, &Value::from(2)));
-    assert_eq!(stage.ended_job()["progress"]["done"], 4);
-    assert_eq!(ids(&stage.get("/api/dlq").1), Vec::<&str>::new());
-    assert_eq!(stage.arrived().len(), 2);
+    assert_eq!(fixture.ended_job()["progress"]["done"], 4);
+    assert_eq!(ids(&fixture.get("/api/dlq").1), Vec::<&str>::new());
+    assert_eq!(fixture.arrived().len(), 2);
 }
 
 #[test]
 fn a_job_that_fails_says_why() {
-    let stage = stage();
-    stage.write(1, false);
+    let fixture = fixture();
+    fixture.write(1, false);
     let failure = Failure {
         disposition: Disposition::Terminal,
         known: true,
@@ -263,42 +263,42 @@ fn a_job_that_fails_says_why() {
         reason: "no queue is bound".to_owned(),
         mend: "bind one".to_owned(),
     };
-    stage.broker.refuse("e0", failure);
-    assert_eq!(stage.post("/api/dlq/replay", r#"{"all":true}"#).0, 202);
-    let job = stage.ended_job();
+    fixture.broker.refuse("e0", failure);
+    assert_eq!(fixture.post("/api/dlq/replay", r#"{"all":true}"#).0, 202);
+    let job = fixture.ended_job();
     assert_eq!(job["state"], "failed", "{job}");
     assert_eq!(job["error"]["code"], "dead-letter.refused-again");
     assert!(job["error"]["mend"].as_str().unwrap().contains("bind one"));
-    assert_eq!(ids(&stage.get("/api/dlq").1), ["e0"]);
+    assert_eq!(ids(&fixture.get("/api/dlq").1), ["e0"]);
 }
 
 #[test]
 fn one_job_at_a_time_and_it_can_be_stopped() {
-    let stage = stage();
-    stage.write(3, false);
+    let fixture = fixture();
+    fixture.write(3, false);
     // GIVEN a broker that confirms nothing
-    stage.broker.set_silent(true);
-    assert_eq!(stage.post("/api/dlq/replay", r#"{"all":true}"#).0, 202);
-    let (code, body) = stage.post("/api/dlq/discard", r#"{"all":true}"#);
+    fixture.broker.set_silent(true);
+    assert_eq!(fixture.post("/api/dlq/replay", r#"{"all":true}"#).0, 202);
+    let (code, body) = fixture.post("/api/dlq/discard", r#"{"all":true}"#);
     assert_eq!((code, body["code"].as_str()), (409, Some("api.job-under-way")));
     // WHEN it is stopped THEN what is in flight settles first
-    let (code, _, job) = stage.request("DELETE /api/dlq/job", &bearer(TOKEN), "");
+    let (code, _, job) = fixture.request("DELETE /api/dlq/job", &bearer(TOKEN), "");
     assert_eq!((code, job["state"].as_str()), (202, Some("stopping")));
-    stage.broker.set_silent(false);
-    let job = stage.ended_job();
+    fixture.broker.set_silent(false);
+    let job = fixture.ended_job();
     assert_eq!(job["state"], "stopped", "{job}");
-    let left = ids(&stage.get("/api/dlq").1).len();
-    assert_eq!(stage.arrived().len() + left, 3, "what is delivered is resolved");
-    assert_eq!(stage.post("/api/dlq/discard", r#"{"all":true}"#).0, 202);
+    let left = ids(&fixture.get("/api/dlq").1).len();
+    assert_eq!(fixture.arrived().len() + left, 3, "what is delivered is resolved");
+    assert_eq!(fixture.post("/api/dlq/discard", r#"{"all":true}"#).0, 202);
 }
 
 #[test]
 fn the_end_of_the_process_settles_a_job() {
-    let stage = stage();
-    stage.write(30, false);
+    let fixture = fixture();
+    fixture.write(30, false);
     // GIVEN a job that would take a minute
-    assert_eq!(stage.post("/api/dlq/replay", r#"{"all":true,"rate":"30/min"}"#).0, 202);
-    let Stage { broker, admin, .. } = stage;
+    assert_eq!(fixture.post("/api/dlq/replay", r#"{"all":true,"rate":"30/min"}"#).0, 202);
+    let ApiFixture { broker, admin, .. } = fixture;
     let api = Arc::clone(&admin.api);
     admin.stop();
     let job = api.jobs.last().unwrap().json();
@@ -309,31 +309,31 @@ fn the_end_of_the_process_settles_a_job() {
 
 #[test]
 fn a_key_is_released_once_nothing_of_it_is_open() {
-    let stage = stage();
-    stage.write(3, true);
-    let (code, body) = stage.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
+    let fixture = fixture();
+    fixture.write(3, true);
+    let (code, body) = fixture.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k0", "k1", "k2"])));
-    let (code, body) = stage.post("/api/dlq/release", r#"{"key":"k1"}"#);
+    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
     assert_eq!((code, body["code"].as_str()), (409, Some("dead-letter.key-has-open")));
-    let (code, body) = stage.post("/api/dlq/release", r#"{"key":"k1","anyway":true}"#);
+    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1","anyway":true}"#);
     assert_eq!((code, &body["keys"]), (200, &serde_json::json!(["k1"])));
-    let (code, body) = stage.post("/api/dlq/release", r#"{"key":"k1"}"#);
+    let (code, body) = fixture.post("/api/dlq/release", r#"{"key":"k1"}"#);
     assert_eq!((code, body["code"].as_str()), (404, Some("dead-letter.not-parked")));
-    let (_, body) = stage.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
+    let (_, body) = fixture.post("/api/dlq/release", r#"{"all":true,"dry_run":true}"#);
     assert_eq!(body["keys"], serde_json::json!(["k0", "k2"]));
 }
 
 #[test]
 fn what_is_not_understood_is_refused_and_nothing_is_done() {
-    let stage = stage();
-    stage.write(1, false);
+    let fixture = fixture();
+    fixture.write(1, false);
     for query in ["limit=0", "limit=1001", "limit=x", "kye=1", "since=soon", "state=gone", "id=%zz"]
     {
-        let (code, body) = stage.get(&format!("/api/dlq?{query}"));
+        let (code, body) = fixture.get(&format!("/api/dlq?{query}"));
         assert_eq!(code, 400, "{query}: {body}");
     }
-    assert_eq!(stage.get("/api/dlq?id=a&id=b").0, 400);
-    let (_, body) = stage.get("/api/dlq?since=soon&state=gone");
+    assert_eq!(fixture.get("/api/dlq?id=a&id=b").0, 400);
+    let (_, body) = fixture.get("/api/dlq?since=soon&state=gone");
     assert_eq!(
         (body["where"].as_str(), body["more"][0]["where"].as_str()),
         (Some("since"), Some("state"))
@@ -352,40 +352,40 @@ fn what_is_not_understood_is_refused_and_nothing_is_done() {
         r#"{"all":true,"rate":5}"#,
         r#"{"id":""}"#,
     ] {
-        let (code, answer) = stage.post("/api/dlq/replay", body);
+        let (code, answer) = fixture.post("/api/dlq/replay", body);
         assert_eq!(code, 400, "{body}: {answer}");
         assert!(answer["what"].is_string() && answer["mend"].is_string(), "{answer}");
     }
     let reason = format!(r#"{{"all":true,"reason":"{}"}}"#, "x".repeat(501));
-    assert_eq!(stage.post("/api/dlq/discard", &reason).0, 400);
-    assert_eq!(stage.post("/api/dlq/release", "{}").0, 400);
-    assert_eq!(stage.get("/api/dlq/job").0, 404, "no job was begun");
-    assert_eq!(stage.get("/api/else").0, 404);
+    assert_eq!(fixture.post("/api/dlq/discard", &reason).0, 400);
+    assert_eq!(fixture.post("/api/dlq/release", "{}").0, 400);
+    assert_eq!(fixture.get("/api/dlq/job").0, 404, "no job was begun");
+    assert_eq!(fixture.get("/api/else").0, 404);
 }
 
 #[test]
 fn only_json_of_a_moderate_size_is_read() {
-    let stage = stage();
+    let fixture = fixture();
     let form = bearer(TOKEN) + "Content-Type: application/x-www-form-urlencoded\r\n";
-    let (code, _, body) = stage.request("POST /api/dlq/replay", &form, "all=true");
+    let (code, _, body) = fixture.request("POST /api/dlq/replay", &form, "all=true");
     assert_eq!((code, body["code"].as_str()), (415, Some("api.not-json")));
-    let (code, _, _) = stage.request("POST /api/dlq/replay", &bearer(TOKEN), "{}");
+    let (code, _, _) = fixture.request("POST /api/dlq/replay", &bearer(TOKEN), "{}");
     assert_eq!(code, 415);
     // WHEN it is announced as large THEN not a byte of it is read
     let large = bearer(TOKEN) + JSON_BODY + "Content-Length: 65537\r\n";
-    let (code, _, body) = stage.request("POST /api/dlq/replay", &large, "");
+    let (code, _, body) = fixture.request("POST /api/dlq/replay", &large, "");
     assert_eq!((code, body["code"].as_str()), (413, Some("api.body-too-large")));
     // WHEN it is not THEN as much as may be is read
     let chunk = format!("10001\r\n{}\r\n", " ".repeat(0x10001));
     let chunked =
         bearer(TOKEN) + JSON_BODY + "Transfer-Encoding: chunked\r\nX-No: Content-Length\r\n";
-    let (code, _, _) = stage.request("POST /api/dlq/replay", &chunked, &chunk);
+    let (code, _, _) = fixture.request("POST /api/dlq/replay", &chunked, &chunk);
     assert_eq!(code, 413);
 }
 
 #[test]
 fn readers_are_few() {
-    let api = Arc::clone(&stage().admin.api);
+    let api = Arc::clone(&fixture().admin.api);
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
     runtime.block_on(async {
         // GIVEN as many readers as may be

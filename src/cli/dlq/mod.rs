@@ -1,7 +1,7 @@
 //! `walrelay dlq list | show | replay | discard | release`: dead letters, looked at and acted on.
 //!
-//! Results go to standard output, how they came about to standard error. Options are checked before
-//! the broker is asked anything.
+//! Results go to standard output, notes on them to standard error. Options are checked before the
+//! broker is asked anything.
 
 mod table;
 
@@ -34,28 +34,26 @@ pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault
     let stop = Arc::new(AtomicBool::new(false));
     let address = &config.dead_letter.address;
     let topic = DeadLetterTopic { broker: &*config.sink, address, stop: &stop };
-    let one = |fault| vec![fault];
     match action {
         DlqAction::List(args) => list(&topic, args),
-        DlqAction::Show(args) => show(&topic, args).map_err(one),
-        DlqAction::Replay(args) => work(&topic, args, ReplayAction::Replay, &stop),
-        DlqAction::Discard(args) => work(&topic, args, ReplayAction::Discard, &stop),
+        DlqAction::Show(args) => Ok(show(&topic, args)?),
+        DlqAction::Replay(args) => replay_or_discard(&topic, args, ReplayAction::Replay, &stop),
+        DlqAction::Discard(args) => replay_or_discard(&topic, args, ReplayAction::Discard, &stop),
         DlqAction::Release(args) => {
-            stop_on_signal(&stop).map_err(one)?;
-            let_go(&topic, args).map_err(one)
+            stop_on_signal(&stop)?;
+            Ok(release_keys(&topic, args)?)
         }
     }
 }
 
 fn list(topic: &DeadLetterTopic<'_>, args: &ListArgs) -> Result<Exit, Vec<Fault>> {
-    let filter = understood(&args.filter)?;
+    let filter = parse_filter(&args.filter)?;
     let limit = args.limit.unwrap_or(if args.json { usize::MAX } else { TABLE_LINES });
-    let told = print_letters(topic, &filter, args.json, limit).map_err(|fault| vec![fault])?;
-    tell(&told);
+    tell(&print_letters(topic, &filter, args.json, limit)?);
     Ok(Exit::Done)
 }
 
-/// Prints what is meant; says what it was.
+/// Prints the letters that match; returns how many they are, as a sentence.
 fn print_letters(
     topic: &DeadLetterTopic<'_>,
     filter: &DeadLetterFilter,
@@ -63,140 +61,137 @@ fn print_letters(
     limit: usize,
 ) -> Result<String, Fault> {
     let index = topic.index(filter)?;
-    let meant = index.count_selected(filter.states());
+    let count = index.count_selected(filter.states());
     let mut out = BufWriter::new(std::io::stdout().lock());
     let (mut printed, mut outcome) = (0, Ok(()));
-    if !json && meant > 0 {
+    if !json && count > 0 {
         outcome = writeln!(out, "{}", table::head());
     }
     topic.letters(filter, &index, |letter, known| {
         if outcome.is_err() || printed == limit {
             return Ok(false);
         }
-        let view = DeadLetterSummary::new(letter, known);
+        let summary = DeadLetterSummary::new(letter, known);
         outcome = match json {
-            true => writeln!(out, "{}", json_text(&view)?),
-            false => writeln!(out, "{}", table::line(&view)),
+            true => writeln!(out, "{}", json_text(&summary)?),
+            false => writeln!(out, "{}", table::line(&summary)),
         };
         printed += 1;
         Ok(true)
     })?;
     match outcome.and_then(|()| out.flush()) {
         // A reader that has left early (`| head`) is no failure.
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => return Err(unwritable(&error)),
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            return Err(unwritable(&format!("cannot write the result: {}", error.kind())));
+        }
         _ => {}
     }
     let records = match index.foreign {
         0 => format!("{} records read", index.records),
         foreign => format!("{} records read, {foreign} of them foreign", index.records),
     };
-    Ok(match meant {
+    Ok(match count {
         0 => format!("no dead letter matches {filter}; {records}"),
-        _ if printed == limit && printed < meant => {
-            format!("{printed} of {meant} dead letters (--limit); {records}")
+        _ if printed == limit && printed < count => {
+            format!("{printed} of {count} dead letters (--limit); {records}")
         }
-        _ if printed < meant => {
-            format!("{printed} of {meant} dead letters, the others have just gone; {records}")
+        _ if printed < count => {
+            format!("{printed} of {count} dead letters, the others have just gone; {records}")
         }
-        _ => format!("{meant} dead letters; {records}"),
+        _ => format!("{count} dead letters; {records}"),
     })
 }
 
 fn show(topic: &DeadLetterTopic<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
-    let found = find(topic, &args.id)?;
-    let mut text = String::new();
-    for (index, one) in found.iter().enumerate() {
-        let detail = DeadLetterDetail::new(one, args.payload);
-        if args.json {
-            text.push_str(&json_text(&detail)?);
-        } else {
-            text.push_str(if index > 0 { "\n" } else { "" });
-            text.push_str(&table::detail(&detail));
-        }
-        text.push('\n');
+    let mut texts = Vec::new();
+    for letter in &find(topic, &args.id)? {
+        let detail = DeadLetterDetail::new(letter, args.payload);
+        texts.push(if args.json { json_text(&detail)? } else { table::detail(&detail) });
     }
-    super::print(&text)
+    super::print(&(texts.join(if args.json { "\n" } else { "\n\n" }) + "\n"))
 }
 
-fn work(
+fn replay_or_discard(
     topic: &DeadLetterTopic<'_>,
     args: &WorkArgs,
     action: ReplayAction,
     stop: &Arc<AtomicBool>,
 ) -> Result<Exit, Vec<Fault>> {
-    let filter = understood(&args.filter)?;
-    let one = |fault| vec![fault];
-    let rate = args.rate.as_deref().map(rate).transpose().map_err(one)?;
-    select(&filter, args.all, action).map_err(one)?;
+    let filter = parse_filter(&args.filter)?;
+    let rate = args.rate.as_deref().map(parse_rate).transpose()?;
+    check_selection(&filter, args.all, action)?;
     if args.dry_run {
         let limit = if args.json { usize::MAX } else { TABLE_LINES };
-        let told = print_letters(topic, &filter, args.json, limit).map_err(one)?;
-        tell(&format!("dry run, nothing was changed: {told}"));
+        let listed = print_letters(topic, &filter, args.json, limit)?;
+        tell(&format!("dry run, nothing was changed: {listed}"));
         return Ok(Exit::Done);
     }
-    stop_on_signal(stop).map_err(one)?;
-    let (by, clock) = (who(), steady_clock());
+    stop_on_signal(stop)?;
+    let by = who();
     let job = ReplayJob { action, filter: &filter, rate, by: &by };
     let past = match action {
         ReplayAction::Replay => "replayed",
         ReplayAction::Discard => "discarded",
     };
-    let mut progress = Progress::new(past);
-    let ReplayReport { progress: tally, fault } =
-        replay::run(topic, &job, &clock, &mut |tally| progress.tell(tally.done, tally.meant));
-    progress.end();
-    match (args.json, tally.meant) {
-        (true, _) => super::print(&format!("{}\n", json_text(&tally).map_err(one)?)),
-        (false, 0) => {
-            if fault.is_none() {
-                let records = tally.records;
-                tell(&format!("no dead letter matches {filter}; {records} records read"));
-            }
-            Ok(Exit::Done)
+    let mut bar = Progress::new(past);
+    let mut observe = |it: &replay::ReplayProgress| bar.tell(it.done, it.meant);
+    let ReplayReport { progress, fault } = replay::run(topic, &job, &steady_clock(), &mut observe);
+    bar.end();
+    match (args.json, progress.meant) {
+        (true, _) => {
+            super::print(&format!("{}\n", json_text(&progress)?))?;
         }
-        (false, meant) => super::print(&format!("{past} {} of {meant} dead letters\n", tally.done)),
+        (false, 0) if fault.is_none() => {
+            let records = progress.records;
+            tell(&format!("no dead letter matches {filter}; {records} records read"));
+        }
+        (false, 0) => {}
+        (false, meant) => {
+            let done = progress.done;
+            super::print(&format!("{past} {done} of {meant} dead letters\n"))?;
+        }
     }
-    .map_err(one)?;
-    fault.map_or(Ok(Exit::Done), |fault| Err(vec![fault]))
+    Ok(fault.map_or(Ok(Exit::Done), Err)?)
 }
 
-fn let_go(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
+fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
     let keys = args.key.clone().map_or(KeySelection::All, KeySelection::One);
-    let by = who();
-    let asked = ReleaseRequest { keys: &keys, anyway: args.anyway, by: &by };
-    let ReleasedKeys { keys, meanwhile } = release(topic, &asked, &steady_clock())?;
+    let request = ReleaseRequest { keys: &keys, anyway: args.anyway, by: &who() };
+    let ReleasedKeys { keys, meanwhile } = release(topic, &request, &steady_clock())?;
     if keys.is_empty() {
         tell("no key is parked");
     }
     if meanwhile > 0 {
         tell(&format!(
-            "{meanwhile} dead letters of what was released came meanwhile and are open: walrelay dlq list"
+            "{meanwhile} dead letters of the released keys were written meanwhile and are open: walrelay dlq list"
         ));
     }
     let lines = keys.iter().map(|key| format!("key {key} released\n"));
     super::print(&lines.collect::<String>())
 }
 
-fn understood(words: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
-    let mut faults = match DeadLetterFilter::parse(words, steady_clock()()) {
-        Ok(filter) => return Ok(filter),
-        Err(faults) => faults,
-    };
-    for fault in &mut faults {
-        fault.place = format!("--{}", fault.place.replace('_', "-"));
-    }
-    Err(faults)
+fn parse_filter(text: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
+    DeadLetterFilter::parse(text, steady_clock()()).map_err(|mut faults| {
+        for fault in &mut faults {
+            fault.place = format!("--{}", fault.place.replace('_', "-"));
+        }
+        faults
+    })
 }
 
-fn rate(text: &str) -> Result<Rate, Fault> {
+fn parse_rate(text: &str) -> Result<Rate, Fault> {
     text.parse().map_err(|error: InvalidRate| {
         let mend = format!("expected {}", InvalidRate::EXPECTED);
         Fault::new(Exit::Usage, "dead-letter.bad-rate", error.to_string(), "--rate", mend)
     })
 }
 
-/// A slip of the hand must not act on everything.
-fn select(filter: &DeadLetterFilter, all: bool, action: ReplayAction) -> Result<(), Fault> {
+/// A mistake must not act on everything.
+fn check_selection(
+    filter: &DeadLetterFilter,
+    all: bool,
+    action: ReplayAction,
+) -> Result<(), Fault> {
     let name = action.name();
     let (what, mend) = match (filter.narrows(), all) {
         (true, false) | (false, true) => return Ok(()),
@@ -240,13 +235,11 @@ fn who() -> String {
 }
 
 fn json_text(value: &impl serde::Serialize) -> Result<String, Fault> {
-    serde_json::to_string(value).map(|text| json_shown(&text)).map_err(|error| {
-        let what = format!("cannot write JSON: {error}");
-        Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
-    })
+    serde_json::to_string(value)
+        .map(|text| json_shown(&text))
+        .map_err(|error| unwritable(&format!("cannot write JSON: {error}")))
 }
 
-fn unwritable(error: &std::io::Error) -> Fault {
-    let what = format!("cannot write the result: {}", error.kind());
-    Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
+fn unwritable(what: &str) -> Fault {
+    Fault::new(Exit::Failed, "output.unwritable", what.to_owned(), "standard output", "")
 }
