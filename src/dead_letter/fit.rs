@@ -170,7 +170,7 @@ impl<'a> Own<'a> {
         }
     }
 
-    /// Unless it is there: then it tells of what was there first.
+    /// Keeps a header of that name that is there: it describes what was there first.
     fn add(&mut self, name: &'static str, text: String) {
         if !self.0.iter().any(|(known, _)| *known == name) {
             self.0.push((name, text.into_bytes().into()));

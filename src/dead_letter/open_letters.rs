@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use super::fold::{Change, DeadLetterState, LetterStore, RecordMark, apply};
 use super::record::{DeadLetterId, LogRecord, PartitionOffset};
 
-/// Open letters that are told apart: 18 MB.
+/// Open letters that are known one by one: 18 MB.
 const KNOWN_MAX: usize = 1_000_000;
 /// Resolved letters that are remembered; then all of them are forgotten.
 const RESOLVED_MAX: usize = 65_536;
@@ -119,7 +119,7 @@ impl OpenLetters {
         self.known + self.beyond
     }
 
-    /// Are there more than can be told apart?
+    /// Are there more than are known one by one?
     pub(super) fn is_beyond(&self) -> bool {
         self.beyond > 0
     }

@@ -1,13 +1,13 @@
 //! A dead letter: an event that could not be published, as a record of the dead-letter topic.
 //!
-//! Key, value and headers stay as they are; what became of the event stands beside them in headers
-//! of their own, named below. No event can forge these: what it brings of such names is dropped.
+//! Key, value and headers stay as they are; what became of the event is added in headers of its own,
+//! named below. No event can forge these: headers of such names that it brings are dropped.
 //!
 //! The topic is a log: a replay, a discard or the release of a key appends a resolution, and what is
 //! open is a fold over the log.
 //!
-//! What is too large for the topic is cut ([`fit`]): such a letter tells what it can, and is never
-//! replayed.
+//! What is too large for the topic is cut ([`fit`]): such a letter has what there is room for, and is
+//! never replayed.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub const COMMIT_TS: &str = "dlq-commit-ts";
 pub const RELAY: &str = "dlq-relay";
 /// `true` where later events of the key go to the dead-letter topic, too.
 pub const PARKS_KEY: &str = "dlq-parks-key";
-/// `true` where the record is what could be told of something that never became an event.
+/// `true` where the record is all that is known of a row that never became an event.
 pub const INCOMPLETE: &str = "dlq-incomplete";
 /// Names of the headers that the broker could not carry, with commas.
 pub const HEADERS_DROPPED: &str = "dlq-headers-dropped";
@@ -61,7 +61,8 @@ pub const KEY_SHA256: &str = "dlq-key-sha256";
 pub const EVENT_ID_SIZE: &str = "dlq-event-id-size";
 /// The type of the event, where AMQP cannot carry it as a property.
 pub const TYPE: &str = "dlq-type";
-/// Texts that an event cannot be published without, and what stands beside them when they are cut.
+/// Texts that an event cannot be published without, and the headers with size and hash of the whole
+/// when they are cut.
 pub const NOTED: [(&str, &str, &str); 3] = [
     (ORIGINAL_TOPIC, "dlq-original-topic-size", "dlq-original-topic-sha256"),
     (ORIGINAL_EXCHANGE, "dlq-original-exchange-size", "dlq-original-exchange-sha256"),
@@ -91,7 +92,7 @@ pub struct DeadLetterAddress {
 }
 
 impl DeadLetterAddress {
-    /// Would a record that goes there be taken for a letter?
+    /// Does a record with this exchange and topic reach the dead-letter topic?
     #[inline]
     #[must_use]
     pub fn is_reached_by(&self, exchange: &str, topic: &str) -> bool {
@@ -139,9 +140,9 @@ pub struct DeadLetterCause {
     pub first_failed_unix_us: i64,
     /// Microseconds since the Unix epoch.
     pub failed_unix_us: i64,
-    /// Where it stood: two events of one transaction may bear the same id.
+    /// Its position in the log: two events of one transaction may have the same id.
     pub position: Position,
-    /// Is the letter only what could be told of it? Then it can never be published after all.
+    /// Is the letter all that is known of it? Then it can never be published after all.
     pub incomplete: bool,
     /// Does it park its key, so that later events follow it?
     pub parks_key: bool,
@@ -157,7 +158,7 @@ pub struct DeadLetterWriter {
 }
 
 impl DeadLetterWriter {
-    /// Hands the letter of an event to `then`, ready to be published.
+    /// Passes the dead letter of an event to `then`, ready to be published.
     pub fn compose<T>(
         &self,
         event: &Outbound<'_>,
@@ -195,7 +196,7 @@ impl DeadLetterWriter {
             own.push((VALUE_SHA256, sha256_hex(whole)));
             value = Some(&whole[..self.settings.value_bytes_max]);
         }
-        // An event must not tell its own fate.
+        // An event must not forge what became of it.
         let theirs = event.headers.iter().copied().filter(|(name, _)| !name.starts_with(PREFIX));
         let headers: Vec<(&str, &[u8])> =
             theirs.chain(own.iter().map(|(name, text)| (*name, text.as_bytes()))).collect();
@@ -229,7 +230,7 @@ impl KeyHash {
     }
 }
 
-/// Half of a hash is enough to tell things apart.
+/// Half of a hash is enough to distinguish things.
 pub(crate) fn first_words(hash: &[u8; 32]) -> [u64; 2] {
     let word =
         |at: usize| hash[at..at + 8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte));

@@ -22,7 +22,7 @@ pub enum ReadFrom {
 pub enum LogRead {
     /// The next record.
     Entry(LogEntry),
-    /// Everything that was there when the log was opened has been read; told once.
+    /// Everything that was there when the log was opened has been read; returned once.
     End,
     /// Nothing new within the patience.
     Nothing,
