@@ -113,8 +113,8 @@ impl AmqpConnection {
         Ok(connection)
     }
 
-    /// The next thing the connection has to tell. A channel that was closed over a question is no
-    /// news: lapin tells of any channel as if it were the connection.
+    /// The next event of the connection. The close of a probe's channel is left out: lapin reports
+    /// it as if it were the connection's.
     pub(super) async fn event(&mut self) -> Option<Event> {
         loop {
             let event = self.events.next().await;
@@ -179,7 +179,7 @@ async fn dial(
     Err(last)
 }
 
-/// A server that hangs up during the login, or is silent, gives no reason: the likely one is told.
+/// A server that hangs up during the login, or is silent, gives no reason: this adds the likely one.
 fn likely_cause(
     settings: &RabbitSettings,
     loss: ConnectionLoss,
@@ -205,7 +205,7 @@ async fn shake_hands(
     host: &RabbitHost,
     stream: TcpStream,
 ) -> lapin::Result<lapin::Connection> {
-    // lapin dials again when the server hangs up before its first word, and never otherwise.
+    // lapin connects again when the server hangs up before its first frame, and never otherwise.
     let stream = Arc::new(Mutex::new(Some(stream)));
     let connect = async move |_uri: AMQPUri, _runtime: Runtime<async_rs::Tokio>| {
         let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();

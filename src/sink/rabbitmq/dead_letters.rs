@@ -2,7 +2,7 @@
 //!
 //! A stream hands a record out as often as it is asked for; an acknowledgement only asks for more.
 //! The broker reads it in the channel's own process, in these steps, and the end rests on them:
-//! * a consumer begins when the stream's process has told the channel how far the stream reaches.
+//! * a consumer begins when the channel knows from the stream's process how far the stream reaches.
 //!   A second consumer on the channel waits for that process behind the first. So when the second
 //!   is cancelled and another question answered, the first has begun;
 //! * an acknowledgement makes the channel send what it owes up to the last record, before it takes
@@ -65,7 +65,7 @@ pub(super) struct StreamLog {
     last: Option<i64>,
     /// Connections that have ended since over what cannot be read.
     garbled: i64,
-    end_told: bool,
+    end_reported: bool,
     /// Last: what it carries must be gone first. Its thread answers heartbeats while nobody reads.
     runtime: Runtime,
 }
@@ -97,7 +97,7 @@ pub(super) fn open(
         reading,
         last: None,
         garbled: 0,
-        end_told: false,
+        end_reported: false,
         runtime,
     })
 }
@@ -218,7 +218,7 @@ impl StreamConsumer {
 impl DeadLetterLog for StreamLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         let runtime = self.runtime.handle().clone();
-        let was_told = self.end_told;
+        let was_reported = self.end_reported;
         let read = runtime.block_on(async {
             match self.read(patience).await {
                 Err(loss) => self.after(loss).await,
@@ -233,7 +233,7 @@ impl DeadLetterLog for StreamLog {
                 (self.last, self.garbled) = (Some(entry.position.offset), 0);
                 Ok(LogRead::Entry(entry))
             }
-            None if self.end_told && !was_told => Ok(LogRead::End),
+            None if self.end_reported && !was_reported => Ok(LogRead::End),
             None => Ok(LogRead::Nothing),
         }
     }
@@ -250,7 +250,7 @@ impl StreamLog {
             return Ok(Some(record));
         }
         reading.ask_for_more().await?;
-        if !self.end_told {
+        if !self.end_reported {
             let count = count(&reading.channel, &self.address.topic).await?;
             if let Some(record) = reading.arrived()? {
                 return Ok(Some(record));
@@ -258,8 +258,8 @@ impl StreamLog {
             // A second witness, where there is one: a stream that has shown nothing and says it has
             // records is still to show them.
             let shown = self.last.is_some() || self.garbled > 1;
-            self.end_told = self.from != ReadFrom::Beginning || shown || count == 0;
-            if self.end_told {
+            self.end_reported = self.from != ReadFrom::Beginning || shown || count == 0;
+            if self.end_reported {
                 return Ok(None);
             }
         }
@@ -271,7 +271,7 @@ impl StreamLog {
         // What came before it is read first: the loss will be met again.
         match self.reading.arrived() {
             Ok(Some(record)) => return Ok(Some(record)),
-            Err(told) if told.code.is_some() || told.is_garbled => loss = told,
+            Err(known) if known.code.is_some() || known.is_garbled => loss = known,
             Ok(None) | Err(_) => {}
         }
         // Has the broker closed the channel because of records that wait here?
@@ -280,7 +280,7 @@ impl StreamLog {
         if let Some(last) = self.last.filter(|_| waited_long) {
             return self.read_on(AMQPValue::LongLongInt(last + 1)).await;
         }
-        // Who asks over a connection that has ended hears that it has, and not why.
+        // An error of a connection that has ended says that it has, and not why.
         if loss.code.is_none() && !loss.is_garbled {
             loss = self.reading.connection.reason(REASON_WITHIN).await.unwrap_or(loss);
         }

@@ -35,9 +35,12 @@ fn describe(error: &BoxedError) -> String {
         let too_large = error.is::<LengthLimitError>();
         return if too_large { "its answer is too large".to_owned() } else { error.to_string() };
     };
-    match http.source() {
+    let source = http.source();
+    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let cut = io.is_some_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof);
+    match source {
         _ if http.is_parse() => format!("its answer is no HTTP ({http})"),
-        _ if http.is_incomplete_message() => "its answer was cut short".to_owned(),
+        _ if cut || http.is_incomplete_message() => "its answer was cut short".to_owned(),
         Some(source) => source.to_string(),
         None => http.to_string(),
     }

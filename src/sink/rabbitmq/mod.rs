@@ -72,14 +72,14 @@ impl RabbitSink {
         settings: &RabbitSettings,
         first: Option<&First<'_>>,
     ) -> Result<RabbitSink, Vec<Fault>> {
-        let ((orders, ordered), (report, news)) = (unbounded_channel(), channel());
-        let (tell_first, first_result) = sync_channel(1);
+        let ((orders, ordered), (news_sender, news)) = (unbounded_channel(), channel());
+        let (first_sender, first_result) = sync_channel(1);
         let blocked = Arc::<AtomicBool>::default();
         let channels =
-            SinkChannels { orders: ordered, news: report, blocked: Arc::clone(&blocked) };
+            SinkChannels { orders: ordered, news: news_sender, blocked: Arc::clone(&blocked) };
         let settings = settings.clone();
         let wanted = first.map(|first| first.wanted.clone());
-        runtime::spawn("rabbitmq", move || run_thread(&settings, wanted, &tell_first, channels))
+        runtime::spawn("rabbitmq", move || run_thread(&settings, wanted, &first_sender, channels))
             .map_err(|fault| vec![fault])?;
         let (gathered, ended, lanes) = (Vec::new(), false, Lanes::default());
         let sink = RabbitSink { orders, gathered, news, ended, blocked, lanes };
@@ -123,15 +123,15 @@ impl RabbitSink {
 fn run_thread(
     settings: &RabbitSettings,
     wanted: Option<Wanted>,
-    tell_first: &SyncSender<FirstResult>,
+    first_sender: &SyncSender<FirstResult>,
     mut sink: SinkChannels,
 ) {
-    let tell = |result| {
-        let _nobody_waits = tell_first.try_send(result).is_err();
+    let report = |result| {
+        let _nobody_waits = first_sender.try_send(result).is_err();
     };
     let runtime = match runtime::current_thread() {
         Ok(runtime) => runtime,
-        Err(fault) => return tell(Err(vec![fault])),
+        Err(fault) => return report(Err(vec![fault])),
     };
     runtime.block_on(async {
         let first = match &wanted {
@@ -140,10 +140,10 @@ fn run_thread(
         };
         match first {
             Ok(first) => {
-                tell(Ok(()));
+                report(Ok(()));
                 Publisher::new(settings, &mut sink).run(first).await;
             }
-            Err(faults) => tell(Err(faults)),
+            Err(faults) => report(Err(faults)),
         }
     });
     // Not waited for: a name that is being resolved would hold it up.

@@ -1,6 +1,6 @@
 //! What AMQP itself can tell of exchanges and queues, and the three orders that `init` gives.
 //!
-//! Each question has a channel of its own: the broker closes the channel of who asks in vain. No
+//! Each question has a channel of its own: the broker closes a channel when the answer is no. No
 //! question changes anything, though two of them look like orders. Declaring what is there already
 //! changes nothing, and the broker says in what it differs. Unbinding what was never
 //! bound changes nothing either, but the broker looks first whether we may write to the exchange,
@@ -38,7 +38,7 @@ pub(super) struct ExchangeDifferences {
     pub(super) auto_delete: bool,
     /// Where it sends what it cannot route.
     pub(super) alternate: Option<String>,
-    /// This login may not be told.
+    /// This login has no right to know.
     pub(super) hidden: bool,
     /// The broker has no such type at all.
     pub(super) unknown_type: bool,
@@ -68,7 +68,7 @@ pub(super) enum DeadLetterQueue {
     /// A stream that forgets, by this argument.
     TruncatedStream(String),
     NotAStream,
-    /// This login may not be told.
+    /// This login has no right to know.
     Unknown,
 }
 

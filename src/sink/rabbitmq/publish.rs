@@ -124,8 +124,8 @@ impl<'a> Publisher<'a> {
         // What was confirmed before the end counts.
         let collected = self.collect(&mut in_flight);
         let Err(loss) = carried else { return Ok(()) };
-        // Our own channel knows best, when it was told; a publish on a channel that is being closed
-        // fails before the reason is known.
+        // The publishing channel knows best, if it got a reason; a publish on a channel that is being
+        // closed fails before the reason is known.
         let reason = match collected {
             Err(known) if known.code.is_some() => Some(known),
             _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
@@ -165,8 +165,8 @@ impl<'a> Publisher<'a> {
                 event = connection.event() => match event {
                     Some(Event::Error(error)) => return Err(error.into()),
                     Some(Event::ConnectionBlocked(reason)) => {
-                        // First the gate, then the report; it may be open again by now, which the
-                        // next turn sees.
+                        // First the flag, then the report; the connection may be unblocked again by
+                        // now, which the next turn sees.
                         (blocked, flows_since) = (true, Instant::now());
                         self.sink.blocked.store(true, Ordering::Relaxed);
                         let trouble = format!("the broker takes no messages for now: {reason}");
@@ -177,7 +177,7 @@ impl<'a> Publisher<'a> {
                 },
                 answer = self.exchanges.answer() => answer?,
                 _ = check.tick() => {
-                    // A connection that ends without a word.
+                    // A connection that ends without an event.
                     if !connection.is_open() {
                         return Err(ConnectionLoss::of("the channel is closed"));
                     }
