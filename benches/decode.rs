@@ -5,9 +5,8 @@
 use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use walrelay::base::event::{CloudEventsBinding, HeaderSlots};
+use walrelay::base::event::HeaderSlots;
 use walrelay::outbox::settings::{Columns, OutboxTable, Preset, Route};
-use walrelay::outbox::template::Template;
 use walrelay::outbox::{Outboxes, Scratch, Transaction};
 use walrelay::pgoutput::frame::Frame;
 use walrelay::pgoutput::message::Message;
@@ -19,26 +18,9 @@ fn from_hex(line: &str) -> Vec<u8> {
 }
 
 fn outbox(preset: Preset, headers: &str) -> OutboxTable {
-    let columns = Columns {
-        id: "id".into(),
-        key: "aggregateid".into(),
-        event_type: "type".into(),
-        payload: "payload".into(),
-        traceparent: "traceparent".into(),
-        headers: headers.into(),
-    };
-    let template = |text| Template::parse(text).expect("a template");
-    let route = Route {
-        topic: template("outbox.event.${aggregatetype}"),
-        exchange: None,
-        binding: CloudEventsBinding::Kafka,
-        key: template("${aggregateid}"),
-        headers: Vec::new(),
-        preset,
-        format: "raw".into(),
-        partition: None,
-    };
-    OutboxTable { schema: "public".into(), table: "outbox".into(), columns, route }
+    let columns = Columns { headers: headers.into(), ..Columns::default() };
+    let route = Route { preset, ..Route::default() };
+    OutboxTable { columns, route, ..OutboxTable::default() }
 }
 
 fn bench(criterion: &mut Criterion) {

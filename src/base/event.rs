@@ -59,9 +59,10 @@ impl Outbound<'_> {
 }
 
 /// How the protocol of a broker spells the attributes of CloudEvents.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CloudEventsBinding {
     /// Kafka headers: `ce_id`.
+    #[default]
     Kafka,
     /// AMQP headers: `cloudEvents_id`.
     Amqp,

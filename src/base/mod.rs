@@ -12,6 +12,8 @@ pub mod lsn;
 pub(crate) mod os_ffi;
 pub(crate) mod runtime;
 pub mod secret;
+pub(crate) mod settings;
+pub mod template;
 pub(crate) mod text;
 pub mod time;
 pub mod tls;

@@ -25,6 +25,11 @@ pub(crate) fn block_on<T>(answer: impl Future<Output = T>) -> Result<T, Fault> {
     Ok(current_thread()?.block_on(answer))
 }
 
+/// The same for an answer that may be a fault.
+pub(crate) fn try_block_on<T>(answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    block_on(answer)?
+}
+
 /// Starts a named thread.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,

@@ -62,6 +62,21 @@ pub(crate) fn json_lines_shown(text: &str) -> String {
     text.split('\n').map(json_shown).collect::<Vec<_>>().join("\n")
 }
 
+/// The candidate that `name` was most likely meant to be.
+pub(crate) fn nearest<'a>(
+    name: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+) -> Option<&'a str> {
+    let folded = name.to_lowercase().replace('-', "_");
+    let distance = |text: &str| strsim::damerau_levenshtein(&folded, &text.to_lowercase());
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(candidate), candidate))
+        .filter(|(distance, near)| *distance <= 1 + folded.len().min(near.len()) / 3)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
 fn push_escaped(out: &mut String, text: &str) {
     for c in text.chars() {
         if is_hidden(c) {

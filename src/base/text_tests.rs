@@ -29,3 +29,18 @@ fn json_that_is_shown_means_the_same() {
     assert_eq!(shown, r#""ü\u009b2J\u202e\u007f\n""#);
     assert_eq!(serde_json::from_str::<String>(&shown).unwrap(), text);
 }
+
+#[test]
+fn near_misses_are_recognised() {
+    let known = ["slot", "publication", "stall_timeout"];
+    assert_eq!(nearest("slto", known), Some("slot"));
+    assert_eq!(nearest("stall-timeout", known), Some("stall_timeout"));
+    assert_eq!(nearest("colour", known), None);
+}
+
+#[test]
+fn the_nearest_name_is_near() {
+    let columns = ["aggregateid", "aggregatetype", "payload"];
+    assert_eq!(nearest("aggregate_id", columns.into_iter()), Some("aggregateid"));
+    assert_eq!(nearest("zzz", columns.into_iter()), None);
+}

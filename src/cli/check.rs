@@ -7,9 +7,11 @@ use std::io::IsTerminal as _;
 use serde_json::json;
 use tokio_postgres::Client;
 
-use super::{sink, wait_for};
+use super::output::print;
+use super::sink;
 use crate::app::startup;
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::base::text::{escaped, escaped_lines, json_shown};
 use crate::config::Config;
 use crate::doctor::finding::{Finding, Level, faults, is_sound};
@@ -44,10 +46,10 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 /// Looks at the source, the broker and this machine, and prints what was found. What cannot be
 /// reached is a finding too, so that the others are still seen.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
-    let (mut findings, topics) = wait_for(async { Ok(source(config).await) })?;
+    let (mut findings, topics) = runtime::try_block_on(async { Ok(source(config).await) })?;
     findings.extend(sink::findings(config, &topics));
     findings.extend(startup::inspect(config));
-    super::print(&match json {
+    print(&match json {
         true => format!("{}\n", json_shown(&to_json(&findings).to_string())),
         false => to_text(&findings, colours()),
     })?;

@@ -6,7 +6,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::args::CompareArgs;
+use super::logging::{LogOptions, prepare};
+use super::output::print;
 use super::progress::StatusLine;
+use crate::app;
 use crate::base::error::{Exit, Fault};
 use crate::compare::plan::{ComparisonPlan, ComparisonRequest};
 use crate::compare::relay_process::RelayOrder;
@@ -39,7 +42,7 @@ pub(super) fn run(
             true => format!("{}\n", report.to_json()),
             false => terminal::to_text(&report, std::io::stdout().is_terminal()),
         };
-        faults.extend(super::print(&text).err());
+        faults.extend(print(&text).err());
         faults.extend(page_file.and_then(|file| file.write(&page::render(&report)).err()));
     }
     match (faults.is_empty(), missing) {
@@ -50,11 +53,11 @@ pub(super) fn run(
 }
 
 /// The relay under test, which reads from standard input what it is to do.
-pub(super) fn relay(log: super::Log<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
+pub(super) fn relay(log: LogOptions<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
     let order = RelayOrder::receive().map_err(|fault| vec![fault])?;
-    let config = super::prepare(log, &order.request(request.variables.clone()))?;
+    let config = prepare(log, &order.request(request.variables.clone()))?;
     let adapted = order.adapt(&config).map_err(|fault| vec![fault])?;
-    super::run::run(adapted).map_err(|fault| vec![fault])
+    app::run(&adapted).map(|()| Exit::Done).map_err(|fault| vec![fault])
 }
 
 /// A file that is known to be writable before an hour is spent on what goes into it.

@@ -4,8 +4,10 @@
 use tokio_postgres::Client;
 
 use super::check::{self, connect};
-use super::{say, sink, wait_for};
+use super::output::{print, say};
+use super::sink;
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::config::Config;
 use crate::doctor::finding::{Finding, Level, faults};
 use crate::doctor::{polled_table, source as source_doctor};
@@ -37,14 +39,14 @@ struct Done {
 pub(crate) fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit, Vec<Fault>> {
     let one = |fault| vec![fault];
     if sql {
-        return wait_for(script(config, role)).map_err(one);
+        return runtime::try_block_on(script(config, role)).map_err(one);
     }
-    let mut done = wait_for(source(config, role)).map_err(one)?;
+    let mut done = runtime::try_block_on(source(config, role)).map_err(one)?;
     let made = sink::init(config);
     let failed = made.as_ref().err().map_or(0, Vec::len);
     done.made += made.as_ref().copied().unwrap_or_default();
     let text = check::lines(&done.left, check::colours()) + &summary(&done, failed);
-    super::print(&text).map_err(one)?;
+    print(&text).map_err(one)?;
     made?;
     Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
 }
@@ -78,7 +80,7 @@ async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
         Some(_) => String::new(),
         None => init::script(&planned(&client, settings, role).await?, settings),
     };
-    super::print(&text)
+    print(&text)
 }
 
 /// Makes what is missing in Postgres.

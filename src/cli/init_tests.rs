@@ -1,10 +1,9 @@
-use std::time::Duration;
-
 use super::*;
+use crate::cli::args::SlotAction;
 use crate::cli::slot;
 use crate::config::AdminSettings;
 use crate::dead_letter::writer::DeadLetterSettings;
-use crate::delivery::settings::{DeliverySettings, OnDeadLetter};
+use crate::delivery::settings::DeliverySettings;
 use crate::sink::memory::MemorySettings;
 use crate::source::testing;
 
@@ -13,19 +12,9 @@ fn config(source: SourceSettings) -> Config {
         source,
         polling: None,
         sink: std::sync::Arc::new(MemorySettings::default()),
-        delivery: DeliverySettings {
-            window_events_max: 16,
-            window_bytes_max: 1 << 20,
-            attempts_max: 5,
-            backoff_base: Duration::from_millis(200),
-            backoff_cap: Duration::from_secs(30),
-            on_dead_letter: OnDeadLetter::Continue,
-            drain_timeout: Duration::from_secs(20),
-            retry_budget_percent: 20,
-            crash_file: None,
-        },
+        delivery: DeliverySettings::default(),
         dead_letter: DeadLetterSettings::default(),
-        admin: AdminSettings { listen: ([127, 0, 0, 1], 9464).into(), token: None },
+        admin: AdminSettings::default(),
     }
 }
 
@@ -46,14 +35,14 @@ async fn from_nothing_to_ready_and_back() {
     assert_eq!(source(&config, None).await, Ok(Done::default()));
     assert_eq!(failed().await, 0);
 
-    let show = slot::Action::Show { json: true };
-    assert_eq!(slot::run(&config, show.clone()).await, Ok(Exit::Done));
-    let drop = slot::Action::Drop { yes: false, name: Some("cli_life".into()) };
-    assert_eq!(slot::run(&config, drop).await, Ok(Exit::Done));
-    let gone = slot::run(&config, show).await.unwrap_err();
+    let show = SlotAction::Show { json: true };
+    assert_eq!(slot::run(&config, &show).await, Ok(Exit::Done));
+    let drop = SlotAction::Drop { yes: false, name: Some("cli_life".into()) };
+    assert_eq!(slot::run(&config, &drop).await, Ok(Exit::Done));
+    let gone = slot::run(&config, &show).await.unwrap_err();
     assert_eq!((gone.code, gone.exit), ("slot.missing", Exit::Slot));
-    let create = slot::Action::Create { failover: false };
-    assert_eq!(slot::run(&config, create).await, Ok(Exit::Done));
+    let create = SlotAction::Create { failover: false };
+    assert_eq!(slot::run(&config, &create).await, Ok(Exit::Done));
 
     let unknown = source(&config, Some("no such role")).await.unwrap_err();
     assert_eq!(unknown.code, "source.role-missing");

@@ -16,14 +16,33 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::output::no_color_is_unset;
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, json_lines_shown};
 use crate::base::time::rfc3339;
+use crate::config::{self, Config, Request};
 
 const DEFAULT_LEVEL: &str = "info";
 /// Target of the lines that say who did what.
 const AUDIT: &str = "audit";
+
+/// What is logged, and how a fault that ends the process is written.
+#[derive(Clone, Copy)]
+pub(super) struct LogOptions<'a> {
+    pub(super) level: Option<&'a str>,
+    pub(super) faults: Style,
+}
+
+/// Sets the log up and reads the configuration; problems of both are reported together.
+pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
+    match (start(log.level, log.faults), config::load(request)) {
+        (Ok(()), loaded) => loaded.map(|loaded| loaded.config),
+        (Err(fault), loaded) => {
+            Err([fault].into_iter().chain(loaded.err().into_iter().flatten()).collect())
+        }
+    }
+}
 
 /// How log lines are written, or a fault that ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +62,7 @@ impl Style {
         let terminal = std::io::stderr().is_terminal();
         match is_service && !terminal {
             true => Style::Json,
-            false => Style::Text { coloured: terminal && super::no_color_is_unset() },
+            false => Style::Text { coloured: terminal && no_color_is_unset() },
         }
     }
 
@@ -53,13 +72,7 @@ impl Style {
         match (self, text.split_once(": ")) {
             (Style::Json, _) => {
                 let Fault { code, exit, what, place, mend } = fault;
-                json(&Line {
-                    code: Some(code),
-                    place: Some(place),
-                    mend: Some(mend),
-                    exit: Some(*exit as u8),
-                    ..Line::of(what)
-                })
+                json_line(what, Some(FaultFields { code, place, mend, exit: *exit as u8 }))
             }
             (Style::Text { coloured: true }, Some((head, rest))) => {
                 format!("\x1b[1;31m{head}\x1b[0m: {rest}\n")
@@ -75,39 +88,29 @@ struct Line<'a> {
     timestamp: String,
     level: &'static str,
     message: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    code: Option<&'static str>,
-    #[serde(rename = "where", skip_serializing_if = "Option::is_none")]
-    place: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mend: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    exit: Option<u8>,
+    #[serde(flatten)]
+    fault: Option<FaultFields<'a>>,
     target: &'static str,
 }
 
-impl<'a> Line<'a> {
-    fn of(message: &'a str) -> Line<'a> {
-        Line {
-            timestamp: rfc3339(unix_now_us()),
-            level: "ERROR",
-            message,
-            code: None,
-            place: None,
-            mend: None,
-            exit: None,
-            target: "walrelay",
-        }
-    }
+#[derive(Serialize)]
+struct FaultFields<'a> {
+    code: &'a str,
+    #[serde(rename = "where")]
+    place: &'a str,
+    mend: &'a str,
+    exit: u8,
 }
 
-fn json(line: &Line<'_>) -> String {
+fn json_line(message: &str, fault: Option<FaultFields<'_>>) -> String {
+    let timestamp = rfc3339(unix_now_us());
+    let line = Line { timestamp, level: "ERROR", message, fault, target: "walrelay" };
     // Texts and a number: that cannot fail.
-    json_lines_shown(&serde_json::to_string(line).unwrap_or_default()) + "\n"
+    json_lines_shown(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
 }
 
 /// Starts logging at `level`, a level or a filter. A panic is told in the style of `faults`.
-pub(crate) fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
+fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
     let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
     if faults == Style::Json {
@@ -115,7 +118,7 @@ pub(crate) fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
             let backtrace = std::backtrace::Backtrace::capture();
             let message = format!("{panic}\n{backtrace}");
             // Nobody is left to be told.
-            std::io::stderr().write_all(json(&Line::of(&message)).as_bytes()).ok();
+            std::io::stderr().write_all(json_line(&message, None).as_bytes()).ok();
         }));
     }
     match lines(filter, Style::of(true), std::io::stderr).try_init() {

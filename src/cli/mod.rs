@@ -8,29 +8,29 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory as _, Parser as _};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::base::text::escaped;
-use crate::config::{Config, Request};
+use crate::base::text::json_lines_shown;
+use crate::{app, config};
 
 mod args;
 mod check;
 mod compare;
-mod completions;
-mod config;
 mod dlq;
 mod init;
 mod logging;
 mod outbox;
+mod output;
 mod progress;
-mod run;
 mod sink;
 mod slot;
+mod table;
 
-use args::{Args, Command};
-use logging::Style;
+use args::{Args, Command, ConfigAction};
+use logging::{LogOptions, Style, prepare};
+use output::print;
 
 /// Runs the process's command line.
 #[must_use]
@@ -77,12 +77,22 @@ fn execute(
 
 fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
     let request = args.configuration.request();
-    let log = Log { level: args.log.as_deref(), faults: style };
+    let log = LogOptions { level: args.log.as_deref(), faults: style };
     let one = |fault: Fault| vec![fault];
     match args.command {
-        Command::Completions { shell } => completions::run(shell).map_err(one),
-        Command::Config { action } => config::run(&action, &request),
-        Command::Run => run::run(prepare(log, &request)?).map_err(one),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Args::command(), "walrelay", &mut script);
+            print(&String::from_utf8_lossy(&script)).map_err(one)
+        }
+        Command::Config { action: ConfigAction::Show } => {
+            let shown = config::show(&config::load(&request)?.effective);
+            print(&json_lines_shown(&shown)).map_err(one)
+        }
+        Command::Config { action: ConfigAction::Schema } => {
+            print(&(config::schema() + "\n")).map_err(one)
+        }
+        Command::Run => app::run(&prepare(log, &request)?).map(|()| Exit::Done).map_err(one),
         Command::Check { json } => {
             let config = prepare(log, &request)?;
             check::run(&config, json).map_err(one)
@@ -94,7 +104,7 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
         Command::Compare(words) => {
             let plan = compare::plan(&words);
             // Its own lines are enough, unless somebody asks for more.
-            let log = Log { level: log.level.or(Some("warn")), ..log };
+            let log = LogOptions { level: log.level.or(Some("warn")), ..log };
             let config = prepare(log, &request);
             let (plan, config) = both(plan, config)?;
             compare::run(&config, &request, &plan, &words)
@@ -106,36 +116,11 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
         }
         Command::Outbox { action } => {
             let config = prepare(log, &request)?;
-            wait_for(outbox::run(&config, &action)).map_err(one)
+            runtime::try_block_on(outbox::run(&config, &action)).map_err(one)
         }
         Command::Slot { action } => {
             let config = prepare(log, &request)?;
-            wait_for(slot::run(&config, action.into())).map_err(one)
-        }
-    }
-}
-
-/// Runs a short command on a runtime of its own.
-fn wait_for<T>(command: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
-    runtime::block_on(command)?
-}
-
-/// What is logged, and how what ends the process is told.
-#[derive(Clone, Copy)]
-struct Log<'a> {
-    level: Option<&'a str>,
-    faults: Style,
-}
-
-/// Logs set up and the configuration read; problems of both are told together.
-fn prepare(log: Log<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
-    match (logging::start(log.level, log.faults), crate::config::load(request)) {
-        (Ok(()), Ok(loaded)) => Ok(loaded.config),
-        (Ok(()), Err(faults)) => Err(faults),
-        (Err(fault), Ok(_)) => Err(vec![fault]),
-        (Err(fault), Err(mut faults)) => {
-            faults.insert(0, fault);
-            Err(faults)
+            runtime::try_block_on(slot::run(&config, &action)).map_err(one)
         }
     }
 }
@@ -150,42 +135,6 @@ fn both<A, B>(a: Result<A, Vec<Fault>>, b: Result<B, Vec<Fault>>) -> Result<(A, 
         }
         (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
     }
-}
-
-/// True when colours are not forbidden by `NO_COLOR`.
-fn no_color_is_unset() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-/// Writes the result of a command. A reader that has left early (`| head`) is no failure.
-fn print(text: &str) -> Result<Exit, Fault> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Exit::Done),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Done),
-        Err(error) => Err(Fault::new(
-            Exit::Failed,
-            "output.unwritable",
-            format!("cannot write the result: {}", error.kind()),
-            "standard output",
-            "",
-        )),
-    }
-}
-
-/// A line of the result, for people. What others wrote into it stays within it.
-fn say(line: &str) {
-    put(&mut std::io::stdout(), line);
-}
-
-/// A line on standard error: how the command goes on.
-fn tell(line: &str) {
-    put(&mut std::io::stderr(), line);
-}
-
-/// A reader that has left is told nothing more.
-fn put(out: &mut dyn Write, line: &str) {
-    out.write_all(format!("{}\n", escaped(line)).as_bytes()).and_then(|()| out.flush()).ok();
 }
 
 #[cfg(test)]

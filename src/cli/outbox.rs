@@ -6,7 +6,8 @@ use tokio_postgres::Client;
 
 use super::args::{ListRows, OutboxAction, RetryRows, RowStatus};
 use super::check;
-use super::{say, tell};
+use super::output::{print, say, tell};
+use super::table::{Table, Width};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, json_shown};
 use crate::config::Config;
@@ -61,38 +62,34 @@ async fn list(
     let which = Which { ids: Vec::new(), key: words.key.clone() };
     let rows = Rows::new(prepare::table(&config.source)?, polling);
     let views = rows.list(client, status, &which, i64::from(words.limit)).await?;
-    let mut text = String::new();
-    if !words.json && !views.is_empty() {
-        text.push_str(&line("ID", "KEY", "STATUS", "TRIES", "WRITTEN", "REASON"));
-    }
-    for view in &views {
-        text.push_str(&if words.json {
-            format!("{}\n", json_shown(&view.to_json().to_string()))
-        } else {
-            shown(view)
-        });
-    }
-    if views.is_empty() && !words.json {
-        text = format!("no row is {}\n", escaped(status));
-    }
-    super::print(&text)
+    let lines: Vec<String> = match words.json {
+        true => views.iter().map(|view| json_shown(&view.to_json().to_string())).collect(),
+        false if views.is_empty() => vec![format!("no row is {}", escaped(status))],
+        false => [TABLE.head()].into_iter().chain(views.iter().map(shown)).collect(),
+    };
+    let text: String = lines.into_iter().map(|line| line + "\n").collect();
+    print(&text)
 }
+
+const TABLE: Table = Table(&[
+    ("ID", Width::AtLeast(36)),
+    ("KEY", Width::AtLeast(20)),
+    ("STATUS", Width::AtLeast(12)),
+    ("TRIES", Width::AtLeast(5)),
+    ("WRITTEN", Width::AtLeast(19)),
+    ("REASON", Width::AtLeast(0)),
+]);
 
 fn shown(view: &View) -> String {
     let written = view.created_at.as_deref().and_then(|text| text.get(..19)).unwrap_or("-");
-    line(
-        &view.id,
+    TABLE.row([
+        view.id.as_str(),
         view.key.as_deref().unwrap_or("-"),
         &view.status,
         &view.attempts.to_string(),
         &written.replace('T', " "),
         view.reason.as_deref().unwrap_or("-"),
-    )
-}
-
-fn line(id: &str, key: &str, status: &str, tries: &str, written: &str, reason: &str) -> String {
-    let [id, key, status, written, reason] = [id, key, status, written, reason].map(escaped);
-    format!("{id:<36}  {key:<20}  {status:<12}  {tries:>5}  {written:<19}  {reason}\n")
+    ])
 }
 
 /// Whether the slot carries the table. One that is another table's is a fault.

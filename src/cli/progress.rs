@@ -4,6 +4,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
+use super::output::{no_color_is_unset, tell};
 use crate::base::text::escaped;
 
 const REDRAWN_EVERY: Duration = Duration::from_millis(100);
@@ -22,7 +23,7 @@ pub(super) struct StatusLine {
 impl StatusLine {
     pub(super) fn new(written_every: Duration) -> StatusLine {
         let terminal = std::io::stderr().is_terminal();
-        let coloured = terminal && super::no_color_is_unset();
+        let coloured = terminal && no_color_is_unset();
         StatusLine { terminal, coloured, written_every, shown: Instant::now(), drawn: false }
     }
 
@@ -36,7 +37,7 @@ impl StatusLine {
     pub(super) fn show(&mut self, mark: &str, text: &str) {
         self.shown = Instant::now();
         if !self.terminal {
-            return super::tell(text);
+            return tell(text);
         }
         self.drawn = true;
         put(&format!("\r{} {}\x1b[K", self.colored(mark), escaped(text)));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::say;
+use super::output::say;
 use crate::app::wanted;
 use crate::base::error::Fault;
 use crate::config::Config;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::args::SlotAction;
 use super::check::connect;
-use super::{say, tell};
+use super::output::{print, say, tell};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::json_shown;
 use crate::config::Config;
@@ -15,45 +15,13 @@ use crate::source::slot_state::{field_lines, slot_state};
 /// How long a creation may take before it is said why.
 const EXPLAIN_AFTER: Duration = Duration::from_secs(2);
 
-/// What to do with the slot.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Action {
-    /// Make it; `failover` needs PostgreSQL 17.
-    Create {
-        /// Keep it on standbys.
-        failover: bool,
-    },
-    /// Drop it; either `yes` or its name typed out.
-    Drop {
-        /// Do not ask for the name.
-        yes: bool,
-        /// The name, typed out.
-        name: Option<String>,
-    },
-    /// Print it.
-    Show {
-        /// For scripts.
-        json: bool,
-    },
-}
-
-impl From<SlotAction> for Action {
-    fn from(words: SlotAction) -> Action {
-        match words {
-            SlotAction::Create { failover } => Action::Create { failover },
-            SlotAction::Drop { name, yes } => Action::Drop { yes, name },
-            SlotAction::Show { json } => Action::Show { json },
-        }
-    }
-}
-
 /// Carries out `action` on the configured slot.
-pub(crate) async fn run(config: &Config, action: Action) -> Result<Exit, Fault> {
+pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fault> {
     let name = &config.source.slot;
-    if let Action::Drop { yes, name: typed } = &action {
+    if let SlotAction::Drop { yes, name: typed } = action {
         confirm(name, *yes, typed.as_deref())?;
     }
-    if config.polling.is_some() && matches!(action, Action::Create { .. }) {
+    if config.polling.is_some() && matches!(action, SlotAction::Create { .. }) {
         return Err(Fault::new(
             Exit::Usage,
             "config.conflict",
@@ -64,20 +32,20 @@ pub(crate) async fn run(config: &Config, action: Action) -> Result<Exit, Fault> 
     }
     let client = connect(&config.source).await?;
     match action {
-        Action::Create { failover } => {
-            let making = std::pin::pin!(slot::create(&client, &config.source, failover));
+        SlotAction::Create { failover } => {
+            let making = std::pin::pin!(slot::create(&client, &config.source, *failover));
             let lsn = explain_when_slow(making).await?;
             say(&format!("slot {name} made; it delivers what commits after {lsn}"));
         }
-        Action::Drop { .. } => {
+        SlotAction::Drop { .. } => {
             slot::drop(&client, name).await?;
             say(&format!("slot {name} dropped"));
         }
-        Action::Show { json } => {
+        SlotAction::Show { json } => {
             let state = slot_state(&client, name).await;
             let state = state.map_err(|error| slot_refused(&error, name, &[]))?;
             let fields = state.fields().ok_or_else(|| slot_missing(name))?;
-            return super::print(&match json {
+            return print(&match *json {
                 true => {
                     let object: serde_json::Map<_, _> =
                         fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();

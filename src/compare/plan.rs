@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::numbers;
 use crate::base::error::{Exit, Fault};
-use crate::config::units::{parse_duration_ms, show_duration};
+use crate::base::settings::units::{parse_duration_ms, show_duration};
 use crate::config::{Config, Request};
 
 /// Different ordering keys. Every number of connections divides it, so that a key has one writer.

@@ -20,11 +20,11 @@ use super::process_stats;
 use super::report::RelayCost;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
+use crate::base::template::Template;
 use crate::config::{Config, Request};
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
-use crate::outbox::template::Template;
-use crate::polling::settings::{Cleanup, OnPublished, PollingSettings, Words, WorkColumns};
+use crate::polling::settings::{PollingSettings, Words, WorkColumns};
 use crate::sink::SinkKind;
 
 /// The hidden command.
@@ -114,64 +114,26 @@ fn outbox(name: &str, sink: &SinkKind) -> Result<OutboxTable, Fault> {
     let constant = Template::parse(name).map_err(|error| broken(io::Error::other(error)))?;
     Ok(OutboxTable {
         schema: name.to_owned(),
-        table: "outbox".to_owned(),
-        columns: Columns {
-            id: "id".to_owned(),
-            key: "event_key".to_owned(),
-            event_type: "type".to_owned(),
-            payload: "payload".to_owned(),
-            traceparent: "traceparent".to_owned(),
-            headers: "headers".to_owned(),
-        },
+        columns: Columns { key: "event_key".to_owned(), ..Columns::default() },
         route: Route {
             topic: constant.clone(),
             exchange: sink.routes.exchange_key.is_some().then_some(constant),
             binding: sink.binding,
-            key: Template::column("event_key"),
-            headers: Vec::new(),
             // The scratch table has no column for a type.
             preset: Preset::Debezium,
-            format: "raw".to_owned(),
-            partition: None,
+            ..Route::default()
         },
+        ..OutboxTable::default()
     })
 }
 
 /// The user's own pace of polling, where there is one, on the shipped table.
 fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings {
-    let text = str::to_owned;
     PollingSettings {
         interval,
-        workers: own.map_or(4, |own| own.workers),
-        batch_max: own.map_or(500, |own| own.batch_max),
-        lease: own.map_or(Duration::from_secs(30), |own| own.lease),
-        on_published: own.map_or(OnPublished::Update, |own| own.on_published),
-        columns: WorkColumns {
-            order: text("id"),
-            status: text("status"),
-            retry_count: text("retry_count"),
-            next_retry_at: text("next_retry_at"),
-            locked_at: text("locked_at"),
-            locked_by: text("locked_by"),
-            failure_reason: text("failure_reason"),
-            failed_at: text("failed_at"),
-            created_at: text("created_at"),
-        },
-        words: Words {
-            pending: text("pending"),
-            in_progress: text("in_progress"),
-            published: text("published"),
-            failed: text("failed"),
-        },
-        cleanup: own.map_or(
-            Cleanup {
-                enabled: true,
-                older_than: Duration::from_secs(168 * 3600),
-                batch_max: 1000,
-                interval: Duration::from_secs(60),
-            },
-            |own| own.cleanup.clone(),
-        ),
+        columns: WorkColumns::default(),
+        words: Words::default(),
+        ..own.cloned().unwrap_or_default()
     }
 }
 

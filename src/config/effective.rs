@@ -1,20 +1,19 @@
 //! What holds once all layers are laid and every default is filled in, with the origin of each
-//! value. [`super::build`] types it, [`super::show`] prints it.
+//! value: [`super::sections`] types it, [`super::show`] prints it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::keys::{Absent, Key};
-use super::kind::{self, Kind, Lookup, Raw, Value};
 use super::layers::{Layers, Origin, Problem};
-use super::path::Path;
-use super::tree::{self, Node};
-use crate::sink;
+use super::path::{Path, Segment};
+use super::sections::{ConfigFile, SourceSection, path_of, root};
+use crate::base::settings::kind::{Lookup, RawValue, SettingValue};
+use crate::base::settings::{Absent, KeyRow, SettingField, Shape, Used, Values, name_of};
 
 /// A value of its kind, and where it comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
-    pub(crate) kind: Kind,
-    pub(crate) value: Value,
+    pub(crate) row: KeyRow,
+    pub(crate) value: SettingValue,
     pub(crate) origin: Origin,
     /// True when the value was given as a reference to a secret.
     pub(crate) referenced: bool,
@@ -26,53 +25,39 @@ pub struct Effective {
     pub(crate) settings: BTreeMap<Path, Setting>,
     /// Keys without a value, and what that means.
     pub(crate) unset: BTreeMap<Path, &'static str>,
-    /// Sections in use.
+    /// Sections that appear, and where.
     pub(crate) sections: BTreeMap<Path, Origin>,
     /// Number of outbox tables.
     pub(crate) outboxes: usize,
-    /// Keys that are given or defaulted, but not readable: a problem has been told.
+    /// Keys that are missing or not readable: a problem has been reported.
     pub(crate) broken: BTreeSet<Path>,
 }
 
-/// The name of the array of outbox tables.
-pub(crate) const OUTBOX: &str = "source.outbox";
-/// Defaults that are others in `source.mode = "polling"`.
-const POLLED: &[(&str, &str)] =
-    &[("source.outbox[].columns.key", "event_key"), ("route.topic", "${event_key}")];
-/// The section of polling.
-pub(crate) const POLLING: &str = "source.polling";
-/// The section of logical messages.
-pub(crate) const MESSAGES: &str = "source.messages";
-
 /// Reads every value and fills in the defaults.
 pub(crate) fn settle(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Problem>) {
-    let outbox = Path::of(OUTBOX);
-    let mut outboxes = layers.count(&outbox);
-    if outboxes == 0 && !layers.sections.contains_key(&Path::of(MESSAGES)) {
-        outboxes = 1;
-    } else {
-        outboxes = refuse_gaps(&mut layers, &outbox, outboxes);
-    }
+    let outbox = path_of!(ConfigFile.source / SourceSection.outbox);
+    let messages = path_of!(ConfigFile.source / SourceSection.messages);
+    let outboxes = match layers.count(&outbox) {
+        0 if !layers.sections.contains_key(&messages) => 1,
+        count => refuse_gaps(&mut layers, &outbox, count),
+    };
     let Layers { entries, sections, mut problems } = layers;
     let mut effective = Effective { sections, outboxes, ..Effective::default() };
     for (path, entry) in entries {
-        let referenced = matches!(entry.raw, Raw::Variable(_) | Raw::File(_));
-        match kind::read(entry.key.kind, &entry.raw, env) {
+        let referenced = matches!(entry.raw, RawValue::Variable(_) | RawValue::File(_));
+        match entry.row.kind.read(&entry.raw, env) {
             Ok(value) => {
-                let setting =
-                    Setting { kind: entry.key.kind, value, origin: entry.origin, referenced };
+                let setting = Setting { row: entry.row, value, origin: entry.origin, referenced };
                 effective.settings.insert(path, setting);
             }
-            Err(wrong) => {
-                let place = path.to_string();
+            Err(bad) => {
                 let code = if referenced { "config.missing-secret" } else { "config.bad-value" };
-                problems.push(Problem::at(&entry.origin, &place, code, &wrong.what, wrong.mend));
+                problems.push(Problem::at(&entry.origin, &path, code, &bad.what, bad.mend));
                 effective.broken.insert(path);
             }
         }
     }
-    let mut defaults = Defaults { effective: &mut effective, problems: &mut problems };
-    defaults.fill(tree::root(), &Path::default());
+    effective.fill(root(), &Path::default(), &mut problems);
     (effective, problems)
 }
 
@@ -84,8 +69,7 @@ fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) -> usize {
     if let Some(origin) = (gap..count).find_map(|index| given(&index).cloned()) {
         let missing = array.index(gap);
         let mend = format!("number the tables from 0 without a gap: {missing} is missing");
-        let (place, what) = (array.to_string(), "there is a gap");
-        layers.problems.push(Problem::at(&origin, &place, "config.bad-value", what, mend));
+        layers.bad(array, &origin, "there is a gap", mend);
     }
     gap
 }
@@ -96,104 +80,130 @@ impl Effective {
     pub(crate) fn origin(&self, path: &Path) -> Origin {
         match self.settings.get(path) {
             Some(setting) if setting.origin != Origin::Default => setting.origin.clone(),
-            Some(_) | None => self.section_origin(path),
+            Some(_) | None => {
+                let sections = path.ancestors().filter_map(|section| self.sections.get(&section));
+                let in_file = sections.filter(|origin| matches!(origin, Origin::File { .. }));
+                in_file.last().cloned().unwrap_or(Origin::Default)
+            }
         }
     }
 
-    fn section_origin(&self, path: &Path) -> Origin {
-        let sections = path.ancestors().filter_map(|section| self.sections.get(&section));
-        let in_file = sections.filter(|origin| matches!(origin, Origin::File { .. }));
-        in_file.last().cloned().unwrap_or(Origin::Default)
+    /// A problem of the value at `path`.
+    pub(crate) fn problem(
+        &self,
+        path: &Path,
+        code: &'static str,
+        what: &str,
+        mend: impl Into<String>,
+    ) -> Problem {
+        Problem::at(&self.origin(path), path, code, what, mend)
     }
-}
 
-struct Defaults<'a> {
-    effective: &'a mut Effective,
-    problems: &'a mut Vec<Problem>,
-}
+    /// The entries of a table whose names the user chose.
+    pub(crate) fn entries(&self, path: &Path) -> impl Iterator<Item = (&str, &Setting)> {
+        let parent = path.clone();
+        self.settings.iter().filter_map(move |(path, setting)| match path.step_below(&parent) {
+            Some(Segment::Name(_)) => Some((path.last(), setting)),
+            Some(Segment::Index(_)) | None => None,
+        })
+    }
 
-impl Defaults<'_> {
-    fn fill(&mut self, node: &'static Node, path: &Path) {
-        match node {
-            Node::Leaf(key) => self.leaf(key, path),
-            Node::Array(element) => {
-                for index in 0..self.effective.outboxes {
-                    self.fill(element, &path.index(index));
+    /// Does the section at `path` play a part?
+    fn is_used(&self, path: &Path, used: Used) -> bool {
+        match used {
+            Used::Always => true,
+            Used::Given => self.sections.contains_key(path),
+            Used::Chosen(key, wanted) => {
+                let chosen =
+                    self.settings.get(&path.parent().child(key)).map(|setting| &setting.value);
+                matches!(chosen, Some(SettingValue::Text(word)) if word == wanted)
+            }
+        }
+    }
+
+    fn fill(&mut self, shape: &Shape, path: &Path, problems: &mut Vec<Problem>) {
+        match shape {
+            Shape::Key(row) => self.fill_key(row, path, problems),
+            Shape::Section(fields, used) if self.is_used(path, *used) => {
+                for SettingField { name, shape, .. } in fields {
+                    self.fill(shape, &path.child(name), problems);
                 }
             }
-            Node::Table(fields) => {
-                if !self.in_use(path) {
-                    return;
-                }
-                for (name, child) in fields {
-                    self.fill(child, &path.child(name));
-                }
+            Shape::Sections(element) => {
+                (0..self.outboxes)
+                    .for_each(|index| self.fill(element, &path.index(index), problems));
             }
-            Node::Map(_) => {}
+            Shape::Section(..) | Shape::Map(_) => {}
         }
     }
 
-    /// A section that plays no part is not filled in, nor missed.
-    fn in_use(&self, path: &Path) -> bool {
-        let word = |path: &str| match self.effective.settings.get(&Path::of(path)) {
-            Some(Setting { value: Value::Text(word), .. }) => Some(word.clone()),
-            Some(_) | None => None,
-        };
-        match path.to_string().as_str() {
-            MESSAGES => self.effective.sections.contains_key(path),
-            POLLING => word("source.mode").as_deref() == Some("polling"),
-            text => match text.strip_prefix("sink.") {
-                Some(name) if sink::kind_named(name).is_some() => {
-                    word("sink.kind").as_deref() == Some(name)
-                }
-                _ => true,
-            },
-        }
-    }
-
-    /// What holds instead where a table of sql/polling.sql is polled.
-    fn polled(&self, key: &str) -> Option<&'static str> {
-        let polls = self.in_use(&Path::of(POLLING));
-        POLLED.iter().find(|(path, _)| polls && *path == key).map(|(_, text)| *text)
-    }
-
-    fn leaf(&mut self, key: &'static Key, path: &Path) {
-        if self.effective.settings.contains_key(path) || self.effective.broken.contains(path) {
+    fn fill_key(&mut self, row: &KeyRow, path: &Path, problems: &mut Vec<Problem>) {
+        if self.settings.contains_key(path) || self.broken.contains(path) {
             return;
         }
-        match key.absent {
+        match row.absent {
+            Absent::Inherited(_) => {}
             Absent::Means(text) => {
-                self.effective.unset.insert(path.clone(), text);
+                self.unset.insert(path.clone(), text);
             }
-            Absent::Value(text) => {
-                let text = self.polled(&key.path).unwrap_or(text);
-                let value = kind::read(key.kind, &Raw::Word(text.to_owned()), &|_| None);
-                if let Ok(value) = value {
-                    let setting = Setting {
-                        kind: key.kind,
-                        value,
-                        origin: Origin::Default,
-                        referenced: false,
-                    };
-                    self.effective.settings.insert(path.clone(), setting);
-                }
+            Absent::Default(_) => {
+                let polling = path_of!(ConfigFile.source / SourceSection.polling);
+                let chosen = Used::Chosen(name_of!(SourceSection, mode), "polling");
+                let value = row.default_value(self.is_used(&polling, chosen));
+                self.settings.extend(value.map(|value| {
+                    let origin = Origin::Default;
+                    (path.clone(), Setting { row: *row, value, origin, referenced: false })
+                }));
             }
-            Absent::Refused => {
-                let what = "is missing";
-                let (section, name) = key.path.rsplit_once('.').unwrap_or(("", &key.path));
-                let example = match key.kind {
-                    Kind::Url if section == "source" => "postgres://walrelay@localhost/app",
-                    Kind::Url => "amqps://relay@localhost/%2f",
-                    _ => "localhost:9092",
-                };
+            Absent::Required(example) => {
+                let (section, name) = (path.parent().header(), path.last());
+                let variable = format!("{section}.{name}").replace('.', "__").to_uppercase();
                 let mend = format!(
-                    "write in the file, under [{section}]:\n{name} = \"{example}\"\nor: export {}={example}",
-                    key.variable()
+                    "write in the file, under [{section}]:\n{name} = \"{example}\"\nor: export WALRELAY_{variable}={example}",
                 );
-                let origin = self.effective.section_origin(path);
-                let place = path.to_string();
-                self.problems.push(Problem::at(&origin, &place, "config.missing-key", what, mend));
-                self.effective.broken.insert(path.clone());
+                problems.push(self.problem(path, "config.missing-key", "is missing", mend));
+                self.broken.insert(path.clone());
+            }
+        }
+    }
+
+    /// The values of all sections that play a part; what one inherits from another is filled in.
+    pub(crate) fn values(&self) -> Values {
+        match self.value(root(), &Path::default()) {
+            Some(SettingValue::Section(values)) => values,
+            _ => Values::new(),
+        }
+    }
+
+    fn value(&self, shape: &Shape, path: &Path) -> Option<SettingValue> {
+        let inherited = |row: &KeyRow| match row.absent {
+            Absent::Inherited(section) => Some(Path::of(&[section, path.last()])),
+            _ => None,
+        };
+        let of = |path: &Path| self.settings.get(path).map(|setting| setting.value.clone());
+        match shape {
+            Shape::Key(row) => of(path).or_else(|| of(&inherited(row)?)),
+            Shape::Map(row) => {
+                let places = inherited(row).into_iter().chain([path.clone()]);
+                let mut entries = Values::new();
+                for place in places {
+                    let own = self.entries(&place);
+                    entries.extend(own.map(|(name, it)| (name.to_owned(), it.value.clone())));
+                }
+                Some(SettingValue::Section(entries))
+            }
+            Shape::Section(_, used) if !self.is_used(path, *used) => None,
+            Shape::Section(fields, _) => {
+                let value = |field: &SettingField| {
+                    let value = self.value(&field.shape, &path.child(field.name))?;
+                    Some((field.name.to_owned(), value))
+                };
+                Some(SettingValue::Section(fields.iter().filter_map(value).collect()))
+            }
+            Shape::Sections(element) => {
+                let indices = 0..self.outboxes;
+                let values = indices.filter_map(|index| self.value(element, &path.index(index)));
+                Some(SettingValue::Sections(values.collect()))
             }
         }
     }

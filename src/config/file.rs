@@ -1,4 +1,4 @@
-//! The configuration file as the lowest layer.
+//! TOML laid over what is there: the configuration file, and what a flag gives for a section.
 //!
 //! The parser's own rendering of an error quotes the line, and a line may hold a password: only
 //! its message and its position are used.
@@ -6,13 +6,17 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use toml::de::DeTable;
-
-use crate::base::error::{Exit, Fault};
+use toml::de::{DeTable, DeValue};
 
 use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
-use super::tree;
+use super::sections::{keys, root};
+use crate::base::settings::kind::RawValue;
+use crate::base::settings::{KeyRow, Shape};
+use crate::base::text::nearest;
+
+/// The origin of a stretch of TOML.
+type Locate<'a> = &'a dyn Fn(Range<usize>) -> Origin;
 
 /// Lays the text of a file named `name` into `layers`.
 pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
@@ -23,19 +27,13 @@ pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        layers.table(tree::root(), &Path::default(), table.get_ref(), &locate);
-        return;
+        lay_section(layers, root(), &Path::default(), table.get_ref(), &locate);
     }
     for error in errors {
         let origin = locate(error.span().unwrap_or(0..0));
-        let fault = Fault::new(
-            Exit::Usage,
-            "config.syntax",
-            format!("not TOML: {}", error.message()),
-            origin.place(),
-            "mend the syntax; see https://toml.io",
-        );
-        layers.problems.push(Problem { origin, fault });
+        let what = format!("not TOML: {}", error.message());
+        let mend = "mend the syntax; see https://toml.io";
+        layers.problems.push(Problem::new(&origin, "config.syntax", what, mend));
     }
 }
 
@@ -45,6 +43,118 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let line = before.matches('\n').count() + 1;
     let start = before.rfind('\n').map_or(0, |at| at + 1);
     (line, before[start..].chars().count() + 1)
+}
+
+fn lay_section(
+    layers: &mut Layers,
+    section: &Shape,
+    path: &Path,
+    table: &DeTable<'_>,
+    locate: Locate<'_>,
+) {
+    for (name, value) in table {
+        let origin = locate(name.span());
+        let name = name.get_ref();
+        match section.child(name) {
+            Some(shape) => {
+                lay(layers, shape, path.child(name), value.get_ref(), &origin, locate);
+            }
+            None => layers.problems.push(unknown(section, path, name, &origin)),
+        }
+    }
+}
+
+/// Lays one TOML value over what is there.
+pub(crate) fn lay(
+    layers: &mut Layers,
+    shape: &Shape,
+    path: Path,
+    value: &DeValue<'_>,
+    origin: &Origin,
+    locate: Locate<'_>,
+) {
+    match (shape, value) {
+        (Shape::Key(row), _) => lay_value(layers, *row, path, value, origin),
+        (Shape::Section(..), DeValue::Table(table)) => {
+            layers.open(path.clone(), origin);
+            lay_section(layers, shape, &path, table, locate);
+        }
+        (Shape::Map(row), DeValue::Table(table)) => {
+            layers.open(path.clone(), origin);
+            for (name, value) in table {
+                let path = path.child(name.get_ref());
+                lay_value(layers, *row, path, value.get_ref(), &locate(name.span()));
+            }
+        }
+        (Shape::Sections(element), DeValue::Array(items)) => {
+            layers.forget(&path);
+            for (index, item) in items.iter().enumerate() {
+                let at = locate(item.span());
+                lay(layers, element, path.index(index), item.get_ref(), &at, locate);
+            }
+        }
+        (Shape::Sections(_), _) => {
+            let mend = format!("write [[{}]]", path.header());
+            layers.bad(&path, origin, "expected an array of tables", mend);
+        }
+        (Shape::Section(..) | Shape::Map(_), _) => {
+            let mend = format!("write [{}]", path.header());
+            layers.bad(&path, origin, "expected a table", mend);
+        }
+    }
+}
+
+fn lay_value(layers: &mut Layers, row: KeyRow, path: Path, value: &DeValue<'_>, origin: &Origin) {
+    match raw_of(value) {
+        Ok(raw) => layers.set(path, row, raw, origin),
+        Err(what) => {
+            let mend = "write { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
+            layers.bad(&path, origin, what, mend);
+        }
+    }
+}
+
+/// A TOML value as a raw one; an error for a table that is no reference to a secret.
+pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
+    Ok(match value {
+        DeValue::String(text) => RawValue::Text(text.to_string()),
+        DeValue::Boolean(flag) => RawValue::Bool(*flag),
+        DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
+            .map_or(RawValue::Foreign("an integer beyond 64 bits"), RawValue::Integer),
+        DeValue::Float(_) => RawValue::Foreign("a float"),
+        DeValue::Datetime(_) => RawValue::Foreign("a date or time"),
+        DeValue::Array(items) => {
+            let items = items.iter().map(|item| raw_of(item.get_ref()));
+            RawValue::List(items.collect::<Result<_, _>>()?)
+        }
+        DeValue::Table(table) => {
+            let mut fields = table.iter().map(|(name, value)| (&**name.get_ref(), value.get_ref()));
+            match (fields.next(), fields.next()) {
+                (Some(("env", DeValue::String(name))), None) => {
+                    RawValue::Variable(name.to_string())
+                }
+                (Some(("file", DeValue::String(path))), None) => RawValue::File(path.to_string()),
+                _ => return Err("this table is no reference to a secret"),
+            }
+        }
+    })
+}
+
+fn unknown(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
+    let names = || section.fields().iter().map(|field| field.name);
+    let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path());
+    let mend = match nearest(name, names()).map(str::to_owned).or_else(elsewhere) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => {
+            let names = names().collect::<Vec<_>>().join(", ");
+            match path.is_root() {
+                true => format!("the file knows: {names}"),
+                false => format!("[{}] knows: {names}", path.header()),
+            }
+        }
+    };
+    let what = format!("unknown key `{}`", path.child(name));
+    Problem::new(origin, "config.unknown-key", what, mend)
 }
 
 #[cfg(test)]

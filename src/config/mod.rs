@@ -1,71 +1,39 @@
 //! The effective configuration.
 //!
-//! One table of keys ([`keys`]) says what exists; file, environment and flags are laid over each
-//! other by path ([`layers`]), read and completed ([`effective`]), typed ([`build`]) and held
-//! against each other ([`checks`]). No step stops at its first problem: a person mends everything in
-//! one go, before the first event moves. Secrets are [`crate::base::secret::Secret`] from the moment they
-//! are read.
+//! Each part of the relay declares its section with `settings!`, and [`sections`] says where it
+//! stands. File, environment and flags are laid over each other by path ([`layers`]), read and
+//! completed ([`effective`]), held against each other ([`check`]) and typed ([`build`]). No step
+//! stops at its first problem: a person mends everything in one go, before the first event moves.
+//! Secrets are [`crate::base::secret::Secret`] from the moment they are read.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
-use std::sync::Arc;
 
-use crate::base::error::{Exit, Fault};
-use crate::base::secret::Secret;
-use crate::dead_letter::writer::DeadLetterSettings;
-use crate::delivery::settings::DeliverySettings;
-use crate::polling::settings::PollingSettings;
-use crate::sink::Broker;
+use crate::base::error::Fault;
 use crate::source::settings::SourceSettings;
 
 mod build;
-mod checks;
+mod check;
 mod effective;
 mod file;
-mod keys;
-mod kind;
 mod layers;
 mod overrides;
 mod path;
 mod reference;
 mod schema;
+mod sections;
 mod show;
-mod tree;
-pub(crate) mod units;
 
 use layers::{Layers, Origin, Problem};
+use sections::{ConfigFile, path_of};
 
+pub use build::Config;
 pub use effective::Effective;
+pub use sections::AdminSettings;
 
 /// Where the configuration is when nobody says otherwise.
 pub const DEFAULT_FILE: &str = "walrelay.toml";
-
-/// Everything the relay obeys, typed and checked.
-#[derive(Clone, Debug)]
-pub struct Config {
-    /// `[source]`, with `[route]` folded into each outbox.
-    pub source: SourceSettings,
-    /// `[source.polling]`, where `source.mode` says so.
-    pub polling: Option<PollingSettings>,
-    /// `[sink]`, and the section of its kind.
-    pub sink: Arc<dyn Broker>,
-    /// `[delivery]`.
-    pub delivery: DeliverySettings,
-    /// `[dead_letter]`.
-    pub dead_letter: DeadLetterSettings,
-    /// `[admin]`.
-    pub admin: AdminSettings,
-}
-
-/// The `[admin]` section.
-#[derive(Clone, Debug)]
-pub struct AdminSettings {
-    /// Where `/metrics`, `/livez` and `/readyz` listen. Default `127.0.0.1:9464`.
-    pub listen: std::net::SocketAddr,
-    /// Bearer token for `/api`; without one it is refused.
-    pub token: Option<Secret>,
-}
 
 /// Where to look for the configuration. No `Debug`: variables and settings may hold secrets.
 #[derive(Clone, Default)]
@@ -96,23 +64,24 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     let mut layers = Layers::default();
     let place = lay_file(&mut layers, request);
     overrides::environment(&mut layers, &request.variables);
-    let mut shorthands = Vec::new();
+    overrides::flags(&mut layers, &request.settings);
     if let Some(slot) = &request.slot {
-        shorthands.push(("--slot", "source.slot", slot.as_str()));
+        let path = path_of!(ConfigFile.source / SourceSettings.slot);
+        overrides::shorthand(&mut layers, "--slot", path, slot);
     }
     if let Some(listen) = &request.listen {
-        shorthands.push(("--listen", "admin.listen", listen.as_str()));
+        let path = path_of!(ConfigFile.admin / AdminSettings.listen);
+        overrides::shorthand(&mut layers, "--listen", path, listen);
     }
-    overrides::flags(&mut layers, &request.settings, &shorthands);
     // Nothing of a file that cannot be read as TOML was laid: every key would be called missing.
-    if layers.problems.iter().any(|problem| is_fatal(&problem.fault)) {
+    let is_fatal = |code| matches!(code, "config.syntax" | "config.unreadable");
+    if layers.problems.iter().any(|problem| is_fatal(problem.fault.code)) {
         return Err(in_order(layers.problems, &place));
     }
 
     let env = |name: &str| request.variables.get(name).cloned();
     let (effective, mut problems) = effective::settle(layers, &env);
     let config = build::build(&effective, &mut problems, &env);
-    checks::check(&effective, &mut problems);
     match config {
         Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
         Some(_) | None => Err(in_order(problems, &place)),
@@ -160,13 +129,8 @@ fn lay_file(layers: &mut Layers, request: &Request) -> String {
         ErrorKind::NotFound => "there is no such configuration file".to_owned(),
         _ => format!("cannot read the configuration: {error}"),
     };
-    let fault = Fault::new(Exit::Usage, "config.unreadable", what, name.clone(), mend);
-    layers.problems.push(Problem { origin: Origin::Default, fault });
+    layers.problems.push(Problem::new(&Origin::Default, "config.unreadable", what, mend));
     name
-}
-
-fn is_fatal(fault: &Fault) -> bool {
-    matches!(fault.code, "config.syntax" | "config.unreadable")
 }
 
 /// Faults by place; `place` stands for the whole, where a fault has no place of its own.

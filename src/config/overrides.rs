@@ -7,14 +7,13 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
-use crate::base::error::{Exit, Fault};
-
-use super::keys::{self, Key};
-use super::kind::{Kind, Raw};
-use super::layers::{Layers, Origin, Problem, raw_of};
+use super::file::{lay, raw_of};
+use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
-use super::tree::{self, Node};
-use super::units;
+use super::sections::{KnownKey, keys, root};
+use crate::base::settings::kind::{RawValue, ValueKind};
+use crate::base::settings::{KeyRow, Shape};
+use crate::base::text::nearest;
 
 /// Variables of the relay that are no configuration keys.
 const OTHER_VARIABLES: &[&str] = &["WALRELAY_CONFIG", "WALRELAY_LOG"];
@@ -31,13 +30,13 @@ pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, Stri
         let origin = Origin::Variable(name.clone());
         match find(&steps, Spelling::Variable) {
             Some(found) => assign(layers, found, value, &origin),
-            None => layers.problems.push(unknown_variable(name, origin)),
+            None => layers.problems.push(unknown_variable(name, &origin)),
         }
     }
 }
 
-/// Lays `KEY=VALUE` flags over what is there; `flag` is how each is called on the command line.
-pub(crate) fn flags(layers: &mut Layers, settings: &[String], shorthands: &[(&str, &str, &str)]) {
+/// Lays `--set KEY=VALUE` flags over what is there.
+pub(crate) fn flags(layers: &mut Layers, settings: &[String]) {
     for (position, setting) in settings.iter().enumerate() {
         let Some((key, value)) = setting.split_once('=') else {
             let origin = Origin::Flag { position, name: "--set".to_owned() };
@@ -49,14 +48,17 @@ pub(crate) fn flags(layers: &mut Layers, settings: &[String], shorthands: &[(&st
         let origin = Origin::Flag { position, name: format!("--set {key}") };
         match find(&split_key(key.trim()), Spelling::Key) {
             Some(found) => assign(layers, found, value.trim(), &origin),
-            None => layers.problems.push(unknown_key(key.trim(), origin)),
+            None => layers.problems.push(unknown_key(key.trim(), &origin)),
         }
     }
-    for (offset, (flag, key, value)) in shorthands.iter().enumerate() {
-        let origin = Origin::Flag { position: settings.len() + offset, name: (*flag).to_owned() };
-        if let Some(found) = find(&split_key(key), Spelling::Key) {
-            assign(layers, found, value, &origin);
-        }
+}
+
+/// Lays the value of a flag that is short for one key.
+pub(crate) fn shorthand(layers: &mut Layers, flag: &str, path: Path, value: &str) {
+    let row = keys().iter().find(|key| key.path() == path.to_string()).map(|key| key.row);
+    let origin = Origin::Flag { position: usize::MAX, name: flag.to_owned() };
+    if let Some(row) = row {
+        layers.set(path, row, RawValue::Word(value.to_owned()), &origin);
     }
 }
 
@@ -67,44 +69,47 @@ enum Spelling {
     Key,
 }
 
-struct Found {
-    node: &'static Node,
-    /// The key of a single entry of a map.
-    entry: Option<&'static Key>,
-    path: Path,
+/// What a variable or flag sets.
+enum OverrideTarget {
+    Value(KeyRow),
+    Table(&'static Shape),
 }
 
-fn find(steps: &[String], spelling: Spelling) -> Option<Found> {
-    let mut node = tree::root();
+fn find(steps: &[String], spelling: Spelling) -> Option<(OverrideTarget, Path)> {
+    let mut shape = root();
     let mut path = Path::default();
     for (position, step) in steps.iter().enumerate() {
-        match node {
-            Node::Table(_) => {
-                node = node.child(step)?;
+        match shape {
+            Shape::Section(..) => {
+                shape = shape.child(step)?;
                 path = path.child(step);
             }
-            Node::Array(element) => {
-                node = element;
+            Shape::Sections(element) => {
+                shape = element;
                 path = path.index(step.parse().ok().filter(|index| *index < 1000)?);
             }
-            Node::Map(key) => {
-                let path = path.child(&chosen_name(key, &steps[position..], spelling)?);
-                return Some(Found { node, entry: Some(key), path });
+            Shape::Map(row) => {
+                let path = path.child(&chosen_name(row, &steps[position..], spelling)?);
+                return Some((OverrideTarget::Value(*row), path));
             }
-            Node::Leaf(_) => return None,
+            Shape::Key(_) => return None,
         }
     }
-    if path.is_root() { None } else { Some(Found { node, entry: None, path }) }
+    let found = match shape {
+        Shape::Key(row) => OverrideTarget::Value(*row),
+        shape => OverrideTarget::Table(shape),
+    };
+    Some((found, path)).filter(|(_, path)| !path.is_root())
 }
 
-fn chosen_name(key: &Key, steps: &[String], spelling: Spelling) -> Option<String> {
-    let name = match (spelling, key.kind) {
+fn chosen_name(row: &KeyRow, steps: &[String], spelling: Spelling) -> Option<String> {
+    let name = match (spelling, row.kind) {
         // Client properties are spelt with dots, headers with underscores.
-        (Spelling::Variable, Kind::Secret) => steps.join(".").replace('_', "."),
+        (Spelling::Variable, ValueKind::Secret) => steps.join(".").replace('_', "."),
         (Spelling::Variable, _) => steps.join("__"),
         (Spelling::Key, _) => steps.join("."),
     };
-    if name.is_empty() { None } else { Some(name) }
+    Some(name).filter(|name| !name.is_empty())
 }
 
 /// `a.b[0]."c.d"` as its names.
@@ -122,65 +127,58 @@ fn split_key(key: &str) -> Vec<String> {
     steps
 }
 
-fn assign(layers: &mut Layers, found: Found, value: &str, origin: &Origin) {
-    let Found { node, entry, path } = found;
-    match (entry, node) {
-        (Some(key), _) | (None, Node::Leaf(key)) => {
-            let raw = raw_word(key.kind, value);
-            layers.set(path, key, raw, origin.clone());
+fn assign(
+    layers: &mut Layers,
+    (found, path): (OverrideTarget, Path),
+    value: &str,
+    origin: &Origin,
+) {
+    match (found, DeValue::parse(value)) {
+        (OverrideTarget::Value(row), _) => layers.set(path, row, raw_word(row.kind, value), origin),
+        (OverrideTarget::Table(shape), Ok(parsed)) => {
+            lay(layers, shape, path, parsed.get_ref(), origin, &|_| origin.clone());
         }
-        (None, Node::Table(_) | Node::Array(_) | Node::Map(_)) => {
-            let located = |_| origin.clone();
-            match DeValue::parse(value) {
-                Ok(parsed) => layers.value(node, path, parsed.get_ref(), origin.clone(), &located),
-                Err(_) => {
-                    let mend =
-                        "write TOML: { name = \"value\" } for a section, [ ... ] for an array";
-                    layers.bad(&path, origin, "a section needs a TOML table or array", mend);
-                }
-            }
+        (OverrideTarget::Table(_), Err(_)) => {
+            let mend = "write TOML: { name = \"value\" } for a section, [ ... ] for an array";
+            layers.bad(&path, origin, "a section needs a TOML table or array", mend);
         }
     }
 }
 
 /// A word, unless it is TOML for a list or for a reference to a secret.
-fn raw_word(kind: Kind, value: &str) -> Raw {
-    let toml = match kind {
-        Kind::Secret | Kind::Url => value.starts_with('{'),
-        Kind::Strings(_) => value.starts_with('['),
+fn raw_word(kind: ValueKind, value: &str) -> RawValue {
+    let is_toml = match kind {
+        ValueKind::Secret | ValueKind::Url => value.starts_with('{'),
+        ValueKind::Strings(_) => value.starts_with('['),
         _ => false,
     };
-    let parsed = toml.then(|| DeValue::parse(value).ok()).flatten();
-    match parsed.and_then(|parsed| raw_of(parsed.get_ref()).ok()) {
-        Some(raw) => raw,
-        None => Raw::Word(value.to_owned()),
-    }
+    let parsed = is_toml.then(|| DeValue::parse(value).ok()).flatten();
+    let raw = parsed.and_then(|parsed| raw_of(parsed.get_ref()).ok());
+    raw.unwrap_or_else(|| RawValue::Word(value.to_owned()))
 }
 
-fn unknown_variable(name: &str, origin: Origin) -> Problem {
-    let known: Vec<String> = keys::all().iter().map(Key::variable).collect();
-    let all = known.iter().map(String::as_str).chain(OTHER_VARIABLES.iter().copied());
+fn unknown_variable(name: &str, origin: &Origin) -> Problem {
     // The common prefix would make everything look near: compare what follows it.
     let tail = |name: &str| name.trim_start_matches("WALRELAY_").replace("__", "_");
-    let tails: Vec<(String, &str)> = all.map(|known| (tail(known), known)).collect();
-    let near = units::nearest(&tail(name), tails.iter().map(|(tail, _)| tail.as_str()));
-    let mend = match tails.iter().find(|(tail, _)| Some(tail.as_str()) == near) {
-        Some((_, known)) => format!("did you mean {known}? or else: unset {name}"),
+    let others = OTHER_VARIABLES.iter().map(|&known| known.to_owned());
+    let known: Vec<String> = keys().iter().map(KnownKey::variable).chain(others).collect();
+    let tails: Vec<String> = known.iter().map(|known| tail(known)).collect();
+    let near = nearest(&tail(name), tails.iter().map(String::as_str));
+    let near = known.iter().zip(&tails).find(|(_, tail)| Some(tail.as_str()) == near);
+    let mend = match near {
+        Some((known, _)) => format!("did you mean {known}? or else: unset {name}"),
         None => format!("unset {name}"),
     };
-    let what = format!("unknown variable {name}");
-    let fault = Fault::new(Exit::Usage, "config.unknown-key", what, origin.place(), mend);
-    Problem { origin, fault }
+    Problem::new(origin, "config.unknown-key", format!("unknown variable {name}"), mend)
 }
 
-fn unknown_key(key: &str, origin: Origin) -> Problem {
-    let paths = || keys::all().iter().map(|key| key.path.as_str());
-    let same_name = || paths().find(|path| path.rsplit('.').next() == Some(key));
-    let mend = match units::nearest(key, paths()).or_else(same_name) {
+fn unknown_key(name: &str, origin: &Origin) -> Problem {
+    let paths: Vec<String> = keys().iter().map(KnownKey::path).collect();
+    let same_name = || keys().iter().find(|key| key.name == name).map(KnownKey::path);
+    let near = nearest(name, paths.iter().map(String::as_str)).map(str::to_owned);
+    let mend = match near.or_else(same_name) {
         Some(near) => format!("did you mean `{near}`?"),
         None => "walrelay config schema".to_owned(),
     };
-    let what = format!("unknown key `{key}`");
-    let fault = Fault::new(Exit::Usage, "config.unknown-key", what, origin.place(), mend);
-    Problem { origin, fault }
+    Problem::new(origin, "config.unknown-key", format!("unknown key `{name}`"), mend)
 }

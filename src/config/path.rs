@@ -17,21 +17,26 @@ pub(crate) enum Segment {
 pub(crate) struct Path(Vec<Segment>);
 
 impl Path {
-    /// The path of a dotted name without indices.
-    pub(crate) fn of(dotted: &str) -> Path {
-        Path(dotted.split('.').map(|name| Segment::Name(name.to_owned())).collect())
+    /// The path of these names.
+    pub(crate) fn of(names: &[&str]) -> Path {
+        Path(names.iter().map(|name| Segment::Name((*name).to_owned())).collect())
     }
 
     pub(crate) fn child(&self, name: &str) -> Path {
-        let mut path = self.clone();
-        path.0.push(Segment::Name(name.to_owned()));
-        path
+        self.below(Segment::Name(name.to_owned()))
     }
 
     pub(crate) fn index(&self, index: usize) -> Path {
-        let mut path = self.clone();
-        path.0.push(Segment::Index(index));
-        path
+        self.below(Segment::Index(index))
+    }
+
+    fn below(&self, step: Segment) -> Path {
+        Path(self.0.iter().cloned().chain([step]).collect())
+    }
+
+    /// What it stands in.
+    pub(crate) fn parent(&self) -> Path {
+        Path(self.0[..self.0.len().saturating_sub(1)].to_vec())
     }
 
     /// Its last name; empty for the root.
@@ -58,11 +63,8 @@ impl Path {
 
     /// The header of its table in a TOML file: no indices.
     pub(crate) fn header(&self) -> String {
-        let names = self.0.iter().filter_map(|segment| match segment {
-            Segment::Name(name) => Some(bare_or_quoted(name)),
-            Segment::Index(_) => None,
-        });
-        names.collect::<Vec<_>>().join(".")
+        let named = |segment: &&Segment| matches!(segment, Segment::Name(_));
+        Path(self.0.iter().filter(named).cloned().collect()).to_string()
     }
 }
 

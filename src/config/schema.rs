@@ -1,14 +1,14 @@
-//! `config schema`: the key table as JSON Schema, for editors.
+//! `config schema`: the declared keys as JSON Schema, for editors.
 
 use serde_json::{Map, Value as Json, json};
 
-use super::keys::{Absent, Key};
-use super::kind::{self, Kind, Raw, Value};
-use super::tree::{self, Node};
+use super::sections::root;
+use crate::base::settings::kind::{SettingValue, ValueKind};
+use crate::base::settings::{Absent, KeyRow, SettingField, Shape};
 
 /// The schema of the configuration file, draft 2020-12.
 pub(crate) fn schema() -> Json {
-    let mut schema = of_node(tree::root());
+    let mut schema = of_shape(root(), "");
     let extra = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "walrelay configuration",
@@ -36,62 +36,75 @@ pub(crate) fn schema() -> Json {
 }
 
 fn reference(name: &str, description: &str) -> Json {
-    let property = json!({ "type": "string", "description": description });
-    let properties: Map<String, Json> = [(name.to_owned(), property)].into_iter().collect();
-    json!({ "type": "object", "properties": properties, "required": [name], "additionalProperties": false })
+    table([(name, json!({ "type": "string", "description": description }))], Some(name))
 }
 
-fn of_node(node: &Node) -> Json {
-    match node {
-        Node::Leaf(key) => of_key(key, true),
-        Node::Map(key) => json!({
-            "type": "object",
-            "description": key.doc,
-            "additionalProperties": of_key(key, false),
-        }),
-        Node::Array(element) => json!({ "type": "array", "items": of_node(element) }),
-        Node::Table(fields) => {
-            let properties: Map<String, Json> =
-                fields.iter().map(|(name, child)| (name.clone(), of_node(child))).collect();
-            json!({ "type": "object", "properties": properties, "additionalProperties": false })
-        }
-    }
-}
-
-fn of_key(key: &Key, described: bool) -> Json {
-    let mut schema = match key.kind {
-        Kind::Text(rule) => json!({ "type": "string", "pattern": rule.pattern }),
-        Kind::Template | Kind::Address => json!({ "type": "string" }),
-        Kind::Url => json!({ "$ref": "#/$defs/secret" }),
-        // Client properties may be spelt as TOML numbers and booleans.
-        Kind::Secret => json!({
-            "anyOf": [{ "$ref": "#/$defs/secret" }, { "type": ["integer", "boolean"] }],
-        }),
-        Kind::Bool => json!({ "type": "boolean" }),
-        Kind::Integer { min, max } => json!({ "type": "integer", "minimum": min, "maximum": max }),
-        Kind::Bytes { .. } => json!({ "$ref": "#/$defs/size" }),
-        Kind::Duration { .. } => json!({ "$ref": "#/$defs/duration" }),
-        Kind::Choice(choices) => json!({ "enum": choices }),
-        Kind::Strings(rule) => {
-            json!({ "type": "array", "items": { "type": "string", "pattern": rule.pattern } })
-        }
-    };
-    if let (true, Some(fields)) = (described, schema.as_object_mut()) {
-        fields.insert("description".to_owned(), json!(key.doc));
-        if let Some(default) = default_of(key) {
-            fields.insert("default".to_owned(), default);
-        }
+fn table<'a>(
+    properties: impl IntoIterator<Item = (&'a str, Json)>,
+    required: Option<&str>,
+) -> Json {
+    let properties = properties.into_iter().map(|(name, schema)| (name.to_owned(), schema));
+    let properties: Map<String, Json> = properties.collect();
+    let mut schema =
+        json!({ "type": "object", "properties": properties, "additionalProperties": false });
+    if let Some(name) = required {
+        schema["required"] = json!([name]);
     }
     schema
 }
 
-fn default_of(key: &Key) -> Option<Json> {
-    let Absent::Value(text) = key.absent else { return None };
-    match kind::read(key.kind, &Raw::Word(text.to_owned()), &|_| None).ok()? {
-        Value::Bool(flag) => Some(json!(flag)),
-        Value::Integer(number) => Some(json!(number)),
-        Value::Strings(strings) => Some(json!(strings)),
-        Value::Text(_) | Value::Bytes(_) | Value::Duration(_) => Some(json!(text)),
-        Value::Secret(_) => None,
+fn of_shape(shape: &Shape, doc: &str) -> Json {
+    match shape {
+        Shape::Key(row) => {
+            let mut schema = of_kind(row.kind);
+            schema["description"] = json!(doc.trim());
+            if let Some(default) = default_of(row) {
+                schema["default"] = default;
+            }
+            schema
+        }
+        Shape::Map(row) => json!({
+            "type": "object",
+            "description": doc.trim(),
+            "additionalProperties": of_kind(row.kind),
+        }),
+        Shape::Sections(element) => json!({ "type": "array", "items": of_shape(element, "") }),
+        Shape::Section(fields, _) => {
+            let of = |field: &SettingField| of_shape(&field.shape, field.doc);
+            table(fields.iter().map(|field| (field.name, of(field))), None)
+        }
+    }
+}
+
+fn of_kind(kind: ValueKind) -> Json {
+    match kind {
+        ValueKind::Text(rule) => json!({ "type": "string", "pattern": rule.pattern }),
+        ValueKind::Template => json!({ "type": "string" }),
+        ValueKind::Url => json!({ "$ref": "#/$defs/secret" }),
+        // Client properties may be spelt as TOML numbers and booleans.
+        ValueKind::Secret => json!({
+            "anyOf": [{ "$ref": "#/$defs/secret" }, { "type": ["integer", "boolean"] }],
+        }),
+        ValueKind::Bool => json!({ "type": "boolean" }),
+        ValueKind::Integer(min, max) => {
+            json!({ "type": "integer", "minimum": min, "maximum": max })
+        }
+        ValueKind::Bytes(..) => json!({ "$ref": "#/$defs/size" }),
+        ValueKind::Duration(..) => json!({ "$ref": "#/$defs/duration" }),
+        ValueKind::Choice(words) => json!({ "enum": words() }),
+        ValueKind::Strings(rule) => {
+            json!({ "type": "array", "items": { "type": "string", "pattern": rule.pattern } })
+        }
+    }
+}
+
+fn default_of(row: &KeyRow) -> Option<Json> {
+    let Absent::Default(text) = row.absent else { return None };
+    match (row.default_value(false)?, row.kind) {
+        (SettingValue::Bool(flag), _) => Some(json!(flag)),
+        (SettingValue::Integer(number), ValueKind::Integer(..)) => Some(json!(number)),
+        (SettingValue::Strings(strings), _) => Some(json!(strings)),
+        (SettingValue::Secret(_), _) => None,
+        _ => Some(json!(text)),
     }
 }

@@ -1,84 +1,46 @@
 //! `config show`: the effective configuration as TOML, each value with its origin.
 //!
-//! Secrets are hidden by kind. A client property is shown only when its name is known to hold no
-//! secret: an unknown property may.
+//! Secrets are hidden by kind; of a table of secrets those are shown whose names are known to hold
+//! none, as its declaration says.
 
 use super::effective::{Effective, Setting};
-use super::kind::{Kind, Value};
 use super::path::{Path, bare_or_quoted};
-use super::tree::{self, Node};
-use super::units;
+use super::sections::root;
+use crate::base::settings::kind::{SettingValue, ValueKind};
+use crate::base::settings::{SettingField, Shape, units};
 
 const HIDDEN: &str = "***";
-
-/// Beginnings of librdkafka property names whose values are fit to be seen.
-const OPEN_PROPERTIES: &[&str] = &[
-    "acks",
-    "batch.",
-    "broker.",
-    "client.id",
-    "client.rack",
-    "compression.",
-    "connections.",
-    "debug",
-    "delivery.",
-    "enable.",
-    "linger.",
-    "log.",
-    "max.",
-    "message.",
-    "metadata.",
-    "partitioner",
-    "queue.",
-    "reconnect.",
-    "request.",
-    "retries",
-    "retry.",
-    "sasl.mechanism",
-    "security.protocol",
-    "socket.",
-    "ssl.ca.location",
-    "ssl.endpoint.",
-    "statistics.",
-    "sticky.",
-    "topic.",
-];
 
 /// The effective configuration as text.
 pub(crate) fn show(effective: &Effective) -> String {
     let mut out = String::new();
-    section(effective, tree::root(), &Path::default(), false, &mut out);
+    section(effective, root(), &Path::default(), false, &mut out);
     out
 }
 
-fn section(effective: &Effective, node: &Node, path: &Path, array: bool, out: &mut String) {
-    let Node::Table(fields) = node else { return };
+fn section(effective: &Effective, shape: &Shape, path: &Path, array: bool, out: &mut String) {
     let mut lines = String::new();
-    for (name, child) in fields {
-        if let Node::Leaf(_) = child {
-            let path = path.child(name);
-            match (effective.settings.get(&path), effective.unset.get(&path)) {
-                (Some(setting), _) => lines.push_str(&line(name, setting)),
-                (None, Some(meaning)) if *meaning != "as in `[route]`" => {
-                    lines.push_str(&format!("# {name} is not set: {meaning}\n"));
-                }
-                (None, _) => {}
-            }
+    for SettingField { name, .. } in shape.fields() {
+        let path = path.child(name);
+        if let Some(setting) = effective.settings.get(&path) {
+            lines.push_str(&line(name, setting));
+        } else if let Some(meaning) = effective.unset.get(&path) {
+            lines.push_str(&format!("# {name} is not set: {meaning}\n"));
         }
     }
     push_section(path, array, &lines, out);
-    for (name, child) in fields {
+    for SettingField { name, shape, .. } in shape.fields() {
         let path = path.child(name);
-        match child {
-            Node::Leaf(_) => {}
-            Node::Table(_) => section(effective, child, &path, false, out),
-            Node::Array(element) => {
+        match shape {
+            Shape::Key(_) => {}
+            Shape::Section(..) => section(effective, shape, &path, false, out),
+            Shape::Sections(element) => {
                 for index in 0..effective.outboxes {
                     section(effective, element, &path.index(index), true, out);
                 }
             }
-            Node::Map(_) => {
-                let entries = super::build::Values(effective).below(&path);
+            Shape::Map(_) => {
+                let entries = effective.entries(&path);
                 let lines: String = entries.map(|(name, setting)| line(name, setting)).collect();
                 push_section(&path, false, &lines, out);
             }
@@ -104,23 +66,20 @@ fn line(name: &str, setting: &Setting) -> String {
 
 fn shown(name: &str, setting: &Setting) -> String {
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
-    match &setting.value {
-        Value::Text(text) => quoted(text),
-        Value::Secret(secret) => match setting.kind {
-            Kind::Url => quoted(&units::mask_url(secret.expose())),
-            _ if !setting.referenced && is_open(name) => quoted(secret.expose()),
-            _ => quoted(HIDDEN),
-        },
-        Value::Bool(flag) => flag.to_string(),
-        Value::Integer(number) => number.to_string(),
-        Value::Bytes(bytes) => quoted(&units::show_bytes(*bytes)),
-        Value::Duration(duration) => quoted(&units::show_duration(*duration)),
-        Value::Strings(strings) => {
-            format!("[{}]", strings.iter().map(|text| quoted(text)).collect::<Vec<_>>().join(", "))
+    let Setting { row, value, referenced, .. } = setting;
+    let is_open = || !referenced && row.open.iter().any(|beginning| name.starts_with(beginning));
+    match (value, row.kind) {
+        (SettingValue::Text(text), _) => quoted(text),
+        (SettingValue::Secret(secret), ValueKind::Url) => quoted(&units::mask_url(secret.expose())),
+        (SettingValue::Secret(secret), _) if is_open() => quoted(secret.expose()),
+        (SettingValue::Bool(flag), _) => flag.to_string(),
+        (SettingValue::Integer(bytes), ValueKind::Bytes(..)) => quoted(&units::show_bytes(*bytes)),
+        (SettingValue::Integer(number), _) => number.to_string(),
+        (SettingValue::Duration(duration), _) => quoted(&units::show_duration(*duration)),
+        (SettingValue::Strings(strings), _) => {
+            let strings: Vec<String> = strings.iter().map(|text| quoted(text)).collect();
+            format!("[{}]", strings.join(", "))
         }
+        _ => quoted(HIDDEN),
     }
-}
-
-fn is_open(property: &str) -> bool {
-    OPEN_PROPERTIES.iter().any(|beginning| property.starts_with(beginning))
 }

@@ -6,10 +6,14 @@ use std::time::Duration;
 
 use serde_json::Value as Json;
 
+use super::sections::{KnownKey, keys};
 use super::*;
+use crate::base::error::Exit;
+use crate::base::settings::Absent;
+use crate::base::settings::kind::ValueKind;
+use crate::base::template::Template;
 use crate::delivery::settings::OnDeadLetter;
-use crate::outbox::settings::Preset;
-use crate::outbox::template::Template;
+use crate::outbox::settings::{PayloadFormat, Preset};
 use crate::sink::Broker;
 use crate::sink::kafka::settings::KafkaSettings;
 use crate::sink::memory::MemorySettings;
@@ -168,8 +172,8 @@ fn a_minimal_file_has_the_defaults_of_the_contract() {
     let [outbox] = source.outboxes.as_slice() else { panic!("{:?}", source.outboxes) };
     assert_eq!((outbox.schema.as_str(), outbox.table.as_str()), ("public", "outbox"));
     assert_eq!(outbox.route.topic, Template::parse("outbox.event.${aggregatetype}").unwrap());
-    assert_eq!(outbox.route.key, Template::column("aggregateid"));
-    assert_eq!((outbox.route.format.as_str(), outbox.route.preset), ("raw", Preset::Walrelay));
+    assert_eq!(outbox.route.key(&outbox.columns), Template::column("aggregateid"));
+    assert_eq!((outbox.route.format, outbox.route.preset), (PayloadFormat::Raw, Preset::Walrelay));
     assert!(outbox.route.headers.is_empty() && outbox.route.partition.is_none());
     let kafka = kafka(&*sink);
     assert_eq!(
@@ -200,10 +204,11 @@ fn a_table_has_its_own_route_keys_over_the_shared_ones() {
     let orders = &source.outboxes[0];
     assert_eq!((orders.schema.as_str(), orders.table.as_str()), ("app", "orders"));
     assert_eq!(orders.route.topic.constant(), Some("orders"));
-    assert_eq!(orders.route.key, Template::column("order_id"));
-    assert_eq!(orders.route.format, "cloudevents");
+    assert_eq!(orders.route.key(&orders.columns), Template::column("order_id"));
+    assert_eq!(orders.route.format, PayloadFormat::CloudEvents);
     let header = |text| Template::parse(text).unwrap();
-    assert_eq!(orders.route.headers, [("a".into(), header("1")), ("b".into(), header("${type}"))]);
+    let headers = [("a".into(), header("1")), ("b".into(), header("${type}"))];
+    assert_eq!(orders.route.headers, headers.into());
     let messages = source.messages.unwrap();
     assert_eq!((messages.prefix.as_str(), messages.route.headers.len()), ("outbox", 2));
 }
@@ -559,7 +564,7 @@ fn schema_table_and_example_know_the_same_keys() {
     let schema: Json = serde_json::from_str(&schema()).unwrap();
     assert_eq!(schema["$schema"], "https://json-schema.org/draft/2020-12/schema");
     schema_paths(&schema, "", &mut described);
-    let known: BTreeSet<String> = keys::all().iter().map(|key| key.path.clone()).collect();
+    let known: BTreeSet<String> = keys().iter().map(KnownKey::path).collect();
     assert_eq!(described, known);
 
     // A line of the example that is switched off begins with "#" and no space.
@@ -586,4 +591,46 @@ fn the_schema_gives_defaults_and_choices() {
         serde_json::json!(["continue", "park_key", "halt"])
     );
     assert_eq!(schema["properties"]["source"]["properties"]["url"]["$ref"], "#/$defs/secret");
+}
+
+#[test]
+fn every_default_is_a_value_of_its_kind() {
+    for key in keys() {
+        if let Absent::Default(text) = key.row.absent {
+            for is_polled in [false, true] {
+                assert!(key.row.default_value(is_polled).is_some(), "{} = {text}", key.path());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_variable_is_the_path_in_capitals() {
+    let name = |path: &str| keys().iter().find(|key| key.path() == path).unwrap().variable();
+    assert_eq!(name("sink.kafka.brokers"), "WALRELAY_SINK__KAFKA__BROKERS");
+    assert_eq!(name("source.outbox[].table"), "WALRELAY_SOURCE__OUTBOX__N__TABLE");
+}
+
+#[test]
+fn rules_refuse_what_postgres_and_kafka_would() {
+    let rule = |path: &str| match keys().iter().find(|key| key.path() == path).unwrap().row.kind {
+        ValueKind::Text(rule) | ValueKind::Strings(rule) => rule.holds,
+        _ => panic!("{path} is no text"),
+    };
+    let long = "a".repeat(64);
+    let cases = [
+        ("source.slot", &["walrelay_2"][..], &["Walrelay", "", &long][..]),
+        ("source.outbox[].table", &["outbox", "app.outbox"], &["a.b.c", ".outbox", "a.\"b\""]),
+        ("sink.kafka.topics", &["outbox.dlq"], &["a b", ".."]),
+        (
+            "sink.kafka.brokers",
+            &["a:9092, b:9092", "[::1]:9092", "SASL_SSL://a:9092", "kafka"],
+            &["", "a:x", "a:1,,b:1"],
+        ),
+        ("admin.listen", &["[::1]:9464"], &["localhost:9464", "127.0.0.1"]),
+    ];
+    for (path, good, bad) in cases {
+        assert!(good.iter().all(|text| rule(path)(text)), "{path}: {good:?}");
+        assert!(!bad.iter().any(|text| rule(path)(text)), "{path}: {bad:?}");
+    }
 }

@@ -15,6 +15,10 @@ use sha2::{Digest, Sha256};
 
 use crate::base::encoding::{hex, push_unhexed};
 use crate::base::event::{Outbound, Position};
+use crate::base::settings::kind::{FILLED, TOPIC};
+use crate::base::settings::{
+    HOUR_MS, MIB, SECOND_MS, bytes, duration, flattened, integer, settings, text,
+};
 use crate::base::time::rfc3339;
 
 /// Event id.
@@ -82,13 +86,15 @@ pub const CLASS_PARKED: &str = "parked";
 /// Class of what killed the process.
 pub const CLASS_CRASH: &str = "crash";
 
-/// Where dead letters go.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeadLetterAddress {
-    /// RabbitMQ exchange; Kafka has none.
-    pub exchange: String,
-    /// Kafka topic; RabbitMQ routing key, and name of the stream queue.
-    pub topic: String,
+settings! {
+    /// Where dead letters go.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct DeadLetterAddress {
+        /// Where events go that cannot be published: Kafka topic, or RabbitMQ stream queue.
+        pub topic: String = text(TOPIC).default("outbox.dlq"),
+        /// RabbitMQ: the exchange in front of that queue.
+        pub exchange: String = text(FILLED).default("outbox.dlx"),
+    }
 }
 
 impl DeadLetterAddress {
@@ -100,30 +106,20 @@ impl DeadLetterAddress {
     }
 }
 
-/// The `[dead_letter]` section.
-#[derive(Clone, Debug)]
-pub struct DeadLetterSettings {
-    /// `topic` and `exchange`. Default `outbox.dlq` behind `outbox.dlx`.
-    pub address: DeadLetterAddress,
-    /// Most bytes of a value; a larger one is cut. Default 900KiB.
-    pub value_bytes_max: usize,
-    /// Most dead letters within `burst_window`. Default 100.
-    pub burst_max: usize,
-    /// Default 60s.
-    pub burst_window: Duration,
-}
-
-impl Default for DeadLetterSettings {
-    fn default() -> DeadLetterSettings {
-        DeadLetterSettings {
-            address: DeadLetterAddress {
-                exchange: "outbox.dlx".to_owned(),
-                topic: "outbox.dlq".to_owned(),
-            },
-            value_bytes_max: 900 << 10,
-            burst_max: 100,
-            burst_window: Duration::from_secs(60),
-        }
+settings! {
+    /// The `[dead_letter]` section.
+    #[derive(Clone, Debug)]
+    pub struct DeadLetterSettings {
+        /// Where they go.
+        pub address: DeadLetterAddress = flattened(),
+        /// A larger value is cut in its dead letter; its size and SHA-256 stand in headers. What
+        /// the broker finds too large is cut further.
+        pub value_bytes_max: usize = bytes(0, MIB << 10).default("900KiB"),
+        /// The breaker: with more dead letters than this in `burst_window` the relay stops, because
+        /// something else is wrong than the events. Letters that follow a parked key do not count.
+        pub burst_max: usize = integer(1, 10_000_000).default("100"),
+        /// What `burst_max` is counted in.
+        pub burst_window: Duration = duration(SECOND_MS, 24 * HOUR_MS).default("60s"),
     }
 }
 

@@ -1,30 +1,40 @@
-//! What delivery obeys: `[delivery]`, typed.
+//! The `[delivery]` section.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The `[delivery]` section.
-#[derive(Clone, Debug)]
-pub struct DeliverySettings {
-    /// Most events between admission and confirmation. Default 16384.
-    pub window_events_max: usize,
-    /// Most bytes between admission and confirmation. Default 64MiB.
-    pub window_bytes_max: usize,
-    /// Attempts of one event before it is given up. Default 5.
-    pub attempts_max: u32,
-    /// First wait before a retry. Default 200ms.
-    pub backoff_base: Duration,
-    /// Longest wait before a retry. Default 30s.
-    pub backoff_cap: Duration,
-    /// Most retries in a hundred first attempts. Default 20.
-    pub retry_budget_percent: u32,
-    /// What follows a dead letter. Default continue.
-    pub on_dead_letter: OnDeadLetter,
-    /// How long a stop may take to settle the window. Default 20s.
-    pub drain_timeout: Duration,
-    /// Which event is in hand, remembered across crashes. Default: a file named after the slot in
-    /// the directory for temporary files.
-    pub crash_file: Option<PathBuf>,
+use crate::base::settings::kind::FILLED;
+use crate::base::settings::{
+    Choice, HOUR_MS, MIB, SECOND_MS, bytes, choice, duration, integer, settings, text,
+};
+
+settings! {
+    /// The `[delivery]` section.
+    #[derive(Clone, Debug)]
+    pub struct DeliverySettings {
+        /// Most events between admission and confirmation.
+        pub window_events_max: usize = integer(1, 10_000_000).default("16384"),
+        /// Most bytes between admission and confirmation.
+        pub window_bytes_max: usize = bytes(MIB / 16, MIB << 14).default("64MiB"),
+        /// Attempts of one event before it is given up.
+        pub attempts_max: u32 = integer(1, 1000).default("5"),
+        /// First wait before a retry, with full jitter.
+        pub backoff_base: Duration = duration(1, HOUR_MS).default("200ms"),
+        /// Longest wait before a retry.
+        pub backoff_cap: Duration = duration(1, HOUR_MS).default("30s"),
+        /// Most retries in a hundred first attempts; a few are always allowed. More wait.
+        pub retry_budget_percent: u32 = integer(1, 1000).default("20"),
+        /// After a dead letter: go on (`continue`), or send later events of its key to the
+        /// dead-letter topic too, until it is released (`park_key`; the breaker does not count
+        /// those). `halt` writes none: the relay stops, and the slot is held before the event.
+        pub on_dead_letter: OnDeadLetter = choice().default("continue"),
+        /// How long a stop may take to settle the window.
+        pub drain_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("20s"),
+        /// Remembers across crashes which event was in hand: one that killed the process three
+        /// times becomes a dead letter. Must survive a restart of the process; 100 bytes.
+        pub crash_file: Option<PathBuf> = text(FILLED)
+            .or_none("a file named after the slot in the directory for temporary files"),
+    }
 }
 
 /// `on_dead_letter`.
@@ -36,4 +46,12 @@ pub enum OnDeadLetter {
     ParkKey,
     /// The relay stops instead, and the slot is held before the event.
     Halt,
+}
+
+impl Choice for OnDeadLetter {
+    const WORDS: &'static [(&'static str, OnDeadLetter)] = &[
+        ("continue", OnDeadLetter::Continue),
+        ("park_key", OnDeadLetter::ParkKey),
+        ("halt", OnDeadLetter::Halt),
+    ];
 }

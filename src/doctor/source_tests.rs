@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::base::error::Exit;
+use crate::base::template::Template;
 use crate::doctor::finding::Level;
-use crate::outbox::template::Template;
 use crate::source::slot_state::SlotFacts;
 use crate::source::testing::{self, Server};
 
@@ -276,7 +276,7 @@ async fn columns_that_are_missing_or_computed() {
     let (code, what) = ("publication.generated-column", "public.outbox.aggregateid is generated");
     expect(&found, Exit::Source, code, what, "map an ordinary column");
     // THEN optional columns and those no route names may be absent
-    settings.outboxes[0].route.key = Template::column("aggregate_id");
+    settings.outboxes[0].route.key = Some(Template::column("aggregate_id"));
     client
         .batch_execute("ALTER TABLE outbox DROP headers, DROP traceparent, DROP aggregateid")
         .await

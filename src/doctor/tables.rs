@@ -3,9 +3,10 @@
 
 use super::finding::Finding;
 use crate::base::error::{Exit, Fault};
+use crate::base::text::nearest;
 use crate::outbox::settings::OutboxTable;
 use crate::source::publication::TableFacts;
-use crate::source::quote::{nearest, quote_ident, quote_table};
+use crate::source::quote::{quote_ident, quote_table};
 
 /// How an outbox table is read.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -7,26 +7,19 @@ mod cloudevents;
 
 pub(crate) use self::cloudevents::CloudEvents;
 use crate::base::event::CloudEventsBinding;
+use crate::outbox::settings::PayloadFormat;
 
-/// Every format by name, as [`make`] knows them.
-pub(crate) const FORMATS: &[&str] = &["raw", "cloudevents", "cloudevents-structured", "debezium"];
-
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no format {0:?}")]
-pub(crate) struct UnknownFormat(String);
-
-/// Makes the format of that name, or `None` where bytes pass through untouched. `source` says where
-/// the events come from, a URI reference: `/walrelay/public.outbox`.
+/// The format, or `None` where bytes pass through untouched. `source` says where the events come
+/// from, a URI reference: `/walrelay/public.outbox`.
 pub(crate) fn make(
-    name: &str,
+    format: PayloadFormat,
     source: String,
     binding: CloudEventsBinding,
-) -> Result<Option<CloudEvents>, UnknownFormat> {
-    match name {
-        "raw" | "debezium" => Ok(None),
-        "cloudevents" => Ok(Some(CloudEvents::binary(source, binding))),
-        "cloudevents-structured" => Ok(Some(CloudEvents::structured(source))),
-        _ => Err(UnknownFormat(name.to_owned())),
+) -> Option<CloudEvents> {
+    match format {
+        PayloadFormat::Raw | PayloadFormat::Debezium => None,
+        PayloadFormat::CloudEvents => Some(CloudEvents::binary(source, binding)),
+        PayloadFormat::CloudEventsStructured => Some(CloudEvents::structured(source)),
     }
 }
 

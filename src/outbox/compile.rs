@@ -4,9 +4,9 @@
 use super::error::ExtractError;
 use super::field::{FIELDS_MAX, Field, Fields};
 use super::settings::{Columns, Preset, Route};
-use super::template::{Part, Template};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::HEADERS_MAX;
+use crate::base::template::{Part, Template};
 
 /// A template with slots for columns.
 #[derive(Debug)]
@@ -113,7 +113,7 @@ impl CompiledRoute {
         let id = compiler.required(&columns.id, "columns.id")?;
         let payload = compiler.required(&columns.payload, "columns.payload")?;
         let topic = compiler.template(&route.topic, "route.topic")?;
-        let key = compiler.template(&route.key, "route.key")?;
+        let key = compiler.template(&route.key(columns), "route.key")?;
         let exchange = route.exchange.as_ref();
         let exchange = exchange
             .map(|template| compiler.template(template, "sink.rabbitmq.exchange"))
@@ -123,7 +123,7 @@ impl CompiledRoute {
             partition.map(|name| compiler.required(name, "route.partition")).transpose()?;
         let mut extras = Vec::with_capacity(route.headers.len());
         // Consumers recognise a duplicate by the event id: nothing takes the place of that header.
-        for (name, template) in route.headers.iter().filter(|(name, _)| name != "id") {
+        for (name, template) in route.headers.iter().filter(|(name, _)| name.as_str() != "id") {
             let setting = format!("route.headers.{name}");
             extras.push((name.clone(), compiler.template(template, &setting)?));
         }

@@ -1,10 +1,11 @@
 //! Rows to events: every rule by example.
 
+use std::collections::BTreeMap;
+
 use super::*;
-use crate::base::event::CloudEventsBinding;
 use crate::base::lsn::Lsn;
+use crate::base::template::Template;
 use crate::outbox::settings::{Columns, Preset, Route};
-use crate::outbox::template::Template;
 use crate::pgoutput::encoder::{Form, insert};
 use crate::pgoutput::message::Message;
 use crate::pgoutput::relation::Column;
@@ -13,31 +14,15 @@ pub(crate) const ID: &str = "6f1d9a52-3c0e-4c57-9d0b-2a6f0c9b7e11";
 const COMMIT_US: i64 = 1_795_266_631_227_183;
 
 pub(crate) fn columns() -> Columns {
-    Columns {
-        id: "id".into(),
-        key: "aggregateid".into(),
-        event_type: "type".into(),
-        payload: "payload".into(),
-        traceparent: "traceparent".into(),
-        headers: "headers".into(),
-    }
+    Columns::default()
 }
 
 pub(crate) fn route() -> Route {
-    Route {
-        topic: Template::parse("outbox.event.${aggregatetype}").unwrap(),
-        exchange: None,
-        binding: CloudEventsBinding::Kafka,
-        key: Template::parse("${aggregateid}").unwrap(),
-        headers: Vec::new(),
-        preset: Preset::Walrelay,
-        format: "raw".into(),
-        partition: None,
-    }
+    Route::default()
 }
 
 pub(super) fn outbox(route: Route) -> OutboxTable {
-    OutboxTable { schema: "public".into(), table: "outbox".into(), columns: columns(), route }
+    OutboxTable { route, ..OutboxTable::default() }
 }
 
 pub(super) const SHAPE: [(&str, u32); 7] = [
@@ -191,7 +176,7 @@ fn nulls_that_matter_are_told() {
     let mut forms = row();
     forms[2] = Form::Null;
     let key = Template::parse("k-${aggregateid}").unwrap();
-    let error = refused(Route { key, ..route() }, &forms);
+    let error = refused(Route { key: Some(key), ..route() }, &forms);
     assert_eq!(
         (error.class(), error.to_string().contains("route.key")),
         ("null-in-template", true)
@@ -226,13 +211,13 @@ fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
     forms[5] = Form::Binary(
         b"\x01{\"tenant\": \"acme\", \"n\": 1, \"id\": \"x\", \"who\": \"row\"}".to_vec(),
     );
-    let headers = vec![
+    let headers = BTreeMap::from([
         ("who".into(), Template::parse("route-${type}").unwrap()),
         ("event_type".into(), Template::parse("v2").unwrap()),
         ("id".into(), Template::parse("never").unwrap()),
-    ];
+    ]);
     let event = extract(Route { headers, ..route() }, &forms).unwrap();
-    let expected = ["id", "traceparent", "commit_ts", "lsn", "tenant", "n", "who", "event_type"];
+    let expected = ["id", "traceparent", "commit_ts", "lsn", "tenant", "n", "event_type", "who"];
     assert_eq!(event.names(), expected);
     assert_eq!(event.header("id"), Some(ID));
     assert_eq!(event.header("tenant"), Some("acme"));
@@ -245,7 +230,7 @@ fn row_headers_and_route_headers_follow_and_no_name_comes_twice() {
 fn a_route_header_whose_column_is_null_is_left_out() {
     let mut forms = row();
     forms[3] = Form::Null;
-    let headers = vec![("kind".into(), Template::parse("a-${type}").unwrap())];
+    let headers = BTreeMap::from([("kind".into(), Template::parse("a-${type}").unwrap())]);
     let event = extract(Route { headers, ..route() }, &forms).unwrap();
     assert_eq!(event.header("kind"), None);
 }

@@ -13,7 +13,6 @@ mod field;
 mod message;
 mod row_headers;
 pub mod settings;
-pub mod template;
 mod transaction;
 
 pub use assemble::Scratch;

@@ -1,7 +1,58 @@
-//! What the outbox stage obeys: `[[source.outbox]]`, `[source.messages]` and `[route]`, typed.
+//! What the outbox stage obeys: `[[source.outbox]]`, `[source.messages]` and `[route]`.
 
-use super::template::Template;
+use std::collections::BTreeMap;
+use std::fmt;
+
 use crate::base::event::CloudEventsBinding;
+use crate::base::settings::kind::{FILLED, IDENTIFIER, SettingValue, TextRule};
+use crate::base::settings::{
+    Choice, SettingType, choice, map, section, section_over, settings, template, text,
+};
+use crate::base::template::Template;
+
+const TABLE: TextRule = TextRule {
+    pattern: "^[^.\"]{1,63}(\\.[^.\"]{1,63})?$",
+    wanted: "schema.table, without quotes",
+    holds: |text| match text.split_once('.') {
+        Some((schema, table)) => {
+            (IDENTIFIER.holds)(schema) && (IDENTIFIER.holds)(table) && !table.contains('.')
+        }
+        None => (IDENTIFIER.holds)(text),
+    },
+};
+
+settings! {
+    /// `[[source.outbox]]`.
+    pub(crate) struct OutboxSection {
+        /// Table as `schema.table`, spelled as Postgres stores it; without a schema it is in
+        /// `public`.
+        pub(crate) table: TableName = text(TABLE).default("public.outbox"),
+        pub(crate) columns: Columns = section(),
+        pub(crate) route: Route = section_over("route"),
+    }
+}
+
+/// The name of a table with its schema.
+pub(crate) struct TableName {
+    schema: String,
+    table: String,
+}
+
+impl SettingType for TableName {
+    type Form = String;
+
+    fn read(value: Option<&SettingValue>) -> TableName {
+        let name = String::read(value);
+        let (schema, table) = name.split_once('.').unwrap_or(("public", &name));
+        TableName { schema: schema.to_owned(), table: table.to_owned() }
+    }
+}
+
+impl fmt::Display for TableName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.schema, self.table)
+    }
+}
 
 /// One outbox table.
 #[derive(Clone, Debug)]
@@ -16,12 +67,20 @@ pub struct OutboxTable {
     pub route: Route,
 }
 
+impl From<OutboxSection> for OutboxTable {
+    fn from(section: OutboxSection) -> OutboxTable {
+        let OutboxSection { table: TableName { schema, table }, columns, route } = section;
+        OutboxTable { schema, table, columns, route }
+    }
+}
+
 impl OutboxTable {
     /// Columns without which no event can be made, each once: id, payload and what the route names.
     pub(crate) fn needed_columns(&self) -> Vec<&str> {
         let Route { topic, exchange, key, headers, partition, .. } = &self.route;
-        let templates = [topic, key].into_iter().chain(headers.iter().map(|(_, header)| header));
-        let routed = templates.chain(exchange).flat_map(Template::columns);
+        let key_column = if key.is_none() { Some(self.columns.key.as_str()) } else { None };
+        let templates = [topic].into_iter().chain(key).chain(headers.values());
+        let routed = templates.chain(exchange).flat_map(Template::columns).chain(key_column);
         let own = [self.columns.id.as_str(), self.columns.payload.as_str()].into_iter();
         let mut needed: Vec<&str> = Vec::new();
         for column in own.chain(routed).chain(partition.as_deref()) {
@@ -33,56 +92,102 @@ impl OutboxTable {
     }
 }
 
-/// Column names by part.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Columns {
-    /// Event id, default `id`. Required in the table.
-    pub id: String,
-    /// Ordering key, default `aggregateid`; used by the default `route.key`.
-    pub key: String,
-    /// Event type, default `type`; used by the default `event_type` header.
-    pub event_type: String,
-    /// Payload, default `payload`. Required in the table.
-    pub payload: String,
-    /// W3C trace context, default `traceparent`; may be absent from the table.
-    pub traceparent: String,
-    /// JSON object of extra headers, default `headers`; may be absent from the table.
-    pub headers: String,
+impl Default for OutboxTable {
+    fn default() -> OutboxTable {
+        OutboxTable::from(OutboxSection::default())
+    }
 }
 
-/// Transactional `pg_logical_emit_message(true, prefix, content)` as an outbox: the content is a
-/// JSON object whose fields play the columns.
-#[derive(Clone, Debug)]
-pub struct Messages {
-    /// Only messages of exactly this prefix.
-    pub prefix: String,
-    /// Field names by part.
-    pub columns: Columns,
-    /// How they are routed.
-    pub route: Route,
+settings! {
+    /// Column names by part.
+    #[derive(Clone, Debug, PartialEq, Eq)]
+    pub struct Columns {
+        /// Column of the event id. Required in the table.
+        pub id: String = text(IDENTIFIER).default("id"),
+        /// Column of the ordering key; the default `route.key`. `event_key` where the table is
+        /// polled.
+        pub key: String = text(IDENTIFIER).default("aggregateid").default_when_polled("event_key"),
+        /// Column of the event type; the header `event_type`.
+        pub event_type ["type"]: String = text(IDENTIFIER).default("type"),
+        /// Column of the payload. Required in the table.
+        pub payload: String = text(IDENTIFIER).default("payload"),
+        /// Column of the W3C trace context; may be absent from the table.
+        pub traceparent: String = text(IDENTIFIER).default("traceparent"),
+        /// Column of a JSON object of extra headers; may be absent from the table.
+        pub headers: String = text(IDENTIFIER).default("headers"),
+    }
 }
 
-/// The `[route]` section.
-#[derive(Clone, Debug)]
-pub struct Route {
-    /// Kafka topic / RabbitMQ routing key. Default `outbox.event.${aggregatetype}`.
-    pub topic: Template,
-    /// RabbitMQ exchange (`sink.rabbitmq.exchange`); none for other sinks. Where there is one, the
-    /// topic is a routing key and need not be a Kafka topic name.
-    pub exchange: Option<Template>,
-    /// How the sink spells the attributes of CloudEvents.
-    pub binding: CloudEventsBinding,
-    /// Ordering key, Kafka record key. Default `${<columns.key>}`. A template that is exactly one
-    /// column and finds NULL gives a null key.
-    pub key: Template,
-    /// Further headers: name and template. NULL leaves the header out.
-    pub headers: Vec<(String, Template)>,
-    /// Which standard headers are added besides `id`.
-    pub preset: Preset,
-    /// Payload format, default `raw`.
-    pub format: String,
-    /// Column that holds an explicit Kafka partition (int), if any (`route.partition`).
-    pub partition: Option<String>,
+settings! {
+    /// Transactional `pg_logical_emit_message(true, prefix, content)` as an outbox: the content is
+    /// a JSON object whose fields play the columns.
+    #[derive(Clone, Debug)]
+    pub struct Messages {
+        /// Only messages of exactly this prefix, the second argument of `pg_logical_emit_message`.
+        pub prefix: String = text(FILLED).default("outbox"),
+        /// Field names by part.
+        pub columns: Columns = section(),
+        /// How they are routed.
+        pub route: Route = section_over("route"),
+    }
+}
+
+settings! {
+    /// The `[route]` section.
+    #[derive(Clone, Debug)]
+    pub struct Route {
+        /// Kafka topic or RabbitMQ routing key. `${event_key}` where the table is polled.
+        pub topic: Template = template()
+            .default("outbox.event.${aggregatetype}")
+            .default_when_polled("${event_key}"),
+        /// Ordering key and Kafka record key.
+        pub key: Option<Template> = template().or_none("the key column"),
+        /// Further headers, name to template. NULL leaves the header out.
+        pub headers: BTreeMap<String, Template> = map(template().or_none("no further headers")),
+        /// Payload format.
+        pub format: PayloadFormat = choice().default("raw"),
+        /// Standard headers: `walrelay` adds `id`, `event_type`, `traceparent`, `commit_ts`, `lsn`;
+        /// `debezium` adds `id` only.
+        pub preset: Preset = choice().default("walrelay"),
+        /// Column that holds an explicit Kafka partition.
+        pub partition: Option<String> = text(IDENTIFIER).or_none("the partitioner decides"),
+        /// RabbitMQ exchange (`sink.rabbitmq.exchange`); none for other sinks. Where there is one,
+        /// the topic is a routing key and need not be a Kafka topic name.
+        pub exchange: Option<Template>,
+        /// How the attributes of CloudEvents are spelled.
+        pub binding: CloudEventsBinding,
+    }
+}
+
+impl Route {
+    /// The template of the ordering key. One that is exactly one column and finds NULL gives a null
+    /// key.
+    #[must_use]
+    pub fn key(&self, columns: &Columns) -> Template {
+        self.key.clone().unwrap_or_else(|| Template::column(&columns.key))
+    }
+}
+
+/// Payload format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PayloadFormat {
+    /// The payload column's bytes.
+    Raw,
+    /// Attributes in headers, the payload's bytes as the value.
+    CloudEvents,
+    /// One JSON document with the payload in it.
+    CloudEventsStructured,
+    /// As Debezium's Outbox Event Router publishes it: the payload column's bytes.
+    Debezium,
+}
+
+impl Choice for PayloadFormat {
+    const WORDS: &'static [(&'static str, PayloadFormat)] = &[
+        ("raw", PayloadFormat::Raw),
+        ("cloudevents", PayloadFormat::CloudEvents),
+        ("cloudevents-structured", PayloadFormat::CloudEventsStructured),
+        ("debezium", PayloadFormat::Debezium),
+    ];
 }
 
 /// Which headers accompany an event.
@@ -92,4 +197,9 @@ pub enum Preset {
     Walrelay,
     /// Exactly the record of Debezium's Outbox Event Router: header `id` only.
     Debezium,
+}
+
+impl Choice for Preset {
+    const WORDS: &'static [(&'static str, Preset)] =
+        &[("walrelay", Preset::Walrelay), ("debezium", Preset::Debezium)];
 }

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use super::extract::tests::{columns, route};
 use super::settings::Route;
-use super::template::Template;
 use super::*;
 use crate::base::encoding::push_unhexed;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound};
+use crate::base::template::Template;
 use crate::pgoutput::message::Message;
 
 fn kinds() -> OutboxTable {
@@ -23,7 +23,7 @@ fn kinds() -> OutboxTable {
     let header = |name: &str| (name.to_owned(), Template::column(name));
     let route = Route {
         topic: template("kinds.${medium}.${yes}"),
-        key: template("${small}"),
+        key: Some(template("${small}")),
         headers: ["js", "short", "feeling", "yes"].map(header).into(),
         partition: Some("medium".into()),
         ..route()
@@ -32,12 +32,7 @@ fn kinds() -> OutboxTable {
 }
 
 fn outbox() -> OutboxTable {
-    OutboxTable {
-        schema: "public".into(),
-        table: "outbox".into(),
-        columns: columns(),
-        route: route(),
-    }
+    OutboxTable::default()
 }
 
 fn both() -> Outboxes {
@@ -129,7 +124,7 @@ fn text_and_binary_captures_give_the_golden_events() {
 fn a_binary_row_is_the_text_row() {
     let rows = |name: &str, binary| {
         let mut table = kinds();
-        table.route.headers.retain(|(name, _)| name != "feeling");
+        table.route.headers.remove("feeling");
         let mut outboxes = Outboxes::new(vec![outbox(), table], None).unwrap();
         let (mut text, mut scratch) = (String::new(), Scratch::default());
         let transaction = Transaction::default();

@@ -5,46 +5,17 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
-use super::settings::{Cleanup, OnPublished, PollingSettings, Words, WorkColumns};
+use super::settings::{Cleanup, PollingSettings};
 use super::statements::{Statements, Subject};
-use crate::outbox::template::Template;
+use crate::base::template::Template;
 use crate::source::testing;
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 const WAITING: u64 = 5_000;
 
 fn shipped() -> PollingSettings {
-    let of = str::to_owned;
-    PollingSettings {
-        interval: Duration::from_millis(500),
-        workers: 4,
-        batch_max: 500,
-        lease: Duration::from_secs(30),
-        on_published: OnPublished::Update,
-        columns: WorkColumns {
-            order: of("id"),
-            status: of("status"),
-            retry_count: of("retry_count"),
-            next_retry_at: of("next_retry_at"),
-            locked_at: of("locked_at"),
-            locked_by: of("locked_by"),
-            failure_reason: of("failure_reason"),
-            failed_at: of("failed_at"),
-            created_at: of("created_at"),
-        },
-        words: Words {
-            pending: of("pending"),
-            in_progress: of("in_progress"),
-            published: of("published"),
-            failed: of("failed"),
-        },
-        cleanup: Cleanup {
-            enabled: true,
-            older_than: Duration::from_secs(3_600),
-            batch_max: 1_000,
-            interval: Duration::from_secs(60),
-        },
-    }
+    let cleanup = Cleanup { older_than: Duration::from_secs(3_600), ..Cleanup::default() };
+    PollingSettings { cleanup, ..PollingSettings::default() }
 }
 
 /// Runs a statement; the most rows that a join of it looked at and threw away.
@@ -82,7 +53,7 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
     let polling = shipped();
     let mut outbox = testing::outbox();
     outbox.columns.key = "event_key".into();
-    outbox.route.key = Template::column("event_key");
+    outbox.route.key = Some(Template::column("event_key"));
     let statements = Statements::of(&Subject {
         outbox: &outbox,
         polling: &polling,

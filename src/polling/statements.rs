@@ -14,8 +14,8 @@
 //! is as fast as one batch after another. A row that somebody outside holds locked is skipped, and
 //! its key with it.
 
+use crate::base::template::Part;
 use crate::outbox::settings::OutboxTable;
-use crate::outbox::template::Part;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 use super::settings::{OnPublished, PollingSettings};
@@ -113,7 +113,8 @@ impl Statements {
 
 /// What the order holds for: the route's key, as SQL over `t`.
 pub(super) fn key(outbox: &OutboxTable) -> String {
-    let parts = outbox.route.key.parts().iter().map(|part| match part {
+    let key = outbox.route.key(&outbox.columns);
+    let parts = key.parts().iter().map(|part| match part {
         Part::Column(name) => format!("t.{}::pg_catalog.text", quote_ident(name)),
         Part::Literal(text) => quote_literal(text),
     });

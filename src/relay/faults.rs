@@ -89,12 +89,6 @@ pub(super) fn letter_refused(failure: &Failure) -> Fault {
     )
 }
 
-/// A format that does not exist; the configuration has checked the name already.
-pub(super) fn format(error: &crate::format::UnknownFormat) -> Fault {
-    let mend = "use raw, cloudevents, cloudevents-structured or debezium";
-    Fault::new(Exit::Usage, "config.bad-value", error.to_string(), "route.format", mend)
-}
-
 /// The relay was stopped, and the broker did not confirm everything in time.
 pub(super) fn drain_timed_out(left: usize, waited: Duration) -> Fault {
     let waited_s = waited.as_secs();

@@ -1,7 +1,5 @@
 //! The payload format of each outbox, and how an event gets it.
 
-use super::faults;
-use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, give_back};
 use crate::format::{self, CloudEvents};
 use crate::outbox::EventError;
@@ -22,15 +20,12 @@ pub(super) struct EventFormat {
 }
 
 impl Formats {
-    pub(super) fn new(source: &SourceSettings) -> Result<Formats, Fault> {
+    pub(super) fn new(source: &SourceSettings) -> Formats {
         let tables = source.outboxes.iter().map(|outbox| {
             EventFormat::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
         });
         let messages = source.messages.as_ref().map(|it| EventFormat::new(&it.route, &it.prefix));
-        Ok(Formats {
-            tables: tables.collect::<Result<_, Fault>>()?,
-            messages: messages.transpose()?.unwrap_or_default(),
-        })
+        Formats { tables: tables.collect(), messages: messages.unwrap_or_default() }
     }
 
     pub(super) fn of_table(&mut self, index: usize) -> &mut EventFormat {
@@ -43,10 +38,9 @@ impl Formats {
 }
 
 impl EventFormat {
-    fn new(route: &Route, origin: &str) -> Result<EventFormat, Fault> {
-        let format = format::make(&route.format, format!("/walrelay/{origin}"), route.binding);
-        let format = format.map_err(|error| faults::format(&error))?;
-        Ok(EventFormat { format, buffer: Vec::new() })
+    fn new(route: &Route, origin: &str) -> EventFormat {
+        let format = format::make(route.format, format!("/walrelay/{origin}"), route.binding);
+        EventFormat { format, buffer: Vec::new() }
     }
 
     /// Passes the shaped event to `publish`.

@@ -134,7 +134,7 @@ impl<F: Feed> Relay<F> {
     pub(crate) fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, metrics, .. } = parts;
         let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;
-        let formats = Formats::new(&source)?;
+        let formats = Formats::new(&source);
         let down = Downstream {
             admitter: Admitter::new(crash, formats, feed.origin()),
             policy: FailurePolicy::new(&delivery, dead_letter_writer, &metrics),

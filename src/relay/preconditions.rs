@@ -3,7 +3,6 @@
 //! Each of these is judged by the function that the loop itself calls.
 
 use super::crash;
-use super::formats::Formats;
 use crate::base::error::Fault;
 use crate::delivery::settings::DeliverySettings;
 use crate::doctor::finding::Finding;
@@ -17,9 +16,9 @@ use crate::source::settings::SourceSettings;
 #[must_use]
 pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Finding> {
     let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
-    let faults = [outboxes.err().map(Fault::from), Formats::new(source).err()];
+    let fault = outboxes.err().map(Fault::from);
     let crash_file = crash::inspect(delivery.crash_file.as_deref(), &source.slot);
-    std::iter::once(crash_file).chain(faults.into_iter().flatten().map(Finding::fail)).collect()
+    std::iter::once(crash_file).chain(fault.map(Finding::fail)).collect()
 }
 
 /// Why rows of these tables could not become events, a table each; `tables` are those of the outboxes,

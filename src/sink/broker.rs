@@ -8,18 +8,20 @@ use std::sync::atomic::AtomicBool;
 
 use crate::base::error::{Exit, Fault};
 use crate::base::event::CloudEventsBinding;
+use crate::base::settings::kind::TOPIC;
+use crate::base::settings::{SettingField, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::{self, Scratch};
 use crate::sink::log::{self, DeadLetterLog};
 use crate::sink::publish::{ErrorRow, Sink};
-use crate::sink::settings::{InvalidSetting, Section, Surroundings};
+use crate::sink::settings::{InvalidSetting, Surroundings};
 
 /// Code of the fault of a broker that does not answer for now: waiting may help.
 pub const UNREACHABLE: &str = "sink.unreachable";
 
 /// Reads a section, and refuses what contradicts itself or a promise of the relay.
 pub(crate) type Configure =
-    fn(&dyn Section, &Surroundings<'_>) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>>;
+    fn(&Values, &Surroundings<'_>) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>>;
 
 /// Everything that the rest of the relay knows about a kind of broker.
 pub struct SinkKind {
@@ -27,6 +29,8 @@ pub struct SinkKind {
     pub name: &'static str,
     /// Its name for people.
     pub title: &'static str,
+    /// The keys of its section.
+    pub(crate) keys: fn() -> Vec<SettingField>,
     pub(crate) configure: Configure,
     /// What `[route]` may say.
     pub(crate) routes: RouteRules,
@@ -64,13 +68,10 @@ impl RouteRules {
 }
 
 fn check_kafka_topic(topic: &str) -> Result<(), (String, String)> {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if (1..=249).contains(&topic.len()) && topic.bytes().all(known) && topic != "." && topic != ".."
-    {
+    if (TOPIC.holds)(topic) {
         return Ok(());
     }
-    let mend = "write 1 to 249 letters, digits, dots, underscores and dashes";
-    Err((format!("{topic:?} is no topic name"), mend.to_owned()))
+    Err((format!("{topic:?} is no topic name"), format!("write {}", TOPIC.wanted)))
 }
 
 /// A configured broker: the way to it, and what can be asked of it before the first event.

@@ -20,6 +20,7 @@ use super::require_auth::RequireAuth;
 use super::settings::{ConnInfo, PostgresHost, SslMode, TargetSessionAttrs};
 use crate::base::encoding::{PercentError, percent_decode};
 use crate::base::secret::Secret;
+use crate::base::text::nearest;
 
 const PORT_DEFAULT: u16 = 5432;
 const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
@@ -141,11 +142,7 @@ impl Params {
             return Err(ENCODE);
         }
         let known = PARAMETERS.iter().map(|p| p.0).chain(NEUTRAL.iter().map(|p| p.0));
-        let nearest = known
-            .map(|known| (strsim::jaro_winkler(known, name), known))
-            .filter(|(likeness, _)| *likeness > 0.8)
-            .max_by(|a, b| a.0.total_cmp(&b.0));
-        let question = nearest.map(|(_, known)| format!("; did you mean `{known}`?"));
+        let question = nearest(name, known).map(|known| format!("; did you mean `{known}`?"));
         Err(ConnInfoError::Unknown(name.to_owned(), question.unwrap_or_default()))
     }
 

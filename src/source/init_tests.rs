@@ -1,9 +1,9 @@
 //! `init` makes what is missing, twice is once, and `check` has no fault afterwards.
 
 use super::*;
+use crate::base::template::Template;
 use crate::doctor::finding::Level;
 use crate::doctor::source::inspect;
-use crate::outbox::template::Template;
 use crate::source::testing;
 
 async fn planned(client: &Client, settings: &SourceSettings) -> Vec<InitStep> {
@@ -54,7 +54,7 @@ async fn what_exists_is_kept() {
     second.columns.id = "event_id".into();
     second.columns.key = "event_key".into();
     second.columns.payload = "Body".into();
-    second.route.key = Template::column("event_key");
+    second.route.key = Some(Template::column("event_key"));
     settings.outboxes.push(second);
     let steps = planned(&client, &settings).await;
     assert_eq!(
@@ -89,7 +89,7 @@ async fn columns_only_their_designer_knows_are_not_guessed() {
     // THEN a column that plays two parts is made once
     let mut outbox = testing::outbox();
     outbox.columns.key = "id".into();
-    outbox.route.key = Template::column("id");
+    outbox.route.key = Some(Template::column("id"));
     assert_eq!(table_sql(&outbox).unwrap().matches("\"id\"").count(), 1);
 }
 

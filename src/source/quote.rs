@@ -28,18 +28,6 @@ pub(crate) fn quote_table(schema: &str, table: &str) -> String {
     format!("{}.{}", quote_ident(schema), quote_ident(table))
 }
 
-/// The entry of `candidates` that `name` was most likely meant to be.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    candidates: impl Iterator<Item = &'a str>,
-) -> Option<&'a str> {
-    candidates
-        .map(|candidate| (strsim::damerau_levenshtein(name, candidate), candidate))
-        .filter(|(distance, candidate)| *distance <= 1 + name.len().min(candidate.len()) / 3)
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
 #[cfg(test)]
 #[path = "quote_tests.rs"]
 mod tests;

@@ -12,10 +12,3 @@ fn literals_cannot_be_left() {
     assert_eq!(quote_literal("it's"), "'it''s'");
     assert_eq!(quote_literal("a\\' OR 1=1"), " E'a\\\\'' OR 1=1'");
 }
-
-#[test]
-fn the_nearest_name_is_near() {
-    let columns = ["aggregateid", "aggregatetype", "payload"];
-    assert_eq!(nearest("aggregate_id", columns.into_iter()), Some("aggregateid"));
-    assert_eq!(nearest("zzz", columns.into_iter()), None);
-}

@@ -1,5 +1,5 @@
 use super::*;
-use crate::outbox::template::Template;
+use crate::base::template::Template;
 use crate::source::testing;
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! What the source obeys: the `[source]` section, typed.
+//! What the source obeys: the `[source]` section, and the connection that its `url` describes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,33 +6,46 @@ use std::time::Duration;
 
 use super::require_auth::RequireAuth;
 use crate::base::secret::Secret;
+use crate::base::settings::kind::{IDENTIFIER, TextRule};
+use crate::base::settings::{HOUR_MS, duration, flag, settings, text};
 use crate::outbox::settings::{Messages, OutboxTable};
 
-/// The `[source]` section.
-#[derive(Clone, Debug)]
-pub struct SourceSettings {
-    /// Where Postgres is and how to log in; already merged with environment and `.pgpass`.
-    pub connection: ConnInfo,
-    /// Replication slot, `^[a-z0-9_]{1,63}$`.
-    pub slot: String,
-    /// Publication.
-    pub publication: String,
-    /// Outbox tables; may be empty when `messages` is set.
-    pub outboxes: Vec<OutboxTable>,
-    /// Transactional logical messages as an outbox without a table.
-    pub messages: Option<Messages>,
-    /// Ask Postgres for binary column values (`source.binary`, default true). The relay falls back
-    /// to text by itself for a mapped column whose binary form it does not read.
-    pub binary: bool,
-    /// Longest silence on the stream before Postgres is asked what its walsender does
-    /// (`source.stall_timeout`, 30s).
-    pub stall_timeout: Duration,
-    /// First wait before a reconnect (`source.reconnect_base`, 50ms), full jitter.
-    pub reconnect_base: Duration,
-    /// Longest wait before a reconnect (`source.reconnect_cap`, 5s).
-    pub reconnect_cap: Duration,
-    /// How often the slot is looked at on the second connection (`source.watch_interval`, 1s).
-    pub watch_interval: Duration,
+const SLOT: TextRule = TextRule {
+    pattern: "^[a-z0-9_]{1,63}$",
+    wanted: "1 to 63 lower-case letters, digits and underscores",
+    holds: |text| {
+        let known = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+        (1..=63).contains(&text.len()) && text.bytes().all(known)
+    },
+};
+
+settings! {
+    /// The `[source]` section; what its `url` says, and the sections below it.
+    #[derive(Clone, Debug)]
+    pub struct SourceSettings {
+        /// Replication slot.
+        pub slot: String = text(SLOT).default("walrelay"),
+        /// Publication that holds the outbox tables.
+        pub publication: String = text(IDENTIFIER).default("walrelay"),
+        /// Ask Postgres for binary column values; a column whose binary form is not read falls back
+        /// to text by itself.
+        pub binary: bool = flag().default("true"),
+        /// Longest silence on the stream before Postgres is asked what its walsender does; one that
+        /// decodes is waited for, a dead connection is given up.
+        pub stall_timeout: Duration = duration(100, HOUR_MS).default("30s"),
+        /// First wait before a reconnect, with full jitter.
+        pub reconnect_base: Duration = duration(1, HOUR_MS).default("50ms"),
+        /// Longest wait before a reconnect.
+        pub reconnect_cap: Duration = duration(1, HOUR_MS).default("5s"),
+        /// How often the slot is looked at on the second connection.
+        pub watch_interval: Duration = duration(100, HOUR_MS).default("1s"),
+        /// Where Postgres is and how to log in; already merged with environment and `.pgpass`.
+        pub connection: ConnInfo,
+        /// Outbox tables; may be empty when `messages` is set.
+        pub outboxes: Vec<OutboxTable>,
+        /// Transactional logical messages as an outbox without a table.
+        pub messages: Option<Messages>,
+    }
 }
 
 /// libpq-like connection information.
@@ -64,6 +77,26 @@ pub struct ConnInfo {
     pub require_auth: RequireAuth,
     /// Which servers of a multi-host URL will do.
     pub target_session_attrs: TargetSessionAttrs,
+}
+
+impl Default for ConnInfo {
+    fn default() -> ConnInfo {
+        ConnInfo {
+            hosts: Vec::new(),
+            user: String::new(),
+            password: None,
+            dbname: String::new(),
+            application_name: "walrelay".to_owned(),
+            options: None,
+            connect_timeout: Duration::from_secs(10),
+            sslmode: SslMode::Prefer,
+            sslrootcert: None,
+            sslcert: None,
+            sslkey: None,
+            require_auth: RequireAuth::default(),
+            target_session_attrs: TargetSessionAttrs::Any,
+        }
+    }
 }
 
 /// One server of a multi-host URL.

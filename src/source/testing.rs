@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
 
 use tokio_postgres::{Client, NoTls};
 
-use super::settings::{ConnInfo, PostgresHost, SourceSettings, SslMode, TargetSessionAttrs};
-use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
-use crate::outbox::template::Template;
+use super::settings::{ConnInfo, PostgresHost, SourceSettings, SslMode};
+use crate::outbox::settings::OutboxTable;
 
 /// A running server; its socket is in `dir`.
 pub(crate) struct Server {
@@ -112,28 +110,7 @@ fn as_unprivileged(dir: &Path) -> Command {
 }
 
 pub(crate) fn outbox() -> OutboxTable {
-    OutboxTable {
-        schema: "public".into(),
-        table: "outbox".into(),
-        columns: Columns {
-            id: "id".into(),
-            key: "aggregateid".into(),
-            event_type: "type".into(),
-            payload: "payload".into(),
-            traceparent: "traceparent".into(),
-            headers: "headers".into(),
-        },
-        route: Route {
-            topic: Template::parse("outbox.event.${aggregatetype}").unwrap(),
-            exchange: None,
-            binding: crate::base::event::CloudEventsBinding::Kafka,
-            key: Template::column("aggregateid"),
-            headers: Vec::new(),
-            preset: Preset::Walrelay,
-            format: "raw".into(),
-            partition: None,
-        },
-    }
+    OutboxTable::default()
 }
 
 fn settings(socket: &Path, name: &str) -> SourceSettings {
@@ -143,27 +120,14 @@ fn settings(socket: &Path, name: &str) -> SourceSettings {
         connection: ConnInfo {
             hosts: vec![host],
             user: "postgres".into(),
-            password: None,
             dbname: name.into(),
-            application_name: "walrelay".into(),
-            options: None,
-            connect_timeout: Duration::from_secs(10),
             sslmode: SslMode::Disable,
-            sslrootcert: None,
-            sslcert: None,
-            sslkey: None,
-            require_auth: super::require_auth::RequireAuth::default(),
-            target_session_attrs: TargetSessionAttrs::Any,
+            ..ConnInfo::default()
         },
         slot: name.into(),
         publication: name.into(),
         outboxes: vec![outbox()],
-        messages: None,
-        binary: true,
-        stall_timeout: Duration::from_secs(30),
-        reconnect_base: Duration::from_millis(50),
-        reconnect_cap: Duration::from_secs(5),
-        watch_interval: Duration::from_secs(1),
+        ..SourceSettings::default()
     }
 }
 

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
+use super::output::{print, tell};
 use super::progress::Progress;
-use super::tell;
 use crate::base::clock::steady_clock;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -65,7 +65,7 @@ fn print_letters(
     let mut out = BufWriter::new(std::io::stdout().lock());
     let (mut printed, mut outcome) = (0, Ok(()));
     if !json && count > 0 {
-        outcome = writeln!(out, "{}", table::head());
+        outcome = writeln!(out, "{}", table::TABLE.head());
     }
     topic.letters(filter, &index, |letter, known| {
         if outcome.is_err() || printed == limit {
@@ -108,7 +108,7 @@ fn show(topic: &DeadLetterTopic<'_>, args: &ShowArgs) -> Result<Exit, Fault> {
         let detail = DeadLetterDetail::new(letter, args.payload);
         texts.push(if args.json { json_text(&detail)? } else { table::detail(&detail) });
     }
-    super::print(&(texts.join(if args.json { "\n" } else { "\n\n" }) + "\n"))
+    print(&(texts.join(if args.json { "\n" } else { "\n\n" }) + "\n"))
 }
 
 fn replay_or_discard(
@@ -139,7 +139,7 @@ fn replay_or_discard(
     bar.end();
     match (args.json, progress.meant) {
         (true, _) => {
-            super::print(&format!("{}\n", json_text(&progress)?))?;
+            print(&format!("{}\n", json_text(&progress)?))?;
         }
         (false, 0) if fault.is_none() => {
             let records = progress.records;
@@ -148,7 +148,7 @@ fn replay_or_discard(
         (false, 0) => {}
         (false, meant) => {
             let done = progress.done;
-            super::print(&format!("{past} {done} of {meant} dead letters\n"))?;
+            print(&format!("{past} {done} of {meant} dead letters\n"))?;
         }
     }
     Ok(fault.map_or(Ok(Exit::Done), Err)?)
@@ -167,7 +167,7 @@ fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit,
         ));
     }
     let lines = keys.iter().map(|key| format!("key {key} released\n"));
-    super::print(&lines.collect::<String>())
+    print(&lines.collect::<String>())
 }
 
 fn parse_filter(text: &FilterText) -> Result<DeadLetterFilter, Vec<Fault>> {
@@ -224,7 +224,7 @@ fn stop_on_signal(stop: &Arc<AtomicBool>) -> Result<(), Fault> {
             tell("stopping: settling what is in flight; once more to stop at once");
         }
     };
-    runtime::spawn("signals", move || super::wait_for(waiting)).map(drop)
+    runtime::spawn("signals", move || runtime::try_block_on(waiting)).map(drop)
 }
 
 /// Who runs this, for the log: `alice@host`.

@@ -3,49 +3,34 @@
 use std::fmt::Write;
 
 use crate::base::text::escaped;
+use crate::cli::table::{Table, Width, cut};
 use crate::dead_letter::view::{DeadLetterDetail, DeadLetterSummary};
 
-const WIDTHS: [usize; 7] = [19, 9, 36, 20, 28, 30, 5];
 const MESSAGE_WIDTH: usize = 80;
 
-/// The names of the columns.
-pub(super) fn head() -> String {
-    let names = ["FAILED AT", "STATE", "EVENT ID", "KEY", "TOPIC", "ERROR CLASS", "TRIES"];
-    row(&names.map(str::to_owned), "MESSAGE")
-}
+pub(super) const TABLE: Table = Table(&[
+    ("FAILED AT", Width::Cut(19)),
+    ("STATE", Width::Cut(9)),
+    ("EVENT ID", Width::Cut(36)),
+    ("KEY", Width::Cut(20)),
+    ("TOPIC", Width::Cut(28)),
+    ("ERROR CLASS", Width::Cut(30)),
+    ("TRIES", Width::Cut(5)),
+    ("MESSAGE", Width::Cut(MESSAGE_WIDTH)),
+]);
 
-/// One letter; what is too long is cut.
+/// One letter.
 pub(super) fn line(view: &DeadLetterSummary<'_>) -> String {
-    let failed_at = view.failed_at.get(..19).unwrap_or_default().replace('T', " ");
-    let cells = [
-        failed_at,
-        view.state.to_owned(),
-        escaped(view.event_id),
-        view.key.clone().unwrap_or_else(|| "-".to_owned()),
-        escaped(view.topic),
-        escaped(view.error_class),
-        view.attempts.to_string(),
-    ];
-    row(&cells, &escaped(view.error_msg))
-}
-
-fn row(cells: &[String; 7], message: &str) -> String {
-    let mut line = String::new();
-    for (cell, width) in cells.iter().zip(WIDTHS) {
-        let cell = cut(cell, width);
-        // Writing to a string does not fail.
-        write!(line, "{cell:<width$}  ").ok();
-    }
-    line.push_str(&cut(message, MESSAGE_WIDTH));
-    line.truncate(line.trim_end().len());
-    line
-}
-
-fn cut(text: &str, width: usize) -> String {
-    match text.char_indices().nth(width) {
-        None => text.to_owned(),
-        Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
-    }
+    TABLE.row([
+        view.failed_at.get(..19).unwrap_or_default().replace('T', " ").as_str(),
+        view.state,
+        view.event_id,
+        view.key.as_deref().unwrap_or("-"),
+        view.topic,
+        view.error_class,
+        &view.attempts.to_string(),
+        view.error_msg,
+    ])
 }
 
 /// Everything of one letter.

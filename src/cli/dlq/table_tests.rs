@@ -23,7 +23,7 @@ const KNOWN: KnownLetter = KnownLetter { state: DeadLetterState::Open, replays: 
 fn a_line_has_columns_and_no_control_characters() {
     let letter = letter();
     let line = line(&DeadLetterSummary::new(&letter, &KNOWN));
-    let at = |word: &str| head().find(word).unwrap();
+    let at = |word: &str| TABLE.head().find(word).unwrap();
     assert!(line.starts_with("1970-01-01 00:00:00  open"), "{line}");
     assert_eq!(&line[at("EVENT ID")..at("EVENT ID") + 11], "e\\u{1b}[2J1");
     assert_eq!(&line[at("KEY")..at("KEY") + 5], "k\\xff");

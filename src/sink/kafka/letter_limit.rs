@@ -22,6 +22,12 @@ pub struct LetterLimit {
     bytes_max: Arc<AtomicUsize>,
 }
 
+impl Default for LetterLimit {
+    fn default() -> LetterLimit {
+        LetterLimit::new(None)
+    }
+}
+
 impl LetterLimit {
     /// With what the client was told, where it was told anything.
     pub(super) fn new(property: Option<&str>) -> LetterLimit {

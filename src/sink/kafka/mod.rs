@@ -41,6 +41,7 @@ use self::properties::effective_properties;
 use self::settings::KafkaSettings;
 use super::{Disposition, News, Refused, RouteRules, Sink, SinkKind};
 use crate::base::event::{CloudEventsBinding, Outbound, Sequence};
+use crate::base::settings::Settings;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::kafka::in_flight::Flight;
 use crate::sink::kafka::isolated_producer::Careful;
@@ -52,6 +53,7 @@ use crate::sink::key_lanes::{Item as _, Lanes};
 pub(super) const SINK: SinkKind = SinkKind {
     name: "kafka",
     title: "Kafka",
+    keys: <KafkaSettings as Settings>::fields,
     configure: settings::configure,
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,

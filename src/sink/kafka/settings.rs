@@ -9,63 +9,106 @@ use super::properties::{self, Refusal};
 use super::{KafkaSink, SINK, bench_target, doctor, topics};
 use crate::base::error::Fault;
 use crate::base::secret::Secret;
+use crate::base::settings::kind::{TOPIC, TextRule};
+use crate::base::settings::{
+    Settings as _, Values, integer, map, name_of, secret, settings, strings, text, units,
+};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::Scratch;
 use crate::sink::kafka::dead_letters::KafkaLog;
 use crate::sink::log::{DeadLetterLog, ReadFrom};
-use crate::sink::settings::{InvalidSetting, Section, Surroundings};
+use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::{Broker, First, Inspection, Sink, SinkKind, Wanted};
 
-/// The `[sink.kafka]` section.
-#[derive(Clone, Debug)]
-pub struct KafkaSettings {
-    /// `host:port,host:port`.
-    pub brokers: String,
-    /// librdkafka producer properties, as given. Values may be secrets.
-    pub properties: BTreeMap<String, Secret>,
-    /// Topics that `init` creates and that `check` and `run` insist on (`sink.kafka.topics`).
-    pub topics: Vec<String>,
-    /// Partitions of a topic that `init` creates (`sink.kafka.partitions`, 8).
-    pub partitions: i32,
-    /// Replication factor of a topic that `init` creates (`sink.kafka.replication`, -1: the broker's default).
-    pub replication: i32,
-    /// How large a dead letter may be, as far as it is known by now.
-    pub letter_limit: LetterLimit,
+const BROKERS: TextRule = TextRule {
+    pattern: "^[^,\\s]+(,\\s*[^,\\s]+)*$",
+    wanted: "host:port,host:port",
+    holds: |text| text.split(',').all(|broker| is_broker(broker.trim())),
+};
+
+fn is_broker(text: &str) -> bool {
+    let address = text.rsplit_once("://").map_or(text, |(_, address)| address);
+    let is_ipv6 = address.starts_with('[');
+    let with_port = address.rsplit_once(':').filter(|(host, _)| !is_ipv6 || host.ends_with(']'));
+    let is_valid = match with_port {
+        Some((host, port)) => !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0),
+        None => !address.is_empty(),
+    };
+    is_valid && !address.contains(char::is_whitespace)
+}
+
+/// Beginnings of librdkafka property names whose values are no secrets.
+const OPEN_PROPERTIES: &[&str] = &[
+    "acks",
+    "batch.",
+    "broker.",
+    "client.id",
+    "client.rack",
+    "compression.",
+    "connections.",
+    "debug",
+    "delivery.",
+    "enable.",
+    "linger.",
+    "log.",
+    "max.",
+    "message.",
+    "metadata.",
+    "partitioner",
+    "queue.",
+    "reconnect.",
+    "request.",
+    "retries",
+    "retry.",
+    "sasl.mechanism",
+    "security.protocol",
+    "socket.",
+    "ssl.ca.location",
+    "ssl.endpoint.",
+    "statistics.",
+    "sticky.",
+    "topic.",
+];
+
+settings! {
+    /// The `[sink.kafka]` section.
+    #[derive(Clone, Debug)]
+    pub struct KafkaSettings {
+        /// Bootstrap servers: `host:port,host:port`.
+        pub brokers: String = text(BROKERS).required("localhost:9092"),
+        /// Any librdkafka producer property that breaks no promise; a value may be a secret.
+        pub properties: BTreeMap<String, Secret> = map(secret().showing(OPEN_PROPERTIES)),
+        /// Topics that `init` creates and that `check` and `run` insist on.
+        pub topics: Vec<String> = strings(TOPIC).default(""),
+        /// Partitions of a topic that `init` creates.
+        pub partitions: i32 = integer(1, 100_000).default("8"),
+        /// Replication factor of a topic that `init` creates; -1 is the broker's default.
+        pub replication: i32 = integer(-1, 32_767).default("-1"),
+        /// How large a dead letter may be, as far as it is known by now.
+        pub letter_limit: LetterLimit,
+    }
 }
 
 pub(super) fn configure(
-    section: &dyn Section,
+    values: &Values,
     around: &Surroundings<'_>,
 ) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    let settings = KafkaSettings::read(section);
+    let mut settings = KafkaSettings::read(values);
+    settings.brokers.retain(|c| !c.is_whitespace());
+    let client_limit = settings.properties.get(letter_limit::PROPERTY).map(Secret::expose);
+    settings.letter_limit = LetterLimit::new(client_limit);
     let invalid = settings.invalid(around);
     if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
 }
 
 impl KafkaSettings {
-    /// Reads the section.
-    #[must_use]
-    pub(crate) fn read(section: &dyn Section) -> KafkaSettings {
-        let small = |key| i32::try_from(section.integer(key)).unwrap_or(i32::MAX);
-        let properties = section.secrets_below("properties");
-        let client_limit = properties.get(letter_limit::PROPERTY).map(Secret::expose);
-        KafkaSettings {
-            letter_limit: LetterLimit::new(client_limit),
-            brokers: section.text("brokers").split_whitespace().collect(),
-            properties,
-            topics: section.strings("topics"),
-            partitions: small("partitions"),
-            replication: small("replication"),
-        }
-    }
-
     /// What contradicts itself, another section or a promise of the relay.
     fn invalid(&self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let mut invalid = Vec::new();
         if self.replication == 0 {
             invalid.push(InvalidSetting::new(
                 "config.bad-value",
-                "replication",
+                name_of!(KafkaSettings, replication),
                 "a topic cannot have 0 replicas",
                 "replication = 3, or -1 for the broker's default",
             ));
@@ -73,14 +116,16 @@ impl KafkaSettings {
         let dead_letters = &around.dead_letters.topic;
         if !dead_letters.is_empty() && self.topics.contains(dead_letters) {
             let taken = InvalidSetting::taken_by_dead_letters;
-            invalid.push(taken("topics", dead_letters, "dead_letter.topic"));
+            let key = name_of!(KafkaSettings, topics);
+            invalid.push(taken(key, dead_letters, "dead_letter.topic"));
         }
+        let key = name_of!(KafkaSettings, properties);
         for (name, value) in &self.properties {
             let value = value.expose();
             let refusals = [properties::refuse(name, value), small_queue(name, value, around)];
             invalid.extend(refusals.into_iter().flatten().map(|refusal| InvalidSetting {
                 name: Some(name.clone()),
-                ..InvalidSetting::new(refusal.code, "properties", refusal.reason, refusal.mend)
+                ..InvalidSetting::new(refusal.code, key, refusal.reason, refusal.mend)
             }));
         }
         invalid
@@ -105,11 +150,12 @@ fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<Ref
         // 0 lifts the limit.
         "queue.buffering.max.messages" if size > 0 => {
             let events = around.window_events_max;
-            (size, events, format!("window_events_max = {events}"))
+            (size, events as u64, format!("window_events_max = {events}"))
         }
         "queue.buffering.max.kbytes" => {
-            let shown = format!("window_bytes_max = {:?}", around.window_bytes_text);
-            (size.saturating_mul(1024), around.window_bytes_max, shown)
+            let bytes = around.window_bytes_max;
+            let shown = format!("window_bytes_max = {:?}", units::show_bytes(bytes as i64));
+            (size.saturating_mul(1024), bytes as u64, shown)
         }
         _ => return None,
     };

@@ -32,7 +32,8 @@ pub struct MemorySettings {
 pub(super) const SINK: SinkKind = SinkKind {
     name: "memory",
     title: "memory",
-    configure: |_section, _around| Ok(Arc::new(MemorySettings::default())),
+    keys: Vec::new,
+    configure: |_values, _around| Ok(Arc::new(MemorySettings::default())),
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     shares_malloc_arena: true,

@@ -2,24 +2,25 @@
 
 use std::sync::Arc;
 
-use super::settings::RabbitSettings;
-use super::uri::NAME_BYTES_MAX;
+use super::settings::{self, RabbitSection, RabbitSettings};
 use super::{RabbitSink, bench_target, dead_letters, doctor, fault, topology};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
+use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::Scratch;
 use crate::sink::log::{DeadLetterLog, ReadFrom};
-use crate::sink::settings::{InvalidSetting, Section, Surroundings};
+use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::{Broker, First, Inspection, RouteRules, Sink, SinkKind, Wanted};
 
-/// What the rest of the relay knows of RabbitMQ.
+/// What the rest of the relay knows of it.
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "rabbitmq",
     title: "RabbitMQ",
+    keys: RabbitSection::fields,
     configure,
     routes: RouteRules {
-        check_topic: check_routing_key,
+        check_topic: settings::check_routing_key,
         reach_dead_letters: false,
         have_partitions: false,
         own_headers: &[("key", "the header key carries the ordering key on RabbitMQ")],
@@ -32,29 +33,11 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     errors: fault::rows,
 };
 
-/// Reads the section `[sink.rabbitmq]`.
 fn configure(
-    section: &dyn Section,
+    values: &Values,
     around: &Surroundings<'_>,
 ) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    let settings = RabbitSettings::read(section);
-    let exchange = section.text("exchange");
-    let letters = &around.dead_letters.exchange;
-    if exchange.is_empty() || exchange != *letters {
-        return Ok(Arc::new(settings?));
-    }
-    let taken = InvalidSetting::taken_by_dead_letters("exchange", letters, "dead_letter.exchange");
-    Err(settings.err().into_iter().flatten().chain([taken]).collect())
-}
-
-/// Any bytes will do, as long as AMQP can carry them.
-fn check_routing_key(key: &str) -> Result<(), (String, String)> {
-    let bytes = key.len();
-    if bytes <= NAME_BYTES_MAX {
-        return Ok(());
-    }
-    let what = format!("the routing key has {bytes} bytes, and AMQP carries 255");
-    Err((what, "write a shorter one".to_owned()))
+    Ok(Arc::new(RabbitSection::read(values).settings(around)?))
 }
 
 impl Broker for RabbitSettings {

@@ -1,47 +1,28 @@
-use std::collections::BTreeMap;
-use std::time::Duration;
-
 use super::*;
-
-/// A section in memory; a key that is absent reads as its type's default.
-#[derive(Default)]
-struct Given(BTreeMap<&'static str, &'static str>);
-
-impl Section for Given {
-    fn optional_text(&self, key: &str) -> Option<String> {
-        self.0.get(key).map(|text| (*text).to_owned())
-    }
-    fn secret(&self, key: &str) -> Option<Secret> {
-        self.optional_text(key).map(Secret::new)
-    }
-    fn integer(&self, _key: &str) -> i64 {
-        0
-    }
-    fn duration(&self, _key: &str) -> Duration {
-        Duration::from_secs(5)
-    }
-    fn strings(&self, _key: &str) -> Vec<String> {
-        Vec::new()
-    }
-    fn texts_below(&self, key: &str) -> BTreeMap<String, String> {
-        let prefix = format!("{key}.");
-        let below = self.0.iter().filter_map(|(name, text)| {
-            Some((name.strip_prefix(&prefix)?.to_owned(), (*text).to_owned()))
-        });
-        below.collect()
-    }
-    fn secrets_below(&self, _key: &str) -> BTreeMap<String, Secret> {
-        BTreeMap::new()
-    }
-    fn constant(&self, key: &str) -> Option<String> {
-        self.optional_text(key).filter(|text| !text.contains("${"))
-    }
-}
+use crate::base::settings::kind::SettingValue;
+use crate::base::settings::{Settings as _, Values};
+use crate::dead_letter::writer::DeadLetterAddress;
 
 fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<InvalidSetting>> {
-    let mut given: BTreeMap<_, _> = [("exchange", "x"), ("auth", "plain")].into();
-    given.extend(pairs.iter().copied());
-    RabbitSettings::read(&Given(given))
+    let mut values = Values::from([("exchange".to_owned(), SettingValue::Text("x".to_owned()))]);
+    let mut queues = Values::new();
+    for &(key, text) in pairs {
+        let value = SettingValue::Text(text.to_owned());
+        match key.strip_prefix("queues.") {
+            Some(queue) => queues.insert(queue.to_owned(), value),
+            None if key.ends_with("url") => {
+                values.insert(key.to_owned(), SettingValue::Secret(Secret::new(text)))
+            }
+            None => values.insert(key.to_owned(), value),
+        };
+    }
+    values.insert("queues".to_owned(), SettingValue::Section(queues));
+    let around = Surroundings {
+        window_events_max: 1,
+        window_bytes_max: 1,
+        dead_letters: &DeadLetterAddress::default(),
+    };
+    RabbitSection::read(&values).settings(&around)
 }
 
 /// Each misfit as `key: what`.

@@ -13,7 +13,7 @@ fn fixture(catalog: Catalog) -> Fixture {
     let mut fixture = Fixture::new(&[]);
     let mut source = fixture.replication().source.clone();
     source.outboxes = vec![testing::outbox()];
-    fixture.relay.down.admitter.set_formats(Formats::new(&source).unwrap());
+    fixture.relay.down.admitter.set_formats(Formats::new(&source));
     fixture.replication().outboxes = Outboxes::new(source.outboxes, None).unwrap();
     fixture.replication().connected(false, catalog);
     fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(100).0).unwrap();

@@ -1,8 +1,8 @@
-//! Sizes, durations, near misses and masked URLs: text in, text out.
+//! Sizes, durations and masked URLs: text in, text out.
 
 use std::time::Duration;
 
-const SIZES: &[(&str, u64)] = &[
+const SIZES: &[(&str, i64)] = &[
     ("GiB", 1 << 30),
     ("MiB", 1 << 20),
     ("KiB", 1 << 10),
@@ -17,7 +17,7 @@ const SIZES: &[(&str, u64)] = &[
 const SPANS: &[(&str, u64)] = &[("ms", 1), ("h", 3_600_000), ("m", 60_000), ("s", 1000)];
 
 /// `64MiB`, `64MB` or plain bytes.
-pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
+pub(crate) fn parse_bytes(text: &str) -> Option<i64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
     let unit = unit.trim_start();
@@ -25,13 +25,12 @@ pub(crate) fn parse_bytes(text: &str) -> Option<u64> {
         "" => 1,
         _ => SIZES.iter().find(|(name, _)| *name == unit).map(|(_, factor)| *factor)?,
     };
-    number.parse::<u64>().ok()?.checked_mul(factor)
+    number.parse::<i64>().ok()?.checked_mul(factor)
 }
 
 /// A size in the largest binary unit that divides it.
-pub(crate) fn show_bytes(bytes: u64) -> String {
-    let exact =
-        SIZES[..3].iter().find(|(_, factor)| bytes >= *factor && bytes.is_multiple_of(*factor));
+pub(crate) fn show_bytes(bytes: i64) -> String {
+    let exact = SIZES[..3].iter().find(|(_, factor)| bytes >= *factor && bytes % factor == 0);
     match exact {
         Some((unit, factor)) => format!("{}{unit}", bytes / factor),
         None => format!("{bytes}B"),
@@ -61,23 +60,6 @@ pub(crate) fn show_duration(duration: Duration) -> String {
         }
     }
     format!("{ms}ms")
-}
-
-/// The candidate that `name` was most likely meant to be.
-pub(crate) fn nearest<'a>(
-    name: &str,
-    candidates: impl IntoIterator<Item = &'a str>,
-) -> Option<&'a str> {
-    let folded = name.to_lowercase().replace('-', "_");
-    let allowed = (folded.chars().count() / 3).max(1);
-    candidates
-        .into_iter()
-        .map(|candidate| {
-            (strsim::damerau_levenshtein(&folded, &candidate.to_lowercase()), candidate)
-        })
-        .filter(|(distance, _)| *distance <= allowed)
-        .min_by_key(|(distance, _)| *distance)
-        .map(|(_, candidate)| candidate)
 }
 
 /// A URL with its password hidden. What cannot be taken apart with certainty is hidden whole.

@@ -20,14 +20,6 @@ fn durations_need_a_unit() {
 }
 
 #[test]
-fn near_misses_are_recognised() {
-    let known = ["slot", "publication", "stall_timeout"];
-    assert_eq!(nearest("slto", known), Some("slot"));
-    assert_eq!(nearest("stall-timeout", known), Some("stall_timeout"));
-    assert_eq!(nearest("colour", known), None);
-}
-
-#[test]
 fn no_part_of_a_password_survives() {
     let mask = |url: &str| mask_url(url);
     assert_eq!(mask("postgres://u:pw@db/app?a=b"), "postgres://u:***@db/app?a=b");

@@ -1,0 +1,358 @@
+//! What a value may be, and how it is read.
+//!
+//! The file gives typed values, the environment and flags give words; both end in the same
+//! [`SettingValue`] after the same checks. A complaint about a secret never quotes it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use super::units;
+use crate::base::secret::Secret;
+use crate::base::template::Template;
+use crate::base::text::nearest;
+
+/// The kind of a configuration value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ValueKind {
+    /// A text of a certain form.
+    Text(TextRule),
+    /// A text with columns in it.
+    Template,
+    /// A secret that is shown with its password masked.
+    Url,
+    /// A text that is never shown.
+    Secret,
+    Bool,
+    Integer(i64, i64),
+    /// A number of bytes.
+    Bytes(i64, i64),
+    /// A duration in milliseconds.
+    Duration(u64, u64),
+    /// One of these words.
+    Choice(fn() -> Vec<&'static str>),
+    Strings(TextRule),
+}
+
+/// What a text must look like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TextRule {
+    /// The same in the language of JSON Schema.
+    pub(crate) pattern: &'static str,
+    /// The same for people.
+    pub(crate) wanted: &'static str,
+    pub(crate) holds: fn(&str) -> bool,
+}
+
+/// Any text but the empty one.
+pub(crate) const FILLED: TextRule = TextRule {
+    pattern: "^.+$",
+    wanted: "a text that is not empty",
+    holds: |text| !text.is_empty(),
+};
+/// The name of a column, a table, a publication.
+pub(crate) const IDENTIFIER: TextRule = TextRule {
+    pattern: "^.{1,63}$",
+    wanted: "a Postgres identifier of 1 to 63 bytes, without quotes",
+    holds: |text| (1..=63).contains(&text.len()) && !text.contains(['"', '\0']),
+};
+/// The name of a Kafka topic.
+pub(crate) const TOPIC: TextRule = TextRule {
+    pattern: "^[A-Za-z0-9._-]{1,249}$",
+    wanted: "1 to 249 letters, digits, dots, underscores and dashes",
+    holds: |text| {
+        (1..=249).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+            && text != "."
+            && text != ".."
+    },
+};
+/// Where to listen.
+pub(crate) const ADDRESS: TextRule = TextRule {
+    pattern: "^.+:[0-9]+$",
+    wanted: "an IP address and a port, as in 127.0.0.1:9464",
+    holds: |text| text.parse::<std::net::SocketAddr>().is_ok(),
+};
+
+/// A value as it was given. No `Debug`: it may be a secret.
+#[derive(Clone)]
+pub(crate) enum RawValue {
+    /// Text without a type, from the environment or a flag.
+    Word(String),
+    Text(String),
+    Bool(bool),
+    Integer(i64),
+    List(Vec<RawValue>),
+    /// `{ env = "NAME" }`.
+    Variable(String),
+    /// `{ file = "/run/secrets/x" }`.
+    File(String),
+    /// Something that no key takes; the text names it.
+    Foreign(&'static str),
+}
+
+/// A value of its kind.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum SettingValue {
+    /// Of [`ValueKind::Text`], [`ValueKind::Template`] and [`ValueKind::Choice`].
+    Text(String),
+    /// Of [`ValueKind::Secret`] and [`ValueKind::Url`].
+    Secret(Secret),
+    Bool(bool),
+    /// Of [`ValueKind::Integer`] and [`ValueKind::Bytes`].
+    Integer(i64),
+    Duration(Duration),
+    Strings(Vec<String>),
+    /// The values of a section by name.
+    Section(BTreeMap<String, SettingValue>),
+    /// An array of sections.
+    Sections(Vec<SettingValue>),
+}
+
+/// Why a value cannot be read.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadValue {
+    pub(crate) what: String,
+    /// What to write instead.
+    pub(crate) mend: String,
+}
+
+fn bad(what: impl Into<String>, mend: impl Into<String>) -> BadValue {
+    BadValue { what: what.into(), mend: mend.into() }
+}
+
+/// Looks up an environment variable.
+pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
+
+impl ValueKind {
+    /// Reads `raw` as a value of this kind.
+    pub(crate) fn read(self, raw: &RawValue, env: Lookup<'_>) -> Result<SettingValue, BadValue> {
+        Ok(match self {
+            ValueKind::Url | ValueKind::Secret => SettingValue::Secret(self.read_secret(raw, env)?),
+            ValueKind::Bool => SettingValue::Bool(self.read_bool(raw)?),
+            ValueKind::Integer(..) | ValueKind::Bytes(..) => {
+                SettingValue::Integer(self.read_number(raw)?)
+            }
+            ValueKind::Duration(min_ms, max_ms) => {
+                let text = self.text_of(raw)?;
+                let show = |ms| units::show_duration(Duration::from_millis(ms));
+                let range = Range { min: min_ms, max: max_ms, name: "a duration" };
+                let hint = " with its unit, as in \"200ms\" or \"30s\"";
+                let ms = units::parse_duration_ms(text);
+                let ms = range.read(ms, &format!("{text:?}"), show, hint)?;
+                SettingValue::Duration(Duration::from_millis(ms))
+            }
+            ValueKind::Strings(rule) => SettingValue::Strings(self.read_strings(raw, rule)?),
+            ValueKind::Text(_) | ValueKind::Template | ValueKind::Choice(_) => {
+                let text = self.text_of(raw)?;
+                self.check_text(text)?;
+                SettingValue::Text(text.to_owned())
+            }
+        })
+    }
+
+    fn text_of(self, raw: &RawValue) -> Result<&str, BadValue> {
+        match raw {
+            RawValue::Word(text) | RawValue::Text(text) => Ok(text),
+            other => Err(self.mismatch(other)),
+        }
+    }
+
+    fn mismatch(self, raw: &RawValue) -> BadValue {
+        let found = match raw {
+            RawValue::Word(_) | RawValue::Text(_) => "a string",
+            RawValue::Bool(_) => "a boolean",
+            RawValue::Integer(_) => "an integer",
+            RawValue::List(_) => "an array",
+            RawValue::Variable(_) | RawValue::File(_) => "a table",
+            RawValue::Foreign(name) => name,
+        };
+        let (name, example) = self.described();
+        bad(format!("expected {name}, found {found}"), format!("write {example}"))
+    }
+
+    fn check_text(self, text: &str) -> Result<(), BadValue> {
+        match self {
+            ValueKind::Text(rule) | ValueKind::Strings(rule) if !(rule.holds)(text) => {
+                let wanted = rule.wanted;
+                Err(bad(format!("{text:?} is not {wanted}"), format!("write {wanted}")))
+            }
+            ValueKind::Template => Template::parse(text).map(drop).map_err(|error| {
+                bad(error.to_string(), "write a column as ${name}, a literal \"${\" as $${")
+            }),
+            ValueKind::Choice(words) if !words().contains(&text) => {
+                let all = words().join(", ");
+                let near = nearest(text, words());
+                let hint = near.map_or_else(String::new, |near| format!("did you mean {near:?}? "));
+                Err(bad(format!("{text:?} is not one of {all}"), format!("{hint}use one of {all}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn read_secret(self, raw: &RawValue, env: Lookup<'_>) -> Result<Secret, BadValue> {
+        let is_url = matches!(self, ValueKind::Url);
+        let secret = match raw {
+            RawValue::Word(text) | RawValue::Text(text) => text.clone(),
+            // Client properties: `linger.ms = 5`, `enable.idempotence = true`.
+            RawValue::Bool(flag) if !is_url => flag.to_string(),
+            RawValue::Integer(number) if !is_url => number.to_string(),
+            RawValue::Variable(name) => env(name).ok_or_else(|| {
+                let what = format!("environment variable {name} is not set");
+                bad(what, format!("export {name}=..."))
+            })?,
+            RawValue::File(path) => {
+                let text = std::fs::read_to_string(path).map_err(|error| {
+                    bad(format!("cannot read {path}: {}", error.kind()), format!("ls -l {path}"))
+                })?;
+                let line = text.strip_suffix('\n').unwrap_or(&text);
+                line.strip_suffix('\r').unwrap_or(line).to_owned()
+            }
+            other => return Err(self.mismatch(other)),
+        };
+        if secret.is_empty() && is_url {
+            return Err(bad("the value is empty", format!("write {}", self.described().1)));
+        }
+        Ok(Secret::new(secret))
+    }
+
+    fn read_bool(self, raw: &RawValue) -> Result<bool, BadValue> {
+        match raw {
+            RawValue::Bool(flag) => Ok(*flag),
+            RawValue::Word(word) => word
+                .parse()
+                .map_err(|_| bad(format!("{word:?} is not true or false"), "write true or false")),
+            other => Err(self.mismatch(other)),
+        }
+    }
+
+    fn read_number(self, raw: &RawValue) -> Result<i64, BadValue> {
+        match self {
+            ValueKind::Bytes(min, max) => {
+                let range = Range { min, max, name: "a size" };
+                let (size, shown) = match raw {
+                    RawValue::Integer(number) => {
+                        (Some(*number).filter(|size| *size >= 0), number.to_string())
+                    }
+                    other => {
+                        let text = self.text_of(other)?;
+                        (units::parse_bytes(text), format!("{text:?}"))
+                    }
+                };
+                range.read(size, &shown, units::show_bytes, ", as in \"64MiB\"")
+            }
+            ValueKind::Integer(min, max) => {
+                let range = Range { min, max, name: "an integer" };
+                let (number, shown) = match raw {
+                    RawValue::Integer(number) => (Some(*number), number.to_string()),
+                    RawValue::Word(word) => match word.trim().replace('_', "").parse() {
+                        Ok(number) => (Some(number), i64::to_string(&number)),
+                        Err(_) => (None, format!("{word:?}")),
+                    },
+                    other => return Err(self.mismatch(other)),
+                };
+                range.read(number, &shown, |number| number.to_string(), "")
+            }
+            _ => Err(self.mismatch(raw)),
+        }
+    }
+
+    fn read_strings(self, raw: &RawValue, rule: TextRule) -> Result<Vec<String>, BadValue> {
+        let texts: Vec<String> = match raw {
+            RawValue::Word(word) => {
+                let parts = word.split(',').map(str::trim).filter(|part| !part.is_empty());
+                parts.map(str::to_owned).collect()
+            }
+            RawValue::List(items) => {
+                let text = |item| ValueKind::Text(rule).text_of(item).map(str::to_owned);
+                items.iter().map(text).collect::<Result<_, _>>()?
+            }
+            other => return Err(self.mismatch(other)),
+        };
+        texts.iter().try_for_each(|text| self.check_text(text))?;
+        Ok(texts)
+    }
+
+    /// What a value of this kind is called, and what one looks like.
+    fn described(self) -> (&'static str, String) {
+        const SECRET: &str = "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
+        let (name, example) = match self {
+            ValueKind::Text(rule) => ("a string", rule.wanted),
+            ValueKind::Template => {
+                ("a template", "a text with columns in it, as in \"outbox.event.${aggregatetype}\"")
+            }
+            ValueKind::Url => ("a URL, { env = \"NAME\" } or { file = \"PATH\" }", SECRET),
+            ValueKind::Secret => ("a string, { env = \"NAME\" } or { file = \"PATH\" }", SECRET),
+            ValueKind::Bool => ("true or false", "true or false"),
+            ValueKind::Integer(min, max) => {
+                return ("an integer", format!("an integer from {min} to {max}"));
+            }
+            ValueKind::Bytes(..) => ("a size", "a size, as in \"64MiB\""),
+            ValueKind::Duration(..) => ("a duration", "a duration, as in \"200ms\" or \"30s\""),
+            ValueKind::Choice(words) => {
+                return ("one of a few words", format!("one of {}", words().join(", ")));
+            }
+            ValueKind::Strings(_) => ("an array of strings", "an array, as in [\"a\", \"b\"]"),
+        };
+        (name, example.to_owned())
+    }
+}
+
+/// For docs/configuration.md.
+impl fmt::Display for ValueKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ValueKind::Text(_) => f.write_str("string"),
+            ValueKind::Template => f.write_str("template"),
+            ValueKind::Url => f.write_str("URL, secret"),
+            ValueKind::Secret => f.write_str("secret"),
+            ValueKind::Bool => f.write_str("true or false"),
+            ValueKind::Integer(min, max) => write!(f, "integer, {min} to {max}"),
+            ValueKind::Bytes(min, max) => {
+                write!(f, "size, {} to {}", units::show_bytes(*min), units::show_bytes(*max))
+            }
+            ValueKind::Duration(min_ms, max_ms) => {
+                let [min, max] = [*min_ms, *max_ms].map(Duration::from_millis);
+                write!(
+                    f,
+                    "duration, {} to {}",
+                    units::show_duration(min),
+                    units::show_duration(max)
+                )
+            }
+            ValueKind::Choice(words) => write!(f, "`{}`", words().join("`, `")),
+            ValueKind::Strings(_) => f.write_str("list of strings"),
+        }
+    }
+}
+
+/// The bounds of a value.
+struct Range<T> {
+    min: T,
+    max: T,
+    /// What is read, as in `a size`.
+    name: &'static str,
+}
+
+impl<T: PartialOrd + Copy> Range<T> {
+    /// `value`, when it could be read and is within the bounds; `shown` is how it was written.
+    fn read(
+        &self,
+        value: Option<T>,
+        shown: &str,
+        show: impl Fn(T) -> String,
+        hint: &str,
+    ) -> Result<T, BadValue> {
+        let (name, min, max) = (self.name, show(self.min), show(self.max));
+        let what = match value {
+            Some(value) if self.min <= value && value <= self.max => return Ok(value),
+            Some(_) => format!("{shown} is not in the range {min} to {max}"),
+            None => format!("{shown} is not {name}"),
+        };
+        Err(bad(what, format!("write {name} from {min} to {max}{hint}")))
+    }
+}
+
+#[cfg(test)]
+#[path = "kind_tests.rs"]
+mod tests;

@@ -1,0 +1,70 @@
+use super::*;
+
+fn word(kind: ValueKind, text: &str) -> Result<SettingValue, BadValue> {
+    kind.read(&RawValue::Word(text.into()), &|_| None)
+}
+
+fn complaint(result: Result<SettingValue, BadValue>) -> String {
+    result.unwrap_err().what
+}
+
+#[test]
+fn words_become_what_the_key_takes() {
+    assert_eq!(word(ValueKind::Bool, "false"), Ok(SettingValue::Bool(false)));
+    assert_eq!(word(ValueKind::Integer(1, 9_999), "1_000"), Ok(SettingValue::Integer(1000)));
+    let list = SettingValue::Strings(vec!["a".into(), "b".into()]);
+    assert_eq!(word(ValueKind::Strings(TOPIC), "a, b"), Ok(list));
+    assert_eq!(word(ValueKind::Strings(TOPIC), ""), Ok(SettingValue::Strings(vec![])));
+}
+
+#[test]
+fn types_of_the_file_are_not_guessed() {
+    let text = |text: &str| RawValue::Text(text.into());
+    let got = ValueKind::Integer(1, 9).read(&text("5"), &|_| None);
+    assert_eq!(complaint(got), "expected an integer, found a string");
+    let got = ValueKind::Bool.read(&text("true"), &|_| None);
+    assert_eq!(complaint(got), "expected true or false, found a string");
+    let got = ValueKind::Duration(1, 9).read(&RawValue::Integer(5), &|_| None);
+    assert_eq!(complaint(got), "expected a duration, found an integer");
+}
+
+#[test]
+fn ranges_are_named_in_the_unit_of_the_key() {
+    let kind = ValueKind::Duration(100, 3_600_000);
+    assert_eq!(complaint(word(kind, "5ms")), "\"5ms\" is not in the range 100ms to 1h");
+    assert_eq!(complaint(word(kind, "30")), "\"30\" is not a duration");
+    let kind = ValueKind::Bytes(1 << 16, 1 << 34);
+    assert_eq!(complaint(word(kind, "1KiB")), "\"1KiB\" is not in the range 64KiB to 16GiB");
+}
+
+#[test]
+fn a_choice_suggests_the_nearest() {
+    let wrong =
+        word(ValueKind::Choice(|| vec!["continue", "park_key", "halt"]), "park-key").unwrap_err();
+    assert_eq!(wrong.mend, "did you mean \"park_key\"? use one of continue, park_key, halt");
+}
+
+#[test]
+fn secrets_come_from_variables_and_files() {
+    let env = |name: &str| (name == "PW").then(|| "hunter2".to_owned());
+    let secret = |raw: &RawValue| ValueKind::Secret.read(raw, &env);
+    let hidden = Ok(SettingValue::Secret(Secret::new("hunter2")));
+    assert_eq!(secret(&RawValue::Variable("PW".into())), hidden);
+    let missing = secret(&RawValue::Variable("PASSWORD".into()));
+    assert_eq!(complaint(missing), "environment variable PASSWORD is not set");
+
+    let path = std::env::temp_dir().join(format!("walrelay-secret-{}", std::process::id()));
+    std::fs::write(&path, "hunter2\n").unwrap();
+    let path_text = path.to_str().unwrap().to_owned();
+    assert_eq!(secret(&RawValue::File(path_text.clone())), hidden);
+    std::fs::remove_file(&path).unwrap();
+    assert!(complaint(secret(&RawValue::File(path_text))).ends_with("entity not found"));
+}
+
+#[test]
+fn a_complaint_about_a_secret_does_not_quote_it() {
+    for kind in [ValueKind::Secret, ValueKind::Url] {
+        let got = kind.read(&RawValue::List(vec![RawValue::Text("hunter2".into())]), &|_| None);
+        assert!(!format!("{got:?}").contains("hunter2"));
+    }
+}

@@ -1,0 +1,120 @@
+//! What the relay obeys, made of the values that hold.
+
+use std::sync::Arc;
+
+use super::check;
+use super::effective::Effective;
+use super::layers::Problem;
+use super::sections::{AdminSettings, ConfigFile, SourceSection, path_of};
+use crate::base::secret::Secret;
+use crate::base::settings::kind::Lookup;
+use crate::base::settings::{SettingType as _, Settings as _};
+use crate::base::template::Template;
+use crate::dead_letter::writer::DeadLetterSettings;
+use crate::delivery::settings::DeliverySettings;
+use crate::outbox::settings::OutboxTable;
+use crate::polling::settings::PollingSettings;
+use crate::sink::Broker;
+use crate::sink::settings::{InvalidSetting, Surroundings};
+use crate::source::conninfo::{self, ConnInfoError};
+use crate::source::settings::{ConnInfo, SourceSettings};
+
+/// Everything the relay obeys, typed and checked.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `[source]`, with `[route]` folded into each outbox.
+    pub source: SourceSettings,
+    /// `[source.polling]`, where `source.mode` says so.
+    pub polling: Option<PollingSettings>,
+    /// `[sink]`, and the section of its kind.
+    pub sink: Arc<dyn Broker>,
+    /// `[delivery]`.
+    pub delivery: DeliverySettings,
+    /// `[dead_letter]`.
+    pub dead_letter: DeadLetterSettings,
+    /// `[admin]`.
+    pub admin: AdminSettings,
+}
+
+/// Makes what the relay obeys of the values; nothing when something in them cannot be used.
+///
+/// A value that could not be read has been reported already and is replaced by something harmless:
+/// what is made here is dropped when there is any problem.
+pub(crate) fn build(
+    effective: &Effective,
+    problems: &mut Vec<Problem>,
+    env: Lookup<'_>,
+) -> Option<Config> {
+    let file = ConfigFile::read(&effective.values());
+    check::check(&file, effective, problems);
+    let connection = connection(&file.source.url, effective, problems, env);
+    let sink = sink(&file, effective, problems);
+    let kind = file.sink.kind()?;
+    let exchange = kind.routes.exchange_key.and_then(|key| file.sink.own.get(key));
+    let exchange = exchange.map(|value| Template::read(Some(value)));
+    let ConfigFile { source: SourceSection { own, outbox, mut messages, polling, .. }, .. } = file;
+    let mut outboxes: Vec<OutboxTable> = outbox.into_iter().map(OutboxTable::from).collect();
+    let routes = outboxes.iter_mut().map(|outbox| &mut outbox.route);
+    for route in routes.chain(messages.iter_mut().map(|messages| &mut messages.route)) {
+        route.exchange.clone_from(&exchange);
+        route.binding = kind.binding;
+    }
+    Some(Config {
+        source: SourceSettings { connection: connection?, outboxes, messages, ..own },
+        polling,
+        sink: sink?,
+        delivery: file.delivery,
+        dead_letter: file.dead_letter,
+        admin: file.admin,
+    })
+}
+
+fn connection(
+    url: &Secret,
+    effective: &Effective,
+    problems: &mut Vec<Problem>,
+    env: Lookup<'_>,
+) -> Option<ConnInfo> {
+    let path = path_of!(ConfigFile.source / SourceSection.url);
+    if !effective.settings.contains_key(&path) {
+        return None;
+    }
+    let refused = |error: ConnInfoError| {
+        let mend = match error {
+            ConnInfoError::Passfile(_) => {
+                "name a file of your own in PGPASSFILE, or passfile= in source.url, and: chmod 0600 FILE"
+            }
+            _ => "write postgres://user@host:5432/database?sslmode=verify-full",
+        };
+        problems.push(effective.problem(&path, "config.bad-value", &error.to_string(), mend));
+    };
+    conninfo::parse(url.expose(), env).map_err(refused).ok()
+}
+
+fn sink(
+    file: &ConfigFile,
+    effective: &Effective,
+    problems: &mut Vec<Problem>,
+) -> Option<Arc<dyn Broker>> {
+    let sink = file.sink.kind()?;
+    let surroundings = Surroundings {
+        window_events_max: file.delivery.window_events_max,
+        window_bytes_max: file.delivery.window_bytes_max,
+        dead_letters: &file.dead_letter.address,
+    };
+    let invalid = match (sink.configure)(&file.sink.own, &surroundings) {
+        Ok(broker) => return Some(broker),
+        Err(invalid) => invalid,
+    };
+    for InvalidSetting { key, name, code, what, mend } in invalid {
+        let mut path = path_of!(ConfigFile.sink).child(sink.name).child(key);
+        if let Some(name) = &name {
+            path = path.child(name);
+        }
+        // A value that cannot be read at all has been reported.
+        if !effective.broken.contains(&path) {
+            problems.push(effective.problem(&path, code, &what, &mend));
+        }
+    }
+    None
+}

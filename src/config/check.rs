@@ -1,0 +1,212 @@
+//! What single values cannot show: values that contradict each other, or a promise of the relay.
+//!
+//! Everything refused here would otherwise come to light with the first event, or not at all. What
+//! a sink alone can judge, the sink judges.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::effective::Effective;
+use super::layers::{Origin, Problem};
+use super::path::Path;
+use super::sections::{AdminSettings, ConfigFile, SourceMode, SourceSection, path_of};
+use crate::base::settings::name_of;
+use crate::base::settings::units;
+use crate::delivery::settings::DeliverySettings;
+use crate::outbox::settings::{Messages, OutboxSection, Route};
+use crate::polling::settings::{PollingSettings, Words};
+use crate::sink::{RouteRules, SinkKind};
+use crate::source::settings::SourceSettings;
+
+/// Of a bearer token.
+const TOKEN_BYTES_MIN: usize = 16;
+const CONFLICT: &str = "config.conflict";
+const BAD_VALUE: &str = "config.bad-value";
+
+/// Appends a problem for every contradiction.
+pub(crate) fn check(file: &ConfigFile, effective: &Effective, problems: &mut Vec<Problem>) {
+    let mut checks = Checks { file, effective, problems };
+    checks.polling();
+    let delivery = &file.delivery;
+    checks.waits(
+        &path_of!(ConfigFile.delivery / DeliverySettings.backoff_base),
+        delivery.backoff_base,
+        &path_of!(ConfigFile.delivery / DeliverySettings.backoff_cap),
+        delivery.backoff_cap,
+    );
+    let source = &file.source.own;
+    checks.waits(
+        &path_of!(ConfigFile.source / SourceSettings.reconnect_base),
+        source.reconnect_base,
+        &path_of!(ConfigFile.source / SourceSettings.reconnect_cap),
+        source.reconnect_cap,
+    );
+    checks.tables();
+    checks.routes();
+    checks.token();
+}
+
+/// The path of the outbox table of that index.
+fn outbox(index: usize) -> Path {
+    path_of!(ConfigFile.source / SourceSection.outbox).index(index)
+}
+
+struct Checks<'a> {
+    file: &'a ConfigFile,
+    effective: &'a Effective,
+    problems: &'a mut Vec<Problem>,
+}
+
+impl Checks<'_> {
+    fn refuse(&mut self, path: &Path, code: &'static str, what: &str, mend: &str) {
+        self.problems.push(self.effective.problem(path, code, what, mend));
+    }
+
+    /// Polling is about one table, and its batches must fit into the window.
+    fn polling(&mut self) {
+        if self.file.source.mode != SourceMode::Polling {
+            return;
+        }
+        let one_table = match self.file.source.outbox.len() {
+            0 => Some(("polling needs a table, and messages are none", "write [[source.outbox]]")),
+            1 => None,
+            _ => Some(("polling takes one table", "run one relay for each table")),
+        };
+        if let Some((what, mend)) = one_table {
+            self.refuse(&outbox(1), CONFLICT, what, mend);
+        }
+        if self.file.source.messages.is_some() {
+            let path = path_of!(ConfigFile.source / SourceSection.messages);
+            let what = "logical messages are not in any table: they cannot be polled";
+            self.refuse(&path, CONFLICT, what, "remove the section");
+        }
+        let section = path_of!(ConfigFile.source / SourceSection.polling);
+        let Some(PollingSettings { workers, batch_max, words, .. }) = &self.file.source.polling
+        else {
+            return;
+        };
+        let window = self.file.delivery.window_events_max;
+        if workers.saturating_mul(*batch_max) > window {
+            let what = format!(
+                "{workers} workers with {batch_max} rows each are more than window_events_max = {window}"
+            );
+            let mend = "fewer workers, smaller batches, or a larger delivery.window_events_max";
+            let path = section.child(name_of!(PollingSettings, batch_max));
+            self.refuse(&path, CONFLICT, &what, mend);
+        }
+        let section = section.child(name_of!(PollingSettings, words));
+        let words = [
+            (name_of!(Words, pending), &words.pending),
+            (name_of!(Words, in_progress), &words.in_progress),
+            (name_of!(Words, published), &words.published),
+            (name_of!(Words, failed), &words.failed),
+        ];
+        let mut seen: BTreeMap<&str, Path> = BTreeMap::new();
+        for (name, word) in words {
+            let path = section.child(name);
+            if let Some(first) = seen.insert(word, path.clone()) {
+                let what = format!("the same word as {first}: the two could not be told apart");
+                self.refuse(&path, CONFLICT, &what, "give each status a word of its own");
+            }
+        }
+    }
+
+    fn waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {
+        let unread = |path| self.effective.broken.contains(path);
+        if low <= high || unread(base) || unread(cap) {
+            return;
+        }
+        let (low, high) = (units::show_duration(low), units::show_duration(high));
+        // The complaint belongs to whichever of the two was given.
+        let given = self.effective.settings.get(base).map(|setting| &setting.origin);
+        let at = if given == Some(&Origin::Default) { cap } else { base };
+        let what = format!("the first wait ({low}) is longer than the longest ({high})");
+        let mend = format!("{} = \"{low}\" or more, or a shorter {}", cap.last(), base.last());
+        self.refuse(at, CONFLICT, &what, &mend);
+    }
+
+    fn tables(&mut self) {
+        let mut seen: BTreeMap<String, Path> = BTreeMap::new();
+        for (index, section) in self.file.source.outbox.iter().enumerate() {
+            let path = outbox(index).child(name_of!(OutboxSection, table));
+            if self.effective.broken.contains(&path) {
+                continue;
+            }
+            let table = section.table.to_string();
+            if let Some(first) = seen.get(&table) {
+                let what = format!("{table} is already the table of {first}");
+                self.refuse(&path, CONFLICT, &what, "remove one of the two");
+            } else {
+                seen.insert(table, path);
+            }
+        }
+    }
+
+    fn routes(&mut self) {
+        let Some(sink) = self.file.sink.kind() else { return };
+        let source = &self.file.source;
+        for (index, section) in source.outbox.iter().enumerate() {
+            let path = outbox(index).child(name_of!(OutboxSection, route));
+            self.route(&path, &section.route, sink);
+        }
+        if let Some(messages) = &source.messages {
+            let path = path_of!(ConfigFile.source / SourceSection.messages / Messages.route);
+            self.route(&path, &messages.route, sink);
+        }
+        self.route(&path_of!(ConfigFile.route), &self.file.route, sink);
+    }
+
+    /// The keys that are given in this section: those that it inherits are judged where they are.
+    fn route(&mut self, section: &Path, route: &Route, sink: &SinkKind) {
+        let topic = section.child(name_of!(Route, topic));
+        let own = self.effective.settings.contains_key(&topic);
+        if let Some(constant) = route.topic.constant().filter(|_| own) {
+            self.constant_topic(&topic, constant, &sink.routes);
+        }
+        let partition = section.child(name_of!(Route, partition));
+        if !sink.routes.have_partitions && self.effective.settings.contains_key(&partition) {
+            let what = format!("{} has no partitions: the column would be ignored", sink.title);
+            self.refuse(&partition, CONFLICT, &what, "remove it");
+        }
+        let headers = section.child(name_of!(Route, headers));
+        let names: Vec<String> =
+            self.effective.entries(&headers).map(|(name, _)| name.to_owned()).collect();
+        for name in names {
+            let path = headers.child(&name);
+            let taken = match name.as_str() {
+                "id" => Some("the header id always carries the event id"),
+                name => {
+                    let mut reserved = sink.routes.own_headers.iter();
+                    reserved.find(|(own, _)| *own == name).map(|(_, why)| *why)
+                }
+            };
+            if let Some(what) = taken {
+                self.refuse(&path, CONFLICT, what, "choose another name");
+            } else if name.is_empty() {
+                self.refuse(&path, BAD_VALUE, "a header needs a name", "name it or remove it");
+            }
+        }
+    }
+
+    fn constant_topic(&mut self, path: &Path, topic: &str, rules: &RouteRules) {
+        let dead_letters = &self.file.dead_letter.address.topic;
+        if rules.reach_dead_letters && topic == dead_letters {
+            let what = format!(
+                "{topic:?} is the dead-letter topic: a dead letter would be an event again"
+            );
+            self.refuse(path, CONFLICT, &what, "give dead_letter.topic another name");
+        } else if let Err((what, mend)) = (rules.check_topic)(topic) {
+            self.refuse(path, BAD_VALUE, &what, &mend);
+        }
+    }
+
+    /// A short one can be guessed.
+    fn token(&mut self) {
+        let token = self.file.admin.token.as_ref();
+        if token.is_some_and(|token| token.expose().len() < TOKEN_BYTES_MIN) {
+            let path = path_of!(ConfigFile.admin / AdminSettings.token);
+            let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
+            self.refuse(&path, BAD_VALUE, &what, "make one: openssl rand -hex 32");
+        }
+    }
+}

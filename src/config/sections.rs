@@ -1,0 +1,177 @@
+//! The configuration file as one declaration.
+//!
+//! Each part of the relay declares its own section; this file says where each stands. A section of
+//! a sink is that of the sink's folder.
+
+use std::net::SocketAddr;
+use std::sync::LazyLock;
+
+use crate::base::secret::Secret;
+use crate::base::settings::kind::{ADDRESS, SettingValue};
+use crate::base::settings::{
+    Choice, KeyRow, Row, SettingField, SettingType, Settings, Shape, Used, Values, choice,
+    flattened, optional_section, secret, section, section_when, sections, settings, text, url,
+    word,
+};
+use crate::dead_letter::writer::DeadLetterSettings;
+use crate::delivery::settings::DeliverySettings;
+use crate::outbox::settings::{Messages, OutboxSection, Route};
+use crate::polling::settings::PollingSettings;
+use crate::sink::{self, SINKS, SinkKind};
+use crate::source::settings::SourceSettings;
+
+settings! {
+    /// The whole file.
+    pub(crate) struct ConfigFile {
+        pub(crate) source: SourceSection = section(),
+        pub(crate) route: Route = section(),
+        pub(crate) sink: SinkSection = section(),
+        pub(crate) delivery: DeliverySettings = section(),
+        pub(crate) dead_letter: DeadLetterSettings = section(),
+        pub(crate) admin: AdminSettings = section(),
+    }
+}
+
+settings! {
+    /// The `[source]` section with those below it.
+    pub(crate) struct SourceSection {
+        /// Where Postgres is: `postgres://user@host:5432/database?sslmode=verify-full`. Of several
+        /// hosts (`a:5432,b:5432`) the primary is used, unless `target_session_attrs` says
+        /// otherwise. A secret: it may hold a password.
+        pub(crate) url: Secret = url().required("postgres://walrelay@localhost/app"),
+        /// How events are found: `cdc` streams the slot; `polling` claims rows of the table, which
+        /// needs no slot.
+        pub(crate) mode: SourceMode = choice().default("cdc"),
+        pub(crate) own: SourceSettings = flattened(),
+        pub(crate) outbox: Vec<OutboxSection> = sections(),
+        pub(crate) messages: Option<Messages> = optional_section(),
+        pub(crate) polling: Option<PollingSettings> = section_when("mode", "polling"),
+    }
+}
+
+/// How events are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SourceMode {
+    Cdc,
+    Polling,
+}
+
+impl Choice for SourceMode {
+    const WORDS: &'static [(&'static str, SourceMode)] =
+        &[("cdc", SourceMode::Cdc), ("polling", SourceMode::Polling)];
+}
+
+settings! {
+    /// The `[admin]` section.
+    #[derive(Clone, Debug)]
+    pub struct AdminSettings {
+        /// IP address and port of `/metrics`, `/livez`, `/readyz`, `/status` and `/api`.
+        pub listen: SocketAddr = text(ADDRESS).default("127.0.0.1:9464"),
+        /// Bearer token for `/api`, at least 16 characters.
+        pub token: Option<Secret> = secret().or_none("`/api` is refused"),
+    }
+}
+
+/// The `[sink]` section: the kind, and the section of that kind.
+#[derive(Default)]
+pub(crate) struct SinkSection {
+    name: String,
+    pub(crate) own: Values,
+}
+
+impl Settings for SinkSection {
+    fn fields() -> Vec<SettingField> {
+        let kind: Row<String> = word(|| SINKS.iter().map(|sink| sink.name).collect());
+        let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
+        let mut fields = kind.default("kafka").fields("kind", doc);
+        for sink in SINKS {
+            // Without a key of its own it has no section.
+            let rows = (sink.keys)();
+            if rows.is_empty() {
+                continue;
+            }
+            let shape = Shape::Section(rows, Used::Chosen("kind", sink.name));
+            fields.push(SettingField { name: sink.name, doc: "", shape });
+        }
+        fields
+    }
+
+    fn read(values: &Values) -> SinkSection {
+        let name = String::read(values.get("kind"));
+        let own = match values.get(&name) {
+            Some(SettingValue::Section(own)) => own.clone(),
+            _ => Values::new(),
+        };
+        SinkSection { name, own }
+    }
+}
+
+impl SinkSection {
+    pub(crate) fn kind(&self) -> Option<&'static SinkKind> {
+        sink::kind_named(&self.name)
+    }
+}
+
+/// The path of a key, step by step: the declaration, and its field.
+macro_rules! path_of {
+    ($($section:ident.$field:ident)/+) => {
+        $crate::config::path::Path::of(&[$($crate::base::settings::name_of!($section, $field)),+])
+    };
+}
+pub(crate) use path_of;
+
+/// The whole file.
+pub(crate) fn root() -> &'static Shape {
+    static ROOT: LazyLock<Shape> =
+        LazyLock::new(|| Shape::Section(ConfigFile::fields(), Used::Always));
+    &ROOT
+}
+
+/// A key of the file. In its path `[]` stands for an array of tables, and `*` for a name that the
+/// user chooses.
+pub(crate) struct KnownKey {
+    /// The section, as in `source.outbox[].route`.
+    pub(crate) section: String,
+    /// The name in the section.
+    pub(crate) name: String,
+    pub(crate) row: KeyRow,
+    pub(crate) doc: &'static str,
+}
+
+impl KnownKey {
+    pub(crate) fn path(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    /// The environment variable that sets it; `N` stands for an index, `NAME` for a chosen name.
+    pub(crate) fn variable(&self) -> String {
+        let steps = self.path().replace("[]", ".N").replace('*', "NAME");
+        format!("WALRELAY_{}", steps.replace('.', "__").to_uppercase())
+    }
+}
+
+/// Every key, in the order of the declarations.
+pub(crate) fn keys() -> &'static [KnownKey] {
+    static KEYS: LazyLock<Vec<KnownKey>> = LazyLock::new(|| {
+        let mut keys = Vec::new();
+        collect(root().fields(), "", &mut keys);
+        keys
+    });
+    &KEYS
+}
+
+fn collect(fields: &[SettingField], section: &str, keys: &mut Vec<KnownKey>) {
+    for SettingField { name, doc, shape } in fields {
+        let below =
+            if section.is_empty() { (*name).to_owned() } else { format!("{section}.{name}") };
+        let mut key = |name: String, row: &KeyRow| {
+            keys.push(KnownKey { section: section.to_owned(), name, row: *row, doc: doc.trim() });
+        };
+        match shape {
+            Shape::Key(row) => key((*name).to_owned(), row),
+            Shape::Map(row) => key(format!("{name}.*"), row),
+            Shape::Section(fields, _) => collect(fields, &below, keys),
+            Shape::Sections(element) => collect(element.fields(), &format!("{below}[]"), keys),
+        }
+    }
+}
