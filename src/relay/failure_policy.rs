@@ -90,7 +90,7 @@ pub(crate) struct FailurePolicy {
     suspects: HashSet<Sequence>,
     awaiting_history: Vec<AwaitingHistory>,
     /// Events that will never be confirmed; the relay is about to stop because of them.
-    unpublishable: usize,
+    pub(super) unpublishable: usize,
     retry_log: LogThrottle,
     metrics: Arc<Metrics>,
 }
@@ -112,10 +112,6 @@ impl FailurePolicy {
             retry_log: LogThrottle::new(1, Duration::from_secs(1)),
             metrics: Arc::clone(metrics),
         }
-    }
-
-    pub(super) fn unpublishable(&self) -> usize {
-        self.unpublishable
     }
 
     /// How this event goes to the sink.
@@ -200,18 +196,15 @@ impl FailurePolicy {
         parks
     }
 
-    /// An earlier process has tried this event.
     pub(super) fn has_failed_before(&mut self, sequence: Sequence, attempts: u32) {
         self.retries.has_failed_before(sequence, attempts, Moment::now().unix_us);
     }
 
-    /// This event was refused together with others.
     pub(super) fn suspect(&mut self, sequence: Sequence) {
         self.suspects.insert(sequence);
     }
 
-    /// An event that may be tried again now; `published` events were handed to the sink so far, and
-    /// there may be room for more.
+    /// An event that may be tried again now; `published` events were handed to the sink so far.
     pub(super) fn take_due(
         &mut self,
         now: Instant,
@@ -384,7 +377,6 @@ impl FailurePolicy {
         fault
     }
 
-    /// Nothing in flight will be confirmed any more.
     pub(super) fn unable(&mut self, failure: &Failure) -> Fault {
         self.unpublishable = usize::MAX;
         faults::unable(failure)

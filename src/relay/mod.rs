@@ -93,22 +93,16 @@ const DRAIN_TICK: Duration = Duration::from_millis(2);
 pub type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send>;
 
 /// What the loop is made of, whatever feeds it.
-pub struct Parts {
-    /// `[source]`.
+pub(crate) struct Parts {
     pub source: SourceSettings,
-    /// `[delivery]`.
     pub delivery: DeliverySettings,
-    /// How to make a sink.
     pub sink_factory: SinkFactory,
-    /// Writes dead letters.
     pub dead_letter_writer: DeadLetterWriter,
     /// Records of the dead-letter topic.
     pub tail_events: Receiver<TailEvent>,
     /// What other threads ask of the loop.
     pub flags: Arc<StopFlags>,
-    /// Where the loop counts.
     pub metrics: Arc<Metrics>,
-    /// Where the loop reports its state.
     pub recorder: Recorder,
     /// The origin of `recorder`'s clock.
     pub origin: Instant,
@@ -121,7 +115,7 @@ pub(crate) struct Relay<F> {
     tail_events: Receiver<TailEvent>,
     /// What the loop is about, where it is not the feed that decides: draining, stopped.
     ending: Option<Phase>,
-    /// That nothing is read before the dead-letter topic has been read, was logged.
+    /// It was logged that the dead-letter topic must be read first.
     awaits_history: bool,
     drain_timeout: Duration,
     flags: Arc<StopFlags>,
@@ -334,7 +328,7 @@ impl<F: Feed> Relay<F> {
             let has_sink = self.down.driver.sink.is_some();
             let reading = outcome.is_ok() && has_sink && self.feed.is_mid_transaction();
             let in_flight = self.feed.status().in_flight_events;
-            if !reading && (!has_sink || in_flight <= self.down.policy.unpublishable()) {
+            if !reading && (!has_sink || in_flight <= self.down.policy.unpublishable) {
                 break;
             }
             if last_settled.0 != self.down.driver.settled_events {
@@ -357,15 +351,14 @@ impl<F: Feed> Relay<F> {
 
     fn drain_pass(&mut self, reading: bool) -> Result<(), Fault> {
         let now = Instant::now();
-        let more = match reading {
-            true => self.feed.intake(&mut self.down, now, true),
-            false => {
-                self.feed.hold(now);
-                Ok(false)
-            }
+        let more = if reading {
+            self.feed.intake(&mut self.down, now, true)
+        } else {
+            self.feed.hold(now);
+            Ok(false)
         };
-        let collected =
-            more.and_then(|more| self.collect(if more { Duration::ZERO } else { DRAIN_TICK }));
+        let tick = |more| if more { Duration::ZERO } else { DRAIN_TICK };
+        let collected = more.and_then(|more| self.collect(tick(more)));
         self.retry_due(Instant::now());
         let read = collected.and_then(|()| self.read_tail_events());
         self.feed.report(&mut self.down, Instant::now());

@@ -26,8 +26,8 @@ use crate::health::Phase;
 use crate::metrics::{Metrics, Stage};
 use crate::relay::admit::Admission;
 use crate::relay::control::{
-    CatalogLink, ConfirmLink, ConfirmedPosition, ControlLinks, OpenedSession, SessionLink,
-    SessionNews, SessionRequest, StopFlags, Walsender,
+    CatalogLink, ConfirmLink, ControlLinks, OpenedSession, SessionLink, SessionNews,
+    SessionRequest, StopFlags, Walsender,
 };
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
@@ -49,7 +49,7 @@ pub struct SlotFeed {
     held: bool,
     status_updates: StatusUpdates,
     /// Since when Postgres has been shutting down.
-    source_stopping_since: Option<Instant>,
+    stopping_since: Option<Instant>,
     stall: StallDetector,
     sessions: SessionLink,
     catalog: CatalogLink,
@@ -60,12 +60,9 @@ pub struct SlotFeed {
 }
 
 enum Connection {
-    /// There is no session, and none was asked for.
-    Lost {
-        /// The relay ended the last one, which had done nothing wrong.
-        by_choice: bool,
-    },
-    /// The control runtime opens a session.
+    /// No session was asked for. The relay ended the last one itself, or lost it.
+    Closed,
+    Lost,
     Requested,
     Open(Stream),
 }
@@ -90,7 +87,7 @@ impl SlotFeed {
             text_only,
             held: false,
             status_updates: StatusUpdates::new(source.stall_timeout),
-            source_stopping_since: None,
+            stopping_since: None,
             stall: StallDetector::new(walsender, source.stall_timeout),
             sessions,
             catalog,
@@ -114,25 +111,18 @@ impl SlotFeed {
         down: &mut Downstream,
         now: Instant,
     ) -> Result<(), Fault> {
-        self.connection = Connection::Lost { by_choice: false };
-        self.source_stopping_since = None;
+        self.connection = Connection::Lost;
+        self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let source = &self.source;
         let known = self.slot.as_ref().map(|slot| (slot, self.known_confirmed()));
-        let received = self.replication.progress.seen();
-        let floor = match session::judge(source, known, received, &opened)? {
-            Continuation::First { floor } => floor,
-            Continuation::OtherTimeline { floor } => {
-                self.replication.forget(&mut down.policy);
-                floor
-            }
-            Continuation::Same { floor, by_peers } => {
-                if by_peers {
-                    self.replication.peers_confirmed(floor, &mut down.policy);
-                }
-                floor
-            }
-        };
+        let (progress, policy) = (&self.replication.progress, &mut down.policy);
+        let (floor, continuation) = session::judge(source, known, progress.seen(), &opened)?;
+        match continuation {
+            Continuation::OtherTimeline => self.replication.forget(policy),
+            Continuation::AfterPeers => self.replication.peers_confirmed(floor, policy),
+            Continuation::First | Continuation::Same => {}
+        }
         // After a rewind, too: it may have gone back behind it.
         self.replication.starts_at(floor);
         let OpenedSession { session, slot_confirmed, wal_sender_timeout, catalog, .. } = opened;
@@ -170,12 +160,12 @@ impl SlotFeed {
     fn lost(&mut self, error: &StreamError) {
         let in_flight = self.replication.window.events();
         tracing::warn!(error = %error, in_flight, "the stream ended: reconnecting");
-        self.disconnect(false);
+        self.disconnect(Connection::Lost);
     }
 
-    fn disconnect(&mut self, by_choice: bool) {
+    fn disconnect(&mut self, left: Connection) {
         if matches!(self.connection, Connection::Open(_)) {
-            self.connection = Connection::Lost { by_choice };
+            self.connection = left;
             self.awaited = Phase::Connecting;
             self.metrics.source_reconnects.inc();
         }
@@ -197,25 +187,6 @@ impl SlotFeed {
             Err(error) => self.lost(&StreamError::Io(error)),
         }
     }
-
-    /// Without a stream to report on, what the broker has confirmed since the last report would be
-    /// published again by the next process.
-    fn confirm_over_sql(&mut self, fault: Option<&Fault>) {
-        // After a fault of the slot itself its positions may mean something else.
-        if fault.is_some_and(|fault| fault.exit == Exit::Slot) {
-            return;
-        }
-        let lsn = self.replication.reportable();
-        let Some(slot) = self.slot.clone().filter(|slot| lsn > slot.floor) else { return };
-        let KnownSlot { system_id, timeline, own_pid, .. } = slot;
-        match self.confirm.confirm(ConfirmedPosition { lsn, system_id, timeline, own_pid }) {
-            Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
-            Err(why) => tracing::warn!(
-                confirmed = %lsn, why,
-                "the final position could not be reported: what was confirmed since the last report is published again at the next start"
-            ),
-        }
-    }
 }
 
 impl Feed for SlotFeed {
@@ -228,23 +199,22 @@ impl Feed for SlotFeed {
 
     fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault> {
         if let Connection::Open(_) = self.connection {
-            if self.flags.source_stopping.load(Ordering::Relaxed) {
-                let since = *self.source_stopping_since.get_or_insert(now);
-                if now.duration_since(since) > SHUTDOWN_GRACE {
-                    tracing::warn!(
-                        in_flight = self.replication.window.events(),
-                        "postgres is shutting down and would wait for unconfirmed events: closing the stream"
-                    );
-                    self.disconnect(false);
-                }
+            let stopping = self.flags.source_stopping.load(Ordering::Relaxed);
+            if stopping && now - *self.stopping_since.get_or_insert(now) > SHUTDOWN_GRACE {
+                let in_flight = self.replication.window.events();
+                tracing::warn!(
+                    in_flight,
+                    "postgres is shutting down and would wait for unconfirmed events: closing the stream"
+                );
+                self.disconnect(Connection::Lost);
             }
             return Ok(());
         }
-        if let Connection::Lost { by_choice } = self.connection
-            && down.driver.sink.is_some()
-        {
+        let lost = matches!(self.connection, Connection::Closed | Connection::Lost);
+        if lost && down.driver.sink.is_some() {
+            let at_once = matches!(self.connection, Connection::Closed);
             let (text_only, confirmed) = (self.text_only, self.known_confirmed());
-            let request = SessionRequest { text_only, at_once: by_choice, confirmed };
+            let request = SessionRequest { text_only, at_once, confirmed };
             self.sessions.request(request);
             self.connection = Connection::Requested;
         }
@@ -305,7 +275,7 @@ impl Feed for SlotFeed {
                 }
                 PacketOutcome::TextModeNeeded => {
                     self.text_only = true;
-                    self.disconnect(false);
+                    self.disconnect(Connection::Lost);
                     return Ok(false);
                 }
                 PacketOutcome::CatalogNeeded => {
@@ -363,7 +333,7 @@ impl Feed for SlotFeed {
     }
 
     fn rewind(&mut self, policy: &mut FailurePolicy) {
-        self.disconnect(true);
+        self.disconnect(Connection::Closed);
         self.replication.rewind(policy);
     }
 
@@ -375,12 +345,8 @@ impl Feed for SlotFeed {
         let (seen, server) = (self.replication.progress.seen(), down.recorder.server_lsn());
         if let Some(reason) = self.stall.judge(StreamState { now, heard, seen, server }) {
             let silent_s = now.saturating_duration_since(heard).as_secs();
-            tracing::warn!(
-                silent_s,
-                reason,
-                "no sign of life from postgres: the connection is taken for dead"
-            );
-            self.disconnect(false);
+            tracing::warn!(silent_s, reason, "the connection is taken for dead: reconnecting");
+            self.disconnect(Connection::Lost);
             return;
         }
         let new = reportable > self.replication.progress.reported();
@@ -422,10 +388,12 @@ impl Feed for SlotFeed {
         let ending = std::mem::replace(&mut self.connection, Connection::Requested);
         let reported = match ending {
             Connection::Open(stream) => session::end(stream),
-            Connection::Lost { .. } | Connection::Requested => false,
+            Connection::Closed | Connection::Lost | Connection::Requested => false,
         };
-        if !reported {
-            self.confirm_over_sql(fault);
+        // After a fault of the slot itself its positions may mean something else.
+        let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
+        if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
+            session::confirm_over_sql(&self.confirm, slot, self.replication.reportable());
         }
         self.replication.window.events()
     }

@@ -107,7 +107,7 @@ impl Fixture {
 
     /// Does the relay expect no further confirm?
     pub(crate) fn is_settled(&mut self) -> bool {
-        self.replication().window.events() <= self.relay.down.policy.unpublishable()
+        self.replication().window.events() <= self.relay.down.policy.unpublishable
     }
 
     pub(crate) fn peers_confirmed(&mut self, floor: u64) {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::relay::control::{OpenedSession, PeerProgress};
+use crate::relay::control::{ConfirmLink, ConfirmedPosition, OpenedSession, PeerProgress};
 use crate::relay::faults;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -24,21 +24,15 @@ pub(super) struct KnownSlot {
     pub(super) floor: Lsn,
 }
 
-/// How the session continues what was read before; everything before `floor` is confirmed.
+/// How a session continues what was read before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Continuation {
-    First {
-        floor: Lsn,
-    },
+    First,
     /// Nothing that was read before means anything here.
-    OtherTimeline {
-        floor: Lsn,
-    },
-    Same {
-        floor: Lsn,
-        /// Another relay confirmed some of it.
-        by_peers: bool,
-    },
+    OtherTimeline,
+    Same,
+    /// The same slot, and another relay has confirmed events meanwhile.
+    AfterPeers,
 }
 
 /// Judges a session beside the slot as it was `known`, what this relay knows to be confirmed of it,
@@ -48,7 +42,7 @@ pub(super) fn judge(
     known: Option<(&KnownSlot, Lsn)>,
     received: Lsn,
     opened: &OpenedSession,
-) -> Result<Continuation, Fault> {
+) -> Result<(Lsn, Continuation), Fault> {
     let OpenedSession { session, slot_confirmed, peers, mover, .. } = opened;
     let (xlogpos, slot_confirmed) = (session.xlogpos, *slot_confirmed);
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
@@ -57,7 +51,7 @@ pub(super) fn judge(
         let floor = by_peers.max(slot_confirmed);
         return match xlogpos < floor {
             true => Err(faults::went_back(source, floor, xlogpos)),
-            false => Ok(Continuation::First { floor }),
+            false => Ok((floor, Continuation::First)),
         };
     };
     if known.system_id != session.system_id {
@@ -69,7 +63,7 @@ pub(super) fn judge(
             to = session.timeline,
             "postgres is on another timeline: nothing is known there, events may repeat"
         );
-        return Ok(Continuation::OtherTimeline { floor: slot_confirmed });
+        return Ok((slot_confirmed, Continuation::OtherTimeline));
     }
     let floor = by_peers.max(ours);
     if slot_confirmed > floor {
@@ -79,10 +73,11 @@ pub(super) fn judge(
     if xlogpos < received {
         return Err(faults::went_back(source, received, xlogpos));
     }
-    if let Some(peers) = peers.filter(|_| floor > ours) {
-        log_takeover(&source.slot, ours, peers);
-    }
-    Ok(Continuation::Same { floor, by_peers: floor > ours })
+    let Some(peers) = peers.filter(|_| floor > ours) else {
+        return Ok((floor, Continuation::Same));
+    };
+    log_takeover(&source.slot, ours, peers);
+    Ok((floor, Continuation::AfterPeers))
 }
 
 /// The events between were published by a peer. A long gap between two looks is worth a check.
@@ -119,4 +114,20 @@ pub(super) fn end(mut stream: Stream) -> bool {
         Ok(()) => tracing::debug!("the server did not answer the end of the stream"),
     }
     matches!(outcome, Err(StreamError::Ended))
+}
+
+/// Reports the last position without a stream: what the broker has confirmed since the last report
+/// would be published again by the next process.
+pub(super) fn confirm_over_sql(link: &ConfirmLink, slot: &KnownSlot, lsn: Lsn) {
+    let KnownSlot { system_id, timeline, own_pid, floor } = slot.clone();
+    if lsn <= floor {
+        return;
+    }
+    match link.confirm(ConfirmedPosition { lsn, system_id, timeline, own_pid }) {
+        Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
+        Err(why) => tracing::warn!(
+            confirmed = %lsn, why,
+            "the final position could not be reported: what was confirmed since the last report is published again at the next start"
+        ),
+    }
 }
