@@ -7,7 +7,7 @@ use std::hint::black_box;
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use walrelay::base::event::HeaderSlots;
 use walrelay::outbox::settings::{Columns, OutboxTable, Preset, Route};
-use walrelay::outbox::{Outboxes, Scratch, Transaction};
+use walrelay::outbox::{CommitStamp, ExtractScratch, Outboxes};
 use walrelay::pgoutput::frame::Frame;
 use walrelay::pgoutput::message::Message;
 use walrelay::pgoutput::relation::Relation;
@@ -35,7 +35,7 @@ fn bench(criterion: &mut Criterion) {
         ("text", text, Preset::Walrelay, "-"),
     ] {
         let lines: Vec<_> = hex.lines().take(3).map(from_hex).collect();
-        let mut transaction = Transaction::default();
+        let mut transaction = CommitStamp::default();
         if let Ok(Message::Begin { final_lsn, commit_ts, .. }) = Message::parse(&lines[0]) {
             transaction.begin(final_lsn, commit_ts);
         }
@@ -44,7 +44,7 @@ fn bench(criterion: &mut Criterion) {
             outboxes.learn(&Relation::from(relation), name != "text").expect("a table that fits");
         }
         let frame = [b"w", [0; 24].as_slice(), &lines[2]].concat();
-        let mut scratch = Scratch::default();
+        let mut scratch = ExtractScratch::default();
         group.bench_function(name, |bencher| {
             bencher.iter(|| {
                 let Ok(Frame::XLogData { body, .. }) = Frame::parse(black_box(&frame)) else {

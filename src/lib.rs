@@ -5,7 +5,7 @@
 //! [`outbox`] turns rows into events and routes them, `format` shapes payloads, [`delivery`]
 //! remembers what is unconfirmed, [`sink`] publishes, [`relay`] is the loop that joins them.
 
-pub mod admin;
+pub(crate) mod admin;
 pub mod app;
 pub mod base;
 pub mod cli;

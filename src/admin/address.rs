@@ -7,18 +7,17 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
-use super::listen_fault;
-use crate::base::error::Fault;
+use crate::base::error::{Exit, Fault};
 use crate::doctor::finding::Finding;
 
 const TOPIC: &str = "admin.listen";
-/// How long whoever has the address may take to say who it is.
+/// How long the process that has the address may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
 
 /// What `run` would come to. `slot` is ours; a relay of it that has the address is probably the one that runs.
 #[must_use]
-pub fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
+pub(crate) fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
     let Err(error) = bind(listen) else {
         return Finding::ok(TOPIC, format!("the admin server can listen on {listen}"));
     };
@@ -56,7 +55,7 @@ fn bind(listen: SocketAddr) -> std::io::Result<()> {
     socket.bind(&listen.into())
 }
 
-/// `/status` of whoever has the address.
+/// `/status` of the process that has the address.
 fn status(listen: SocketAddr) -> Option<Value> {
     let address = match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listen.port()).into(),
@@ -90,4 +89,22 @@ fn relay(status: &Value) -> Option<Option<String>> {
     let ours =
         ["version", "in_flight", "dead_letters"].iter().all(|name| status.get(name).is_some());
     ours.then(|| status["slot"]["name"].as_str().map(str::to_owned))
+}
+
+/// The fault when the address cannot be taken.
+pub(super) fn listen_fault(listen: SocketAddr, error: &std::io::Error) -> Fault {
+    let port = listen.port();
+    let other = "or give another address: [admin] listen = \"127.0.0.1:9465\"";
+    let mend = match error.kind() {
+        ErrorKind::AddrInUse => {
+            format!("find who has it: ss -ltnp 'sport = :{port}'\n{other}")
+        }
+        ErrorKind::AddrNotAvailable => {
+            format!("see this machine's addresses: ip -brief address\n{other}")
+        }
+        ErrorKind::PermissionDenied => format!("use a port of 1024 or above\n{other}"),
+        _ => other.to_owned(),
+    };
+    let what = format!("the admin server cannot listen on {listen}: {error}");
+    Fault::new(Exit::Usage, "admin.listen", what, "[admin] listen", mend)
 }

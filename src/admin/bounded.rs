@@ -10,18 +10,20 @@
 //! log takes a while.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll, Waker, ready};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::extract::connect_info::Connected;
 use axum::serve::{IncomingStream, Listener};
+use socket2::{SockRef, Socket};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Sleep, sleep, timeout};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 /// Connections served at once.
 const CONNECTIONS_MAX: usize = 64;
@@ -33,7 +35,7 @@ const AGE_MAX: Duration = Duration::from_secs(10);
 const AGE_MORE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (no file descriptors left), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection that was told to close may take before the next one is told, too.
+/// How long a connection that was closed may take to give its place up before the next is closed, too.
 const CLOSE_WAIT: Duration = Duration::from_millis(20);
 
 /// How many connections, and how old they may be.
@@ -50,9 +52,9 @@ impl Default for Bounds {
     }
 }
 
-/// What is known of a connection, to it and to the listener.
+/// What is known of a connection, to it, to its watchdog and to the listener.
 #[derive(Debug)]
-struct State {
+struct ConnectionState {
     accepted_at: Instant,
     /// When a byte was last read or written.
     active_at: Instant,
@@ -62,67 +64,81 @@ struct State {
     is_under_way: bool,
     /// It has shown the token.
     is_let_in: bool,
-    /// It was told to close, for another one.
-    is_closed: bool,
-    waker: Option<Waker>,
+    /// A second descriptor of the socket, to close it from outside; none once it was closed.
+    socket: Option<Socket>,
+}
+
+impl ConnectionState {
+    /// Wakes reader and writer: the one gets an end of file, the other an error.
+    fn close(&mut self) {
+        if let Some(socket) = self.socket.take() {
+            let _already_gone = socket.shutdown(Shutdown::Both).is_err();
+        }
+    }
 }
 
 #[derive(Debug)]
-struct Shared(Mutex<State>);
+struct SharedConnection(Mutex<ConnectionState>);
 
-impl Shared {
-    fn new() -> Arc<Shared> {
-        let now = Instant::now();
-        Arc::new(Shared(Mutex::new(State {
-            accepted_at: now,
-            active_at: now,
-            has_asked: false,
-            is_under_way: false,
-            is_let_in: false,
-            is_closed: false,
-            waker: None,
-        })))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SharedConnection {
+    fn state(&self) -> MutexGuard<'_, ConnectionState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Closes a connection that has grown too old. It is given more time for what it has done by then.
+async fn close_when_old(connection: Weak<SharedConnection>, bounds: Bounds) {
+    let may_stay = |earned: fn(&ConnectionState) -> bool| {
+        let connection = connection.upgrade()?;
+        let mut state = connection.state();
+        if !earned(&state) {
+            state.close();
+        }
+        state.socket.is_some().then_some(state.accepted_at)
+    };
+    sleep(bounds.head_max).await;
+    let Some(accepted_at) = may_stay(|state| state.has_asked) else { return };
+    sleep_until(accepted_at + bounds.age_max).await;
+    if may_stay(|state| state.is_let_in).is_some() {
+        sleep(AGE_MORE).await;
+        may_stay(|_| false);
     }
 }
 
 /// Who is at the other end.
 #[derive(Clone, Debug)]
-pub(super) struct Client {
+pub(super) struct AdminClient {
     pub(super) addr: SocketAddr,
-    shared: Arc<Shared>,
+    connection: Arc<SharedConnection>,
 }
 
-impl Client {
+impl AdminClient {
     /// May stay longer.
     pub(super) fn let_in(&self) {
-        self.shared.state().is_let_in = true;
+        self.connection.state().is_let_in = true;
     }
 
     /// Has asked; its request is under way until what is returned is dropped.
-    pub(super) fn asks(&self) -> UnderWay {
-        let mut state = self.shared.state();
+    pub(super) fn asks(&self) -> RequestUnderWay {
+        let mut state = self.connection.state();
         (state.has_asked, state.is_under_way) = (true, true);
-        UnderWay(Arc::clone(&self.shared))
+        RequestUnderWay(Arc::clone(&self.connection))
     }
 }
 
 /// A request that is under way.
-pub(super) struct UnderWay(Arc<Shared>);
+pub(super) struct RequestUnderWay(Arc<SharedConnection>);
 
-impl Drop for UnderWay {
+impl Drop for RequestUnderWay {
     fn drop(&mut self) {
         let mut state = self.0.state();
         (state.is_under_way, state.active_at) = (false, Instant::now());
     }
 }
 
-impl Connected<IncomingStream<'_, Bounded>> for Client {
-    fn connect_info(stream: IncomingStream<'_, Bounded>) -> Client {
-        stream.remote_addr().clone()
+impl Connected<IncomingStream<'_, Bounded>> for AdminClient {
+    fn connect_info(stream: IncomingStream<'_, Bounded>) -> AdminClient {
+        stream.io().client(*stream.remote_addr())
     }
 }
 
@@ -130,7 +146,7 @@ pub(super) struct Bounded {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     bounds: Bounds,
-    open: Vec<Weak<Shared>>,
+    open: Vec<Weak<SharedConnection>>,
 }
 
 impl Bounded {
@@ -154,43 +170,46 @@ impl Bounded {
         }
     }
 
-    /// Closes the connection that has been idle longest; false when all were told to close.
+    /// Closes the connection that has been idle longest; false when all were closed before.
     fn close_idlest(&mut self) -> bool {
-        self.open.retain(|shared| shared.strong_count() > 0);
+        self.open.retain(|connection| connection.strong_count() > 0);
         let open = self.open.iter().filter_map(Weak::upgrade);
-        let idlest = open.filter(|shared| !shared.state().is_closed).min_by_key(|shared| {
-            let state = shared.state();
+        let open = open.filter(|connection| connection.state().socket.is_some());
+        let idlest = open.min_by_key(|connection| {
+            let state = connection.state();
             (state.is_under_way, state.is_let_in, state.active_at)
         });
-        let Some(idlest) = idlest else { return false };
-        let mut state = idlest.state();
-        state.is_closed = true;
-        if let Some(waker) = state.waker.take() {
-            waker.wake();
-        }
-        true
+        idlest.map(|connection| connection.state().close()).is_some()
+    }
+
+    async fn accept_one(&mut self) -> io::Result<(AdminConnection, SocketAddr)> {
+        let (stream, addr) = self.listener.accept().await?;
+        let socket = Some(SockRef::from(&stream).try_clone()?);
+        let permit = self.place().await;
+        let now = Instant::now();
+        let shared = Arc::new(SharedConnection(Mutex::new(ConnectionState {
+            accepted_at: now,
+            active_at: now,
+            has_asked: false,
+            is_under_way: false,
+            is_let_in: false,
+            socket,
+        })));
+        self.open.push(Arc::downgrade(&shared));
+        let watchdog = tokio::spawn(close_when_old(Arc::downgrade(&shared), self.bounds));
+        let watchdog = watchdog.abort_handle();
+        Ok((AdminConnection { stream, shared, watchdog, _permit: permit }, addr))
     }
 }
 
 impl Listener for Bounded {
-    type Io = Connection;
-    type Addr = Client;
+    type Io = AdminConnection;
+    type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Connection, Client) {
+    async fn accept(&mut self) -> (AdminConnection, SocketAddr) {
         loop {
-            match self.listener.accept().await {
-                Ok((stream, addr)) => {
-                    let permit = self.place().await;
-                    let shared = Shared::new();
-                    self.open.push(Arc::downgrade(&shared));
-                    let age = Box::pin(sleep(self.bounds.head_max));
-                    let client = Client { addr, shared: Arc::clone(&shared) };
-                    let age_max = self.bounds.age_max;
-                    let stage = Stage::Head;
-                    let connection =
-                        Connection { stream, age, stage, age_max, shared, _permit: permit };
-                    return (connection, client);
-                }
+            match self.accept_one().await {
+                Ok(accepted) => return accepted,
                 Err(error) => {
                     tracing::debug!(%error, "admin server could not accept");
                     sleep(ACCEPT_PAUSE).await;
@@ -199,101 +218,63 @@ impl Listener for Bounded {
         }
     }
 
-    fn local_addr(&self) -> io::Result<Client> {
-        let addr = self.listener.local_addr()?;
-        Ok(Client { addr, shared: Shared::new() })
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
     }
 }
 
-/// What the age of a connection is measured against.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
-    /// The head of its request is to come.
-    Head,
-    /// It has asked.
-    Any,
-    /// It has shown the token, and got more.
-    LetIn,
-}
-
-pub(super) struct Connection {
+/// A connection that notes when it was last active.
+pub(super) struct AdminConnection {
     stream: TcpStream,
-    age: Pin<Box<Sleep>>,
-    stage: Stage,
-    age_max: Duration,
-    shared: Arc<Shared>,
+    shared: Arc<SharedConnection>,
+    watchdog: AbortHandle,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Connection {
-    /// Was it closed for another one?
-    fn closed(&self) -> io::Result<()> {
-        if self.shared.state().is_closed {
-            return Err(io::ErrorKind::ConnectionAborted.into());
-        }
-        Ok(())
+impl AdminConnection {
+    pub(super) fn client(&self, addr: SocketAddr) -> AdminClient {
+        AdminClient { addr, connection: Arc::clone(&self.shared) }
     }
 
-    /// What the socket has answered: it was active, or has to wait and may be too old.
-    fn after<T>(
-        &mut self,
-        answer: Poll<io::Result<T>>,
-        cx: &mut Context<'_>,
-    ) -> Poll<io::Result<T>> {
+    fn noted<T>(&self, answer: Poll<T>) -> Poll<T> {
         if answer.is_ready() {
             self.shared.state().active_at = Instant::now();
-            return answer;
         }
-        self.too_old(cx)
-    }
-
-    /// Only asked where the socket has nothing to give, so a ready socket is served first.
-    fn too_old<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
-        self.shared.state().waker = Some(cx.waker().clone());
-        loop {
-            ready!(self.age.as_mut().poll(cx));
-            let (accepted_at, has_asked, is_let_in) = {
-                let state = self.shared.state();
-                (state.accepted_at, state.has_asked, state.is_let_in)
-            };
-            let (stage, until) = match self.stage {
-                Stage::Head if has_asked => (Stage::Any, accepted_at + self.age_max),
-                Stage::Any if is_let_in => (Stage::LetIn, Instant::now() + AGE_MORE),
-                _ => return Poll::Ready(Err(io::ErrorKind::TimedOut.into())),
-            };
-            self.stage = stage;
-            self.age.as_mut().reset(until);
-        }
+        answer
     }
 }
 
-impl AsyncRead for Connection {
+impl Drop for AdminConnection {
+    /// Whoever still knows its client must not keep the socket open.
+    fn drop(&mut self) {
+        self.watchdog.abort();
+        self.shared.state().socket = None;
+    }
+}
+
+impl AsyncRead for AdminConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.closed()?;
         let answer = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.after(answer, cx)
+        self.noted(answer)
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for AdminConnection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        self.closed()?;
         let answer = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.after(answer, cx)
+        self.noted(answer)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.closed()?;
-        let answer = Pin::new(&mut self.stream).poll_flush(cx);
-        self.after(answer, cx)
+        Pin::new(&mut self.stream).poll_flush(cx)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

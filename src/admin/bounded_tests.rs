@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use super::super::*;
 use super::{exchange, letters};
-use crate::health;
+use crate::health::{self, HealthLimits};
+use crate::metrics::Metrics;
 
 fn on_runtime<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -31,13 +32,13 @@ fn a_client_that_sends_no_request_is_cut_before_one_that_has_asked() {
         let (head, age) = (Duration::from_millis(20), Duration::from_secs(3600));
         let (mut listener, addr) = bounded_listener(2, head, age).await;
         let _asking = tokio::net::TcpStream::connect(addr).await.unwrap();
-        let (mut asking, client) = listener.accept().await;
-        let _under_way = client.asks();
+        let (mut asking, from) = listener.accept().await;
+        let _under_way = asking.client(from).asks();
         let _silent = tokio::net::TcpStream::connect(addr).await.unwrap();
         let (mut silent, _) = listener.accept().await;
         // THEN the silent one is cut, and the other is not
         let error = silent.read_u8().await.unwrap_err();
-        assert_eq!(error.kind(), std::io::ErrorKind::TimedOut);
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof);
         let waits = tokio::time::timeout(head, asking.read_u8()).await;
         assert!(waits.is_err(), "{waits:?}");
     });
@@ -56,9 +57,9 @@ fn of_those_that_are_open_the_one_that_has_been_idle_longest_gives_way() {
         let (mut near, mut clients) = (Vec::new(), Vec::new());
         for _ in 0..4 {
             far.push(tokio::net::TcpStream::connect(addr).await.unwrap());
-            let (connection, client) = listener.accept().await;
+            let (connection, from) = listener.accept().await;
+            clients.push(connection.client(from));
             near.push(connection);
-            clients.push(client);
         }
         let _under_way = clients[0].asks();
         clients[1].let_in();
@@ -72,10 +73,11 @@ fn of_those_that_are_open_the_one_that_has_been_idle_longest_gives_way() {
         let mut others = Vec::new();
         for _ in 0..4 {
             far.push(tokio::net::TcpStream::connect(addr).await.unwrap());
-            let (connection, client) = listener.accept().await;
-            others.push((connection, client.asks()));
+            let (connection, from) = listener.accept().await;
+            let asking = connection.client(from).asks();
+            others.push((connection, asking));
             let closed = reading.pop().unwrap().await.unwrap();
-            assert_eq!(closed, std::io::ErrorKind::ConnectionAborted);
+            assert_eq!(closed, std::io::ErrorKind::UnexpectedEof);
             assert!(reading.iter().all(|task| !task.is_finished()));
         }
     });
@@ -88,7 +90,8 @@ fn who_was_let_in_may_stay_longer() {
     on_runtime(async {
         let (mut listener, addr) = bounded_listener(1, Duration::ZERO, Duration::ZERO).await;
         let mut far = tokio::net::TcpStream::connect(addr).await.unwrap();
-        let (mut near, client) = listener.accept().await;
+        let (mut near, from) = listener.accept().await;
+        let client = near.client(from);
         assert_eq!(client.addr, far.local_addr().unwrap());
         // GIVEN a connection past its age WHEN its client is let in THEN it is served
         let _under_way = client.asks();
@@ -108,10 +111,10 @@ fn who_was_let_in_may_stay_longer() {
 fn a_probe_does_not_wait_behind_idle_clients() {
     const LARGE_BYTES: usize = 64 << 20;
     let (_recorder, facts) = health::facts(0);
-    let view = View {
+    let view = AdminView {
         metrics: Arc::new(Metrics::new()),
         facts,
-        limits: Limits::default(),
+        limits: HealthLimits::default(),
         clock: Arc::new(|| 0),
         slot: None,
     };

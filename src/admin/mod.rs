@@ -10,7 +10,7 @@
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
@@ -20,16 +20,18 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use tokio::sync::watch;
 
+use self::address::listen_fault;
 use self::api::Api;
-use self::bounded::{Bounded, Bounds, Client};
+use self::bounded::{AdminClient, Bounded, Bounds};
+pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::base::secret::Secret;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::health::{Facts, Health, Limits, Reason};
-use crate::metrics::Metrics;
+use crate::health::Unready;
 use crate::sink::Broker;
 
-pub mod address;
+pub(crate) mod address;
 mod api;
 mod bounded;
 mod page;
@@ -43,49 +45,19 @@ const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 
-/// Milliseconds since the origin that [`Facts`] are written against.
-pub type Clock = Arc<dyn Fn() -> u64 + Send + Sync>;
-
-/// What the server shows.
-#[derive(Clone)]
-pub struct View {
-    /// Counters and gauges.
-    pub metrics: Arc<Metrics>,
-    /// What the data thread last published.
-    pub facts: Arc<Facts>,
-    /// When to call it unhealthy.
-    pub limits: Limits,
-    /// The clock of the facts.
-    pub clock: Clock,
-    /// Name of the replication slot; none where a table is polled.
-    pub slot: Option<String>,
-}
-
 /// What `/api` acts on.
 #[derive(Clone)]
-pub struct Letters {
+pub(crate) struct Letters {
     /// Whose dead letters.
-    pub broker: Arc<dyn Broker>,
+    pub(crate) broker: Arc<dyn Broker>,
     /// Where they are.
-    pub address: DeadLetterAddress,
+    pub(crate) address: DeadLetterAddress,
     /// Opens it; without one it is closed.
-    pub token: Option<Secret>,
-}
-
-/// A clock that counts from `origin`.
-#[must_use]
-pub fn clock_since(origin: Instant) -> Clock {
-    Arc::new(move || u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX))
-}
-
-impl View {
-    fn health(&self) -> Health {
-        Health::judge(&self.facts.snapshot(), self.limits, (self.clock)())
-    }
+    pub(crate) token: Option<Secret>,
 }
 
 /// A running server; dropping it stops it.
-pub struct Admin {
+pub(crate) struct Admin {
     addr: SocketAddr,
     api: Arc<Api>,
     stop: watch::Sender<bool>,
@@ -94,7 +66,11 @@ pub struct Admin {
 
 impl Admin {
     /// Binds `listen` and serves from a new thread. The address is taken when this returns.
-    pub fn start(listen: SocketAddr, view: View, letters: Letters) -> Result<Admin, Fault> {
+    pub(crate) fn start(
+        listen: SocketAddr,
+        view: AdminView,
+        letters: Letters,
+    ) -> Result<Admin, Fault> {
         Admin::start_within(Bounds::default(), listen, router(view), letters)
     }
 
@@ -105,34 +81,30 @@ impl Admin {
         letters: Letters,
     ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(|error| thread_fault(&error))?;
+        let runtime = runtime::current_thread().map_err(not_started)?;
         let (stop, stopped) = watch::channel(false);
         let api = Arc::new(Api::new(letters));
         let router = router.merge(api::router(&api));
         let router = router.layer(map_response(harden)).layer(from_fn(under_way));
-        let thread = std::thread::Builder::new()
-            .name("admin".into())
-            .spawn(move || {
-                runtime.block_on(serve(listener, bounds, router, stopped));
-                runtime.shutdown_background();
-            })
-            .map_err(|error| thread_fault(&error))?;
-        tracing::info!(%addr, "admin server listens");
-        Ok(Admin { addr, api, stop, thread: Some(thread) })
+        let serving = move || {
+            runtime.block_on(serve(listener, bounds, router, stopped));
+            runtime.shutdown_background();
+        };
+        let thread = runtime::spawn("admin", serving).map_err(not_started)?;
+        let admin = Admin { addr, api, stop, thread: Some(thread) };
+        tracing::info!(addr = %admin.addr, "admin server listens");
+        Ok(admin)
     }
 
     /// Where it listens; the port is a real one even when 0 was asked for.
-    #[must_use]
-    pub fn addr(&self) -> SocketAddr {
+    #[cfg(test)]
+    pub(crate) fn addr(&self) -> SocketAddr {
         self.addr
     }
 
     /// Stops accepting, lets requests under way end (at most two seconds) and a job settle what it
     /// has in flight, and joins the thread.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         self.end();
     }
 
@@ -159,25 +131,8 @@ fn bind(listen: SocketAddr) -> std::io::Result<(TcpListener, SocketAddr)> {
     Ok((listener, addr))
 }
 
-fn listen_fault(listen: SocketAddr, error: &std::io::Error) -> Fault {
-    let port = listen.port();
-    let other = "or give another address: [admin] listen = \"127.0.0.1:9465\"";
-    let mend = match error.kind() {
-        std::io::ErrorKind::AddrInUse => {
-            format!("find who has it: ss -ltnp 'sport = :{port}'\n{other}")
-        }
-        std::io::ErrorKind::AddrNotAvailable => {
-            format!("see this machine's addresses: ip -brief address\n{other}")
-        }
-        std::io::ErrorKind::PermissionDenied => format!("use a port of 1024 or above\n{other}"),
-        _ => other.to_owned(),
-    };
-    let what = format!("the admin server cannot listen on {listen}: {error}");
-    Fault::new(Exit::Usage, "admin.listen", what, "[admin] listen", mend)
-}
-
-fn thread_fault(error: &std::io::Error) -> Fault {
-    let what = format!("the admin server cannot start: {error}");
+fn not_started(refused: Fault) -> Fault {
+    let what = format!("the admin server cannot start: {}", refused.what);
     let mend = "raise the limits on threads and open files: ulimit -u; ulimit -n";
     Fault::new(Exit::Failed, "admin.start", what, "", mend)
 }
@@ -193,7 +148,7 @@ async fn serve(
         Err(error) => return tracing::error!(%error, "admin server cannot start"),
     };
     let (graceful, forced) = (stopped.clone(), stopped);
-    let router = router.into_make_service_with_connect_info::<Client>();
+    let router = router.into_make_service_with_connect_info::<AdminClient>();
     let serving =
         axum::serve(listener, router).with_graceful_shutdown(until_stopped(graceful)).into_future();
     tokio::select! {
@@ -214,7 +169,7 @@ async fn until_stopped(mut stopped: watch::Receiver<bool>) {
     let _gone = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
-fn router(view: View) -> Router {
+fn router(view: AdminView) -> Router {
     Router::new()
         .route("/", get(show_page))
         .route("/metrics", get(metrics))
@@ -230,7 +185,7 @@ fn router(view: View) -> Router {
 
 /// While a request is carried out, its connection is no idle one.
 async fn under_way(
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -255,25 +210,23 @@ fn answer(code: StatusCode, content_type: &'static str, body: String) -> Respons
     (code, [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
 }
 
-async fn metrics(State(view): State<Arc<View>>) -> Response {
+async fn metrics(State(view): State<Arc<AdminView>>) -> Response {
     match view.metrics.render() {
         Ok(text) => answer(StatusCode::OK, METRICS_TYPE, text),
         Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
     }
 }
 
-async fn livez(State(view): State<Arc<View>>, headers: HeaderMap) -> Response {
-    let reasons: Vec<Reason> = view.health().live().err().into_iter().collect();
-    verdict(&headers, "live", &reasons)
+async fn livez(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Response {
+    verdict(&headers, "live", view.health().stuck().as_slice())
 }
 
-async fn readyz(State(view): State<Arc<View>>, headers: HeaderMap) -> Response {
-    let reasons = view.health().ready().err().unwrap_or_default();
-    verdict(&headers, "ready", &reasons)
+async fn readyz(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Response {
+    verdict(&headers, "ready", &view.health().reasons)
 }
 
 /// 200 and the word, or 503 and one line per reason; JSON for those who ask for it.
-fn verdict(headers: &HeaderMap, word: &'static str, reasons: &[Reason]) -> Response {
+fn verdict(headers: &HeaderMap, word: &'static str, reasons: &[Unready]) -> Response {
     let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if wants_json(headers) {
         let reasons = status::reasons(reasons);
@@ -289,14 +242,14 @@ fn wants_json(headers: &HeaderMap) -> bool {
     accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains(JSON))
 }
 
-async fn show_status(State(view): State<Arc<View>>) -> Response {
+async fn show_status(State(view): State<Arc<AdminView>>) -> Response {
     match serde_json::to_string_pretty(&status::Status::of(&view)) {
         Ok(text) => answer(StatusCode::OK, JSON, text + "\n"),
         Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
     }
 }
 
-async fn show_page(State(view): State<Arc<View>>) -> Response {
+async fn show_page(State(view): State<Arc<AdminView>>) -> Response {
     answer(StatusCode::OK, HTML, page::render(&status::Status::of(&view)))
 }
 

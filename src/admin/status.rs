@@ -1,10 +1,38 @@
 //! Where things stand, gathered once for JSON and for the page.
 
+use std::sync::Arc;
+use std::time::Instant;
+
 use serde::Serialize;
 
-use super::View;
-use crate::health::{Health, Reason, State};
-use crate::metrics::{LabelSet, Outcome, Point, WalStatus};
+use crate::health::{Facts, Health, HealthLimits, HealthState, Unready};
+use crate::metrics::{LabelSet, Metrics, Outcome, Point, WalStatus};
+
+/// Milliseconds since the origin that [`Facts`] are written against.
+pub(crate) type FactsClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// What the server shows.
+#[derive(Clone)]
+pub(crate) struct AdminView {
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) facts: Arc<Facts>,
+    pub(crate) limits: HealthLimits,
+    pub(crate) clock: FactsClock,
+    /// Name of the replication slot; none where a table is polled.
+    pub(crate) slot: Option<String>,
+}
+
+/// A clock that counts from `origin`.
+#[must_use]
+pub(crate) fn clock_since(origin: Instant) -> FactsClock {
+    Arc::new(move || u64::try_from(origin.elapsed().as_millis()).unwrap_or(u64::MAX))
+}
+
+impl AdminView {
+    pub(super) fn health(&self) -> Health {
+        Health::judge(&self.facts.snapshot(), self.limits, (self.clock)())
+    }
+}
 
 /// One reason against readiness.
 #[derive(Debug, Serialize)]
@@ -17,48 +45,39 @@ pub(super) struct Why {
 #[derive(Debug, Serialize)]
 pub(super) struct Status {
     pub(super) version: &'static str,
-    #[serde(serialize_with = "state_text")]
-    pub(super) state: State,
+    #[serde(skip)]
+    pub(super) health: HealthState,
+    pub(super) state: &'static str,
     pub(super) ready: bool,
     pub(super) live: bool,
     pub(super) reasons: Vec<Why>,
     pub(super) note: String,
     pub(super) uptime_seconds: u64,
-    pub(super) lsn: Positions,
-    pub(super) in_flight: InFlight,
-    pub(super) events: Events,
-    pub(super) dead_letters: DeadLetters,
+    pub(super) lsn: ByPoint<String>,
+    pub(super) in_flight: InFlightStatus,
+    pub(super) events: EventTotals,
+    pub(super) dead_letters: DeadLetterStatus,
     /// `null` where a table is polled.
-    pub(super) slot: Option<Slot>,
+    pub(super) slot: Option<SlotStatus>,
     /// `null` where the slot is read.
-    pub(super) polling: Option<Polling>,
+    pub(super) polling: Option<PollingStatus>,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Polling {
-    /// Rows that are not published; `null` before the first look.
-    pub(super) backlog: Option<u64>,
-    /// Of the oldest; 0 without one.
-    pub(super) backlog_age_seconds: Option<f64>,
-    pub(super) expired_claims: u64,
-    pub(super) cleaned_rows: u64,
+pub(super) struct ByPoint<T> {
+    pub(super) received: T,
+    pub(super) sent: T,
+    pub(super) confirmed: T,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Positions {
-    pub(super) received: String,
-    pub(super) sent: String,
-    pub(super) confirmed: String,
-}
-
-#[derive(Debug, Serialize)]
-pub(super) struct InFlight {
+pub(super) struct InFlightStatus {
     pub(super) events: u64,
     pub(super) bytes: u64,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Events {
+pub(super) struct EventTotals {
     pub(super) published: u64,
     pub(super) dead_lettered: u64,
     pub(super) retries: u64,
@@ -66,7 +85,7 @@ pub(super) struct Events {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct DeadLetters {
+pub(super) struct DeadLetterStatus {
     /// `null` while the dead-letter topic is not read.
     pub(super) open: Option<u64>,
     /// 0 without one, `null` while the dead-letter topic is not read.
@@ -77,12 +96,12 @@ pub(super) struct DeadLetters {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Slot {
+pub(super) struct SlotStatus {
     pub(super) name: String,
     pub(super) active: bool,
     /// `null` before the first reading.
     pub(super) wal_status: Option<&'static str>,
-    pub(super) lag_bytes: LagBytes,
+    pub(super) lag_bytes: ByPoint<i64>,
     pub(super) lag_seconds: f64,
     pub(super) retained_wal_bytes: i64,
     /// `null` without a limit, and before the first reading.
@@ -90,92 +109,86 @@ pub(super) struct Slot {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct LagBytes {
-    pub(super) received: i64,
-    pub(super) sent: i64,
-    pub(super) confirmed: i64,
+pub(super) struct PollingStatus {
+    /// Rows that are not published; `null` before the first look.
+    pub(super) backlog: Option<u64>,
+    /// Of the oldest; 0 without one.
+    pub(super) backlog_age_seconds: Option<f64>,
+    pub(super) expired_claims: u64,
+    pub(super) cleaned_rows: u64,
 }
 
 impl Status {
-    pub(super) fn of(view: &View) -> Status {
+    pub(super) fn of(view: &AdminView) -> Status {
         let now_ms = (view.clock)();
         let facts = view.facts.snapshot();
         let health = Health::judge(&facts, view.limits, now_ms);
-        let metrics = &view.metrics;
+        let (pass, metrics) = (facts.pass, &view.metrics);
         Status {
             version: env!("CARGO_PKG_VERSION"),
-            state: health.state,
-            ready: health.ready().is_ok(),
-            live: health.live().is_ok(),
-            reasons: reasons(health.reasons()),
+            health: health.state,
+            state: health.state.text(),
+            ready: health.reasons.is_empty(),
+            live: health.stuck().is_none(),
+            reasons: reasons(&health.reasons),
             note: view.facts.note(),
             uptime_seconds: now_ms / 1000,
-            lsn: Positions {
-                received: facts.received_lsn.to_string(),
-                sent: facts.sent_lsn.to_string(),
-                confirmed: facts.confirmed_lsn.to_string(),
+            lsn: ByPoint {
+                received: pass.received_lsn.to_string(),
+                sent: pass.sent_lsn.to_string(),
+                confirmed: pass.confirmed_lsn.to_string(),
             },
-            in_flight: InFlight { events: facts.in_flight_events, bytes: facts.in_flight_bytes },
-            events: Events {
+            in_flight: InFlightStatus {
+                events: pass.in_flight_events,
+                bytes: pass.in_flight_bytes,
+            },
+            events: EventTotals {
                 published: metrics.events.at(Outcome::Published).get(),
                 dead_lettered: metrics.events.at(Outcome::DeadLettered).get(),
                 retries: metrics.retries.get(),
                 source_reconnects: metrics.source_reconnects.get(),
             },
-            dead_letters: dead_letters(view),
+            dead_letters: DeadLetterStatus {
+                open: known(metrics.dlq_depth.get()).map(|depth| depth as u64),
+                oldest_age_seconds: known(metrics.dlq_oldest_age_seconds.get()),
+                parked_keys: metrics.dlq_parked_keys.get(),
+                breaker_open: metrics.dlq_breaker_open.get() == 1,
+                publish_failed: metrics.dlq_publish_failed.get(),
+            },
             slot: view.slot.as_deref().map(|name| slot(view, name)),
-            polling: view.slot.is_none().then(|| polling(view)),
+            polling: view.slot.is_none().then(|| PollingStatus {
+                backlog: known(metrics.backlog.get()).map(|rows| rows as u64),
+                backlog_age_seconds: known(metrics.backlog_age_seconds.get()),
+                expired_claims: metrics.expired_claims.get(),
+                cleaned_rows: metrics.cleaned_rows.get(),
+            }),
         }
     }
 }
 
-fn dead_letters(view: &View) -> DeadLetters {
-    let metrics = &view.metrics;
-    let known = |value: f64| value.is_finite().then_some(value);
-    DeadLetters {
-        open: known(metrics.dlq_depth.get()).map(|depth| depth as u64),
-        oldest_age_seconds: known(metrics.dlq_oldest_age_seconds.get()),
-        parked_keys: metrics.dlq_parked_keys.get(),
-        breaker_open: metrics.dlq_breaker_open.get() == 1,
-        publish_failed: metrics.dlq_publish_failed.get(),
-    }
+fn known(value: f64) -> Option<f64> {
+    value.is_finite().then_some(value)
 }
 
-fn polling(view: &View) -> Polling {
+fn slot(view: &AdminView, name: &str) -> SlotStatus {
     let metrics = &view.metrics;
-    let known = |value: f64| value.is_finite().then_some(value);
-    Polling {
-        backlog: known(metrics.backlog.get()).map(|rows| rows as u64),
-        backlog_age_seconds: known(metrics.backlog_age_seconds.get()),
-        expired_claims: metrics.expired_claims.get(),
-        cleaned_rows: metrics.cleaned_rows.get(),
-    }
-}
-
-fn slot(view: &View, name: &str) -> Slot {
-    let metrics = &view.metrics;
-    let safe = metrics.slot_safe_wal_bytes.get();
     let lag = |point| metrics.slot_lag_bytes.at(point).get();
     let wal_status = metrics.slot_wal_status.iter().find(|(_, gauge)| gauge.get() == 1);
-    Slot {
+    SlotStatus {
         name: name.to_owned(),
         active: metrics.slot_active.get() == 1,
         wal_status: wal_status.map(|(status, _)| WalStatus::TEXTS[status.index()]),
-        lag_bytes: LagBytes {
+        lag_bytes: ByPoint {
             received: lag(Point::Received),
             sent: lag(Point::Sent),
             confirmed: lag(Point::Confirmed),
         },
         lag_seconds: metrics.slot_lag_seconds.get(),
         retained_wal_bytes: metrics.slot_retained_wal_bytes.get(),
-        safe_wal_bytes: safe.is_finite().then_some(safe as i64),
+        safe_wal_bytes: known(metrics.slot_safe_wal_bytes.get()).map(|bytes| bytes as i64),
     }
 }
 
-pub(super) fn reasons(reasons: &[Reason]) -> Vec<Why> {
+pub(super) fn reasons(reasons: &[Unready]) -> Vec<Why> {
     reasons.iter().map(|why| Why { code: why.code(), text: why.to_string() }).collect()
-}
-
-fn state_text<S: serde::Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(state.text())
 }

@@ -1,6 +1,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use super::*;
 
@@ -8,7 +9,8 @@ use super::*;
 mod bounded;
 
 use crate::base::lsn::Lsn;
-use crate::health::{self, Pass, Phase, Recorder};
+use crate::health::{self, HealthLimits, Pass, Phase, Recorder};
+use crate::metrics::Metrics;
 
 /// A server on a free port, its data thread played by the test, its clock set by hand.
 struct Stage {
@@ -28,10 +30,10 @@ fn stage_of(slot: Option<&str>) -> Stage {
     let metrics = Arc::new(Metrics::new());
     let now_ms = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&now_ms);
-    let view = View {
+    let view = AdminView {
         metrics: Arc::clone(&metrics),
         facts,
-        limits: Limits::default(),
+        limits: HealthLimits::default(),
         clock: Arc::new(move || clock.load(Ordering::Relaxed)),
         slot: slot.map(str::to_owned),
     };
@@ -213,9 +215,7 @@ fn the_page_escapes_everything_and_loads_nothing() {
     let (code, head, body) = get_with(stage.addr, "/", "");
     assert_eq!(code, 200);
     assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
-    assert!(
-        body.contains("&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt; &amp; &quot;more&quot;")
-    );
+    assert!(body.contains("&lt;script&gt;alert('x')&lt;/script&gt; &amp; &quot;more&quot;"));
     assert!(body.contains("relay&lt;1&gt;"));
     for foreign in ["<script", "http://", "https://", "src=", "url(", "@import"] {
         assert!(!body.contains(foreign), "{foreign}");
@@ -251,10 +251,10 @@ fn an_address_in_use_is_a_fault_that_says_how_to_mend_it() {
     let stage = stage();
     let taken = stage.addr;
     let (_recorder, facts) = health::facts(0);
-    let view = View {
+    let view = AdminView {
         metrics: Arc::new(Metrics::new()),
         facts,
-        limits: Limits::default(),
+        limits: HealthLimits::default(),
         clock: clock_since(Instant::now()),
         slot: None,
     };

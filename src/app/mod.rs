@@ -1,7 +1,7 @@
 //! Wiring and supervision: builds the parts, gives each its thread, waits for the first that ends.
 //!
 //! Four threads: the data thread (the loop), the admin thread (probes must answer when the loop is
-//! stuck), the one that follows the dead-letter topic, and this one: the control runtime with the
+//! stuck), the one that reads the dead-letter topic, and this one: the control runtime with the
 //! connector, the slot watch and the signals.
 
 mod polling;
@@ -9,22 +9,25 @@ pub mod startup;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::SyncSender;
+use std::thread::JoinHandle;
 use std::time::Instant;
 
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::admin::{self, Admin, Letters, View};
+use crate::admin::{self, Admin, AdminView, Letters};
 use crate::base::error::{Exit, Fault};
+use crate::base::{os_ffi, runtime};
 use crate::config::Config;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
 use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::fingerprint::KnownPublication;
-use crate::health::slot_watch::{self, Watch};
-use crate::health::{self, Facts, Limits, Recorder};
+use crate::health::slot_watch::{self, SlotWatch};
+use crate::health::{self, Facts, HealthLimits, Recorder};
 use crate::metrics::Metrics;
 use crate::relay::control::{self, StopFlags};
 use crate::relay::{Parts, Relay, SlotFeed};
@@ -32,9 +35,9 @@ use crate::sink::{self, Wanted};
 
 /// Relays until stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
-    crate::base::os_ffi::return_large_pieces();
+    os_ffi::return_large_pieces();
     if config.sink.kind().shares_malloc_arena {
-        crate::base::os_ffi::share_malloc_arena();
+        os_ffi::share_malloc_arena();
     }
     match &config.polling {
         Some(polling) => polling::run(config, polling),
@@ -43,41 +46,36 @@ pub fn run(config: &Config) -> Result<(), Fault> {
 }
 
 fn stream(config: &Config) -> Result<(), Fault> {
-    let Outside { origin, metrics, recorder, facts, flags, admin } = Outside::open(config)?;
+    let observability = Observability::open(config)?;
+    let runtime = runtime::current_thread()?;
     let (links, link_ends) = control::links();
     let known = Arc::<KnownPublication>::default();
-    let (news, tail_events) = tail_event::channel();
-    let reading = Reading::begin(config, news, &metrics, &facts)?;
+    let Observability { metrics, facts, flags, .. } = &observability;
     let (source, delivery) = (config.source.clone(), config.delivery.clone());
-    let (stop_flags, feed_metrics) = (Arc::clone(&flags), Arc::clone(&metrics));
-    let parts = parts(config, tail_events, &flags, &metrics, recorder, origin);
-    let (data, ended) = start(move || {
-        let feed = SlotFeed::new(source, &delivery, links, stop_flags, feed_metrics)?;
-        Relay::new(parts, feed)?.run()
-    })?;
-    let watch = Watch {
+    let (feed_flags, feed_metrics) = (Arc::clone(flags), Arc::clone(metrics));
+    let watch = SlotWatch {
         settings: config.source.clone(),
-        metrics: Arc::clone(&metrics),
-        facts,
+        metrics: Arc::clone(metrics),
+        facts: Arc::clone(facts),
         known: Arc::clone(&known),
         stopping: Box::new({
-            let flags = Arc::clone(&flags);
+            let flags = Arc::clone(flags);
             move || flags.source_stopping.store(true, Ordering::Relaxed)
         }),
     };
-    let runtime = control_runtime()?;
+    let flags = Arc::clone(flags);
+    let carry = move |parts| {
+        let feed = SlotFeed::new(source, &delivery, links, feed_flags, feed_metrics)?;
+        Relay::new(parts, feed)?.run()
+    };
+    let mut running = observability.start(config, carry)?;
     let sessions = control::serve(&config.source, &known, link_ends);
-    let outcome = runtime.block_on(supervise(&flags, sessions, watch, ended));
-    // Not dropped: a name that is being resolved would hold it up.
-    runtime.shutdown_background();
-    let joined = data.join();
-    admin.stop();
-    reading.end();
-    joined.map_err(|_| panicked()).and(outcome)
+    let outcome = runtime.block_on(supervise(&flags, sessions, watch, &mut running.ended));
+    running.finish(runtime, outcome)
 }
 
-/// What every mode shows to the outside, and hears from it.
-struct Outside {
+/// What every mode shows to other threads and takes from them, before there is a loop.
+struct Observability {
     origin: Instant,
     metrics: Arc<Metrics>,
     recorder: Recorder,
@@ -86,15 +84,15 @@ struct Outside {
     admin: Admin,
 }
 
-impl Outside {
-    fn open(config: &Config) -> Result<Outside, Fault> {
+impl Observability {
+    fn open(config: &Config) -> Result<Observability, Fault> {
         let origin = Instant::now();
         let metrics = Arc::new(Metrics::new());
         let (recorder, facts) = health::facts(0);
-        let view = View {
+        let view = AdminView {
             metrics: Arc::clone(&metrics),
             facts: Arc::clone(&facts),
-            limits: Limits::default(),
+            limits: HealthLimits::default(),
             clock: admin::clock_since(origin),
             slot: config.polling.is_none().then(|| config.source.slot.clone()),
         };
@@ -104,7 +102,59 @@ impl Outside {
             token: config.admin.token.clone(),
         };
         let admin = Admin::start(config.admin.listen, view, letters)?;
-        Ok(Outside { origin, metrics, recorder, facts, flags: Arc::default(), admin })
+        Ok(Observability { origin, metrics, recorder, facts, flags: Arc::default(), admin })
+    }
+
+    /// Starts the reader of the dead-letter topic, and the loop on the data thread.
+    fn start(
+        self,
+        config: &Config,
+        carry: impl FnOnce(Parts) -> Result<(), Fault> + Send + 'static,
+    ) -> Result<Running, Fault> {
+        let (events, tail_events) = tail_event::channel();
+        let letters = LetterReader::start(config, events, &self)?;
+        let Observability { origin, metrics, recorder, flags, admin, .. } = self;
+        let stop = Arc::clone(&flags.stop);
+        let parts = Parts {
+            source: config.source.clone(),
+            delivery: config.delivery.clone(),
+            sink_factory: sink::factory(Arc::clone(&config.sink), wanted(config), stop),
+            dead_letter_writer: DeadLetterWriter {
+                settings: config.dead_letter.clone(),
+                relay: format!("{}@{}", config.source.slot, host_name()),
+            },
+            tail_events,
+            flags,
+            metrics,
+            recorder,
+            origin,
+        };
+        let (sender, ended) = oneshot::channel();
+        let data = runtime::spawn("relay", move || {
+            let _nobody_waits = sender.send(carry(parts)).is_err();
+        })?;
+        Ok(Running { admin, letters, data, ended })
+    }
+}
+
+/// The threads beside this one.
+struct Running {
+    admin: Admin,
+    letters: LetterReader,
+    data: JoinHandle<()>,
+    /// How the loop ends; dropped unsent where it panics.
+    ended: oneshot::Receiver<Result<(), Fault>>,
+}
+
+impl Running {
+    /// Waits for the threads to end, after the loop has.
+    fn finish(self, runtime: Runtime, outcome: Result<(), Fault>) -> Result<(), Fault> {
+        // Not dropped: a name that is being resolved would hold it up.
+        runtime.shutdown_background();
+        let joined = self.data.join();
+        self.admin.stop();
+        self.letters.stop();
+        joined.map_err(|_| panicked()).and(outcome)
     }
 }
 
@@ -118,60 +168,59 @@ fn panicked() -> Fault {
     )
 }
 
-/// Who reads the dead-letter topic.
-enum Reading {
-    Followed(DeadLetterTail),
-    /// Nothing is written to it. The line to the loop stays open, and is silent.
-    Unread(TailConfig),
+/// The reader of the dead-letter topic.
+enum LetterReader {
+    Reads(DeadLetterTail),
+    /// No letter is ever written. The channel to the loop stays open, and is silent.
+    Silent(TailConfig),
 }
 
-impl Reading {
-    fn begin(
+impl LetterReader {
+    fn start(
         config: &Config,
-        news: SyncSender<TailEvent>,
-        metrics: &Arc<Metrics>,
-        facts: &Arc<Facts>,
-    ) -> Result<Reading, Fault> {
-        let follow = TailConfig {
+        events: SyncSender<TailEvent>,
+        observability: &Observability,
+    ) -> Result<LetterReader, Fault> {
+        let tail = TailConfig {
             broker: Arc::clone(&config.sink),
             slot: config.source.slot.clone(),
             parks_keys: config.delivery.on_dead_letter == OnDeadLetter::ParkKey,
             settings: config.dead_letter.clone(),
-            events: news,
-            metrics: Arc::clone(metrics),
-            facts: Arc::clone(facts),
+            events,
+            metrics: Arc::clone(&observability.metrics),
+            facts: Arc::clone(&observability.facts),
         };
         match config.delivery.on_dead_letter {
-            OnDeadLetter::Halt => Ok(Reading::Unread(follow)),
+            OnDeadLetter::Halt => Ok(LetterReader::Silent(tail)),
             OnDeadLetter::Continue | OnDeadLetter::ParkKey => {
-                DeadLetterTail::start(follow).map(Reading::Followed)
+                DeadLetterTail::start(tail).map(LetterReader::Reads)
             }
         }
     }
 
-    fn end(self) {
+    fn stop(self) {
         match self {
-            Reading::Followed(following) => following.stop(),
-            Reading::Unread(follow) => drop(follow),
+            LetterReader::Reads(tail) => tail.stop(),
+            LetterReader::Silent(tail) => drop(tail),
         }
     }
 }
 
-/// Until the loop ends. Signals and a fatal finding of the watch only ask it to.
+/// Waits until the loop ends. Signals and a fatal finding of the watch only ask it to.
 async fn supervise(
     flags: &StopFlags,
     connecting: impl Future<Output = ()>,
-    watch: Watch,
-    mut ended: oneshot::Receiver<Result<(), Fault>>,
+    watch: SlotWatch,
+    ended: &mut oneshot::Receiver<Result<(), Fault>>,
 ) -> Result<(), Fault> {
-    let mut signals = Signals::listen()?;
+    let mut signals = ShutdownSignals::listen()?;
     let watching = slot_watch::watch(watch);
     tokio::pin!(connecting, watching);
     let mut found = None;
     loop {
         tokio::select! {
-            outcome = &mut ended => {
-                // A sender that is dropped unsent is a panic, told by the join.
+            outcome = &mut *ended => {
+                // A sender that is dropped unsent is a panic, which the join reports.
                 let outcome = outcome.unwrap_or(Ok(()));
                 return found.map_or(outcome, Err);
             }
@@ -190,15 +239,15 @@ async fn supervise(
 }
 
 /// What asks a relay to end.
-struct Signals {
+struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
 }
 
-impl Signals {
-    fn listen() -> Result<Signals, Fault> {
-        let listen = |kind, name| signal(kind).map_err(|error| system_fault(&error, name));
-        Ok(Signals {
+impl ShutdownSignals {
+    fn listen() -> Result<ShutdownSignals, Fault> {
+        let listen = |kind, name| signal(kind).map_err(|error| runtime::refused(name, &error));
+        Ok(ShutdownSignals {
             terminate: listen(SignalKind::terminate(), "SIGTERM")?,
             interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
         })
@@ -224,49 +273,6 @@ fn stop(flags: &StopFlags, signal: &str) {
     tracing::info!(signal, "stopping: settling what is in flight");
 }
 
-type Started = (std::thread::JoinHandle<()>, oneshot::Receiver<Result<(), Fault>>);
-
-/// What the loop is made of in every mode.
-fn parts(
-    config: &Config,
-    tail_events: Receiver<TailEvent>,
-    flags: &Arc<StopFlags>,
-    metrics: &Arc<Metrics>,
-    recorder: Recorder,
-    origin: Instant,
-) -> Parts {
-    let stop = Arc::clone(&flags.stop);
-    Parts {
-        source: config.source.clone(),
-        delivery: config.delivery.clone(),
-        sink_factory: sink::factory(Arc::clone(&config.sink), wanted(config), stop),
-        dead_letter_writer: dead_letter_writer(config),
-        tail_events,
-        flags: Arc::clone(flags),
-        metrics: Arc::clone(metrics),
-        recorder,
-        origin,
-    }
-}
-
-/// A loop on the data thread, and how it ends.
-fn start(carry: impl FnOnce() -> Result<(), Fault> + Send + 'static) -> Result<Started, Fault> {
-    let (sender, ended) = oneshot::channel();
-    let thread = std::thread::Builder::new()
-        .name("relay".to_owned())
-        .spawn(move || {
-            let _nobody_waits = sender.send(carry()).is_err();
-        })
-        .map_err(|error| system_fault(&error, "the data thread"))?;
-    Ok((thread, ended))
-}
-
-/// For everything that waits for sockets, timers and signals.
-fn control_runtime() -> Result<tokio::runtime::Runtime, Fault> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.map_err(|error| system_fault(&error, "the control runtime"))
-}
-
 /// What is known before the first row to be needed at the broker.
 #[must_use]
 pub fn wanted(config: &Config) -> Wanted {
@@ -281,25 +287,8 @@ pub fn wanted(config: &Config) -> Wanted {
     Wanted { topics, dead_letters, ..Wanted::default() }
 }
 
-fn dead_letter_writer(config: &Config) -> DeadLetterWriter {
-    DeadLetterWriter {
-        settings: config.dead_letter.clone(),
-        relay: format!("{}@{}", config.source.slot, host_name()),
-    }
-}
-
 /// The name of this machine, for the letters it writes.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()
-}
-
-fn system_fault(error: &std::io::Error, what: &str) -> Fault {
-    Fault::new(
-        Exit::Failed,
-        "system.refused",
-        format!("the system refused {what}: {error}"),
-        "",
-        "look at the limits of the process (ulimit -a, container limits)",
-    )
 }

@@ -1,4 +1,4 @@
-//! How a failure is told and what follows from it.
+//! How a failure is reported and what follows from it.
 //!
 //! [`Fault`] is the only shape in which a failure reaches a person: what is wrong, where, and the
 //! command or SQL that mends it. Its [`Exit`] is the process exit code. A stable [`Fault::code`]
@@ -28,7 +28,7 @@ pub enum Exit {
     Halted = 6,
 }
 
-/// A failure told to a person.
+/// A failure as it is reported to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Stable name, e.g. `slot.missing`, `config.unknown-key`.

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use crate::base::lsn::Lsn;
+use crate::base::text::truncated;
 
 /// Where an event stood: in the transaction whose commit record begins at `commit_lsn`, as the
 /// `ordinal`-th event of it (from 0). Positions of one slot on one timeline are totally ordered,
@@ -77,8 +78,7 @@ pub fn brief(text: &str) -> Cow<'_, str> {
     if text.len() <= BRIEF_BYTES_MAX {
         return Cow::Borrowed(text);
     }
-    let end = (0..=BRIEF_BYTES_MAX).rev().find(|at| text.is_char_boundary(*at)).unwrap_or_default();
-    let begins = &text[..end];
+    let begins = truncated(text, BRIEF_BYTES_MAX);
     Cow::Owned(format!("{begins}… ({} bytes)", text.len()))
 }
 

@@ -24,56 +24,40 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::R
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// One malloc arena for all threads. Call before any other thread exists. librdkafka allocates on
-/// one thread and frees on another, which makes glibc grow an arena for each.
-#[cfg(target_env = "gnu")]
+/// Makes all threads share one malloc arena. Call before any other thread exists. librdkafka allocates
+/// on one thread and frees on another, which makes glibc grow an arena for each.
 pub(crate) fn share_malloc_arena() {
     // SAFETY: mallopt only sets a tunable.
+    #[cfg(target_env = "gnu")]
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }
 }
 
-/// Only glibc has arenas.
-#[cfg(not(target_env = "gnu"))]
-pub(crate) fn share_malloc_arena() {}
-
-/// What is larger is taken from the system by itself, and given back when it is free.
-#[cfg(target_env = "gnu")]
-const LARGE_BYTES: c_int = 1 << 20;
-
 /// Gives every large piece of memory back when it is free. By itself glibc raises the limit to the
 /// largest piece of up to 32 MB that was ever freed, and keeps twice as much. Call before any other
 /// thread exists.
-#[cfg(target_env = "gnu")]
 pub(crate) fn return_large_pieces() {
     // SAFETY: mallopt only sets a tunable.
+    #[cfg(target_env = "gnu")]
     unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, LARGE_BYTES);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 * LARGE_BYTES);
+        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
+        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 << 20);
     }
 }
 
-/// Other allocators have limits of their own.
-#[cfg(not(target_env = "gnu"))]
-pub(crate) fn return_large_pieces() {}
-
 /// Gives free memory back to the system. glibc does so by itself only where it lies at the end of an
 /// arena, or was taken in one large piece.
-#[cfg(target_env = "gnu")]
 pub(crate) fn trim_malloc() {
     // SAFETY: malloc_trim releases pages that hold nothing.
+    #[cfg(target_env = "gnu")]
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Other allocators look after it themselves.
-#[cfg(not(target_env = "gnu"))]
-pub(crate) fn trim_malloc() {}
-
-/// A file of 64-bit words, mapped into memory and shared with whoever reads the file: a store is
-/// all it takes, and it outlives the process.
+/// A file of 64-bit words, mapped into memory: what is stored in it outlives the process and costs one
+/// store.
 #[derive(Debug)]
 pub(crate) struct SharedWords {
     words: ptr::NonNull<AtomicU64>,

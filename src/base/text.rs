@@ -1,5 +1,5 @@
-//! Texts from outside as they are shown: whoever wrote them, they cannot move a terminal's cursor, turn
-//! the direction of a line, or look like a line of ours.
+//! Texts from outside, made safe to show: they cannot move a terminal's cursor, turn the direction of a
+//! line, or look like a line of the relay's own.
 //!
 //! Every text that comes from a row, a broker, a server, a file or the environment passes through here
 //! on its way to a log, a fault or a table.
@@ -38,6 +38,13 @@ pub(crate) fn escaped_lines(text: &str) -> String {
 #[must_use]
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", escaped(text).replace('\'', r"'\''"))
+}
+
+/// The beginning of a text, of at most so many bytes.
+#[must_use]
+pub(crate) fn truncated(text: &str, bytes_max: usize) -> &str {
+    let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
 }
 
 /// JSON that can be shown: what [`escaped`] escapes stands in texts only, and is written as JSON

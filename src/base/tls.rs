@@ -9,12 +9,15 @@
 //!
 //! Invariant: no error quotes a file's content; a line may be of a private key.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::crypto::{
+    CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature,
+};
 use rustls::pki_types::pem::{self, PemObject};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::ParsedCertificate;
@@ -24,34 +27,17 @@ use rustls::{
 
 /// Why no TLS configuration can be made from the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TlsError {
-    /// A PEM file that cannot be read.
-    #[error("{parameter} {}: {why}", path.display())]
-    File {
-        /// The setting that names it.
-        parameter: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// No root certificate anywhere.
-    #[error("the system has no root certificates; set {parameter} to a PEM file")]
-    NoRoots {
-        /// The setting that names a file of roots.
-        parameter: &'static str,
-    },
-    /// A certificate without key, or the reverse.
-    #[error("{present} and {missing} go together: {missing} is missing")]
-    HalfIdentity {
-        /// The given one.
-        present: &'static str,
-        /// The absent one.
-        missing: &'static str,
-    },
-    /// rustls refuses the settings.
-    #[error("TLS cannot be set up: {0}")]
-    Setup(String),
+#[error("{0}")]
+pub struct TlsError(String);
+
+impl TlsError {
+    fn in_file(parameter: &str, path: &Path, why: impl fmt::Display) -> TlsError {
+        TlsError(format!("{parameter} {}: {why}", path.display()))
+    }
+
+    fn setup(error: impl fmt::Display) -> TlsError {
+        TlsError(format!("TLS cannot be set up: {error}"))
+    }
 }
 
 /// A file that a setting names.
@@ -65,7 +51,7 @@ pub struct PemFile<'a> {
 
 /// A certificate chain and its key.
 #[derive(Debug)]
-pub struct Identity {
+pub struct ClientIdentity {
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     key_parameter: &'static str,
@@ -82,28 +68,20 @@ pub fn provider() -> Arc<CryptoProvider> {
 pub fn client_config(
     provider: Arc<CryptoProvider>,
     verifier: Arc<dyn ServerCertVerifier>,
-    identity: Option<Identity>,
+    identity: Option<ClientIdentity>,
 ) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
-        .map_err(setup)?
+        .map_err(TlsError::setup)?
         .dangerous()
         .with_custom_certificate_verifier(verifier);
     let config = match identity {
         None => builder.with_no_client_auth(),
-        Some(Identity { chain, key, key_parameter, key_path }) => {
-            builder.with_client_auth_cert(chain, key).map_err(|error| TlsError::File {
-                parameter: key_parameter,
-                path: key_path,
-                why: error.to_string(),
-            })?
-        }
+        Some(ClientIdentity { chain, key, key_parameter, key_path }) => builder
+            .with_client_auth_cert(chain, key)
+            .map_err(|error| TlsError::in_file(key_parameter, &key_path, error))?,
     };
     Ok(Arc::new(config))
-}
-
-fn setup(error: impl std::fmt::Display) -> TlsError {
-    TlsError::Setup(error.to_string())
 }
 
 /// The certificates of the file; the system's roots when none is set.
@@ -113,7 +91,11 @@ pub fn roots(file: PemFile<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError
         return certificates(parameter, path);
     }
     let found = rustls_native_certs::load_native_certs().certs;
-    if found.is_empty() { Err(TlsError::NoRoots { parameter }) } else { Ok(found) }
+    if found.is_empty() {
+        let what = "the system has no root certificates";
+        return Err(TlsError(format!("{what}; set {parameter} to a PEM file")));
+    }
+    Ok(found)
 }
 
 /// The certificates of a file, at least one.
@@ -129,10 +111,10 @@ pub fn certificates(
 }
 
 /// The client's identity, when one is set.
-pub fn identity(cert: PemFile<'_>, key: PemFile<'_>) -> Result<Option<Identity>, TlsError> {
-    let half = |present: PemFile<'_>, missing: PemFile<'_>| TlsError::HalfIdentity {
-        present: present.parameter,
-        missing: missing.parameter,
+pub fn identity(cert: PemFile<'_>, key: PemFile<'_>) -> Result<Option<ClientIdentity>, TlsError> {
+    let half = |present: PemFile<'_>, missing: PemFile<'_>| {
+        let (present, missing) = (present.parameter, missing.parameter);
+        TlsError(format!("{present} and {missing} go together: {missing} is missing"))
     };
     match (cert.path, key.path) {
         (None, None) => Ok(None),
@@ -143,7 +125,7 @@ pub fn identity(cert: PemFile<'_>, key: PemFile<'_>) -> Result<Option<Identity>,
             let none = "no unencrypted PEM private key in it";
             let read = PrivateKeyDer::from_pem_file(key_path)
                 .map_err(|error| file_error(none, key.parameter, key_path, &error))?;
-            Ok(Some(Identity {
+            Ok(Some(ClientIdentity {
                 chain,
                 key: read,
                 key_parameter: key.parameter,
@@ -155,44 +137,47 @@ pub fn identity(cert: PemFile<'_>, key: PemFile<'_>) -> Result<Option<Identity>,
 
 /// The library's text for a broken file quotes its lines.
 fn file_error(none: &str, parameter: &'static str, path: &Path, error: &pem::Error) -> TlsError {
-    let why = match error {
-        pem::Error::Io(error) => error.to_string(),
-        pem::Error::NoItemsFound => none.to_owned(),
-        _ => "not well-formed PEM".to_owned(),
-    };
-    TlsError::File { parameter, path: path.to_owned(), why }
+    match error {
+        pem::Error::Io(error) => TlsError::in_file(parameter, path, error),
+        pem::Error::NoItemsFound => TlsError::in_file(parameter, path, none),
+        _ => TlsError::in_file(parameter, path, "not well-formed PEM"),
+    }
 }
 
 /// Trusts what these roots have signed, or are.
 #[derive(Debug)]
-pub struct Verified {
+pub struct RootsVerifier {
     chain: Arc<WebPkiServerVerifier>,
     roots: Vec<CertificateDer<'static>>,
     name: bool,
     provider: Arc<CryptoProvider>,
 }
 
-impl Verified {
-    /// `name` tells whether the certificate must bear the server's.
+impl RootsVerifier {
+    /// `name` says whether the certificate must bear the server's.
     pub fn new(
         roots: Vec<CertificateDer<'static>>,
         name: bool,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Verified, TlsError> {
+    ) -> Result<RootsVerifier, TlsError> {
         let mut store = RootCertStore::empty();
         let (added, _) = store.add_parsable_certificates(roots.iter().cloned());
         if added == 0 {
-            return Err(TlsError::Setup("no usable certificate among the roots".to_owned()));
+            return Err(TlsError::setup("no usable certificate among the roots"));
         }
         let chain =
             WebPkiServerVerifier::builder_with_provider(Arc::new(store), Arc::clone(provider))
                 .build()
-                .map_err(setup)?;
-        Ok(Verified { chain, roots, name, provider: Arc::clone(provider) })
+                .map_err(TlsError::setup)?;
+        Ok(RootsVerifier { chain, roots, name, provider: Arc::clone(provider) })
+    }
+
+    fn algorithms(&self) -> &WebPkiSupportedAlgorithms {
+        &self.provider.signature_verification_algorithms
     }
 }
 
-impl ServerCertVerifier for Verified {
+impl ServerCertVerifier for RootsVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -229,8 +214,7 @@ impl ServerCertVerifier for Verified {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls12_signature(message, cert, dss, algorithms)
+        verify_tls12_signature(message, cert, dss, self.algorithms())
     }
 
     fn verify_tls13_signature(
@@ -239,11 +223,10 @@ impl ServerCertVerifier for Verified {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        let algorithms = &self.provider.signature_verification_algorithms;
-        verify_tls13_signature(message, cert, dss, algorithms)
+        verify_tls13_signature(message, cert, dss, self.algorithms())
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
+        self.algorithms().supported_schemes()
     }
 }

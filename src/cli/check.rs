@@ -17,8 +17,8 @@ use crate::config::Config;
 use crate::doctor::finding::{Finding, Level, faults, is_sound};
 use crate::doctor::polled_table::{self, PolledTableReport};
 use crate::doctor::{publication_age, source as source_doctor};
-use crate::polling::handover::standing;
-use crate::polling::prepare::{self, Prepared};
+use crate::polling::handover;
+use crate::polling::prepare::{self, PreparedTable};
 use crate::polling::settings::PollingSettings;
 use crate::relay;
 use crate::source::connect;
@@ -115,14 +115,14 @@ async fn inspect_polled(
     let PolledTableReport { facts, mut findings } =
         polled_table::inspect(client, outbox, polling).await?;
     if let Some(facts) = facts.filter(|_| is_sound(&findings)) {
-        let prepared = Prepared::of(&facts, settings, outbox, polling);
+        let prepared = PreparedTable::of(&facts, settings, outbox, polling);
         let unfit = relay::unfit_route(outbox, &prepared.relation);
         findings.extend(unfit.map(Finding::fail));
-        let standing = standing(client, &prepared).await?;
-        if standing.handed_over {
-            let fault = standing.fault(settings);
+        let state = handover::state(client, &prepared).await?;
+        if state.handed_over {
+            let fault = state.fault(settings);
             // `run` ends only once nothing is left to it.
-            findings.push(match standing.left {
+            findings.push(match state.left {
                 false => Finding::fail(fault),
                 true => Finding::warn(
                     "slot.exists",

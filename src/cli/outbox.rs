@@ -13,9 +13,9 @@ use crate::base::text::{escaped, json_shown};
 use crate::config::Config;
 use crate::doctor::finding::faults;
 use crate::doctor::{polled_table, source as source_doctor};
-use crate::polling::admin_rows::{Rows, View, Which};
-use crate::polling::handover::{Handover, standing};
-use crate::polling::prepare::{self, Prepared};
+use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
+use crate::polling::handover::{self, TableHandover};
+use crate::polling::prepare::{self, PreparedTable};
 use crate::polling::settings::PollingSettings;
 use crate::source::faults::query_fault;
 use crate::source::init;
@@ -59,8 +59,8 @@ async fn list(
         RowStatus::Published => &known.published,
         RowStatus::Failed => &known.failed,
     };
-    let which = Which { ids: Vec::new(), key: words.key.clone() };
-    let rows = Rows::new(prepare::table(&config.source)?, polling);
+    let which = RowFilter { ids: Vec::new(), key: words.key.clone() };
+    let rows = AdminRows::new(prepare::table(&config.source)?, polling);
     let views = rows.list(client, status, &which, i64::from(words.limit)).await?;
     let lines: Vec<String> = match words.json {
         true => views.iter().map(|view| json_shown(&view.to_json().to_string())).collect(),
@@ -80,7 +80,7 @@ const TABLE: Table = Table(&[
     ("REASON", Width::AtLeast(0)),
 ]);
 
-fn shown(view: &View) -> String {
+fn shown(view: &AdminRow) -> String {
     let written = view.created_at.as_deref().and_then(|text| text.get(..19)).unwrap_or("-");
     TABLE.row([
         view.id.as_str(),
@@ -96,13 +96,13 @@ fn shown(view: &View) -> String {
 async fn is_handed_over(
     client: &Client,
     source: &SourceSettings,
-    prepared: &Prepared,
+    prepared: &PreparedTable,
 ) -> Result<bool, Fault> {
-    let standing = standing(client, prepared).await?;
-    if standing.handed_over && !standing.published {
-        return Err(standing.fault(source));
+    let state = handover::state(client, prepared).await?;
+    if state.handed_over && !state.published {
+        return Err(state.fault(source));
     }
-    Ok(standing.handed_over)
+    Ok(state.handed_over)
 }
 
 async fn retry(
@@ -130,8 +130,8 @@ async fn retry(
             "failed rows have their letters in the dead-letter topic: walrelay dlq list, walrelay dlq replay",
         ));
     }
-    let which = Which { ids: words.ids.clone(), key: words.key.clone() };
-    let rows = Rows::new(prepare::table(&config.source)?, polling);
+    let which = RowFilter { ids: words.ids.clone(), key: words.key.clone() };
+    let rows = AdminRows::new(prepare::table(&config.source)?, polling);
     let count = rows.put_back(client, &which).await?;
     say(&format!("{count} rows are to be published again"));
     if count > 0 {
@@ -157,7 +157,7 @@ async fn handover(
         make_publication(config, client).await?;
         say("dividing the rows; this waits for open transactions to end");
         let (source, outbox) = (&config.source, prepare::table(&config.source)?);
-        let handover = Handover { source, polling, outbox, prepared: &prepared };
+        let handover = TableHandover { source, polling, outbox, prepared: &prepared };
         let marked = handover.run(client).await?;
         say(&format!("+ made slot {slot}: it carries what was written from now on"));
         say(&format!("{marked} rows that waited are left to polling"));
@@ -190,9 +190,9 @@ async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault>
     }
 }
 
-async fn wait(prepared: &Prepared, client: &Client) -> Result<(), Fault> {
+async fn wait(prepared: &PreparedTable, client: &Client) -> Result<(), Fault> {
     let mut told = Instant::now();
-    while standing(client, prepared).await?.left {
+    while handover::state(client, prepared).await?.left {
         if told.elapsed() > TELL_EVERY {
             told = Instant::now();
             let backlog = &prepared.statements.backlog;

@@ -24,7 +24,7 @@ use crate::base::template::Template;
 use crate::config::{Config, Request};
 use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
-use crate::polling::settings::{PollingSettings, Words, WorkColumns};
+use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
 use crate::sink::SinkKind;
 
 /// The hidden command.
@@ -132,7 +132,7 @@ fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings
     PollingSettings {
         interval,
         columns: WorkColumns::default(),
-        words: Words::default(),
+        words: StatusValues::default(),
         ..own.cloned().unwrap_or_default()
     }
 }

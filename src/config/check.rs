@@ -14,7 +14,7 @@ use crate::base::settings::name_of;
 use crate::base::settings::units;
 use crate::delivery::settings::DeliverySettings;
 use crate::outbox::settings::{Messages, OutboxSection, Route};
-use crate::polling::settings::{PollingSettings, Words};
+use crate::polling::settings::{PollingSettings, StatusValues};
 use crate::sink::{RouteRules, SinkKind};
 use crate::source::settings::SourceSettings;
 
@@ -96,10 +96,10 @@ impl Checks<'_> {
         }
         let section = section.child(name_of!(PollingSettings, words));
         let words = [
-            (name_of!(Words, pending), &words.pending),
-            (name_of!(Words, in_progress), &words.in_progress),
-            (name_of!(Words, published), &words.published),
-            (name_of!(Words, failed), &words.failed),
+            (name_of!(StatusValues, pending), &words.pending),
+            (name_of!(StatusValues, in_progress), &words.in_progress),
+            (name_of!(StatusValues, published), &words.published),
+            (name_of!(StatusValues, failed), &words.failed),
         ];
         let mut seen: BTreeMap<&str, Path> = BTreeMap::new();
         for (name, word) in words {

@@ -123,7 +123,7 @@ fn in_one_line(fault: &Fault) -> String {
 /// the thread must end.
 fn wait_for_slot(facts: &Facts, stop: &AtomicBool) -> bool {
     let before = [Phase::Starting, Phase::Standby, Phase::Connecting, Phase::AwaitingPrimary];
-    while before.contains(&facts.snapshot().phase) {
+    while before.contains(&facts.snapshot().pass.phase) {
         if stop.load(Ordering::Relaxed) {
             return false;
         }

@@ -10,7 +10,7 @@ use super::status_values;
 use super::tables::{self, ReadBy, table_problem};
 use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
-use crate::polling::prepare::{self, Prepared};
+use crate::polling::prepare::{self, PreparedTable};
 use crate::polling::settings::{OnPublished, PollingSettings};
 use crate::polling::table_facts::{self, PolledIndex, PolledTableFacts};
 use crate::source::faults::query_fault;
@@ -70,7 +70,7 @@ pub(crate) async fn prepare(
     client: &Client,
     source: &SourceSettings,
     polling: &PollingSettings,
-) -> Result<Prepared, Fault> {
+) -> Result<PreparedTable, Fault> {
     let outbox = prepare::table(source)?;
     let PolledTableReport { facts, findings } = inspect(client, outbox, polling).await?;
     match (faults(&findings).next(), facts) {
@@ -78,7 +78,7 @@ pub(crate) async fn prepare(
             for finding in findings.iter().filter(|finding| finding.is_warning()) {
                 tracing::warn!("{}", finding.text);
             }
-            Ok(Prepared::of(&facts, source, outbox, polling))
+            Ok(PreparedTable::of(&facts, source, outbox, polling))
         }
         (Some(fault), _) => Err(fault.clone()),
         (None, None) => Err(gone(outbox)),

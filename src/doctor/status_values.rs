@@ -1,4 +1,4 @@
-//! Status words: does the column take them?
+//! Does the status column take the configured values?
 //!
 //! An enum, a short column, a domain and a CHECK of the status alone are asked with the words
 //! themselves, and no row. A CHECK of several columns or with a collation of its own, or a trigger, only
@@ -87,13 +87,13 @@ async fn refusal(
     let row = match client.query_one(&sql, &[]).await {
         Ok(row) => row,
         Err(error) => {
-            let Some(told) = error.as_db_error() else { return Err(error) };
-            let change = match (told.code().code(), status.category.as_str()) {
+            let Some(refusal) = error.as_db_error() else { return Err(error) };
+            let change = match (refusal.code().code(), status.category.as_str()) {
                 (state, _) if !is_of_the_value(state) => return Ok(None),
                 (_, "E") => format!("ALTER TYPE {} ADD VALUE {literal};", status.type_sql),
                 _ => to_text(),
             };
-            return Ok(Some((told.message().to_owned(), change)));
+            return Ok(Some((refusal.message().to_owned(), change)));
         }
     };
     if status.category == "S" && !row.try_get::<_, bool>(0)? {

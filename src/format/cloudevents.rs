@@ -63,7 +63,7 @@ const AMQP: AttributeNames = [
 
 /// Where the attributes stand.
 #[derive(Debug)]
-enum Mode {
+enum Placement {
     Binary(AttributeNames),
     Structured,
 }
@@ -72,7 +72,7 @@ enum Mode {
 #[derive(Debug)]
 pub(crate) struct CloudEvents {
     source: String,
-    mode: Mode,
+    placement: Placement,
 }
 
 impl CloudEvents {
@@ -81,11 +81,11 @@ impl CloudEvents {
             CloudEventsBinding::Kafka => KAFKA,
             CloudEventsBinding::Amqp => AMQP,
         };
-        CloudEvents { source, mode: Mode::Binary(names) }
+        CloudEvents { source, placement: Placement::Binary(names) }
     }
 
     pub(super) fn structured(source: String) -> CloudEvents {
-        CloudEvents { source, mode: Mode::Structured }
+        CloudEvents { source, placement: Placement::Structured }
     }
 
     /// Shapes one event. The scratch is kept from event to event; the headers are fresh.
@@ -97,14 +97,14 @@ impl CloudEvents {
     ) -> Result<Outbound<'a>, EventError> {
         scratch.clear();
         let too_many = |TooManyHeaders| EventError::too_many_headers(event.id);
-        match &self.mode {
-            Mode::Binary(names) => {
+        match &self.placement {
+            Placement::Binary(names) => {
                 require_id(&event, "cloudevents")?;
                 push_rfc3339(scratch, event.commit_unix_us);
                 self.push_attributes(&event, names, scratch, headers).map_err(too_many)?;
                 Ok(Outbound { headers: headers.as_slice(), ..event })
             }
-            Mode::Structured => {
+            Placement::Structured => {
                 require_id(&event, "cloudevents-structured")?;
                 self.write_document(&event, scratch);
                 let content_type = b"application/cloudevents+json; charset=UTF-8";

@@ -7,188 +7,122 @@
 //! Unconfirmed events that settle count as progress even while the confirmed LSN stands, because
 //! a transaction of ten million rows moves the LSN once. An idle relay is ready for ever.
 
-use std::fmt;
-use std::sync::Arc;
-
 mod facts;
-pub mod slot_watch;
+pub(crate) mod slot_watch;
 
-pub use self::facts::{Facts, Pass, Recorder, Snapshot};
+use std::fmt;
 
-/// What the data thread is about; it alone says so.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Phase {
-    /// Checking configuration, source and sink.
-    #[default]
-    Starting = 0,
-    /// Another process streams from the slot; waiting for it to go.
-    Standby = 1,
-    /// Opening the replication stream, or waiting before the next attempt.
-    Connecting = 2,
-    /// The replication stream is open.
-    Streaming = 3,
-    /// Told to stop: intake is closed, the window settles.
-    Draining = 4,
-    /// Nothing moves any more.
-    Stopped = 5,
-    /// The table is polled.
-    Polling = 6,
-    /// Every server that answers is a standby.
-    AwaitingPrimary = 7,
-}
+pub use self::facts::{Facts, Pass, Phase, Recorder, Snapshot, facts};
 
 /// How the relay stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
-    /// Not yet begun.
+#[allow(missing_docs, reason = "named as they print")]
+pub enum HealthState {
     Starting,
-    /// Slot in use by another process.
     Standby,
-    /// No replication stream.
+    /// There is no replication stream.
     Connecting,
     /// All is well.
     Streaming,
     /// All is well, and the table is polled.
     Polling,
-    /// The broker cannot be reached.
     SinkDown,
     /// Streaming, and yet nothing settles, or the data loop has stopped turning.
     Stalled,
-    /// Settling the window before the end.
     Draining,
-    /// Ended.
     Stopped,
 }
 
-impl State {
-    /// The state's name.
+impl HealthState {
+    /// The word for scripts.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            State::Starting => "starting",
-            State::Standby => "standby",
-            State::Connecting => "connecting",
-            State::Streaming => "streaming",
-            State::Polling => "polling",
-            State::SinkDown => "sink_down",
-            State::Stalled => "stalled",
-            State::Draining => "draining",
-            State::Stopped => "stopped",
+            HealthState::Starting => "starting",
+            HealthState::Standby => "standby",
+            HealthState::Connecting => "connecting",
+            HealthState::Streaming => "streaming",
+            HealthState::Polling => "polling",
+            HealthState::SinkDown => "sink_down",
+            HealthState::Stalled => "stalled",
+            HealthState::Draining => "draining",
+            HealthState::Stopped => "stopped",
         }
     }
 }
 
-/// Why the relay is not ready.
+/// Why the relay is not ready, and for how many milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Reason {
-    /// Checks are not done.
+#[allow(missing_docs, reason = "named as they print")]
+pub enum Unready {
     Starting,
-    /// Another process has the slot.
     SlotBusy,
     /// There is no stream, or no connection that claims rows.
-    NotStreaming {
-        /// For so long.
-        for_ms: u64,
-    },
-    /// Every server that answers is a standby.
-    WaitingForPrimary {
-        /// For so long.
-        for_ms: u64,
-    },
-    /// The broker cannot be reached.
-    SinkDown {
-        /// For so long.
-        for_ms: u64,
-    },
-    /// Nothing comes in before the dead-letter topic has been read.
-    LettersUnread {
-        /// For so long.
-        for_ms: u64,
-    },
-    /// Postgres decodes and sends no event meanwhile.
-    Decoding {
-        /// For so long.
-        for_ms: u64,
-    },
-    /// There is something unconfirmed and it does not move.
+    NotStreaming(u64),
+    WaitingForPrimary(u64),
+    SinkDown(u64),
+    LettersUnread(u64),
+    Decoding(u64),
     NoProgress {
-        /// For so long.
         for_ms: u64,
-        /// Events that wait.
         events: u64,
     },
-    /// The data loop has not come round.
-    LoopStuck {
-        /// For so long.
-        for_ms: u64,
-    },
-    /// A stop was asked for.
+    LoopStuck(u64),
     Draining,
-    /// The relay has ended.
     Stopped,
 }
 
-impl Reason {
+impl Unready {
     /// A stable word for scripts.
     #[must_use]
     pub const fn code(self) -> &'static str {
         match self {
-            Reason::Starting => "starting",
-            Reason::SlotBusy => "slot_busy",
-            Reason::NotStreaming { .. } => "not_streaming",
-            Reason::WaitingForPrimary { .. } => "waiting_for_primary",
-            Reason::SinkDown { .. } => "sink_down",
-            Reason::LettersUnread { .. } => "letters_unread",
-            Reason::Decoding { .. } => "postgres_decoding",
-            Reason::NoProgress { .. } => "no_progress",
-            Reason::LoopStuck { .. } => "loop_stuck",
-            Reason::Draining => "draining",
-            Reason::Stopped => "stopped",
+            Unready::Starting => "starting",
+            Unready::SlotBusy => "slot_busy",
+            Unready::NotStreaming(_) => "not_streaming",
+            Unready::WaitingForPrimary(_) => "waiting_for_primary",
+            Unready::SinkDown(_) => "sink_down",
+            Unready::LettersUnread(_) => "letters_unread",
+            Unready::Decoding(_) => "postgres_decoding",
+            Unready::NoProgress { .. } => "no_progress",
+            Unready::LoopStuck(_) => "loop_stuck",
+            Unready::Draining => "draining",
+            Unready::Stopped => "stopped",
         }
     }
 }
 
-impl fmt::Display for Reason {
+impl fmt::Display for Unready {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Reason::Starting => f.write_str("checks before the first event are not done"),
-            Reason::SlotBusy => f.write_str("another process streams from the slot"),
-            Reason::NotStreaming { for_ms } => {
-                write!(f, "no connection that brings events for {} s", for_ms / 1000)
+        let (before, for_ms, after) = match *self {
+            Unready::Starting => return f.write_str("checks before the first event are not done"),
+            Unready::SlotBusy => return f.write_str("another process streams from the slot"),
+            Unready::Draining => {
+                return f.write_str("stopping: intake is closed, the window settles");
             }
-            Reason::WaitingForPrimary { for_ms } => {
+            Unready::Stopped => return f.write_str("stopped"),
+            Unready::NoProgress { for_ms, events } => {
                 let for_s = for_ms / 1000;
-                write!(f, "no primary for {for_s} s: the servers that answer are standbys")
+                return write!(f, "{events} events unconfirmed, none settled for {for_s} s");
             }
-            Reason::SinkDown { for_ms } => {
-                write!(f, "broker unreachable for {} s", for_ms / 1000)
+            Unready::NotStreaming(ms) => ("no connection that brings events", ms, ""),
+            Unready::WaitingForPrimary(ms) => {
+                ("no primary", ms, ": the servers that answer are standbys")
             }
-            Reason::LettersUnread { for_ms } => {
-                let for_s = for_ms / 1000;
-                write!(
-                    f,
-                    "no event taken in for {for_s} s: the dead-letter topic is still being read"
-                )
+            Unready::SinkDown(ms) => ("broker unreachable", ms, ""),
+            Unready::LettersUnread(ms) => {
+                ("no event taken in", ms, ": the dead-letter topic is still being read")
             }
-            Reason::Decoding { for_ms } => {
-                write!(f, "Postgres decodes and has sent no event for {} s", for_ms / 1000)
-            }
-            Reason::NoProgress { for_ms, events } => {
-                write!(f, "{events} events unconfirmed, none settled for {} s", for_ms / 1000)
-            }
-            Reason::LoopStuck { for_ms } => {
-                write!(f, "the data loop has not come round for {} s", for_ms / 1000)
-            }
-            Reason::Draining => f.write_str("stopping: intake is closed, the window settles"),
-            Reason::Stopped => f.write_str("stopped"),
-        }
+            Unready::Decoding(ms) => ("Postgres decodes and has sent no event", ms, ""),
+            Unready::LoopStuck(ms) => ("the data loop has not come round", ms, ""),
+        };
+        write!(f, "{before} for {} s{after}", for_ms / 1000)
     }
 }
 
 /// How long is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct HealthLimits {
     /// Unconfirmed events that do not move for so long are a stall.
     pub stall_ms: u64,
     /// A data loop that does not come round for so long is stuck. Its longest single wait (one
@@ -196,9 +130,9 @@ pub struct Limits {
     pub heartbeat_ms: u64,
 }
 
-impl Default for Limits {
-    fn default() -> Limits {
-        Limits { stall_ms: 30_000, heartbeat_ms: 60_000 }
+impl Default for HealthLimits {
+    fn default() -> HealthLimits {
+        HealthLimits { stall_ms: 30_000, heartbeat_ms: 60_000 }
     }
 }
 
@@ -206,97 +140,69 @@ impl Default for Limits {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
     /// How the relay stands.
-    pub state: State,
-    reasons: Vec<Reason>,
+    pub state: HealthState,
+    /// Events flow when there is none.
+    pub reasons: Vec<Unready>,
 }
 
 impl Health {
     /// Judges the facts as of `now_ms`.
     #[must_use]
-    pub fn judge(facts: &Snapshot, limits: Limits, now_ms: u64) -> Health {
-        let mut reasons = Vec::new();
-        let state = phase_state(facts, now_ms, &mut reasons);
-        let beat_age_ms = now_ms.saturating_sub(facts.heartbeat_ms);
+    pub fn judge(facts: &Snapshot, limits: HealthLimits, now_ms: u64) -> Health {
+        let age = |since_ms: u64| now_ms.saturating_sub(since_ms);
+        let (state, reason) = judge_phase(facts, now_ms);
+        let mut reasons = Vec::from_iter(reason);
+        let beat_age_ms = age(facts.heartbeat_ms);
         // A loop that has ended is not stuck; the process is on its way out.
-        let stuck = facts.phase != Phase::Stopped && beat_age_ms > limits.heartbeat_ms;
+        let stuck = facts.pass.phase != Phase::Stopped && beat_age_ms > limits.heartbeat_ms;
         if stuck {
-            reasons.push(Reason::LoopStuck { for_ms: beat_age_ms });
+            reasons.push(Unready::LoopStuck(beat_age_ms));
         }
-        if let Some(since_ms) = facts.sink_down_since_ms {
-            reasons.push(Reason::SinkDown { for_ms: now_ms.saturating_sub(since_ms) });
+        let sink_down = facts.sink_down_since_ms.map(|since| Unready::SinkDown(age(since)));
+        reasons.extend(sink_down);
+        let (for_ms, events) = (age(facts.progress_ms), facts.pass.in_flight_events);
+        let stalled_from = reasons.len();
+        if events > 0 && for_ms > limits.stall_ms {
+            reasons.push(Unready::NoProgress { for_ms, events });
         }
-        let still_ms = now_ms.saturating_sub(facts.progress_ms);
-        let events = facts.in_flight_events;
-        let stands = events > 0 && still_ms > limits.stall_ms;
-        if stands {
-            reasons.push(Reason::NoProgress { for_ms: still_ms, events });
-        }
-        let unread_ms =
-            facts.letters_unread_since_ms.map(|since_ms| now_ms.saturating_sub(since_ms));
-        let unread_ms = unread_ms.filter(|for_ms| *for_ms > limits.stall_ms);
-        reasons.extend(unread_ms.map(|for_ms| Reason::LettersUnread { for_ms }));
-        if let Some(since_ms) = facts.decoding_since_ms {
-            reasons.push(Reason::Decoding { for_ms: now_ms.saturating_sub(since_ms) });
-        }
-        let stalled = stands || unread_ms.is_some() || facts.decoding_since_ms.is_some();
+        let unread = facts.letters_unread_since_ms.map(age);
+        let unread = unread.filter(|for_ms| *for_ms > limits.stall_ms);
+        reasons.extend(unread.map(Unready::LettersUnread));
+        reasons.extend(facts.decoding_since_ms.map(|since| Unready::Decoding(age(since))));
+        let stalled = reasons.len() > stalled_from;
         let state = match state {
-            // The end and the way to it are told as such; what hinders them is in the reasons.
-            State::Draining | State::Stopped => state,
-            _ if stuck => State::Stalled,
-            State::Streaming | State::Polling if facts.sink_down_since_ms.is_some() => {
-                State::SinkDown
+            // The end and the way to it keep their names; what hinders them is in the reasons.
+            HealthState::Draining | HealthState::Stopped => state,
+            _ if stuck => HealthState::Stalled,
+            HealthState::Streaming | HealthState::Polling if sink_down.is_some() => {
+                HealthState::SinkDown
             }
-            State::Streaming | State::Polling if stalled => State::Stalled,
+            HealthState::Streaming | HealthState::Polling if stalled => HealthState::Stalled,
             other => other,
         };
         Health { state, reasons }
     }
 
-    /// Whether events flow; if not, every reason why.
-    pub fn ready(&self) -> Result<(), Vec<Reason>> {
-        if self.reasons.is_empty() { Ok(()) } else { Err(self.reasons.clone()) }
-    }
-
-    /// Whether a restart would help: only a stuck data loop says no. A broker or database that is
-    /// down is no reason to restart the relay.
-    pub fn live(&self) -> Result<(), Reason> {
-        let stuck = |reason: &&Reason| matches!(reason, Reason::LoopStuck { .. });
-        self.reasons.iter().find(stuck).map_or(Ok(()), |reason| Err(*reason))
-    }
-
-    /// Everything that speaks against readiness.
-    #[must_use]
-    pub fn reasons(&self) -> &[Reason] {
-        &self.reasons
+    /// Why a restart would help, if it would: only a stuck data loop says so. A broker or database
+    /// that is down is no reason to restart the relay.
+    pub fn stuck(&self) -> Option<Unready> {
+        self.reasons.iter().copied().find(|reason| matches!(reason, Unready::LoopStuck(_)))
     }
 }
 
-fn phase_state(facts: &Snapshot, now_ms: u64, reasons: &mut Vec<Reason>) -> State {
-    let (state, reason) = match facts.phase {
-        Phase::Starting => (State::Starting, Reason::Starting),
-        Phase::Standby => (State::Standby, Reason::SlotBusy),
-        Phase::Connecting => {
-            let for_ms = now_ms.saturating_sub(facts.phase_since_ms);
-            (State::Connecting, Reason::NotStreaming { for_ms })
-        }
-        Phase::AwaitingPrimary => {
-            let for_ms = now_ms.saturating_sub(facts.phase_since_ms);
-            (State::Connecting, Reason::WaitingForPrimary { for_ms })
-        }
-        Phase::Streaming => return State::Streaming,
-        Phase::Polling => return State::Polling,
-        Phase::Draining => (State::Draining, Reason::Draining),
-        Phase::Stopped => (State::Stopped, Reason::Stopped),
+fn judge_phase(facts: &Snapshot, now_ms: u64) -> (HealthState, Option<Unready>) {
+    let for_ms = now_ms.saturating_sub(facts.phase_since_ms);
+    let (state, reason) = match facts.pass.phase {
+        Phase::Starting => (HealthState::Starting, Unready::Starting),
+        Phase::Standby => (HealthState::Standby, Unready::SlotBusy),
+        Phase::Connecting => (HealthState::Connecting, Unready::NotStreaming(for_ms)),
+        Phase::AwaitingPrimary => (HealthState::Connecting, Unready::WaitingForPrimary(for_ms)),
+        Phase::Streaming => return (HealthState::Streaming, None),
+        Phase::Polling => return (HealthState::Polling, None),
+        Phase::Draining => (HealthState::Draining, Unready::Draining),
+        Phase::Stopped => (HealthState::Stopped, Unready::Stopped),
     };
-    reasons.push(reason);
-    state
-}
-
-/// Facts that begin at `now_ms`, and the one hand that writes them.
-#[must_use]
-pub fn facts(now_ms: u64) -> (Recorder, Arc<Facts>) {
-    let facts = Arc::new(Facts::new(now_ms));
-    (Recorder::new(Arc::clone(&facts), now_ms), facts)
+    (state, Some(reason))
 }
 
 #[cfg(test)]

@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::facts::{Facts, Phase};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
 use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
-use crate::health::{Facts, Phase};
 use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectError, ConnectErrorKind};
 use crate::source::faults::slot_lost;
@@ -28,25 +28,22 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const SERVER_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer,
     (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
 
-/// What the watch is made of.
-pub struct Watch {
-    /// `[source]`.
-    pub settings: SourceSettings,
-    /// Where the slot is shown.
-    pub metrics: Arc<Metrics>,
-    /// Where the loop stands.
-    pub facts: Arc<Facts>,
+/// What a watch needs.
+pub(crate) struct SlotWatch {
+    pub(crate) settings: SourceSettings,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) facts: Arc<Facts>,
     /// The publication as this process met it.
-    pub known: Arc<KnownPublication>,
+    pub(crate) known: Arc<KnownPublication>,
     /// Called when Postgres shuts down.
-    pub stopping: Box<dyn Fn()>,
+    pub(crate) stopping: Box<dyn Fn()>,
 }
 
 /// Watches until something is found that must stop the relay. Cancelling it loses nothing.
-pub async fn watch(mut watch: Watch) -> Fault {
+pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
     // Until then the preflight is the one to say what is wrong.
     let begins = [Phase::Starting, Phase::Connecting, Phase::AwaitingPrimary];
-    while begins.contains(&watch.facts.snapshot().phase) {
+    while begins.contains(&watch.facts.snapshot().pass.phase) {
         tokio::time::sleep(FIRST_SESSION_TICK).await;
     }
     let mut backoff = Backoff::new(watch.settings.reconnect_base, watch.settings.reconnect_cap);
@@ -70,10 +67,10 @@ pub async fn watch(mut watch: Watch) -> Fault {
 #[derive(Default)]
 struct Ages {
     restart: RestartAge,
-    lag: LagClock,
+    lag: LagAge,
 }
 
-async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
+async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fault, ConnectError> {
     let settings = &watch.settings;
     let prepare = async {
         let server = sql.client.query_one(SERVER_SQL, &[]).await?;
@@ -85,7 +82,7 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
     let mut publication_due = Instant::now();
     loop {
         let state = sql.within(PATIENCE, query.look(&sql.client)).await?;
-        // A slot that is gone is told by the next session's doctor, with what to do about it.
+        // The next session's checks report a slot that is gone, with what to do about it.
         if let Some(slot) = state.own_slot() {
             show(watch, &state, slot, ages);
             if slot.is_lost() || slot.wal_status.is_none() {
@@ -105,9 +102,9 @@ async fn observe(watch: &mut Watch, sql: &Sql, ages: &mut Ages) -> Result<Fault,
     }
 }
 
-fn show(watch: &Watch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages) {
+fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages) {
     watch.facts.server_at(state.current_lsn);
-    let (metrics, facts) = (&watch.metrics, watch.facts.snapshot());
+    let (metrics, facts) = (&watch.metrics, watch.facts.snapshot().pass);
     let now = Instant::now();
     let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
     let behind = |lsn: Lsn| gauge(state.current_lsn.bytes_since(lsn));
@@ -126,14 +123,14 @@ fn show(watch: &Watch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages) {
 
 /// How old the oldest WAL is that the slot has not confirmed: remembers when the server stood where.
 #[derive(Debug, Default)]
-struct LagClock {
+struct LagAge {
     stood: VecDeque<(Lsn, Instant)>,
 }
 
 /// Looks remembered; beyond that every second one is dropped, so that any age still has a witness.
 const LOOKS_MAX: usize = 2048;
 
-impl LagClock {
+impl LagAge {
     fn observe(&mut self, current: Lsn, confirmed: Lsn, now: Instant) -> Duration {
         if self.stood.back().is_none_or(|(last, _)| *last < current) {
             self.stood.push_back((current, now));
@@ -142,15 +139,14 @@ impl LagClock {
             self.stood.pop_front();
         }
         if self.stood.len() > LOOKS_MAX {
-            let mut keep = false;
+            let mut nth = 0;
             self.stood.retain(|_| {
-                keep = !keep;
-                keep
+                nth += 1;
+                nth % 2 == 1
             });
         }
-        self.stood
-            .front()
-            .map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
+        let oldest = self.stood.front();
+        oldest.map_or(Duration::ZERO, |(_, since)| now.saturating_duration_since(*since))
     }
 }
 

@@ -5,7 +5,7 @@ fn lag_is_the_age_of_the_oldest_unconfirmed_position() {
     let start = Instant::now();
     let at = |s| start + Duration::from_secs(s);
     let lsn = Lsn::from_wire;
-    let mut clock = LagClock::default();
+    let mut clock = LagAge::default();
     assert_eq!(clock.observe(lsn(10), lsn(10), at(0)), Duration::ZERO);
     assert_eq!(clock.observe(lsn(20), lsn(10), at(1)), Duration::ZERO);
     assert_eq!(clock.observe(lsn(30), lsn(10), at(4)), Duration::from_secs(3));
@@ -16,7 +16,7 @@ fn lag_is_the_age_of_the_oldest_unconfirmed_position() {
 #[test]
 fn the_lag_clock_is_bounded_and_keeps_its_oldest_witness() {
     let start = Instant::now();
-    let mut clock = LagClock::default();
+    let mut clock = LagAge::default();
     for second in 0..100_000u64 {
         clock.observe(Lsn::from_wire(second + 1), Lsn::ZERO, start + Duration::from_secs(second));
     }

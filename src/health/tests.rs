@@ -1,7 +1,7 @@
 use super::*;
 use crate::base::lsn::Lsn;
 
-const LIMITS: Limits = Limits { stall_ms: 30_000, heartbeat_ms: 60_000 };
+const LIMITS: HealthLimits = HealthLimits { stall_ms: 30_000, heartbeat_ms: 60_000 };
 
 fn streaming() -> Pass {
     Pass {
@@ -26,21 +26,15 @@ fn judged(facts: &Facts, now_ms: u64) -> Health {
 fn facts_come_out_as_they_went_in() {
     let (mut recorder, facts) = facts(5);
     recorder.pass(&Pass { in_flight_events: 7, in_flight_bytes: 70, ..streaming() }, 10);
-    let snapshot = facts.snapshot();
     assert_eq!(
-        snapshot,
+        facts.snapshot(),
         Snapshot {
-            phase: Phase::Streaming,
+            pass: Pass { in_flight_events: 7, in_flight_bytes: 70, ..streaming() },
             phase_since_ms: 10,
             progress_ms: 10,
             sink_down_since_ms: None,
             letters_unread_since_ms: None,
             decoding_since_ms: None,
-            in_flight_events: 7,
-            in_flight_bytes: 70,
-            received_lsn: Lsn::from_wire(300),
-            sent_lsn: Lsn::from_wire(200),
-            confirmed_lsn: Lsn::from_wire(100),
             heartbeat_ms: 10,
         }
     );
@@ -49,23 +43,23 @@ fn facts_come_out_as_they_went_in() {
 #[test]
 fn each_phase_has_its_state_and_its_reason() {
     let cases = [
-        (Phase::Starting, State::Starting, Some("starting")),
-        (Phase::Standby, State::Standby, Some("slot_busy")),
-        (Phase::Connecting, State::Connecting, Some("not_streaming")),
-        (Phase::AwaitingPrimary, State::Connecting, Some("waiting_for_primary")),
-        (Phase::Streaming, State::Streaming, None),
-        (Phase::Draining, State::Draining, Some("draining")),
-        (Phase::Stopped, State::Stopped, Some("stopped")),
+        (Phase::Starting, HealthState::Starting, Some("starting")),
+        (Phase::Standby, HealthState::Standby, Some("slot_busy")),
+        (Phase::Connecting, HealthState::Connecting, Some("not_streaming")),
+        (Phase::AwaitingPrimary, HealthState::Connecting, Some("waiting_for_primary")),
+        (Phase::Streaming, HealthState::Streaming, None),
+        (Phase::Draining, HealthState::Draining, Some("draining")),
+        (Phase::Stopped, HealthState::Stopped, Some("stopped")),
     ];
     for (phase, state, reason) in cases {
         let (mut recorder, facts) = facts(0);
         recorder.phase(phase, 1_000);
         let health = judged(&facts, 2_000);
         assert_eq!(health.state, state);
-        let codes: Vec<_> = health.reasons().iter().map(|reason| reason.code()).collect();
+        let codes: Vec<_> = health.reasons.iter().map(|reason| reason.code()).collect();
         assert_eq!(codes, Vec::from_iter(reason), "{phase:?}");
-        assert_eq!(health.ready().is_ok(), reason.is_none());
-        assert_eq!(health.live(), Ok(()));
+        assert_eq!(health.reasons.is_empty(), reason.is_none());
+        assert_eq!(health.stuck(), None);
     }
 }
 
@@ -74,7 +68,7 @@ fn an_idle_relay_is_ready_for_ever() {
     let (mut recorder, facts) = facts(0);
     for minute in 0..600 {
         recorder.pass(&streaming(), minute * 60_000);
-        assert_eq!(judged(&facts, minute * 60_000 + 30_000).ready(), Ok(()));
+        assert_eq!(judged(&facts, minute * 60_000 + 30_000).reasons, []);
     }
 }
 
@@ -88,14 +82,14 @@ fn the_first_event_after_an_idle_hour_is_not_a_stall() {
     let busy = Pass { in_flight_events: 1, ..streaming() };
     recorder.pass(&busy, 3_600_100);
     // THEN its time to settle begins now
-    assert_eq!(judged(&facts, 3_600_200).state, State::Streaming);
+    assert_eq!(judged(&facts, 3_600_200).state, HealthState::Streaming);
     recorder.pass(&busy, 3_630_000);
-    assert_eq!(judged(&facts, 3_630_000).state, State::Streaming);
+    assert_eq!(judged(&facts, 3_630_000).state, HealthState::Streaming);
     recorder.pass(&busy, 3_630_001);
     let health = judged(&facts, 3_630_001);
-    assert_eq!(health.state, State::Stalled);
-    assert_eq!(health.ready(), Err(vec![Reason::NoProgress { for_ms: 30_001, events: 1 }]));
-    assert_eq!(health.live(), Ok(()), "a restart would not help");
+    assert_eq!(health.state, HealthState::Stalled);
+    assert_eq!(health.reasons, [Unready::NoProgress { for_ms: 30_001, events: 1 }]);
+    assert_eq!(health.stuck(), None, "a restart would not help");
 }
 
 #[test]
@@ -104,7 +98,7 @@ fn a_long_transaction_that_settles_event_by_event_is_no_stall() {
     for second in 0..300_u64 {
         let busy = Pass { in_flight_events: 16_384, settled_events: second, ..streaming() };
         recorder.pass(&busy, second * 1_000);
-        assert_eq!(judged(&facts, second * 1_000).state, State::Streaming);
+        assert_eq!(judged(&facts, second * 1_000).state, HealthState::Streaming);
     }
 }
 
@@ -114,9 +108,9 @@ fn a_stall_ends_when_the_confirmed_position_moves() {
     let busy = Pass { in_flight_events: 2, ..streaming() };
     recorder.pass(&busy, 0);
     recorder.pass(&busy, 40_000);
-    assert_eq!(judged(&facts, 40_000).state, State::Stalled);
+    assert_eq!(judged(&facts, 40_000).state, HealthState::Stalled);
     recorder.pass(&Pass { confirmed_lsn: Lsn::from_wire(150), ..busy }, 41_000);
-    assert_eq!(judged(&facts, 41_000).ready(), Ok(()));
+    assert_eq!(judged(&facts, 41_000).reasons, []);
 }
 
 #[test]
@@ -126,11 +120,11 @@ fn an_unreachable_broker_is_not_ready_from_the_first_pass_and_live_for_ever() {
     recorder.pass(&down, 10_000);
     recorder.pass(&down, 14_000);
     let health = judged(&facts, 14_000);
-    assert_eq!(health.state, State::SinkDown);
-    assert_eq!(health.ready(), Err(vec![Reason::SinkDown { for_ms: 4_000 }]));
-    assert_eq!(health.live(), Ok(()));
+    assert_eq!(health.state, HealthState::SinkDown);
+    assert_eq!(health.reasons, [Unready::SinkDown(4_000)]);
+    assert_eq!(health.stuck(), None);
     recorder.pass(&streaming(), 15_000);
-    assert_eq!(judged(&facts, 15_000).ready(), Ok(()));
+    assert_eq!(judged(&facts, 15_000).reasons, []);
 }
 
 #[test]
@@ -139,12 +133,12 @@ fn events_that_may_not_come_in_for_long_are_a_stall_although_nothing_is_in_fligh
     let unread = Pass { letters_unread: true, ..streaming() };
     recorder.pass(&unread, 1_000);
     recorder.pass(&unread, 31_001);
-    assert_eq!(judged(&facts, 31_000).ready(), Ok(()));
+    assert_eq!(judged(&facts, 31_000).reasons, []);
     let health = judged(&facts, 31_001);
-    assert_eq!(health.state, State::Stalled);
-    assert_eq!(health.ready(), Err(vec![Reason::LettersUnread { for_ms: 30_001 }]));
+    assert_eq!(health.state, HealthState::Stalled);
+    assert_eq!(health.reasons, [Unready::LettersUnread(30_001)]);
     recorder.pass(&streaming(), 32_000);
-    assert_eq!(judged(&facts, 70_000).reasons(), []);
+    assert_eq!(judged(&facts, 70_000).reasons, []);
 }
 
 #[test]
@@ -153,13 +147,13 @@ fn every_reason_is_told_when_several_hold() {
     recorder.pass(&Pass { in_flight_events: 3, sink_reachable: false, ..streaming() }, 0);
     recorder.phase(Phase::Connecting, 40_000);
     let health = judged(&facts, 45_000);
-    assert_eq!(health.state, State::Connecting);
+    assert_eq!(health.state, HealthState::Connecting);
     assert_eq!(
-        health.reasons(),
+        health.reasons,
         [
-            Reason::NotStreaming { for_ms: 5_000 },
-            Reason::SinkDown { for_ms: 45_000 },
-            Reason::NoProgress { for_ms: 45_000, events: 3 },
+            Unready::NotStreaming(5_000),
+            Unready::SinkDown(45_000),
+            Unready::NoProgress { for_ms: 45_000, events: 3 },
         ]
     );
 }
@@ -169,11 +163,11 @@ fn a_loop_that_stops_turning_is_stalled_and_not_live() {
     for phase in [Phase::Starting, Phase::Standby, Phase::Connecting, Phase::Streaming] {
         let (mut recorder, facts) = facts(0);
         recorder.phase(phase, 1_000);
-        assert_eq!(judged(&facts, 61_000).live(), Ok(()));
+        assert_eq!(judged(&facts, 61_000).stuck(), None);
         let health = judged(&facts, 61_001);
-        assert_eq!(health.state, State::Stalled);
-        assert_eq!(health.live(), Err(Reason::LoopStuck { for_ms: 60_001 }));
-        assert!(health.ready().is_err());
+        assert_eq!(health.state, HealthState::Stalled);
+        assert_eq!(health.stuck(), Some(Unready::LoopStuck(60_001)));
+        assert!(!health.reasons.is_empty());
     }
 }
 
@@ -182,8 +176,8 @@ fn a_stopped_relay_is_not_called_stuck() {
     let (mut recorder, facts) = facts(0);
     recorder.phase(Phase::Stopped, 1_000);
     let health = judged(&facts, 10_000_000);
-    assert_eq!((health.state, health.live()), (State::Stopped, Ok(())));
-    assert_eq!(health.ready(), Err(vec![Reason::Stopped]));
+    assert_eq!((health.state, health.stuck()), (HealthState::Stopped, None));
+    assert_eq!(health.reasons, [Unready::Stopped]);
 }
 
 #[test]
@@ -191,14 +185,14 @@ fn a_data_thread_that_is_gone_is_stopped() {
     let (mut recorder, facts) = facts(0);
     recorder.pass(&streaming(), 1_000);
     drop(recorder);
-    assert_eq!(judged(&facts, 1_001).state, State::Stopped);
+    assert_eq!(judged(&facts, 1_001).state, HealthState::Stopped);
 }
 
 #[test]
 fn a_reader_whose_clock_is_behind_sees_no_huge_ages() {
     let (mut recorder, facts) = facts(0);
     recorder.pass(&Pass { in_flight_events: 1, ..streaming() }, 5_000);
-    assert_eq!(judged(&facts, 4_999).ready(), Ok(()));
+    assert_eq!(judged(&facts, 4_999).reasons, []);
 }
 
 #[test]
@@ -215,7 +209,7 @@ fn a_note_is_kept_replaced_and_bounded() {
 
 #[test]
 fn reasons_read_as_sentences() {
-    let reason = Reason::NoProgress { for_ms: 31_999, events: 12 };
+    let reason = Unready::NoProgress { for_ms: 31_999, events: 12 };
     assert_eq!(reason.to_string(), "12 events unconfirmed, none settled for 31 s");
-    assert_eq!(Reason::SinkDown { for_ms: 500 }.to_string(), "broker unreachable for 0 s");
+    assert_eq!(Unready::SinkDown(500).to_string(), "broker unreachable for 0 s");
 }

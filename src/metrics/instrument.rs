@@ -12,34 +12,32 @@ use prometheus::{
 
 /// Prometheus' metric types, as far as used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only goes up.
+#[allow(missing_docs, reason = "the words of Prometheus")]
+pub enum MetricKind {
     Counter,
-    /// Goes up and down.
     Gauge,
-    /// Counts observations by bucket.
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// The word of the text format.
     #[must_use]
     pub const fn text(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
 
 /// One entry of the table.
 #[derive(Clone, Copy, Debug)]
-pub struct Spec {
-    /// Name.
+pub struct MetricSpec {
+    /// Name of the metric.
     pub name: &'static str,
-    /// Type.
-    pub kind: Kind,
+    /// Type of the metric.
+    pub kind: MetricKind,
     /// Unit, for the documentation.
     pub unit: &'static str,
     /// Help, one sentence.
@@ -50,7 +48,7 @@ pub struct Spec {
     pub buckets: &'static [f64],
 }
 
-impl Spec {
+impl MetricSpec {
     /// The label as the documentation shows it.
     #[must_use]
     pub fn label_text(&self) -> String {
@@ -58,10 +56,7 @@ impl Spec {
             None => String::new(),
             // The only open-ended value: the documentation would change with every release.
             Some((name, [version])) if *version == env!("CARGO_PKG_VERSION") => format!("`{name}`"),
-            Some((name, values)) => {
-                let values: Vec<String> = values.iter().map(|value| format!("`{value}`")).collect();
-                format!("`{name}`: {}", values.join(", "))
-            }
+            Some((name, values)) => format!("`{name}`: `{}`", values.join("`, `")),
         }
     }
 }
@@ -80,16 +75,16 @@ pub trait LabelSet: Copy + PartialEq + 'static {
 
 /// A metric without a label.
 pub trait Scalar: Clone + Collector + Sized + 'static {
-    /// Its type.
-    const KIND: Kind;
-    /// A new one.
+    /// Type of the metric.
+    const KIND: MetricKind;
+    /// Makes one.
     fn build(opts: Opts, buckets: &[f64]) -> Result<Self>;
 }
 
 macro_rules! scalars {
     ($($scalar:ty: $kind:ident),*) => {$(
         impl Scalar for $scalar {
-            const KIND: Kind = Kind::$kind;
+            const KIND: MetricKind = MetricKind::$kind;
             fn build(opts: Opts, _buckets: &[f64]) -> Result<Self> {
                 <$scalar>::with_opts(opts)
             }
@@ -99,30 +94,34 @@ macro_rules! scalars {
 scalars!(IntCounter: Counter, Counter: Counter, IntGauge: Gauge, Gauge: Gauge);
 
 impl Scalar for Histogram {
-    const KIND: Kind = Kind::Histogram;
+    const KIND: MetricKind = MetricKind::Histogram;
     fn build(opts: Opts, buckets: &[f64]) -> Result<Self> {
         Histogram::with_opts(HistogramOpts { common_opts: opts, buckets: buckets.to_vec() })
     }
 }
 
+fn register<S: Scalar>(registry: &Registry, opts: Opts, spec: &MetricSpec) -> Result<S> {
+    let scalar = S::build(opts, spec.buckets)?;
+    registry.register(Box::new(scalar.clone()))?;
+    Ok(scalar)
+}
+
 /// Whatever a field of the table can be.
 pub trait Instrument: Sized {
-    /// Its type.
-    const KIND: Kind;
+    /// Type of the metric.
+    const KIND: MetricKind;
     /// Its label and the label's values.
     const LABEL: Option<(&'static str, &'static [&'static str])>;
     /// Makes and registers it.
-    fn register(registry: &Registry, spec: &Spec) -> Result<Self>;
+    fn register(registry: &Registry, spec: &MetricSpec) -> Result<Self>;
 }
 
 impl<S: Scalar> Instrument for S {
-    const KIND: Kind = S::KIND;
+    const KIND: MetricKind = S::KIND;
     const LABEL: Option<(&'static str, &'static [&'static str])> = None;
 
-    fn register(registry: &Registry, spec: &Spec) -> Result<Self> {
-        let scalar = S::build(Opts::new(spec.name, spec.help), spec.buckets)?;
-        registry.register(Box::new(scalar.clone()))?;
-        Ok(scalar)
+    fn register(registry: &Registry, spec: &MetricSpec) -> Result<Self> {
+        register(registry, Opts::new(spec.name, spec.help), spec)
     }
 }
 
@@ -147,17 +146,15 @@ impl<S, L: LabelSet> Family<S, L> {
 }
 
 impl<S: Scalar, L: LabelSet> Instrument for Family<S, L> {
-    const KIND: Kind = S::KIND;
+    const KIND: MetricKind = S::KIND;
     const LABEL: Option<(&'static str, &'static [&'static str])> = Some((L::NAME, L::TEXTS));
 
-    fn register(registry: &Registry, spec: &Spec) -> Result<Self> {
-        let mut children = Vec::with_capacity(L::TEXTS.len());
-        for text in L::TEXTS {
+    fn register(registry: &Registry, spec: &MetricSpec) -> Result<Self> {
+        let child = |text: &&str| {
             let opts = Opts::new(spec.name, spec.help).const_label(L::NAME, *text);
-            let child = S::build(opts, spec.buckets)?;
-            registry.register(Box::new(child.clone()))?;
-            children.push(child);
-        }
+            register(registry, opts, spec)
+        };
+        let children = L::TEXTS.iter().map(child).collect::<Result<_>>()?;
         Ok(Family { children, label: PhantomData })
     }
 }

@@ -3,13 +3,12 @@
 use super::instrument::LabelSet;
 
 macro_rules! label {
-    ($(#[$doc:meta])* $label:ident $name:literal {
-        $($(#[$value_doc:meta])* $value:ident = $text:literal,)*
-    }) => {
+    ($(#[$doc:meta])* $label:ident $name:literal { $($value:ident = $text:expr),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[allow(missing_docs, reason = "a value means what its text says")]
         pub enum $label {
-            $($(#[$value_doc])* $value,)*
+            $($value,)*
         }
 
         impl LabelSet for $label {
@@ -24,69 +23,46 @@ macro_rules! label {
 }
 
 label! {
-    /// What became of an event.
-    Outcome "outcome" {
-        /// Confirmed by the broker.
-        Published = "published",
-        /// Confirmed in the dead-letter topic.
-        DeadLettered = "dead_lettered",
-    }
+    /// What became of an event: the broker or the dead-letter topic has confirmed it.
+    Outcome "outcome" { Published = "published", DeadLettered = "dead_lettered" }
 }
 
 label! {
-    /// Why a change is no event.
+    /// Why a change is no event. A message is ignored for its prefix, or as non-transactional.
     Ignored "operation" {
-        /// UPDATE of an outbox row.
         Update = "update",
-        /// DELETE of an outbox row.
         Delete = "delete",
-        /// TRUNCATE of an outbox table.
         Truncate = "truncate",
-        /// A table that is no outbox.
         OtherTable = "other_table",
-        /// A logical message with another prefix, or a non-transactional one.
         Message = "message",
     }
 }
 
 label! {
-    /// A stage of one pass of the data loop.
+    /// A stage of one pass of the data loop: taking bytes from the socket; decoding, routing,
+    /// admitting and handing to the broker client; collecting confirmations and settling; reporting
+    /// to Postgres.
     Stage "stage" {
-        /// Taking bytes from the socket.
         Read = "read",
-        /// Decoding, routing, admitting and handing to the broker client.
         Publish = "publish",
-        /// Collecting confirmations and settling.
         Confirm = "confirm",
-        /// Telling Postgres what it may forget.
         Feedback = "feedback",
     }
 }
 
 label! {
-    /// Where in the relay a lag is measured.
-    Point "point" {
-        /// Received from Postgres.
-        Received = "received",
-        /// Handed to the broker client.
-        Sent = "sent",
-        /// Confirmed by the broker.
-        Confirmed = "confirmed",
-    }
+    /// Where in the relay a lag is measured: received from Postgres, handed to the broker client,
+    /// confirmed by the broker.
+    Point "point" { Received = "received", Sent = "sent", Confirmed = "confirmed" }
 }
 
 label! {
-    /// `pg_replication_slots.wal_status`.
+    /// `pg_replication_slots.wal_status`, or a word this version does not know.
     WalStatus "status" {
-        /// Within `max_wal_size`.
         Reserved = "reserved",
-        /// Beyond it, kept by the slot or by `wal_keep_size`.
         Extended = "extended",
-        /// About to be removed at the next checkpoint.
         Unreserved = "unreserved",
-        /// Removed: the slot is of no use any more.
         Lost = "lost",
-        /// A word this version does not know.
         Unknown = "unknown",
     }
 }
@@ -100,15 +76,7 @@ impl WalStatus {
     }
 }
 
-/// The version of this build, as a label with one value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Version;
-
-impl LabelSet for Version {
-    const NAME: &'static str = "version";
-    const TEXTS: &'static [&'static str] = &[env!("CARGO_PKG_VERSION")];
-    const ALL: &'static [Self] = &[Version];
-    fn index(self) -> usize {
-        0
-    }
+label! {
+    /// The version of this build.
+    Version "version" { This = env!("CARGO_PKG_VERSION") }
 }

@@ -6,7 +6,7 @@
 //! label can take a value from a row, and the number of series is fixed when the process starts.
 //!
 //! The data thread confirms up to 250,000 events a second. What it would otherwise touch once per
-//! event it keeps in a [`PassMeter`] and pours into the shared handles once per loop pass.
+//! event it counts in a [`PassMeter`], which adds to the shared handles once per loop pass.
 
 use std::sync::Mutex;
 
@@ -17,7 +17,7 @@ pub mod labels;
 mod pass;
 mod process;
 
-pub use self::instrument::{Family, Instrument, Kind, LabelSet, Spec};
+pub use self::instrument::{Family, Instrument, LabelSet, MetricKind, MetricSpec};
 pub use self::labels::{Ignored, Outcome, Point, Stage, Version, WalStatus};
 pub use self::pass::PassMeter;
 
@@ -34,7 +34,7 @@ const NONE: &[f64] = &[];
 macro_rules! table {
     ($($field:ident: $kind:ty = $name:literal, $unit:literal, $buckets:expr, $help:literal;)*) => {
         /// The table, in the order of the documentation.
-        pub const TABLE: &[Spec] = &[$(Spec {
+        pub const TABLE: &[MetricSpec] = &[$(MetricSpec {
             name: $name,
             kind: <$kind as Instrument>::KIND,
             unit: $unit,
@@ -143,13 +143,17 @@ impl Metrics {
     #[must_use]
     pub fn new() -> Metrics {
         let metrics = Metrics::registered().expect("the metric table is well formed");
-        metrics.info.at(Version).set(1);
-        // 0 would read as "no room left" before anything was measured.
-        metrics.slot_safe_wal_bytes.set(f64::NAN);
-        metrics.backlog.set(f64::NAN);
-        metrics.backlog_age_seconds.set(f64::NAN);
-        metrics.dlq_depth.set(f64::NAN);
-        metrics.dlq_oldest_age_seconds.set(f64::NAN);
+        metrics.info.at(Version::This).set(1);
+        // Before anything was measured, 0 would read as "no room left" or "nothing waits".
+        for unknown in [
+            &metrics.slot_safe_wal_bytes,
+            &metrics.backlog,
+            &metrics.backlog_age_seconds,
+            &metrics.dlq_depth,
+            &metrics.dlq_oldest_age_seconds,
+        ] {
+            unknown.set(f64::NAN);
+        }
         metrics
     }
 

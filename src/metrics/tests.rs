@@ -17,9 +17,9 @@ fn names_are_unique_and_follow_the_conventions_of_prometheus() {
     for spec in TABLE {
         assert!(seen.insert(spec.name), "{} twice", spec.name);
         assert!(spec.help.ends_with('.') && !spec.help.contains('|'), "{}", spec.name);
-        let counter = spec.kind == Kind::Counter;
+        let counter = spec.kind == MetricKind::Counter;
         assert_eq!(spec.name.ends_with("_total"), counter, "{}", spec.name);
-        assert_eq!(spec.buckets.is_empty(), spec.kind != Kind::Histogram, "{}", spec.name);
+        assert_eq!(spec.buckets.is_empty(), spec.kind != MetricKind::Histogram, "{}", spec.name);
         assert!(spec.buckets.is_sorted(), "{}", spec.name);
         for unit in ["seconds", "bytes"] {
             let named = spec.name.trim_end_matches("_total").ends_with(unit);

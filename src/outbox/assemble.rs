@@ -7,21 +7,21 @@
 
 use super::compile::{CompiledRoute, CompiledTemplate, TemplateForm};
 use super::error::EventError;
-use super::field::{Field, Fields};
+use super::field::{FieldValue, Fields};
 use super::row_headers::RowHeaders;
-use super::transaction::Transaction;
+use super::transaction::CommitStamp;
 use crate::base::event::{HeaderSlots, Outbound, TooManyHeaders, brief, give_back};
 
 /// Memory that is kept from event to event.
 #[derive(Debug, Default)]
-pub struct Scratch {
+pub struct ExtractScratch {
     pub(super) arena: Vec<u8>,
     row_headers: RowHeaders,
     /// Headers of the route that had to be rendered, by place in the route.
-    extras: Vec<Field<'static>>,
+    extras: Vec<FieldValue<'static>>,
 }
 
-impl Scratch {
+impl ExtractScratch {
     /// Gives memory back that only an unusually large event has needed.
     #[inline]
     pub fn give_back(&mut self) {
@@ -35,14 +35,18 @@ const TOPIC_BYTES_MAX: usize = 249;
 
 /// What had to be rendered.
 struct Rendered<'a> {
-    exchange: Field<'a>,
-    topic: Field<'a>,
-    key: Field<'a>,
+    exchange: FieldValue<'a>,
+    topic: FieldValue<'a>,
+    key: FieldValue<'a>,
 }
 
 /// The event's id in an error.
 #[cold]
-pub(super) fn event_name(route: &CompiledRoute, fields: &Fields<'_>, scratch: &Scratch) -> String {
+pub(super) fn event_name(
+    route: &CompiledRoute,
+    fields: &Fields<'_>,
+    scratch: &ExtractScratch,
+) -> String {
     match fields[route.id].bytes(&scratch.arena) {
         Some(id) => brief(&String::from_utf8_lossy(id)).into_owned(),
         None => "(unknown)".to_owned(),
@@ -53,13 +57,13 @@ pub(super) fn event_name(route: &CompiledRoute, fields: &Fields<'_>, scratch: &S
 pub(super) fn assemble<'a>(
     route: &'a CompiledRoute,
     fields: &Fields<'a>,
-    transaction: &'a Transaction,
-    scratch: &'a mut Scratch,
+    transaction: &'a CommitStamp,
+    scratch: &'a mut ExtractScratch,
     slots: &'a mut HeaderSlots<'a>,
 ) -> Result<Outbound<'a>, EventError> {
     let rendered = render(route, fields, scratch)?;
     // From here on the scratch is only read.
-    let scratch: &'a Scratch = scratch;
+    let scratch: &'a ExtractScratch = scratch;
     let arena = scratch.arena.as_slice();
     let id_column = &route.names[route.id];
     let Some(id) = fields[route.id].bytes(arena) else {
@@ -71,7 +75,7 @@ pub(super) fn assemble<'a>(
         EventError::in_column("bad-value", &event, id_column, "does not hold UTF-8 text")
     })?;
     let topic = checked_topic(route, rendered.topic.bytes(arena).unwrap_or_default(), id)?;
-    let text = |field: Field<'a>| std::str::from_utf8(field.bytes(arena)?).ok();
+    let text = |field: FieldValue<'a>| std::str::from_utf8(field.bytes(arena)?).ok();
     let partition = partition(route, fields, arena, id)?;
     push_headers(route, id, fields, transaction, scratch, slots)
         .map_err(|TooManyHeaders| EventError::too_many_headers(&brief(id)))?;
@@ -92,16 +96,16 @@ pub(super) fn assemble<'a>(
 fn render<'a>(
     route: &'a CompiledRoute,
     fields: &Fields<'a>,
-    scratch: &mut Scratch,
+    scratch: &mut ExtractScratch,
 ) -> Result<Rendered<'a>, EventError> {
-    let Scratch { arena, row_headers, extras } = scratch;
+    let ExtractScratch { arena, row_headers, extras } = scratch;
     let mut unless_null = |template: &'a CompiledTemplate| {
         template.render(fields, arena).map_err(|slot| (slot, template))
     };
     let rendered = unless_null(&route.topic).and_then(|topic| {
-        let exchange = route.exchange.as_ref().map_or(Ok(Field::Null), &mut unless_null)?;
+        let exchange = route.exchange.as_ref().map_or(Ok(FieldValue::Null), &mut unless_null)?;
         let key = match (unless_null(&route.key), &route.key.form) {
-            (Err(_), TemplateForm::Column(_)) => Field::Null,
+            (Err(_), TemplateForm::Column(_)) => FieldValue::Null,
             (key, _) => key?,
         };
         Ok(Rendered { exchange, topic, key })
@@ -133,7 +137,7 @@ fn render<'a>(
 fn null_in_template(
     route: &CompiledRoute,
     fields: &Fields<'_>,
-    scratch: &Scratch,
+    scratch: &ExtractScratch,
     slot: usize,
     template: &CompiledTemplate,
 ) -> EventError {
@@ -198,8 +202,8 @@ fn push_headers<'a>(
     route: &'a CompiledRoute,
     id: &'a str,
     fields: &Fields<'a>,
-    transaction: &'a Transaction,
-    scratch: &'a Scratch,
+    transaction: &'a CommitStamp,
+    scratch: &'a ExtractScratch,
     slots: &mut HeaderSlots<'a>,
 ) -> Result<(), TooManyHeaders> {
     let arena = scratch.arena.as_slice();
@@ -226,7 +230,7 @@ fn push_headers<'a>(
     }
     for ((name, template), rendered) in route.extras.iter().zip(&scratch.extras) {
         let field = match &template.form {
-            TemplateForm::Constant(text) => Field::Wire(text),
+            TemplateForm::Constant(text) => FieldValue::Wire(text),
             TemplateForm::Column(slot) => fields[*slot],
             TemplateForm::Mixed(_) => *rendered,
         };
@@ -241,8 +245,8 @@ fn push_headers<'a>(
 pub(super) fn salvage<'a>(
     route: &'a CompiledRoute,
     fields: &Fields<'a>,
-    transaction: &'a Transaction,
-    scratch: &'a mut Scratch,
+    transaction: &'a CommitStamp,
+    scratch: &'a mut ExtractScratch,
     slots: &'a mut HeaderSlots<'a>,
 ) -> Outbound<'a> {
     let mut render = |template: &'a CompiledTemplate| {
@@ -251,7 +255,7 @@ pub(super) fn salvage<'a>(
     let (topic, key) = (render(&route.topic), render(&route.key));
     let exchange = route.exchange.as_ref().map(render).unwrap_or_default();
     let arena = scratch.arena.as_slice();
-    let text = |field: Field<'a>| {
+    let text = |field: FieldValue<'a>| {
         field.bytes(arena).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
     };
     let id = text(fields[route.id]);

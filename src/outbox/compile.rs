@@ -2,7 +2,7 @@
 //! look-up, and whatever is missing is found before a row moves.
 
 use super::error::ExtractError;
-use super::field::{FIELDS_MAX, Field, Fields};
+use super::field::{FIELDS_MAX, FieldValue, Fields};
 use super::settings::{Columns, Preset, Route};
 use crate::base::error::{Exit, Fault};
 use crate::base::event::HEADERS_MAX;
@@ -37,11 +37,11 @@ impl CompiledTemplate {
         &'a self,
         fields: &Fields<'a>,
         arena: &mut Vec<u8>,
-    ) -> Result<Field<'a>, usize> {
+    ) -> Result<FieldValue<'a>, usize> {
         match &self.form {
-            TemplateForm::Constant(text) => Ok(Field::Wire(text)),
+            TemplateForm::Constant(text) => Ok(FieldValue::Wire(text)),
             TemplateForm::Column(slot) => match fields[*slot] {
-                Field::Null => Err(*slot),
+                FieldValue::Null => Err(*slot),
                 field => Ok(field),
             },
             TemplateForm::Mixed(_) => self.render_mixed(fields, arena),
@@ -54,8 +54,8 @@ impl CompiledTemplate {
         &self,
         fields: &Fields<'_>,
         arena: &mut Vec<u8>,
-    ) -> Result<Field<'static>, usize> {
-        let TemplateForm::Mixed(pieces) = &self.form else { return Ok(Field::Null) };
+    ) -> Result<FieldValue<'static>, usize> {
+        let TemplateForm::Mixed(pieces) = &self.form else { return Ok(FieldValue::Null) };
         let start = arena.len();
         for piece in pieces {
             match piece {
@@ -67,7 +67,7 @@ impl CompiledTemplate {
                 }
             }
         }
-        Ok(Field::since(start, arena))
+        Ok(FieldValue::since(start, arena))
     }
 }
 
@@ -86,7 +86,7 @@ pub(super) struct CompiledRoute {
     pub(super) lsn: bool,
     /// The event type as a property of the message.
     pub(super) message_type: Option<usize>,
-    /// What the payload column holds, as far as its type tells.
+    /// What the payload column holds, as far as its type says.
     pub(super) content_type: Option<&'static str>,
     /// Only RabbitMQ has exchanges.
     pub(super) exchange: Option<CompiledTemplate>,

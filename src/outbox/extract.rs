@@ -4,12 +4,12 @@
 //! whatever does not fit (a column that is gone, a type whose binary form is not read) stops the
 //! relay before a row moves. It fails closed: a table that lost a column is not a poison event.
 
-use super::assemble::{Scratch, assemble, event_name, salvage};
+use super::assemble::{ExtractScratch, assemble, event_name, salvage};
 use super::compile::{CompiledRoute, RouteSource};
 use super::error::{EventError, ExtractError, RowError};
-use super::field::{FIELDS_MAX, Field, FieldType, Fields};
+use super::field::{FIELDS_MAX, FieldType, FieldValue, Fields};
 use super::settings::OutboxTable;
-use super::transaction::Transaction;
+use super::transaction::CommitStamp;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{HeaderSlots, Outbound};
 use crate::pgoutput::cursor::DecodeError;
@@ -83,11 +83,11 @@ impl Plan {
     pub fn extract<'a>(
         &'a self,
         tuple: Tuple<'a>,
-        transaction: &'a Transaction,
-        scratch: &'a mut Scratch,
+        transaction: &'a CommitStamp,
+        scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, RowError> {
-        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
         self.read(tuple, &mut fields, scratch)?;
         Ok(assemble(&self.route, &fields, transaction, scratch, headers)?)
     }
@@ -97,7 +97,7 @@ impl Plan {
         &self,
         tuple: Tuple<'a>,
         fields: &mut Fields<'a>,
-        scratch: &mut Scratch,
+        scratch: &mut ExtractScratch,
     ) -> Result<(), RowError> {
         scratch.arena.clear();
         let mut broken = None;
@@ -133,21 +133,21 @@ impl Plan {
         values.finish()
     }
 
-    /// What can be told of a row that [`Plan::extract`] refused, for its dead letter. A value that
-    /// is not of its type is taken as it lies on the wire; what cannot be told is empty.
+    /// What is known of a row that [`Plan::extract`] refused, for its dead letter. A value that is not
+    /// of its type is taken as it lies on the wire; what is unknown is empty.
     pub fn salvage<'a>(
         &'a self,
         tuple: Tuple<'a>,
-        transaction: &'a Transaction,
-        scratch: &'a mut Scratch,
+        transaction: &'a CommitStamp,
+        scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, DecodeError> {
         scratch.arena.clear();
-        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
         self.walk(tuple, |slot, field_type, value| {
             let raw = match value {
-                Value::Text(bytes) | Value::Binary(bytes) => Field::Wire(bytes),
-                Value::Null | Value::Unchanged => Field::Null,
+                Value::Text(bytes) | Value::Binary(bytes) => FieldValue::Wire(bytes),
+                Value::Null | Value::Unchanged => FieldValue::Null,
             };
             fields[slot] = field_type.read(value, &mut scratch.arena).unwrap_or(raw);
         })?;

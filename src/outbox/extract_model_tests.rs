@@ -71,7 +71,7 @@ proptest! {
         ), 1..8),
     ) {
         let plan = Plan::compile(&outbox(route()), 0, &relation(&SHAPE), true).unwrap();
-        let mut scratch = Scratch::default();
+        let mut scratch = ExtractScratch::default();
         for (id, kind, key, event_type, payload, headers, trace) in rows {
             let forms = [id, kind, key, event_type, payload, headers, trace];
             match (extract_with(&plan, &forms, &mut scratch), model(&forms)) {
@@ -93,7 +93,7 @@ proptest! {
         let bytes = [&[b'I', 0, 0, 0, 7, b'N', 0, 7], body.as_slice()].concat();
         let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
         let transaction = transaction();
-        let mut scratch = Scratch::default();
+        let mut scratch = ExtractScratch::default();
         plan.extract(tuple, &transaction, &mut scratch, &mut HeaderSlots::new()).map(drop).ok();
         plan.salvage(tuple, &transaction, &mut scratch, &mut HeaderSlots::new()).map(drop).ok();
     }

@@ -96,8 +96,8 @@ impl Owned {
     }
 }
 
-pub(super) fn transaction() -> Transaction {
-    let mut transaction = Transaction::default();
+pub(super) fn transaction() -> CommitStamp {
+    let mut transaction = CommitStamp::default();
     transaction.begin(Lsn::from_wire(0x16_B374_D848), COMMIT_US);
     transaction
 }
@@ -105,7 +105,7 @@ pub(super) fn transaction() -> Transaction {
 pub(super) fn extract_with(
     plan: &Plan,
     forms: &[Form],
-    scratch: &mut Scratch,
+    scratch: &mut ExtractScratch,
 ) -> Result<Owned, RowError> {
     let bytes = insert(7, forms);
     let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
@@ -115,7 +115,7 @@ pub(super) fn extract_with(
 
 fn extract(route: Route, forms: &[Form]) -> Result<Owned, RowError> {
     let plan = Plan::compile(&outbox(route), 0, &relation(&SHAPE), true).unwrap();
-    extract_with(&plan, forms, &mut Scratch::default())
+    extract_with(&plan, forms, &mut ExtractScratch::default())
 }
 
 fn refused(route: Route, forms: &[Form]) -> EventError {
@@ -261,7 +261,7 @@ fn values_not_of_their_type_are_event_errors_and_salvaged() {
     let bytes = insert(7, &forms);
     let Ok(Message::Insert { tuple, .. }) = Message::parse(&bytes) else { panic!() };
     let (transaction, mut scratch, mut headers) =
-        (transaction(), Scratch::default(), HeaderSlots::new());
+        (transaction(), ExtractScratch::default(), HeaderSlots::new());
     let saved = plan.salvage(tuple, &transaction, &mut scratch, &mut headers).unwrap();
     let saved = Owned::of(&saved);
     assert_eq!((saved.topic.as_str(), saved.id.as_str()), ("", ID));
@@ -280,7 +280,7 @@ fn a_partition_column_is_a_non_negative_int() {
     let partition = |form: Form| {
         let mut forms = row();
         forms[6] = form;
-        extract_with(&plan, &forms, &mut Scratch::default()).map(|event| event.partition)
+        extract_with(&plan, &forms, &mut ExtractScratch::default()).map(|event| event.partition)
     };
     assert_eq!(partition(Form::Binary(vec![0, 0, 0, 12])), Ok(Some(12)));
     assert_eq!(partition(Form::Null), Ok(None));

@@ -11,11 +11,11 @@ use crate::pgoutput::message::Value;
 pub(super) const FIELDS_MAX: usize = 32;
 
 /// The values of one row by slot.
-pub(super) type Fields<'a> = [Field<'a>; FIELDS_MAX];
+pub(super) type Fields<'a> = [FieldValue<'a>; FIELDS_MAX];
 
 /// A value ready to be placed.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) enum Field<'a> {
+pub(super) enum FieldValue<'a> {
     /// NULL.
     #[default]
     Null,
@@ -25,14 +25,14 @@ pub(super) enum Field<'a> {
     Arena { start: usize, end: usize },
 }
 
-impl<'a> Field<'a> {
+impl<'a> FieldValue<'a> {
     /// Its bytes.
     #[inline]
     pub(super) fn bytes(self, arena: &'a [u8]) -> Option<&'a [u8]> {
         match self {
-            Field::Null => None,
-            Field::Wire(bytes) => Some(bytes),
-            Field::Arena { start, end } => arena.get(start..end),
+            FieldValue::Null => None,
+            FieldValue::Wire(bytes) => Some(bytes),
+            FieldValue::Arena { start, end } => arena.get(start..end),
         }
     }
 
@@ -40,17 +40,17 @@ impl<'a> Field<'a> {
     #[inline]
     pub(super) fn append_to(self, arena: &mut Vec<u8>) -> bool {
         match self {
-            Field::Null => return false,
-            Field::Wire(bytes) => arena.extend_from_slice(bytes),
-            Field::Arena { start, end } => arena.extend_from_within(start..end),
+            FieldValue::Null => return false,
+            FieldValue::Wire(bytes) => arena.extend_from_slice(bytes),
+            FieldValue::Arena { start, end } => arena.extend_from_within(start..end),
         }
         true
     }
 
     /// What was appended to the arena since `start`.
     #[inline]
-    pub(super) fn since(start: usize, arena: &[u8]) -> Field<'static> {
-        Field::Arena { start, end: arena.len() }
+    pub(super) fn since(start: usize, arena: &[u8]) -> FieldValue<'static> {
+        FieldValue::Arena { start, end: arena.len() }
     }
 }
 
@@ -93,19 +93,25 @@ impl FieldType {
         self,
         value: Value<'a>,
         arena: &mut Vec<u8>,
-    ) -> Result<Field<'a>, &'static str> {
+    ) -> Result<FieldValue<'a>, &'static str> {
         match (value, self) {
-            (Value::Null, _) => Ok(Field::Null),
+            (Value::Null, _) => Ok(FieldValue::Null),
             (Value::Unchanged, _) => Err("a value (an unchanged TOAST value was sent instead)"),
-            (Value::Binary(bytes), FieldType::Text | FieldType::Bytea) => Ok(Field::Wire(bytes)),
+            (Value::Binary(bytes), FieldType::Text | FieldType::Bytea) => {
+                Ok(FieldValue::Wire(bytes))
+            }
             (Value::Binary(bytes), FieldType::Uuid) => read_uuid(bytes, arena),
-            (Value::Binary([1, json @ ..]), FieldType::Jsonb) => Ok(Field::Wire(json)),
+            (Value::Binary([1, json @ ..]), FieldType::Jsonb) => Ok(FieldValue::Wire(json)),
             (Value::Binary(_), FieldType::Jsonb) => Err("jsonb of version 1"),
             (Value::Text(text), FieldType::Bytea) => read_bytea(text, arena),
-            (Value::Binary([0]) | Value::Text(b"f"), FieldType::Bool) => Ok(Field::Wire(b"false")),
-            (Value::Binary([1]) | Value::Text(b"t"), FieldType::Bool) => Ok(Field::Wire(b"true")),
+            (Value::Binary([0]) | Value::Text(b"f"), FieldType::Bool) => {
+                Ok(FieldValue::Wire(b"false"))
+            }
+            (Value::Binary([1]) | Value::Text(b"t"), FieldType::Bool) => {
+                Ok(FieldValue::Wire(b"true"))
+            }
             (_, FieldType::Bool) => Err("a boolean"),
-            (Value::Text(text), _) => Ok(Field::Wire(text)),
+            (Value::Text(text), _) => Ok(FieldValue::Wire(text)),
             (Value::Binary(bytes), FieldType::Int2) => {
                 read_integer(bytes.try_into().map(i16::from_be_bytes), arena)
             }
@@ -136,7 +142,7 @@ const HEX: [[u8; 2]; 256] = {
 const UUID_PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 #[inline]
-fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<Field<'static>, &'static str> {
+fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<FieldValue<'static>, &'static str> {
     let uuid: &[u8; 16] = bytes.try_into().map_err(|_| "a uuid")?;
     let mut text = [b'-'; 36];
     for (byte, at) in uuid.iter().zip(UUID_PLACES) {
@@ -146,29 +152,29 @@ fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<Field<'static>, &'stat
     }
     let start = arena.len();
     arena.extend_from_slice(&text);
-    Ok(Field::since(start, arena))
+    Ok(FieldValue::since(start, arena))
 }
 
 fn read_integer<E>(
     number: Result<impl itoa::Integer, E>,
     arena: &mut Vec<u8>,
-) -> Result<Field<'static>, &'static str> {
+) -> Result<FieldValue<'static>, &'static str> {
     let number = number.map_err(|_| "an integer")?;
     let start = arena.len();
     arena.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
-    Ok(Field::since(start, arena))
+    Ok(FieldValue::since(start, arena))
 }
 
 /// `bytea_output` may be set for the role: `hex` begins with `\x`, which `escape` never does,
 /// because it doubles every backslash.
-fn read_bytea(text: &[u8], arena: &mut Vec<u8>) -> Result<Field<'static>, &'static str> {
+fn read_bytea(text: &[u8], arena: &mut Vec<u8>) -> Result<FieldValue<'static>, &'static str> {
     let start = arena.len();
     let read = match text {
         [b'\\', b'x', hex @ ..] => push_unhexed(hex, arena),
         escaped => push_unescaped(escaped, arena),
     };
     read.ok_or("bytea in hex or escape form")?;
-    Ok(Field::since(start, arena))
+    Ok(FieldValue::since(start, arena))
 }
 
 fn push_unescaped(mut text: &[u8], arena: &mut Vec<u8>) -> Option<()> {

@@ -11,12 +11,12 @@ use std::fmt;
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::assemble::{Scratch, assemble, salvage};
+use super::assemble::{ExtractScratch, assemble, salvage};
 use super::compile::{CompiledRoute, RouteSource};
 use super::error::{EventError, ExtractError};
-use super::field::{FIELDS_MAX, Field, Fields};
+use super::field::{FIELDS_MAX, FieldValue, Fields};
 use super::settings::Messages;
-use super::transaction::Transaction;
+use super::transaction::CommitStamp;
 use crate::base::event::{HeaderSlots, Outbound};
 use crate::base::lsn::Lsn;
 
@@ -51,12 +51,12 @@ impl MessagePlan {
         &'a self,
         lsn: Lsn,
         content: &'a [u8],
-        transaction: &'a Transaction,
-        scratch: &'a mut Scratch,
+        transaction: &'a CommitStamp,
+        scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, EventError> {
         scratch.arena.clear();
-        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
         self.read(content, &mut fields, &mut scratch.arena).map_err(|error| {
             let what = "the content is not a JSON object";
             let text = format!("logical message at {lsn}: {what}: {error}");
@@ -65,20 +65,20 @@ impl MessagePlan {
         assemble(&self.route, &fields, transaction, scratch, headers)
     }
 
-    /// What can be told of a message that is no event: the fields there are, or else the content
+    /// What is known of a message that is no event: the fields there are, or else the content
     /// itself as the value.
     pub fn salvage<'a>(
         &'a self,
         content: &'a [u8],
-        transaction: &'a Transaction,
-        scratch: &'a mut Scratch,
+        transaction: &'a CommitStamp,
+        scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
         scratch.arena.clear();
-        let mut fields: Fields<'a> = [Field::Null; FIELDS_MAX];
+        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
         if self.read(content, &mut fields, &mut scratch.arena).is_err() {
-            fields = [Field::Null; FIELDS_MAX];
-            fields[self.route.payload] = Field::Wire(content);
+            fields = [FieldValue::Null; FIELDS_MAX];
+            fields[self.route.payload] = FieldValue::Wire(content);
         }
         salvage(&self.route, &fields, transaction, scratch, headers)
     }
@@ -118,16 +118,18 @@ impl<'de> Visitor<'de> for MessageVisitor<'_, 'de> {
             let raw = map.next_value::<&'de RawValue>()?.get();
             let verbatim = slot == self.route.payload || Some(slot) == self.route.headers;
             self.fields[slot] = match raw.as_bytes() {
-                b"null" => Field::Null,
-                [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => Field::Wire(text),
+                b"null" => FieldValue::Null,
+                [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => {
+                    FieldValue::Wire(text)
+                }
                 [b'"', ..] if !verbatim => {
                     let text: String =
                         serde_json::from_str(raw).map_err(serde::de::Error::custom)?;
                     let start = self.arena.len();
                     self.arena.extend_from_slice(text.as_bytes());
-                    Field::since(start, self.arena)
+                    FieldValue::since(start, self.arena)
                 }
-                json => Field::Wire(json),
+                json => FieldValue::Wire(json),
             };
         }
         Ok(())

@@ -24,7 +24,7 @@ fn only_transactional_messages_of_the_prefix_are_wanted() {
 #[test]
 fn fields_play_the_columns() {
     let (plan, transaction, mut scratch, mut headers) =
-        (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+        (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
     let content = CONTENT.as_bytes();
     let event = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers).unwrap();
     assert_eq!((event.topic, event.id), ("outbox.event.order", "m-1"));
@@ -39,7 +39,7 @@ fn a_null_payload_is_null_and_a_text_payload_stays_json() {
     for (payload, value) in [("null", None), ("\"t\\n\"", Some(&b"\"t\\n\""[..]))] {
         let content = format!(r#"{{"id": 1, "aggregatetype": "a", "payload": {payload}}}"#);
         let (plan, transaction, mut scratch, mut headers) =
-            (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+            (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
         let event = plan
             .extract(Lsn::ZERO, content.as_bytes(), &transaction, &mut scratch, &mut headers)
             .unwrap();
@@ -59,11 +59,11 @@ fn what_is_not_an_event_is_told_and_salvaged() {
         (r#"{"id": "1", "payload": 1}"#, "null-in-template"),
     ] {
         let (transaction, mut scratch, mut headers) =
-            (Transaction::default(), Scratch::default(), HeaderSlots::new());
+            (CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
         let content = content.as_bytes();
         let refused = plan.extract(Lsn::ZERO, content, &transaction, &mut scratch, &mut headers);
         assert_eq!(refused.unwrap_err().class(), class);
-        let (mut scratch, mut headers) = (Scratch::default(), HeaderSlots::new());
+        let (mut scratch, mut headers) = (ExtractScratch::default(), HeaderSlots::new());
         let saved = plan.salvage(content, &transaction, &mut scratch, &mut headers);
         let whole = class == "message-not-object";
         assert_eq!(saved.value, Some(if whole { content } else { b"1" }));
@@ -74,7 +74,7 @@ proptest! {
     #[test]
     fn hostile_content_never_panics(content in proptest::collection::vec(any::<u8>(), 0..80)) {
         let (plan, transaction, mut scratch, mut headers) =
-            (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+            (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
         let made = plan.extract(Lsn::ZERO, &content, &transaction, &mut scratch, &mut headers);
         prop_assert!(made.is_err());
     }
@@ -86,7 +86,7 @@ proptest! {
         });
         let content = content.to_string();
         let (plan, transaction, mut scratch, mut headers) =
-            (plan(), Transaction::default(), Scratch::default(), HeaderSlots::new());
+            (plan(), CommitStamp::default(), ExtractScratch::default(), HeaderSlots::new());
         let event = plan
             .extract(Lsn::ZERO, content.as_bytes(), &transaction, &mut scratch, &mut headers)
             .unwrap();

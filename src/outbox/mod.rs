@@ -15,11 +15,11 @@ mod row_headers;
 pub mod settings;
 mod transaction;
 
-pub use assemble::Scratch;
+pub use assemble::ExtractScratch;
 pub use error::{EventError, ExtractError, RowError};
 pub use extract::Plan;
 pub use message::MessagePlan;
-pub use transaction::Transaction;
+pub use transaction::CommitStamp;
 
 use crate::pgoutput::relation::Relation;
 use settings::{Messages, OutboxTable};

@@ -66,8 +66,8 @@ fn describe(event: &Outbound<'_>, text: &mut String) {
 /// Everything of a capture that becomes an event, or the error it becomes.
 fn events_of(name: &str, binary: bool) -> Result<String, ExtractError> {
     let mut outboxes = both();
-    let (mut text, mut scratch) = (String::new(), Scratch::default());
-    let mut transaction = Transaction::default();
+    let (mut text, mut scratch) = (String::new(), ExtractScratch::default());
+    let mut transaction = CommitStamp::default();
     for line in capture(name).lines() {
         let bytes = from_hex(line);
         let mut headers = HeaderSlots::new();
@@ -126,8 +126,8 @@ fn a_binary_row_is_the_text_row() {
         let mut table = kinds();
         table.route.headers.remove("feeling");
         let mut outboxes = Outboxes::new(vec![outbox(), table], None).unwrap();
-        let (mut text, mut scratch) = (String::new(), Scratch::default());
-        let transaction = Transaction::default();
+        let (mut text, mut scratch) = (String::new(), ExtractScratch::default());
+        let transaction = CommitStamp::default();
         for line in capture(name).lines() {
             let bytes = from_hex(line);
             let mut headers = HeaderSlots::new();

@@ -5,14 +5,14 @@ use crate::base::time::push_rfc3339;
 
 /// The commit of the transaction that is being read.
 #[derive(Clone, Debug, Default)]
-pub struct Transaction {
+pub struct CommitStamp {
     commit_lsn: Lsn,
     commit_unix_us: i64,
     lsn_text: Vec<u8>,
     time_text: Vec<u8>,
 }
 
-impl Transaction {
+impl CommitStamp {
     /// A Begin came. Its numbers are those of the commit.
     pub fn begin(&mut self, final_lsn: Lsn, commit_unix_us: i64) {
         self.commit_lsn = final_lsn;

@@ -258,23 +258,23 @@ impl<'a> Tuple<'a> {
         Tuple { bytes }
     }
 
-    /// Walks the columns. [`Values::finish`] checks that nothing follows the last.
+    /// Walks the columns. [`TupleValues::finish`] checks that nothing follows the last.
     #[inline]
-    pub fn values(&self) -> Result<Values<'a>, DecodeError> {
+    pub fn values(&self) -> Result<TupleValues<'a>, DecodeError> {
         let mut cursor = Cursor::new(self.bytes);
         let left = cursor.count16("tuple column count")?;
-        Ok(Values { cursor, left })
+        Ok(TupleValues { cursor, left })
     }
 }
 
 /// A walk over the columns of a row; it ends at the first error.
 #[derive(Clone, Debug)]
-pub struct Values<'a> {
+pub struct TupleValues<'a> {
     cursor: Cursor<'a>,
     left: u16,
 }
 
-impl Values<'_> {
+impl TupleValues<'_> {
     /// Columns not yet walked.
     #[inline]
     #[must_use]
@@ -292,7 +292,7 @@ impl Values<'_> {
     }
 }
 
-impl<'a> Iterator for Values<'a> {
+impl<'a> Iterator for TupleValues<'a> {
     type Item = Result<Value<'a>, DecodeError>;
 
     #[inline]

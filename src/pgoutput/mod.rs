@@ -6,6 +6,7 @@
 
 pub mod cursor;
 #[cfg(test)]
+#[path = "encoder_tests.rs"]
 pub(crate) mod encoder;
 pub mod frame;
 pub mod message;

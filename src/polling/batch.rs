@@ -1,5 +1,4 @@
-//! Claimed rows on their way from the database to the loop, and what is told of them on the way
-//! back.
+//! Claimed rows on their way from the database to the loop, and their verdicts on the way back.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::base::lsn::Lsn;
 
 /// A claimed row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Row {
+pub struct PolledRow {
     /// Id as text.
     pub id: String,
     /// When it was written, in microseconds since the Unix epoch.
@@ -30,50 +29,46 @@ pub struct Batch {
     /// Where the log stood.
     pub lsn: Lsn,
     /// The rows.
-    pub rows: Vec<Row>,
-    /// Told once: what has become of them. Rows that are not in it are told of later.
+    pub rows: Vec<PolledRow>,
+    /// Takes one answer: what has become of the rows. Those that are not in it come later.
     pub answer: oneshot::Sender<Verdicts>,
-}
-
-/// What a claim has brought.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Claimed {
-    /// Where the log stood.
-    pub lsn: Lsn,
-    /// In their order.
-    pub rows: Vec<Row>,
-    /// Rows that were ready, as far as the claim looked.
-    pub ready: usize,
-    /// Those whose key was not busy, as far as there was room.
-    pub free: usize,
 }
 
 /// What has become of rows of one claim.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
-    /// The broker has them.
+    /// The broker has confirmed them.
     pub published: Vec<String>,
-    /// The dead-letter topic has them.
-    pub failed: Vec<Failed>,
+    /// The dead-letter topic has confirmed them.
+    pub failed: Vec<FailedRow>,
     /// They will be tried again.
-    pub noted: Vec<Failed>,
-    /// They are not in our hands any more, and nobody knows of a delivery.
+    pub noted: Vec<FailedRow>,
+    /// The loop has given them up, and no delivery is known.
     pub given_back: Vec<String>,
-    /// No further row of the claim is in our hands.
+    /// The loop has no further row of the claim.
     pub last: bool,
 }
 
 /// A row that could not be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failed {
-    /// Id.
+pub struct FailedRow {
+    /// Id as text.
     pub id: String,
     /// Attempts that have failed.
     pub attempts: u32,
     /// Why the last did.
     pub reason: String,
-    /// Not before.
+    /// How long until the next.
     pub wait: Duration,
+}
+
+/// Verdicts that come after their claim was settled.
+#[derive(Debug)]
+pub struct Late {
+    /// Of which claim.
+    pub claim: String,
+    /// What has become of its rows.
+    pub verdicts: Verdicts,
 }
 
 impl Verdicts {
@@ -86,10 +81,10 @@ impl Verdicts {
 }
 
 /// Reads the rows of a claim.
-pub fn read(rows: &[SqlRow]) -> Result<Vec<Row>, tokio_postgres::Error> {
+pub(crate) fn read(rows: &[SqlRow]) -> Result<Vec<PolledRow>, tokio_postgres::Error> {
     let read = |row: &SqlRow| {
         let attempts = row.try_get::<_, Option<i32>>(ATTEMPTS)?.unwrap_or_default();
-        Ok(Row {
+        Ok(PolledRow {
             id: row.try_get(ID)?,
             created_unix_us: row.try_get::<_, Option<i64>>(CREATED)?.unwrap_or_default(),
             attempts: u32::try_from(attempts).unwrap_or(0),

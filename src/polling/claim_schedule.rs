@@ -11,18 +11,18 @@ const REACH_MAX: usize = 100_000;
 
 /// What a claim found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Found {
+pub(crate) struct ClaimOutcome {
     /// Rows it took.
-    pub taken: usize,
+    pub(crate) taken: usize,
     /// Rows that were ready, as far as it looked.
-    pub ready: usize,
+    pub(crate) ready: usize,
     /// It took as much as it could carry.
-    pub full: bool,
+    pub(crate) full: bool,
 }
 
-/// Of one process.
+/// When one process claims next, and how far it looks.
 #[derive(Debug)]
-pub struct Pace {
+pub(crate) struct ClaimSchedule {
     interval: Duration,
     batch_max: usize,
     due: Option<Instant>,
@@ -31,27 +31,33 @@ pub struct Pace {
     passed_over: bool,
 }
 
-impl Pace {
+impl ClaimSchedule {
     /// The first claim is due at once.
     #[must_use]
-    pub const fn new(interval: Duration, batch_max: usize) -> Pace {
-        Pace { interval, batch_max, due: None, lookahead: LOOKAHEAD_MIN, passed_over: false }
+    pub(crate) const fn new(interval: Duration, batch_max: usize) -> ClaimSchedule {
+        ClaimSchedule {
+            interval,
+            batch_max,
+            due: None,
+            lookahead: LOOKAHEAD_MIN,
+            passed_over: false,
+        }
     }
 
     /// How long until the next claim.
     #[must_use]
-    pub fn wait(&self, now: Instant) -> Duration {
+    pub(crate) fn wait(&self, now: Instant) -> Duration {
         self.due.map_or(Duration::ZERO, |due| due.saturating_duration_since(now))
     }
 
     /// Most rows that the next claim looks at.
     #[must_use]
-    pub fn reach(&self) -> usize {
+    pub(crate) fn reach(&self) -> usize {
         self.batch_max.saturating_mul(self.lookahead).min(REACH_MAX.max(self.batch_max))
     }
 
     /// A claim that began at `began` found this.
-    pub fn found(&mut self, found: Found, began: Instant) {
+    pub(crate) fn found(&mut self, found: ClaimOutcome, began: Instant) {
         let looked_at_all = found.ready < self.reach();
         let meagre = found.taken < self.batch_max / 2 && !found.full;
         self.lookahead = if meagre && !looked_at_all {
@@ -66,14 +72,14 @@ impl Pace {
     }
 
     /// Rows were settled: what was passed over because of them need not wait for the interval.
-    pub fn settled(&mut self) {
+    pub(crate) fn settled(&mut self) {
         if self.passed_over {
             self.due = None;
         }
     }
 
     /// A claim could not be made.
-    pub fn failed(&mut self, began: Instant) {
+    pub(crate) fn failed(&mut self, began: Instant) {
         // It may have looked too far.
         self.lookahead = LOOKAHEAD_MIN;
         self.due = Some(began + self.interval);

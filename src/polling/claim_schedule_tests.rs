@@ -2,14 +2,14 @@ use super::*;
 
 const INTERVAL: Duration = Duration::from_millis(500);
 
-fn found(taken: usize, ready: usize) -> Found {
-    Found { taken, ready, full: taken == 100 }
+fn found(taken: usize, ready: usize) -> ClaimOutcome {
+    ClaimOutcome { taken, ready, full: taken == 100 }
 }
 
 #[test]
 fn a_full_claim_is_followed_at_once_and_any_other_after_the_interval() {
     let now = Instant::now();
-    let mut pace = Pace::new(INTERVAL, 100);
+    let mut pace = ClaimSchedule::new(INTERVAL, 100);
     assert_eq!(pace.wait(now), Duration::ZERO);
     pace.found(found(100, 250), now);
     assert_eq!(pace.wait(now), Duration::ZERO);
@@ -25,7 +25,7 @@ fn a_full_claim_is_followed_at_once_and_any_other_after_the_interval() {
 #[test]
 fn it_looks_further_while_busy_keys_are_in_the_way_and_not_without_end() {
     let now = Instant::now();
-    let mut pace = Pace::new(INTERVAL, 100);
+    let mut pace = ClaimSchedule::new(INTERVAL, 100);
     assert_eq!(pace.reach(), 400);
     // GIVEN that all it sees is of busy keys
     pace.found(found(0, 400), now);

@@ -1,7 +1,7 @@
 //! From polling to the slot: every row is carried by exactly one of the two.
 //!
 //! What a slot carries begins at its consistent point, and that point comes with a snapshot: rows
-//! that it shows are polling's, all others are the slot's. While nobody claims:
+//! that it shows belong to polling, all others to the slot. While no claim is made:
 //!
 //! 1. A temporary slot is made, and its snapshot exported.
 //! 2. Under that snapshot, the rows that wait are marked as polling's (`locked_by`).
@@ -15,8 +15,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::Client;
 
-use super::prepare::Prepared;
-use super::settings::PollingSettings;
+use super::prepare::PreparedTable;
+use super::settings::{PollingSettings, StatusValues, WorkColumns};
 use super::statements::Statements;
 use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
@@ -29,72 +29,72 @@ use crate::source::settings::SourceSettings;
 const PATIENT: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
 
 /// What a handover needs.
-pub struct Handover<'a> {
-    /// `[source]`.
-    pub source: &'a SourceSettings,
-    /// `[source.polling]`.
-    pub polling: &'a PollingSettings,
-    /// The table.
-    pub outbox: &'a OutboxTable,
-    /// Its statements.
-    pub prepared: &'a Prepared,
+pub(crate) struct TableHandover<'a> {
+    pub(crate) source: &'a SourceSettings,
+    pub(crate) polling: &'a PollingSettings,
+    pub(crate) outbox: &'a OutboxTable,
+    pub(crate) prepared: &'a PreparedTable,
 }
 
 /// Where the table stands between polling and slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub(crate) struct HandoverState {
     /// The slot is there.
-    pub handed_over: bool,
+    pub(crate) handed_over: bool,
     /// Rows are left that polling has to publish.
-    pub left: bool,
-    /// The publication carries the table: else the slot is somebody else's.
-    pub published: bool,
+    pub(crate) left: bool,
+    /// The publication carries the table; if not, the slot belongs to something else.
+    pub(crate) published: bool,
 }
 
-impl Standing {
+impl HandoverState {
     /// As the database has it.
-    pub async fn ask(
+    pub(crate) async fn ask(
         client: &Client,
         statements: &Statements,
-    ) -> Result<Standing, tokio_postgres::Error> {
+    ) -> Result<HandoverState, tokio_postgres::Error> {
         let row = client.query_one(&statements.left, &[]).await?;
-        Ok(Standing {
+        Ok(HandoverState {
             handed_over: row.try_get(0)?,
             left: row.try_get(1)?,
             published: row.try_get(2)?,
         })
     }
 
-    /// Why nobody polls a table beside this slot.
+    /// Why the table must not be polled beside this slot.
     #[must_use]
-    pub fn fault(&self, source: &SourceSettings) -> Fault {
-        if self.published { handed_over_before(source) } else { foreign(source) }
+    pub(crate) fn fault(&self, source: &SourceSettings) -> Fault {
+        if self.published { slot_exists(source) } else { foreign_slot(source) }
     }
 }
 
 /// The same, for a command.
-pub async fn standing(client: &Client, prepared: &Prepared) -> Result<Standing, Fault> {
-    let asked = Standing::ask(client, &prepared.statements).await;
+pub(crate) async fn state(
+    client: &Client,
+    prepared: &PreparedTable,
+) -> Result<HandoverState, Fault> {
+    let asked = HandoverState::ask(client, &prepared.statements).await;
     asked.map_err(|error| query_fault(&error, "looking for the slot"))
 }
 
-impl Handover<'_> {
+impl TableHandover<'_> {
     /// Makes the slot and marks what is polling's; says how many rows that are. `client` must have
     /// nothing under way; it waits for a claim that is being made, and none is made meanwhile.
-    pub async fn run(&self, client: &Client) -> Result<u64, Fault> {
-        let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
-        let (lock, unlock) = self.locks();
-        client.batch_execute(PATIENT).await.map_err(told)?;
+    pub(crate) async fn run(&self, client: &Client) -> Result<u64, Fault> {
+        // The same lock as that of a claim, held by the session instead of a transaction.
+        let turn =
+            |function| self.prepared.statements.turn.replace("pg_advisory_xact_lock", function);
+        client.batch_execute(PATIENT).await.map_err(query_failed)?;
         self.outwait().await?;
-        client.batch_execute(&lock).await.map_err(told)?;
+        client.batch_execute(&turn("pg_advisory_lock")).await.map_err(query_failed)?;
         // Somebody else may have been first.
-        let marked = match standing(client, self.prepared).await {
-            Ok(Standing { handed_over: false, .. }) => self.make(client).await,
-            Ok(standing) => Err(standing.fault(self.source)),
+        let marked = match state(client, self.prepared).await {
+            Ok(HandoverState { handed_over: false, .. }) => self.make(client).await,
+            Ok(state) => Err(state.fault(self.source)),
             Err(fault) => Err(fault),
         };
         // It would end with the connection, too.
-        client.batch_execute(&unlock).await.map_err(told)?;
+        client.batch_execute(&turn("pg_advisory_unlock")).await.map_err(query_failed)?;
         marked
     }
 
@@ -118,16 +118,7 @@ impl Handover<'_> {
         error.fault(&source.connection, &source.slot, &source.publication)
     }
 
-    fn locks(&self) -> (String, String) {
-        // The same lock as that of a claim, held by the session instead of a transaction.
-        let turn = &self.prepared.statements.turn;
-        let session = turn.replace("pg_advisory_xact_lock", "pg_advisory_lock");
-        let unlock = turn.replace("pg_advisory_xact_lock", "pg_advisory_unlock");
-        (session, unlock)
-    }
-
     async fn make(&self, client: &Client) -> Result<u64, Fault> {
-        let told = |error: tokio_postgres::Error| query_fault(&error, "handing the table over");
         let mut control = self.control().await?;
         let temporary = temporary_name();
         let exported = format!("{} EXPORT_SNAPSHOT", create(&temporary));
@@ -148,14 +139,14 @@ impl Handover<'_> {
         let marked = match marked.await {
             Ok(marked) => marked,
             Err(error) => {
-                client.batch_execute("ROLLBACK").await.map_err(told)?;
-                return Err(told(error));
+                client.batch_execute("ROLLBACK").await.map_err(query_failed)?;
+                return Err(query_failed(error));
             }
         };
         let copy = "SELECT pg_catalog.pg_copy_logical_replication_slot($1, $2, false)";
         let names: [&(dyn tokio_postgres::types::ToSql + Sync); 2] =
             [&temporary, &self.source.slot];
-        client.execute(copy, &names).await.map_err(told)?;
+        client.execute(copy, &names).await.map_err(query_failed)?;
         // The temporary slot ends with its connection.
         drop(control);
         Ok(marked)
@@ -163,17 +154,17 @@ impl Handover<'_> {
 
     /// Rows that were claimed before are polling's already.
     fn mark(&self) -> String {
-        let (names, words) = (&self.polling.columns, &self.polling.words);
-        let locked_by = quote_ident(&names.locked_by);
+        let WorkColumns { status, locked_by, .. } = self.polling.columns.quoted();
+        let StatusValues { pending, in_progress, failed, .. } = self.polling.words.quoted();
+        let table = quote_table(&self.outbox.schema, &self.outbox.table);
         format!(
-            "UPDATE {} SET {locked_by} = 'handover' WHERE {} IN ({}, {}, {}) AND {locked_by} IS NULL",
-            quote_table(&self.outbox.schema, &self.outbox.table),
-            quote_ident(&names.status),
-            quote_literal(&words.pending),
-            quote_literal(&words.in_progress),
-            quote_literal(&words.failed),
+            "UPDATE {table} SET {locked_by} = 'handover' WHERE {status} IN ({pending}, {in_progress}, {failed}) AND {locked_by} IS NULL"
         )
     }
+}
+
+fn query_failed(error: tokio_postgres::Error) -> Fault {
+    query_fault(&error, "handing the table over")
 }
 
 /// Ends with its connection, some time after: no two are called the same, wherever they are made.
@@ -190,14 +181,14 @@ fn no_snapshot() -> Fault {
     Fault::new(
         Exit::Source,
         "source.protocol",
-        "postgres made a slot and told no snapshot",
+        "postgres made a slot and returned no snapshot",
         "",
         "report it with the server's version; nothing was changed",
     )
 }
 
 /// The table is the slot's.
-fn handed_over_before(source: &SourceSettings) -> Fault {
+fn slot_exists(source: &SourceSettings) -> Fault {
     let slot = &source.slot;
     Fault::new(
         Exit::Slot,
@@ -213,13 +204,13 @@ fn handed_over_before(source: &SourceSettings) -> Fault {
 }
 
 /// A slot by chance of the same name.
-fn foreign(source: &SourceSettings) -> Fault {
+fn foreign_slot(source: &SourceSettings) -> Fault {
     let SourceSettings { slot, publication, .. } = source;
     Fault::new(
         Exit::Slot,
         "slot.foreign",
         format!(
-            "slot {slot} exists, and publication {publication} does not carry this table: its rows are nobody's"
+            "slot {slot} exists, and publication {publication} does not carry this table: nothing would publish its rows"
         ),
         "source.slot",
         "give source.slot a name of its own, the same for all relays that poll this table",

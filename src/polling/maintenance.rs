@@ -1,6 +1,6 @@
-//! What is done beside the claims: voiding those that nobody renews, settling what took longer than
-//! its claim, deleting what was published long ago, and looking how much waits. Renewing has a
-//! connection of its own: nothing may hold it up.
+//! What is done beside the claims: ending those that are not renewed, settling what took longer than
+//! its claim, deleting what was published long ago, and measuring how much waits. Renewing has a
+//! connection of its own: nothing may delay it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_postgres::types::ToSql;
 
-use super::batch::Verdicts;
-use super::handover::Standing;
-use super::session::Session;
-use super::worker::{Reconnect, Shared, answered, broke, warn_of_strangers};
+use super::batch::Late;
+use super::handover::HandoverState;
+use super::session::PollingSession;
+use super::worker::{PollingShared, Reconnect, broke, warn_of_lost_rows};
 use crate::base::error::Fault;
 use crate::metrics::Metrics;
 use crate::source::connect::ConnectError;
@@ -26,25 +26,15 @@ const LOOK_COST: u32 = 10;
 /// Between two batches of a clean-up: other work goes first.
 const CLEAN_PAUSE: Duration = Duration::from_millis(50);
 
-/// Verdicts that come after their claim was settled.
-#[derive(Debug)]
-pub struct Late {
-    /// Of which claim.
-    pub claim: String,
-    /// What has become of its rows.
-    pub verdicts: Verdicts,
-}
-
-/// Beside the workers, one for each process.
-pub struct Keeper {
-    /// What it shares with the workers.
-    pub shared: Arc<Shared>,
-    /// From the loop; it ends when the loop does.
-    pub late: mpsc::Receiver<Late>,
+/// What one process does beside its workers.
+pub(crate) struct Maintenance {
+    pub(crate) shared: Arc<PollingShared>,
+    /// Verdicts from the loop for which no worker waits; it ends when the loop does.
+    pub(crate) late: mpsc::Receiver<Late>,
     /// Where the backlog is shown.
-    pub metrics: Arc<Metrics>,
+    pub(crate) metrics: Arc<Metrics>,
     /// Called when the table belongs to the slot and nothing is left for polling.
-    pub handed_over: Box<dyn Fn(Standing) + Send + Sync>,
+    pub(crate) handed_over: Box<dyn Fn(HandoverState) + Send + Sync>,
 }
 
 /// When each chore is due.
@@ -55,9 +45,9 @@ struct Chores {
     clean: Option<Instant>,
 }
 
-impl Keeper {
-    /// Keeps until the loop has ended and everything is settled.
-    pub async fn keep(mut self) -> Result<(), Fault> {
+impl Maintenance {
+    /// Runs until the loop has ended and everything is settled.
+    pub(crate) async fn run(mut self) -> Result<(), Fault> {
         let shared = Arc::clone(&self.shared);
         let mut reconnect = Reconnect::new(&shared);
         let now = Instant::now();
@@ -86,7 +76,7 @@ impl Keeper {
     /// One turn; false when there is nothing more to come. `held` is not settled yet.
     async fn turn(
         &mut self,
-        session: &Session,
+        session: &PollingSession,
         chores: &mut Chores,
         held: &mut Option<Late>,
     ) -> Result<bool, ConnectError> {
@@ -102,8 +92,7 @@ impl Keeper {
             }
         }
         if let Some(Late { claim, verdicts }) = held {
-            let settling = session.settle(claim, verdicts);
-            warn_of_strangers(answered(session, self.shared.polling.lease, settling).await?);
+            warn_of_lost_rows(session.settle(claim, verdicts).await?);
             if verdicts.last {
                 self.shared.set_live(claim, false);
             }
@@ -111,22 +100,21 @@ impl Keeper {
             *held = None;
         }
         // Each of at most four statements ends at the server within the lease.
-        answered(session, self.shared.polling.lease * 4, self.chores(session, chores)).await?;
+        session.within(self.shared.polling.lease * 4, self.chores(session, chores)).await?;
         Ok(true)
     }
 
     async fn chores(
         &self,
-        session: &Session,
+        session: &PollingSession,
         chores: &mut Chores,
     ) -> Result<(), tokio_postgres::Error> {
-        let Shared { polling, statements, .. } = &*self.shared;
+        let PollingShared { polling, statements, .. } = &*self.shared;
         let client = session.client();
         let now = Instant::now();
-        let ms = |span: Duration| i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
         if now >= chores.expire {
             chores.expire = now + (polling.lease / 4).min(Duration::from_secs(10));
-            let void = client.execute(&statements.expire, &[&ms(polling.lease)]).await?;
+            let void = client.execute(&statements.expire, &[&millis(polling.lease)]).await?;
             if void > 0 {
                 self.metrics.expired_claims.inc_by(void);
                 tracing::warn!(rows = void, "claims were void: their process has not renewed them");
@@ -136,7 +124,7 @@ impl Keeper {
             match self.look(session).await {
                 Err(error) if error.is_closed() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(error = %session.told(&error), "the backlog cannot be looked at");
+                    tracing::warn!(error = %session.query_error(&error), "the backlog cannot be looked at");
                 }
                 Ok(()) => {}
             }
@@ -145,7 +133,7 @@ impl Keeper {
         if chores.clean.is_some_and(|due| now >= due) {
             let cleanup = &polling.cleanup;
             let batch = i64::try_from(cleanup.batch_max).unwrap_or(i64::MAX);
-            let age = ms(cleanup.older_than);
+            let age = millis(cleanup.older_than);
             chores.clean = Some(now + cleanup.interval);
             match client.execute(&statements.clean, &[&age, &batch]).await {
                 Ok(gone) => {
@@ -157,21 +145,21 @@ impl Keeper {
                 Err(error) if error.is_closed() => return Err(error),
                 // A foreign key, a trigger: events go on all the same.
                 Err(error) => {
-                    tracing::warn!(error = %session.told(&error), "published rows cannot be deleted");
+                    tracing::warn!(error = %session.query_error(&error), "published rows cannot be deleted");
                 }
             }
         }
         Ok(())
     }
 
-    async fn look(&self, session: &Session) -> Result<(), tokio_postgres::Error> {
+    async fn look(&self, session: &PollingSession) -> Result<(), tokio_postgres::Error> {
         let statements = &self.shared.statements;
         let backlog = session.client().query_one(&statements.backlog, &[&BACKLOG_MAX]).await?;
         self.metrics.backlog.set(backlog.try_get::<_, i64>(0)? as f64);
         self.metrics.backlog_age_seconds.set(backlog.try_get(1)?);
-        let standing = Standing::ask(session.client(), statements).await?;
-        if standing.handed_over && !standing.left {
-            (self.handed_over)(standing);
+        let state = HandoverState::ask(session.client(), statements).await?;
+        if state.handed_over && !state.left {
+            (self.handed_over)(state);
         }
         Ok(())
     }
@@ -184,19 +172,22 @@ impl Chores {
     }
 }
 
+fn millis(span: Duration) -> i64 {
+    i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
+}
+
 /// Renews the claims of this process, until it is dropped.
-pub async fn renew(shared: Arc<Shared>) -> Result<(), Fault> {
+pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
     let mut reconnect = Reconnect::new(&shared);
     let quarter = shared.polling.lease / 4;
-    let quarter_ms = i64::try_from(quarter.as_millis()).unwrap_or(i64::MAX);
     loop {
         let session = reconnect.session().await?;
         let error = loop {
             let live = shared.live();
             if !live.is_empty() {
-                let whose: [&(dyn ToSql + Sync); 2] = [&live, &quarter_ms];
+                let whose: [&(dyn ToSql + Sync); 2] = [&live, &millis(quarter)];
                 let renewing = session.client().execute(&shared.statements.renew, &whose);
-                match answered(&session, quarter, renewing).await {
+                match session.within(quarter, renewing).await {
                     Ok(_) => reconnect.works(),
                     Err(error) => break error,
                 }

@@ -6,28 +6,28 @@
 //!   └───── settle ◀── verdicts ◀────────────────────── receipts
 //! ```
 //!
-//! Workers and keeper live on the control runtime, each with a connection of its own; the loop is
-//! the data thread, which never waits for a database. A worker has one claim at a time: it hands
+//! Workers and maintenance live on the control runtime, each with a connection of its own; the loop
+//! is the data thread, which never waits for a database. A worker has one claim at a time: it hands
 //! its rows over and waits for the verdicts. What takes longer than its claim (a row that waits for
-//! its retry) is left to the keeper, which also renews claims, voids those that nobody renews,
-//! and deletes what was published long ago.
+//! its retry) is settled by maintenance, which also renews claims, frees rows whose claims nobody
+//! renews, and deletes what was published long ago.
 //!
 //! * P1 A row is marked as published only after the broker has confirmed it.
 //! * P2 The rows of a key are in one claim at a time, and in order ([`statements`]).
-//! * P3 Whoever settles a row shows the name of the claim: what somebody else has claimed since is
-//!   left alone.
-//! * P4 A claim that is not renewed is void after the lease: nothing is lost with a process.
+//! * P3 A row is settled under the name of its claim: what another claim has taken since is left
+//!   alone.
+//! * P4 A claim that is not renewed ends after the lease: nothing is lost with a process.
 
-pub mod admin_rows;
+pub(crate) mod admin_rows;
 pub mod batch;
-pub mod claim_schedule;
-pub mod handover;
-pub mod maintenance;
+pub(crate) mod claim_schedule;
+pub(crate) mod handover;
+pub(crate) mod maintenance;
 #[cfg(test)]
 mod plan_tests;
-pub mod prepare;
-pub mod session;
+pub(crate) mod prepare;
+pub(crate) mod session;
 pub mod settings;
-pub mod statements;
+pub(crate) mod statements;
 pub(crate) mod table_facts;
-pub mod worker;
+pub(crate) mod worker;

@@ -6,7 +6,7 @@ use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::settings::{Cleanup, PollingSettings};
-use super::statements::{Statements, Subject};
+use super::statements::{StatementInput, Statements};
 use crate::base::template::Template;
 use crate::source::testing;
 
@@ -54,7 +54,7 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
     let mut outbox = testing::outbox();
     outbox.columns.key = "event_key".into();
     outbox.route.key = Some(Template::column("event_key"));
-    let statements = Statements::of(&Subject {
+    let statements = Statements::of(&StatementInput {
         outbox: &outbox,
         polling: &polling,
         slot: &source.slot,

@@ -1,7 +1,7 @@
 //! From the configuration and the table as it is to the statements.
 
 use super::settings::PollingSettings;
-use super::statements::{Statements, Subject};
+use super::statements::{StatementInput, Statements};
 use super::table_facts::PolledTableFacts;
 use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
@@ -10,26 +10,25 @@ use crate::source::settings::SourceSettings;
 
 /// What is known before the first claim.
 #[derive(Clone, Debug)]
-pub struct Prepared {
-    /// The statements for the table.
-    pub statements: Statements,
+pub(crate) struct PreparedTable {
+    pub(crate) statements: Statements,
     /// The event's columns.
-    pub relation: Relation,
+    pub(crate) relation: Relation,
 }
 
-impl Prepared {
+impl PreparedTable {
     /// For a table that can be polled.
     pub(crate) fn of(
         facts: &PolledTableFacts,
         source: &SourceSettings,
         outbox: &OutboxTable,
         polling: &PollingSettings,
-    ) -> Prepared {
+    ) -> PreparedTable {
         let relation = facts.relation(outbox);
         let event_columns: Vec<String> =
             relation.columns.iter().map(|column| column.name.clone()).collect();
         let type_of = |column| facts.type_of(column).unwrap_or("text");
-        let statements = Statements::of(&Subject {
+        let statements = Statements::of(&StatementInput {
             outbox,
             polling,
             slot: &source.slot,
@@ -39,12 +38,12 @@ impl Prepared {
             reason_type: type_of(&polling.columns.failure_reason),
             event_columns: &event_columns,
         });
-        Prepared { statements, relation }
+        PreparedTable { statements, relation }
     }
 }
 
 /// The polled table. The configuration has made sure that there is one.
-pub fn table(source: &SourceSettings) -> Result<&OutboxTable, Fault> {
+pub(crate) fn table(source: &SourceSettings) -> Result<&OutboxTable, Fault> {
     source.outboxes.first().ok_or_else(|| {
         let (what, mend) = ("polling needs a table", "write [[source.outbox]]");
         Fault::new(Exit::Usage, "config.missing-key", what, "source.outbox", mend)

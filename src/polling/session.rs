@@ -2,32 +2,47 @@
 
 use std::time::Duration;
 
+use tokio::time::timeout;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Statement};
 
-use super::batch::{self, Claimed, Failed, Verdicts};
+use super::batch::{self, FailedRow, PolledRow, Verdicts};
 use super::statements::Statements;
 use crate::base::lsn::Lsn;
-use crate::source::connect::ConnectError;
+use crate::source::connect::{ConnectCause, ConnectError};
 use crate::source::settings::ConnInfo;
 use crate::source::sql::{self, Sql};
 
 /// A snapshot from before the turn would not show what the claim before has taken.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// What a claim may bring.
+/// How much a claim may bring.
 #[derive(Clone, Copy, Debug)]
-pub struct Appetite {
+pub(crate) struct ClaimLimits {
     /// Rows that are looked at.
-    pub reach: usize,
+    pub(crate) reach: usize,
     /// Most bytes of payload; a single row may be larger.
-    pub bytes_max: usize,
+    pub(crate) bytes_max: usize,
+}
+
+/// What a claim has brought.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Claim {
+    /// Where the log stood.
+    pub(crate) lsn: Lsn,
+    /// In their order.
+    pub(crate) rows: Vec<PolledRow>,
+    /// Rows that were ready, as far as the claim looked.
+    pub(crate) ready: usize,
+    /// Those whose key was not busy, as far as there was room.
+    pub(crate) free: usize,
 }
 
 /// A connection; dropping it closes it.
-pub struct Session {
+pub(crate) struct PollingSession {
     sql: Sql,
+    lease: Duration,
     turn: Statement,
     claim: Statement,
     fetch: Statement,
@@ -38,91 +53,92 @@ pub struct Session {
     given_back: Statement,
 }
 
-impl Session {
+impl PollingSession {
     /// Connects and prepares.
-    pub async fn open(
+    pub(crate) async fn open(
         info: &ConnInfo,
         statements: &Statements,
         lease: Duration,
-    ) -> Result<Session, ConnectError> {
+    ) -> Result<PollingSession, ConnectError> {
         let sql = sql::connect(info).await?;
-        match Session::prepare(&sql.client, statements, lease).await {
-            Ok([turn, claim, fetch, abandoned, published, failed, noted, given_back]) => {
-                Ok(Session {
-                    sql,
-                    turn,
-                    claim,
-                    fetch,
-                    abandoned,
-                    published,
-                    failed,
-                    noted,
-                    given_back,
-                })
-            }
-            Err(error) => Err(sql.error(&error)),
-        }
-    }
-
-    async fn prepare(
-        client: &Client,
-        statements: &Statements,
-        lease: Duration,
-    ) -> Result<[Statement; 8], tokio_postgres::Error> {
-        // Whatever is asked ends at the server before anybody here gives up waiting for it: what
-        // went on behind our backs would claim rows for nobody.
+        let failed = |error| sql.error(&error);
+        // The server ends a statement before anybody here gives up waiting for it: one that went on
+        // unnoticed would claim rows for nobody.
         let part = |percent: u128| (lease.as_millis() * percent / 100).max(1);
-        client
-            .batch_execute(&format!(
-                "SET lock_timeout = {}; SET statement_timeout = {}; \
-                 SET idle_in_transaction_session_timeout = {}; \
-                 SET default_transaction_isolation = 'read committed'; \
-                 SET bytea_output = hex; SET DateStyle = ISO",
-                part(60),
-                part(80),
-                part(80)
-            ))
-            .await?;
-        let Statements { turn, claim, fetch, abandoned, .. } = statements;
-        let Statements { published, failed, noted, given_back, .. } = statements;
-        let (turn, claim, fetch, abandoned, published, failed, noted, given_back) = tokio::try_join!(
-            client.prepare(turn),
-            client.prepare(claim),
-            client.prepare(fetch),
-            client.prepare(abandoned),
-            client.prepare(published),
-            client.prepare(failed),
-            client.prepare(noted),
-            client.prepare(given_back),
-        )?;
-        Ok([turn, claim, fetch, abandoned, published, failed, noted, given_back])
+        let settings = format!(
+            "SET lock_timeout = {}; SET statement_timeout = {}; \
+             SET idle_in_transaction_session_timeout = {}; \
+             SET default_transaction_isolation = 'read committed'; \
+             SET bytea_output = hex; SET DateStyle = ISO",
+            part(60),
+            part(80),
+            part(80)
+        );
+        sql.client.batch_execute(&settings).await.map_err(failed)?;
+        let prepare = |statement| sql.client.prepare(statement);
+        let prepared = tokio::try_join!(
+            prepare(&statements.turn),
+            prepare(&statements.claim),
+            prepare(&statements.fetch),
+            prepare(&statements.abandoned),
+            prepare(&statements.published),
+            prepare(&statements.failed),
+            prepare(&statements.noted),
+            prepare(&statements.given_back),
+        );
+        let (turn, claim, fetch, abandoned, published, failed, noted, given_back) =
+            prepared.map_err(failed)?;
+        Ok(PollingSession {
+            sql,
+            lease,
+            turn,
+            claim,
+            fetch,
+            abandoned,
+            published,
+            failed,
+            noted,
+            given_back,
+        })
     }
 
     /// For statements that are not prepared.
     #[must_use]
-    pub fn client(&self) -> &Client {
+    pub(crate) fn client(&self) -> &Client {
         &self.sql.client
     }
 
     /// An error of a query on this connection.
     #[must_use]
-    pub fn told(&self, error: &tokio_postgres::Error) -> ConnectError {
+    pub(crate) fn query_error(&self, error: &tokio_postgres::Error) -> ConnectError {
         self.sql.error(error)
+    }
+
+    /// Waits for an answer. One that does not come within the limit does not come at all: the network
+    /// between here and the server may have lost the connection without saying so.
+    pub(crate) async fn within<T>(
+        &self,
+        limit: Duration,
+        asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
+    ) -> Result<T, ConnectError> {
+        match timeout(limit, asked).await {
+            Ok(answer) => answer.map_err(|error| self.query_error(&error)),
+            Err(_) => Err(unanswered()),
+        }
     }
 
     /// Claims rows and marks them with `claim`. All statements go out at once, and the rows are
     /// fetched behind the COMMIT: the turn is held for as long as the server takes, whatever
     /// happens here. Nothing when others had the turn for too long.
-    pub async fn claim(
+    pub(crate) async fn claim(
         &self,
         claim: &str,
-        appetite: Appetite,
-    ) -> Result<Option<Claimed>, tokio_postgres::Error> {
+        limits: ClaimLimits,
+    ) -> Result<Option<Claim>, ConnectError> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let (reach, bytes_max) = (number(appetite.reach), number(appetite.bytes_max));
+        let (reach, bytes_max) = (number(limits.reach), number(limits.bytes_max));
         let parameters: [&(dyn ToSql + Sync); 3] = [&claim, &reach, &bytes_max];
         let client = self.client();
-        let whose: [&(dyn ToSql + Sync); 1] = [&claim];
         let turn = async {
             // Only here: a lock that the rows wait for later says nothing of the turn.
             client.query_one(&self.turn, &[]).await.map_err(|error| match error.code() {
@@ -130,76 +146,89 @@ impl Session {
                 _ => Some(error),
             })
         };
-        // In this order: the first error is the one that counts, others follow from it.
-        let done = tokio::try_join!(
-            biased;
-            broken(client.batch_execute(BEGIN)),
-            turn,
-            broken(client.query_one(&self.claim, &parameters)),
-            broken(client.batch_execute("COMMIT")),
-            broken(client.query(&self.fetch, &whose)),
-        );
-        let ((), turn, counts, (), rows) = match done {
-            Ok(done) => done,
-            Err(None) => return Ok(None),
-            Err(Some(error)) => return Err(error),
-        };
-        let lsn = u64::try_from(turn.try_get::<_, i64>(1)?).unwrap_or_default();
-        let count = |at| Ok(usize::try_from(counts.try_get::<_, i64>(at)?).unwrap_or(0));
-        let (ready, free) = (count(0)?, count(1)?);
-        Ok(Some(Claimed { lsn: Lsn::from_wire(lsn), rows: batch::read(&rows)?, ready, free }))
+        self.within(self.lease, async {
+            // In this order: the first error is the one that counts, others follow from it.
+            let done = tokio::try_join!(
+                biased;
+                failing(client.batch_execute(BEGIN)),
+                turn,
+                failing(client.query_one(&self.claim, &parameters)),
+                failing(client.batch_execute("COMMIT")),
+                failing(client.query(&self.fetch, &parameters[..1])),
+            );
+            let ((), turn, counts, (), rows) = match done {
+                Ok(done) => done,
+                Err(None) => return Ok(None),
+                Err(Some(error)) => return Err(error),
+            };
+            let lsn = u64::try_from(turn.try_get::<_, i64>(1)?).unwrap_or_default();
+            let count = |at| Ok(usize::try_from(counts.try_get::<_, i64>(at)?).unwrap_or(0));
+            let (ready, free) = (count(0)?, count(1)?);
+            Ok(Some(Claim { lsn: Lsn::from_wire(lsn), rows: batch::read(&rows)?, ready, free }))
+        })
+        .await
     }
 
-    /// Everything of a claim is free again. It waits for the turn: a claim that still waits for it
-    /// in the server is before this.
-    pub async fn abandon(&self, claim: &str) -> Result<(), tokio_postgres::Error> {
+    /// Frees everything of a claim. It waits for the turn: a claim that still waits for it in the
+    /// server is before this.
+    pub(crate) async fn abandon(&self, claim: &str) -> Result<(), ConnectError> {
         let client = self.client();
-        let whose: [&(dyn ToSql + Sync); 1] = [&claim];
-        tokio::try_join!(
-            biased;
-            client.batch_execute(BEGIN),
-            client.query_one(&self.turn, &[]),
-            client.execute(&self.abandoned, &whose),
-            client.batch_execute("COMMIT"),
-        )
-        .map(drop)
+        let parameters: [&(dyn ToSql + Sync); 1] = [&claim];
+        self.within(self.lease, async {
+            tokio::try_join!(
+                biased;
+                client.batch_execute(BEGIN),
+                client.query_one(&self.turn, &[]),
+                client.execute(&self.abandoned, &parameters),
+                client.batch_execute("COMMIT"),
+            )
+            .map(drop)
+        })
+        .await
     }
 
-    /// Writes down what became of rows of a claim, all of it or nothing. Says how many of them were
+    /// Writes down what became of rows of a claim, all of it or nothing. Returns how many of them were
     /// somebody else's by then.
-    pub async fn settle(
+    pub(crate) async fn settle(
+        &self,
+        claim: &str,
+        verdicts: &Verdicts,
+    ) -> Result<u64, ConnectError> {
+        self.within(self.lease, self.write_verdicts(claim, verdicts)).await
+    }
+
+    async fn write_verdicts(
         &self,
         claim: &str,
         verdicts: &Verdicts,
     ) -> Result<u64, tokio_postgres::Error> {
         let Verdicts { published, failed, noted, given_back, .. } = verdicts;
-        let parts = [published, given_back].iter().filter(|ids| !ids.is_empty()).count()
-            + [failed, noted].iter().filter(|rows| !rows.is_empty()).count();
+        let sizes = [published.len(), given_back.len(), failed.len(), noted.len()];
+        let is_transaction = sizes.into_iter().filter(|rows| *rows > 0).count() > 1;
         let client = self.client();
-        if parts > 1 {
+        if is_transaction {
             client.batch_execute("BEGIN").await?;
         }
-        let mut strangers = 0;
+        let missed = |done: u64, of: usize| (of as u64).saturating_sub(done);
         // First what has failed: a row may have been noted and published since.
         self.write(&self.noted, claim, noted).await?;
-        strangers += missed(self.write(&self.failed, claim, failed).await?, failed.len());
+        let mut lost = missed(self.write(&self.failed, claim, failed).await?, failed.len());
         for (statement, ids) in [(&self.published, published), (&self.given_back, given_back)] {
             if !ids.is_empty() {
-                let done = client.execute(statement, &[&claim, ids]).await?;
-                strangers += missed(done, ids.len());
+                lost += missed(client.execute(statement, &[&claim, ids]).await?, ids.len());
             }
         }
-        if parts > 1 {
+        if is_transaction {
             client.batch_execute("COMMIT").await?;
         }
-        Ok(strangers)
+        Ok(lost)
     }
 
     async fn write(
         &self,
         statement: &Statement,
         claim: &str,
-        rows: &[Failed],
+        rows: &[FailedRow],
     ) -> Result<u64, tokio_postgres::Error> {
         if rows.is_empty() {
             return Ok(0);
@@ -218,12 +247,13 @@ impl Session {
 }
 
 /// As an error that says more than that there was no turn.
-async fn broken<T>(
-    ask: impl Future<Output = Result<T, tokio_postgres::Error>>,
+async fn failing<T>(
+    asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Option<tokio_postgres::Error>> {
-    ask.await.map_err(Some)
+    asked.await.map_err(Some)
 }
 
-fn missed(done: u64, of: usize) -> u64 {
-    (of as u64).saturating_sub(done)
+/// The error where no answer comes within the limit.
+pub(super) fn unanswered() -> ConnectError {
+    ConnectError::new("postgres", ConnectCause::Io("no answer within the lease".to_owned()))
 }

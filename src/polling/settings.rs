@@ -6,6 +6,7 @@ use crate::base::settings::kind::{FILLED, IDENTIFIER};
 use crate::base::settings::{
     Choice, HOUR_MS, SECOND_MS, choice, duration, flag, integer, section, settings, text,
 };
+use crate::source::quote::{quote_ident, quote_literal};
 
 const DAY_MS: u64 = 24 * HOUR_MS;
 
@@ -28,7 +29,7 @@ settings! {
         /// Columns that polling reads and writes, beside those of the event.
         pub columns: WorkColumns = section(),
         /// What stands in the status column.
-        pub words: Words = section(),
+        pub words: StatusValues = section(),
         /// Deleting published rows.
         pub cleanup: Cleanup = section(),
     }
@@ -78,7 +79,7 @@ settings! {
 settings! {
     /// What stands in the status column.
     #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct Words {
+    pub struct StatusValues {
         /// To be published.
         pub pending: String = text(FILLED).default("pending"),
         /// Claimed.
@@ -102,5 +103,34 @@ settings! {
         pub batch_max: usize = integer(1, 100_000).default("1000"),
         /// Between two clean-ups.
         pub interval: Duration = duration(SECOND_MS / 10, DAY_MS).default("1m"),
+    }
+}
+
+impl WorkColumns {
+    /// The same names as SQL.
+    pub(crate) fn quoted(&self) -> WorkColumns {
+        WorkColumns {
+            order: quote_ident(&self.order),
+            status: quote_ident(&self.status),
+            retry_count: quote_ident(&self.retry_count),
+            next_retry_at: quote_ident(&self.next_retry_at),
+            locked_at: quote_ident(&self.locked_at),
+            locked_by: quote_ident(&self.locked_by),
+            failure_reason: quote_ident(&self.failure_reason),
+            failed_at: quote_ident(&self.failed_at),
+            created_at: quote_ident(&self.created_at),
+        }
+    }
+}
+
+impl StatusValues {
+    /// The same values as SQL.
+    pub(crate) fn quoted(&self) -> StatusValues {
+        StatusValues {
+            pending: quote_literal(&self.pending),
+            in_progress: quote_literal(&self.in_progress),
+            published: quote_literal(&self.published),
+            failed: quote_literal(&self.failed),
+        }
     }
 }

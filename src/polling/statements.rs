@@ -8,9 +8,8 @@
 //! Claims are made one at a time for each table, over all processes: [`Statements::turn`] takes an
 //! advisory lock that ends with the transaction, and the claim is a statement of its own behind it,
 //! so that its snapshot shows what the claim before has taken. A claim passes over every key of
-//! which a row is in somebody's hands, or waits for its retry, and takes the others' rows from the
-//! oldest on. So the rows of a key are in one pair of hands at a time, in order, and publishing them
-//! needs no further lock. It costs: claims do not run beside each other (publishing does), and a key
+//! which a row is claimed, or waits for its retry, and takes the others' rows from the oldest on. So
+//! the rows of a key are in one claim at a time, in order, and publishing them needs no further lock. It costs: claims do not run beside each other (publishing does), and a key
 //! is as fast as one batch after another. A row that somebody outside holds locked is skipped, and
 //! its key with it.
 
@@ -18,81 +17,74 @@ use crate::base::template::Part;
 use crate::outbox::settings::OutboxTable;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
-use super::settings::{OnPublished, PollingSettings};
+use super::settings::{OnPublished, PollingSettings, StatusValues, WorkColumns};
 
 /// First half of the advisory lock that claims take turns by: "walr".
-pub const TURN_CLASS: i32 = 0x7761_6C72;
+pub(crate) const TURN_CLASS: i32 = 0x7761_6C72;
 
-/// Columns of a fetched row: id as text.
-pub const ID: usize = 0;
-/// When the row was written, in microseconds since the Unix epoch.
-pub const CREATED: usize = 1;
-/// Attempts that have failed.
-pub const ATTEMPTS: usize = 2;
-/// The first of the event's own columns.
-pub const EVENT: usize = 3;
+/// Columns of a fetched row: id as text, microseconds since the Unix epoch, failed attempts, and the
+/// first of the event's own columns.
+pub(crate) const ID: usize = 0;
+pub(crate) const CREATED: usize = 1;
+pub(crate) const ATTEMPTS: usize = 2;
+pub(crate) const EVENT: usize = 3;
 
-/// What the statements are made from.
+/// What the statements are made from. Types and operators are SQL.
 #[derive(Clone, Copy, Debug)]
-pub struct Subject<'a> {
-    /// The table, and the names of the event's columns.
-    pub outbox: &'a OutboxTable,
-    /// `[source.polling]`.
-    pub polling: &'a PollingSettings,
-    /// The slot to which the table may have been handed over.
-    pub slot: &'a str,
-    /// And its publication.
-    pub publication: &'a str,
-    /// Type of the id column, as SQL.
-    pub id_type: &'a str,
-    /// The operator that compares ids, as SQL: no schema is searched for it but that of Postgres.
-    pub id_equality: &'a str,
-    /// Type of the column of failure reasons, as SQL.
-    pub reason_type: &'a str,
+pub(crate) struct StatementInput<'a> {
+    pub(crate) outbox: &'a OutboxTable,
+    pub(crate) polling: &'a PollingSettings,
+    /// The slot to which the table may have been handed over, and its publication.
+    pub(crate) slot: &'a str,
+    pub(crate) publication: &'a str,
+    pub(crate) id_type: &'a str,
+    /// The operator that compares ids: no schema is searched for it but that of Postgres.
+    pub(crate) id_equality: &'a str,
+    pub(crate) reason_type: &'a str,
     /// Columns of the event, in the order in which they are read.
-    pub event_columns: &'a [String],
+    pub(crate) event_columns: &'a [String],
 }
 
 /// One table's statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Statements {
-    /// Waits for the turn to claim, within a transaction; tells where the log stands.
-    pub turn: String,
+pub(crate) struct Statements {
+    /// Waits for the turn to claim, within a transaction; returns where the log stands.
+    pub(crate) turn: String,
     /// Claims, and counts: rows that were ready, those of keys that were free, those claimed.
-    /// Parameters: whose they are, how far to look, most bytes. The most rows stand in the text: from
-    /// them the planner learns that the way to each is its index.
-    pub claim: String,
-    /// The rows of a claim. Parameter: whose. Not within the claim: a reader that is slow, or frozen,
+    /// Parameters: claim, how far to look, most bytes. The most rows stand in the text: from them the
+    /// planner learns that the way to each is its index.
+    pub(crate) claim: String,
+    /// The rows of a claim. Parameter: claim. Not within the claim: a reader that is slow, or frozen,
     /// would keep everybody from the turn.
-    pub fetch: String,
+    pub(crate) fetch: String,
     /// Has the table been handed over? Are there rows that polling still has to publish? Does the
     /// publication carry the table?
-    pub left: String,
-    /// Published. Parameters: whose, ids.
-    pub published: String,
-    /// Given up. Parameters: whose, ids, attempts, reasons.
-    pub failed: String,
-    /// Has failed and will be tried again. Parameters: whose, ids, attempts, reasons, waits in ms.
-    pub noted: String,
-    /// Free again. Parameters: whose, ids.
-    pub given_back: String,
-    /// Everything of a claim is free again. Parameter: whose.
-    pub abandoned: String,
-    /// Claims live on that were not renewed for so long. Parameters: whose, milliseconds.
-    pub renew: String,
-    /// Claims that were not renewed are void. Parameter: the lease in ms.
-    pub expire: String,
-    /// Old published rows go. Parameters: age in ms, most rows.
-    pub clean: String,
-    /// Rows that wait, at most so many as the parameter says, and the age of the oldest.
-    pub backlog: String,
+    pub(crate) left: String,
+    /// Marks rows as published. Parameters: claim, ids.
+    pub(crate) published: String,
+    /// Gives rows up. Parameters: claim, ids, attempts, reasons, waits in ms (not used).
+    pub(crate) failed: String,
+    /// Notes a failure before a retry. Parameters: claim, ids, attempts, reasons, waits in ms.
+    pub(crate) noted: String,
+    /// Frees rows. Parameters: claim, ids.
+    pub(crate) given_back: String,
+    /// Frees everything of a claim. Parameter: claim.
+    pub(crate) abandoned: String,
+    /// Renews claims that were not renewed for so long. Parameters: claims, milliseconds.
+    pub(crate) renew: String,
+    /// Frees the rows of claims that were not renewed. Parameter: the lease in ms.
+    pub(crate) expire: String,
+    /// Deletes old published rows. Parameters: age in ms, most rows.
+    pub(crate) clean: String,
+    /// How many rows are not published, and the age of the oldest. Parameter: most rows to count.
+    pub(crate) backlog: String,
 }
 
 impl Statements {
-    /// Writes them.
+    /// Writes the statements for a table.
     #[must_use]
-    pub fn of(subject: &Subject<'_>) -> Statements {
-        let writer = Writer::new(subject);
+    pub(crate) fn of(table: &StatementInput<'_>) -> Statements {
+        let writer = StatementWriter::new(table);
         Statements {
             turn: writer.turn(),
             claim: writer.claim(),
@@ -128,40 +120,32 @@ fn checked(condition: &str) -> String {
     format!("CASE WHEN {condition} THEN true END")
 }
 
-/// Quoted names and words.
-struct Writer<'a> {
-    subject: &'a Subject<'a>,
+/// Quoted names and values of one table.
+struct StatementWriter<'a> {
+    polled: &'a StatementInput<'a>,
     table: String,
     id: String,
     is: &'a str,
-    order: String,
-    status: String,
-    pending: String,
-    in_progress: String,
+    names: WorkColumns,
+    values: StatusValues,
     slot_exists: String,
 }
 
-impl<'a> Writer<'a> {
-    fn new(subject: &'a Subject<'a>) -> Writer<'a> {
-        let Subject { outbox, polling, slot, .. } = subject;
-        Writer {
-            subject,
+impl<'a> StatementWriter<'a> {
+    fn new(polled: &'a StatementInput<'a>) -> StatementWriter<'a> {
+        let StatementInput { outbox, polling, slot, .. } = polled;
+        StatementWriter {
+            polled,
             table: quote_table(&outbox.schema, &outbox.table),
             id: quote_ident(&outbox.columns.id),
-            is: subject.id_equality,
-            order: quote_ident(&polling.columns.order),
-            status: quote_ident(&polling.columns.status),
-            pending: quote_literal(&polling.words.pending),
-            in_progress: quote_literal(&polling.words.in_progress),
+            is: polled.id_equality,
+            names: polling.columns.quoted(),
+            values: polling.words.quoted(),
             slot_exists: format!(
                 "EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {} AND database = pg_catalog.current_database())",
                 quote_literal(slot)
             ),
         }
-    }
-
-    fn column(&self, pick: impl Fn(&super::settings::WorkColumns) -> &String) -> String {
-        quote_ident(pick(&self.subject.polling.columns))
     }
 
     /// Where the log may not be looked at (some hosts), another number that rises does: positions only
@@ -176,24 +160,18 @@ impl<'a> Writer<'a> {
         )
     }
 
-    /// Rows that no slot carries: written before there was one, or claimed before.
-    fn ours(&self) -> String {
-        let locked_by = self.column(|names| &names.locked_by);
-        format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists)
-    }
-
     /// What is stored is small (compressed, or elsewhere) and known without being read: only what may
     /// fit is read and weighed. Busy keys are looked up by hash, whatever the planner believes of a
     /// table whose statistics are from a quiet hour.
     fn claim(&self) -> String {
-        let Writer { table, id, is, order, status, pending, in_progress, .. } = self;
-        let key = key(self.subject.outbox);
-        let batch_max = self.subject.polling.batch_max;
-        let payload = quote_ident(&self.subject.outbox.columns.payload);
-        let next_retry_at = self.column(|names| &names.next_retry_at);
-        let locked_at = self.column(|names| &names.locked_at);
-        let locked_by = self.column(|names| &names.locked_by);
-        let ours = self.ours();
+        let StatementWriter { table, id, is, .. } = self;
+        let WorkColumns { order, status, next_retry_at, locked_at, locked_by, .. } = &self.names;
+        let StatusValues { pending, in_progress, .. } = &self.values;
+        let key = key(self.polled.outbox);
+        let batch_max = self.polled.polling.batch_max;
+        let payload = quote_ident(&self.polled.outbox.columns.payload);
+        // Rows that no slot carries: written before there was one, or claimed before.
+        let ours = format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists);
         let still_pending = checked(&format!("t.{status} = {pending}"));
         format!(
             "WITH busy AS MATERIALIZED (
@@ -237,16 +215,14 @@ impl<'a> Writer<'a> {
 
     /// In the order of the claim. Text as the stream would bring it: `::text` differs for some types.
     fn fetch(&self) -> String {
-        let Writer { table, id, order, .. } = self;
-        let created_at = self.column(|names| &names.created_at);
-        let retry_count = self.column(|names| &names.retry_count);
+        let StatementWriter { table, id, .. } = self;
+        let WorkColumns { order, created_at, retry_count, .. } = &self.names;
         let mine = self.mine();
-        let event: String = (self.subject.event_columns.iter())
-            .map(|name| quote_ident(name))
-            .map(|name| {
-                format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END")
-            })
-            .collect();
+        let text = |name: &String| {
+            let name = quote_ident(name);
+            format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END")
+        };
+        let event: String = self.polled.event_columns.iter().map(text).collect();
         format!(
             "SELECT t.{id}::pg_catalog.text, CASE WHEN pg_catalog.isfinite(t.{created_at}) \
              THEN (extract(epoch FROM t.{created_at}::pg_catalog.timestamptz) * 1000000)::bigint END, t.{retry_count}::integer{event} \
@@ -255,8 +231,9 @@ impl<'a> Writer<'a> {
     }
 
     fn left(&self) -> String {
-        let Writer { table, status, pending, in_progress, slot_exists, .. } = self;
-        let locked_by = self.column(|names| &names.locked_by);
+        let StatementWriter { table, slot_exists, .. } = self;
+        let WorkColumns { status, locked_by, .. } = &self.names;
+        let StatusValues { pending, in_progress, .. } = &self.values;
         format!(
             "SELECT {slot_exists}, CASE WHEN {slot_exists} THEN \
              EXISTS (SELECT FROM {table} WHERE {status} = {in_progress}) \
@@ -264,22 +241,22 @@ impl<'a> Writer<'a> {
              ELSE true END, CASE WHEN {slot_exists} THEN \
              EXISTS (SELECT FROM pg_catalog.pg_publication_tables WHERE pubname = {} AND schemaname = {} AND tablename = {}) \
              ELSE false END",
-            quote_literal(self.subject.publication),
-            quote_literal(&self.subject.outbox.schema),
-            quote_literal(&self.subject.outbox.table)
+            quote_literal(self.polled.publication),
+            quote_literal(&self.polled.outbox.schema),
+            quote_literal(&self.polled.outbox.table)
         )
     }
 
-    /// Of a claim, and not taken over by somebody else since.
+    /// Rows of a claim that no other claim has taken over since.
     fn mine(&self) -> String {
-        let Writer { status, in_progress, .. } = self;
-        let locked_by = self.column(|names| &names.locked_by);
+        let WorkColumns { status, locked_by, .. } = &self.names;
+        let in_progress = &self.values.in_progress;
         format!("t.{status} = {in_progress} AND t.{locked_by} = $1")
     }
 
     /// The rows that are named.
     fn named(&self) -> String {
-        format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.subject.id_type)
+        format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.polled.id_type)
     }
 
     /// Of the rows that a list names, those of a claim.
@@ -288,66 +265,62 @@ impl<'a> Writer<'a> {
     }
 
     fn published(&self) -> String {
-        let Writer { table, status, .. } = self;
+        let table = &self.table;
+        let WorkColumns { status, locked_at, next_retry_at, .. } = &self.names;
         let mine = self.mine_among(&self.named());
-        if self.subject.polling.on_published == OnPublished::Delete {
+        if self.polled.polling.on_published == OnPublished::Delete {
             return format!("DELETE FROM {table} t USING {mine}");
         }
-        let word = quote_literal(&self.subject.polling.words.published);
-        let locked_at = self.column(|names| &names.locked_at);
-        let next_retry_at = self.column(|names| &names.next_retry_at);
+        let published = &self.values.published;
         format!(
-            "UPDATE {table} t SET {status} = {word}, {locked_at} = NULL, {next_retry_at} = NULL \
+            "UPDATE {table} t SET {status} = {published}, {locked_at} = NULL, {next_retry_at} = NULL \
              FROM {mine}"
         )
     }
 
     fn failed(&self) -> String {
-        let word = quote_literal(&self.subject.polling.words.failed);
-        let status = &self.status;
-        let failed_at = self.column(|names| &names.failed_at);
-        let locked_at = self.column(|names| &names.locked_at);
-        let next_retry_at = self.column(|names| &names.next_retry_at);
+        let WorkColumns { status, failed_at, locked_at, next_retry_at, .. } = &self.names;
+        let failed = &self.values.failed;
         self.with_reasons(&format!(
-            "{status} = {word}, {failed_at} = pg_catalog.now(), {locked_at} = NULL, {next_retry_at} = NULL"
+            "{status} = {failed}, {failed_at} = pg_catalog.now(), {locked_at} = NULL, {next_retry_at} = NULL"
         ))
     }
 
     fn noted(&self) -> String {
-        let next_retry_at = self.column(|names| &names.next_retry_at);
+        let next_retry_at = &self.names.next_retry_at;
         self.with_reasons(&format!(
             "{next_retry_at} = pg_catalog.now() + f.wait_ms * interval '1 ms'"
         ))
     }
 
     fn with_reasons(&self, set: &str) -> String {
+        let WorkColumns { retry_count, failure_reason, .. } = &self.names;
         let table = &self.table;
-        let retry_count = self.column(|names| &names.retry_count);
-        let failure_reason = self.column(|names| &names.failure_reason);
         let mine = self.mine_among(&format!(
             "ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]::{}[]), pg_catalog.unnest($3::integer[]), pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::bigint[])) AS f (id, attempts, reason, wait_ms)",
-            self.subject.id_type
+            self.polled.id_type
         ));
         format!(
             "UPDATE {table} t SET {retry_count} = greatest(t.{retry_count}, f.attempts), {failure_reason} = f.reason::{}, {set} \
              FROM {mine}",
             // A cast that is written out cuts what is too long.
-            self.subject.reason_type
+            self.polled.reason_type
         )
     }
 
     /// A row that was claimed once keeps the name of who did: no slot carries it.
     fn free(&self, which: &str) -> String {
-        let Writer { table, status, pending, .. } = self;
-        let locked_at = self.column(|names| &names.locked_at);
+        let table = &self.table;
+        let WorkColumns { status, locked_at, .. } = &self.names;
+        let pending = &self.values.pending;
         format!("UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL {which}")
     }
 
-    /// What somebody else holds locked is left for the next time, and holds up nothing.
+    /// Rows that another transaction has locked are left for the next time, and delay nothing.
     fn renew(&self) -> String {
-        let Writer { table, id, is, status, in_progress, .. } = self;
-        let locked_at = self.column(|names| &names.locked_at);
-        let locked_by = self.column(|names| &names.locked_by);
+        let StatementWriter { table, id, is, .. } = self;
+        let WorkColumns { status, locked_at, locked_by, .. } = &self.names;
+        let in_progress = &self.values.in_progress;
         format!(
             "UPDATE {table} SET {locked_at} = pg_catalog.clock_timestamp() WHERE {id} {is} ANY (ARRAY(\
              SELECT {id} FROM {table} WHERE {status} = {in_progress} AND {locked_by} = ANY ($1::pg_catalog.text[]) \
@@ -360,8 +333,9 @@ impl<'a> Writer<'a> {
 
     /// Not before everybody has had the time to renew since the database came up.
     fn expire(&self) -> String {
-        let Writer { table, id, is, status, in_progress, .. } = self;
-        let locked_at = self.column(|names| &names.locked_at);
+        let StatementWriter { table, id, is, .. } = self;
+        let WorkColumns { status, locked_at, .. } = &self.names;
+        let in_progress = &self.values.in_progress;
         let void = format!(
             "t.{status} = {in_progress} AND (t.{locked_at} IS NULL \
              OR t.{locked_at} < pg_catalog.now() - $1::bigint * interval '1 ms') \
@@ -374,20 +348,21 @@ impl<'a> Writer<'a> {
     }
 
     fn clean(&self) -> String {
-        let Writer { table, id, is, status, .. } = self;
-        let word = quote_literal(&self.subject.polling.words.published);
-        let created_at = self.column(|names| &names.created_at);
+        let StatementWriter { table, id, is, .. } = self;
+        let WorkColumns { status, created_at, .. } = &self.names;
+        let published = &self.values.published;
         format!(
-            "DELETE FROM {table} WHERE {id} {is} ANY (ARRAY(SELECT {id} FROM {table} WHERE {status} = {word} \
+            "DELETE FROM {table} WHERE {id} {is} ANY (ARRAY(SELECT {id} FROM {table} WHERE {status} = {published} \
              AND {created_at} < pg_catalog.now() - $1::bigint * interval '1 ms' \
              ORDER BY {created_at} LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) AND {}",
-            checked(&format!("{status} = {word}"))
+            checked(&format!("{status} = {published}"))
         )
     }
 
     fn backlog(&self) -> String {
-        let Writer { table, order, status, pending, in_progress, .. } = self;
-        let created_at = self.column(|names| &names.created_at);
+        let table = &self.table;
+        let WorkColumns { order, status, created_at, .. } = &self.names;
+        let StatusValues { pending, in_progress, .. } = &self.values;
         format!(
             "SELECT (SELECT pg_catalog.count(*) FROM (SELECT FROM {table} WHERE {status} = {pending} LIMIT $1::bigint) w) \
              + (SELECT pg_catalog.count(*) FROM {table} WHERE {status} = {in_progress}), \

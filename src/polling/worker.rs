@@ -1,9 +1,9 @@
 //! One worker: claims, hands over, waits, settles.
 //!
-//! What a worker holds is a claim, marked with a name of its own. A connection that breaks within a
-//! claim leaves it open whether it was made: it is given back over the next connection, because
-//! nobody has its rows. One that breaks within a settlement is settled again over the next: that
-//! changes nothing the second time.
+//! A claim has a name, which marks its rows. If a connection breaks while a claim is made, the claim may
+//! exist: it is abandoned over the next connection, because nobody publishes its rows. If a connection
+//! breaks while rows are settled, they are settled again over the next, which changes nothing the second
+//! time.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::timeout;
 
-use super::batch::{Batch, Claimed, Verdicts};
-use super::session::{Appetite, Session};
+use super::batch::{Batch, Verdicts};
+use super::claim_schedule::{ClaimOutcome, ClaimSchedule};
+use super::session::{Claim, ClaimLimits, PollingSession, unanswered};
 use super::settings::PollingSettings;
 use super::statements::Statements;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
-use crate::polling::claim_schedule::{Found, Pace};
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use crate::source::settings::SourceSettings;
 
@@ -28,42 +28,39 @@ use crate::source::settings::SourceSettings;
 const CLOSED_TICK: Duration = Duration::from_millis(20);
 
 /// What the workers of a process share.
-pub struct Shared {
-    /// `[source]`.
-    pub source: SourceSettings,
-    /// `[source.polling]`.
-    pub polling: PollingSettings,
-    /// What they say to the database.
-    pub statements: Statements,
+pub(crate) struct PollingShared {
+    pub(crate) source: SourceSettings,
+    pub(crate) polling: PollingSettings,
+    pub(crate) statements: Statements,
     /// Most bytes of a claim.
-    pub bytes_max: usize,
-    /// Names this process.
-    pub process: String,
-    /// To the loop. There is room for one of each worker.
-    pub batches: SyncSender<Batch>,
+    pub(crate) bytes_max: usize,
+    /// Names this process in the table.
+    pub(crate) process: String,
+    /// To the loop. There is room for one batch of each worker.
+    pub(crate) batches: SyncSender<Batch>,
     /// Only one worker of a process claims at a time: that is what the interval is about.
-    pub pace: tokio::sync::Mutex<Pace>,
+    pub(crate) schedule: tokio::sync::Mutex<ClaimSchedule>,
     /// Does the loop take batches?
-    pub open: Arc<AtomicBool>,
-    /// Is there a connection? The keeper's own tells: it is in use every second.
-    pub connected: Arc<AtomicBool>,
-    /// Claims that are ours, for the keeper to renew.
-    pub live: Mutex<BTreeSet<String>>,
+    pub(crate) open: Arc<AtomicBool>,
+    /// Is there a connection? Maintenance says so: its own is in use every second.
+    pub(crate) connected: Arc<AtomicBool>,
+    /// Claims that are ours, to be renewed.
+    pub(crate) live: Mutex<BTreeSet<String>>,
     /// Claims made.
-    pub claims: AtomicU64,
+    pub(crate) claims: AtomicU64,
     /// Rings when rows were settled.
-    pub settled: Notify,
+    pub(crate) settled: Notify,
     /// No more claims.
-    pub stop: watch::Receiver<bool>,
+    pub(crate) stop: watch::Receiver<bool>,
 }
 
-impl Shared {
+impl PollingShared {
     fn next_claim(&self) -> String {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
     /// A claim is ours from here on, or no more.
-    pub fn set_live(&self, claim: &str, live: bool) {
+    pub(crate) fn set_live(&self, claim: &str, live: bool) {
         let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if live {
             all.insert(claim.to_owned());
@@ -74,7 +71,7 @@ impl Shared {
 
     /// The claims that are ours.
     #[must_use]
-    pub fn live(&self) -> Vec<String> {
+    pub(crate) fn live(&self) -> Vec<String> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
 
@@ -84,35 +81,33 @@ impl Shared {
 }
 
 /// Opens sessions, with waits between those that break.
-pub struct Reconnect<'a> {
-    shared: &'a Shared,
+pub(crate) struct Reconnect<'a> {
+    shared: &'a PollingShared,
     backoff: Backoff,
     opened: bool,
 }
 
 impl<'a> Reconnect<'a> {
-    /// For one connection at a time.
-    #[must_use]
-    pub fn new(shared: &'a Shared) -> Reconnect<'a> {
+    pub(crate) fn new(shared: &'a PollingShared) -> Reconnect<'a> {
         let source = &shared.source;
         let backoff = Backoff::new(source.reconnect_base, source.reconnect_cap);
         Reconnect { shared, backoff, opened: false }
     }
 
     /// A statement has worked: waits begin small again.
-    pub fn works(&mut self) {
+    pub(crate) fn works(&mut self) {
         self.backoff.succeeded();
     }
 
     /// The next session, however long it takes; a fault when waiting would not help.
-    pub async fn session(&mut self) -> Result<Session, Fault> {
+    pub(crate) async fn session(&mut self) -> Result<PollingSession, Fault> {
         // The one before has broken, and perhaps at once.
         if std::mem::replace(&mut self.opened, true) {
             tokio::time::sleep(self.backoff.next_delay()).await;
         }
-        let Shared { source, polling, statements, .. } = self.shared;
+        let PollingShared { source, polling, statements, .. } = self.shared;
         loop {
-            let opening = Session::open(&source.connection, statements, polling.lease);
+            let opening = PollingSession::open(&source.connection, statements, polling.lease);
             let limit = source.connection.connect_timeout + polling.lease;
             let error = match timeout(limit, opening).await {
                 Ok(Ok(session)) => return Ok(session),
@@ -132,11 +127,11 @@ impl<'a> Reconnect<'a> {
     }
 }
 
-/// Works until told to stop, and has nothing in hand then.
-pub async fn work(shared: Arc<Shared>) -> Result<(), Fault> {
+/// Claims and settles until it is asked to stop; no claim is open then.
+pub(crate) async fn work(shared: Arc<PollingShared>) -> Result<(), Fault> {
     let mut reconnect = Reconnect::new(&shared);
     let mut stop = shared.stop.clone();
-    // A claim of which nobody knows whether it was made.
+    // A claim that may have been made.
     let mut doubtful: Option<String> = None;
     while !shared.is_stopping() {
         let session = tokio::select! {
@@ -144,8 +139,7 @@ pub async fn work(shared: Arc<Shared>) -> Result<(), Fault> {
             _ = stop.changed() => break,
         };
         if let Some(claim) = &doubtful {
-            let abandoned = session.abandon(claim);
-            if let Err(error) = answered(&session, shared.polling.lease, abandoned).await {
+            if let Err(error) = session.abandon(claim).await {
                 broke(&shared, &error)?;
                 continue;
             }
@@ -153,35 +147,17 @@ pub async fn work(shared: Arc<Shared>) -> Result<(), Fault> {
         }
         doubtful = claim_and_settle(&shared, session, &mut reconnect).await?;
     }
-    // What was perhaps claimed and is in nobody's hands needs no lease to run out.
+    // Rows that were perhaps claimed need not wait for the lease to run out.
     if let Some(claim) = doubtful
         && let Ok(session) = reconnect.session().await
     {
-        let abandoned = session.abandon(&claim);
-        let _best_effort = answered(&session, shared.polling.lease, abandoned).await;
+        let _best_effort = session.abandon(&claim).await;
     }
     Ok(())
 }
 
-/// An answer that does not come within the limit does not come: the way to the server is gone, or
-/// whatever stands in it does not say so.
-pub(super) async fn answered<T>(
-    session: &Session,
-    limit: Duration,
-    ask: impl Future<Output = Result<T, tokio_postgres::Error>>,
-) -> Result<T, ConnectError> {
-    match timeout(limit, ask).await {
-        Ok(answer) => answer.map_err(|error| session.told(&error)),
-        Err(_) => Err(unanswered()),
-    }
-}
-
-fn unanswered() -> ConnectError {
-    ConnectError::new("postgres", ConnectCause::Io("no answer within the lease".to_owned()))
-}
-
-/// A connection is of no use any more; a fault when another would not be either.
-pub(super) fn broke(shared: &Shared, error: &ConnectError) -> Result<(), Fault> {
+/// Logs that a connection broke; returns the fault when another would break, too.
+pub(super) fn broke(shared: &PollingShared, error: &ConnectError) -> Result<(), Fault> {
     if error.kind() == ConnectErrorKind::Fatal && !passes(error) {
         return Err(refused(shared, error));
     }
@@ -195,10 +171,11 @@ fn passes(error: &ConnectError) -> bool {
     error.sqlstate().is_some_and(|state| PASSING.contains(&state))
 }
 
-/// Turns until the connection breaks within a claim, then with the claim's name; or the end.
+/// Claims and settles until the connection breaks within a claim, and returns that claim's name; or
+/// until it is time to stop.
 async fn claim_and_settle(
-    shared: &Shared,
-    mut session: Session,
+    shared: &PollingShared,
+    mut session: PollingSession,
     reconnect: &mut Reconnect<'_>,
 ) -> Result<Option<String>, Fault> {
     loop {
@@ -224,14 +201,17 @@ async fn claim_and_settle(
         let verdicts = hand_over(shared, &claim, claimed).await;
         let mut again = false;
         loop {
-            match settle(shared, &session, &claim, verdicts.as_ref(), again).await {
-                Ok(()) => break,
-                Err(error) => {
-                    broke(shared, &error)?;
-                    again = true;
-                    session = reconnect.session().await?;
-                }
-            }
+            let settled = match &verdicts {
+                None => session.abandon(&claim).await,
+                // After an answer was lost, rows may be settled already.
+                Some(verdicts) => session.settle(&claim, verdicts).await.map(|lost| {
+                    warn_of_lost_rows(if again { 0 } else { lost });
+                }),
+            };
+            let Err(error) = settled else { break };
+            broke(shared, &error)?;
+            again = true;
+            session = reconnect.session().await?;
         }
         if verdicts.is_none_or(|verdicts| verdicts.last) {
             shared.set_live(&claim, false);
@@ -242,20 +222,20 @@ async fn claim_and_settle(
 
 /// Waits for this worker's turn and claims; nothing when it is time to stop.
 async fn take_turn(
-    shared: &Shared,
-    session: &Session,
+    shared: &PollingShared,
+    session: &PollingSession,
     claim: &str,
-) -> Option<Result<Claimed, ConnectError>> {
+) -> Option<Result<Claim, ConnectError>> {
     let mut stop = shared.stop.clone();
-    let mut pace = tokio::select! {
-        pace = shared.pace.lock() => pace,
+    let mut schedule = tokio::select! {
+        schedule = shared.schedule.lock() => schedule,
         _ = stop.wait_for(|stop| *stop) => return None,
     };
     loop {
         if shared.is_stopping() {
             return None;
         }
-        let wait = pace.wait(Instant::now());
+        let wait = schedule.wait(Instant::now());
         let wait = match (wait.is_zero(), shared.open.load(Ordering::Relaxed)) {
             (true, true) => break,
             (true, false) => CLOSED_TICK,
@@ -264,36 +244,36 @@ async fn take_turn(
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             _ = stop.changed() => {}
-            () = shared.settled.notified() => pace.settled(),
+            () = shared.settled.notified() => schedule.settled(),
         }
     }
     let began = Instant::now();
     let rows_max = shared.polling.batch_max;
-    let appetite = Appetite { reach: pace.reach(), bytes_max: shared.bytes_max };
-    match answered(session, shared.polling.lease, session.claim(claim, appetite)).await {
+    let limits = ClaimLimits { reach: schedule.reach(), bytes_max: shared.bytes_max };
+    match session.claim(claim, limits).await {
         // Others have the turn for longer: the table is being handed over, say.
         Ok(None) => {
-            pace.failed(began);
+            schedule.failed(began);
             tracing::debug!("no turn to claim within the time");
-            Some(Ok(Claimed::default()))
+            Some(Ok(Claim::default()))
         }
         Ok(Some(claimed)) => {
             let taken = claimed.rows.len();
             let full = taken > 0 && (taken >= rows_max || taken < claimed.free);
-            pace.found(Found { taken, ready: claimed.ready, full }, began);
+            schedule.found(ClaimOutcome { taken, ready: claimed.ready, full }, began);
             Some(Ok(claimed))
         }
         Err(error) => {
-            pace.failed(began);
+            schedule.failed(began);
             Some(Err(error))
         }
     }
 }
 
 /// Gives the rows to the loop and waits for what becomes of them; nothing when there is no loop.
-async fn hand_over(shared: &Shared, claim: &str, claimed: Claimed) -> Option<Verdicts> {
+async fn hand_over(shared: &PollingShared, claim: &str, claimed: Claim) -> Option<Verdicts> {
     let (answer, verdicts) = oneshot::channel();
-    let Claimed { lsn, rows, .. } = claimed;
+    let Claim { lsn, rows, .. } = claimed;
     let batch = Batch { claim: claim.to_owned(), lsn, rows, answer };
     // There is room for one batch of each worker, and this is the only one of this worker.
     if shared.batches.try_send(batch).is_err() {
@@ -302,30 +282,13 @@ async fn hand_over(shared: &Shared, claim: &str, claimed: Claimed) -> Option<Ver
     verdicts.await.ok()
 }
 
-/// `again` after an answer was lost: then rows may be settled already.
-async fn settle(
-    shared: &Shared,
-    session: &Session,
-    claim: &str,
-    verdicts: Option<&Verdicts>,
-    again: bool,
-) -> Result<(), ConnectError> {
-    let lease = shared.polling.lease;
-    let Some(verdicts) = verdicts else {
-        return answered(session, lease, session.abandon(claim)).await;
-    };
-    let strangers = answered(session, lease, session.settle(claim, verdicts)).await?;
-    warn_of_strangers(if again { 0 } else { strangers });
-    Ok(())
-}
-
 /// A statement that will be refused again.
-pub(super) fn refused(shared: &Shared, error: &ConnectError) -> Fault {
+pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
     let tables = shared.source.outboxes.iter();
     let tables: Vec<String> = tables.map(|it| format!("{}.{}", it.schema, it.table)).collect();
     let mend = match &error.cause {
         ConnectCause::Server(error) if !error.context.is_empty() => in_function(error),
-        _ => "walrelay check; a CHECK or a type that does not know a status word is told apart by [source.polling.words]".to_owned(),
+        _ => "walrelay check; where a CHECK or a type refuses a status value, name the table's own in [source.polling.words]".to_owned(),
     };
     Fault::new(
         Exit::Source,
@@ -347,8 +310,8 @@ fn in_function(error: &ServerError) -> String {
     }
 }
 
-/// Rows were claimed by somebody else while they were in our hands.
-pub(super) fn warn_of_strangers(rows: u64) {
+/// Rows were claimed by somebody else before they were settled.
+pub(super) fn warn_of_lost_rows(rows: u64) {
     if rows > 0 {
         tracing::warn!(
             rows,

@@ -14,7 +14,7 @@ use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
 use crate::metrics::PassMeter;
-use crate::outbox::{MessagePlan, Plan, RowError, Scratch, Transaction};
+use crate::outbox::{CommitStamp, ExtractScratch, MessagePlan, Plan, RowError};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::Tuple;
 use crate::sink::{Disposition, Failure, Refused, Sink};
@@ -56,9 +56,9 @@ pub(super) struct Admission<'a> {
 
 /// Makes events of candidates. Its buffers are kept from event to event.
 pub(super) struct Admitter {
-    pub(super) transaction: Transaction,
+    pub(super) transaction: CommitStamp,
     pub(super) crash: CrashGuard,
-    scratch: Scratch,
+    scratch: ExtractScratch,
     formats: Formats,
     /// Where candidates come from, for faults.
     origin: String,
@@ -66,7 +66,7 @@ pub(super) struct Admitter {
 
 impl Admitter {
     pub(super) fn new(crash: CrashGuard, formats: Formats, origin: String) -> Admitter {
-        let (transaction, scratch) = (Transaction::default(), Scratch::default());
+        let (transaction, scratch) = (CommitStamp::default(), ExtractScratch::default());
         Admitter { transaction, crash, scratch, formats, origin }
     }
 

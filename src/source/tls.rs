@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 
 use super::settings::{ConnInfo, SslMode};
-use crate::base::tls::{self, PemFile, TlsError, Verified};
+use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 
 /// The configuration for `info`, or `None` when it forbids TLS.
 pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsError> {
@@ -26,7 +26,7 @@ pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsEr
     let provider = tls::provider();
     let verifier: Arc<dyn ServerCertVerifier> = match verify {
         None => Arc::new(Unverified { provider: Arc::clone(&provider) }),
-        Some(name) => Arc::new(Verified::new(roots(info)?, name, &provider)?),
+        Some(name) => Arc::new(RootsVerifier::new(roots(info)?, name, &provider)?),
     };
     let cert = PemFile { parameter: "sslcert", path: info.sslcert.as_deref() };
     let key = PemFile { parameter: "sslkey", path: info.sslkey.as_deref() };

@@ -1,6 +1,6 @@
 //! Metric names: in code, in rules and dashboards, in the documentation.
 
-use walrelay::metrics::{Kind, Spec};
+use walrelay::metrics::{MetricKind, MetricSpec};
 
 use crate::Source;
 
@@ -29,13 +29,13 @@ fn words(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// `outbox_…` words that are no series of the table. A recording rule's name has a colon in it.
-pub(crate) fn unknown_metrics(path: &str, text: &str, specs: &[Spec]) -> Vec<String> {
+pub(crate) fn unknown_metrics(path: &str, text: &str, specs: &[MetricSpec]) -> Vec<String> {
     let exists = |word: &str| {
         specs.iter().any(|spec| match spec.kind {
-            Kind::Histogram => ["_bucket", "_sum", "_count"]
+            MetricKind::Histogram => ["_bucket", "_sum", "_count"]
                 .iter()
                 .any(|part| word.strip_suffix(part) == Some(spec.name)),
-            Kind::Counter | Kind::Gauge => word == spec.name,
+            MetricKind::Counter | MetricKind::Gauge => word == spec.name,
         })
     };
     let mut wrong = Vec::new();

@@ -22,7 +22,7 @@ use self::error::{ApiError, json_answer};
 use self::jobs::{JobOrder, ReplayJobs};
 use self::token::TokenCheck;
 use super::Letters;
-use super::bounded::Client;
+use super::bounded::AdminClient;
 use crate::base::clock::steady_clock;
 use crate::base::error::Fault;
 use crate::base::text::escaped;
@@ -104,7 +104,7 @@ pub(super) fn router(api: &Arc<Api>) -> Router {
 
 async fn check_token(
     State(api): State<Arc<Api>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
     request: Request,
     next: Next,
 ) -> Response {
@@ -145,7 +145,7 @@ async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
 
 async fn show(
     State(api): State<Arc<Api>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
     Path(id): Path<String>,
     uri: Uri,
 ) -> ApiResult {
@@ -164,7 +164,7 @@ async fn show(
 
 async fn replay(
     state: State<Arc<Api>>,
-    client: ConnectInfo<Client>,
+    client: ConnectInfo<AdminClient>,
     request: Request,
 ) -> ApiResult {
     begin_job(state, client, request, ReplayAction::Replay).await
@@ -172,7 +172,7 @@ async fn replay(
 
 async fn discard(
     state: State<Arc<Api>>,
-    client: ConnectInfo<Client>,
+    client: ConnectInfo<AdminClient>,
     request: Request,
 ) -> ApiResult {
     begin_job(state, client, request, ReplayAction::Discard).await
@@ -180,7 +180,7 @@ async fn discard(
 
 async fn begin_job(
     State(api): State<Arc<Api>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
     request: Request,
     action: ReplayAction,
 ) -> ApiResult {
@@ -210,7 +210,7 @@ async fn job(State(api): State<Arc<Api>>) -> ApiResult {
 
 async fn stop_job(
     State(api): State<Arc<Api>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
 ) -> ApiResult {
     let job = api.jobs.last()?;
     job.stop();
@@ -221,7 +221,7 @@ async fn stop_job(
 
 async fn release_keys(
     State(api): State<Arc<Api>>,
-    ConnectInfo(client): ConnectInfo<Client>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
     request: Request,
 ) -> ApiResult {
     let (request::ReleaseBody { key, anyway, dry_run, .. }, reason) =
@@ -247,7 +247,7 @@ async fn release_keys(
 }
 
 /// As resolutions and the log name whoever sent the token.
-fn who(client: &Client) -> String {
+fn who(client: &AdminClient) -> String {
     format!("token@{}", client.addr)
 }
 

@@ -4,13 +4,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use super::super::{Admin, View as Shown, clock_since};
+use super::super::{Admin, AdminView as Shown, clock_since};
 use super::*;
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
 use crate::base::secret::Secret;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
-use crate::health::{self, Limits};
+use crate::health::{self, HealthLimits};
 use crate::metrics::Metrics;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
 use crate::sink::{Broker, Disposition, Failure};
@@ -33,7 +33,7 @@ fn fixture_with(token: Option<&str>) -> ApiFixture {
     let view = Shown {
         metrics: Arc::new(Metrics::new()),
         facts,
-        limits: Limits::default(),
+        limits: HealthLimits::default(),
         clock: clock_since(Instant::now()),
         slot: Some("relay".to_owned()),
     };

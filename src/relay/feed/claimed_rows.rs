@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::delivery::window::NotInFlight;
-use crate::polling::batch::{Batch, Failed, Row, Verdicts};
+use crate::polling::batch::{Batch, FailedRow, PolledRow, Verdicts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
@@ -26,7 +26,7 @@ enum RowState {
 
 #[derive(Debug)]
 struct ClaimedRow {
-    row: Row,
+    row: PolledRow,
     state: RowState,
     /// What it weighs at the sink.
     bytes: usize,
@@ -100,7 +100,7 @@ impl ClaimedRows {
     }
 
     /// The row that is handed to the sink next, and its number.
-    pub(super) fn next_queued(&self) -> Option<(Sequence, &Row)> {
+    pub(super) fn next_queued(&self) -> Option<(Sequence, &PolledRow)> {
         let sequence = *self.queue.front()?;
         let (_, (_, items)) = self.batches.range(..=sequence).next_back()?;
         items.get(&sequence).map(|item| (sequence, &item.row))
@@ -149,7 +149,7 @@ impl ClaimedRows {
     ) -> Result<i64, NotInFlight> {
         let settled = self.settle(sequence, |verdicts, row| {
             let (id, wait) = (row.id.clone(), Duration::ZERO);
-            verdicts.failed.push(Failed { id, attempts, reason, wait });
+            verdicts.failed.push(FailedRow { id, attempts, reason, wait });
         });
         settled.map(|row| row.created_unix_us)
     }
@@ -157,8 +157,8 @@ impl ClaimedRows {
     fn settle(
         &mut self,
         sequence: Sequence,
-        tell: impl FnOnce(&mut Verdicts, &Row),
-    ) -> Result<Row, NotInFlight> {
+        tell: impl FnOnce(&mut Verdicts, &PolledRow),
+    ) -> Result<PolledRow, NotInFlight> {
         let found = self.batches.range_mut(..=sequence).next_back();
         let (_, (notes, items)) = found.ok_or(NotInFlight(sequence))?;
         let sent = |item: &&ClaimedRow| matches!(item.state, RowState::Offered | RowState::Failing);
@@ -189,7 +189,7 @@ impl ClaimedRows {
     ) {
         let Some((notes, item)) = self.find(sequence) else { return };
         let id = item.row.id.clone();
-        notes.verdicts.noted.push(Failed { id, attempts, reason, wait });
+        notes.verdicts.noted.push(FailedRow { id, attempts, reason, wait });
         notes.broken_up = true;
         if item.state == RowState::Offered {
             item.state = RowState::Failing;

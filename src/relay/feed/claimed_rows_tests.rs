@@ -4,7 +4,8 @@ use super::*;
 
 fn batch(claim: &str, ids: &[&str]) -> (Batch, oneshot::Receiver<Verdicts>) {
     let (answer, verdicts) = oneshot::channel();
-    let row = |id: &&str| Row { id: (*id).to_owned(), created_unix_us: 7, ..Row::default() };
+    let row =
+        |id: &&str| PolledRow { id: (*id).to_owned(), created_unix_us: 7, ..PolledRow::default() };
     let rows = ids.iter().map(row).collect();
     (Batch { claim: claim.to_owned(), lsn: Lsn::from_wire(9), rows, answer }, verdicts)
 }

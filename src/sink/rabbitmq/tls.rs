@@ -19,7 +19,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::settings::RabbitTls;
-use crate::base::tls::{self, PemFile, TlsError, Verified};
+use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 
 /// Copied at once in each direction; an AMQP frame is half of it.
 const BUFFER_BYTES: usize = 64 << 10;
@@ -44,7 +44,7 @@ fn client_config(settings: &RabbitTls) -> Result<Arc<rustls::ClientConfig>, TlsE
     let cert = file("sink.rabbitmq.cert_file", cert_file.as_deref());
     let key = file("sink.rabbitmq.key_file", key_file.as_deref());
     let provider = tls::provider();
-    let verifier = Arc::new(Verified::new(roots, true, &provider)?);
+    let verifier = Arc::new(RootsVerifier::new(roots, true, &provider)?);
     tls::client_config(provider, verifier, tls::identity(cert, key)?)
 }
 
