@@ -2,11 +2,11 @@
 
 use std::net::TcpListener;
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 #[test]
 fn an_unknown_key_is_told_with_its_line_and_the_key_that_was_meant() {
-    let mut scene = Scene::waiting("config_unknown");
+    let mut scene = CliFixture::waiting("config_unknown");
     scene.source = "watch_intervall = \"1s\"".into();
     scene.extra = "[delivery]\natempts_max = 3\nwindow_events_max = 0\n".into();
     // THEN all problems are told at once, each with its place
@@ -30,7 +30,7 @@ fn an_unknown_key_is_told_with_its_line_and_the_key_that_was_meant() {
 
 #[test]
 fn what_is_no_toml_and_what_is_no_file_is_told() {
-    let mut scene = Scene::waiting("config_syntax");
+    let mut scene = CliFixture::waiting("config_syntax");
     scene.source = "watch_interval = ".into();
     scene.assert_refused(2, "config.syntax", &["walrelay.toml:"]);
     let ended = scene.walrelay(&["run", "--set", "source.slott=x"]);
@@ -45,7 +45,7 @@ fn what_is_no_toml_and_what_is_no_file_is_told() {
 
 #[test]
 fn kafka_properties_that_break_a_promise_are_refused_with_the_promise() {
-    let mut scene = Scene::waiting("config_properties");
+    let mut scene = CliFixture::waiting("config_properties");
     let sink = scene.sink.clone();
     for (name, value, why) in [
         ("acks", "0", "be lost with the leader"),
@@ -73,7 +73,7 @@ fn kafka_properties_that_break_a_promise_are_refused_with_the_promise() {
 
 #[test]
 fn a_bad_variable_is_told_by_its_name() {
-    let mut scene = Scene::waiting("config_variable");
+    let mut scene = CliFixture::waiting("config_variable");
     scene.env = vec![("WALRELAY_DELIVERY__DRAIN_TIMEOUT".into(), "soon".into())];
     scene.assert_refused(
         2,
@@ -97,7 +97,7 @@ fn a_bad_variable_is_told_by_its_name() {
 
 #[test]
 fn a_secret_that_is_not_there_is_told_by_its_place() {
-    let mut scene = Scene::waiting("config_secret");
+    let mut scene = CliFixture::waiting("config_secret");
     let sink = scene.sink.clone();
     scene.sink =
         format!("{sink}properties = {{ \"sasl.password\" = {{ file = \"/nonexistent/pw\" }} }}\n");
@@ -113,7 +113,7 @@ fn a_secret_that_is_not_there_is_told_by_its_place() {
 
 #[test]
 fn an_admin_port_that_is_taken_is_told_before_anything_moves() {
-    let mut scene = Scene::waiting("config_port");
+    let mut scene = CliFixture::waiting("config_port");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     scene.listen = taken.local_addr().unwrap().to_string();
     scene.assert_refused(2, "admin.listen", &[&scene.listen, "[admin] listen", "in use"]);

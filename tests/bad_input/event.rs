@@ -2,14 +2,14 @@
 
 use walrelay_harness::consumer::create_topic;
 
-use crate::support::faults::{HALT, Rec, Scene, brokers, read};
+use crate::support::faults::{CliFixture, HALT, TopicRecord, brokers, read};
 
-fn keys(records: &[Rec]) -> Vec<&str> {
+fn keys(records: &[TopicRecord]) -> Vec<&str> {
     records.iter().map(|record| record.key().unwrap_or("NULL")).collect()
 }
 
 /// Small, `bytes` large, small: in one transaction. The middle one's id.
-fn insert_large(scene: &Scene<'_>, bytes: u32) -> String {
+fn insert_large(scene: &CliFixture<'_>, bytes: u32) -> String {
     let name = &scene.name;
     scene.sql(&format!(
         "BEGIN;
@@ -24,7 +24,7 @@ fn insert_large(scene: &Scene<'_>, bytes: u32) -> String {
 
 #[test]
 fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
-    let mut scene = Scene::bare("event_client_limit");
+    let mut scene = CliFixture::bare("event_client_limit");
     scene.extra = HALT.into();
     scene.sql(crate::support::faults::OUTBOX_SQL);
     scene.publish("TABLE public.outbox");
@@ -59,7 +59,7 @@ fn an_event_that_the_client_may_not_send_halts_and_goes_when_it_may() {
 
 #[test]
 fn an_event_that_the_topic_does_not_take_halts() {
-    let mut scene = Scene::ready("event_topic_limit");
+    let mut scene = CliFixture::ready("event_topic_limit");
     scene.extra = HALT.into();
     scene.sink.push_str("properties = { \"message.max.bytes\" = \"4000000\" }\n");
     let before = scene.slot_state();
@@ -76,7 +76,7 @@ fn an_event_that_the_topic_does_not_take_halts() {
 
 #[test]
 fn a_row_without_what_its_route_needs_halts() {
-    let mut scene = Scene::bare("event_null");
+    let mut scene = CliFixture::bare("event_null");
     scene.extra = HALT.into();
     scene.sql("CREATE TABLE public.outbox (id text, aggregatetype text, aggregateid text, payload text, part int, headers json)");
     scene.publish("TABLE public.outbox");

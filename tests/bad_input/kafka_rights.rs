@@ -2,7 +2,7 @@
 
 use walrelay_harness::{Kafka, free_port};
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 const SECRET: &str = "relay-secret-42";
 
@@ -39,7 +39,7 @@ fn strict() -> (Kafka, u16) {
 #[test]
 fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
     let (_kafka, port) = strict();
-    let mut scene = Scene::waiting("kafka_dlq_rights");
+    let mut scene = CliFixture::waiting("kafka_dlq_rights");
     let login = |password: &str| {
         format!(
             "[sink.kafka]\nbrokers = \"127.0.0.1:{port}\"\n[sink.kafka.properties]\n\

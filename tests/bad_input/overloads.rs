@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 use crate::support::query;
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
@@ -49,8 +49,8 @@ fn names() -> BTreeSet<String> {
 
 /// A database whose owner is no friend; the relay logs in as another superuser than the test, because a
 /// session of the test would be caught.
-fn scene() -> Scene<'static> {
-    let mut scene = Scene::bare("overloads");
+fn scene() -> CliFixture<'static> {
+    let mut scene = CliFixture::bare("overloads");
     scene.sql(&format!(
         "CREATE ROLE {OWNER} LOGIN; CREATE ROLE overloads_super LOGIN SUPERUSER;
          ALTER DATABASE overloads OWNER TO {OWNER}; CREATE SCHEMA app; GRANT USAGE ON SCHEMA app TO PUBLIC;
@@ -75,7 +75,7 @@ fn scene() -> Scene<'static> {
 
 /// Nobody was caught since the last look.
 #[track_caller]
-fn assert_free(scene: &Scene<'_>, after: &str) {
+fn assert_free(scene: &CliFixture<'_>, after: &str) {
     let calls = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM public.caught";
     let what =
         "SELECT coalesce(string_agg(DISTINCT what, ', '), 'rolled back') FROM public.callers";

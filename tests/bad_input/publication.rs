@@ -1,10 +1,10 @@
 //! Tables and publications that would hold events back.
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 #[test]
 fn a_wrong_column_is_told_with_the_one_that_was_meant() {
-    let mut scene = Scene::waiting("table_column");
+    let mut scene = CliFixture::waiting("table_column");
     scene.source = "[[source.outbox]]\ncolumns = { payload = \"paylod\" }".into();
     scene.assert_refused(
         4,
@@ -24,7 +24,7 @@ fn a_wrong_column_is_told_with_the_one_that_was_meant() {
 
 #[test]
 fn a_missing_table_is_told_with_the_one_that_was_meant() {
-    let mut scene = Scene::waiting("table_missing");
+    let mut scene = CliFixture::waiting("table_missing");
     scene.source = "[[source.outbox]]\ntable = \"public.outbux\"".into();
     let words =
         ["outbox table public.outbux does not exist", "table = \"public.outbox\"", "walrelay init"];
@@ -40,7 +40,7 @@ fn a_missing_table_is_told_with_the_one_that_was_meant() {
 
 #[test]
 fn a_publication_that_holds_rows_back_is_refused_with_the_sql_that_mends_it() {
-    let mut scene = Scene::waiting("pub_content");
+    let mut scene = CliFixture::waiting("pub_content");
     // GIVEN the publication as each of these leaves it
     let cases = [
         (
@@ -75,7 +75,7 @@ fn a_publication_that_holds_rows_back_is_refused_with_the_sql_that_mends_it() {
 
 #[test]
 fn a_publication_that_is_not_there_is_told() {
-    let scene = Scene::waiting("pub_missing");
+    let scene = CliFixture::waiting("pub_missing");
     scene.sql("DROP PUBLICATION walrelay");
     scene.assert_refused(
         4,
@@ -90,7 +90,7 @@ fn a_publication_that_is_not_there_is_told() {
 
 #[test]
 fn partitions_under_their_own_names_are_refused() {
-    let mut scene = Scene::bare("pub_root");
+    let mut scene = CliFixture::bare("pub_root");
     scene.sql(
         "CREATE TABLE outbox (id int, aggregateid text, payload text) PARTITION BY RANGE (id);
          CREATE TABLE outbox_a PARTITION OF outbox DEFAULT;

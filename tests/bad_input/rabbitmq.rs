@@ -2,7 +2,7 @@
 
 use walrelay_harness::free_port;
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{ALL, shared, sink, waiting};
 
 #[test]
@@ -115,7 +115,7 @@ fn a_login_that_may_not_publish_is_told_before_anything_moves() {
 
 #[test]
 fn a_section_that_contradicts_itself_is_told_at_once_and_quotes_no_url() {
-    let mut scene = Scene::waiting("rabbit_config");
+    let mut scene = CliFixture::waiting("rabbit_config");
     scene.sink = sink("amqp://u:canary/x@mq/v")
         + "ca_file = \"ca.pem\"\nexchange_type = \"topc\"\nauth = \"extern\"\nheartbeat = \"10\"\n\
            queue_typ = \"quorum\"\nmanagement_url = \"canary\"\n";
@@ -147,7 +147,7 @@ fn a_section_that_contradicts_itself_is_told_at_once_and_quotes_no_url() {
 
 #[test]
 fn a_route_that_amqp_cannot_carry_is_told_with_its_key() {
-    let mut scene = Scene::waiting("rabbit_route");
+    let mut scene = CliFixture::waiting("rabbit_route");
     scene.sink = sink("amqp://mq/v");
     scene.route = "partition = \"p\"".into();
     let words = ["route.partition: RabbitMQ has no partitions", "remove it"];

@@ -1,11 +1,11 @@
 //! TLS that cannot be had, or must not be trusted.
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{TlsServer, shared, sink};
 
 /// A scene whose sink is a tenant of the broker, over TLS.
-fn waiting(name: &str) -> Scene<'static> {
-    let mut scene = Scene::waiting(name);
+fn waiting(name: &str) -> CliFixture<'static> {
+    let mut scene = CliFixture::waiting(name);
     shared().tenant(name, [".*", ".*", ".*"]);
     scene.sink = shared().tls_sink(name);
     scene

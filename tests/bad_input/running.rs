@@ -1,17 +1,17 @@
 //! What is taken away while the relay runs: it stops rather than lose events.
 
-use crate::support::faults::{Relay, Scene, read};
+use crate::support::faults::{CliFixture, Relay, read};
 
 /// A relay that has carried one event.
-fn carrying(name: &str) -> (Scene<'static>, Relay) {
-    let scene = Scene::waiting(name);
+fn carrying(name: &str) -> (CliFixture<'static>, Relay) {
+    let scene = CliFixture::waiting(name);
     let mut relay = scene.spawn(&["run"]);
     scene.wait_confirmed(&mut relay);
     (scene, relay)
 }
 
 /// One row of those columns that every table here has; where its transaction ended.
-fn insert_unseen(scene: &Scene<'_>) -> String {
+fn insert_unseen(scene: &CliFixture<'_>) -> String {
     scene.commit(&format!(
         "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('{}', '2', 'T')",
         scene.name

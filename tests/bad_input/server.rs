@@ -2,7 +2,7 @@
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 const CANARY: &str = "c4n4ry-p4ssw0rd";
 
@@ -10,7 +10,7 @@ const CANARY: &str = "c4n4ry-p4ssw0rd";
 fn a_server_that_does_not_log_what_is_needed_is_told_how_to() {
     let settings = vec![("wal_level".to_owned(), "replica".to_owned())];
     let postgres = Postgres::start(PostgresOptions { settings, ..Default::default() }).unwrap();
-    let scene = Scene::on(&postgres, "server_level");
+    let scene = CliFixture::on(&postgres, "server_level");
     let words = ["wal_level is replica", "ALTER SYSTEM SET wal_level = 'logical'", "restart"];
     scene.walrelay(&["run"]).assert_fault(4, "source.wal-level", &words);
     scene.walrelay(&["init"]).assert_fault(4, "source.wal-level", &words);
@@ -20,7 +20,7 @@ fn a_server_that_does_not_log_what_is_needed_is_told_how_to() {
 
 #[test]
 fn a_role_that_may_not_replicate_is_told_who_may_give_it() {
-    let mut scene = Scene::waiting("server_role");
+    let mut scene = CliFixture::waiting("server_role");
     scene.sql("CREATE ROLE \"plain role\" LOGIN");
     scene.url = scene.url.replace("postgres@", "plain%20role@");
     let words = ["role plain role may not replicate", "ALTER ROLE \"plain role\" REPLICATION;"];
@@ -35,7 +35,7 @@ fn a_wrong_password_is_told_and_never_printed() {
     let hba = "host all walrelay 127.0.0.1/32 scram-sha-256\nhost all nobody 127.0.0.1/32 reject";
     let options = PostgresOptions { hba: Some(hba.into()), ..Default::default() };
     let postgres = Postgres::start(options).unwrap();
-    let mut scene = Scene::on(&postgres, "server_password");
+    let mut scene = CliFixture::on(&postgres, "server_password");
     scene.sql("CREATE ROLE walrelay LOGIN REPLICATION PASSWORD 'right'; CREATE ROLE nobody LOGIN");
     let base = scene.url.clone();
     scene.sink.push_str(&format!("properties = {{ \"sasl.password\" = \"{CANARY}\" }}\n"));
@@ -86,7 +86,7 @@ fn a_wrong_password_is_told_and_never_printed() {
 
 #[test]
 fn a_database_or_a_role_that_is_not_there_is_told() {
-    let mut scene = Scene::waiting("server_database");
+    let mut scene = CliFixture::waiting("server_database");
     scene.url = scene.url.replace("/server_database", "/no_such_db");
     scene.assert_refused(4, "source.no-database", &["createdb no_such_db"]);
     scene.url = scene.url.replace("postgres@", "no_such_role@");
@@ -95,7 +95,7 @@ fn a_database_or_a_role_that_is_not_there_is_told() {
 
 #[test]
 fn an_unreachable_postgres_ends_the_start() {
-    let mut scene = Scene::waiting("server_unreachable");
+    let mut scene = CliFixture::waiting("server_unreachable");
     scene.url = "postgres://postgres@127.0.0.1:1/server_unreachable".into();
     let words = ["127.0.0.1:1", "pg_isready -h 127.0.0.1 -p 1"];
     scene.walrelay(&["check"]).assert_says(&["[source.unreachable]", words[1]]);

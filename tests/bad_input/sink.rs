@@ -1,10 +1,10 @@
 //! A broker that is not there, or that lacks a topic.
 
-use crate::support::faults::{HALT, Scene, read};
+use crate::support::faults::{CliFixture, HALT, read};
 
 #[test]
 fn an_unreachable_broker_ends_the_start() {
-    let mut scene = Scene::waiting("sink_unreachable");
+    let mut scene = CliFixture::waiting("sink_unreachable");
     scene.sink = "[sink.kafka]\nbrokers = \"127.0.0.1:1\"\n".into();
     scene.assert_refused(
         5,
@@ -15,7 +15,7 @@ fn an_unreachable_broker_ends_the_start() {
 
 #[test]
 fn a_topic_that_must_be_there_is_told_before_anything_moves() {
-    let mut scene = Scene::waiting("sink_topic");
+    let mut scene = CliFixture::waiting("sink_topic");
     // GIVEN a route to one topic
     scene.route = "topic = \"sink.never-made\"".into();
     let words = [
@@ -41,7 +41,7 @@ fn a_topic_that_must_be_there_is_told_before_anything_moves() {
 
 #[test]
 fn a_topic_out_of_a_row_that_does_not_exist_halts_and_is_taken_up_again() {
-    let mut scene = Scene::waiting("sink_dynamic");
+    let mut scene = CliFixture::waiting("sink_dynamic");
     scene.extra = HALT.into();
     let held = scene.commit(
         "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('sink_made_later', '2', 'T')",

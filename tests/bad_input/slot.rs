@@ -2,7 +2,7 @@
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 fn own_postgres(settings: &[(&str, &str)]) -> Postgres {
     let settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
@@ -11,7 +11,7 @@ fn own_postgres(settings: &[(&str, &str)]) -> Postgres {
 
 #[test]
 fn a_slot_of_another_plugin_or_database_is_left_alone() {
-    let scene = Scene::waiting("slot_theirs");
+    let scene = CliFixture::waiting("slot_theirs");
     let name = &scene.name;
     let replace = |sql: &str| {
         scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
@@ -27,7 +27,7 @@ fn a_slot_of_another_plugin_or_database_is_left_alone() {
     scene.assert_refused(3, "slot.physical", &["is physical, not logical"]);
     // WHEN it is of another database
     scene.sql(&format!("SELECT pg_drop_replication_slot('{name}')"));
-    let other = Scene::bare("slot_others_db");
+    let other = CliFixture::bare("slot_others_db");
     other.sql(&format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"));
     scene.assert_refused(
         3,
@@ -44,7 +44,7 @@ fn a_slot_of_another_plugin_or_database_is_left_alone() {
 
 #[test]
 fn a_slot_that_was_dropped_is_not_made_again_in_silence() {
-    let scene = Scene::waiting("slot_dropped");
+    let scene = CliFixture::waiting("slot_dropped");
     scene.sql("SELECT pg_drop_replication_slot('slot_dropped')");
     let words = [
         "replication slot slot_dropped does not exist",
@@ -57,7 +57,7 @@ fn a_slot_that_was_dropped_is_not_made_again_in_silence() {
 
 #[test]
 fn a_slot_that_is_dropped_while_the_relay_is_cut_off_is_told() {
-    let scene = Scene::ready("slot_dropped_live");
+    let scene = CliFixture::ready("slot_dropped_live");
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
     let drop = "DO $$ BEGIN
@@ -79,7 +79,7 @@ fn a_slot_that_is_dropped_while_the_relay_is_cut_off_is_told() {
 #[test]
 fn a_lost_slot_is_told_and_the_way_out_works() {
     let postgres = own_postgres(&[("max_slot_wal_keep_size", "1MB"), ("max_wal_size", "32MB")]);
-    let scene = Scene::on(&postgres, "slot_lost");
+    let scene = CliFixture::on(&postgres, "slot_lost");
     scene.walrelay(&["init"]).assert_done();
     scene.make_topic(&scene.topic(), 1);
     scene.insert("1", "{}");
@@ -104,7 +104,7 @@ fn a_lost_slot_is_told_and_the_way_out_works() {
 #[test]
 fn when_all_slots_are_taken_they_are_named() {
     let postgres = own_postgres(&[("max_replication_slots", "1")]);
-    let scene = Scene::on(&postgres, "slot_full");
+    let scene = CliFixture::on(&postgres, "slot_full");
     scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text, type text)");
     scene.publish("TABLE outbox");
     scene.sql("SELECT pg_create_physical_replication_slot('greedy')");

@@ -1,16 +1,16 @@
 //! What ends `run` at its start is a line of `check`, which itself makes and takes nothing.
-//! [`Scene::assert_refused`] holds both against each other, here and wherever else it is used.
+//! [`CliFixture::assert_refused`] holds both against each other, here and wherever else it is used.
 
 use std::net::TcpListener;
 
 use walrelay_harness::free_port;
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{ALL, shared, waiting};
 
 #[test]
 fn a_crash_file_that_cannot_be_used_is_a_line_of_check() {
-    let mut scene = Scene::waiting("startup_crash");
+    let mut scene = CliFixture::waiting("startup_crash");
     let folder = scene.folder().to_owned();
     let other = folder.join("other");
     std::fs::write(&other, "somebody else's").unwrap();
@@ -38,7 +38,7 @@ fn a_crash_file_that_cannot_be_used_is_a_line_of_check() {
 
 #[test]
 fn an_admin_address_that_is_taken_is_a_line_of_check_unless_the_relay_itself_has_it() {
-    let mut scene = Scene::waiting("startup_port");
+    let mut scene = CliFixture::waiting("startup_port");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     scene.listen = taken.local_addr().unwrap().to_string();
     scene.assert_refused(2, "admin.listen", &[&scene.listen, "ss -ltnp"]);
@@ -50,7 +50,7 @@ fn an_admin_address_that_is_taken_is_a_line_of_check_unless_the_relay_itself_has
         format!("! a relay of slot startup_port runs already, and listens on {}", scene.listen);
     scene.walrelay(&["check"]).assert_done().assert_says(&[&word]);
     // WHEN another one is to have its address
-    let mut other = Scene::waiting("startup_port_other");
+    let mut other = CliFixture::waiting("startup_port_other");
     other.listen.clone_from(&scene.listen);
     other.assert_refused(2, "admin.listen", &["in use"]);
     other.walrelay(&["check"]).assert_says(&["the relay of slot startup_port listens there"]);
@@ -69,7 +69,7 @@ fn parked_keys_that_cannot_be_read_are_a_line_of_check() {
 #[test]
 fn topics_that_rows_lead_to_are_looked_at() {
     // GIVEN a row whose topic is there, and one whose topic is not
-    let mut scene = Scene::waiting("startup_rows");
+    let mut scene = CliFixture::waiting("startup_rows");
     let refund = "INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('startup_rows_none', '2', 'T')";
     scene.sql(refund);
     scene.walrelay(&["check"]).assert_done().assert_says(&[

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::support::faults::{Ended, LIMIT, Relay, Scene, shared_topics};
+use crate::support::faults::{CliFixture, Ended, LIMIT, Relay, shared_topics};
 use crate::support::{machine, query, shared_rabbitmq, until};
 
 const INTERVALS: &str = "200ms";
@@ -15,8 +15,8 @@ const RATE: u64 = 200;
 const SECONDS: u64 = 3;
 const BACKLOG: u64 = 2000;
 
-fn rabbit(name: &str) -> Scene<'static> {
-    let mut scene = Scene::bare(name);
+fn rabbit(name: &str) -> CliFixture<'static> {
+    let mut scene = CliFixture::bare(name);
     let url = shared_rabbitmq().amqp_url();
     scene.sink = format!(
         "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = {url:?}\nexchange = \"never.made\"\n"
@@ -24,7 +24,7 @@ fn rabbit(name: &str) -> Scene<'static> {
     scene
 }
 
-fn start(scene: &Scene<'_>, duration: &str, more: &[&str]) -> Relay {
+fn start(scene: &CliFixture<'_>, duration: &str, more: &[&str]) -> Relay {
     let (rate, backlog) = (RATE.to_string(), BACKLOG.to_string());
     let words = ["compare", "--rates", &rate, "--intervals", INTERVALS, "--duration", duration];
     let mut words = words.to_vec();
@@ -47,7 +47,7 @@ fn announced(relay: &Relay) -> String {
 }
 
 /// What is left in Postgres of any comparison in this database.
-fn left(scene: &Scene<'_>) -> String {
+fn left(scene: &CliFixture<'_>) -> String {
     scene.sql(
         "SELECT coalesce(string_agg(name, ' '), '') FROM (
             SELECT nspname::text FROM pg_namespace UNION ALL SELECT pubname FROM pg_publication
@@ -57,7 +57,7 @@ fn left(scene: &Scene<'_>) -> String {
 }
 
 #[track_caller]
-fn assert_gone(scene: &Scene<'_>, name: &str) {
+fn assert_gone(scene: &CliFixture<'_>, name: &str) {
     assert_eq!(left(scene), "");
     if scene.sink.contains("rabbitmq") {
         for what in ["list_queues", "list_exchanges"] {
@@ -83,7 +83,7 @@ fn assert_clean(counted: &Value, ended: &Ended) {
 }
 
 #[track_caller]
-fn assert_compares(scene: &Scene<'_>, sink: &str) {
+fn assert_compares(scene: &CliFixture<'_>, sink: &str) {
     let _turn = machine();
     // WHEN both are compared
     let page = scene.folder().join("page.html");
@@ -129,7 +129,7 @@ fn assert_compares(scene: &Scene<'_>, sink: &str) {
 
 #[test]
 fn on_kafka_nothing_is_lost_doubled_or_left() {
-    assert_compares(&Scene::bare("compare_kafka"), "kafka");
+    assert_compares(&CliFixture::bare("compare_kafka"), "kafka");
 }
 
 #[test]
@@ -139,14 +139,14 @@ fn on_rabbitmq_nothing_is_lost_doubled_or_left() {
 
 /// Waits until the relay of a run is seen there: the table of that run is made by then.
 #[track_caller]
-fn wait_for_relay(scene: &Scene<'_>, name: &str, view: &str) {
+fn wait_for_relay(scene: &CliFixture<'_>, name: &str, view: &str) {
     let seen = format!("SELECT count(*) > 0 FROM {view} WHERE application_name = '{name}_relay'");
     until("its relay", LIMIT, || (scene.sql(&seen) == "t").then_some(()));
 }
 
 /// Starts a long comparison and waits until its relay streams.
 #[track_caller]
-fn under_way(scene: &Scene<'_>) -> (Relay, String) {
+fn under_way(scene: &CliFixture<'_>) -> (Relay, String) {
     let relay = start(scene, "10m", &[]);
     let name = announced(&relay);
     // A slot is active while it is being made, too.
@@ -157,7 +157,7 @@ fn under_way(scene: &Scene<'_>) -> (Relay, String) {
 #[test]
 fn an_interrupted_comparison_takes_everything_away() {
     for (scene, signal) in
-        [(Scene::bare("compare_int"), Signal::INT), (rabbit("compare_term"), Signal::TERM)]
+        [(CliFixture::bare("compare_int"), Signal::INT), (rabbit("compare_term"), Signal::TERM)]
     {
         let (relay, name) = under_way(&scene);
         relay.signal(signal);
@@ -168,7 +168,7 @@ fn an_interrupted_comparison_takes_everything_away() {
 
 /// Ends a comparison in its second run, which would warm up for most of a minute.
 #[track_caller]
-fn cut_short(scene: &Scene<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ended, String) {
+fn cut_short(scene: &CliFixture<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ended, String) {
     let intervals = ["compare", "--rates", "100", "--intervals", "50s", "--duration", "1s"];
     let relay = scene.spawn(&[&intervals[..], &["--json", "--html", page]].concat());
     let said = || relay.said().contains("polling 50 s at 100/s").then_some(());
@@ -181,7 +181,7 @@ fn cut_short(scene: &Scene<'_>, page: &str, end: impl Fn(&Relay, &str)) -> (Ende
 
 #[test]
 fn what_was_finished_before_a_comparison_ended_is_given_and_called_incomplete() {
-    let interrupted = Scene::bare("compare_cut");
+    let interrupted = CliFixture::bare("compare_cut");
     let broken = rabbit("compare_broken");
     let refuse = |_: &Relay, name: &str| {
         broken.sql(&format!(
@@ -216,7 +216,7 @@ fn what_was_finished_before_a_comparison_ended_is_given_and_called_incomplete() 
 
 /// Starts a comparison of the slot alone, one run without a backlog.
 #[track_caller]
-fn one_run(scene: &Scene<'_>, duration: &str) -> (Relay, String) {
+fn one_run(scene: &CliFixture<'_>, duration: &str) -> (Relay, String) {
     let words = ["compare", "--rates", "100", "--intervals", "none", "--backlog", "0"];
     let relay = scene.spawn(&[&words[..], &["--json", "--duration", duration]].concat());
     let name = announced(&relay);
@@ -227,7 +227,7 @@ fn one_run(scene: &Scene<'_>, duration: &str) -> (Relay, String) {
 #[test]
 fn a_whole_report_is_given_though_something_cannot_be_removed() {
     // GIVEN a run that is under way in a database that lets nothing be dropped
-    let scene = Scene::bare("compare_kept");
+    let scene = CliFixture::bare("compare_kept");
     let (relay, name) = one_run(&scene, "10s");
     scene.sql(
         "CREATE FUNCTION keep() RETURNS event_trigger LANGUAGE plpgsql
@@ -251,7 +251,7 @@ fn a_whole_report_is_given_though_something_cannot_be_removed() {
 #[test]
 fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
     // GIVEN a scratch table that is in use by somebody else
-    let scene = Scene::bare("compare_twice");
+    let scene = CliFixture::bare("compare_twice");
     let (relay, name) = one_run(&scene, "10m");
     let in_use = format!("LOCK TABLE {name}.outbox IN ACCESS SHARE MODE; SELECT pg_sleep(600)");
     let waits = |granted: bool| {
@@ -292,7 +292,7 @@ fn a_second_signal_ends_the_tidying_up_and_tells_what_is_left() {
 
 #[test]
 fn what_a_killed_comparison_left_is_removed_by_the_next() {
-    let scene = Scene::bare("compare_kill");
+    let scene = CliFixture::bare("compare_kill");
     // GIVEN a comparison that had no time to tidy up
     let (relay, name) = under_way(&scene);
     relay.signal(Signal::KILL);
@@ -315,7 +315,7 @@ fn what_a_killed_comparison_left_is_removed_by_the_next() {
 
 #[test]
 fn what_cannot_be_compared_is_told_before_anything_is_made() {
-    let mut scene = Scene::bare("compare_bad");
+    let mut scene = CliFixture::bare("compare_bad");
     let bad = scene.walrelay(&["compare", "--rates", "1,x", "--intervals", "5", "--duration", "1"]);
     bad.assert_fault(
         2,

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use serde_json::Value;
 use walrelay_harness::relay::RelayProcess;
 
-use super::case::{Case, held, ids, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
 use crate::support::{LIMIT, metric, until};
 
 const TOKEN: &str = "a-token-out-of-a-file";
@@ -24,7 +24,6 @@ fn letters_of_rabbitmq_are_listed_replayed_and_discarded_over_http() {
     over_http(&on_rabbitmq("api_rabbitmq", DELIVERY, DEAD_LETTER).with_token(TOKEN));
 }
 
-/// Status and body.
 fn request(relay: &RelayProcess, first: &str, token: Option<&str>, body: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(relay.admin()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
@@ -75,7 +74,7 @@ fn audit(relay: &RelayProcess) -> Vec<Value> {
     lines.filter(|line| line["target"] == "audit").collect()
 }
 
-fn over_http(case: &Case) {
+fn over_http(case: &DeadLetterFixture) {
     let (name, lost) = (case.site.name.clone(), case.lost());
     let mut relay = case.relay();
     case.insert(&lost, 0..3, 0, LETTERS);

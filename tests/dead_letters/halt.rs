@@ -1,6 +1,6 @@
 //! Where no dead letter is to be written.
 
-use super::case::{Case, held, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, on_kafka, on_rabbitmq};
 use crate::support::LIMIT;
 
 const DELIVERY: &str = "on_dead_letter = \"continue\"\nattempts_max = 3\n";
@@ -15,7 +15,7 @@ fn the_relay_halts_before_an_event_that_no_queue_takes() {
     halts(on_rabbitmq("halt_rabbitmq", DELIVERY, ""));
 }
 
-fn halts(mut case: Case) {
+fn halts(mut case: DeadLetterFixture) {
     // GIVEN a dead-letter topic that is not to be used
     case.reconfigure("\"continue\"", "\"halt\"");
     let (name, lost) = (case.site.name.clone(), case.lost());

@@ -2,7 +2,7 @@
 
 use walrelay_harness::relay::RelayProcess;
 
-use super::case::{Case, held, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, on_kafka, on_rabbitmq};
 use crate::support::{LIMIT, metric, until};
 
 const POISON: u64 = 150;
@@ -31,7 +31,7 @@ fn kill_at(relay: &mut RelayProcess, name: &str, at_least: f64) {
     relay.restart().unwrap();
 }
 
-fn kills(case: &Case) {
+fn kills(case: &DeadLetterFixture) {
     let (name, lost) = (case.site.name.clone(), case.lost());
     let reader = case.site.reader();
     // GIVEN poison between good events, and a relay whose dead-letter topic has gone

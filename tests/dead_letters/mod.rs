@@ -5,7 +5,7 @@
 //! `NAME.lost` has none until somebody makes it.
 
 mod api;
-mod case;
+mod fixture;
 mod halt;
 mod kills;
 mod outage;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use walrelay_harness::{Kafka, RabbitMq};
 
-use super::case::{Case, held, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, on_kafka, on_rabbitmq};
 use crate::support::broker::Broker;
 use crate::support::{LIMIT, machine, metric, shared_postgres, until, volume};
 
@@ -21,7 +21,7 @@ fn a_rabbitmq_that_is_down_for_long_under_load_makes_no_dead_letter() {
 fn down(mut broker: Broker, name: &str) {
     let _machine = machine();
     // GIVEN a relay under load
-    let case = Case::new(shared_postgres(), &broker, name, "attempts_max = 2\n", "");
+    let case = DeadLetterFixture::new(shared_postgres(), &broker, name, "attempts_max = 2\n", "");
     let case = case.with_one_route();
     let began = Instant::now();
     let (mut relay, reader) = (case.relay(), case.site.reader());
@@ -55,7 +55,7 @@ fn a_route_that_is_unbound_for_long_makes_no_dead_letter() {
     unbound(&on_rabbitmq("unbound_rabbitmq", "attempts_max = 1000\nbackoff_cap = \"2s\"\n", ""));
 }
 
-fn unbound(case: &Case) {
+fn unbound(case: &DeadLetterFixture) {
     let (name, lost) = (case.site.name.clone(), case.lost());
     let reader = case.site.reader();
     let mut relay = case.relay();
@@ -100,7 +100,7 @@ fn poison_waits_for_a_dead_letter_queue_that_is_away() {
     letters_away(&on_rabbitmq("letters_away_rabbitmq", "attempts_max = 2\n", ""));
 }
 
-fn letters_away(case: &Case) {
+fn letters_away(case: &DeadLetterFixture) {
     // GIVEN a relay whose dead-letter topic has gone
     let name = case.site.name.clone();
     let reader = case.site.reader();

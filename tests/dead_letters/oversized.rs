@@ -1,6 +1,6 @@
 //! Rows of which something is larger than a broker takes: each has a letter that fits.
 
-use super::case::{Case, held, ids, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
 use crate::support::{LIMIT, metric, until};
 
 const PARK_KEY: &str = "on_dead_letter = \"park_key\"\n";
@@ -40,14 +40,13 @@ const ROWS: [(&str, [&str; 5]); 7] = [
     ),
 ];
 
-/// A table that takes them.
-fn arrange(case: &Case) {
+fn arrange(case: &DeadLetterFixture) {
     case.site.execute(
         "alter table outbox drop constraint outbox_pkey, alter id type text, add headers jsonb",
     );
 }
 
-fn insert(case: &Case, id: &str, [aggregate, key, kind, payload, headers]: [&str; 5]) {
+fn insert(case: &DeadLetterFixture, id: &str, [aggregate, key, kind, payload, headers]: [&str; 5]) {
     let aggregate = aggregate.replace("$name", &format!("'{}'", case.site.name));
     case.site.execute(&format!(
         "insert into outbox (id, aggregatetype, aggregateid, type, payload, headers)
@@ -56,7 +55,7 @@ fn insert(case: &Case, id: &str, [aggregate, key, kind, payload, headers]: [&str
 }
 
 /// Inserts all of them; `round` tells their ids from those of another round.
-fn insert_all(case: &Case, round: u32) -> Vec<String> {
+fn insert_all(case: &DeadLetterFixture, round: u32) -> Vec<String> {
     let mut expected = Vec::new();
     for (id, row) in ROWS {
         let id = format!("{id}-{round}");
@@ -69,7 +68,7 @@ fn insert_all(case: &Case, round: u32) -> Vec<String> {
     expected
 }
 
-fn sha256(case: &Case, text: &str) -> String {
+fn sha256(case: &DeadLetterFixture, text: &str) -> String {
     case.site.value(&format!("select encode(sha256(convert_to({text}, 'UTF8')), 'hex')"))
 }
 
@@ -94,7 +93,7 @@ fn rows_larger_than_a_message_are_dead_lettered_in_rabbitmq() {
 }
 
 /// `before` is done before each round; `passes` are the events that are published in the end.
-fn oversized(case: &Case, passes: &[&str], before: impl Fn(u32)) {
+fn oversized(case: &DeadLetterFixture, passes: &[&str], before: impl Fn(u32)) {
     arrange(case);
     let reader = case.site.reader();
     let mut relay = case.relay();

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::case::{Case, held, ids, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
 use crate::support::faults::read;
 use crate::support::{LIMIT, metric, until, volume};
 
@@ -49,9 +49,9 @@ fn one_poison_among_many_of_100_keys_is_dead_lettered_alone_in_rabbitmq() {
 }
 
 fn one_poison(
-    case: &Case,
+    case: &DeadLetterFixture,
     duplicates_max: u64,
-    insert_poison: impl Fn(&Case, &str, u64) -> String,
+    insert_poison: impl Fn(&DeadLetterFixture, &str, u64) -> String,
 ) -> String {
     // GIVEN a poison event in the middle of a backlog
     let name = case.site.name.clone();
@@ -86,7 +86,7 @@ fn one_poison(
     poison
 }
 
-fn provenance(case: &Case, letter: &Value) {
+fn provenance(case: &DeadLetterFixture, letter: &Value) {
     let text = |name: &str| letter[name].as_str().unwrap_or_else(|| panic!("{name}: {letter}"));
     let id = text("event_id");
     let row = |what: &str| case.site.value(&format!("select {what} from outbox where id = '{id}'"));
@@ -113,7 +113,7 @@ fn rows_that_no_route_can_carry_are_dead_lettered_in_rabbitmq() {
     no_route(&on_rabbitmq("unroutable_row_rabbitmq", "", ""));
 }
 
-fn no_route(case: &Case) {
+fn no_route(case: &DeadLetterFixture) {
     // GIVEN a row without what its route needs, between others of its key
     case.site.execute("alter table outbox alter aggregatetype drop not null");
     let name = case.site.name.clone();
@@ -151,7 +151,7 @@ fn a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one_in_rabbitm
     waits_for_the_letter(&on_rabbitmq("waits_rabbitmq", "attempts_max = 2\n", ""));
 }
 
-fn waits_for_the_letter(case: &Case) {
+fn waits_for_the_letter(case: &DeadLetterFixture) {
     // GIVEN an event of a key for a topic that is missing, and a later one for one that is there
     let reader = case.site.reader();
     let lost = case.insert_one(&case.lost(), "k", 1);
@@ -178,7 +178,7 @@ fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released_in_rabbitmq(
     ));
 }
 
-fn parked(case: &Case) {
+fn parked(case: &DeadLetterFixture) {
     // GIVEN a poison event of a key, and later ones of it and of another
     let name = case.site.name.clone();
     let reader = case.site.reader();

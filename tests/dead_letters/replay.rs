@@ -1,6 +1,6 @@
 //! The way back: list, mend, replay.
 
-use super::case::{Case, held, ids, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
 use crate::support::{LIMIT, metric, until};
 
 const DELIVERY: &str = "attempts_max = 1\n";
@@ -16,7 +16,7 @@ fn what_was_mended_is_replayed_in_key_order_in_rabbitmq() {
     there_and_back(&on_rabbitmq("back_rabbitmq", DELIVERY, DEAD_LETTER));
 }
 
-fn there_and_back(case: &Case) {
+fn there_and_back(case: &DeadLetterFixture) {
     // GIVEN letters of some keys
     let lost = case.lost();
     let mut relay = case.relay();
@@ -65,7 +65,7 @@ fn a_replay_stops_when_its_queue_refuses_events_again() {
     comes_back(&on_rabbitmq("comes_back_rabbitmq", DELIVERY, DEAD_LETTER));
 }
 
-fn comes_back(case: &Case) {
+fn comes_back(case: &DeadLetterFixture) {
     // GIVEN letters of events that were too large for their route, which takes them now
     let lost = case.lost();
     case.site.open_route(&lost);

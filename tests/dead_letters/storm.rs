@@ -1,6 +1,6 @@
 //! When everything fails, something else is wrong than the events.
 
-use super::case::{Case, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, on_kafka, on_rabbitmq};
 use crate::support::{LIMIT, metric};
 
 const BURST: usize = 7;
@@ -17,7 +17,7 @@ fn a_poison_storm_opens_the_breaker_after_exactly_the_burst_in_rabbitmq() {
     storm(on_rabbitmq("storm_rabbitmq", DELIVERY, DEAD_LETTER));
 }
 
-fn storm(mut case: Case) {
+fn storm(mut case: DeadLetterFixture) {
     // GIVEN nothing but poison
     case.insert(&case.lost(), 0..50, 0, 50);
     let mut relay = case.start();

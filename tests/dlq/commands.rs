@@ -4,21 +4,21 @@ use serde_json::Value;
 use walrelay_harness::kit::now_us;
 use walrelay_harness::rabbit::Rabbit;
 
-use super::bench::{Bench, SECOND, Spec};
+use super::fixture::{DlqFixture, SECOND, Spec};
 use crate::support::faults::read;
 use crate::support::shared_rabbitmq;
 
 #[test]
 fn letters_of_kafka_are_listed_shown_discarded_and_released() {
-    all_commands(Bench::kafka("dlq_commands_kafka"));
+    all_commands(DlqFixture::kafka("dlq_commands_kafka"));
 }
 
 #[test]
 fn letters_of_rabbitmq_are_listed_shown_discarded_and_released() {
-    all_commands(Bench::rabbitmq("dlq_commands_rabbitmq"));
+    all_commands(DlqFixture::rabbitmq("dlq_commands_rabbitmq"));
 }
 
-fn all_commands(mut bench: Bench) {
+fn all_commands(mut bench: DlqFixture) {
     // GIVEN six letters of two keys, one of which is parked, and one that looks odd
     let mut letters: Vec<Spec> = (0..6)
         .map(|n| Spec {
@@ -63,7 +63,7 @@ fn all_commands(mut bench: Bench) {
     assert_eq!(open, ["e0", "e2", "e4"]);
 }
 
-fn list_and_show(bench: &Bench) {
+fn list_and_show(bench: &DlqFixture) {
     let table = bench.dlq(&["list"]);
     table.assert_done().assert_says(&[
         "FAILED AT",
@@ -102,7 +102,7 @@ fn owned((id, count): (&str, &str)) -> (String, String) {
 }
 
 /// Id and header `dlq-replay-count` of what has arrived; there is nothing else of ours in it.
-fn replay_counts(bench: &Bench) -> Vec<(String, String)> {
+fn replay_counts(bench: &DlqFixture) -> Vec<(String, String)> {
     arrived_headers(bench).iter().map(|headers| counted(headers)).collect()
 }
 
@@ -116,7 +116,7 @@ fn counted(headers: &[(String, String)]) -> (String, String) {
     (find("id"), find("dlq-replay-count"))
 }
 
-fn arrived_headers(bench: &Bench) -> Vec<Vec<(String, String)>> {
+fn arrived_headers(bench: &DlqFixture) -> Vec<Vec<(String, String)>> {
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
     if bench.is_kafka {
         let headers = read(&[&bench.site.name]).into_iter().map(|record| {
@@ -137,15 +137,15 @@ fn arrived_headers(bench: &Bench) -> Vec<Vec<(String, String)>> {
 
 #[test]
 fn a_replay_against_a_broken_route_of_kafka_changes_nothing() {
-    broken_route(Bench::kafka("dlq_broken_kafka"));
+    broken_route(DlqFixture::kafka("dlq_broken_kafka"));
 }
 
 #[test]
 fn a_replay_against_a_broken_route_of_rabbitmq_changes_nothing() {
-    broken_route(Bench::rabbitmq("dlq_broken_rabbitmq"));
+    broken_route(DlqFixture::rabbitmq("dlq_broken_rabbitmq"));
 }
 
-fn broken_route(mut bench: Bench) {
+fn broken_route(mut bench: DlqFixture) {
     // GIVEN letters of a route that is broken, and behind them some of one that is not
     let lost = format!("{}.lost", bench.site.name);
     let topic = |n: usize| (n < 200).then(|| lost.clone());
@@ -167,15 +167,15 @@ fn broken_route(mut bench: Bench) {
 
 #[test]
 fn a_replay_to_a_kafka_that_is_down_says_so() {
-    broker_down(Bench::kafka("dlq_down_kafka"));
+    broker_down(DlqFixture::kafka("dlq_down_kafka"));
 }
 
 #[test]
 fn a_replay_to_a_rabbitmq_that_is_down_says_so() {
-    broker_down(Bench::rabbitmq("dlq_down_rabbitmq"));
+    broker_down(DlqFixture::rabbitmq("dlq_down_rabbitmq"));
 }
 
-fn broker_down(mut bench: Bench) {
+fn broker_down(mut bench: DlqFixture) {
     let up = bench.file.clone();
     bench.write([Spec::new(0, "k")]);
     bench.with_broker_down();

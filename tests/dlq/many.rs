@@ -5,7 +5,7 @@ use std::time::Instant;
 use walrelay::base::time::rfc3339;
 use walrelay_harness::kit::now_us;
 
-use super::bench::{Bench, SECOND, Spec};
+use super::fixture::{DlqFixture, SECOND, Spec};
 use crate::support::{LIMIT, machine, volume};
 
 const KEYS: usize = 1_000;
@@ -14,15 +14,15 @@ const WINDOW: u64 = 64;
 
 #[test]
 fn many_letters_of_kafka_are_found_and_replayed_across_a_kill() {
-    many(Bench::kafka("dlq_many_kafka"));
+    many(DlqFixture::kafka("dlq_many_kafka"));
 }
 
 #[test]
 fn many_letters_of_rabbitmq_are_found_and_replayed_across_a_kill() {
-    many(Bench::rabbitmq("dlq_many_rabbitmq"));
+    many(DlqFixture::rabbitmq("dlq_many_rabbitmq"));
 }
 
-fn many(mut bench: Bench) {
+fn many(mut bench: DlqFixture) {
     let _machine = machine();
     let letters = volume(8_000, 100_000);
     // GIVEN letters of the last day, one each second

@@ -2,7 +2,7 @@
 
 use walrelay_harness::kit::now_us;
 
-use super::bench::{Bench, SECOND, Spec};
+use super::fixture::{DlqFixture, SECOND, Spec};
 
 /// Enough for a word about the progress, which comes every five seconds.
 const LETTERS: usize = 240;
@@ -12,15 +12,15 @@ const AT_ONCE: usize = PER_SECOND / 10;
 
 #[test]
 fn a_replay_of_kafka_keeps_to_its_rate_and_tells_how_far_it_is() {
-    rate(Bench::kafka("dlq_rate_kafka"));
+    rate(DlqFixture::kafka("dlq_rate_kafka"));
 }
 
 #[test]
 fn a_replay_of_rabbitmq_keeps_to_its_rate_and_tells_how_far_it_is() {
-    rate(Bench::rabbitmq("dlq_rate_rabbitmq"));
+    rate(DlqFixture::rabbitmq("dlq_rate_rabbitmq"));
 }
 
-fn rate(mut bench: Bench) {
+fn rate(mut bench: DlqFixture) {
     bench.write((0..LETTERS).map(|n| Spec::new(n, (n % 7).to_string())));
     // WHEN they are replayed at a rate
     let began = now_us();
@@ -45,15 +45,15 @@ fn rate(mut bench: Bench) {
 
 #[test]
 fn where_no_letter_of_kafka_is_meant_nothing_changes() {
-    nothing_is_meant(Bench::kafka("dlq_none_kafka"));
+    nothing_is_meant(DlqFixture::kafka("dlq_none_kafka"));
 }
 
 #[test]
 fn where_no_letter_of_rabbitmq_is_meant_nothing_changes() {
-    nothing_is_meant(Bench::rabbitmq("dlq_none_rabbitmq"));
+    nothing_is_meant(DlqFixture::rabbitmq("dlq_none_rabbitmq"));
 }
 
-fn nothing_is_meant(mut bench: Bench) {
+fn nothing_is_meant(mut bench: DlqFixture) {
     // GIVEN an empty topic THEN there is nothing to do, and that is no failure
     for action in ["replay", "discard"] {
         let ended = bench.dlq(&[action, "--all"]);

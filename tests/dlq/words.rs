@@ -1,11 +1,11 @@
 //! Words that will not do are told before the broker is asked, with what was expected.
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 #[test]
 fn what_is_malformed_is_told_before_anything_is_read() {
     // GIVEN a broker that nobody could ask
-    let mut scene = Scene::bare("dlq_words");
+    let mut scene = CliFixture::bare("dlq_words");
     scene.sink = "[sink.kafka]\nbrokers = \"127.0.0.1:1\"\n".into();
     let filter = "dead-letter.bad-filter";
     let cases: &[(&[&str], &str, &[&str])] = &[
@@ -40,7 +40,7 @@ fn what_is_malformed_is_told_before_anything_is_read() {
 
 #[test]
 fn help_has_examples() {
-    let scene = Scene::bare("dlq_help");
+    let scene = CliFixture::bare("dlq_help");
     let help = scene.walrelay(&["dlq", "replay", "--help"]);
     help.assert_done().assert_says(&["--rate 50/s", "--error-class", "stops by itself"]);
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use walrelay_harness::rabbit::{Delivery, Rabbit};
 
-use crate::support::faults::{Scene, read};
+use crate::support::faults::{CliFixture, read};
 use crate::support::rabbitmq::sink;
 use crate::support::shared_rabbitmq;
 
@@ -12,7 +12,7 @@ const GIANT_BYTES: u64 = 32 << 20;
 
 #[test]
 fn an_event_that_kills_the_process_three_times_is_a_dead_letter_the_fourth() {
-    let mut scene = Scene::ready("crash_giant");
+    let mut scene = CliFixture::ready("crash_giant");
     scene.extra = "[dead_letter]\ntopic = \"crash_giant.dlq\"\n".into();
     scene.make_topic("crash_giant.dlq", 1);
     let topic = scene.topic();
@@ -23,7 +23,7 @@ fn an_event_that_kills_the_process_three_times_is_a_dead_letter_the_fourth() {
 fn an_event_that_kills_the_process_three_times_is_a_dead_letter_of_rabbitmq_the_fourth() {
     const NAME: &str = "crash_rabbitmq";
     let url = shared_rabbitmq().amqp_url();
-    let mut scene = Scene::bare(NAME);
+    let mut scene = CliFixture::bare(NAME);
     scene.sink = sink(&url);
     scene.sink.push_str(&format!("exchange = {NAME:?}\nqueues = {{ {NAME} = \"#\" }}\n"));
     scene.extra = format!("[dead_letter]\ntopic = \"{NAME}.dlq\"\nexchange = \"{NAME}.dlx\"\n");
@@ -36,7 +36,7 @@ fn an_event_that_kills_the_process_three_times_is_a_dead_letter_of_rabbitmq_the_
 }
 
 /// `arrived` tells the keys of what has arrived, in order.
-fn crashes(mut scene: Scene<'_>, arrived: impl FnOnce() -> Vec<String>) {
+fn crashes(mut scene: CliFixture<'_>, arrived: impl FnOnce() -> Vec<String>) {
     // GIVEN a format that copies the payload, and a relay at rest
     scene.route = "format = \"cloudevents-structured\"\n".into();
     // Each arena is 64 MB of addresses, and how many there are depends on which threads meet.
@@ -84,8 +84,7 @@ fn crashes(mut scene: Scene<'_>, arrived: impl FnOnce() -> Vec<String>) {
     assert!((1..=4).contains(&again.len()) && again.iter().all(|key| key == "2"), "{keys:?}");
 }
 
-/// All dead letters.
-fn letters(scene: &Scene<'_>) -> Vec<Value> {
+fn letters(scene: &CliFixture<'_>) -> Vec<Value> {
     let ended = scene.walrelay(&["dlq", "list", "--state", "all", "--json"]);
     ended.assert_done();
     ended.out.lines().map(|line| serde_json::from_str(line).unwrap()).collect()

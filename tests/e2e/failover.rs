@@ -5,7 +5,7 @@ use std::time::Duration;
 use walrelay_harness::relay::get;
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::{LIMIT, Site, shared_kafka, until};
+use crate::support::{Fixture, LIMIT, shared_kafka, until};
 
 const NAME: &str = "failover";
 
@@ -26,7 +26,7 @@ fn make_slot(primary: &Postgres, standby: &Postgres) {
 fn a_living_relay_waits_for_the_promotion_and_goes_on() {
     // GIVEN a relay that knows both servers and has streamed from the primary
     let mut primary = Postgres::start(PostgresOptions::default()).unwrap();
-    let mut site = Site::new(&primary, shared_kafka(), NAME);
+    let mut site = Fixture::new(&primary, shared_kafka(), NAME);
     let standby = Postgres::standby(&primary).unwrap();
     make_slot(&primary, &standby);
     let mut config = site.config();

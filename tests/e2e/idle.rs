@@ -5,7 +5,7 @@ use std::time::Duration;
 use walrelay_harness::stats::{human_bytes, human_duration};
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::{LIMIT, Site, query, shared_kafka, until, volume};
+use crate::support::{Fixture, LIMIT, query, shared_kafka, until, volume};
 
 const RETAINED_BYTES_MAX: u64 = 2 * (16 << 20);
 
@@ -13,7 +13,7 @@ const RETAINED_BYTES_MAX: u64 = 2 * (16 << 20);
 fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
     // GIVEN an idle relay on a database whose neighbour writes
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Site::new(&postgres, shared_kafka(), "idle");
+    let site = Fixture::new(&postgres, shared_kafka(), "idle");
     let mut relay = site.relay();
     let before = site.value("select pg_current_wal_lsn()");
     let tables = "select count(*)::text from pg_class where relkind = 'r' and oid > 16383";
@@ -50,7 +50,7 @@ fn a_neighbours_writes_are_not_pinned_and_no_heartbeat_is_written() {
 
 #[test]
 fn a_lone_event_is_confirmed_to_postgres_at_once() {
-    let site = Site::shared("lone_event");
+    let site = Fixture::shared("lone_event");
     let (mut relay, reader) = (site.relay(), site.reader());
     let times: Vec<Duration> = (1..=5)
         .map(|seq| {

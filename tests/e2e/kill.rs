@@ -27,8 +27,8 @@ use walrelay_harness::stats::{Table, human_count, human_duration};
 use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use self::causes::Moments;
-use crate::support::broker::{Broker, Place};
-use crate::support::{LIMIT, Repeatable, Site, machine, seed, until, volume};
+use crate::support::broker::{Broker, Destination};
+use crate::support::{Fixture, LIMIT, Repeatable, machine, seed, until, volume};
 
 /// What a kill finds in flight, at most: small, because an outage fills any window.
 const WINDOW_EVENTS: u64 = 1_000;
@@ -61,7 +61,6 @@ fn amount() -> Volume {
     }
 }
 
-/// What was done, when.
 #[derive(Default)]
 struct Done {
     moments: Moments,
@@ -77,7 +76,7 @@ fn nothing_is_lost_whatever_is_killed() {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::kill::nothing_is_lost_whatever_is_killed");
     let broker = Broker::Kafka(Kafka::start().unwrap());
-    let place = Place::from(&broker);
+    let place = Destination::from(&broker);
     kill_everything("kill", broker, place, None);
 }
 
@@ -87,16 +86,16 @@ fn nothing_is_lost_in_rabbitmq_whatever_is_killed() {
     let _repeatable = Repeatable::new("e2e::kill::nothing_is_lost_in_rabbitmq");
     let rabbitmq = RabbitMq::start().unwrap();
     let tap = Tap::start(rabbitmq.port()).unwrap();
-    let place = Place::tapped(&rabbitmq, &tap);
+    let place = Destination::tapped(&rabbitmq, &tap);
     kill_everything("kill_rabbitmq", Broker::RabbitMq(rabbitmq), place, Some(&tap));
 }
 
-fn kill_everything(name: &str, mut broker: Broker, place: Place, tap: Option<&Tap>) {
+fn kill_everything(name: &str, mut broker: Broker, place: Destination, tap: Option<&Tap>) {
     let timeout_ms = WAL_SENDER_TIMEOUT.as_millis().to_string();
     let settings = vec![("wal_sender_timeout".to_owned(), timeout_ms)];
     let mut postgres =
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
-    let site = Site::new(&postgres, place, name);
+    let site = Fixture::new(&postgres, place, name);
     let began = Instant::now();
     let queue_age = broker.queue_age();
     until("queues of some age", LIMIT, || (began.elapsed() >= queue_age).then_some(()));
@@ -149,7 +148,6 @@ fn told(done: &Done, broker: &str, reconnects: u64) -> Table {
     table
 }
 
-/// One topic, or one queue.
 fn assert_kept(
     verdict: &Verdict,
     mut records: Vec<Record>,
@@ -190,7 +188,7 @@ fn assert_kept(
 
 /// Runs the load and all lanes until the load is done and every fault has happened.
 fn break_everything(
-    site: &Site,
+    site: &Fixture,
     relay: &mut RelayProcess,
     postgres: &mut Postgres,
     broker: &mut Broker,
@@ -220,7 +218,7 @@ fn break_everything(
 }
 
 /// Most events in small transactions, a fifth in transactions of up to 10,000 rows; the same keys.
-fn loads(site: &Site) -> (ChaosWriters, ChaosWriters) {
+fn loads(site: &Fixture) -> (ChaosWriters, ChaosWriters) {
     let Volume { events, load, .. } = amount();
     let writers = |events, writers, rows_max, seed| ChaosWriters {
         writers,
@@ -235,7 +233,7 @@ fn loads(site: &Site) -> (ChaosWriters, ChaosWriters) {
 /// Kills and freezes the relay, and like any supervisor starts it again when it gives up.
 /// It waits out `alive`: see [`crash`].
 fn on_relay(
-    site: &Site,
+    site: &Fixture,
     relay: &mut RelayProcess,
     lane: &Lane,
     alive: &Mutex<()>,
@@ -279,7 +277,7 @@ fn supervise(relay: &mut RelayProcess, done: &mut Done) {
 
 /// Stops the relay's clock until Postgres has given its connection up, which it does not when the
 /// walsender was terminated meanwhile: that one says so first, and waits for ever to be heard.
-fn freeze(site: &Site, relay: &mut RelayProcess) {
+fn freeze(site: &Fixture, relay: &mut RelayProcess) {
     if relay.freeze().is_err() {
         return;
     }
@@ -294,7 +292,7 @@ fn freeze(site: &Site, relay: &mut RelayProcess) {
 }
 
 fn on_postgres(
-    site: &Site,
+    site: &Fixture,
     postgres: &mut Postgres,
     lane: &Lane,
     alive: &Mutex<()>,
@@ -320,7 +318,7 @@ fn on_postgres(
 /// Crashes Postgres while the relay lives. It comes back with a slot that it saved up to half a
 /// minute ago; a relay that has streamed knows better, and is kept alive until it has said so.
 /// What happens when both are gone has a test of its own.
-fn crash(site: &Site, postgres: &mut Postgres, alive: &Mutex<()>, admin: SocketAddr) -> i64 {
+fn crash(site: &Fixture, postgres: &mut Postgres, alive: &Mutex<()>, admin: SocketAddr) -> i64 {
     let metrics = || Some(get(admin, "/metrics", Duration::from_secs(1)).ok()?.body);
     let (_alive, confirmed) = until("a relay that streams", LIMIT, || {
         let guard = alive.try_lock().ok()?;

@@ -6,7 +6,6 @@ mod idle;
 mod kill;
 mod memory;
 mod postgres_stop;
-mod proxy;
 mod publication;
 mod silence;
 mod slot;

@@ -6,7 +6,7 @@ use walrelay_harness::load::Backlog;
 use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use crate::support::broker::Broker;
-use crate::support::{LIMIT, Repeatable, Site, machine, metric, shared_kafka, until, volume};
+use crate::support::{Fixture, LIMIT, Repeatable, machine, metric, shared_kafka, until, volume};
 
 const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
 const SINK_DEAD_LIMIT: Duration = Duration::from_secs(15);
@@ -16,7 +16,7 @@ fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::postgres_stop");
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Site::new(&postgres, shared_kafka(), "postgres_stop");
+    let site = Fixture::new(&postgres, shared_kafka(), "postgres_stop");
     let (mut relay, reader) = (site.relay(), site.reader());
     // GIVEN an idle relay, WHEN Postgres stops, THEN soon
     // What a checkpoint has to write is the disk's time, and not the relay's.
@@ -54,7 +54,7 @@ fn with_a_dead_broker(name: &str, mut broker: Broker) {
     let _machine = machine();
     // GIVEN a window full of events whose broker was killed
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Site::new(&postgres, &broker, name);
+    let site = Fixture::new(&postgres, &broker, name);
     let queue_age = broker.queue_age();
     let declared = Instant::now();
     until("queues of some age", LIMIT, || (declared.elapsed() >= queue_age).then_some(()));

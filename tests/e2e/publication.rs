@@ -3,12 +3,12 @@
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::faults::{OUTBOX_SQL, Rec, Scene, read};
+use crate::support::faults::{CliFixture, OUTBOX_SQL, TopicRecord, read};
 
 #[test]
 fn a_gap_that_opened_and_closed_without_a_connection_ends_the_relay() {
     // GIVEN a relay that streams
-    let scene = Scene::ready("pub_gap");
+    let scene = CliFixture::ready("pub_gap");
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
     scene.insert("1", "{}");
@@ -38,7 +38,7 @@ fn a_gap_that_opened_and_closed_without_a_connection_ends_the_relay() {
         "WITH moved AS (DELETE FROM public.outbox WHERE aggregateid >= '2' RETURNING *)
              INSERT INTO public.outbox SELECT * FROM moved ORDER BY created_at",
     );
-    let keys = |records: Vec<Rec>| {
+    let keys = |records: Vec<TopicRecord>| {
         records.iter().map(|it| it.key().unwrap().to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(keys(scene.carry(&[&scene.topic()])), ["1", "2"]);
@@ -47,7 +47,7 @@ fn a_gap_that_opened_and_closed_without_a_connection_ends_the_relay() {
 #[test]
 fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
     // GIVEN a publication of all tables, and more of them than anybody would list
-    let scene = Scene::bare("pub_all");
+    let scene = CliFixture::bare("pub_all");
     scene.sql(OUTBOX_SQL);
     scene.sql(
         "DO $$ BEGIN FOR n IN 1..1500 LOOP
@@ -111,7 +111,7 @@ fn read_into_a_gap(major: u32) {
     let options = PostgresOptions { version: Some(major), ..PostgresOptions::default() };
     let postgres = Postgres::start(options).unwrap();
     let name = format!("pub_gap_{major}");
-    let scene = Scene::on(&postgres, &name);
+    let scene = CliFixture::on(&postgres, &name);
     scene.sql(OUTBOX_SQL);
     scene.publish("TABLE public.outbox");
     scene.make_slot();

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
+use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, RelayProcess, Response, get};
 
-use super::proxy::Proxy;
-use crate::support::{LIMIT, Site, machine, metric, shared_postgres, until};
+use crate::support::{Fixture, LIMIT, machine, metric, shared_postgres, until};
 
 /// Rows that take Postgres many times the limit to decode.
 const ROWS: u32 = 2_000_000;
 
-fn impatient(site: &Site) -> RelayConfig {
+fn impatient(site: &Fixture) -> RelayConfig {
     RelayConfig { source_extra: "stall_timeout = \"200ms\"\n".into(), ..site.config() }
 }
 
@@ -22,7 +22,7 @@ fn ready(relay: &RelayProcess) -> Option<Response> {
 fn a_postgres_that_decodes_in_silence_is_waited_for() {
     let _machine = machine();
     // GIVEN a relay with little patience, and a table that is none of its business
-    let site = Site::shared("silence_decoding");
+    let site = Fixture::shared("silence_decoding");
     site.execute("create table other (n int4)");
     let (mut relay, reader) = (site.relay_with(impatient(&site)), site.reader());
     // WHEN many rows are written to it in one transaction, and then an event
@@ -45,9 +45,9 @@ fn a_postgres_that_decodes_in_silence_is_waited_for() {
 #[test]
 fn a_connection_that_carries_nothing_any_more_is_given_up() {
     // GIVEN a relay behind a network that can lose what it carries without a word
-    let site = Site::shared("silence_network");
+    let site = Fixture::shared("silence_network");
     let port = shared_postgres().port();
-    let proxy = Proxy::start(port);
+    let proxy = Proxy::start(port).unwrap();
     let mut config = impatient(&site);
     config.url = config.url.replace(&port.to_string(), &proxy.port.to_string());
     let (mut relay, reader) = (site.relay_with(config), site.reader());

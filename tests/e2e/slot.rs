@@ -4,12 +4,12 @@ use std::process::Command;
 
 use walrelay_harness::relay::RelayProcess;
 
-use crate::support::{LIMIT, Site, shared_postgres, until};
+use crate::support::{Fixture, LIMIT, shared_postgres, until};
 
 /// A relay that has carried an event, frozen, its walsender gone: whatever happens to the slot now
 /// happens behind its back.
-fn frozen(name: &str) -> (Site, RelayProcess) {
-    let site = Site::shared(name);
+fn frozen(name: &str) -> (Fixture, RelayProcess) {
+    let site = Fixture::shared(name);
     let mut relay = site.relay();
     site.insert_event("key", 1);
     site.wait_confirmed(&mut relay, LIMIT);

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use walrelay_harness::load::Backlog;
+use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use super::proxy::Proxy;
-use crate::support::broker::Place;
+use crate::support::broker::Destination;
 use crate::support::{
-    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_rabbitmq, until, volume,
+    Fixture, LIMIT, Repeatable, machine, metric, shared_kafka, shared_rabbitmq, until, volume,
 };
 
 #[test]
@@ -21,13 +21,13 @@ fn a_living_relay_repeats_nothing_in_rabbitmq_whatever_its_source_does() {
     break_the_source(shared_rabbitmq(), "source_faults_rabbitmq");
 }
 
-fn break_the_source(place: impl Into<Place>, name: &str) {
+fn break_the_source(place: impl Into<Destination>, name: &str) {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::source_faults");
     // GIVEN a relay that reaches Postgres over a network that can be cut, under load
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Site::new(&postgres, place, name);
-    let proxy = Proxy::start(postgres.port());
+    let site = Fixture::new(&postgres, place, name);
+    let proxy = Proxy::start(postgres.port()).unwrap();
     let mut config = site.config();
     config.url = config.url.replace(&postgres.port().to_string(), &proxy.port.to_string());
     let (mut relay, reader) = (site.relay_with(config), site.reader());
@@ -67,7 +67,7 @@ fn break_the_source(place: impl Into<Place>, name: &str) {
 fn a_crash_of_postgres_right_after_a_restart_of_the_relay_repeats_nothing() {
     // GIVEN a relay that took over from one that was stopped, and has carried nothing itself
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Site::new(&postgres, shared_kafka(), "crash_after_restart");
+    let site = Fixture::new(&postgres, shared_kafka(), "crash_after_restart");
     let (mut relay, reader) = (site.relay(), site.reader());
     Backlog::new(&site.url, 2_000).fill().unwrap();
     site.wait_confirmed(&mut relay, LIMIT);
@@ -88,7 +88,7 @@ fn a_crash_of_postgres_right_after_a_restart_of_the_relay_repeats_nothing() {
 fn a_relay_killed_while_postgres_is_crashed_repeats_and_loses_nothing() {
     // GIVEN events that were confirmed, and a slot that Postgres has not saved since
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Site::new(&postgres, shared_kafka(), "crash_and_kill");
+    let site = Fixture::new(&postgres, shared_kafka(), "crash_and_kill");
     let (mut relay, reader) = (site.relay(), site.reader());
     let rows = 2_000;
     Backlog::new(&site.url, rows).fill().unwrap();

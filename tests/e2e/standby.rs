@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use walrelay_harness::relay::get;
 
-use crate::support::{LIMIT, Site, shared_postgres, start, until};
+use crate::support::{Fixture, LIMIT, shared_postgres, start, until};
 
 /// So many looks at the slot are a standby that has waited for a while.
 const LOOKS: usize = 5;
@@ -13,7 +13,7 @@ const LOOKS: usize = 5;
 #[test]
 fn a_second_relay_stands_by_and_takes_over() {
     // GIVEN a relay that streams, and a second one
-    let site = Site::shared("standby");
+    let site = Fixture::shared("standby");
     let (mut first, reader) = (site.relay(), site.reader());
     let mut second = start(site.config(), "standby_second");
     let ready = |relay: &walrelay_harness::relay::RelayProcess| {
@@ -49,7 +49,7 @@ fn a_second_relay_stands_by_and_takes_over() {
 #[test]
 fn a_standby_is_quiet() {
     // GIVEN a relay that streams, and a second one whose preflight warns of its role
-    let site = Site::shared("standby_quiet");
+    let site = Fixture::shared("standby_quiet");
     let first = site.relay();
     let second = start(site.config(), "standby_quiet_second");
     // WHEN it has looked many times who holds the slot

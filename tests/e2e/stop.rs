@@ -7,9 +7,9 @@ use walrelay_harness::RabbitMq;
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::{RelayProcess, get};
 
-use crate::support::broker::{Broker, Place};
+use crate::support::broker::{Broker, Destination};
 use crate::support::{
-    LIMIT, Repeatable, Site, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq,
+    Fixture, LIMIT, Repeatable, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq,
     until, volume,
 };
 
@@ -28,11 +28,11 @@ fn a_sigterm_under_load_repeats_nothing_in_rabbitmq() {
     under_load(shared_rabbitmq(), "stop_under_load_rabbitmq");
 }
 
-fn under_load(place: impl Into<Place>, name: &str) {
+fn under_load(place: impl Into<Destination>, name: &str) {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::stop");
     // GIVEN a relay under load
-    let site = Site::new(shared_postgres(), place, name);
+    let site = Fixture::new(shared_postgres(), place, name);
     let (mut relay, reader) = (site.relay(), site.reader());
     let (events, seconds, stops) = volume((12_000, 5, 3), (40_000, 15, 5));
     let load = site.writers(events, Duration::from_secs(seconds));
@@ -63,9 +63,9 @@ fn a_sigterm_inside_a_large_transaction_repeats_nothing_in_rabbitmq() {
     inside_a_transaction(shared_rabbitmq(), "stop_inside_rabbitmq");
 }
 
-fn inside_a_transaction(place: impl Into<Place>, name: &str) {
+fn inside_a_transaction(place: impl Into<Destination>, name: &str) {
     // GIVEN a relay with a small window in the middle of a large transaction: its sender stands
-    let site = Site::new(shared_postgres(), place, name);
+    let site = Fixture::new(shared_postgres(), place, name);
     let mut config = site.config();
     config.extra = "[delivery]\nwindow_events_max = 500\ndrain_timeout = \"10m\"\n".into();
     let (mut relay, reader) = (site.relay_with(config), site.reader());
@@ -97,7 +97,7 @@ fn inside_a_transaction(place: impl Into<Place>, name: &str) {
 fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
     let _machine = machine();
     let mut broker = Broker::RabbitMq(RabbitMq::start().unwrap());
-    let site = Site::new(shared_postgres(), &broker, "stop_without_rabbitmq");
+    let site = Fixture::new(shared_postgres(), &broker, "stop_without_rabbitmq");
     let declared = Instant::now();
     let mut config = site.config();
     let window: u32 = 500;

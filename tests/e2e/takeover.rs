@@ -10,9 +10,9 @@ use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{Table, human_duration};
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::broker::Place;
+use crate::support::broker::Destination;
 use crate::support::{
-    LIMIT, Repeatable, Site, machine, seed, shared_kafka, shared_rabbitmq, start, until, volume,
+    Fixture, LIMIT, Repeatable, machine, seed, shared_kafka, shared_rabbitmq, start, until, volume,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
@@ -58,14 +58,14 @@ fn takeovers_lose_nothing_in_rabbitmq() {
     take_over(shared_rabbitmq(), "takeover_rabbitmq", &RABBITMQ, 6_000);
 }
 
-fn take_over(place: impl Into<Place>, name: &str, faults: &[(Fault, usize)], events: u64) {
+fn take_over(place: impl Into<Destination>, name: &str, faults: &[(Fault, usize)], events: u64) {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::takeover");
     // GIVEN two relays on one slot, under load
     let settings = vec![("wal_sender_timeout".to_owned(), WAL_SENDER_TIMEOUT_MS.to_owned())];
     let postgres =
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
-    let site = Site::new(&postgres, place, name);
+    let site = Fixture::new(&postgres, place, name);
     let relays = [site.relay(), start(site.config(), &format!("{name}_second"))];
     let reader = site.reader();
     let mut pair = Pair { site: &site, relays, postgres, times: Vec::new() };
@@ -96,7 +96,7 @@ fn order(faults: &[(Fault, usize)]) -> Vec<Fault> {
 }
 
 struct Pair<'a> {
-    site: &'a Site,
+    site: &'a Fixture,
     relays: [RelayProcess; 2],
     postgres: Postgres,
     /// From the moment the slot could be taken to a relay that is ready; whether it was the other.

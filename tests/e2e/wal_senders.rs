@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
-use crate::support::{LIMIT, Site, shared_kafka, start, until};
+use crate::support::{Fixture, LIMIT, shared_kafka, start, until};
 
 const TERMINATIONS: u64 = 10;
 
@@ -15,7 +15,7 @@ fn a_relay_waits_for_the_only_wal_sender() {
     // GIVEN a client that has the only WAL sender
     let settings = vec![("max_wal_senders".to_owned(), "1".to_owned())];
     let postgres = Postgres::start(PostgresOptions { settings, ..Default::default() }).unwrap();
-    let site = Site::new(&postgres, shared_kafka(), "wal_senders");
+    let site = Fixture::new(&postgres, shared_kafka(), "wal_senders");
     let senders = || site.value("select count(*)::text from pg_stat_replication");
     let holder = replication_client(&postgres, &site.name);
     until("the other client", LIMIT, || (senders() == "1").then_some(()));

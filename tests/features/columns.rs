@@ -1,10 +1,10 @@
 //! Which column plays which part.
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 #[test]
 fn columns_of_any_name_play_the_parts() {
-    let mut scene = Scene::bare("columns_mapped");
+    let mut scene = CliFixture::bare("columns_mapped");
     scene.sql(
         r#"CREATE SCHEMA app;
            CREATE TABLE app."Events" (seq bigserial PRIMARY KEY, "Event Id" uuid, event_key text,
@@ -44,7 +44,7 @@ fn columns_of_any_name_play_the_parts() {
 
 #[test]
 fn headers_of_the_row_are_text_or_json() {
-    let scene = Scene::ready("columns_headers");
+    let scene = CliFixture::ready("columns_headers");
     let name = &scene.name;
     scene.sql(&format!(
         r#"INSERT INTO outbox (aggregatetype, aggregateid, type, headers) VALUES
@@ -69,7 +69,7 @@ fn headers_of_the_row_are_text_or_json() {
 
 #[test]
 fn a_column_may_name_the_partition() {
-    let mut scene = Scene::bare("columns_partition");
+    let mut scene = CliFixture::bare("columns_partition");
     scene.sql("CREATE TABLE public.outbox (id int, aggregateid text, payload text, part int)");
     scene.publish("TABLE public.outbox");
     scene.make_slot();
@@ -90,7 +90,7 @@ fn a_column_may_name_the_partition() {
 
 #[test]
 fn a_column_that_comes_while_streaming_disturbs_nothing() {
-    let scene = Scene::ready("columns_added");
+    let scene = CliFixture::ready("columns_added");
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
     scene.insert("1", "{\"n\": 1}");

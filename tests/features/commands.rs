@@ -5,11 +5,11 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use walrelay_harness::consumer::end_offsets;
 
-use crate::support::faults::{Scene, brokers};
+use crate::support::faults::{CliFixture, brokers};
 use crate::support::shared_postgres;
 
 /// What `check --json` found, as level and topic.
-fn findings(scene: &Scene<'_>) -> (i32, bool, Vec<(String, String)>) {
+fn findings(scene: &CliFixture<'_>) -> (i32, bool, Vec<(String, String)>) {
     let ended = scene.walrelay(&["check", "--json"]);
     let value: Value = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
     let text = |found: &Value, name: &str| found[name].as_str().unwrap().to_owned();
@@ -20,7 +20,7 @@ fn findings(scene: &Scene<'_>) -> (i32, bool, Vec<(String, String)>) {
 
 #[test]
 fn init_makes_what_is_missing_once_and_check_agrees() {
-    let mut scene = Scene::bare("commands_init");
+    let mut scene = CliFixture::bare("commands_init");
     scene.sink.push_str("topics = [\"commands.init\"]\npartitions = 3\n");
     scene.extra = "[dead_letter]\ntopic = \"commands.init.dlq\"\n".into();
     // GIVEN nothing: check names all of it, and makes none of it
@@ -89,7 +89,7 @@ fn init_makes_what_is_missing_once_and_check_agrees() {
 
 #[test]
 fn the_sql_of_init_does_the_same_through_psql() {
-    let scene = Scene::bare("commands_sql");
+    let scene = CliFixture::bare("commands_sql");
     let script = scene.walrelay(&["init", "--sql"]);
     script.assert_done();
     assert_eq!(scene.slot_state(), "", "it was only to be printed");
@@ -107,7 +107,7 @@ fn the_sql_of_init_does_the_same_through_psql() {
 
 #[test]
 fn the_slot_is_made_shown_and_dropped_on_request() {
-    let scene = Scene::bare("commands_slot");
+    let scene = CliFixture::bare("commands_slot");
     scene.walrelay(&["slot", "show"]).assert_fault(3, "slot.missing", &["walrelay slot create"]);
     scene.walrelay(&["slot", "create"]).assert_fault(4, "publication.missing", &["walrelay init"]);
     scene.sql("CREATE TABLE outbox (id int, payload text, aggregateid text, aggregatetype text)");
@@ -148,7 +148,7 @@ fn the_slot_is_made_shown_and_dropped_on_request() {
 
 #[test]
 fn a_slot_in_use_is_not_dropped() {
-    let scene = Scene::ready("commands_active");
+    let scene = CliFixture::ready("commands_active");
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
     let ended = scene.walrelay(&["slot", "drop", "--yes"]);
@@ -159,7 +159,7 @@ fn a_slot_in_use_is_not_dropped() {
 
 #[test]
 fn the_configuration_is_shown_with_origins_and_without_secrets() {
-    let mut scene = Scene::bare("commands_config");
+    let mut scene = CliFixture::bare("commands_config");
     scene.url = scene.url.replace("postgres@", "postgres:c4n4ry@");
     scene.sink.push_str("properties = { \"sasl.password\" = \"c4n4ry\", \"linger.ms\" = \"1\" }\n");
     scene.env = vec![("WALRELAY_DELIVERY__ATTEMPTS_MAX".into(), "7".into())];
@@ -180,7 +180,7 @@ fn the_configuration_is_shown_with_origins_and_without_secrets() {
 
 #[test]
 fn completions_are_for_the_shell_that_was_named() {
-    let scene = Scene::bare("commands_completions");
+    let scene = CliFixture::bare("commands_completions");
     for (shell, word) in
         [("bash", "complete -F"), ("zsh", "#compdef walrelay"), ("fish", "complete -c walrelay")]
     {

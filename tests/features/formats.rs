@@ -2,11 +2,15 @@
 
 use serde_json::Value;
 
-use crate::support::faults::{Rec, Scene, read};
+use crate::support::faults::{CliFixture, TopicRecord, read};
 
 /// Two events of one kind each: JSON, and bytes that are none.
-fn carried(name: &str, payload_type: &str, format: &str) -> (Scene<'static>, Vec<Rec>) {
-    let mut scene = Scene::bare(name);
+fn carried(
+    name: &str,
+    payload_type: &str,
+    format: &str,
+) -> (CliFixture<'static>, Vec<TopicRecord>) {
+    let mut scene = CliFixture::bare(name);
     scene.sql(&format!(
         "CREATE TABLE public.outbox (id text, aggregateid text, type text, payload {payload_type}, traceparent text)"
     ));
@@ -69,7 +73,7 @@ fn a_structured_cloudevent_is_one_document() {
 
 #[test]
 fn bytes_that_are_no_text_are_base64_in_a_structured_cloudevent() {
-    let mut scene = Scene::bare("format_base64");
+    let mut scene = CliFixture::bare("format_base64");
     scene.sql("CREATE TABLE public.outbox (id int, aggregateid text, type text, payload bytea)");
     scene.publish("TABLE public.outbox");
     scene.make_slot();

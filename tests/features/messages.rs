@@ -2,11 +2,11 @@
 
 use std::process::Command;
 
-use crate::support::faults::{HALT, Scene, read};
+use crate::support::faults::{CliFixture, HALT, read};
 use crate::support::{query, shared_postgres};
 
-fn scene(name: &str) -> Scene<'static> {
-    let mut scene = Scene::bare(name);
+fn scene(name: &str) -> CliFixture<'static> {
+    let mut scene = CliFixture::bare(name);
     scene.sql("CREATE PUBLICATION walrelay WITH (publish = 'insert')");
     scene.make_slot();
     scene.make_topic(&scene.topic(), 1);
@@ -89,7 +89,7 @@ fn nobody_but_the_application_may_emit_once_the_script_was_run() {
 
 #[test]
 fn messages_and_rows_of_one_transaction_keep_their_order() {
-    let mut scene = Scene::ready("messages_rows");
+    let mut scene = CliFixture::ready("messages_rows");
     scene.source = "[[source.outbox]]\ntable = \"public.outbox\"\n[source.messages]\n".into();
     let name = &scene.name;
     let row = |id: u32| {

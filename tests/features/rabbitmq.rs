@@ -2,12 +2,12 @@
 
 use walrelay_harness::rabbit::{Delivery, Properties, Queue, Rabbit, Value};
 
-use crate::support::faults::{OUTBOX_SQL, Scene};
+use crate::support::faults::{CliFixture, OUTBOX_SQL};
 use crate::support::shared_rabbitmq;
 
 /// A scene whose events go to an exchange of its name, and everything of it into a queue of its name.
-fn scene(name: &str) -> Scene<'static> {
-    let mut scene = Scene::bare(name);
+fn scene(name: &str) -> CliFixture<'static> {
+    let mut scene = CliFixture::bare(name);
     scene.sql(OUTBOX_SQL);
     scene.publish("TABLE public.outbox");
     scene.make_slot();
@@ -28,7 +28,7 @@ fn bound(exchange: &str, queue: &str) {
 }
 
 /// Relays all there is; what the queue got.
-fn carry(scene: &Scene<'_>, queue: &str) -> Vec<Delivery> {
+fn carry(scene: &CliFixture<'_>, queue: &str) -> Vec<Delivery> {
     scene.carry(&[]);
     Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap().take(queue).unwrap()
 }

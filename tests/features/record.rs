@@ -1,9 +1,9 @@
 //! The record itself, byte by byte.
 
-use crate::support::faults::{Scene, read};
+use crate::support::faults::{CliFixture, read};
 
 /// Commit time of the newest row, as Postgres knows it.
-fn commit_ms(scene: &Scene<'_>, id: &str) -> i64 {
+fn commit_ms(scene: &CliFixture<'_>, id: &str) -> i64 {
     let sql = format!(
         "SELECT floor(extract(epoch FROM pg_xact_commit_timestamp(xmin)) * 1000)::bigint
          FROM outbox WHERE id = '{id}'"
@@ -14,7 +14,7 @@ fn commit_ms(scene: &Scene<'_>, id: &str) -> i64 {
 #[test]
 fn the_default_record_is_exact() {
     // GIVEN a row with everything
-    let scene = Scene::ready("record_default");
+    let scene = CliFixture::ready("record_default");
     let id = scene.sql(
         r#"INSERT INTO outbox (aggregatetype, aggregateid, type, payload, headers, traceparent)
            VALUES ('record_default', 'order-1', 'OrderPlaced', '{"b": 1, "a": [1.50, "ü"]}',
@@ -52,7 +52,7 @@ fn the_default_record_is_exact() {
 
 #[test]
 fn the_debezium_record_has_the_id_alone() {
-    let mut scene = Scene::ready("record_debezium");
+    let mut scene = CliFixture::ready("record_debezium");
     scene.route = "preset = \"debezium\"".into();
     let id = scene.sql(
         r#"INSERT INTO outbox (aggregatetype, aggregateid, type, payload, headers, traceparent)
@@ -80,7 +80,7 @@ fn one_key_goes_where_a_java_producer_sends_it() {
         ("00000000-0000-0000-0000-000000000001", 2, 1),
         (long.as_str(), 4, 0),
     ];
-    let scene = Scene::ready("record_murmur");
+    let scene = CliFixture::ready("record_murmur");
     for (topic, partitions) in [("murmur.8", 8), ("murmur.7", 7)] {
         scene.make_topic(topic, partitions);
         for (key, _, _) in known {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::support::faults::{HALT, Scene};
+use crate::support::faults::{CliFixture, HALT};
 
 /// As SQL and as Rust: a line that looks like one of the relay's, and what clears a screen.
 const FORGED_SQL: &str =
@@ -28,7 +28,7 @@ fn parsed(log: &str) -> Vec<Value> {
 
 #[test]
 fn what_a_row_holds_forges_no_line_and_moves_no_cursor() {
-    let mut scene = Scene::bare("shown_forged");
+    let mut scene = CliFixture::bare("shown_forged");
     scene.sql("CREATE TABLE outbox (id text, aggregatetype text, aggregateid text, type text, payload text)");
     scene.publish("TABLE public.outbox");
     scene.make_slot();
@@ -36,7 +36,7 @@ fn what_a_row_holds_forges_no_line_and_moves_no_cursor() {
     scene.extra = "[dead_letter]\ntopic = \"shown.forged.dlq\"\n".into();
     scene.walrelay(&["init"]).assert_done();
     // GIVEN rows whose id, key and topic forge lines, and that no topic takes
-    let insert = |scene: &Scene<'_>, id: &str| {
+    let insert = |scene: &CliFixture<'_>, id: &str| {
         scene.sql(&format!(
             "INSERT INTO outbox VALUES (E'{id}{FORGED_SQL}', E'x{FORGED_SQL}', E'k{FORGED_SQL}', 'T', E'p{FORGED_SQL}')"
         ));

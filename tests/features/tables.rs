@@ -1,10 +1,10 @@
 //! Several tables, and tables in parts.
 
-use crate::support::faults::{Scene, read};
+use crate::support::faults::{CliFixture, read};
 
 #[test]
 fn each_table_has_its_own_route() {
-    let mut scene = Scene::bare("tables_many");
+    let mut scene = CliFixture::bare("tables_many");
     scene.sql(
         "CREATE TABLE public.orders (id int, aggregateid text, payload text);
          CREATE TABLE public.bills (no int, customer text, doc text, kind text);
@@ -46,7 +46,7 @@ fn each_table_has_its_own_route() {
 
 #[test]
 fn a_partitioned_table_arrives_under_its_own_name_and_new_partitions_too() {
-    let mut scene = Scene::bare("tables_parts");
+    let mut scene = CliFixture::bare("tables_parts");
     scene.sql(
         "CREATE TABLE public.outbox (id int, aggregateid text, payload text) PARTITION BY RANGE (id);
          CREATE TABLE public.outbox_a PARTITION OF outbox FOR VALUES FROM (0) TO (10);",

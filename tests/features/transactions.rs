@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use walrelay_harness::relay::get;
 
-use crate::support::faults::{Scene, read};
+use crate::support::faults::{CliFixture, read};
 
-fn keys(scene: &Scene<'_>) -> Vec<String> {
+fn keys(scene: &CliFixture<'_>) -> Vec<String> {
     let records = read(&[&scene.topic()]);
     records.iter().map(|record| record.key().unwrap().to_owned()).collect()
 }
 
 #[test]
 fn a_row_that_is_deleted_at_once_is_still_an_event() {
-    let scene = Scene::ready("tx_delete");
+    let scene = CliFixture::ready("tx_delete");
     let name = &scene.name;
     scene.sql(&format!(
         "BEGIN; INSERT INTO outbox (aggregatetype, aggregateid, type) VALUES ('{name}', '1', 'T');
@@ -28,7 +28,7 @@ fn a_row_that_is_deleted_at_once_is_still_an_event() {
 #[test]
 fn updates_deletes_and_truncates_are_counted_and_not_published() {
     // GIVEN a publication that lets everything through
-    let mut scene = Scene::ready("tx_operations");
+    let mut scene = CliFixture::ready("tx_operations");
     scene.sql("ALTER PUBLICATION walrelay SET (publish = 'insert, update, delete, truncate')");
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     scene.listen = address.to_string();
@@ -61,7 +61,7 @@ fn updates_deletes_and_truncates_are_counted_and_not_published() {
 
 #[test]
 fn a_copy_of_many_rows_under_one_lsn_arrives_whole() {
-    let scene = Scene::ready("tx_copy");
+    let scene = CliFixture::ready("tx_copy");
     let name = &scene.name;
     scene.sql(&format!(
         "COPY (SELECT '{name}', i, 'T', '{{}}' FROM generate_series(1, 5000) i) TO '/tmp/walrelay-{name}.txt';
@@ -78,7 +78,7 @@ fn a_copy_of_many_rows_under_one_lsn_arrives_whole() {
 
 #[test]
 fn what_a_savepoint_takes_back_is_no_event() {
-    let scene = Scene::ready("tx_savepoint");
+    let scene = CliFixture::ready("tx_savepoint");
     let name = &scene.name;
     let insert = |key: u32| {
         format!(
@@ -96,7 +96,7 @@ fn what_a_savepoint_takes_back_is_no_event() {
 
 #[test]
 fn a_prepared_transaction_is_published_when_it_commits_and_only_then() {
-    let scene = Scene::ready("tx_prepared");
+    let scene = CliFixture::ready("tx_prepared");
     let name = &scene.name;
     let prepare = |key: &str| {
         scene.sql(&format!(

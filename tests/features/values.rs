@@ -2,11 +2,11 @@
 
 use walrelay_harness::consumer::create_topic;
 
-use crate::support::faults::{Rec, Scene, brokers};
+use crate::support::faults::{CliFixture, TopicRecord, brokers};
 
 /// A table with a payload of that type, routed to the scene's topic.
-fn scene_with(name: &str, payload_type: &str) -> Scene<'static> {
-    let mut scene = Scene::bare(name);
+fn scene_with(name: &str, payload_type: &str) -> CliFixture<'static> {
+    let mut scene = CliFixture::bare(name);
     scene.sql(&format!(
         "CREATE TABLE public.outbox (id int PRIMARY KEY, aggregateid text, type text, payload {payload_type})"
     ));
@@ -17,7 +17,7 @@ fn scene_with(name: &str, payload_type: &str) -> Scene<'static> {
     scene
 }
 
-fn values(records: &[Rec]) -> Vec<Option<&[u8]>> {
+fn values(records: &[TopicRecord]) -> Vec<Option<&[u8]>> {
     records.iter().map(|record| record.value.as_deref()).collect()
 }
 
@@ -88,7 +88,7 @@ fn text_and_keys_are_any_unicode_and_a_null_key_is_none() {
 
 #[test]
 fn a_megabyte_arrives_where_the_limits_allow_it() {
-    let mut scene = Scene::bare("values_big");
+    let mut scene = CliFixture::bare("values_big");
     scene.sql("CREATE TABLE public.outbox (id int, aggregateid text, payload bytea)");
     scene.publish("TABLE public.outbox");
     scene.make_slot();
@@ -111,7 +111,7 @@ fn a_megabyte_arrives_where_the_limits_allow_it() {
 
 #[test]
 fn columns_of_types_of_ones_own_are_read_in_text_mode_by_itself() {
-    let mut scene = Scene::bare("values_enum");
+    let mut scene = CliFixture::bare("values_enum");
     scene.sql(
         "CREATE TYPE region AS ENUM ('north', 'south');
          CREATE DOMAIN order_key AS text CHECK (value <> '');

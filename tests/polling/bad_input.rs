@@ -1,11 +1,11 @@
 //! What is wrong with a polled table is told before a row moves.
 
-use crate::support::faults::{HALT, Scene};
+use crate::support::faults::{CliFixture, HALT};
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
-fn polled(name: &str) -> Scene<'static> {
-    let mut scene = Scene::bare(name);
+fn polled(name: &str) -> CliFixture<'static> {
+    let mut scene = CliFixture::bare(name);
     scene.source = "mode = \"polling\"\n[[source.outbox]]\ntable = \"public.outbox\"\n".into();
     scene.extra = HALT.into();
     scene
@@ -119,7 +119,7 @@ fn what_the_table_would_refuse_of_a_published_row_is_told_before() {
     scene.sql(POLLING_SQL);
     scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', '{}')");
     let shipped = scene.source.clone();
-    let fault = |scene: &Scene<'_>, code: &str, words: &[&str]| {
+    let fault = |scene: &CliFixture<'_>, code: &str, words: &[&str]| {
         scene.walrelay(&["check"]).assert_says(words);
         scene.walrelay(&["run"]).assert_fault(4, code, words);
         assert_eq!(scene.sql("SELECT status, count(*) FROM outbox GROUP BY 1"), "pending|1");
@@ -211,6 +211,6 @@ fn a_trigger_that_needs_a_search_path_is_named_with_what_gives_it_one() {
 
 #[test]
 fn rows_are_only_looked_at_where_the_table_is_polled() {
-    let scene = Scene::ready("polling_not");
+    let scene = CliFixture::ready("polling_not");
     scene.walrelay(&["outbox", "list"]).assert_fault(2, "config.conflict", &["source.mode"]);
 }

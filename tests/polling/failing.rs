@@ -2,15 +2,15 @@
 
 use super::{config, polled_site, statuses, wait_settled};
 use crate::support::{
-    LIMIT, Site, metric, shared_kafka, shared_postgres, shared_rabbitmq, start, until,
+    Fixture, LIMIT, metric, shared_kafka, shared_postgres, shared_rabbitmq, start, until,
 };
 
 /// A topic per aggregate type, so that one of them can be missing.
-fn site(name: &str, place: impl Into<crate::support::broker::Place>) -> Site {
-    polled_site(Site::new(shared_postgres(), place, name))
+fn site(name: &str, place: impl Into<crate::support::broker::Destination>) -> Fixture {
+    polled_site(Fixture::new(shared_postgres(), place, name))
 }
 
-fn insert(site: &Site, kind: &str, key: &str, seq: u64) {
+fn insert(site: &Fixture, kind: &str, key: &str, seq: u64) {
     site.execute(&format!(
         "insert into outbox (id, aggregatetype, aggregateid, type, payload)
          values (gen_random_uuid(), '{kind}', '{key}', 'created', '{{\"seq\": {seq}}}')"
@@ -20,7 +20,7 @@ fn insert(site: &Site, kind: &str, key: &str, seq: u64) {
 const QUICK: &str =
     "[delivery]\nattempts_max = 3\nbackoff_base = \"20ms\"\nbackoff_cap = \"50ms\"\n";
 
-fn a_row_is_given_up_and_put_back(site: &Site) {
+fn a_row_is_given_up_and_put_back(site: &Fixture) {
     let mut config = config(site, "interval = \"20ms\"");
     config.topic = format!("{}.${{aggregatetype}}", site.name);
     config.extra = format!("{QUICK}{}", config.extra.replace("[delivery]\n", ""));

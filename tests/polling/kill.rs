@@ -8,7 +8,7 @@ use walrelay_harness::oracle;
 use walrelay_harness::relay::RelayProcess;
 
 use super::{config, polled_site, statuses, wait_settled};
-use crate::support::{LIMIT, Repeatable, Site, machine, seed, start, until, volume};
+use crate::support::{Fixture, LIMIT, Repeatable, machine, seed, start, until, volume};
 
 const HOLDERS: &str = "select coalesce(string_agg(distinct locked_by, ' '), '') from outbox where status = 'in_progress'";
 
@@ -16,7 +16,7 @@ const HOLDERS: &str = "select coalesce(string_agg(distinct locked_by, ' '), '') 
 fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
     let _alone = machine();
     let _repeat = Repeatable::new("polling::kill");
-    let site = polled_site(Site::shared("polling_kill"));
+    let site = polled_site(Fixture::shared("polling_kill"));
     let reader = site.reader();
     let settings = "interval = \"20ms\"\nworkers = 8\nbatch_max = 200\nlease = \"1s\"";
     let mut relays: Vec<RelayProcess> = (0..2)

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use walrelay_harness::relay::RelayConfig;
 
-use crate::support::{Site, until};
+use crate::support::{Fixture, until};
 
 /// What an outbox of the loads needs to be polled. Order comes from a column of its own, because
 /// its ids are random.
@@ -32,20 +32,20 @@ order = \"position\"
 ";
 
 /// A site whose table is polled; its slot is dropped, or the table would be the slot's.
-fn polled_site(site: Site) -> Site {
+fn polled_site(site: Fixture) -> Fixture {
     site.execute(WORK_COLUMNS);
     site.execute(&format!("select pg_drop_replication_slot('{}')", site.name));
     site
 }
 
 /// Its configuration, with more lines of `[source.polling]`.
-fn config(site: &Site, polling: &str) -> RelayConfig {
+fn config(site: &Fixture, polling: &str) -> RelayConfig {
     let source_extra = format!("{POLLING}{polling}\n");
     RelayConfig { source_extra, key: Some("${aggregateid}".into()), ..site.config() }
 }
 
 /// Rows by status, as `status count` in order.
-fn statuses(site: &Site) -> String {
+fn statuses(site: &Fixture) -> String {
     site.value(
         "select coalesce(string_agg(status || ' ' || n, ', ' order by status), '')
          from (select status, count(*) n from outbox group by 1) s",
@@ -54,7 +54,7 @@ fn statuses(site: &Site) -> String {
 
 /// Waits until no row is pending or claimed.
 #[track_caller]
-fn wait_settled(site: &Site, limit: Duration) {
+fn wait_settled(site: &Fixture, limit: Duration) {
     until(&format!("{}: every row has its verdict, {}", site.name, statuses(site)), limit, || {
         let left =
             site.value("select count(*) from outbox where status in ('pending', 'in_progress')");

@@ -1,13 +1,13 @@
 //! What becomes of a row, and of the record that it makes.
 
-use crate::support::faults::Scene;
+use crate::support::faults::CliFixture;
 
 /// The shipped table, from the folder that users take it from.
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// A database with the shipped table and a topic, polled.
-fn shipped(name: &str) -> Scene<'static> {
-    let mut scene = Scene::bare(name);
+fn shipped(name: &str) -> CliFixture<'static> {
+    let mut scene = CliFixture::bare(name);
     scene.sql(POLLING_SQL);
     scene.make_topic(&scene.topic(), 1);
     scene.source = "mode = \"polling\"\n[source.polling]\ninterval = \"50ms\"\n\
@@ -20,7 +20,7 @@ fn shipped(name: &str) -> Scene<'static> {
 
 /// Polls until nothing waits, and stops; the topic's records.
 #[track_caller]
-fn poll(scene: &Scene<'_>) -> Vec<crate::support::faults::Rec> {
+fn poll(scene: &CliFixture<'_>) -> Vec<crate::support::faults::TopicRecord> {
     let mut relay = scene.spawn(&["run"]);
     relay.wait_until("everything to be settled", || {
         scene.sql("SELECT count(*) FROM outbox WHERE status IN ('pending', 'in_progress')") == "0"
@@ -56,7 +56,7 @@ fn rows_are_published_in_order_and_marked() {
 
 #[test]
 fn a_table_of_other_names_and_words_is_polled_as_it_is() {
-    let mut scene = Scene::bare("polling_mapped");
+    let mut scene = CliFixture::bare("polling_mapped");
     scene.make_topic(&scene.topic(), 1);
     // GIVEN a table of another product: an enum, a random id, times without a zone, names of its own
     scene.sql(
@@ -157,7 +157,7 @@ fn the_clean_up_takes_old_published_rows_and_no_other() {
 
 /// Polls until `asked` says `t`, and stops.
 #[track_caller]
-fn poll_until(scene: &Scene<'_>, asked: &str) {
+fn poll_until(scene: &CliFixture<'_>, asked: &str) {
     let mut relay = scene.spawn(&["run"]);
     relay.wait_until(asked, || scene.sql(asked) == "t");
     relay.stop();

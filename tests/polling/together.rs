@@ -9,9 +9,9 @@ use walrelay_harness::{Kafka, Postgres, PostgresOptions};
 
 use super::{config, polled_site, statuses, wait_settled};
 use crate::support::broker::Broker;
-use crate::support::{LIMIT, Repeatable, Site, machine, start, until, volume};
+use crate::support::{Fixture, LIMIT, Repeatable, machine, start, until, volume};
 
-fn judge(site: &Site, reader: crate::support::broker::Reader, duplicates_max: u64) {
+fn judge(site: &Fixture, reader: crate::support::broker::Reader, duplicates_max: u64) {
     let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
     let records = reader.finish().swap_remove(0);
     let verdict = oracle::check(&truth, &records, &HashSet::new());
@@ -29,7 +29,7 @@ fn stop(relay: &mut RelayProcess) {
 #[test]
 fn processes_that_come_and_go_do_no_work_twice() {
     let _alone = machine();
-    let site = polled_site(Site::shared("polling_together"));
+    let site = polled_site(Fixture::shared("polling_together"));
     let reader = site.reader();
     let settings = "interval = \"10ms\"\nworkers = 8\nbatch_max = 50";
     let mut relays: Vec<RelayProcess> = (0..3)
@@ -60,7 +60,7 @@ fn processes_that_come_and_go_do_no_work_twice() {
 
 fn outage(name: &'static str, mut broker: Broker) {
     let _alone = machine();
-    let site = polled_site(Site::new(crate::support::shared_postgres(), &broker, name));
+    let site = polled_site(Fixture::new(crate::support::shared_postgres(), &broker, name));
     std::thread::sleep(broker.queue_age());
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"2s\""));
@@ -95,7 +95,8 @@ fn rabbitmq_an_outage_of_the_broker_costs_no_row_and_no_attempt() {
 fn a_database_that_crashes_is_come_back_to() {
     let _alone = machine();
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = polled_site(Site::new(&postgres, crate::support::shared_kafka(), "polling_crash"));
+    let site =
+        polled_site(Fixture::new(&postgres, crate::support::shared_kafka(), "polling_crash"));
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"1s\""));
     let (events, seconds) = volume((5_000, 7), (10_000, 15));
@@ -128,7 +129,7 @@ fn a_database_that_crashes_is_come_back_to() {
 fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repeated() {
     let _alone = machine();
     let _repeat = Repeatable::new("polling::together::a_table_moves");
-    let site = polled_site(Site::shared("polling_move"));
+    let site = polled_site(Fixture::shared("polling_move"));
     // The publication is the handover's business, too.
     site.execute("drop publication walrelay");
     let reader = site.reader();

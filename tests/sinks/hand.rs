@@ -25,7 +25,6 @@ pub(crate) fn seed() -> u64 {
     })
 }
 
-/// An event of one's own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Event {
     pub(crate) exchange: String,
@@ -36,12 +35,10 @@ pub(crate) struct Event {
     pub(crate) event_type: Option<String>,
     pub(crate) content_type: Option<String>,
     pub(crate) headers: Vec<(String, Vec<u8>)>,
-    /// Is a dead letter.
     pub(crate) is_letter: bool,
 }
 
 impl Event {
-    /// With its id as value.
     pub(crate) fn new(topic: &str, id: impl Into<String>) -> Event {
         let id = id.into();
         let value = Some(id.clone().into_bytes());
@@ -75,13 +72,11 @@ pub(crate) struct Hand {
     broker: Arc<dyn Broker>,
     sink: Option<Box<dyn Sink>>,
     next: Sequence,
-    /// Not settled, by number.
     events: BTreeMap<Sequence, Event>,
     /// Of these, not yet given to the sink that is in use.
     backlog: BTreeSet<Sequence>,
     /// Of these, to be published alone.
     suspects: BTreeSet<Sequence>,
-    /// Failed, and not retried.
     pub(crate) refused: BTreeMap<Sequence, Failure>,
     /// Every failure that was told, in order.
     pub(crate) failures: Vec<(Sequence, Failure)>,
@@ -98,7 +93,6 @@ pub(crate) struct Hand {
 }
 
 impl Hand {
-    /// A first sink.
     pub(crate) fn open(broker: Arc<dyn Broker>) -> Hand {
         let (wanted, stop) = (Wanted::default(), AtomicBool::new(false));
         let first = First { wanted: &wanted, stop: &stop };

@@ -6,7 +6,6 @@
 mod amqp;
 mod conformance;
 mod hand;
-mod proxy;
 mod reading;
 mod section;
 

@@ -18,12 +18,10 @@ pub(crate) fn rabbitmq() -> &'static RabbitMq {
     RABBITMQ.get_or_init(|| RabbitMq::start().unwrap())
 }
 
-/// The relay's side of it.
 pub(crate) fn broker() -> Arc<dyn Broker> {
     section::rabbitmq(rabbitmq().port(), Duration::from_secs(10))
 }
 
-/// An administrator of it.
 pub(crate) fn admin() -> Rabbit {
     Rabbit::open(&rabbitmq().amqp_url()).unwrap()
 }

@@ -80,8 +80,7 @@ impl Broker {
     }
 }
 
-/// Where a site's events go.
-pub(crate) enum Place {
+pub(crate) enum Destination {
     Kafka {
         brokers: String,
     },
@@ -94,21 +93,21 @@ pub(crate) enum Place {
     },
 }
 
-impl From<&Kafka> for Place {
-    fn from(kafka: &Kafka) -> Place {
-        Place::Kafka { brokers: kafka.bootstrap() }
+impl From<&Kafka> for Destination {
+    fn from(kafka: &Kafka) -> Destination {
+        Destination::Kafka { brokers: kafka.bootstrap() }
     }
 }
 
-impl From<&RabbitMq> for Place {
-    fn from(rabbitmq: &RabbitMq) -> Place {
+impl From<&RabbitMq> for Destination {
+    fn from(rabbitmq: &RabbitMq) -> Destination {
         let url = rabbitmq.amqp_url();
-        Place::RabbitMq { relay_url: url.clone(), url, queues: vec![Queue::Quorum] }
+        Destination::RabbitMq { relay_url: url.clone(), url, queues: vec![Queue::Quorum] }
     }
 }
 
-impl From<&Broker> for Place {
-    fn from(broker: &Broker) -> Place {
+impl From<&Broker> for Destination {
+    fn from(broker: &Broker) -> Destination {
         match broker {
             Broker::Kafka(kafka) => kafka.into(),
             Broker::RabbitMq(rabbitmq) => rabbitmq.into(),
@@ -116,10 +115,10 @@ impl From<&Broker> for Place {
     }
 }
 
-impl Place {
+impl Destination {
     /// Both kinds of durable queues, and a tap between the relay and its broker.
-    pub(crate) fn tapped(rabbitmq: &RabbitMq, tap: &Tap) -> Place {
-        Place::RabbitMq {
+    pub(crate) fn tapped(rabbitmq: &RabbitMq, tap: &Tap) -> Destination {
+        Destination::RabbitMq {
             url: rabbitmq.amqp_url(),
             relay_url: tap.amqp_url(),
             queues: vec![Queue::Quorum, Queue::Classic],
@@ -129,11 +128,11 @@ impl Place {
     /// A topic that carries the broker's time, or exchange and queues.
     pub(super) fn prepare(&self, name: &str) {
         match self {
-            Place::Kafka { brokers } => {
+            Destination::Kafka { brokers } => {
                 let stamped = [("message.timestamp.type", "LogAppendTime")];
                 consumer::create_topic(brokers, name, 4, &stamped).unwrap();
             }
-            Place::RabbitMq { url, queues, .. } => {
+            Destination::RabbitMq { url, queues, .. } => {
                 let mut rabbit = Rabbit::open(url).unwrap();
                 rabbit.declare_exchange(name, "topic").unwrap();
                 for kind in queues {
@@ -149,8 +148,10 @@ impl Place {
     /// Makes a destination for `topic`: a topic, or a queue of that name bound to the exchange.
     pub(super) fn open_route(&self, exchange: &str, topic: &str) {
         match self {
-            Place::Kafka { brokers } => consumer::create_topic(brokers, topic, 4, &[]).unwrap(),
-            Place::RabbitMq { url, .. } => {
+            Destination::Kafka { brokers } => {
+                consumer::create_topic(brokers, topic, 4, &[]).unwrap()
+            }
+            Destination::RabbitMq { url, .. } => {
                 let mut rabbit = Rabbit::open(url).unwrap();
                 rabbit.declare_queue(topic, Queue::Quorum).unwrap();
                 rabbit.bind(topic, exchange, topic).unwrap();
@@ -163,11 +164,11 @@ impl Place {
     /// all.
     pub(super) fn limit_route(&self, exchange: &str, topic: &str, bytes_max: u64) {
         match self {
-            Place::Kafka { brokers } => {
+            Destination::Kafka { brokers } => {
                 consumer::alter_topic(brokers, topic, "max.message.bytes", &bytes_max.to_string())
                     .unwrap();
             }
-            Place::RabbitMq { url, .. } => {
+            Destination::RabbitMq { url, .. } => {
                 let bytes_max = Value::from(i64::try_from(bytes_max).unwrap());
                 let limit = [
                     ("x-max-length-bytes", bytes_max),
@@ -186,8 +187,8 @@ impl Place {
     pub(super) fn remove_dead_letters(&self, name: &str) {
         let topic = format!("{name}.dlq");
         match self {
-            Place::Kafka { brokers } => consumer::delete_topic(brokers, &topic).unwrap(),
-            Place::RabbitMq { url, .. } => {
+            Destination::Kafka { brokers } => consumer::delete_topic(brokers, &topic).unwrap(),
+            Destination::RabbitMq { url, .. } => {
                 let mut rabbit = Rabbit::open(url).unwrap();
                 rabbit.delete_exchange(&format!("{name}.dlx")).unwrap();
                 rabbit.delete_queue(&topic).unwrap();
@@ -198,19 +199,19 @@ impl Place {
 
     pub(super) fn config(&self, url: &str, name: &str) -> RelayConfig {
         match self {
-            Place::Kafka { brokers } => RelayConfig::new(url, brokers),
-            Place::RabbitMq { relay_url, .. } => RelayConfig::rabbitmq(url, relay_url, name),
+            Destination::Kafka { brokers } => RelayConfig::new(url, brokers),
+            Destination::RabbitMq { relay_url, .. } => RelayConfig::rabbitmq(url, relay_url, name),
         }
     }
 
     pub(super) fn reader(&self, name: &str) -> Reader {
         match self {
-            Place::Kafka { brokers } => Reader::Topic {
+            Destination::Kafka { brokers } => Reader::Topic {
                 consumer: Consumer::start(brokers, &[name], Mode::Records).unwrap(),
                 brokers: brokers.clone(),
                 topic: name.into(),
             },
-            Place::RabbitMq { url, queues, .. } => Reader::Queues(Box::new(Queues {
+            Destination::RabbitMq { url, queues, .. } => Reader::Queues(Box::new(Queues {
                 url: url.clone(),
                 names: queues.iter().map(|kind| queue(name, *kind)).collect(),
                 rabbit: Mutex::new(None),
@@ -227,7 +228,6 @@ fn queue(name: &str, kind: Queue) -> String {
     }
 }
 
-/// What has arrived.
 pub(crate) enum Reader {
     Topic {
         consumer: Consumer,

@@ -1,6 +1,6 @@
 //! One test's corner of the services, and the relay in it.
 //!
-//! A [`Scene`] is a database with a slot and a topic of its own name. What a test asks of it is
+//! A [`CliFixture`] is a database with a slot and a topic of its own name. What a test asks of it is
 //! what a user would look at: exit code, text, the slot's position, the topic's records.
 
 mod process;
@@ -12,7 +12,7 @@ use walrelay_harness::consumer::create_topic;
 use walrelay_harness::{Postgres, run_folder};
 
 pub(crate) use process::{Ended, Relay};
-pub(crate) use topic::{Rec, read, shared_topics};
+pub(crate) use topic::{TopicRecord, read, shared_topics};
 
 pub(crate) use super::LIMIT;
 use super::{shared_kafka, shared_postgres};
@@ -24,7 +24,7 @@ pub(crate) const HALT: &str = "[delivery]\non_dead_letter = \"halt\"\n";
 pub(crate) const OUTBOX_SQL: &str = include_str!("../../sql/outbox.sql");
 
 /// A database, a slot and a topic, all of one name, and a configuration for them.
-pub(crate) struct Scene<'p> {
+pub(crate) struct CliFixture<'p> {
     postgres: &'p Postgres,
     pub(crate) name: String,
     folder: PathBuf,
@@ -36,24 +36,22 @@ pub(crate) struct Scene<'p> {
     pub(crate) route: String,
     /// Whole lines of `[sink]` and below.
     pub(crate) sink: String,
-    /// Whole sections.
     pub(crate) extra: String,
     /// `admin.listen`.
     pub(crate) listen: String,
-    /// Variables of the relay's environment.
     pub(crate) env: Vec<(String, String)>,
 }
 
-impl Scene<'static> {
+impl CliFixture<'static> {
     /// An empty database on the shared services; no table, publication, slot or topic.
-    pub(crate) fn bare(name: &str) -> Scene<'static> {
-        Scene::on(shared_postgres(), name)
+    pub(crate) fn bare(name: &str) -> CliFixture<'static> {
+        CliFixture::on(shared_postgres(), name)
     }
 
     /// The same with the shipped table, its publication, the slot, and the topic
     /// `outbox.event.NAME` of one partition.
-    pub(crate) fn ready(name: &str) -> Scene<'static> {
-        let scene = Scene::bare(name);
+    pub(crate) fn ready(name: &str) -> CliFixture<'static> {
+        let scene = CliFixture::bare(name);
         scene.sql(OUTBOX_SQL);
         scene.publish("TABLE public.outbox");
         scene.make_slot();
@@ -62,20 +60,20 @@ impl Scene<'static> {
     }
 
     /// The same with an event that waits to be relayed.
-    pub(crate) fn waiting(name: &str) -> Scene<'static> {
-        let scene = Scene::ready(name);
+    pub(crate) fn waiting(name: &str) -> CliFixture<'static> {
+        let scene = CliFixture::ready(name);
         scene.insert("1", "{\"n\": 1}");
         scene
     }
 }
 
-impl<'p> Scene<'p> {
+impl<'p> CliFixture<'p> {
     /// An empty database on a PostgreSQL of the test's own.
-    pub(crate) fn on(postgres: &'p Postgres, name: &str) -> Scene<'p> {
+    pub(crate) fn on(postgres: &'p Postgres, name: &str) -> CliFixture<'p> {
         postgres.create_database(name).unwrap();
         let folder = run_folder().unwrap().join(format!("scene-{}-{name}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        Scene {
+        CliFixture {
             postgres,
             name: name.to_owned(),
             folder,
@@ -89,7 +87,6 @@ impl<'p> Scene<'p> {
         }
     }
 
-    /// Where the scene's files are.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -111,13 +108,11 @@ impl<'p> Scene<'p> {
         self.sql(&format!("CREATE PUBLICATION walrelay FOR {what} {with}"));
     }
 
-    /// Makes the slot.
     pub(crate) fn make_slot(&self) {
         let name = &self.name;
         self.sql(&format!("SELECT pg_create_logical_replication_slot('{name}', 'pgoutput')"));
     }
 
-    /// Makes a topic.
     pub(crate) fn make_topic(&self, topic: &str, partitions: i32) {
         create_topic(&brokers(), topic, partitions, &[]).unwrap();
     }
@@ -133,7 +128,7 @@ impl<'p> Scene<'p> {
 
     /// Writes `walrelay.toml` and tells where.
     pub(crate) fn write_config(&self) -> PathBuf {
-        let Scene { name, url, source, route, sink, extra, listen, .. } = self;
+        let CliFixture { name, url, source, route, sink, extra, listen, .. } = self;
         let outbox = if source.contains("[source.") || source.contains("[[source.") {
             ""
         } else {
@@ -203,7 +198,7 @@ impl<'p> Scene<'p> {
 
     /// Relays until all that is written by now is confirmed, and stops it; the topics' records.
     #[track_caller]
-    pub(crate) fn carry(&self, topics: &[&str]) -> Vec<Rec> {
+    pub(crate) fn carry(&self, topics: &[&str]) -> Vec<TopicRecord> {
         let mut relay = self.spawn(&["run"]);
         // With nothing to confirm it would be stopped before it listens to signals.
         self.wait_streaming(&mut relay);
@@ -247,7 +242,6 @@ impl<'p> Scene<'p> {
         self.sql(&sql) == "t"
     }
 
-    /// Waits until the relay streams.
     #[track_caller]
     pub(crate) fn wait_streaming(&self, relay: &mut Relay) {
         let name = &self.name;
@@ -256,7 +250,7 @@ impl<'p> Scene<'p> {
     }
 }
 
-impl Drop for Scene<'_> {
+impl Drop for CliFixture<'_> {
     fn drop(&mut self) {
         if !std::thread::panicking() {
             // What a failed test leaves is worth a look; the next run has another folder.
@@ -265,7 +259,6 @@ impl Drop for Scene<'_> {
     }
 }
 
-/// The shared broker.
 pub(crate) fn brokers() -> String {
     shared_kafka().bootstrap()
 }

@@ -1,4 +1,4 @@
-//! What the tests share: one Postgres and one broker of each kind per run, and a [`Site`] for each
+//! What the tests share: one Postgres and one broker of each kind per run, and a [`Fixture`] for each
 //! test.
 //!
 //! A site is a database, a slot and a topic or queue of its own, so tests do not meet. A test that hurts a
@@ -20,7 +20,7 @@ use walrelay_harness::oracle::{self, Verdict};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
 
-use self::broker::{Place, Reader};
+use self::broker::{Destination, Reader};
 
 /// Longest wait for anything that should happen soon.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -89,28 +89,27 @@ pub(crate) fn query(url: &str, sql: &str) -> Result<Option<String>, tokio_postgr
     })
 }
 
-/// What one test works with.
-pub(crate) struct Site {
+pub(crate) struct Fixture {
     /// Database, slot, and topic or exchange, routing key and queue.
     pub(crate) name: String,
     pub(crate) url: String,
-    place: Place,
+    place: Destination,
 }
 
-impl Site {
+impl Fixture {
     /// Makes database, outbox, publication, slot, and what the broker needs.
-    pub(crate) fn new(postgres: &Postgres, place: impl Into<Place>, name: &str) -> Site {
+    pub(crate) fn new(postgres: &Postgres, place: impl Into<Destination>, name: &str) -> Fixture {
         postgres.create_database(name).unwrap();
         let (url, place) = (postgres.url(name), place.into());
         load::create_outbox(&url, "public.outbox").unwrap();
         load::create_slot(&url, "walrelay", name, "public.outbox").unwrap();
         place.prepare(name);
-        Site { name: name.into(), url, place }
+        Fixture { name: name.into(), url, place }
     }
 
     /// A site on the shared Postgres and Kafka.
-    pub(crate) fn shared(name: &str) -> Site {
-        Site::new(shared_postgres(), shared_kafka(), name)
+    pub(crate) fn shared(name: &str) -> Fixture {
+        Fixture::new(shared_postgres(), shared_kafka(), name)
     }
 
     /// The configuration of a relay for this site.
@@ -123,7 +122,6 @@ impl Site {
         }
     }
 
-    /// A relay that is ready.
     pub(crate) fn relay(&self) -> RelayProcess {
         self.relay_with(self.config())
     }
@@ -155,7 +153,6 @@ impl Site {
         self.place.reader(topic)
     }
 
-    /// Takes the dead-letter topic away.
     pub(crate) fn remove_dead_letters(&self) {
         self.place.remove_dead_letters(&self.name);
     }
@@ -166,17 +163,14 @@ impl Site {
         ChaosWriters { rows_max, last, ..ChaosWriters::new(&self.url, events, seed()) }
     }
 
-    /// Runs SQL.
     pub(crate) fn execute(&self, sql: &str) {
         load::execute(&self.url, sql).unwrap();
     }
 
-    /// A value, as text.
     pub(crate) fn value(&self, sql: &str) -> String {
         query(&self.url, sql).unwrap().unwrap_or_default()
     }
 
-    /// One more event.
     pub(crate) fn insert_event(&self, key: &str, seq: u64) {
         self.execute(&format!(
             "insert into outbox values (gen_random_uuid(), 'order', '{key}', 'created',

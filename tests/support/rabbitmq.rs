@@ -11,9 +11,8 @@ use walrelay_harness::proc::{spawn_tied, tied_command};
 use walrelay_harness::rabbit::Rabbit;
 use walrelay_harness::{RabbitMq, RabbitOptions, free_port, run_folder};
 
-use super::faults::Scene;
+use super::faults::CliFixture;
 
-/// A broker with its certificates.
 pub(crate) struct Broker {
     pub(crate) node: RabbitMq,
     pub(crate) tls_port: u16,
@@ -76,7 +75,6 @@ management.tcp.port = {management_port}
         Broker { node, tls_port, management_port, folder }
     }
 
-    /// A certificate or key.
     pub(crate) fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
@@ -133,7 +131,6 @@ management.tcp.port = {management_port}
         });
     }
 
-    /// An exchange of the tenant.
     #[track_caller]
     pub(crate) fn exchange(&self, tenant: &str, name: &str, body: &str) {
         self.api("PUT", &format!("exchanges/{tenant}/{name}"), body);
@@ -205,8 +202,8 @@ pub(crate) const ALL: [&str; 3] = [".*", ".*", ".*"];
 
 /// An event that waits, and a tenant of the broker with these rights; nothing else is there than
 /// what dead letters need.
-pub(crate) fn waiting(name: &str, rights: [&str; 3]) -> Scene<'static> {
-    let mut scene = Scene::waiting(name);
+pub(crate) fn waiting(name: &str, rights: [&str; 3]) -> CliFixture<'static> {
+    let mut scene = CliFixture::waiting(name);
     shared().tenant(name, rights);
     scene.sink = shared().sink(name);
     scene

@@ -26,6 +26,16 @@ pub(crate) fn long_file(source: &Source, allowed: &[(&str, &str)]) -> Option<Str
     })
 }
 
+/// Is a file that may be longer no longer that long?
+pub(crate) fn short_files(sources: &[Source], allowed: &[(&str, &str)]) -> Vec<String> {
+    let is_long = |file: &str| {
+        let found = sources.iter().find(|source| source.path == file);
+        found.is_some_and(|source| source.text.lines().count() > FILE_LINES_SOFT)
+    };
+    let short = allowed.iter().filter(|(file, _)| !is_long(file));
+    short.map(|(file, _)| format!("{file} needs no exception: delete it")).collect()
+}
+
 /// Relies on rustfmt: a function's closing brace stands in the column of its first word.
 pub(crate) fn long_functions(source: &Source) -> Vec<String> {
     let lines: Vec<&str> = source.code.lines().collect();
@@ -106,44 +116,7 @@ fn lifts_ban(code: &str) -> bool {
 }
 
 /// Public types of other files that still have the same name. A name that stands once has no line.
-pub(crate) const KNOWN_REPEATED: &[&str] = &[
-    "Action",
-    "Binding",
-    "Cause",
-    "Client",
-    "Clock",
-    "Connection",
-    "Core",
-    "Entry",
-    "Failed",
-    "Finding",
-    "Found",
-    "Gate",
-    "Job",
-    "Kind",
-    "Message",
-    "Misfit",
-    "Order",
-    "Parts",
-    "Pass",
-    "Path",
-    "Plan",
-    "Progress",
-    "Reason",
-    "Record",
-    "Refusal",
-    "Scratch",
-    "Shape",
-    "Shared",
-    "State",
-    "Tally",
-    "Transaction",
-    "Value",
-    "Values",
-    "Verdict",
-    "View",
-    "Words",
-];
+pub(crate) const KNOWN_REPEATED: &[&str] = &["Pass", "Progress", "Route"];
 
 /// Names of public types that stand more than once, beyond those that are known.
 pub(crate) fn repeated_types(sources: &[Source], known: &[&str]) -> Vec<String> {
@@ -156,12 +129,19 @@ pub(crate) fn repeated_types(sources: &[Source], known: &[&str]) -> Vec<String> 
         }
     }
     found.retain(|_, places| places.len() > 1);
-    let stale = known.iter().filter(|name| !found.contains_key(**name));
-    let stale = stale.map(|name| format!("`{name}` stands once: delete it"));
     let fresh = found.iter().filter(|(name, _)| !known.contains(&name.as_str()));
-    let fresh = fresh
-        .map(|(name, places)| format!("`{name}` stands more than once: {}", places.join(", ")));
-    fresh.chain(stale).collect()
+    fresh
+        .map(|(name, places)| format!("`{name}` stands more than once: {}", places.join(", ")))
+        .collect()
+}
+
+/// Names in that list that stand once by now.
+pub(crate) fn single_types(sources: &[Source], known: &[&str]) -> Vec<String> {
+    let repeated = repeated_types(sources, &[]);
+    let is_repeated =
+        |name: &str| repeated.iter().any(|told| told.starts_with(&format!("`{name}` ")));
+    let single = known.iter().filter(|name| !is_repeated(name));
+    single.map(|name| format!("`{name}` stands once: delete it")).collect()
 }
 
 fn public_type(code: &str) -> Option<&str> {
@@ -190,6 +170,7 @@ mod tests {
         assert_eq!(long_file(&lines(401), &[("src/a.rs", "a table")]), None);
         assert!(long_file(&lines(401), &[("src/a.rs", "")]).is_some(), "a reason is needed");
         assert!(long_file(&lines(601), &[("src/a.rs", "a table")]).is_some());
+        assert_eq!(short_files(&[lines(401)], &[("src/a.rs", ""), ("src/b.rs", "")]).len(), 1);
     }
 
     #[test]
@@ -262,7 +243,7 @@ mod tests {
         let told = ["`Kind` stands more than once: src/a.rs:1, src/b.rs:1"];
         assert_eq!(repeated_types(&two, &[]), told);
         assert!(repeated_types(&two, &["Kind"]).is_empty());
-        assert_eq!(repeated_types(&two, &["Kind", "Path"]), ["`Path` stands once: delete it"]);
+        assert_eq!(single_types(&two, &["Kind", "Path"]), ["`Path` stands once: delete it"]);
         let again = files("    pub(super) type Kind<T> = T;", "pub trait Kind {}");
         assert_eq!(repeated_types(&again, &[]).len(), 1);
         assert!(repeated_types(&files("pub struct Kind;", "struct Kind;"), &[]).is_empty());

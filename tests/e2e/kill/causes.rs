@@ -26,7 +26,6 @@ pub(super) struct Causes {
     pub(super) relay_and_postgres: u64,
     /// After a kill of the broker alone.
     pub(super) broker: u64,
-    /// Without any.
     pub(super) unexplained: u64,
     pub(super) first_unexplained: Vec<String>,
     /// By kill of the relay and commit LSN, where Postgres had not crashed: how many.

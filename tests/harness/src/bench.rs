@@ -16,7 +16,6 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::kit::{KitError, KitResult};
 use crate::proc;
 
-/// How a benchmark ends.
 pub fn exit(outcome: KitResult<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -27,7 +26,6 @@ pub fn exit(outcome: KitResult<()>) -> ExitCode {
     }
 }
 
-/// Now, by the wall clock.
 pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }

@@ -28,7 +28,6 @@ use crate::stats::Latencies;
 /// How long a topic may take to appear in metadata after its creation.
 const METADATA_WAIT: Duration = Duration::from_secs(15);
 
-/// What is kept of each record.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
     /// A [`Record`] each, for the oracle.
@@ -40,14 +39,10 @@ pub enum Mode {
     Latency,
 }
 
-/// One record as consumed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Topic, or routing key.
     pub topic: Arc<str>,
-    /// Partition, or which of the queues.
     pub partition: i32,
-    /// Offset, or place in the queue.
     pub offset: i64,
     /// Record key as text, or header `key`; empty when there is none.
     pub key: String,
@@ -71,13 +66,9 @@ pub struct Seen {
     pub records: Vec<Record>,
     /// Arrival minus the payload's `t`; empty in [`Mode::Records`].
     pub latencies: Latencies,
-    /// Records counted.
     pub count: u64,
-    /// Bytes of their values.
     pub value_bytes: u64,
-    /// Wall clock of the first record.
     pub first_us: Option<i64>,
-    /// Wall clock of the last record.
     pub last_us: Option<i64>,
 }
 
@@ -155,7 +146,6 @@ impl Consumer {
         Consumer { shared, thread: Some(thread) }
     }
 
-    /// Records counted since the start.
     pub fn count(&self) -> u64 {
         self.shared.count.load(Ordering::Acquire)
     }

@@ -114,7 +114,6 @@ fn status(services: &[Service], out: &mut UnixStream) -> std::io::Result<bool> {
     Ok(well)
 }
 
-/// Shell assignments, replaced as a whole.
 fn write_urls(folder: &Path, services: &[Service]) -> std::io::Result<()> {
     let mut text = String::new();
     for service in services {

@@ -45,12 +45,9 @@ const FIRST_LIMIT: Duration = Duration::from_secs(5);
 const ARRIVAL_LIMIT: Duration = Duration::from_secs(60);
 const READY_LIMIT: Duration = Duration::from_secs(20);
 
-/// How the demo may be changed.
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// Length of the steady load.
     pub steady: Duration,
-    /// Where the events go.
     pub sink: Sink,
 }
 
@@ -143,13 +140,11 @@ fn prepare(
     }
 }
 
-/// What plays.
 struct Show<'a> {
     screen: &'a Screen,
     postgres: &'a Postgres,
     relay: RelayProcess,
     watcher: Watcher<'a>,
-    /// Of relay processes that were killed.
     cpu_seconds: f64,
 }
 

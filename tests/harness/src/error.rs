@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 use std::{fmt, io};
 
-/// What harness calls return.
 pub type Result<T, E = HarnessError> = std::result::Result<T, E>;
 
 /// Why a service could not be started, reached or stopped.
@@ -14,40 +13,27 @@ pub enum HarnessError {
     Missing {
         /// What is missing, e.g. `Kafka jars`.
         what: String,
-        /// Where it was looked for.
         place: PathBuf,
     },
     /// A service ended, or did not answer in time, while it was being started.
     Start {
-        /// The service.
         service: &'static str,
-        /// What was seen.
         reason: String,
-        /// The last lines it wrote.
         log_tail: String,
     },
-    /// Something took longer than its limit.
     Late {
-        /// What was waited for.
         what: String,
-        /// How long it was waited for.
         limit: Duration,
     },
-    /// A tool ended with an error.
     Tool {
         /// The tool and what it was asked.
         tool: String,
-        /// What it wrote.
         output: String,
     },
-    /// The operating system refused.
     Io {
-        /// What was being done.
         doing: String,
-        /// Its answer.
         source: io::Error,
     },
-    /// Anything else, in words.
     Other(String),
 }
 

@@ -4,35 +4,25 @@ use std::time::Duration;
 
 use crate::kit::Rng;
 
-/// How many of each.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// `kill -9` of the relay.
     pub relay_kills: usize,
     /// The relay's clock is stopped for a while.
     pub freezes: usize,
-    /// The relay's walsender is terminated.
     pub terminations: usize,
-    /// Immediate shutdowns of Postgres.
     pub crashes: usize,
     /// `kill -9` of the broker.
     pub broker_kills: usize,
-    /// Alarms of RabbitMQ.
     pub alarms: usize,
 }
 
-/// One fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Of the relay, with SIGKILL.
     KillRelay,
-    /// Of the relay.
     Freeze,
-    /// Of the walsender.
     Terminate,
-    /// Of Postgres.
     Crash,
-    /// With SIGKILL.
     KillBroker,
     /// A memory or disk alarm of RabbitMQ, for a while.
     Alarm,
@@ -41,13 +31,9 @@ pub enum Fault {
 /// Faults of one service, by time since the start.
 pub type Lane = Vec<(Duration, Fault)>;
 
-/// One lane for each service.
 pub struct Plan {
-    /// Kills and freezes.
     pub relay: Lane,
-    /// Terminations and crashes.
     pub postgres: Lane,
-    /// Kills and alarms.
     pub broker: Lane,
 }
 

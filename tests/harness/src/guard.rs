@@ -31,7 +31,6 @@ n=0
 until rm -rf -- "$1" || [ "$n" -ge 20 ]; do sleep 0.1; n=$((n + 1)); done
 "#;
 
-/// The starter's end of the pipe.
 pub(crate) struct Guard {
     shell: Child,
 }

@@ -16,7 +16,6 @@ const KAFKA: &str = "kafka-4.1.0";
 const SYSTEM_POSTGRES: &str = "/usr/lib/postgresql";
 const RABBITMQ_BIN: &str = "/usr/lib/rabbitmq/bin";
 
-/// An unprivileged user for a service.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
     pub(crate) uid: u32,
@@ -133,9 +132,7 @@ pub(crate) fn postgres_bin(version: Option<u32>) -> Result<PathBuf> {
     })
 }
 
-/// What Kafka is started from.
 pub(crate) struct KafkaInstall {
-    /// The folder of the jars.
     pub(crate) lib: PathBuf,
     /// A new broker's data folder as Kafka's StorageTool leaves it.
     pub(crate) formatted: PathBuf,

@@ -99,7 +99,6 @@ impl Kafka {
         self.process.folder()
     }
 
-    /// Kills the broker with SIGKILL.
     pub fn kill9(&mut self) -> Result<()> {
         self.process.signal_group("KILL")?;
         self.process.wait(END_LIMIT).map(drop)
@@ -110,12 +109,10 @@ impl Kafka {
         self.process.freeze()
     }
 
-    /// Ends a freeze.
     pub fn thaw(&self) -> Result<()> {
         self.process.thaw()
     }
 
-    /// Orderly shutdown.
     pub fn stop(&mut self) -> Result<()> {
         self.process.signal("TERM")?;
         self.process.wait(END_LIMIT).map(drop)
@@ -126,12 +123,10 @@ impl Kafka {
         self.launch()
     }
 
-    /// The broker's process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
 
-    /// It answers a metadata request now.
     pub fn answers(&self) -> bool {
         answers(self.port)
     }

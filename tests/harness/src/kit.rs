@@ -14,40 +14,27 @@ use tokio_postgres::{Client, NoTls};
 /// A failure of the kit itself, never a verdict about the relay.
 #[derive(Debug, thiserror::Error)]
 pub enum KitError {
-    /// Postgres refused or vanished.
     #[error("postgres: {}", told(.0))]
     Postgres(#[from] tokio_postgres::Error),
-    /// Kafka refused or vanished.
     #[error("kafka: {0}")]
     Kafka(#[from] rdkafka::error::KafkaError),
-    /// RabbitMQ refused.
     #[error("rabbitmq: {code} {text}")]
     Amqp {
         /// Reply code, such as 404.
         code: u16,
-        /// Its words.
         text: String,
     },
-    /// A file, socket or process.
     #[error("{what}: {source}")]
-    Io {
-        /// What was being done.
-        what: String,
-        /// Why it failed.
-        source: std::io::Error,
-    },
-    /// Something did not happen in time.
+    Io { what: String, source: std::io::Error },
     #[error("timed out after {waited:?}: {what}")]
     Timeout {
         /// What was waited for, and how far it came.
         what: String,
-        /// For how long.
         waited: Duration,
     },
     /// A service that would not start, stop or answer.
     #[error(transparent)]
     Service(#[from] crate::HarnessError),
-    /// Anything else, told in words.
     #[error("{0}")]
     Other(String),
 }
@@ -69,7 +56,6 @@ impl KitError {
     }
 }
 
-/// Shorthand for the kit's results.
 pub type KitResult<T> = Result<T, KitError>;
 
 /// CLOCK_REALTIME in microseconds, comparable with Postgres and the broker on the same machine.
@@ -120,7 +106,6 @@ impl Rng {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
 
-    /// True with the given probability.
     pub fn chance(&mut self, probability: f64) -> bool {
         self.unit() < probability
     }

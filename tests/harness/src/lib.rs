@@ -9,6 +9,7 @@
 //! [`consumer`] and [`rabbit`] read what arrived, [`oracle`] judges it exactly, [`proc`] and
 //! [`stats`] tell what it cost. [`bench`] and [`faults`] are what benchmarks and kill tests share. [`demo`] plays all of it for people.
 
+pub mod amqp;
 pub mod bench;
 pub mod consumer;
 pub mod demo;
@@ -18,11 +19,11 @@ pub mod load;
 pub mod oracle;
 pub mod proc;
 pub mod program;
+pub mod proxy;
 pub mod rabbit;
 pub mod relay;
 pub mod stats;
 
-mod amqp;
 mod error;
 mod guard;
 mod install;

@@ -52,7 +52,6 @@ pub fn create_slot(url: &str, publication: &str, slot: &str, table: &str) -> Kit
     })
 }
 
-/// Runs SQL without parameters.
 pub fn execute(url: &str, sql: &str) -> KitResult<()> {
     block_on(async { Ok(Session::open(url).await?.client.batch_execute(sql).await?) })
 }

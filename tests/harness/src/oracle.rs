@@ -18,12 +18,9 @@ use crate::load::table_name;
 /// Offenders named per fault; their number is always told.
 const OFFENDERS_SHOWN: usize = 5;
 
-/// One committed row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TruthRow {
-    /// Event id.
     pub id: String,
-    /// Key.
     pub key: String,
     /// The payload's `seq`.
     pub seq: i64,
@@ -71,9 +68,7 @@ fn read(url: &str, table: &str, id: &str, hashed: &str) -> KitResult<Vec<TruthRo
 /// A kind of fault: how many, and the first few in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offences {
-    /// How many.
     pub count: u64,
-    /// The first few.
     pub first: Vec<String>,
 }
 
@@ -86,20 +81,15 @@ impl Offences {
     }
 }
 
-/// What the comparison found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
-    /// Committed rows.
     pub committed: u64,
-    /// Records read.
     pub delivered: u64,
-    /// Distinct committed rows among them.
     pub distinct: u64,
     /// Committed rows excused because they were dead-lettered.
     pub dead_lettered: u64,
     /// Records beyond the first of their id.
     pub duplicates: u64,
-    /// Committed, neither delivered nor dead-lettered.
     pub missing: Offences,
     /// Delivered, never committed: rolled back, made up, or without an id.
     pub invented: Offences,
@@ -107,7 +97,6 @@ pub struct Verdict {
     pub out_of_order: Offences,
     /// Keys whose records lie in several partitions of a topic, where no order exists.
     pub split_keys: Offences,
-    /// Record key differs from the row's.
     pub wrong_key: Offences,
     /// Payload bytes differ from the row's, in a first delivery or a repeated one.
     pub altered: Offences,

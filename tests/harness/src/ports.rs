@@ -38,7 +38,6 @@ pub fn free() -> Result<u16> {
     Err(HarnessError::Other(format!("no free port between {low} and {high}")))
 }
 
-/// Nothing listens there on loopback.
 pub(crate) fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }

@@ -132,14 +132,8 @@ impl Postgres {
         self.port
     }
 
-    /// The folder of the unix socket.
     pub fn socket_dir(&self) -> &Path {
         self.process.folder()
-    }
-
-    /// The cluster's data folder.
-    pub fn data_dir(&self) -> &Path {
-        &self.data
     }
 
     /// The folder of `psql`, `pgbench` and the like.
@@ -152,7 +146,6 @@ impl Postgres {
         self.process.folder()
     }
 
-    /// A connection URL over TCP.
     pub fn url(&self, database: &str) -> String {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
@@ -162,7 +155,6 @@ impl Postgres {
         ask(&self.psql_path(), self.socket_dir(), self.port, database, sql)
     }
 
-    /// Makes a database.
     pub fn create_database(&self, name: &str) -> Result<()> {
         let quoted = name.replace('"', "\"\"");
         self.psql("postgres", &format!("CREATE DATABASE \"{quoted}\"")).map(drop)
@@ -208,7 +200,6 @@ impl Postgres {
         self.launch()
     }
 
-    /// The postmaster's process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -218,7 +209,6 @@ impl Postgres {
         self.process.recent_log()
     }
 
-    /// It answers a query now.
     pub fn answers(&self) -> bool {
         self.psql("postgres", "SELECT 1").is_ok()
     }

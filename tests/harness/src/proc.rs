@@ -12,13 +12,12 @@ use rustix::process::{Pid, Signal};
 
 use crate::kit::{KitError, KitResult, Session, block_on};
 
-/// Resident memory of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Resident now.
     pub rss_bytes: u64,
-    /// Most that was ever resident.
     pub peak_rss_bytes: u64,
+    /// Of it now, pages of files: mostly the program's own code.
+    pub file_bytes: u64,
 }
 
 /// User and system CPU seconds a process has used so far, all threads.
@@ -62,19 +61,17 @@ fn parse_memory(status: &str) -> Option<Memory> {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
         Some(line.split_whitespace().next()?.parse::<u64>().ok()? * 1_024)
     };
-    Some(Memory { rss_bytes: field("VmRSS:")?, peak_rss_bytes: field("VmHWM:")? })
+    let (rss_bytes, peak_rss_bytes) = (field("VmRSS:")?, field("VmHWM:")?);
+    Some(Memory { rss_bytes, peak_rss_bytes, file_bytes: field("RssFile:")? })
 }
 
-/// A walsender as Postgres sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walsender {
-    /// Backend process.
     pub pid: u32,
     /// `application_name` of its client.
     pub application_name: String,
 }
 
-/// The walsenders that are connected now.
 pub fn walsenders(url: &str) -> KitResult<Vec<Walsender>> {
     block_on(async {
         let session = Session::open(url).await?;
@@ -124,7 +121,6 @@ impl MemorySampler {
         MemorySampler { peak_bytes, stop, thread: Some(thread) }
     }
 
-    /// The highest sample so far.
     pub fn peak_bytes(&self) -> u64 {
         self.peak_bytes.load(Ordering::Relaxed)
     }
@@ -195,8 +191,9 @@ mod tests {
 
     #[test]
     fn memory_is_read_in_bytes_and_a_zombie_has_none() {
-        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
-        let want = Memory { rss_bytes: 1_048_576, peak_rss_bytes: 2_097_152 };
+        let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\nRssFile:\t 512 kB\n";
+        let (rss_bytes, peak_rss_bytes) = (1 << 20, 2 << 20);
+        let want = Memory { rss_bytes, peak_rss_bytes, file_bytes: 1 << 19 };
         assert_eq!(parse_memory(status), Some(want));
         assert_eq!(parse_memory("Name:\tx\nState:\tZ\n"), None);
     }

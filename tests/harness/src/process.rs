@@ -24,9 +24,7 @@ const DROP_LIMIT: Duration = Duration::from_secs(3);
 
 /// What sets one kind of service apart.
 pub(crate) struct Kind {
-    /// For people.
     pub(crate) name: &'static str,
-    /// Begins its folder's name.
     pub(crate) short: &'static str,
     /// The signal that ends it at once and yet leaves nothing behind.
     pub(crate) end: &'static str,
@@ -54,7 +52,6 @@ impl Process {
         Ok(Process { kind, user, folder, log, log_start: 0, child: None, pid: 0, guard })
     }
 
-    /// The service's own folder.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
@@ -145,7 +142,6 @@ impl Process {
         Ok(())
     }
 
-    /// Ends a freeze.
     pub(crate) fn thaw(&self) -> Result<()> {
         self.signal_group("CONT")
     }

@@ -27,11 +27,8 @@ const LINES_MAX: usize = 20_000;
 pub struct Launch {
     /// For people, and for the name of its log.
     pub name: String,
-    /// The executable.
     pub program: PathBuf,
-    /// Its arguments.
     pub arguments: Vec<OsString>,
-    /// Its environment, over the inherited one.
     pub env: Vec<(String, String)>,
     /// Its current folder, where its log lies too; made if missing.
     pub folder: PathBuf,
@@ -54,7 +51,6 @@ pub struct Program {
 }
 
 impl Program {
-    /// Starts it.
     pub fn start(launch: Launch) -> KitResult<Program> {
         let made = std::fs::create_dir_all(&launch.folder);
         made.map_err(KitError::io(format!("make the folder of {}", launch.name)))?;
@@ -64,17 +60,14 @@ impl Program {
         Ok(Program { launch, child, spawned_at, exit_code: None, lines, captures })
     }
 
-    /// The process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// When the current process was started.
     pub fn spawned_at(&self) -> Instant {
         self.spawned_at
     }
 
-    /// Whether it has not ended.
     pub fn is_running(&mut self) -> bool {
         self.poll_exit().is_none()
     }
@@ -120,17 +113,14 @@ impl Program {
         self.wait_exit(Duration::from_secs(10)).map(drop)
     }
 
-    /// Asks it to stop.
     pub fn sigterm(&mut self) -> KitResult<()> {
         self.signal(Signal::TERM)
     }
 
-    /// SIGSTOP.
     pub fn freeze(&mut self) -> KitResult<()> {
         self.signal(Signal::STOP)
     }
 
-    /// SIGCONT.
     pub fn thaw(&mut self) -> KitResult<()> {
         self.signal(Signal::CONT)
     }
@@ -172,7 +162,6 @@ impl Program {
         lines.iter().any(|line| line.contains(text))
     }
 
-    /// The file with all its output.
     pub fn log_file(&self) -> PathBuf {
         self.launch.log_file()
     }

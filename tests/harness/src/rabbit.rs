@@ -9,13 +9,17 @@ mod tap;
 
 use std::time::{Duration, Instant};
 
+use amq_protocol::protocol::basic::{Ack, Cancel, Consume, Qos};
+use amq_protocol::protocol::queue::{Bind, Declare, Delete, Purge, Unbind};
+use amq_protocol::protocol::{AMQPClass, basic, confirm, exchange, queue};
+use amq_protocol::types::FieldTable;
+
 pub use self::tap::{Passed, Tap};
 pub use crate::amqp::{Delivery, Properties, Value};
 
 pub(crate) use self::consumer::read;
 
-use crate::amqp::wire::{put_short, put_table};
-use crate::amqp::{ACK, CONFIRM_SELECT, Client, Word};
+use crate::amqp::{Client, Event};
 use crate::consumer::{Record, parse_lsn};
 use crate::kit::{KitError, KitResult, now_us, payload_hash};
 
@@ -23,17 +27,12 @@ use crate::kit::{KitError, KitResult, now_us, payload_hash};
 const PREFETCH: u16 = 4_096;
 /// Less than are on their way, or nothing would move.
 const ACK_EVERY: u64 = 1_024;
-/// The longest pause inside a drain.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
-const DURABLE: u8 = 0b10;
-const PASSIVE: u8 = 0b01;
 
-/// What kind of queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
     /// Replicated. One that is killed within seconds of its declaration may be forgotten.
     Quorum,
-    /// Durable, on one node.
     Classic,
 }
 
@@ -42,12 +41,10 @@ pub const DEAD_LETTER_EXCHANGE: &str = "outbox.dlx";
 /// Their stream queue, and its binding key.
 pub const DEAD_LETTER_QUEUE: &str = "outbox.dlq";
 
-/// An outcome of a publish.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// Taken, under this tag; with true all before it too.
     Acked(u64, bool),
-    /// Not taken.
     Nacked(u64, bool),
     /// Came back, by message id; its confirm follows.
     Returned(String),
@@ -59,45 +56,40 @@ pub struct Rabbit {
 }
 
 impl Rabbit {
-    /// Logs in.
     pub fn open(url: &str) -> KitResult<Rabbit> {
         Ok(Rabbit { client: Client::open(url)? })
     }
 
-    /// Says goodbye.
     pub fn close(self) {
         self.client.close();
     }
 
     /// Declares a durable exchange: `topic`, `fanout`, …
     pub fn declare_exchange(&mut self, name: &str, kind: &str) -> KitResult<()> {
-        self.declare_exchange_with(name, kind, &[])
-    }
-
-    /// The same with arguments, such as `alternate-exchange`.
-    pub fn declare_exchange_with(
-        &mut self,
-        name: &str,
-        kind: &str,
-        arguments: &[(&str, Value)],
-    ) -> KitResult<()> {
-        let mut asked = vec![0, 0];
-        put_short(&mut asked, name);
-        put_short(&mut asked, kind);
-        asked.push(DURABLE);
-        put_arguments(&mut asked, arguments);
-        self.client.call((40, 10), &asked, (40, 11)).map(drop)
+        let (exchange, kind) = (name.into(), kind.into());
+        let durable = true;
+        let declare = exchange::Declare { exchange, kind, durable, ..Default::default() };
+        self.call(AMQPClass::Exchange(exchange::AMQPMethod::Declare(declare)))
     }
 
     /// Deletes an exchange; a missing one is fine.
     pub fn delete_exchange(&mut self, name: &str) -> KitResult<()> {
-        let mut asked = vec![0, 0];
-        put_short(&mut asked, name);
-        asked.push(0);
-        self.client.call((40, 20), &asked, (40, 21)).map(drop)
+        let delete = exchange::Delete { exchange: name.into(), ..Default::default() };
+        self.call(AMQPClass::Exchange(exchange::AMQPMethod::Delete(delete)))
     }
 
-    /// Declares a durable queue.
+    fn call(&mut self, method: AMQPClass) -> KitResult<()> {
+        self.client.call(method).map(drop)
+    }
+
+    fn queue(&mut self, method: queue::AMQPMethod) -> KitResult<()> {
+        self.call(AMQPClass::Queue(method))
+    }
+
+    fn basic(&mut self, method: basic::AMQPMethod) -> KitResult<()> {
+        self.call(AMQPClass::Basic(method))
+    }
+
     pub fn declare_queue(&mut self, name: &str, kind: Queue) -> KitResult<()> {
         self.declare_queue_with(name, kind, &[])
     }
@@ -115,12 +107,12 @@ impl Rabbit {
         };
         let mut all = vec![("x-queue-type", Value::from(kind))];
         all.extend(arguments.iter().cloned());
-        self.queue_declare(name, DURABLE, &all).map(drop)
+        self.queue_declare(name, true, &all).map(drop)
     }
 
     /// Declares a stream: a log, which reading does not empty.
     pub fn declare_stream(&mut self, name: &str) -> KitResult<()> {
-        self.queue_declare(name, DURABLE, &[("x-queue-type", Value::from("stream"))]).map(drop)
+        self.queue_declare(name, true, &[("x-queue-type", Value::from("stream"))]).map(drop)
     }
 
     /// Exchange, queue and binding that dead letters go by.
@@ -132,55 +124,47 @@ impl Rabbit {
 
     /// Messages in the queue that are not with a consumer. A missing queue is a refusal with 404.
     pub fn message_count(&mut self, queue: &str) -> KitResult<u64> {
-        self.queue_declare(queue, PASSIVE, &[])
+        self.queue_declare(queue, false, &[])
     }
 
+    /// Declares a durable queue, or only asks for it.
     fn queue_declare(
         &mut self,
         name: &str,
-        bits: u8,
+        durable: bool,
         arguments: &[(&str, Value)],
     ) -> KitResult<u64> {
-        let mut asked = vec![0, 0];
-        put_short(&mut asked, name);
-        asked.push(bits);
-        put_arguments(&mut asked, arguments);
-        let answer = self.client.call((50, 10), &asked, (50, 11))?;
-        // The name, then messages, then consumers.
-        let count = answer.len().checked_sub(8).and_then(|at| answer.get(at..at + 4));
-        let count = count.and_then(|bytes| bytes.try_into().ok()).map(u32::from_be_bytes);
-        count.map(u64::from).ok_or_else(|| KitError::Other("half an answer".into()))
+        let (queue, arguments, passive) = (name.into(), table(arguments), !durable);
+        let declare = Declare { queue, passive, durable, arguments, ..Default::default() };
+        let asked = AMQPClass::Queue(queue::AMQPMethod::Declare(declare));
+        match self.client.call(asked)? {
+            AMQPClass::Queue(queue::AMQPMethod::DeclareOk(ok)) => Ok(ok.message_count.into()),
+            other => Err(KitError::Other(format!("RabbitMQ said {other:?}"))),
+        }
     }
 
     /// Lets the exchange route what `key` matches into the queue.
     pub fn bind(&mut self, queue: &str, exchange: &str, key: &str) -> KitResult<()> {
-        let mut asked = binding(queue, exchange, key);
-        asked.push(0);
-        put_arguments(&mut asked, &[]);
-        self.client.call((50, 20), &asked, (50, 21)).map(drop)
+        let (queue, exchange, routing_key) = (queue.into(), exchange.into(), key.into());
+        let bind = Bind { queue, exchange, routing_key, ..Default::default() };
+        self.queue(queue::AMQPMethod::Bind(bind))
     }
 
-    /// Ends that.
     pub fn unbind(&mut self, queue: &str, exchange: &str, key: &str) -> KitResult<()> {
-        let mut asked = binding(queue, exchange, key);
-        put_arguments(&mut asked, &[]);
-        self.client.call((50, 50), &asked, (50, 51)).map(drop)
+        let (queue, exchange, routing_key) = (queue.into(), exchange.into(), key.into());
+        let unbind = Unbind { queue, exchange, routing_key, ..Default::default() };
+        self.queue(queue::AMQPMethod::Unbind(unbind))
     }
 
-    /// Empties a queue.
     pub fn purge(&mut self, queue: &str) -> KitResult<()> {
-        let mut asked = vec![0, 0];
-        put_short(&mut asked, queue);
-        asked.push(0);
-        self.client.call((50, 30), &asked, (50, 31)).map(drop)
+        let purge = Purge { queue: queue.into(), nowait: false };
+        self.queue(queue::AMQPMethod::Purge(purge))
     }
 
     /// Deletes a queue with what is in it; a missing one is fine.
     pub fn delete_queue(&mut self, queue: &str) -> KitResult<()> {
-        let mut asked = vec![0, 0];
-        put_short(&mut asked, queue);
-        asked.push(0);
-        self.client.call((50, 40), &asked, (50, 41)).map(drop)
+        let delete = Delete { queue: queue.into(), ..Default::default() };
+        self.queue(queue::AMQPMethod::Delete(delete))
     }
 
     /// Takes everything out of a queue, first message first. Nobody else may be consuming.
@@ -192,7 +176,6 @@ impl Rabbit {
         Ok(records)
     }
 
-    /// The same, with the messages whole.
     pub fn take(&mut self, queue: &str) -> KitResult<Vec<Delivery>> {
         let mut taken = Vec::new();
         self.drain_into(queue, |delivery| taken.push(delivery))?;
@@ -209,8 +192,8 @@ impl Rabbit {
         // so again.
         while left > 0 || empty < 2 {
             let patience = if left > 0 { DRAIN_PATIENCE } else { Duration::ZERO };
-            match self.client.word(patience)? {
-                Some(Word::Delivery(delivery)) => {
+            match self.client.event(patience)? {
+                Some(Event::Delivery(delivery)) => {
                     last = delivery.tag;
                     take(*delivery);
                     (left, empty) = (left.saturating_sub(1), 0);
@@ -233,38 +216,29 @@ impl Rabbit {
         if last > acked {
             self.ack(last)?;
         }
-        let mut asked = Vec::new();
-        put_short(&mut asked, CONSUMER);
-        asked.push(0);
-        self.client.call((60, 30), &asked, (60, 31)).map(drop)
+        let cancel = Cancel { consumer_tag: CONSUMER.into(), nowait: false };
+        self.basic(basic::AMQPMethod::Cancel(cancel))
     }
 
-    fn prefetch(&mut self, count: u16) -> KitResult<()> {
-        let mut asked = vec![0; 4];
-        asked.extend(count.to_be_bytes());
-        asked.push(0);
-        self.client.call((60, 10), &asked, (60, 11)).map(drop)
+    fn prefetch(&mut self, prefetch_count: u16) -> KitResult<()> {
+        self.basic(basic::AMQPMethod::Qos(Qos { prefetch_count, global: false }))
     }
 
     fn consume(&mut self, queue: &str, consumer: &str) -> KitResult<()> {
-        let mut asked = vec![0, 0];
-        put_short(&mut asked, queue);
-        put_short(&mut asked, consumer);
-        asked.push(0);
-        put_arguments(&mut asked, &[]);
-        self.client.call((60, 20), &asked, (60, 21)).map(drop)
+        let (queue, consumer_tag) = (queue.into(), consumer.into());
+        let consume = Consume { queue, consumer_tag, ..Default::default() };
+        self.basic(basic::AMQPMethod::Consume(consume))
     }
 
     /// Gives up a delivery and all before it.
-    fn ack(&mut self, tag: u64) -> KitResult<()> {
-        let mut told = tag.to_be_bytes().to_vec();
-        told.push(1);
-        self.client.tell(ACK, &told)
+    fn ack(&mut self, delivery_tag: u64) -> KitResult<()> {
+        self.client.tell(basic::AMQPMethod::Ack(Ack { delivery_tag, multiple: true }))
     }
 
     /// From here on publishes are confirmed, tags counting from 1.
     pub fn confirm(&mut self) -> KitResult<()> {
-        self.client.call(CONFIRM_SELECT, &[0], (85, 11)).map(drop)
+        let select = confirm::Select { nowait: false };
+        self.call(AMQPClass::Confirm(confirm::AMQPMethod::Select(select)))
     }
 
     /// Appends a message to what the next [`Rabbit::flush`] sends.
@@ -288,27 +262,19 @@ impl Rabbit {
         let began = Instant::now();
         loop {
             let left = patience.saturating_sub(began.elapsed());
-            return Ok(Some(match self.client.word(left)? {
+            return Ok(Some(match self.client.event(left)? {
                 None => return Ok(None),
-                Some(Word::Delivery(_)) => continue,
-                Some(Word::Returned(id)) => Outcome::Returned(id),
-                Some(Word::Confirm(tag, multiple, true)) => Outcome::Acked(tag, multiple),
-                Some(Word::Confirm(tag, multiple, false)) => Outcome::Nacked(tag, multiple),
+                Some(Event::Delivery(_)) => continue,
+                Some(Event::Returned(id)) => Outcome::Returned(id),
+                Some(Event::Confirm(tag, multiple, true)) => Outcome::Acked(tag, multiple),
+                Some(Event::Confirm(tag, multiple, false)) => Outcome::Nacked(tag, multiple),
             }));
         }
     }
 }
 
-fn binding(queue: &str, exchange: &str, key: &str) -> Vec<u8> {
-    let mut asked = vec![0, 0];
-    for name in [queue, exchange, key] {
-        put_short(&mut asked, name);
-    }
-    asked
-}
-
-fn put_arguments(asked: &mut Vec<u8>, arguments: &[(&str, Value)]) {
-    put_table(asked, arguments.iter().map(|(name, value)| (*name, value)));
+fn table(arguments: &[(&str, Value)]) -> FieldTable {
+    crate::amqp::table(arguments.iter().map(|(name, value)| ((*name).to_owned(), value.clone())))
 }
 
 /// A message as the oracle sees it.

@@ -49,7 +49,6 @@ impl RabbitMq {
         RabbitMq::start_with(&RabbitOptions::default())
     }
 
-    /// The same, with options.
     pub fn start_with(options: &RabbitOptions) -> Result<RabbitMq> {
         let mut attempt = 1;
         loop {
@@ -193,7 +192,6 @@ impl RabbitMq {
         self.ctl(&["eval", &limits]).map(drop)
     }
 
-    /// Kills the node with SIGKILL.
     pub fn kill9(&mut self) -> Result<()> {
         self.process.signal_group("KILL")?;
         self.process.wait(END_LIMIT).map(drop)
@@ -204,12 +202,10 @@ impl RabbitMq {
         self.process.freeze()
     }
 
-    /// Ends a freeze.
     pub fn thaw(&self) -> Result<()> {
         self.process.thaw()
     }
 
-    /// Orderly shutdown.
     pub fn stop(&mut self) -> Result<()> {
         self.process.signal("TERM")?;
         self.process.wait(END_LIMIT).map(drop)
@@ -220,7 +216,6 @@ impl RabbitMq {
         self.launch()
     }
 
-    /// The Erlang VM's process id.
     pub fn pid(&self) -> u32 {
         self.process.pid()
     }
@@ -230,7 +225,6 @@ impl RabbitMq {
         self.process.recent_log().contains(text)
     }
 
-    /// A client can log in now.
     pub fn answers(&self) -> bool {
         answers(self.port)
     }

@@ -50,7 +50,6 @@ impl RelayProcess {
         Ok(RelayProcess { program, admin })
     }
 
-    /// Where its admin server listens.
     pub fn admin(&self) -> SocketAddr {
         self.admin
     }

@@ -8,7 +8,6 @@ use walrelay_harness::{HarnessError, Kafka, Postgres, PostgresOptions, RabbitMq,
 /// All names, in the order in which they are started.
 pub(crate) const ALL: [&str; 3] = ["postgres", "kafka", "rabbitmq"];
 
-/// A running service.
 pub(crate) enum Service {
     Postgres(Postgres),
     Kafka(Kafka),
@@ -30,7 +29,6 @@ impl Service {
         Ok((service, line))
     }
 
-    /// Its name on the command line.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Service::Postgres(_) => ALL[0],
@@ -39,7 +37,6 @@ impl Service {
         }
     }
 
-    /// What a client connects to.
     pub(crate) fn url(&self) -> String {
         match self {
             Service::Postgres(postgres) => postgres.url("postgres"),
@@ -48,7 +45,6 @@ impl Service {
         }
     }
 
-    /// It answers a client now.
     pub(crate) fn answers(&self) -> bool {
         match self {
             Service::Postgres(postgres) => postgres.answers(),
@@ -57,7 +53,6 @@ impl Service {
         }
     }
 
-    /// One line for people.
     pub(crate) fn line(&self, state: &str) -> String {
         let (pid, folder): (u32, &Path) = match self {
             Service::Postgres(postgres) => (postgres.pid(), postgres.folder()),

@@ -19,7 +19,6 @@ impl Default for Latencies {
 }
 
 impl Latencies {
-    /// An empty histogram.
     pub fn new() -> Latencies {
         // The three constants are valid bounds, so only a broken library could refuse them.
         let histogram = Histogram::new_with_bounds(1, LATENCY_US_MAX, 3);
@@ -31,13 +30,11 @@ impl Latencies {
         self.0.saturating_record(u64::try_from(latency_us).unwrap_or(0).max(1));
     }
 
-    /// Adds another histogram's counts.
     pub fn merge(&mut self, other: &Latencies) {
         // Equal bounds by construction: the addition cannot fail.
         self.0.add(&other.0).ok();
     }
 
-    /// How many were recorded.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -47,7 +44,6 @@ impl Latencies {
         self.0.value_at_quantile(quantile) as f64 / 1_000.0
     }
 
-    /// The usual points.
     pub fn percentiles(&self) -> Percentiles {
         Percentiles {
             count: self.count(),
@@ -63,17 +59,13 @@ impl Latencies {
 /// The points of a latency distribution that tables show.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Percentiles {
-    /// Samples.
     pub count: u64,
-    /// Mean.
     pub mean_ms: f64,
-    /// Median.
     pub p50_ms: f64,
     /// 95th percentile.
     pub p95_ms: f64,
     /// 99th percentile.
     pub p99_ms: f64,
-    /// Worst.
     pub max_ms: f64,
 }
 
@@ -157,7 +149,6 @@ pub struct Table {
 }
 
 impl Table {
-    /// A table with its column names.
     pub fn new<I: IntoIterator<Item: Into<String>>>(title: impl Into<String>, header: I) -> Table {
         let header = header.into_iter().map(Into::into).collect();
         Table { title: title.into(), header, rows: Vec::new() }
@@ -169,12 +160,10 @@ impl Table {
         self
     }
 
-    /// How many rows it has.
     pub fn len(&self) -> usize {
         self.rows.len()
     }
 
-    /// Whether it has no row.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }

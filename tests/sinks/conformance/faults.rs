@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use walrelay::sink::Disposition;
 
-use super::bed::each;
+use super::fixture::each;
 use super::{compare, event, publish};
 use crate::hand::{Event, Hand, LIMIT};
 

@@ -7,11 +7,11 @@ use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use walrelay::sink::Broker;
+use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{Kafka, consumer};
 
-use super::bed::{Arrived, Bed};
+use super::fixture::{Arrived, SinkFixture};
 use crate::hand::{Event, LIMIT};
-use crate::proxy::Proxy;
 use crate::section::Values;
 
 /// Most bytes of a record here, so that one above them is refused by the broker and not before.
@@ -32,7 +32,7 @@ impl KafkaBed {
         let mut kafka = Kafka::start().unwrap();
         kafka.stop().unwrap();
         let port = walrelay_harness::free_port().unwrap();
-        let proxy = Proxy::start(port);
+        let proxy = Proxy::start(port).unwrap();
         let path = kafka.folder().join("server.properties");
         let (before, proxied) = (std::fs::read_to_string(&path).unwrap(), proxy.port);
         let mut after = String::new();
@@ -51,7 +51,6 @@ impl KafkaBed {
         KafkaBed { kafka, proxy, topics: Vec::new() }
     }
 
-    /// The topics of a place.
     fn of(&self, place: &Event) -> Vec<String> {
         let both = [place.topic.clone(), format!("{}{LATER}", place.topic)];
         both.into_iter().filter(|topic| self.topics.contains(topic)).collect()
@@ -86,7 +85,7 @@ impl KafkaBed {
     }
 }
 
-impl Bed for KafkaBed {
+impl SinkFixture for KafkaBed {
     fn broker(&self) -> Arc<dyn Broker> {
         Values::default()
             .set("brokers", format!("127.0.0.1:{}", self.proxy.port))

@@ -7,7 +7,7 @@ use walrelay::dead_letter::writer::{
 };
 use walrelay::sink::Disposition;
 
-use super::bed::{Arrived, Bed, each};
+use super::fixture::{Arrived, SinkFixture, each};
 use super::{compare, event, publish};
 use crate::hand::{Event, Hand};
 
@@ -131,7 +131,7 @@ fn what_waits_behind_a_parked_key_fails_in_order_and_other_keys_flow() {
 }
 
 /// Publishes 600 events of 20 keys, one of them such that the broker refuses it.
-fn with_a_culprit(bed: &mut dyn Bed, hand: &mut Hand, place: &Event) -> (Vec<Event>, u64) {
+fn with_a_culprit(bed: &mut dyn SinkFixture, hand: &mut Hand, place: &Event) -> (Vec<Event>, u64) {
     let mut published = publish(hand, place, 0, 300, 20);
     hand.settle();
     published.extend(publish(hand, place, 300, 150, 20));

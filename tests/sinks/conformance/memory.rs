@@ -13,7 +13,7 @@ use walrelay::sink::{
     Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, SinkKind, Wanted,
 };
 
-use super::bed::{Arrived, Bed};
+use super::fixture::{Arrived, SinkFixture};
 use crate::hand::Event;
 use crate::section::Values;
 
@@ -47,7 +47,7 @@ impl MemoryBed {
     }
 }
 
-impl Bed for MemoryBed {
+impl SinkFixture for MemoryBed {
     fn broker(&self) -> Arc<dyn Broker> {
         // The section alone gives a broker that keeps nothing.
         drop(Values::default().configure("memory"));
@@ -156,7 +156,6 @@ struct HeardSink {
     inner: Box<dyn Sink>,
     ears: Arc<Ears>,
     cuts: usize,
-    /// Something was not heard.
     lost: bool,
 }
 

@@ -1,7 +1,7 @@
 //! One suite over every sink there is: what the relay relies on, whatever the broker.
 
-mod bed;
 mod faults;
+mod fixture;
 mod kafka;
 mod letters;
 mod memory;
@@ -10,7 +10,7 @@ mod rabbitmq;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use self::bed::Arrived;
+use self::fixture::Arrived;
 use crate::hand::{Event, Hand};
 
 /// An event for that place, with its id as a header.

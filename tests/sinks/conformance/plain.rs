@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::bed::{Arrived, each};
+use super::fixture::{Arrived, each};
 use super::{compare, event, publish};
 use crate::hand::{Event, Hand, WINDOW};
 

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use walrelay::sink::Broker;
+use walrelay_harness::proxy::Proxy;
 use walrelay_harness::rabbit::{Delivery, Queue, Rabbit, Value};
 use walrelay_harness::{RabbitMq, RabbitOptions};
 
-use super::bed::{Arrived, Bed};
+use super::fixture::{Arrived, SinkFixture};
 use crate::hand::Event;
-use crate::proxy::Proxy;
 use crate::section;
 
 const MESSAGE_BYTES_MAX: usize = 2_000_000;
@@ -26,17 +26,16 @@ impl RabbitBed {
         let extra_conf = format!("max_message_size = {MESSAGE_BYTES_MAX}");
         let options = RabbitOptions { extra_conf, ..RabbitOptions::default() };
         let rabbitmq = RabbitMq::start_with(&options).unwrap();
-        let proxy = Proxy::start(rabbitmq.port());
+        let proxy = Proxy::start(rabbitmq.port()).unwrap();
         RabbitBed { rabbitmq, proxy }
     }
 
-    /// Past the proxy.
     fn admin(&self) -> Rabbit {
         Rabbit::open(&self.rabbitmq.amqp_url()).unwrap()
     }
 }
 
-impl Bed for RabbitBed {
+impl SinkFixture for RabbitBed {
     fn broker(&self) -> Arc<dyn Broker> {
         section::rabbitmq(self.proxy.port, Duration::from_secs(2))
     }

@@ -7,7 +7,6 @@ use walrelay_harness::kit::Rng;
 
 use crate::amqp::{Peer, Published};
 
-/// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
     Routed,

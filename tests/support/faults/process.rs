@@ -23,7 +23,6 @@ pub(crate) struct Relay {
     err: PathBuf,
 }
 
-/// What a command came to.
 pub(crate) struct Ended {
     words: String,
     pub(crate) code: i32,
@@ -89,7 +88,6 @@ impl Relay {
         line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() * 1024
     }
 
-    /// Waits for its end.
     #[track_caller]
     pub(crate) fn wait(self) -> Ended {
         self.wait_within(LIMIT)
@@ -137,7 +135,6 @@ impl Relay {
         }
     }
 
-    /// Sends it a signal.
     pub(crate) fn signal(&self, which: Signal) {
         signal(self.child.id(), which).unwrap();
     }
@@ -193,7 +190,6 @@ impl Ended {
         self.assert_fault(exit, code, words)
     }
 
-    /// It said all of these.
     #[track_caller]
     pub(crate) fn assert_says(&self, words: &[&str]) -> &Ended {
         // A fault is broken into lines for people.
@@ -204,7 +200,6 @@ impl Ended {
         self
     }
 
-    /// It went well.
     #[track_caller]
     pub(crate) fn assert_done(&self) -> &Ended {
         assert_eq!(self.code, 0, "{self}");

@@ -10,9 +10,8 @@ use super::{LIMIT, brokers};
 
 const ANSWER: Duration = Duration::from_secs(10);
 
-/// One record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Rec {
+pub(crate) struct TopicRecord {
     pub(crate) topic: String,
     pub(crate) partition: i32,
     pub(crate) key: Option<Vec<u8>>,
@@ -21,19 +20,17 @@ pub(crate) struct Rec {
     pub(crate) timestamp_ms: i64,
 }
 
-impl Rec {
+impl TopicRecord {
     /// The key as text; a null key is no text.
     pub(crate) fn key(&self) -> Option<&str> {
         self.key.as_deref().map(|key| std::str::from_utf8(key).unwrap())
     }
 
-    /// The value as text.
     #[track_caller]
     pub(crate) fn text(&self) -> &str {
         std::str::from_utf8(self.value.as_deref().expect("a value")).unwrap()
     }
 
-    /// A header as text.
     pub(crate) fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(found, _)| found == name)?;
         found.1.as_deref().map(|value| std::str::from_utf8(value).unwrap())
@@ -56,7 +53,7 @@ pub(crate) fn shared_topics() -> Vec<String> {
 
 /// Everything that the topics hold now, in order per partition.
 #[track_caller]
-pub(crate) fn read(topics: &[&str]) -> Vec<Rec> {
+pub(crate) fn read(topics: &[&str]) -> Vec<TopicRecord> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", brokers()).set("group.id", "walrelay-tests");
     config.set("enable.auto.commit", "false").set("fetch.wait.max.ms", "10").set("log_level", "0");
@@ -78,7 +75,7 @@ pub(crate) fn read(topics: &[&str]) -> Vec<Rec> {
         assert!(began.elapsed() < LIMIT, "{} of {due} records of {topics:?}", records.len());
         let Some(Ok(message)) = consumer.poll(Duration::from_millis(50)) else { continue };
         let headers = message.headers().into_iter().flat_map(|headers| headers.iter());
-        records.push(Rec {
+        records.push(TopicRecord {
             topic: message.topic().to_owned(),
             partition: message.partition(),
             key: message.key().map(<[u8]>::to_vec),

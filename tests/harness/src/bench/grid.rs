@@ -11,23 +11,19 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Without rows.
     pub fn new(title: impl Into<String>, header: &[&str]) -> Grid {
         let header = header.iter().map(|name| (*name).to_owned()).collect();
         Grid { title: title.into(), header, rows: Vec::new() }
     }
 
-    /// Adds one.
     pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
-    /// Nothing was measured for it.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
-    /// Aligned, for a terminal.
     pub fn terminal(&self) -> String {
         let mut table = Table::new(self.title.clone(), self.header.clone());
         for row in &self.rows {
@@ -36,17 +32,14 @@ impl Grid {
         table.to_string()
     }
 
-    /// One below the other.
     pub fn terminal_all(grids: &[Grid]) -> String {
         grids.iter().map(Grid::terminal).collect::<Vec<_>>().join("\n")
     }
 
-    /// One below the other.
     pub fn markdown_all(grids: &[Grid]) -> String {
         grids.iter().map(Grid::markdown).collect::<Vec<_>>().join("\n")
     }
 
-    /// For a document.
     pub fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
         let rule = vec!["---".to_owned(); self.header.len()];

@@ -3,19 +3,16 @@
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
-/// Tells people where the run is.
 pub struct Progress {
     began: Instant,
     terminal: bool,
 }
 
 impl Progress {
-    /// The clock begins now.
     pub fn start() -> Progress {
         Progress { began: Instant::now(), terminal: std::io::stderr().is_terminal() }
     }
 
-    /// Since the start.
     pub fn elapsed(&self) -> Duration {
         self.began.elapsed()
     }
@@ -27,7 +24,6 @@ impl Progress {
         }
     }
 
-    /// What is done.
     pub fn say(&self, text: &str) {
         let clear = if self.terminal { "\r\x1b[K" } else { "" };
         self.write(&format!("{clear}{}   {text}\n", self.clock()));

@@ -7,7 +7,6 @@ use crate::kit::{KitError, KitResult};
 use crate::load::{create_outbox, create_slot, execute};
 use crate::{Postgres, PostgresOptions, proc};
 
-/// The one publication.
 pub const PUBLICATION: &str = "walrelay";
 /// The slot that stands before a backlog; nobody reads it, it is copied.
 const BASE_SLOT: &str = "bench_base";
@@ -40,17 +39,14 @@ impl Source {
         Ok(source)
     }
 
-    /// The server itself.
     pub fn postgres(&self) -> &Postgres {
         &self.postgres
     }
 
-    /// To break it.
     pub fn postgres_mut(&mut self) -> &mut Postgres {
         &mut self.postgres
     }
 
-    /// Of the database with the outbox.
     pub fn url(&self) -> String {
         self.postgres.url("postgres")
     }
@@ -60,12 +56,10 @@ impl Source {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Of PostgreSQL.
     pub fn server_version(&self) -> KitResult<String> {
         self.ask("show server_version")
     }
 
-    /// One value.
     pub fn ask(&self, sql: &str) -> KitResult<String> {
         Ok(self.postgres.psql("postgres", sql)?.trim().to_owned())
     }
@@ -87,7 +81,6 @@ impl Source {
         self.checkpoint()
     }
 
-    /// Writes what is dirty.
     pub fn checkpoint(&self) -> KitResult<()> {
         execute(&self.url(), "checkpoint")
     }

@@ -111,7 +111,6 @@ pub struct DrainWatch {
 }
 
 impl DrainWatch {
-    /// Connects before the measurement begins.
     pub fn new(brokers: &str, topic: &str) -> KitResult<DrainWatch> {
         let consumer: BaseConsumer = super::config(brokers).create()?;
         let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;

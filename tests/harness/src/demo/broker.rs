@@ -13,12 +13,9 @@ const RECORDS: &str = "demo.records";
 const LATENCY: &str = "demo.latency";
 const BINDING: &str = "outbox.event.#";
 
-/// A kind of broker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sink {
-    /// Topics.
     Kafka,
-    /// Quorum queues behind a topic exchange.
     RabbitMq,
 }
 
@@ -56,7 +53,6 @@ impl Broker {
         }
     }
 
-    /// A relay to here.
     pub(super) fn config(&self, url: &str, topics: &[&str]) -> RelayConfig {
         match self {
             Broker::Kafka(kafka) => RelayConfig {
@@ -75,7 +71,6 @@ impl Broker {
         }
     }
 
-    /// Reads what arrives.
     pub(super) fn consumer(&self, topics: &[&str], mode: Mode) -> KitResult<Consumer> {
         match self {
             Broker::Kafka(kafka) => Consumer::start(&kafka.bootstrap(), topics, mode),

@@ -23,13 +23,11 @@ pub(super) struct Burst {
     pub(super) arrival: Seen,
 }
 
-/// The slot at the end.
 pub(super) struct Slot {
     pub(super) lag_bytes: u64,
     pub(super) retained_bytes: u64,
 }
 
-/// Everything that is told.
 pub(super) struct Summary {
     pub(super) faults: Vec<Faulted>,
     pub(super) repeated_by_stop: u64,

@@ -16,7 +16,6 @@ const LINE: Duration = Duration::from_secs(1);
 /// Above the longest load that may be asked for.
 const LOAD_LIMIT: Duration = Duration::from_secs(2 * 3_600);
 
-/// The demo's eyes.
 pub(super) struct Watcher<'a> {
     screen: &'a Screen,
     began: Instant,
@@ -27,7 +26,6 @@ pub(super) struct Watcher<'a> {
     line_since: Instant,
     /// Of the phase that is being watched.
     phase: Seen,
-    /// Of phases without a fault.
     quiet: Latencies,
 }
 
@@ -46,7 +44,6 @@ impl<'a> Watcher<'a> {
         })
     }
 
-    /// Shows what arrives for so long.
     pub(super) fn live(&mut self, length: Duration) -> KitResult<()> {
         let end = Instant::now() + length;
         while Instant::now() < end {
@@ -147,7 +144,6 @@ impl<'a> Watcher<'a> {
         Duration::from_micros(u64::try_from(longest_us).unwrap_or(0))
     }
 
-    /// A quiet phase ends here.
     pub(super) fn settle_phase(&mut self) {
         self.tick();
         let phase = std::mem::take(&mut self.phase);
@@ -171,7 +167,6 @@ impl<'a> Watcher<'a> {
         std::mem::take(&mut self.quiet)
     }
 
-    /// Every record there is.
     pub(super) fn finish(self) -> Vec<Record> {
         // What a stop could still have sent would come at once.
         self.records.wait_quiet(Duration::from_millis(300), Duration::from_secs(10)).ok();

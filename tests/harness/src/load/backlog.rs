@@ -11,15 +11,11 @@ use crate::kit::{KitResult, Session, block_on};
 /// `seq` rises per key. Ids, keys and pads depend on `seed` and `n` alone.
 #[derive(Clone, Debug)]
 pub struct Backlog {
-    /// Where to write.
     pub url: String,
-    /// Which table, by plain name.
     pub table: String,
-    /// Rows in all.
     pub rows: u64,
     /// Rows per transaction; the last one may be smaller.
     pub rows_per_transaction: u64,
-    /// Distinct keys.
     pub keys: u64,
     /// Value of `aggregatetype`.
     pub aggregatetype: String,
@@ -88,12 +84,9 @@ impl Backlog {
     }
 }
 
-/// What a backlog took.
 #[derive(Clone, Copy, Debug)]
 pub struct BacklogReport {
-    /// Rows written.
     pub rows: u64,
-    /// Wall clock.
     pub elapsed: Duration,
 }
 

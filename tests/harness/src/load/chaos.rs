@@ -18,21 +18,15 @@ use crate::kit::{KitError, KitResult, Rng, Session, block_on, runtime};
 /// Writers that go on until `events` events are committed.
 #[derive(Clone, Debug)]
 pub struct ChaosWriters {
-    /// Where to write.
     pub url: String,
-    /// The outbox, by plain name.
     pub table: String,
     /// The table of keys and their sequences, made by the run.
     pub keys_table: String,
     /// Values of `aggregatetype`; a key belongs to one of them for ever.
     pub aggregatetypes: Vec<String>,
-    /// Committed events in all.
     pub events: u64,
-    /// Concurrent writers.
     pub writers: u64,
-    /// Distinct keys.
     pub keys: u64,
-    /// Most keys in one transaction.
     pub keys_per_transaction_max: u64,
     /// Largest transaction; sizes are log-uniform in `1..=rows_max`.
     pub rows_max: u64,
@@ -55,17 +49,13 @@ pub struct ChaosWriters {
 /// What the writers did, as far as they know; the truth is the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChaosReport {
-    /// Events in committed transactions.
     pub events_committed: u64,
-    /// Committed transactions.
     pub committed: u64,
-    /// Transactions ended by ROLLBACK.
     pub rolled_back: u64,
     /// Rows inserted and then rolled back, savepoints included.
     pub events_rolled_back: u64,
     /// Transactions that rolled back to a savepoint and went on.
     pub savepoint_rollbacks: u64,
-    /// Chunks written by COPY.
     pub copies: u64,
     /// Transactions that an outage ended before COMMIT was sent.
     pub broken: u64,
@@ -124,7 +114,6 @@ impl ChaosWriters {
         }
     }
 
-    /// Runs until all events are committed.
     pub fn run(&self) -> KitResult<ChaosReport> {
         self.prepare()?;
         let budget = Mutex::new(Budget { left: self.events, reserved: 0, open: 0 });

@@ -29,13 +29,9 @@ pub enum Stamp {
 /// Keys are split between connections, so `seq` (the event's number) rises per key.
 #[derive(Clone, Debug)]
 pub struct SteadyLoad {
-    /// Where to write.
     pub url: String,
-    /// Which table, by plain name.
     pub table: String,
-    /// Events per second, all connections together.
     pub rate_per_second: f64,
-    /// For how long.
     pub duration: Duration,
     /// Connections, each with a thread of its own.
     pub connections: u64,
@@ -43,7 +39,6 @@ pub struct SteadyLoad {
     pub keys: u64,
     /// Value of `aggregatetype`.
     pub aggregatetype: String,
-    /// Payload size aimed at.
     pub payload_bytes: usize,
     /// What `t` means.
     pub stamp: Stamp,
@@ -51,7 +46,6 @@ pub struct SteadyLoad {
     pub seed: u64,
 }
 
-/// What a steady load did.
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyReport {
     /// Events committed: all that were due.
@@ -60,7 +54,6 @@ pub struct SteadyReport {
     pub elapsed: Duration,
     /// How late INSERTs were sent. A p99 in milliseconds says that the load, not the relay, lags.
     pub lateness: Percentiles,
-    /// INSERT round trips, commit included.
     pub insert: Percentiles,
 }
 
@@ -88,7 +81,6 @@ impl SteadyLoad {
         }
     }
 
-    /// How many events it will write.
     pub fn events(&self) -> u64 {
         (self.rate_per_second * self.duration.as_secs_f64()).round() as u64
     }

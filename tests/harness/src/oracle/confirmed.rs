@@ -20,7 +20,6 @@ use crate::kit::{KitResult, Session, now_us, runtime};
 /// The longest one look may take before its session is given up.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// One look at the slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfirmedSample {
     /// `confirmed_flush_lsn`.
@@ -59,7 +58,6 @@ impl ConfirmedSampler {
         Ok(ConfirmedSampler { shared, thread: Some(thread) })
     }
 
-    /// How many samples there are.
     pub fn count(&self) -> usize {
         self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
@@ -105,7 +103,6 @@ async fn sample(url: &str, slot: &str, interval: Duration, shared: &Shared) -> K
 /// What the comparison of samples with records found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfirmedVerdict {
-    /// Samples in all.
     pub samples: u64,
     /// Samples with at least one record below their LSN: the ones that could have failed.
     pub compared: u64,

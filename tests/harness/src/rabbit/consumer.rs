@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::{Rabbit, record};
-use crate::amqp::Word;
+use crate::amqp::Event;
 use crate::consumer::{Mode, Shared};
 use crate::kit::{KitResult, now_us};
 
@@ -47,8 +47,8 @@ fn follow(
     let mut last = 0;
     while !shared.is_stopped() {
         let patience = if last > acked { Duration::ZERO } else { PATIENCE };
-        match rabbit.client.word(patience)? {
-            Some(Word::Delivery(delivery)) => {
+        match rabbit.client.event(patience)? {
+            Some(Event::Delivery(delivery)) => {
                 let at: usize = delivery.consumer.parse().unwrap_or_default();
                 let arrived_us = now_us();
                 shared.take(&delivery.body, mode, arrived_us, || {

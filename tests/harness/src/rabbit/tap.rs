@@ -9,25 +9,23 @@ use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::amqp::frames::{Content, Frame, Frames};
-use crate::amqp::{ACK, CONFIRM_SELECT, NACK, PUBLISH};
+use amq_protocol::frame::AMQPFrame;
+use amq_protocol::protocol::basic::AMQPMethod as Basic;
+use amq_protocol::protocol::{AMQPClass, BasicProperties, confirm};
+
+use crate::amqp::Frames;
 use crate::consumer::Record;
 use crate::kit::{KitError, KitResult, now_us};
 
 const BUFFER_BYTES: usize = 64 * 1024;
-/// What a client says before its first frame.
-const GREETING_BYTES: usize = 8;
 
-/// One publish of one event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Message id.
     pub id: String,
     /// When it came by, on its way to the broker.
     pub published_us: i64,
     /// When the broker's confirm came by; none for what was nacked, returned or never answered.
     pub confirmed_us: Option<i64>,
-    /// It was sent back.
     pub returned: bool,
 }
 
@@ -55,7 +53,6 @@ impl Tap {
         Ok(tap)
     }
 
-    /// The same broker's URL, through here.
     pub fn amqp_url(&self) -> String {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
     }
@@ -126,22 +123,20 @@ fn join(
     let out = Arc::new(Mutex::new(Link { channels: HashMap::new(), log: log.clone() }));
     let back = out.clone();
     std::thread::spawn(move || {
-        copy(near, far, GREETING_BYTES, |frame| lock(&out).published(frame));
+        copy(near, far, |frame| lock(&out).published(frame));
     });
     std::thread::spawn(move || {
-        copy(far_back, near_back, 0, |frame| lock(&back).answered(frame));
+        copy(far_back, near_back, |frame| lock(&back).answered(frame));
     });
     Ok(())
 }
 
-fn copy(mut from: TcpStream, mut to: TcpStream, mut skip: usize, mut look: impl FnMut(Frame)) {
+fn copy(mut from: TcpStream, mut to: TcpStream, mut look: impl FnMut(AMQPFrame)) {
     let mut frames = Frames::default();
     let mut buffer = vec![0; BUFFER_BYTES];
     while let Ok(length @ 1..) = from.read(&mut buffer) {
         let bytes = &buffer[..length];
-        let skipped = skip.min(length);
-        skip -= skipped;
-        frames.push(&bytes[skipped..]);
+        frames.push(bytes);
         // What is not understood passes all the same; then nothing more is noted, and a test that
         // counts on the notes fails.
         while let Ok(Some(frame)) = frames.next() {
@@ -155,7 +150,6 @@ fn copy(mut from: TcpStream, mut to: TcpStream, mut skip: usize, mut look: impl 
     drop(to.shutdown(Shutdown::Both));
 }
 
-/// One connection.
 struct Link {
     channels: HashMap<u16, Channel>,
     log: Arc<Mutex<Vec<Passed>>>,
@@ -165,65 +159,81 @@ struct Link {
 struct Channel {
     /// The last publish's; none without confirm mode.
     tag: Option<u64>,
-    /// The last method began a message.
     begun: bool,
     /// Where in the log each unanswered publish is.
     unanswered: BTreeMap<u64, usize>,
 }
 
 impl Link {
-    /// A frame from the publisher.
-    fn published(&mut self, frame: Frame) {
-        let channel = self.channels.entry(frame.channel).or_default();
-        match frame.content {
-            Content::Method(CONFIRM_SELECT, _) => channel.tag = Some(0),
-            Content::Method(method, _) => channel.begun = method == PUBLISH,
-            Content::Header(properties, _) if std::mem::take(&mut channel.begun) => {
-                let mut log = lock(&self.log);
+    fn published(&mut self, frame: AMQPFrame) {
+        match frame {
+            AMQPFrame::Method(at, AMQPClass::Confirm(confirm::AMQPMethod::Select(_))) => {
+                self.channel(at).tag = Some(0);
+            }
+            AMQPFrame::Method(at, method) => {
+                self.channel(at).begun = matches!(method, AMQPClass::Basic(Basic::Publish(_)));
+            }
+            AMQPFrame::Header(at, header) => {
+                let log = Arc::clone(&self.log);
+                let channel = self.channel(at);
+                if !std::mem::take(&mut channel.begun) {
+                    return;
+                }
+                let mut log = lock(&log);
                 if let Some(tag) = &mut channel.tag {
                     *tag += 1;
                     channel.unanswered.insert(*tag, log.len());
                 }
-                log.push(Passed {
-                    id: properties.message_id.unwrap_or_default(),
-                    published_us: now_us(),
-                    confirmed_us: None,
-                    returned: false,
-                });
+                let (id, published_us) = (message_id(&header.properties), now_us());
+                log.push(Passed { id, published_us, confirmed_us: None, returned: false });
             }
-            Content::Header(..) | Content::Body(_) | Content::Heartbeat => {}
+            _ => {}
         }
     }
 
-    /// A frame from the broker.
-    fn answered(&mut self, frame: Frame) {
-        let channel = self.channels.entry(frame.channel).or_default();
-        let mut log = lock(&self.log);
-        match frame.content {
-            Content::Method(method @ (ACK | NACK), arguments) => {
-                let Some((tag, rest)) = arguments.split_first_chunk() else { return };
-                let tag = u64::from_be_bytes(*tag);
-                let multiple = rest.first().is_some_and(|bits| bits & 1 != 0);
-                let later = channel.unanswered.split_off(&tag.saturating_add(1));
-                let mut settled = std::mem::replace(&mut channel.unanswered, later);
-                if !multiple {
-                    let one = settled.remove(&tag);
-                    channel.unanswered.append(&mut settled);
-                    settled.extend(one.map(|at| (tag, at)));
-                }
-                for at in settled.into_values().filter(|_| method == ACK) {
-                    let passed = &mut log[at];
-                    passed.confirmed_us = (!passed.returned).then(now_us);
-                }
+    fn answered(&mut self, frame: AMQPFrame) {
+        match frame {
+            AMQPFrame::Method(at, AMQPClass::Basic(Basic::Ack(it))) => {
+                self.confirmed(at, it.delivery_tag, it.multiple, true);
             }
-            Content::Header(properties, _) => {
-                let id = properties.message_id.unwrap_or_default();
-                let mut of_id = channel.unanswered.values().filter(|at| log[**at].id == id);
+            AMQPFrame::Method(at, AMQPClass::Basic(Basic::Nack(it))) => {
+                self.confirmed(at, it.delivery_tag, it.multiple, false);
+            }
+            AMQPFrame::Header(at, header) => {
+                let (id, log) = (message_id(&header.properties), Arc::clone(&self.log));
+                let mut log = lock(&log);
+                let mut of_id =
+                    self.channel(at).unanswered.values().filter(|at| log[**at].id == id);
                 if let Some(&at) = of_id.next_back() {
                     log[at].returned = true;
                 }
             }
-            Content::Method(..) | Content::Body(_) | Content::Heartbeat => {}
+            _ => {}
         }
     }
+
+    fn channel(&mut self, number: u16) -> &mut Channel {
+        self.channels.entry(number).or_default()
+    }
+
+    fn confirmed(&mut self, channel: u16, tag: u64, multiple: bool, is_taken: bool) {
+        let log = Arc::clone(&self.log);
+        let channel = self.channel(channel);
+        let later = channel.unanswered.split_off(&tag.saturating_add(1));
+        let mut settled = std::mem::replace(&mut channel.unanswered, later);
+        if !multiple {
+            let one = settled.remove(&tag);
+            channel.unanswered.append(&mut settled);
+            settled.extend(one.map(|at| (tag, at)));
+        }
+        let mut log = lock(&log);
+        for at in settled.into_values().filter(|_| is_taken) {
+            let passed = &mut log[at];
+            passed.confirmed_us = (!passed.returned).then(now_us);
+        }
+    }
+}
+
+fn message_id(properties: &BasicProperties) -> String {
+    properties.message_id().as_ref().map(ToString::to_string).unwrap_or_default()
 }

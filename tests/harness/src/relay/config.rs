@@ -25,7 +25,6 @@ pub struct RelayConfig {
     pub source_extra: String,
     /// More lines for `[sink.kafka]`, as TOML.
     pub kafka_extra: String,
-    /// To RabbitMQ instead.
     pub rabbitmq: Option<RabbitTarget>,
     /// Whole sections, as TOML: `[delivery]`, `[dead_letter]`.
     pub extra: String,
@@ -40,7 +39,6 @@ pub struct RabbitTarget {
     pub url: String,
     /// `exchange`.
     pub exchange: String,
-    /// More lines, as TOML.
     pub extra: String,
 }
 
@@ -80,7 +78,6 @@ impl RelayConfig {
         RelayConfig::new(url, "")
     }
 
-    /// The file's text.
     pub fn toml(&self, admin: SocketAddr) -> String {
         let mut text = format!(
             "[source]\nurl = {}\nslot = {}\npublication = {}\n{}\n\n[[source.outbox]]\ntable = {}\n\n\
@@ -123,7 +120,6 @@ impl RelayConfig {
     }
 }
 
-/// A TOML basic string.
 fn quoted(text: &str) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {

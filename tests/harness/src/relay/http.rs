@@ -7,15 +7,11 @@ use std::time::Duration;
 
 use crate::kit::{KitError, KitResult};
 
-/// Largest answer that is read.
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
-/// An answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Response {
-    /// Status code.
     pub status: u16,
-    /// Body, as text.
     pub body: String,
 }
 

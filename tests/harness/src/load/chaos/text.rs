@@ -26,7 +26,6 @@ pub(super) fn random(rng: &mut Rng, chars: u64) -> String {
     text
 }
 
-/// Appends a JSON string literal.
 pub(super) fn push_json(out: &mut String, text: &str) {
     out.push('"');
     for c in text.chars() {

@@ -12,14 +12,12 @@ use crate::kit::{Rng, payload_hash};
 /// Rows per INSERT or COPY, and the unit that a savepoint rolls back.
 const CHUNK_ROWS: u64 = 500;
 
-/// What became of a transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Committed,
     RolledBack,
 }
 
-/// The session died under a transaction.
 #[derive(Debug)]
 pub(super) struct Broken {
     /// COMMIT was sent and its answer lost: only the table knows.

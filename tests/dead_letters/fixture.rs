@@ -10,37 +10,35 @@ use walrelay_harness::consumer::Record;
 use walrelay_harness::oracle::{self, Verdict};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
 
-use crate::support::broker::{Place, Reader};
+use crate::support::broker::{Destination, Reader};
 use crate::support::faults::{Ended, Relay};
-use crate::support::{Site, shared_kafka, shared_postgres, shared_rabbitmq};
+use crate::support::{Fixture, shared_kafka, shared_postgres, shared_rabbitmq};
 
-/// A site with dead letters.
-pub(crate) struct Case {
-    pub(crate) site: Site,
+pub(crate) struct DeadLetterFixture {
+    pub(crate) site: Fixture,
     folder: PathBuf,
     config: RelayConfig,
 }
 
 /// Runs a body on the brokers that no test hurts.
-pub(crate) fn on_kafka(name: &str, delivery: &str, dead_letter: &str) -> Case {
-    Case::new(shared_postgres(), shared_kafka(), name, delivery, dead_letter)
+pub(crate) fn on_kafka(name: &str, delivery: &str, dead_letter: &str) -> DeadLetterFixture {
+    DeadLetterFixture::new(shared_postgres(), shared_kafka(), name, delivery, dead_letter)
 }
 
-/// The same with RabbitMQ.
-pub(crate) fn on_rabbitmq(name: &str, delivery: &str, dead_letter: &str) -> Case {
-    Case::new(shared_postgres(), shared_rabbitmq(), name, delivery, dead_letter)
+pub(crate) fn on_rabbitmq(name: &str, delivery: &str, dead_letter: &str) -> DeadLetterFixture {
+    DeadLetterFixture::new(shared_postgres(), shared_rabbitmq(), name, delivery, dead_letter)
 }
 
-impl Case {
+impl DeadLetterFixture {
     /// `delivery` and `dead_letter` are lines of those sections.
     pub(crate) fn new(
         postgres: &Postgres,
-        place: impl Into<Place>,
+        place: impl Into<Destination>,
         name: &str,
         delivery: &str,
         dead_letter: &str,
-    ) -> Case {
-        let site = Site::new(postgres, place, name);
+    ) -> DeadLetterFixture {
+        let site = Fixture::new(postgres, place, name);
         let mut config = site.config();
         config.topic = "${aggregatetype}".into();
         // What a topic that is missing is told of soon, and an event larger than a topic takes
@@ -60,7 +58,7 @@ impl Case {
             "[delivery]\nbackoff_base = \"20ms\"\ncrash_file = {crash_file:?}\n{delivery}\n\
              [dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n{dead_letter}\n"
         );
-        let case = Case { site, folder, config };
+        let case = DeadLetterFixture { site, folder, config };
         case.must(&["init"]);
         case
     }
@@ -129,7 +127,7 @@ impl Case {
     }
 
     /// The admin API is open to who knows this token, which stands in a file of its own.
-    pub(crate) fn with_token(mut self, token: &str) -> Case {
+    pub(crate) fn with_token(mut self, token: &str) -> DeadLetterFixture {
         let file = self.folder.join("token");
         std::fs::write(&file, format!("{token}\n")).unwrap();
         // What stands before the first section belongs to `[admin]`.
@@ -138,7 +136,7 @@ impl Case {
     }
 
     /// Every event goes the site's own way, whatever its type.
-    pub(crate) fn with_one_route(mut self) -> Case {
+    pub(crate) fn with_one_route(mut self) -> DeadLetterFixture {
         self.config.topic = self.site.name.clone();
         self
     }

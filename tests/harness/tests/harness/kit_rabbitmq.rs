@@ -1,8 +1,5 @@
 //! The kit's RabbitMQ side against a real broker: queues are read whole, confirms and alarms seen.
 
-// Helpers of tests are tests too, which clippy cannot see.
-#![allow(clippy::unwrap_used)]
-
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -11,7 +8,7 @@ use walrelay_harness::kit::{KitError, now_us, payload_hash};
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Tap, Value};
 use walrelay_harness::{RabbitMq, RabbitOptions};
 
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::LIMIT;
 
 fn broker() -> &'static RabbitMq {
     static BROKER: OnceLock<RabbitMq> = OnceLock::new();

@@ -28,14 +28,13 @@ impl Arrived {
 }
 
 /// A broker under test, with what breaks it.
-pub(crate) trait Bed: Send {
+pub(crate) trait SinkFixture: Send {
     /// The broker, as the relay would have it.
     fn broker(&self) -> Arc<dyn Broker>;
 
     /// Makes a place; what is published like this event goes there.
     fn place(&mut self, name: &str) -> Event;
 
-    /// How many events are there.
     fn count(&mut self, place: &Event) -> usize;
 
     /// Takes what is there, in order of arrival as far as the broker has one.
@@ -49,39 +48,32 @@ pub(crate) trait Bed: Send {
     /// The event, such that the broker will never take it.
     fn poison(&mut self, event: Event) -> Event;
 
-    /// The event, such that the broker refuses it until [`Bed::provide`].
+    /// The event, such that the broker refuses it until [`SinkFixture::provide`].
     fn refuse_for_now(&mut self, event: Event) -> Event;
 
-    /// Ends what the place lacks.
     fn provide(&mut self, place: &Event);
 
     /// The broker takes events, and its answers are lost, until the next cut.
     fn lose_answers(&mut self);
 
-    /// Ends the connections.
     fn cut(&mut self);
 
-    /// Nothing passes.
     fn stall(&mut self);
 
-    /// Everything passes.
     fn go_on(&mut self);
 
     /// What was made so far outlives a death.
     fn keep(&self) {}
 
-    /// The broker dies.
     fn kill(&mut self);
 
-    /// It is back.
     fn revive(&mut self);
 
-    /// Clients that are connected.
     fn connections(&self) -> usize;
 }
 
 /// Where the beds are made. A kind that is not here fails every test of the suite.
-fn make(kind: &str) -> Box<dyn Bed> {
+fn make(kind: &str) -> Box<dyn SinkFixture> {
     match kind {
         "memory" => Box::new(MemoryBed::default()),
         "kafka" => Box::new(KafkaBed::start()),
@@ -90,16 +82,16 @@ fn make(kind: &str) -> Box<dyn Bed> {
     }
 }
 
-type Beds = BTreeMap<&'static str, Mutex<Option<Box<dyn Bed>>>>;
+type Beds = BTreeMap<&'static str, Mutex<Option<Box<dyn SinkFixture>>>>;
 
 /// Runs a case over every kind of sink, and tells which failed. A bed serves one case at a time.
 #[track_caller]
-pub(crate) fn each(case: fn(&mut dyn Bed)) {
+pub(crate) fn each(case: fn(&mut dyn SinkFixture)) {
     static BEDS: OnceLock<Beds> = OnceLock::new();
     let beds =
         BEDS.get_or_init(|| SINKS.iter().map(|kind| (kind.name, Mutex::default())).collect());
     let failed = std::thread::scope(|scope| {
-        let start = |(kind, bed): (&&'static str, &'static Mutex<Option<Box<dyn Bed>>>)| {
+        let start = |(kind, bed): (&&'static str, &'static Mutex<Option<Box<dyn SinkFixture>>>)| {
             let kind = *kind;
             let work = move || {
                 // A case that failed over it has not lost it.

@@ -1,8 +1,5 @@
 //! The kit's Postgres side against a real server: loads write what they say, through a crash too.
 
-// Helpers of tests are tests too, which clippy cannot see.
-#![allow(clippy::unwrap_used)]
-
 use std::collections::HashMap;
 use std::time::Duration;
 

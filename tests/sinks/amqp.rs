@@ -3,8 +3,6 @@
 //! Login, tuning, channels and passive declares are answered here; a script sees publishes and
 //! decides what becomes of each. A script ends with its connection, whoever closed it.
 
-mod wire;
-
 use std::collections::BTreeSet;
 use std::io;
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -18,7 +16,7 @@ use amq_protocol::protocol::{AMQPClass, BasicProperties, basic, channel, confirm
 use amq_protocol::protocol::{exchange, queue};
 use amq_protocol::types::{AMQPValue, FieldTable};
 
-use self::wire::Wire;
+use walrelay_harness::amqp::Wire;
 
 /// A broker on a loopback port. Dropping it ends all its connections.
 pub(crate) struct Server {
@@ -90,13 +88,11 @@ impl Published {
 /// A client that has logged in.
 pub(crate) struct Peer {
     wire: Wire,
-    /// The channel in confirm mode.
     confirming: u16,
     tags: u64,
     /// The channel was closed by us: what comes on it is passed over.
     closed: bool,
     partial: Option<(Published, u64)>,
-    /// Exchanges that are not there.
     pub(crate) missing: BTreeSet<String>,
 }
 
@@ -149,7 +145,6 @@ impl Peer {
         }
     }
 
-    /// The next message.
     pub(crate) fn next(&mut self) -> io::Result<Published> {
         loop {
             if let Some(published) = self.next_within(Duration::from_secs(3600))? {

@@ -20,11 +20,10 @@ use walrelay_harness::relay::RelayConfig;
 
 use crate::support::broker::Reader;
 use crate::support::faults::{Ended, Relay};
-use crate::support::{LIMIT, Site, shared_kafka, shared_postgres, shared_rabbitmq};
+use crate::support::{Fixture, LIMIT, shared_kafka, shared_postgres, shared_rabbitmq};
 
 pub(crate) const SECOND: i64 = 1_000_000;
 
-/// One letter to be written.
 #[derive(Clone)]
 pub(crate) struct Spec {
     pub(crate) id: String,
@@ -51,8 +50,8 @@ impl Spec {
     }
 }
 
-pub(crate) struct Bench {
-    pub(crate) site: Site,
+pub(crate) struct DlqFixture {
+    pub(crate) site: Fixture,
     pub(crate) is_kafka: bool,
     folder: PathBuf,
     pub(crate) file: PathBuf,
@@ -60,31 +59,31 @@ pub(crate) struct Bench {
     truth: Vec<TruthRow>,
 }
 
-impl Bench {
-    pub(crate) fn kafka(name: &str) -> Bench {
-        let site = Site::new(shared_postgres(), shared_kafka(), name);
+impl DlqFixture {
+    pub(crate) fn kafka(name: &str) -> DlqFixture {
+        let site = Fixture::new(shared_postgres(), shared_kafka(), name);
         create_topic(&shared_kafka().bootstrap(), &format!("{name}.dlq"), 3, &[]).unwrap();
-        Bench::new(site, true)
+        DlqFixture::new(site, true)
     }
 
-    pub(crate) fn rabbitmq(name: &str) -> Bench {
-        let site = Site::new(shared_postgres(), shared_rabbitmq(), name);
+    pub(crate) fn rabbitmq(name: &str) -> DlqFixture {
+        let site = Fixture::new(shared_postgres(), shared_rabbitmq(), name);
         let (exchange, queue) = (format!("{name}.dlx"), format!("{name}.dlq"));
         let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
         rabbit.declare_exchange(&exchange, "direct").unwrap();
         rabbit.declare_stream(&queue).unwrap();
         rabbit.bind(&queue, &exchange, &queue).unwrap();
         rabbit.close();
-        Bench::new(site, false)
+        DlqFixture::new(site, false)
     }
 
-    fn new(site: Site, is_kafka: bool) -> Bench {
+    fn new(site: Fixture, is_kafka: bool) -> DlqFixture {
         let name = site.name.clone();
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dlq").join(&name);
         std::fs::create_dir_all(&folder).unwrap();
         let relay = site.config();
         let (file, config) = configure(&folder, "walrelay.toml", relay, &name);
-        Bench { site, is_kafka, folder, file, config, truth: Vec::new() }
+        DlqFixture { site, is_kafka, folder, file, config, truth: Vec::new() }
     }
 
     /// The same dead letters of a broker that does not answer.
@@ -99,7 +98,6 @@ impl Bench {
         self.file = file;
     }
 
-    /// Makes another place for events.
     pub(crate) fn open_route(&self, topic: &str) {
         if self.is_kafka {
             create_topic(&shared_kafka().bootstrap(), topic, 1, &[]).unwrap();
@@ -216,7 +214,6 @@ impl Bench {
         (letters.collect(), ended)
     }
 
-    /// Ids of what is listed.
     #[track_caller]
     pub(crate) fn ids(&self, words: &[&str]) -> Vec<String> {
         let text = |letter: &Value| letter["event_id"].as_str().unwrap().to_owned();

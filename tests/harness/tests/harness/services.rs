@@ -1,7 +1,5 @@
 //! The `services` program, and that nothing survives the death of a starter.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

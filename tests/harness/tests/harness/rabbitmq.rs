@@ -1,13 +1,11 @@
 //! RabbitMQ: starts, answers, keeps its queues, freezes, ends with its name server.
 
-#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
-
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use walrelay_harness::RabbitMq;
 
-const LIMIT: Duration = Duration::from_secs(60);
+use crate::LIMIT;
 
 /// Its name is on disk when this returns: otherwise a kill may come first.
 const DECLARE: &str = r#"rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"kept">>),

@@ -1,0 +1,135 @@
+//! The network between the relay and a service: it can stall, lose what it carries, and be cut.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+
+use crate::kit::{KitError, KitResult};
+
+/// Forwards for as long as the test process lives.
+#[derive(Clone)]
+pub struct Proxy {
+    pub port: u16,
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stalled: bool,
+    answers_lost: bool,
+    /// Connections with a lower number carry nothing any more.
+    silent_below: usize,
+    opened: usize,
+    open: usize,
+    links: Vec<TcpStream>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Up,
+    Down,
+}
+
+impl Proxy {
+    /// In front of a port of this machine.
+    pub fn start(target: u16) -> KitResult<Proxy> {
+        let port = crate::free_port()?;
+        let at = ("127.0.0.1", port);
+        let listener = TcpListener::bind(at).map_err(KitError::io("listen"))?;
+        let shared = Arc::<Shared>::default();
+        let own = Arc::clone(&shared);
+        std::thread::spawn(move || {
+            for near in listener.incoming().flatten() {
+                // A broker that is away: dropping `near` tells the client.
+                let Ok(far) = TcpStream::connect(("127.0.0.1", target)) else { continue };
+                drop(own.join(near, far));
+            }
+        });
+        Ok(Proxy { port, shared })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.lock()
+    }
+
+    pub fn stall(&self) {
+        self.state().stalled = true;
+    }
+
+    pub fn go_on(&self) {
+        self.state().stalled = false;
+        self.shared.changed.notify_all();
+    }
+
+    /// The broker hears the client, and not the other way round, until the next cut.
+    pub fn lose_answers(&self) {
+        self.state().answers_lost = true;
+    }
+
+    /// Swallows what goes over the connections that are open by now, in both directions, and keeps
+    /// them open.
+    pub fn silence(&self) {
+        let mut state = self.state();
+        state.silent_below = state.opened;
+    }
+
+    /// Ends all connections, whatever is on its way, and says how many; the next ones are sound.
+    pub fn cut(&self) -> usize {
+        let mut state = self.state();
+        state.answers_lost = false;
+        // One that has ended by itself cannot be cut.
+        let cut = |link: TcpStream| link.shutdown(Shutdown::Both).is_ok();
+        state.links.drain(..).map(cut).filter(|cut| *cut).count() / 2
+    }
+
+    pub fn open(&self) -> usize {
+        self.state().open
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn join(self: &Arc<Shared>, near: TcpStream, far: TcpStream) -> io::Result<()> {
+        near.set_nodelay(true)?;
+        far.set_nodelay(true)?;
+        let (near_up, far_up) = (near.try_clone()?, far.try_clone()?);
+        let kept = [near.try_clone()?, far.try_clone()?];
+        let mut state = self.lock();
+        let number = state.opened;
+        state.opened += 1;
+        state.open += 1;
+        state.links.extend(kept);
+        drop(state);
+        let (up, down) = (Arc::clone(self), Arc::clone(self));
+        std::thread::spawn(move || {
+            up.copy(near_up, far_up, number, Way::Up);
+            up.lock().open -= 1;
+        });
+        std::thread::spawn(move || down.copy(far, near, number, Way::Down));
+        Ok(())
+    }
+
+    fn copy(&self, mut from: TcpStream, mut to: TcpStream, number: usize, way: Way) {
+        let mut part = vec![0; 64 * 1024];
+        while let Ok(read) = from.read(&mut part) {
+            let stalled = self.changed.wait_while(self.lock(), |state| state.stalled);
+            let state = stalled.unwrap_or_else(PoisonError::into_inner);
+            let lost = number < state.silent_below || state.answers_lost && way == Way::Down;
+            drop(state);
+            if read == 0 || (!lost && to.write_all(&part[..read]).is_err()) {
+                break;
+            }
+        }
+        drop(from.shutdown(Shutdown::Both));
+        drop(to.shutdown(Shutdown::Both));
+    }
+}
