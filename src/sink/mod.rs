@@ -18,7 +18,7 @@ pub use self::broker::{Broker, First, Inspection, SinkKind, UNREACHABLE, Wanted,
 pub use self::publish::{Disposition, ErrorRow, Failure, News, Refused, Sink};
 
 /// Every kind of broker there is.
-pub const SINKS: &[&SinkKind] = &[&kafka::SINK, &rabbitmq::broker::SINK, &memory::SINK];
+pub const SINKS: &[&SinkKind] = &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &memory::SINK];
 
 /// The kind of that name.
 pub(crate) fn kind_named(name: &str) -> Option<&'static SinkKind> {

@@ -10,7 +10,7 @@ use rdkafka::types::RDKafkaErrorCode;
 ///
 /// # Safety
 /// `event` is the answer to `DescribeTopics`, and lives.
-pub(crate) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, i32)> {
+pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, i32)> {
     let (mut count, mut found) = (0, Vec::new());
     // SAFETY: the arrays belong to the event, and have the lengths that are written.
     unsafe {
@@ -29,12 +29,40 @@ pub(crate) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, 
     found
 }
 
+/// The topic's own limit, or what the broker says for all topics.
+const RECORD_LIMIT: &str = "max.message.bytes";
+
+/// How large a record a topic takes.
+///
+/// # Safety
+/// `event` is the answer to `DescribeConfigs`, and lives.
+pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<usize> {
+    let (mut resources, mut settings) = (0, 0);
+    // SAFETY: the arrays belong to the event, and have the lengths that are written.
+    unsafe {
+        let answer = c::rd_kafka_event_DescribeConfigs_result(event);
+        if answer.is_null() {
+            return None;
+        }
+        let found = c::rd_kafka_DescribeConfigs_result_resources(answer, &mut resources);
+        if resources == 0 {
+            return None;
+        }
+        let found = c::rd_kafka_ConfigResource_configs(*found, &mut settings);
+        let settings = (0..settings).map(|index| *found.add(index));
+        let mut values = settings
+            .filter(|setting| text_of(c::rd_kafka_ConfigEntry_name(*setting)) == RECORD_LIMIT);
+        let value = c::rd_kafka_ConfigEntry_value(values.next()?);
+        (!value.is_null()).then(|| text_of(value))?.parse().ok()
+    }
+}
+
 /// A code that a broker may have sent. One newer than the bindings may send a number that their enum
 /// does not have, so it is read as a number.
 ///
 /// # Safety
 /// `code` points into a message or an answer that lives.
-pub(crate) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
+pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
     // SAFETY: the enum is a C int.
     let number = unsafe { code.cast::<c_int>().read() };
     c::rd_kafka_resp_err_t::try_from(number).map_or(RDKafkaErrorCode::Unknown, Into::into)
@@ -42,7 +70,7 @@ pub(crate) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErro
 
 /// # Safety
 /// `text` is null or NUL-terminated.
-pub(crate) unsafe fn text_of(text: *const c_char) -> String {
+pub(super) unsafe fn text_of(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
@@ -51,7 +79,7 @@ pub(crate) unsafe fn text_of(text: *const c_char) -> String {
 }
 
 /// librdkafka's own log lines, from its own threads.
-pub(crate) unsafe extern "C" fn forward_log(
+pub(super) unsafe extern "C" fn forward_log(
     _: *const c::rd_kafka_t,
     level: c_int,
     facility: *const c_char,

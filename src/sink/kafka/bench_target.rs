@@ -11,9 +11,9 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::properties::effective_properties;
-use super::settings::KafkaSettings;
-use super::{KafkaSink, doctor, topics};
+use super::doctor;
+use super::publish::KafkaSink;
+use super::settings::{KafkaSettings, effective_properties};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, Scratch};
@@ -37,13 +37,13 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("allow.auto.create.topics", "false"),
 ];
 
-pub(super) struct KafkaScratch {
+pub(super) struct KafkaBenchTarget {
     consumer: BaseConsumer,
     settings: KafkaSettings,
 }
 
 /// Makes the topic and begins to read it.
-pub(super) fn make(settings: &KafkaSettings, name: &str) -> Result<KafkaScratch, Fault> {
+pub(super) fn make(settings: &KafkaSettings, name: &str) -> Result<KafkaBenchTarget, Fault> {
     let mut config = consumer_config(settings);
     for (property, value) in PROPERTIES {
         config.set(*property, *value);
@@ -51,14 +51,14 @@ pub(super) fn make(settings: &KafkaSettings, name: &str) -> Result<KafkaScratch,
     let consumer: BaseConsumer =
         config.create().map_err(|error| doctor::refused_property(&error.to_string()))?;
     look(settings)?;
-    topics::create(settings, &[name.to_owned()], None)?;
+    doctor::create_topics(settings, &[name.to_owned()], None)?;
     let told = |error: KafkaError| doctor::unreachable(settings, &error.to_string());
     let mut all = TopicPartitionList::new();
     for partition in partitions(&consumer, settings, name)? {
         all.add_partition_offset(name, partition, Offset::Beginning).map_err(told)?;
     }
     consumer.assign(&all).map_err(told)?;
-    Ok(KafkaScratch { consumer, settings: settings.clone() })
+    Ok(KafkaBenchTarget { consumer, settings: settings.clone() })
 }
 
 /// Does the cluster answer? Said by a producer, whose reasons are the better ones.
@@ -91,7 +91,7 @@ fn partitions(
             Err(error) => error.to_string(),
         };
         if Instant::now() > deadline {
-            return Err(topics::unmade(name, &reason, settings, ""));
+            return Err(doctor::unmade(name, &reason, settings, ""));
         }
         std::thread::sleep(Duration::from_millis(20));
     }
@@ -130,7 +130,7 @@ pub(super) fn remove(settings: &KafkaSettings, name: &str) -> Result<(), Fault> 
     Ok(())
 }
 
-impl Scratch for KafkaScratch {
+impl Scratch for KafkaBenchTarget {
     fn kind(&self) -> &'static str {
         "kafka"
     }

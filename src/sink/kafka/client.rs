@@ -6,8 +6,8 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::fault;
 use crate::base::event::{Outbound, Sequence};
-use crate::sink::News;
 use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, TopicId};
+use crate::sink::publish::News;
 
 /// As long as the timer that hurrying is meant to shorten.
 const HURRY_FOR: Duration = Duration::from_millis(500);
@@ -17,21 +17,21 @@ pub(super) const LOOK_MS: i32 = 20;
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 /// A producer and what is under way.
-pub(super) struct Client {
+pub(super) struct ProducerClient {
     pub(super) producer: Producer,
     in_flight: usize,
-    /// Topic of the first event and when it was handed over; see [`Client::hurry`].
+    /// Topic of the first event and when it was handed over; see [`ProducerClient::hurry`].
     hurried: Option<(String, Instant)>,
     confirmed_any: bool,
     looked_at: Option<Instant>,
 }
 
-impl Client {
+impl ProducerClient {
     /// It connects in the background.
-    pub(super) fn new(properties: &[(String, String)]) -> Result<Client, String> {
+    pub(super) fn new(properties: &[(String, String)]) -> Result<ProducerClient, String> {
         let producer = Producer::new(properties)?;
         let (in_flight, hurried, confirmed_any, looked_at) = (0, None, false, None);
-        Ok(Client { producer, in_flight, hurried, confirmed_any, looked_at })
+        Ok(ProducerClient { producer, in_flight, hurried, confirmed_any, looked_at })
     }
 
     /// Events that were handed over and not answered for.

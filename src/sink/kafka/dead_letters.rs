@@ -11,12 +11,11 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 
-use super::properties::effective_properties;
-use super::settings::KafkaSettings;
+use super::settings::{KafkaSettings, effective_properties};
 use crate::base::error::Fault;
 use crate::dead_letter::record::{LogEntry, PartitionOffset};
 use crate::sink::kafka::doctor;
-use crate::sink::kafka::producer_ffi::headers_of_read;
+use crate::sink::kafka::record_ffi::headers_of_read;
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
 /// How long the broker may take to answer a question, or to bring what is known to be there.
@@ -79,7 +78,7 @@ pub(super) fn consumer_config(settings: &KafkaSettings) -> ClientConfig {
 }
 
 /// A reader of the dead-letter topic.
-pub(super) struct KafkaLog {
+pub(super) struct KafkaDeadLetterLog {
     consumer: BaseConsumer,
     settings: KafkaSettings,
     topic: String,
@@ -93,20 +92,20 @@ pub(super) struct KafkaLog {
     waited: Duration,
 }
 
-impl KafkaLog {
+impl KafkaDeadLetterLog {
     /// Opens the topic.
     pub(super) fn open(
         settings: &KafkaSettings,
         topic: &str,
         from: &ReadFrom,
-    ) -> Result<KafkaLog, Fault> {
+    ) -> Result<KafkaDeadLetterLog, Fault> {
         let mut config = consumer_config(settings);
         for (name, value) in PROPERTIES {
             config.set(*name, *value);
         }
         let consumer: BaseConsumer =
             config.create().map_err(|error| doctor::refused_property(&error.to_string()))?;
-        let mut log = KafkaLog {
+        let mut log = KafkaDeadLetterLog {
             consumer,
             settings: settings.clone(),
             topic: topic.to_owned(),
@@ -256,7 +255,7 @@ impl KafkaLog {
     }
 }
 
-impl DeadLetterLog for KafkaLog {
+impl DeadLetterLog for KafkaDeadLetterLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         let deadline = Instant::now() + patience;
         self.grow()?;

@@ -1,27 +1,35 @@
-//! What must be true of the cluster before the first event.
+//! What must be true of the cluster before the first event, and making the topics that it lacks.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::settings::KafkaSettings;
-use super::{KafkaSink, fault};
+use super::fault;
+use super::publish::KafkaSink;
+use super::settings::{KafkaSettings, effective_properties};
 use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::{Inspection, News, Sink, UNREACHABLE};
+use crate::sink::broker::{Inspection, UNREACHABLE};
+use crate::sink::publish::{News, Sink};
 
 /// How long a broker may take to answer for the first time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// As many topics of rows are looked at.
 const TOPICS_OF_ROWS_MAX: usize = 100;
+/// How long the cluster may take to create topics.
+const CREATE_WITHIN: Duration = Duration::from_secs(15);
 /// One question, so that what the client reports meanwhile is heard.
 const QUESTION: Duration = Duration::from_millis(500);
 
 /// Does the cluster answer, and does it have these topics and that of the dead letters? Every
 /// missing topic is told.
-pub fn inspect(
+pub(super) fn inspect(
     sink: &mut KafkaSink,
     settings: &KafkaSettings,
     topics: &[String],
@@ -183,4 +191,58 @@ pub(super) fn dead_letters_unusable(code: Code, settings: &KafkaSettings, topic:
         ),
     };
     Fault::new(Exit::Sink, name, what, format!("dead_letter.topic on {}", settings.brokers), mend)
+}
+
+/// Creates those of `wanted` that do not exist, and the topic of the dead letters; returns which it
+/// made.
+pub(super) fn create_topics(
+    settings: &KafkaSettings,
+    wanted: &[String],
+    dead_letters: Option<&str>,
+) -> Result<Vec<String>, Fault> {
+    let client: AdminClient<DefaultClientContext> = effective_properties(settings)
+        .into_iter()
+        .collect::<ClientConfig>()
+        .create()
+        .map_err(|error| unmade("any topic", &error.to_string(), settings, ""))?;
+    let new = |name| {
+        let replication = TopicReplication::Fixed(settings.replication);
+        NewTopic::new(name, settings.partitions, replication)
+    };
+    let others = wanted.iter().map(String::as_str).filter(|name| dead_letters != Some(*name));
+    // A dead letter is kept until somebody has dealt with it.
+    let letters = dead_letters.map(|name| new(name).set("retention.ms", "-1"));
+    let topics: Vec<NewTopic<'_>> = others.map(new).chain(letters).collect();
+    if topics.is_empty() {
+        return Ok(Vec::new());
+    }
+    let options = AdminOptions::new()
+        .operation_timeout(Some(CREATE_WITHIN))
+        .request_timeout(Some(CREATE_WITHIN));
+    let answers = runtime::block_on(client.create_topics(&topics, &options))?
+        .map_err(|error| unmade("any topic", &error.to_string(), settings, ""))?;
+    let mut made = Vec::new();
+    for answer in answers {
+        match answer {
+            Ok(name) => made.push(name),
+            Err((_, Code::TopicAlreadyExists)) => {}
+            Err((name, code)) => {
+                let failure = fault::failure(code, "", &name, None);
+                return Err(unmade(&name, &failure.reason, settings, &failure.mend));
+            }
+        }
+    }
+    Ok(made)
+}
+
+pub(super) fn unmade(topic: &str, reason: &str, settings: &KafkaSettings, mend: &str) -> Fault {
+    let mend =
+        if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
+    Fault::new(
+        Exit::Sink,
+        "sink.topic-not-made",
+        format!("cannot create {topic}: {reason}"),
+        format!("sink.kafka.brokers = {:?}", settings.brokers),
+        mend,
+    )
 }

@@ -7,7 +7,7 @@ use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 
 use crate::base::event::brief;
 use crate::dead_letter::writer::CLASS_PARKED;
-use crate::sink::{Disposition, ErrorRow, Failure};
+use crate::sink::publish::{Disposition, ErrorRow, Failure};
 
 /// What can be done where the settings are to blame.
 const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.type, enable.idempotence, security.protocol) with the version and the configuration of the brokers";

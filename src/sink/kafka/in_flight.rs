@@ -6,7 +6,7 @@ use crate::base::event::Sequence;
 
 /// The numbers on the fast way.
 #[derive(Debug, Default)]
-pub(super) struct Flight {
+pub(super) struct InFlight {
     /// The number of the first slot.
     first: Sequence,
     /// What is on the way. The first one is, if there is any.
@@ -22,7 +22,7 @@ pub(super) struct EventInFlight {
     pub(super) lane: Option<u64>,
 }
 
-impl Flight {
+impl InFlight {
     /// An event takes off.
     pub(super) fn add(&mut self, sequence: Sequence, commit_unix_us: i64, lane: Option<u64>) {
         if self.slots.is_empty() {

@@ -2,7 +2,7 @@ use super::*;
 
 #[test]
 fn the_oldest_is_known_whatever_the_order_of_answers() {
-    let mut flight = Flight::default();
+    let mut flight = InFlight::default();
     assert_eq!(flight.oldest(), None);
     for sequence in [7, 8, 10] {
         flight.add(sequence, 100, Some(1));

@@ -11,17 +11,16 @@ use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
-use super::client::{Client, LOOK_MS};
+use super::client::{LOOK_MS, ProducerClient};
 use super::fault;
-use super::letter_limit::LetterLimit;
-use super::parcel::Parcel;
-use super::properties::effective_properties;
-use super::settings::KafkaSettings;
-use crate::base::event::Sequence;
+use super::record_limit::RecordLimit;
+use super::settings::{KafkaSettings, effective_properties};
+use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::kafka::producer_ffi::ProducerEvent;
-use crate::sink::key_lanes::{Desk, Item as _};
-use crate::sink::{Failure, News};
+use crate::sink::kafka::record_ffi::Record;
+use crate::sink::key_lanes::{Desk, Item, Lanes};
+use crate::sink::publish::{Failure, News};
 
 /// Come after all others, and win.
 const PROPERTIES: &[(&str, &str)] = &[
@@ -35,19 +34,19 @@ const PROPERTIES: &[(&str, &str)] = &[
 const KEEP: Duration = Duration::from_secs(30);
 
 /// The careful way.
-pub(super) struct Careful {
+pub(super) struct IsolatedProducer {
     settings: KafkaSettings,
-    client: Option<Client>,
+    client: Option<ProducerClient>,
     used_at: Instant,
-    desk: Desk<Parcel>,
+    desk: Desk<KeptEvent>,
     /// Failed on the fast way, not told yet: an older one of its key may still come.
     failed: BTreeMap<Sequence, Failure>,
 }
 
-impl Careful {
-    pub(super) fn new(settings: KafkaSettings) -> Careful {
+impl IsolatedProducer {
+    pub(super) fn new(settings: KafkaSettings) -> IsolatedProducer {
         let (desk, failed) = (Desk::default(), BTreeMap::new());
-        Careful { settings, client: None, used_at: Instant::now(), desk, failed }
+        IsolatedProducer { settings, client: None, used_at: Instant::now(), desk, failed }
     }
 
     /// Is there nothing here?
@@ -61,22 +60,22 @@ impl Careful {
     }
 
     pub(super) fn in_flight(&self) -> usize {
-        self.client.as_ref().map_or(0, Client::in_flight)
+        self.client.as_ref().map_or(0, ProducerClient::in_flight)
     }
 
     /// Takes an event in because others of its key are here: it goes back when those are through.
-    pub(super) fn take(&mut self, sequence: Sequence, parcel: Parcel) {
+    pub(super) fn take(&mut self, sequence: Sequence, parcel: KeptEvent) {
         self.desk.take(sequence, parcel);
     }
 
     /// Takes an event in that must be sent on its own.
-    pub(super) fn take_alone(&mut self, sequence: Sequence, parcel: Parcel) {
+    pub(super) fn take_alone(&mut self, sequence: Sequence, parcel: KeptEvent) {
         self.desk.take_troubled(sequence, parcel);
     }
 
     /// Takes in what has failed on the fast way. Behind another event of its key it will have its
     /// turn; else its failure is told.
-    pub(super) fn take_failed(&mut self, sequence: Sequence, parcel: Parcel, failure: Failure) {
+    pub(super) fn take_failed(&mut self, sequence: Sequence, parcel: KeptEvent, failure: Failure) {
         self.desk.take_troubled(sequence, parcel);
         self.failed.insert(sequence, failure);
     }
@@ -103,7 +102,7 @@ impl Careful {
         cause: &DeadLetterCause,
     ) -> Vec<News> {
         let Some(parcel) = self.desk.item(sequence) else { return Vec::new() };
-        let letter = parcel.letter(mailbox, cause, &self.settings.letter_limit);
+        let letter = parcel.letter(mailbox, cause, &self.settings.record_limit);
         self.desk.bury(sequence, letter);
         let behind = if cause.parks_key { self.desk.refuse_behind(sequence) } else { Vec::new() };
         let told = behind.into_iter().filter_map(|sequence| {
@@ -143,7 +142,7 @@ impl Careful {
                         &mut self.desk,
                         sequence,
                         code,
-                        &self.settings.letter_limit,
+                        &self.settings.record_limit,
                     ));
                 }
             }
@@ -157,12 +156,12 @@ impl Careful {
         &mut self,
         patience: Duration,
         news: &mut Vec<News>,
-        well: &mut Vec<(Sequence, Parcel)>,
+        well: &mut Vec<(Sequence, KeptEvent)>,
         mut tell: impl FnMut(Code, String),
     ) -> bool {
         let Some(client) = &mut self.client else { return false };
         let (desk, mut confirmed_any, mut failed_any) = (&mut self.desk, false, false);
-        let limit = &self.settings.letter_limit;
+        let limit = &self.settings.record_limit;
         let mut ask = None;
         client.poll(patience, |event| match event {
             ProducerEvent::Confirmed { sequence, .. } => {
@@ -196,12 +195,12 @@ impl Careful {
         confirmed_any
     }
 
-    fn client(&mut self) -> Result<&mut Client, String> {
+    fn client(&mut self) -> Result<&mut ProducerClient, String> {
         if self.client.is_none() {
             let mut properties = effective_properties(&self.settings);
             let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
             properties.extend(PROPERTIES.iter().map(own));
-            self.client = Some(Client::new(&properties)?);
+            self.client = Some(ProducerClient::new(&properties)?);
         }
         self.client.as_mut().ok_or_else(String::new)
     }
@@ -209,10 +208,10 @@ impl Careful {
 
 /// An event failed: that is told. A letter that is too large is sent again, with less in it.
 fn refused(
-    desk: &mut Desk<Parcel>,
+    desk: &mut Desk<KeptEvent>,
     sequence: Sequence,
     code: Code,
-    limit: &LetterLimit,
+    limit: &RecordLimit,
 ) -> Option<News> {
     let parcel = desk.item(sequence);
     let failure = parcel.map(|parcel| parcel.failure(code));
@@ -227,8 +226,84 @@ fn refused(
     }
 }
 
-fn hand_over(client: &mut Client, sequence: Sequence, parcel: &Parcel) -> Result<(), Code> {
+fn hand_over(
+    client: &mut ProducerClient,
+    sequence: Sequence,
+    parcel: &KeptEvent,
+) -> Result<(), Code> {
     let topic = client.producer.topic(&parcel.record.topic)?;
     let partition = parcel.record.partition;
     parcel.record.with_outbound(|event| client.send(topic, sequence, event, partition))
+}
+
+/// An event that is kept.
+#[derive(Debug)]
+pub(super) struct KeptEvent {
+    pub(super) record: Record,
+    lane: Option<u64>,
+    /// Is it a dead letter, or what resolves one? Then it may be cut.
+    is_letter: bool,
+}
+
+impl KeptEvent {
+    pub(super) fn new(record: Record, lanes: &Lanes) -> KeptEvent {
+        let lane = record.key.as_deref().map(|key| lanes.of(key));
+        KeptEvent { record, lane, is_letter: false }
+    }
+
+    pub(super) fn copy(event: &Outbound<'_>, lanes: &Lanes) -> KeptEvent {
+        KeptEvent::new(Record::copy(event), lanes)
+    }
+
+    /// A copy of a dead letter, or of what resolves one, cut to fit. It has the lane of its whole key.
+    pub(super) fn copy_letter(
+        letter: &Outbound<'_>,
+        lanes: &Lanes,
+        limit: &RecordLimit,
+    ) -> KeptEvent {
+        let lane = letter.key.map(|key| lanes.of(key));
+        KeptEvent { record: limit.fit(letter, Record::copy), lane, is_letter: true }
+    }
+
+    /// Its dead letter.
+    pub(super) fn letter(
+        &self,
+        mailbox: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+        limit: &RecordLimit,
+    ) -> KeptEvent {
+        let record = self.record.with_outbound(|event| {
+            mailbox.compose(event, cause, |letter| limit.fit(letter, Record::copy))
+        });
+        KeptEvent { record, lane: self.lane, is_letter: true }
+    }
+
+    /// The same letter with less in it, when it was refused with such a code because it is too large.
+    pub(super) fn with_less(&self, code: Code, limit: &RecordLimit) -> Option<KeptEvent> {
+        if !self.is_letter {
+            return None;
+        }
+        let less = |letter: &Outbound<'_>| limit.fit_less(code, letter, Record::copy);
+        let record = self.record.with_outbound(less)?;
+        Some(KeptEvent { record, lane: self.lane, is_letter: true })
+    }
+
+    pub(super) fn failure(&self, code: Code) -> Failure {
+        fault::failure(code, &self.record.id, &self.record.topic, self.record.key.as_deref())
+    }
+}
+
+impl Item for KeptEvent {
+    fn lane(&self) -> Option<u64> {
+        self.lane
+    }
+
+    /// A delivery report names the event by its number.
+    fn unique(&self) -> Option<&str> {
+        None
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.record.size_bytes()
+    }
 }

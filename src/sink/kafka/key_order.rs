@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
 use crate::base::event::Sequence;
-use crate::sink::kafka::in_flight::Flight;
+use crate::sink::kafka::in_flight::InFlight;
 use crate::sink::kafka::producer_ffi::TopicId;
 
 /// Where the producer keeps the order of a key.
@@ -88,7 +88,7 @@ impl<T> KeyOrder<T> {
         sequence: Sequence,
         lane: Option<u64>,
         to: Destination,
-        flight: &Flight,
+        flight: &InFlight,
     ) -> bool {
         if !self.is_recording && self.only == Some(to) {
             return false;
@@ -101,7 +101,7 @@ impl<T> KeyOrder<T> {
         sequence: Sequence,
         lane: Option<u64>,
         to: Destination,
-        flight: &Flight,
+        flight: &InFlight,
     ) -> bool {
         if flight.is_empty() {
             (self.only, self.is_recording) = (Some(to), false);
@@ -121,7 +121,7 @@ impl<T> KeyOrder<T> {
 
     /// There is a second destination: from here on it matters which keys are unconfirmed where.
     #[cold]
-    fn record(&mut self, flight: &Flight) {
+    fn record(&mut self, flight: &InFlight) {
         self.is_recording = true;
         let Some(to) = self.only else { return };
         for lane in flight.lanes() {

@@ -9,7 +9,7 @@ fn to(topic: TopicId) -> Destination {
 /// The fast way of a sink: flight and order together, events sent in the order of `sent`.
 #[derive(Default)]
 struct Way {
-    flight: Flight,
+    flight: InFlight,
     order: KeyOrder<(u64, TopicId)>,
     sent: Vec<Sequence>,
     unanswered: BTreeMap<Sequence, (u64, TopicId)>,
@@ -78,7 +78,7 @@ fn an_event_without_a_key_waits_for_nothing() {
 
 #[test]
 fn another_partition_that_an_event_asks_for_is_another_destination() {
-    let (mut order, mut flight) = (KeyOrder::<()>::default(), Flight::default());
+    let (mut order, mut flight) = (KeyOrder::<()>::default(), InFlight::default());
     let asks = |partition| Destination { topic: 1, partition: Some(partition) };
     assert!(!order.must_wait(0, Some(7), asks(0), &flight));
     flight.add(0, 0, Some(7));

@@ -23,9 +23,9 @@ const WAITING_BYTES_MAX: usize = 8 << 20;
 pub(super) enum Pass {
     /// The partition is open.
     Open,
-    /// It may go alone: call [`Opening::flies`] when it does.
+    /// It may go alone: call [`PartitionWarmup::flies`] when it does.
     Alone,
-    /// It has to wait: call [`Opening::wait`].
+    /// It has to wait: call [`PartitionWarmup::wait`].
     Closed,
 }
 
@@ -60,7 +60,7 @@ struct Topic<T> {
 
 /// Topics with a partition that is not open.
 #[derive(Debug)]
-pub(super) struct Opening<T> {
+pub(super) struct PartitionWarmup<T> {
     topics: Vec<Topic<T>>,
     flying: HashMap<Sequence, TopicId>,
     waiting_bytes: usize,
@@ -79,13 +79,13 @@ impl<T> Default for Topic<T> {
     }
 }
 
-impl<T> Default for Opening<T> {
-    fn default() -> Opening<T> {
-        Opening { topics: Vec::new(), flying: HashMap::new(), waiting_bytes: 0 }
+impl<T> Default for PartitionWarmup<T> {
+    fn default() -> PartitionWarmup<T> {
+        PartitionWarmup { topics: Vec::new(), flying: HashMap::new(), waiting_bytes: 0 }
     }
 }
 
-impl<T: Item> Opening<T> {
+impl<T: Item> PartitionWarmup<T> {
     /// Are all partitions of the topic open?
     pub(super) fn is_open(&self, topic: TopicId) -> bool {
         self.topics.get(topic).is_some_and(|topic| topic.open)

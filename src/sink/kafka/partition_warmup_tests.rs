@@ -20,7 +20,7 @@ fn numbers(waited: Vec<(Sequence, &str)>) -> Vec<Sequence> {
 
 #[test]
 fn a_topic_is_one_partition_until_their_number_is_known() {
-    let mut opening = Opening::default();
+    let mut opening = PartitionWarmup::default();
     // GIVEN an event under way, and others behind it
     assert_eq!(opening.pass(0, None), Pass::Alone);
     opening.flies(0, None, 1);
@@ -47,7 +47,7 @@ fn a_topic_is_one_partition_until_their_number_is_known() {
 
 #[test]
 fn a_partition_opens_with_its_first_confirm_and_not_with_a_failure() {
-    let mut opening = Opening::default();
+    let mut opening = PartitionWarmup::default();
     assert_eq!(opening.pass(4, None), Pass::Alone);
     assert!(opening.counted(4, 2).is_empty());
     opening.flies(4, Some(0), 10);
@@ -71,7 +71,7 @@ fn a_partition_opens_with_its_first_confirm_and_not_with_a_failure() {
 #[test]
 fn a_topic_that_grows_sends_what_waits_to_where_it_belongs_now() {
     // GIVEN a topic of two partitions, one open and one with something that waits
-    let mut opening = Opening::default();
+    let mut opening = PartitionWarmup::default();
     assert_eq!(opening.pass(0, None), Pass::Alone);
     assert!(opening.counted(0, 2).is_empty());
     opening.flies(0, Some(0), 1);
@@ -93,7 +93,7 @@ fn a_topic_that_grows_sends_what_waits_to_where_it_belongs_now() {
 
 #[test]
 fn a_topic_that_was_made_anew_begins_anew() {
-    let mut opening = Opening::default();
+    let mut opening = PartitionWarmup::default();
     assert_eq!(opening.pass(0, None), Pass::Alone);
     assert!(opening.counted(0, 3).is_empty());
     opening.flies(0, Some(2), 1);
@@ -108,7 +108,7 @@ fn a_topic_that_was_made_anew_begins_anew() {
 
 #[test]
 fn no_more_than_a_few_bytes_wait() {
-    let mut opening = Opening::default();
+    let mut opening = PartitionWarmup::default();
     assert_eq!(opening.pass(0, None), Pass::Alone);
     opening.flies(0, None, 1);
     opening.wait(0, None, 2, "b");

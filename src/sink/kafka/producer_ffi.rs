@@ -1,11 +1,6 @@
-//! The one place with `unsafe` (this file and its folder): calls into C that no safe crate offers at the cost we need.
-//!
-//! * librdkafka's producer with an integer opaque, a topic handle per topic and an event queue that
-//!   is polled by the loop that owns the window. The safe API costs a `CString`, a locked scan of
-//!   the topic list and a callback per message; its futures reorder when the queue is full.
-//! * `SO_RCVLOWAT`, so that a lone Begin or Commit wakes nobody.
-//! * `mmap`, for the crash file ([`SharedWords`]).
-//! * `mallopt`, so that librdkafka's threads share one arena instead of growing one each.
+//! librdkafka's producer with an integer opaque, a topic handle per topic and an event queue that is
+//! polled by the loop that owns the window. The safe API costs a `CString`, a locked scan of the
+//! topic list and a callback per message; its futures reorder when the queue is full.
 //!
 //! Soundness, once for all: every pointer below is created here, checked for null, owned by exactly
 //! one value, and destroyed in its `Drop`; librdkafka copies key, value and headers before the call
@@ -21,16 +16,13 @@ use rdkafka::bindings as c;
 use rdkafka::types::RDKafkaErrorCode;
 
 use crate::base::event::{Outbound, Sequence};
-use crate::sink::kafka::answer_ffi::{code_at, described, forward_log, text_of};
-pub use crate::sink::kafka::record_ffi::Record;
-pub use crate::sink::kafka::record_ffi::headers_of_read;
-use crate::sink::kafka::record_ffi::{copy_back, native_headers, pointer_of};
-use crate::sink::kafka::record_limit_ffi::record_limit;
+use crate::sink::kafka::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
+use crate::sink::kafka::record_ffi::{Record, copy_back, native_headers, pointer_of};
 
 /// A librdkafka producer.
-pub struct Producer {
-    pub(super) rk: *mut c::rd_kafka_t,
-    pub(super) queue: *mut c::rd_kafka_queue_t,
+pub(super) struct Producer {
+    rk: *mut c::rd_kafka_t,
+    queue: *mut c::rd_kafka_queue_t,
     /// By name: their places in `handles`.
     topics: HashMap<Box<str>, TopicId>,
     handles: Vec<*mut c::rd_kafka_topic_t>,
@@ -42,7 +34,7 @@ pub struct Producer {
 unsafe impl Send for Producer {}
 
 /// A topic of one producer: consecutive from 0.
-pub type TopicId = usize;
+pub(super) type TopicId = usize;
 
 type Partitioner = unsafe extern "C" fn(
     *const c::rd_kafka_topic_t,
@@ -55,55 +47,32 @@ type Partitioner = unsafe extern "C" fn(
 
 /// What librdkafka tells its user.
 #[derive(Debug)]
-pub enum ProducerEvent {
+pub(super) enum ProducerEvent {
     /// The broker has the record.
-    Confirmed {
-        /// Given to [`Producer::produce`].
-        sequence: Sequence,
-        /// Where it is.
-        partition: i32,
-    },
-    /// It does not, or may not.
-    Failed {
-        /// Given to [`Producer::produce`].
-        sequence: Sequence,
-        /// Why.
-        code: RDKafkaErrorCode,
-        /// What was given.
-        record: Record,
-    },
+    Confirmed { sequence: Sequence, partition: i32 },
+    /// It does not, or may not. The record is what was given.
+    Failed { sequence: Sequence, code: RDKafkaErrorCode, record: Record },
     /// The answer to [`Producer::ask_partitions`].
-    Partitions {
-        /// The topic.
-        topic: TopicId,
-        /// How many it has.
-        count: i32,
-    },
+    Partitions { topic: TopicId, count: i32 },
     /// The answer to [`Producer::ask_record_limit`]: most bytes of a record.
     RecordLimit(usize),
-    /// Something about the client as a whole.
-    Error {
-        /// Its code; `Fatal` when the producer is unusable from now on.
-        code: RDKafkaErrorCode,
-        /// For people.
-        text: String,
-    },
+    /// Something about the client as a whole; the code is `Fatal` when the producer is unusable from
+    /// now on.
+    Error { code: RDKafkaErrorCode, text: String },
 }
 
 /// What the cluster says about a topic.
 #[derive(Debug)]
-pub struct TopicMetadata {
-    /// Its name.
-    pub name: String,
-    /// How many partitions it has.
-    pub partitions: i32,
+pub(super) struct TopicMetadata {
+    pub(super) name: String,
+    pub(super) partitions: i32,
     /// `NoError`, or why it cannot be used.
-    pub code: RDKafkaErrorCode,
+    pub(super) code: RDKafkaErrorCode,
 }
 
 impl Producer {
     /// A producer with these properties; the error names the property.
-    pub fn new(properties: &[(String, String)]) -> Result<Producer, String> {
+    pub(super) fn new(properties: &[(String, String)]) -> Result<Producer, String> {
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: `conf` is fresh; strings are NUL-terminated; `message` outlives each call; on
         // success `rd_kafka_new` takes `conf` over, otherwise it is destroyed here.
@@ -150,7 +119,7 @@ impl Producer {
 
     /// Hands one record over, for that partition, or for the one that its key has. `Err` means
     /// librdkafka did not take it.
-    pub fn produce(
+    pub(super) fn produce(
         &mut self,
         topic: TopicId,
         sequence: Sequence,
@@ -195,7 +164,7 @@ impl Producer {
     }
 
     /// Hands over all that librdkafka has to tell, waiting at most `timeout_ms` for the first.
-    pub fn poll(&mut self, timeout_ms: i32, mut tell: impl FnMut(ProducerEvent)) {
+    pub(super) fn poll(&mut self, timeout_ms: i32, mut tell: impl FnMut(ProducerEvent)) {
         let mut timeout_ms = timeout_ms;
         loop {
             // SAFETY: the queue is ours; the event is destroyed before the next is taken, and its
@@ -251,7 +220,7 @@ impl Producer {
 
     /// Asks how many partitions these topics have; the answer comes with [`Producer::poll`], or
     /// never.
-    pub fn ask_partitions(&mut self, topics: &[TopicId]) {
+    pub(super) fn ask_partitions(&mut self, topics: &[TopicId]) {
         // SAFETY: the names belong to the handles; the collection copies them, and is destroyed once
         // they were asked for; no options are the defaults.
         unsafe {
@@ -264,8 +233,27 @@ impl Producer {
         }
     }
 
+    /// Asks how large a record this topic takes; the answer comes with [`Producer::poll`], or never:
+    /// the login may not be allowed to know.
+    pub(super) fn ask_record_limit(&mut self, topic: &str) {
+        let Ok(name) = CString::new(topic) else { return };
+        // SAFETY: the resource is ours; the request copies it, and it is destroyed once it was
+        // asked for; no options are the defaults.
+        unsafe {
+            let kind = c::rd_kafka_ResourceType_t::RD_KAFKA_RESOURCE_TOPIC;
+            let resource = c::rd_kafka_ConfigResource_new(kind, name.as_ptr());
+            if resource.is_null() {
+                return;
+            }
+            let mut resources = [resource];
+            let none = ptr::null();
+            c::rd_kafka_DescribeConfigs(self.rk, resources.as_mut_ptr(), 1, none, self.queue);
+            c::rd_kafka_ConfigResource_destroy(resource);
+        }
+    }
+
     /// The partition that a key has among `count`.
-    pub fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32 {
+    pub(super) fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32 {
         let (key, length) = pointer_of(Some(key));
         // SAFETY: it hashes the key, and looks at nothing else.
         unsafe {
@@ -275,7 +263,7 @@ impl Producer {
     }
 
     /// Why the producer is unusable from now on, if it is.
-    pub fn fatal(&mut self) -> Option<(RDKafkaErrorCode, String)> {
+    pub(super) fn fatal(&mut self) -> Option<(RDKafkaErrorCode, String)> {
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: `message` outlives the call, which ends what it writes with NUL.
         unsafe {
@@ -286,7 +274,7 @@ impl Producer {
     }
 
     /// Asks the cluster about one topic (or, without one, only whether it answers).
-    pub fn metadata(
+    pub(super) fn metadata(
         &mut self,
         topic: Option<&str>,
         timeout_ms: i32,
@@ -318,7 +306,7 @@ impl Producer {
     }
 
     /// The topic of that name.
-    pub fn topic(&mut self, name: &str) -> Result<TopicId, RDKafkaErrorCode> {
+    pub(super) fn topic(&mut self, name: &str) -> Result<TopicId, RDKafkaErrorCode> {
         if let Some(topic) = self.topics.get(name) {
             return Ok(*topic);
         }

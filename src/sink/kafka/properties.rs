@@ -4,10 +4,8 @@
 //! overtaken (promises G1 to G3), or would take away what the relay itself decides. Each refusal
 //! says which of these it is. Values that librdkafka would reject by itself are left to it.
 
-use super::settings::KafkaSettings;
-
 /// What we set; the user's own properties come after and win.
-const DEFAULTS: &[(&str, &str)] = &[
+pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("client.id", "walrelay"),
     ("acks", "all"),
     ("enable.idempotence", "true"),
@@ -34,18 +32,6 @@ const DEFAULTS: &[(&str, &str)] = &[
     ("retry.backoff.ms", "50"),
     ("log.connection.close", "false"),
 ];
-
-/// The librdkafka properties in force: ours, then the user's.
-#[must_use]
-pub fn effective_properties(settings: &KafkaSettings) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> =
-        DEFAULTS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
-    all.push(("bootstrap.servers".to_owned(), settings.brokers.clone()));
-    for (name, value) in &settings.properties {
-        all.push((name.clone(), value.expose().to_owned()));
-    }
-    all
-}
 
 /// Why a property is refused.
 #[derive(Clone, Debug, PartialEq, Eq)]

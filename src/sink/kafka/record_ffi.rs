@@ -14,27 +14,22 @@ use crate::sink::kafka::answer_ffi::text_of;
 
 /// A record of one's own.
 #[derive(Clone, Default, PartialEq, Eq)]
-pub struct Record {
-    /// Where it goes.
-    pub topic: String,
-    /// Its key.
-    pub key: Option<Box<[u8]>>,
-    /// Its value.
-    pub value: Option<Box<[u8]>>,
+pub(super) struct Record {
+    pub(super) topic: String,
+    pub(super) key: Option<Box<[u8]>>,
+    pub(super) value: Option<Box<[u8]>>,
     /// Its id: that of the event, or what its header `id` says.
-    pub id: String,
-    /// Its headers, in order.
-    pub headers: Vec<(String, Box<[u8]>)>,
+    pub(super) id: String,
+    pub(super) headers: Vec<(String, Box<[u8]>)>,
     /// Its timestamp, microseconds since the Unix epoch.
-    pub commit_unix_us: i64,
+    pub(super) commit_unix_us: i64,
     /// The partition that its event asked for.
-    pub partition: Option<i32>,
+    pub(super) partition: Option<i32>,
 }
 
 impl Record {
     /// A copy of an event.
-    #[must_use]
-    pub fn copy(event: &Outbound<'_>) -> Record {
+    pub(super) fn copy(event: &Outbound<'_>) -> Record {
         let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), Box::from(*value));
         Record {
             topic: event.topic.to_owned(),
@@ -48,7 +43,7 @@ impl Record {
     }
 
     /// Hands it to `give` as the event that it was.
-    pub fn with_outbound<T>(&self, give: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    pub(super) fn with_outbound<T>(&self, give: impl FnOnce(&Outbound<'_>) -> T) -> T {
         let headers: Vec<(&str, &[u8])> =
             self.headers.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
         give(&Outbound {
@@ -65,9 +60,7 @@ impl Record {
         })
     }
 
-    /// What it weighs.
-    #[must_use]
-    pub fn size_bytes(&self) -> usize {
+    pub(super) fn size_bytes(&self) -> usize {
         let headers: usize = self.headers.iter().map(|(name, it)| name.len() + it.len()).sum();
         let length = |bytes: &Option<Box<[u8]>>| bytes.as_ref().map_or(0, |bytes| bytes.len());
         self.topic.len() + length(&self.key) + length(&self.value) + headers
@@ -83,11 +76,11 @@ impl std::fmt::Debug for Record {
 }
 
 /// Null for an absent value; an empty one keeps its (dangling, never read) address.
-pub(crate) fn pointer_of(bytes: Option<&[u8]>) -> (*mut c_void, usize) {
+pub(super) fn pointer_of(bytes: Option<&[u8]>) -> (*mut c_void, usize) {
     bytes.map_or((ptr::null_mut(), 0), |bytes| (bytes.as_ptr().cast_mut().cast(), bytes.len()))
 }
 
-pub(crate) fn native_headers(
+pub(super) fn native_headers(
     event: &Outbound<'_>,
 ) -> Result<*mut c::rd_kafka_headers_t, RDKafkaErrorCode> {
     if event.headers.is_empty() {
@@ -120,7 +113,7 @@ pub(crate) fn native_headers(
 ///
 /// # Safety
 /// `message` is one that an event holds, and the event lives.
-pub(crate) unsafe fn copy_back(
+pub(super) unsafe fn copy_back(
     message: *const c::rd_kafka_message_t,
     own_partition: bool,
 ) -> Record {
@@ -148,8 +141,7 @@ unsafe fn bytes_at(bytes: *const c_void, length: usize) -> Option<Box<[u8]>> {
 }
 
 /// The headers of a message that was read. Names are not always text: anybody may write to a topic.
-#[must_use]
-pub fn headers_of_read(message: &BorrowedMessage<'_>) -> Vec<(String, Box<[u8]>)> {
+pub(super) fn headers_of_read(message: &BorrowedMessage<'_>) -> Vec<(String, Box<[u8]>)> {
     // SAFETY: the message lives for as long as it is borrowed.
     unsafe { headers_of(message.ptr()) }
 }

@@ -1,24 +1,13 @@
-//! The `[sink.kafka]` section, typed, and what it opens.
+//! The `[sink.kafka]` section, typed.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
-use super::letter_limit::{self, LetterLimit};
 use super::properties::{self, Refusal};
-use super::{KafkaSink, SINK, bench_target, doctor, topics};
-use crate::base::error::Fault;
+use super::record_limit::RecordLimit;
 use crate::base::secret::Secret;
 use crate::base::settings::kind::{TOPIC, TextRule};
-use crate::base::settings::{
-    Settings as _, Values, integer, map, name_of, secret, settings, strings, text, units,
-};
-use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::bench_target::Scratch;
-use crate::sink::kafka::dead_letters::KafkaLog;
-use crate::sink::log::{DeadLetterLog, ReadFrom};
+use crate::base::settings::{integer, map, name_of, secret, settings, strings, text, units};
 use crate::sink::settings::{InvalidSetting, Surroundings};
-use crate::sink::{Broker, First, Inspection, Sink, SinkKind, Wanted};
 
 const BROKERS: TextRule = TextRule {
     pattern: "^[^,\\s]+(,\\s*[^,\\s]+)*$",
@@ -85,25 +74,13 @@ settings! {
         /// Replication factor of a topic that `init` creates; -1 is the broker's default.
         pub replication: i32 = integer(-1, 32_767).default("-1"),
         /// How large a dead letter may be, as far as it is known by now.
-        pub letter_limit: LetterLimit,
+        pub(super) record_limit: RecordLimit,
     }
-}
-
-pub(super) fn configure(
-    values: &Values,
-    around: &Surroundings<'_>,
-) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    let mut settings = KafkaSettings::read(values);
-    settings.brokers.retain(|c| !c.is_whitespace());
-    let client_limit = settings.properties.get(letter_limit::PROPERTY).map(Secret::expose);
-    settings.letter_limit = LetterLimit::new(client_limit);
-    let invalid = settings.invalid(around);
-    if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
 }
 
 impl KafkaSettings {
     /// What contradicts itself, another section or a promise of the relay.
-    fn invalid(&self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
+    pub(super) fn invalid(&self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let mut invalid = Vec::new();
         if self.replication == 0 {
             invalid.push(InvalidSetting::new(
@@ -130,17 +107,6 @@ impl KafkaSettings {
         }
         invalid
     }
-
-    fn sink(&self) -> Result<KafkaSink, Vec<Fault>> {
-        KafkaSink::new(self).map_err(|reason| vec![doctor::refused_property(&reason)])
-    }
-
-    fn wanted(&self, wanted: &Wanted) -> Vec<String> {
-        let mut known: Vec<String> = wanted.topics.iter().chain(&self.topics).cloned().collect();
-        known.sort();
-        known.dedup();
-        known
-    }
 }
 
 /// A client queue smaller than the window would fill before the window does.
@@ -166,89 +132,15 @@ fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<Ref
     })
 }
 
-impl Broker for KafkaSettings {
-    fn kind(&self) -> &'static SinkKind {
-        &SINK
+/// The librdkafka properties in force: ours, then the user's.
+pub(super) fn effective_properties(settings: &KafkaSettings) -> Vec<(String, String)> {
+    let mut all: Vec<(String, String)> = properties::DEFAULTS
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+        .collect();
+    all.push(("bootstrap.servers".to_owned(), settings.brokers.clone()));
+    for (name, value) in &settings.properties {
+        all.push((name.clone(), value.expose().to_owned()));
     }
-
-    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        let mut sink = self.sink()?;
-        if let Some(First { wanted, stop }) = first {
-            let known = self.wanted(wanted);
-            doctor::inspect(&mut sink, self, &known, wanted.dead_letters.as_ref(), stop)?;
-            if let Some(letters) = &wanted.dead_letters {
-                sink.producer().ask_record_limit(&letters.topic);
-            }
-        }
-        Ok(Box::new(sink))
-    }
-
-    fn inspect(&self, wanted: &Wanted) -> Inspection {
-        let known = self.wanted(wanted);
-        // To ask for a topic must not make it.
-        let mut own = self.clone();
-        own.properties.remove("allow.auto.create.topics");
-        let found = own.sink().and_then(|mut sink| {
-            let letters = wanted.dead_letters.as_ref();
-            doctor::inspect(&mut sink, self, &known, letters, &AtomicBool::new(false))?;
-            Ok(sink)
-        });
-        let mut sink = match found {
-            Ok(sink) => sink,
-            Err(faults) => return Inspection { faults, ..Inspection::default() },
-        };
-        let brokers = &self.brokers;
-        let text = match known.as_slice() {
-            [] => format!("kafka answers at {brokers}"),
-            [topic] => format!("kafka answers at {brokers}; topic {topic} is there"),
-            topics => format!("kafka answers at {brokers}; {} topics are there", topics.len()),
-        };
-        let letters = wanted.dead_letters.as_ref();
-        let letters = letters.map(|it| format!("dead letters go to topic {}", it.topic));
-        let well = [text].into_iter().chain(letters).collect();
-        let mut found = Inspection { well, ..Inspection::default() };
-        let from_rows: Vec<&String> =
-            wanted.from_rows.iter().filter(|topic| !known.contains(topic)).collect();
-        if known.is_empty() && from_rows.is_empty() {
-            found.doubtful.push(
-                "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics"
-                    .to_owned(),
-            );
-        }
-        doctor::look_at_topics_of_rows(&mut sink, self, &from_rows, &mut found);
-        found
-    }
-
-    /// Makes the topics of routes without columns, those of `sink.kafka.topics`, and the
-    /// dead-letter topic.
-    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
-        let letters = wanted.dead_letters.as_ref().map(|address| address.topic.as_str());
-        let made = topics::create(self, &self.wanted(wanted), letters);
-        let made = made.map_err(|fault| vec![fault])?;
-        Ok(made.into_iter().map(|topic| format!("topic {topic}")).collect())
-    }
-
-    fn log(
-        &self,
-        dead_letters: &DeadLetterAddress,
-        from: ReadFrom,
-    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        Ok(Box::new(KafkaLog::open(self, &dead_letters.topic, &from)?))
-    }
-
-    fn toward_scratch(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Ok(Arc::new(KafkaSettings { topics: Vec::new(), ..self.clone() }))
-    }
-
-    fn make_scratch(&self, name: &str) -> Result<Box<dyn Scratch>, Fault> {
-        Ok(Box::new(bench_target::make(self, name)?))
-    }
-
-    fn scratch_by_hand(&self, name: &str) -> String {
-        bench_target::by_hand(name)
-    }
-
-    fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
-        bench_target::remove(self, name)
-    }
+    all
 }

@@ -18,7 +18,7 @@ fn record<'a>(value: &'a [u8]) -> Outbound<'a> {
 #[test]
 fn a_letter_that_is_refused_is_cut_until_nothing_is_left_to_cut() {
     let value = vec![b'v'; 2_000_000];
-    let limit = LetterLimit::new(None);
+    let limit = RecordLimit::new(None);
     let code = Code::MessageSizeTooLarge;
     let first = limit.fit(&record(&value), |letter| letter.value.map(<[u8]>::len)).unwrap();
     assert!((990_000..1_000_000).contains(&first), "{first}");
@@ -37,10 +37,10 @@ fn a_letter_that_is_refused_is_cut_until_nothing_is_left_to_cut() {
 
 #[test]
 fn the_least_of_all_limits_counts_and_clones_share_it() {
-    let limit = LetterLimit::new(Some("500000"));
+    let limit = RecordLimit::new(Some("500000"));
     let again = limit.clone();
     let value = vec![b'v'; 2_000_000];
-    let fits = |limit: &LetterLimit| {
+    let fits = |limit: &RecordLimit| {
         limit.fit(&record(&value), |letter| letter.value.map_or(0, <[u8]>::len))
     };
     again.learn(1_048_588);

@@ -17,23 +17,23 @@ const FRAME_BYTES: usize = 160;
 
 /// The limit. Clones are the same: a sink that is built anew knows what the one before it did.
 #[derive(Clone, Debug)]
-pub struct LetterLimit {
+pub(super) struct RecordLimit {
     client_bytes_max: usize,
     bytes_max: Arc<AtomicUsize>,
 }
 
-impl Default for LetterLimit {
-    fn default() -> LetterLimit {
-        LetterLimit::new(None)
+impl Default for RecordLimit {
+    fn default() -> RecordLimit {
+        RecordLimit::new(None)
     }
 }
 
-impl LetterLimit {
+impl RecordLimit {
     /// With what the client was told, where it was told anything.
-    pub(super) fn new(property: Option<&str>) -> LetterLimit {
+    pub(super) fn new(property: Option<&str>) -> RecordLimit {
         let told = property.and_then(|text| text.trim().parse().ok());
         let client_bytes_max = told.unwrap_or(CLIENT_BYTES_MAX);
-        LetterLimit { client_bytes_max, bytes_max: Arc::new(AtomicUsize::new(client_bytes_max)) }
+        RecordLimit { client_bytes_max, bytes_max: Arc::new(AtomicUsize::new(client_bytes_max)) }
     }
 
     /// The cluster says what the topic takes.
@@ -73,5 +73,5 @@ fn bytes_of(letter: &Outbound<'_>) -> usize {
 }
 
 #[cfg(test)]
-#[path = "letter_limit_tests.rs"]
+#[path = "record_limit_tests.rs"]
 mod tests;
