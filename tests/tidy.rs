@@ -36,10 +36,10 @@ impl Source {
 }
 
 /// Files that may be longer than 400 lines (never than 600), and why.
-const LONG_FILES: &[(&str, &str)] = &[
-    ("src/config/tests.rs", "one table of mistakes and what each is told as, read top to bottom"),
-    ("src/sink/kafka/mod.rs", "to be shortened"),
-];
+const LONG_FILES: &[(&str, &str)] = &[(
+    "src/config/tests.rs",
+    "one table of mistakes and what each is told as, read top to bottom",
+)];
 
 fn is_test_file(path: &str) -> bool {
     let ends = ["/tests.rs", "/testing.rs", "_tests.rs"];
