@@ -16,22 +16,22 @@ use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, map_response};
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use axum::routing::get;
 use tokio::sync::watch;
 
 use self::address::listen_fault;
+use self::answer::{HTML, JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
+pub(crate) use self::api::Letters;
 use self::bounded::{AdminClient, Bounded, Bounds};
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::base::secret::Secret;
-use crate::dead_letter::writer::DeadLetterAddress;
 use crate::health::Unready;
-use crate::sink::Broker;
 
 pub(crate) mod address;
+mod answer;
 mod api;
 mod bounded;
 mod page;
@@ -39,23 +39,6 @@ mod status;
 
 /// How long a stop waits for requests under way.
 const STOP_GRACE: Duration = Duration::from_secs(2);
-/// Content type of the Prometheus text format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-const TEXT: &str = "text/plain; charset=utf-8";
-const JSON: &str = "application/json";
-const HTML: &str = "text/html; charset=utf-8";
-
-/// What `/api` acts on.
-#[derive(Clone)]
-pub(crate) struct Letters {
-    /// Whose dead letters.
-    pub(crate) broker: Arc<dyn Broker>,
-    /// Where they are.
-    pub(crate) address: DeadLetterAddress,
-    /// Opens it; without one it is closed.
-    pub(crate) token: Option<Secret>,
-}
-
 /// A running server; dropping it stops it.
 pub(crate) struct Admin {
     addr: SocketAddr,
@@ -204,10 +187,6 @@ async fn harden(mut response: Response) -> Response {
     set(header::X_FRAME_OPTIONS, "DENY");
     set(header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'");
     response
-}
-
-fn answer(code: StatusCode, content_type: &'static str, body: String) -> Response {
-    (code, [(header::CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
 }
 
 async fn metrics(State(view): State<Arc<AdminView>>) -> Response {

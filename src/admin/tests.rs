@@ -9,6 +9,7 @@ use super::*;
 mod bounded;
 
 use crate::base::lsn::Lsn;
+use crate::dead_letter::writer::DeadLetterAddress;
 use crate::health::{self, HealthLimits, Pass, Phase, Recorder};
 use crate::metrics::Metrics;
 

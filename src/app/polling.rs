@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
-use super::{Observability, ShutdownSignals, host_name, panicked, stop};
+use super::threads::{Observability, ShutdownSignals, host_name, panicked, stop};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::runtime;

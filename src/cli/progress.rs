@@ -69,17 +69,17 @@ fn put(text: &str) {
 }
 
 /// How many of how many are done, how fast, and how long it will take.
-pub(super) struct Progress {
+pub(super) struct JobProgress {
     what: &'static str,
     began: Instant,
     line: StatusLine,
 }
 
-impl Progress {
+impl JobProgress {
     /// `what` is being done, as in `replayed`.
-    pub(super) fn new(what: &'static str) -> Progress {
+    pub(super) fn new(what: &'static str) -> JobProgress {
         let line = StatusLine::new(Duration::from_secs(5));
-        Progress { what, began: Instant::now(), line }
+        JobProgress { what, began: Instant::now(), line }
     }
 
     /// So many of so many are done.

@@ -157,12 +157,6 @@ impl Metrics {
         metrics
     }
 
-    /// The data thread's accumulator; one per process.
-    #[must_use]
-    pub fn pass_meter(&self) -> PassMeter {
-        PassMeter::new(self)
-    }
-
     /// Raises the gauge of `status`, a value of `pg_replication_slots.wal_status`, lowers the rest.
     pub fn set_wal_status(&self, status: &str) {
         let status = WalStatus::from_postgres(status);

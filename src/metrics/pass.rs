@@ -20,7 +20,9 @@ pub struct PassMeter {
 }
 
 impl PassMeter {
-    pub(super) fn new(metrics: &Metrics) -> PassMeter {
+    /// Counts for these metrics.
+    #[must_use]
+    pub fn new(metrics: &Metrics) -> PassMeter {
         PassMeter {
             latency: metrics.publish_latency_seconds.local(),
             stages: metrics.stage_seconds.iter().map(|(_, stage)| stage.local()).collect(),

@@ -6,7 +6,7 @@
 //! has taken it.
 
 use super::crash::CrashGuard;
-use super::failure_policy::{FailurePolicy, Moment, Reason, Route};
+use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
 use super::faults;
 use super::formats::Formats;
 use crate::base::error::Fault;
@@ -174,9 +174,9 @@ impl Handover<'_> {
     fn publish(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
         let outcome = match self.policy.route(sequence, event, position) {
-            Route::Normal => self.sink.publish(sequence, event),
-            Route::Isolated => self.sink.publish_alone(sequence, event),
-            Route::DeadLetter(cause) => return self.write(event, cause),
+            SendAs::Normal => self.sink.publish(sequence, event),
+            SendAs::Isolated => self.sink.publish_alone(sequence, event),
+            SendAs::DeadLetter(cause) => return self.write(event, cause),
         };
         let commit_unix_us = event.commit_unix_us;
         match outcome {

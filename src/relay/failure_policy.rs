@@ -41,7 +41,7 @@ impl Moment {
 
 /// How an event goes to the sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Route {
+pub(super) enum SendAs {
     Normal,
     /// In a request of its own.
     Isolated,
@@ -121,25 +121,25 @@ impl FailurePolicy {
         sequence: Sequence,
         event: &Outbound<'_>,
         position: Position,
-    ) -> Route {
+    ) -> SendAs {
         let nothing_failed = self.dead_lettered.is_empty() && self.suspects.is_empty();
         if nothing_failed && self.gate.is_open_to(event) {
-            return Route::Normal;
+            return SendAs::Normal;
         }
         self.route_of(sequence, event, position)
     }
 
     #[cold]
-    fn route_of(&self, sequence: Sequence, event: &Outbound<'_>, position: Position) -> Route {
+    fn route_of(&self, sequence: Sequence, event: &Outbound<'_>, position: Position) -> SendAs {
         if let Some(cause) = self.dead_lettered.get(&sequence) {
-            Route::DeadLetter(cause.clone())
+            SendAs::DeadLetter(cause.clone())
         } else if let Some((class, text)) = self.gate.diverts(event, position) {
             let reason = Reason { class, text, attempts: 0 };
-            Route::DeadLetter(self.cause(sequence, event.key, reason, position, Moment::now()))
+            SendAs::DeadLetter(self.cause(sequence, event.key, reason, position, Moment::now()))
         } else if self.suspects.contains(&sequence) {
-            Route::Isolated
+            SendAs::Isolated
         } else {
-            Route::Normal
+            SendAs::Normal
         }
     }
 

@@ -68,7 +68,7 @@ pub use self::feed::{
 };
 use self::formats::Formats;
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
-use self::sink_driver::SinkDriver;
+use self::sink_driver::{SinkDriver, SinkFactory};
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
@@ -76,8 +76,8 @@ use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{Pass, Phase, Recorder};
-use crate::metrics::{Metrics, Stage};
-use crate::sink::{Failure, News, Sink};
+use crate::metrics::{Metrics, PassMeter, Stage};
+use crate::sink::{Failure, News};
 use crate::source::settings::SourceSettings;
 
 /// Longest wait while something is in flight: confirms do not wake the loop.
@@ -88,9 +88,6 @@ const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Longest wait for a confirm while the relay stops.
 const DRAIN_TICK: Duration = Duration::from_millis(2);
-
-/// Builds a sink; called again when one has broken.
-pub type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send>;
 
 /// What the loop is made of, whatever feeds it.
 pub(crate) struct Parts {
@@ -133,7 +130,7 @@ impl<F: Feed> Relay<F> {
             admitter: Admitter::new(crash, formats, feed.origin()),
             policy: FailurePolicy::new(&delivery, dead_letter_writer, &metrics),
             driver: SinkDriver::open(sink_factory, &delivery)?,
-            meter: metrics.pass_meter(),
+            meter: PassMeter::new(&metrics),
             recorder: parts.recorder,
             read_at: None,
         };
@@ -181,7 +178,9 @@ impl<F: Feed> Relay<F> {
             self.down.meter.stage(Stage::Publish, collecting - read_at);
         }
         self.collect(Duration::ZERO)?;
-        self.down.meter.stage(Stage::Confirm, collecting.elapsed());
+        if F::TIMES_STAGES {
+            self.down.meter.stage(Stage::Confirm, collecting.elapsed());
+        }
         self.feed.report(&mut self.down, now);
         self.publish_status();
         Ok(more)

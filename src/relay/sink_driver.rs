@@ -3,12 +3,14 @@
 
 use std::time::{Duration, Instant};
 
-use super::SinkFactory;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::Recorder;
 use crate::sink::{News, Sink};
+
+/// Builds a sink; called again when one has broken.
+pub(crate) type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send>;
 
 /// A new sink is never built without a pause.
 const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);

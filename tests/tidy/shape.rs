@@ -116,7 +116,7 @@ fn lifts_ban(code: &str) -> bool {
 }
 
 /// Public types of other files that still have the same name. A name that stands once has no line.
-pub(crate) const KNOWN_REPEATED: &[&str] = &["Pass", "Progress", "Route"];
+pub(crate) const KNOWN_REPEATED: &[&str] = &[];
 
 /// Names of public types that stand more than once, beyond those that are known.
 pub(crate) fn repeated_types(sources: &[Source], known: &[&str]) -> Vec<String> {

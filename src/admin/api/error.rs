@@ -4,7 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::super::{JSON, answer};
+use crate::admin::answer::{JSON, answer};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::json_shown;
 

@@ -11,19 +11,32 @@ use std::time::Duration;
 use axum::http::StatusCode;
 use serde_json::{Value, json};
 
-use super::super::Letters;
 use super::error::{ApiError, fault_json};
 use crate::base::clock::{SteadyClock, steady_clock};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
+use crate::base::secret::Secret;
 use crate::base::time::rfc3339;
 use crate::dead_letter::filter::DeadLetterFilter;
 use crate::dead_letter::rate::Rate;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::replay::{self, ReplayAction, ReplayJob, ReplayProgress};
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::Broker;
 
 /// How long the end of the process waits; what is in flight settles in less, or not at all.
 const END_GRACE: Duration = Duration::from_secs(6);
+
+/// What `/api` acts on.
+#[derive(Clone)]
+pub(crate) struct Letters {
+    /// Whose dead letters.
+    pub(crate) broker: Arc<dyn Broker>,
+    /// Where they are.
+    pub(crate) address: DeadLetterAddress,
+    /// Opens it; without one it is closed.
+    pub(crate) token: Option<Secret>,
+}
 
 /// What a job is to do.
 pub(super) struct JobOrder {

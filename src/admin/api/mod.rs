@@ -19,9 +19,9 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use self::error::{ApiError, json_answer};
+pub(crate) use self::jobs::Letters;
 use self::jobs::{JobOrder, ReplayJobs};
 use self::token::TokenCheck;
-use super::Letters;
 use super::bounded::AdminClient;
 use crate::base::clock::steady_clock;
 use crate::base::error::Fault;

@@ -192,5 +192,5 @@ async fn body(request: Request<Body>) -> Result<Map<String, Value>, ApiError> {
 fn is_json(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default();
-    kind.trim().eq_ignore_ascii_case(super::super::JSON)
+    kind.trim().eq_ignore_ascii_case(crate::admin::answer::JSON)
 }

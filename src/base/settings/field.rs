@@ -89,55 +89,6 @@ pub(crate) trait Settings: Default {
     fn read(values: &Values) -> Self;
 }
 
-/// Declares a section. A field without `=` is no key: who reads the section sets it. A name in
-/// brackets is the key's, where it is not that of the field.
-macro_rules! settings {
-    ($(#[$outer:meta])* $vis:vis struct $name:ident {
-        $($(#[doc = $doc:literal])* $of:vis $field:ident $([$key:literal])?
-            : $type:ty $(= $row:expr)?),* $(,)?
-    }) => {
-        $(#[$outer])*
-        $vis struct $name { $($(#[doc = $doc])* $of $field: $type),* }
-
-        impl $crate::base::settings::Settings for $name {
-            fn fields() -> Vec<$crate::base::settings::SettingField> {
-                let mut fields = Vec::new();
-                $($crate::base::settings::settings!(
-                    @row fields, $crate::base::settings::settings!(@name $field $($key)?),
-                    concat!($($doc),*), $type $(, $row)?
-                );)*
-                fields
-            }
-
-            fn read(values: &$crate::base::settings::Values) -> $name {
-                $name {
-                    $($field: $crate::base::settings::settings!(
-                        @value values, $crate::base::settings::settings!(@name $field $($key)?), $type $(, $row)?
-                    )),*
-                }
-            }
-        }
-
-        impl Default for $name {
-            fn default() -> $name {
-                <$name as $crate::base::settings::Settings>::read(&Default::default())
-            }
-        }
-    };
-    (@name $field:ident) => { stringify!($field) };
-    (@name $field:ident $key:literal) => { $key };
-    (@row $fields:ident, $name:expr, $doc:expr, $type:ty) => {};
-    (@row $fields:ident, $name:expr, $doc:expr, $type:ty, $row:expr) => {
-        let row: $crate::base::settings::Row<$type> = $row;
-        $fields.extend(row.fields($name, $doc));
-    };
-    (@value $values:ident, $name:expr, $type:ty) => { <$type>::default() };
-    (@value $values:ident, $name:expr, $type:ty, $row:expr) => {{
-        let row: $crate::base::settings::Row<$type> = $row;
-        row.value($values, $name)
-    }};
-}
-
 /// The name of a key by that of its field, as in `name_of!(DeliverySettings, backoff_base)`.
 macro_rules! name_of {
     ($section:ty, $field:ident) => {{
@@ -146,4 +97,4 @@ macro_rules! name_of {
     }};
 }
 
-pub(crate) use {name_of, settings};
+pub(crate) use name_of;

@@ -5,14 +5,16 @@
 //! Schema and `config show` are written. A row is a field: its document, name, type, kind and
 //! default. A kind that does not fit the type does not compile, and neither does a wrong name.
 
+mod declare;
 mod field;
 pub(crate) mod kind;
 mod row;
 mod types;
 pub(crate) mod units;
 
+pub(crate) use self::declare::settings;
 pub(crate) use self::field::{
-    Absent, KeyRow, SettingField, Settings, Shape, Used, Values, name_of, settings,
+    Absent, KeyRow, SettingField, Settings, Shape, Used, Values, name_of,
 };
 pub(crate) use self::row::{
     Row, bytes, choice, duration, flag, flattened, integer, map, optional_section, secret, section,

@@ -13,7 +13,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::args::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 use super::output::{print, tell};
-use super::progress::Progress;
+use super::progress::JobProgress;
 use crate::base::clock::steady_clock;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -133,7 +133,7 @@ fn replay_or_discard(
         ReplayAction::Replay => "replayed",
         ReplayAction::Discard => "discarded",
     };
-    let mut bar = Progress::new(past);
+    let mut bar = JobProgress::new(past);
     let mut observe = |it: &replay::ReplayProgress| bar.tell(it.done, it.meant);
     let ReplayReport { progress, fault } = replay::run(topic, &job, &steady_clock(), &mut observe);
     bar.end();

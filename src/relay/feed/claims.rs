@@ -145,6 +145,7 @@ impl Feed for ClaimFeed {
     /// New rows do not wake a loop that waits for the sink.
     const CONFIRM_TICK: Duration = Duration::from_millis(5);
     const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(1);
+    const TIMES_STAGES: bool = false;
 
     fn origin(&self) -> String {
         format!("table {}", self.table)

@@ -52,6 +52,9 @@ pub(crate) trait Feed {
     /// waiting for it.
     const LAST_CONFIRM_WITHIN: Duration;
 
+    /// Are the stages of a pass timed?
+    const TIMES_STAGES: bool;
+
     /// Slot or table, for faults.
     fn origin(&self) -> String;
 

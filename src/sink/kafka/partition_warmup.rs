@@ -20,7 +20,7 @@ const WAITING_BYTES_MAX: usize = 8 << 20;
 
 /// What an event meets at the gate of its partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(super) enum PartitionState {
     /// The partition is open.
     Open,
     /// It may go alone: call [`PartitionWarmup::flies`] when it does.
@@ -108,13 +108,13 @@ impl<T: Item> PartitionWarmup<T> {
     }
 
     /// May an event go to that partition?
-    pub(super) fn pass(&mut self, topic: TopicId, partition: Option<i32>) -> Pass {
+    pub(super) fn pass(&mut self, topic: TopicId, partition: Option<i32>) -> PartitionState {
         match self.gate(topic, partition) {
             // No such partition: the producer will say so.
-            None => Pass::Open,
-            Some(gate) if gate.open => Pass::Open,
-            Some(gate) if gate.flying.is_none() => Pass::Alone,
-            Some(_) => Pass::Closed,
+            None => PartitionState::Open,
+            Some(gate) if gate.open => PartitionState::Open,
+            Some(gate) if gate.flying.is_none() => PartitionState::Alone,
+            Some(_) => PartitionState::Closed,
         }
     }
 

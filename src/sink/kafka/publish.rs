@@ -14,7 +14,7 @@ use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::kafka::in_flight::InFlight;
 use crate::sink::kafka::isolated_producer::{IsolatedProducer, KeptEvent};
-use crate::sink::kafka::partition_warmup::{PartitionWarmup, Pass};
+use crate::sink::kafka::partition_warmup::{PartitionState, PartitionWarmup};
 use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, TopicId};
 use crate::sink::kafka::record_ffi::Record;
 use crate::sink::key_lanes::{Item as _, Lanes};
@@ -126,13 +126,13 @@ impl KafkaSink {
         let anywhere = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
         let partition = partition.or_else(|| self.warmup.partitions(topic).map(anywhere));
         let pass = self.warmup.pass(topic, partition);
-        if pass == Pass::Closed {
+        if pass == PartitionState::Closed {
             let parcel = KeptEvent::copy(event, &self.lanes);
             self.warmup.wait(topic, partition, sequence, parcel);
             return Ok(());
         }
         self.normal.send(topic, sequence, event, partition)?;
-        if pass == Pass::Alone {
+        if pass == PartitionState::Alone {
             self.warmup.flies(topic, partition, sequence);
         }
         Ok(())

@@ -43,7 +43,6 @@ pub struct SlotFeed {
     connection: Connection,
     /// What the control runtime waits for while there is no session.
     awaited: Phase,
-    /// The slot, as the last session showed it.
     slot: Option<KnownSlot>,
     text_only: bool,
     held: bool,
@@ -192,6 +191,7 @@ impl SlotFeed {
 impl Feed for SlotFeed {
     const CONFIRM_TICK: Duration = Duration::from_millis(10);
     const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(3);
+    const TIMES_STAGES: bool = true;
 
     fn origin(&self) -> String {
         format!("slot {}, publication {}", self.source.slot, self.source.publication)
