@@ -1,6 +1,6 @@
 //! Two relays, one slot: the second waits, says so, and takes over.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use walrelay_harness::relay::get;
@@ -53,21 +53,21 @@ fn a_standby_is_quiet() {
     let first = site.relay();
     let second = start(site.config(), "standby_quiet_second");
     // WHEN it has looked many times who holds the slot
-    let (mut looks, mut pids) = (BTreeSet::new(), BTreeSet::new());
+    let mut looks: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     until("many looks at the slot", LIMIT, || {
         let looked = site.value(
-            "select pid || ' ' || query_start from pg_stat_activity
+            "select string_agg(pid || ' ' || query_start, ',') from pg_stat_activity
              where datname = current_database() and query ilike '%pg_replication_slots s on s.slot_name%'
              and pid <> pg_backend_pid()",
         );
-        if let Some((pid, at)) = looked.split_once(' ') {
-            pids.insert(pid.to_owned());
-            looks.insert(at.to_owned());
+        for (pid, at) in looked.split(',').filter_map(|look| look.split_once(' ')) {
+            looks.entry(pid.to_owned()).or_default().insert(at.to_owned());
         }
-        (looks.len() >= LOOKS).then_some(())
+        looks.values().any(|starts| starts.len() >= LOOKS).then_some(())
     });
-    // THEN that was one connection, one warning, and no line in the server's log
-    assert_eq!(pids.len(), 1, "{pids:?}");
+    // THEN that was one connection beside those of the two slot watches, which ask the same
+    assert!(looks.len() <= 3, "{looks:?}");
+    // AND there was one warning, and no line in the server's log
     let said = std::fs::read_to_string(second.log_file()).unwrap();
     assert_eq!(said.matches("is a superuser").count(), 1, "{said}");
     assert_eq!(said.matches("standing by").count(), 1, "{said}");
