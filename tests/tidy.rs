@@ -118,19 +118,17 @@ fn imports_point_one_way() {
 
 #[test]
 fn no_files_import_each_other() {
-    assert_none(imports::new_circles(imports(), imports::KNOWN_CIRCLES));
+    assert_none(imports::import_circles(imports()));
 }
 
 #[test]
 fn a_public_type_name_stands_once() {
-    assert_none(shape::repeated_types(src(), shape::KNOWN_REPEATED));
+    assert_none(shape::repeated_types(src()));
 }
 
 #[test]
 fn exceptions_that_nothing_needs_are_gone() {
     let mut idle = imports::idle_exceptions(imports());
-    idle.extend(imports::slack(imports(), imports::KNOWN_CIRCLES));
-    idle.extend(shape::single_types(src(), shape::KNOWN_REPEATED));
     idle.extend(shape::short_files(src(), LONG_FILES));
     assert_none(idle);
 }

@@ -50,10 +50,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("src/dead_letter/tail.rs", "src/health/", "to be removed"),
 ];
 
-/// How many files below a folder still stand in circles of imports. Numbers only go down; a folder
-/// without a circle has no line.
-pub(crate) const KNOWN_CIRCLES: &[(&str, usize)] = &[];
-
 /// Folders and files that are pure: time comes in as an argument, bytes as slices.
 const PURE: &[&str] = &[
     "src/base/",
@@ -135,35 +131,10 @@ pub(crate) fn idle_exceptions(imports: &[Import]) -> Vec<String> {
         .collect()
 }
 
-/// Circles of imports, beyond those that are known.
-pub(crate) fn new_circles(imports: &[Import], known: &[(&str, usize)]) -> Vec<String> {
-    let found = circles(imports);
-    let within = |circle: &[&str], folder: &str| circle.iter().all(|it| it.starts_with(folder));
-    let is_known = |circle: &[&str]| {
-        circle.iter().all(|file| known.iter().any(|(folder, _)| file.starts_with(folder)))
-    };
-    let strange = found.iter().filter(|circle| !is_known(circle));
-    let mut wrong: Vec<String> =
-        strange.map(|circle| format!("import each other: {}", circle.join(", "))).collect();
-    for (folder, most) in known.iter().filter(|(folder, most)| count(&found, folder) > *most) {
-        let files = found.iter().filter(|circle| within(circle, folder));
-        let files: Vec<String> = files.map(|circle| circle.join(", ")).collect();
-        wrong.push(format!("{folder}: more than {most} in circles:\n  {}", files.join("\n  ")));
-    }
-    wrong
-}
-
-/// How many files of the folder stand in circles.
-fn count(found: &[Vec<&str>], folder: &str) -> usize {
-    found.iter().flatten().filter(|file| file.starts_with(folder)).count()
-}
-
-/// Lines of that list that say too much.
-pub(crate) fn slack(imports: &[Import], known: &[(&str, usize)]) -> Vec<String> {
-    let found = circles(imports);
-    let counts = known.iter().map(|(folder, most)| (folder, *most, count(&found, folder)));
-    let slack = counts.filter(|(_, most, count)| count < most);
-    slack.map(|(folder, _, count)| format!("{folder}: only {count} in circles; say so")).collect()
+/// Files that import each other, whatever the way around.
+pub(crate) fn import_circles(imports: &[Import]) -> Vec<String> {
+    let told = |circle: Vec<&str>| format!("import each other: {}", circle.join(", "));
+    circles(imports).into_iter().map(told).collect()
 }
 
 /// Clocks, sockets, files and threads in a pure file.
@@ -291,8 +262,8 @@ mod tests {
         Tree::new(&sources).imports()
     }
 
-    fn circles_of(files: &[(&str, &str)], known: &[(&str, usize)]) -> Vec<String> {
-        new_circles(&imports_of(files), known)
+    fn circles_of(files: &[(&str, &str)]) -> Vec<String> {
+        import_circles(&imports_of(files))
     }
 
     #[test]
@@ -306,33 +277,23 @@ mod tests {
             "mod b;\npub struct X;\nfn f() { b::y() }",
             "mod b;\npub(crate) use b::Y;\npub struct X(Y);",
         ] {
-            assert_eq!(circles_of(&[("src/a/mod.rs", parent), child], &[]), told, "{parent}");
+            assert_eq!(circles_of(&[("src/a/mod.rs", parent), child]), told, "{parent}");
         }
         // WHEN it only declares it, or hands its item on
         let parent = ("src/a/mod.rs", "mod b;\npub use b::Y;\npub struct X;");
-        assert!(circles_of(&[parent, child], &[]).is_empty());
+        assert!(circles_of(&[parent, child]).is_empty());
         // WHEN the way leads through a re-export
         let (c, parent) = (("src/a/c.rs", "use super::Y;"), ("src/a/mod.rs", "pub use b::Y;"));
-        assert!(circles_of(&[parent, c, ("src/a/b.rs", "")], &[]).is_empty());
+        assert!(circles_of(&[parent, c, ("src/a/b.rs", "")]).is_empty());
         let back = ("src/a/b.rs", "use crate::a::c::Z;");
-        assert_eq!(circles_of(&[parent, c, back], &[]).len(), 1);
+        assert_eq!(circles_of(&[parent, c, back]).len(), 1);
         // WHEN it is long
         let long = [
             ("src/x.rs", "use crate::y::Y;"),
             ("src/y.rs", "use crate::z::Z;"),
             ("src/z.rs", "use crate::x::X;"),
         ];
-        assert_eq!(circles_of(&long, &[]), ["import each other: src/x.rs, src/y.rs, src/z.rs"]);
-    }
-
-    #[test]
-    fn the_list_of_known_circles_only_shrinks() {
-        let circle = [("src/a/b.rs", "use super::c::C;"), ("src/a/c.rs", "use super::b::B;")];
-        assert_eq!(circles_of(&circle, &[("src/a/", 2)]), Vec::<String>::new());
-        assert_eq!(circles_of(&circle, &[("src/a/", 1)]).len(), 1);
-        let imports = imports_of(&circle);
-        assert_eq!(slack(&imports, &[("src/a/", 2)]), [""; 0]);
-        assert_eq!(slack(&imports, &[("src/a/", 3), ("src/d/", 1)]).len(), 2);
+        assert_eq!(circles_of(&long), ["import each other: src/x.rs, src/y.rs, src/z.rs"]);
     }
 
     #[test]

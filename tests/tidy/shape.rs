@@ -115,11 +115,8 @@ fn lifts_ban(code: &str) -> bool {
     ["allow(", "expect(", "warn("].iter().any(|word| code.contains(&format!("{word}unsafe_code")))
 }
 
-/// Public types of other files that still have the same name. A name that stands once has no line.
-pub(crate) const KNOWN_REPEATED: &[&str] = &[];
-
-/// Names of public types that stand more than once, beyond those that are known.
-pub(crate) fn repeated_types(sources: &[Source], known: &[&str]) -> Vec<String> {
+/// Names of public types that stand more than once.
+pub(crate) fn repeated_types(sources: &[Source]) -> Vec<String> {
     let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !is_test_file(&source.path)) {
         for (code, line) in text::without_tests(&source.code).lines().zip(1..) {
@@ -128,20 +125,10 @@ pub(crate) fn repeated_types(sources: &[Source], known: &[&str]) -> Vec<String> 
             }
         }
     }
-    found.retain(|_, places| places.len() > 1);
-    let fresh = found.iter().filter(|(name, _)| !known.contains(&name.as_str()));
-    fresh
+    let repeated = found.into_iter().filter(|(_, places)| places.len() > 1);
+    repeated
         .map(|(name, places)| format!("`{name}` stands more than once: {}", places.join(", ")))
         .collect()
-}
-
-/// Names in that list that stand once by now.
-pub(crate) fn single_types(sources: &[Source], known: &[&str]) -> Vec<String> {
-    let repeated = repeated_types(sources, &[]);
-    let is_repeated =
-        |name: &str| repeated.iter().any(|told| told.starts_with(&format!("`{name}` ")));
-    let single = known.iter().filter(|name| !is_repeated(name));
-    single.map(|name| format!("`{name}` stands once: delete it")).collect()
 }
 
 fn public_type(code: &str) -> Option<&str> {
@@ -241,12 +228,10 @@ mod tests {
         };
         let two = files("pub struct Kind;", "pub(crate) enum Kind {");
         let told = ["`Kind` stands more than once: src/a.rs:1, src/b.rs:1"];
-        assert_eq!(repeated_types(&two, &[]), told);
-        assert!(repeated_types(&two, &["Kind"]).is_empty());
-        assert_eq!(single_types(&two, &["Kind", "Path"]), ["`Path` stands once: delete it"]);
+        assert_eq!(repeated_types(&two), told);
         let again = files("    pub(super) type Kind<T> = T;", "pub trait Kind {}");
-        assert_eq!(repeated_types(&again, &[]).len(), 1);
-        assert!(repeated_types(&files("pub struct Kind;", "struct Kind;"), &[]).is_empty());
-        assert!(repeated_types(&files("pub struct Kind;", "// pub struct Kind;"), &[]).is_empty());
+        assert_eq!(repeated_types(&again).len(), 1);
+        assert!(repeated_types(&files("pub struct Kind;", "struct Kind;")).is_empty());
+        assert!(repeated_types(&files("pub struct Kind;", "// pub struct Kind;")).is_empty());
     }
 }
