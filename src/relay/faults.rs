@@ -177,9 +177,14 @@ pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault
     )
 }
 
+/// Slot and publication, as the place of a fault.
+pub(super) fn slot_place(source: &SourceSettings) -> String {
+    format!("slot {}, publication {}", source.slot, source.publication)
+}
+
 /// What a new connection would only meet again.
 pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
-    let place = format!("slot {}, publication {}", source.slot, source.publication);
+    let place = slot_place(source);
     let told = match error {
         StreamError::Ended | StreamError::Io(_) => return None,
         StreamError::Protocol(_) | StreamError::Oversized(_) => {

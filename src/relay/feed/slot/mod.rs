@@ -194,7 +194,7 @@ impl Feed for SlotFeed {
     const TIMES_STAGES: bool = true;
 
     fn origin(&self) -> String {
-        format!("slot {}, publication {}", self.source.slot, self.source.publication)
+        faults::slot_place(&self.source)
     }
 
     fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault> {

@@ -216,7 +216,10 @@ impl Replication {
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
                 if commit_lsn != self.commit_lsn {
-                    return Err(faults::protocol("commit of another transaction", &self.origin()));
+                    return Err(faults::protocol(
+                        "commit of another transaction",
+                        &faults::slot_place(&self.source),
+                    ));
                 }
                 if self.admitted.commit() {
                     self.ledger.commit(end_lsn, self.window.next());
@@ -308,7 +311,9 @@ impl Replication {
                 admission.meter.ignored(Ignored::OtherTable);
                 Ok(PacketOutcome::Done)
             }
-            Err(error) => Err(faults::protocol(&error.to_string(), &self.origin())),
+            Err(error) => {
+                Err(faults::protocol(&error.to_string(), &faults::slot_place(&self.source)))
+            }
         }
     }
 
@@ -320,7 +325,9 @@ impl Replication {
         admission: &mut Admission<'_>,
     ) -> Result<(), Fault> {
         let plan = self.outboxes.plan(oid);
-        let plan = plan.map_err(|error| faults::protocol(&error.to_string(), &self.origin()))?;
+        let plan = plan.map_err(|error| {
+            faults::protocol(&error.to_string(), &faults::slot_place(&self.source))
+        })?;
         let Some(plan) = plan else {
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(());
@@ -336,12 +343,8 @@ impl Replication {
         Ok(())
     }
 
-    fn origin(&self) -> String {
-        format!("slot {}, publication {}", self.source.slot, self.source.publication)
-    }
-
     fn garbled(&self, error: &DecodeError) -> Fault {
-        faults::protocol(&error.to_string(), &self.origin())
+        faults::protocol(&error.to_string(), &faults::slot_place(&self.source))
     }
 }
 
