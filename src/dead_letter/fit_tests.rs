@@ -11,7 +11,7 @@ use crate::dead_letter::writer::{
 /// Any letter can be cut to this.
 const ROOM_BYTES_MIN: usize = 4096;
 
-fn mailbox() -> DeadLetterWriter {
+fn writer() -> DeadLetterWriter {
     DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "walrelay@host".to_owned() }
 }
 
@@ -81,7 +81,7 @@ fn event() -> Outbound<'static> {
 }
 
 fn letter(event: &Outbound<'_>) -> Copy {
-    mailbox().compose(event, &cause("too large"), Copy::of)
+    writer().compose(event, &cause("too large"), Copy::of)
 }
 
 const MB: Room = Room { head_bytes: 1_000_000, value_bytes: None };
@@ -120,7 +120,7 @@ fn whatever_is_too_large_is_cut_and_the_rest_stays() {
     let cut = letter(&Outbound { headers: &[(&large, b"v"), ("h", bytes)], ..event() }).fit(&MB);
     assert_eq!(cut.text(HEADERS_DROPPED), Some(&*format!("h, {}", "ä".repeat(150))));
     // A message.
-    let cut = mailbox().compose(&event(), &cause(&large), Copy::of).fit(&MB);
+    let cut = writer().compose(&event(), &cause(&large), Copy::of).fit(&MB);
     assert_eq!(
         (cut.text(ERROR_MSG).map(str::len), cut.text(RELAY)),
         (Some(2_000), Some("walrelay@host"))
@@ -203,7 +203,7 @@ proptest! {
         let event = Outbound {
             id: &id, topic: &topic, exchange: &exchange, key, value, headers: &headers, ..event()
         };
-        let whole = mailbox().compose(&event, &cause(&reason), Copy::of);
+        let whole = writer().compose(&event, &cause(&reason), Copy::of);
         let room = Room { head_bytes, value_bytes };
         let cut = whole.fit(&room);
         let (head, body) = cut.bytes();

@@ -7,7 +7,7 @@ use crate::base::lsn::Lsn;
 use crate::dead_letter::fit::{Room, fit};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
 
-fn mailbox(value_bytes_max: usize) -> DeadLetterWriter {
+fn writer(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings {
         value_bytes_max,
         burst_window: Duration::ZERO,
@@ -61,7 +61,7 @@ fn entry(record: &Outbound<'_>, partition: i32, offset: i64) -> LogEntry {
 }
 
 fn letter_of(event: &Outbound<'_>, value_bytes_max: usize) -> DeadLetter {
-    let entry = mailbox(value_bytes_max).compose(event, &cause(), |letter| entry(letter, 2, 17));
+    let entry = writer(value_bytes_max).compose(event, &cause(), |letter| entry(letter, 2, 17));
     match parse(entry) {
         LogRecord::DeadLetter(letter) => *letter,
         other => panic!("{other:?}"),
@@ -113,7 +113,7 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     let cut = letter_of(&event(), 3);
     assert_eq!(cut.not_replayable(&letters()), Some(NotReplayable::Cut));
     assert_eq!(cut.uncut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
-    let entry = mailbox(100).compose(&event(), &cause(), |letter| {
+    let entry = writer(100).compose(&event(), &cause(), |letter| {
         let dropped = (writer::HEADERS_DROPPED, &b"trace"[..]);
         let headers: Vec<_> = letter.headers.iter().copied().chain([dropped]).collect();
         entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
@@ -129,7 +129,7 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
 /// The letter of the event, cut to fit into so many bytes.
 fn cut_letter(event: &Outbound<'_>, head_bytes: usize) -> DeadLetter {
     let room = Room { head_bytes, value_bytes: None };
-    let entry = mailbox(1 << 20)
+    let entry = writer(1 << 20)
         .compose(event, &cause(), |letter| fit(letter, &room, |letter| entry(letter, 2, 17)));
     match parse(entry) {
         LogRecord::DeadLetter(letter) => *letter,

@@ -81,7 +81,7 @@ fn fixture(faults: Vec<Fault>) -> TailFixture {
 impl TailFixture {
     /// Letters that park their keys, of a process that has just died.
     fn write(&self, keys: usize) {
-        let mailbox =
+        let writer =
             DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
         let mut sink = self.broker.open(None).unwrap();
         for n in 0..keys {
@@ -108,7 +108,7 @@ impl TailFixture {
                 commit_unix_us: 0,
                 partition: None,
             };
-            mailbox.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
+            writer.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
         }
         sink.poll(Duration::ZERO, &mut Vec::new());
     }

@@ -106,7 +106,7 @@ impl TopicFixture {
     /// Writes a letter as the relay would.
     pub(super) fn write(&self, spec: Spec<'_>) {
         let settings = DeadLetterSettings { value_bytes_max: 16, ..DeadLetterSettings::default() };
-        let mailbox = DeadLetterWriter { settings, relay: "relay".to_owned() };
+        let writer = DeadLetterWriter { settings, relay: "relay".to_owned() };
         let cause = DeadLetterCause {
             class: spec.class.to_owned(),
             reason: "nobody wants it".to_owned(),
@@ -129,7 +129,7 @@ impl TopicFixture {
             commit_unix_us: 1,
             partition: None,
         };
-        mailbox.compose(&event, &cause, |letter| self.publish(letter));
+        writer.compose(&event, &cause, |letter| self.publish(letter));
     }
 
     /// `count` letters `e0`, `e1`, ... of the keys 0 to 4, a second apart.
@@ -263,8 +263,8 @@ impl Sink for Breaking {
         self.0.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
-        self.0.bury(sequence, mailbox, cause);
+    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
+        self.0.bury(sequence, writer, cause);
     }
 }
 

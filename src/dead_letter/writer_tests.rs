@@ -16,7 +16,7 @@ fn event<'a>(value: &'a [u8], headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a
     }
 }
 
-fn mailbox(value_bytes_max: usize) -> DeadLetterWriter {
+fn writer(value_bytes_max: usize) -> DeadLetterWriter {
     let settings = DeadLetterSettings { value_bytes_max, ..DeadLetterSettings::default() };
     DeadLetterWriter { settings, relay: "walrelay".to_owned() }
 }
@@ -54,7 +54,7 @@ fn what_goes_to_the_topic_or_through_its_exchange_reaches_the_letters() {
 
 #[test]
 fn a_letter_is_the_event_untouched_with_its_fate_beside_it() {
-    mailbox(100).compose(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
+    writer(100).compose(&event(b"payload", &[("id", b"e1")]), &cause(), |letter| {
         assert_eq!((letter.topic, letter.exchange), ("outbox.dlq", "outbox.dlx"));
         assert_eq!((letter.key, letter.value), (Some(&b"42"[..]), Some(&b"payload"[..])));
         assert_eq!(letter.headers[0], ("id", &b"e1"[..]));
@@ -73,7 +73,7 @@ fn an_event_cannot_forge_its_fate() {
     let forged: [(&str, &[u8]); 3] =
         [(RESOLUTION, b"discarded"), (PARKS_KEY, b"true"), ("trace", b"t")];
     let cause = DeadLetterCause { incomplete: true, ..cause() };
-    mailbox(100).compose(&event(b"payload", &forged), &cause, |letter| {
+    writer(100).compose(&event(b"payload", &forged), &cause, |letter| {
         assert_eq!(header(letter, "trace").as_deref(), Some("t"));
         assert_eq!((header(letter, RESOLUTION), header(letter, PARKS_KEY)), (None, None));
         assert_eq!(header(letter, INCOMPLETE).as_deref(), Some("true"));
@@ -82,7 +82,7 @@ fn an_event_cannot_forge_its_fate() {
 
 #[test]
 fn a_value_that_is_too_large_is_cut_and_can_be_recognised() {
-    mailbox(3).compose(&event(b"abcdef", &[]), &cause(), |letter| {
+    writer(3).compose(&event(b"abcdef", &[]), &cause(), |letter| {
         assert_eq!(letter.value, Some(&b"abc"[..]));
         assert_eq!(header(letter, VALUE_SIZE).as_deref(), Some("6"));
         let whole = "bef57ec7f53a6d40beb640a780a639c83bc29ac8a9816f1fc6c5c6dcd93c4721";

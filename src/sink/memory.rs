@@ -197,7 +197,7 @@ impl Arrived {
     }
 
     /// Its letter.
-    fn letter(&self, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) -> Arrived {
+    fn letter(&self, writer: &DeadLetterWriter, cause: &DeadLetterCause) -> Arrived {
         let headers: Vec<(&str, &[u8])> =
             self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
         let event = Outbound {
@@ -212,7 +212,7 @@ impl Arrived {
             commit_unix_us: self.commit_unix_us,
             partition: self.partition,
         };
-        mailbox.compose(&event, cause, Arrived::copy)
+        writer.compose(&event, cause, Arrived::copy)
     }
 }
 
@@ -248,11 +248,11 @@ impl Sink for MemorySink {
         }
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
+    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
         let at = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
         let Some(at) = at else { return };
         let buried = &mut self.waiting[at];
-        buried.event = buried.event.letter(mailbox, cause);
+        buried.event = buried.event.letter(writer, cause);
         buried.refused = false;
         let key = buried.event.key.clone();
         if !cause.parks_key || key.is_none() {

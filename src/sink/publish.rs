@@ -43,7 +43,7 @@ pub trait Sink {
     /// Publishes the dead letter of what has failed under `sequence` in its place; its receipt
     /// comes under the same number. When the cause parks the key, what waits behind it comes back
     /// as failed, in order, with the class [`crate::dead_letter::writer::CLASS_PARKED`].
-    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause);
+    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause);
 }
 
 /// The sink did not take an event.

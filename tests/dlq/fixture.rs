@@ -113,7 +113,7 @@ impl DlqFixture {
     pub(crate) fn write(&mut self, letters: impl IntoIterator<Item = Spec>) {
         let mut sink = self.config.sink.open(None).unwrap();
         let settings = self.config.dead_letter.clone();
-        let mailbox = DeadLetterWriter { settings, relay: self.site.name.clone() };
+        let writer = DeadLetterWriter { settings, relay: self.site.name.clone() };
         let exchange = if self.is_kafka { "" } else { self.site.name.as_str() };
         let (mut sent, mut confirmed, mut news) = (0, 0, Vec::new());
         let mut last = Instant::now();
@@ -143,7 +143,7 @@ impl DlqFixture {
                     incomplete: false,
                     parks_key: spec.parks_key,
                 };
-                match mailbox.compose(&event, &cause, |letter| sink.publish_letter(sent, letter)) {
+                match writer.compose(&event, &cause, |letter| sink.publish_letter(sent, letter)) {
                     Ok(()) => {}
                     Err(Refused::Full) => break,
                     Err(Refused::Failed(failure)) => panic!("{failure:?}"),

@@ -239,12 +239,12 @@ impl Hand {
     pub(crate) fn bury(
         &mut self,
         sequence: Sequence,
-        mailbox: &DeadLetterWriter,
+        writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
     ) {
         let failed = self.refused.remove(&sequence);
         assert!(failed.is_some(), "event {sequence} has not failed");
-        self.sink.as_mut().expect("a sink").bury(sequence, mailbox, cause);
+        self.sink.as_mut().expect("a sink").bury(sequence, writer, cause);
     }
 
     /// Gives up on what has failed.

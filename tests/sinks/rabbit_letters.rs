@@ -14,8 +14,8 @@ use crate::hand::{Event, Hand};
 use crate::reading::whole;
 use crate::real::{self, arrange, event};
 
-/// A mailbox of one's own; where it leads to is not made yet.
-fn mailbox(name: &str) -> DeadLetterWriter {
+/// A writer of one's own; where it leads to is not made yet.
+fn writer(name: &str) -> DeadLetterWriter {
     let address =
         DeadLetterAddress { exchange: format!("{name}.dlx"), topic: format!("{name}.dlq") };
     let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
@@ -23,8 +23,8 @@ fn mailbox(name: &str) -> DeadLetterWriter {
 }
 
 /// Makes it.
-fn make(rabbit: &mut Rabbit, mailbox: &DeadLetterWriter) {
-    let DeadLetterAddress { exchange, topic } = &mailbox.settings.address;
+fn make(rabbit: &mut Rabbit, writer: &DeadLetterWriter) {
+    let DeadLetterAddress { exchange, topic } = &writer.settings.address;
     rabbit.declare_exchange(exchange, "direct").unwrap();
     rabbit.declare_stream(topic).unwrap();
     rabbit.bind(topic, exchange, topic).unwrap();
@@ -43,8 +43,8 @@ fn cause(class: &str) -> DeadLetterCause {
     }
 }
 
-fn letters(mailbox: &DeadLetterWriter) -> Vec<LogEntry> {
-    let log = real::broker().log(&mailbox.settings.address, ReadFrom::Beginning);
+fn letters(writer: &DeadLetterWriter) -> Vec<LogEntry> {
+    let log = real::broker().log(&writer.settings.address, ReadFrom::Beginning);
     whole(&mut *log.unwrap_or_else(|fault| panic!("{fault}")))
 }
 
@@ -61,8 +61,8 @@ fn ids(entries: &[LogEntry]) -> Vec<String> {
 #[test]
 fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() {
     let (mut hand, mut rabbit) = real::open();
-    let mailbox = mailbox("buried");
-    make(&mut rabbit, &mailbox);
+    let writer = writer("buried");
+    make(&mut rabbit, &writer);
     arrange(&mut rabbit, "buried", "here", &[]);
     // GIVEN an event that cannot be routed, with every byte there is, and one behind it
     let all: Vec<u8> = (0..=255).collect();
@@ -80,11 +80,11 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
     hand.until("a failure", |hand| !hand.failures.is_empty());
     assert_eq!(hand.failures[0].1.key.as_deref(), Some(&all[..]));
     // WHEN it is buried THEN it is confirmed under its number, and the next of its key goes
-    hand.bury(buried, &mailbox, &cause("rabbitmq.no-route"));
+    hand.bury(buried, &writer, &cause("rabbitmq.no-route"));
     hand.settle();
     assert_eq!(hand.confirmed, [buried, behind]);
     // THEN its letter has key, value and headers as they were
-    let entries = letters(&mailbox);
+    let entries = letters(&writer);
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     assert_eq!((entry.key.as_deref(), entry.value.as_deref()), (Some(&all[..]), Some(&all[..])));
     assert_eq!(entry.event_type.as_deref(), Some("Päid"));
@@ -113,19 +113,19 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
 #[test]
 fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits() {
     let (mut hand, mut rabbit) = real::open();
-    let mailbox = mailbox("nowhere");
+    let writer = writer("nowhere");
     arrange(&mut rabbit, "nowhere", "here", &[]);
     let poison = hand.publish(&event("nowhere", "gone", "a0").keyed("a"));
     let behind = hand.publish(&event("nowhere", "here", "a1").keyed("a"));
     hand.until("a failure", |hand| hand.failures.len() == 1);
     // GIVEN no exchange WHEN it is buried THEN that fails, under its number
-    hand.bury(poison, &mailbox, &cause("rabbitmq.no-route"));
+    hand.bury(poison, &writer, &cause("rabbitmq.no-route"));
     hand.until("another failure", |hand| hand.failures.len() == 2);
     let (sequence, failure) = hand.failures[1].clone();
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.not-found"));
     assert_eq!(failure.disposition, Disposition::Transient);
     // GIVEN no binding WHEN it is tried again THEN it comes back; others flow
-    let DeadLetterAddress { exchange, topic } = &mailbox.settings.address;
+    let DeadLetterAddress { exchange, topic } = &writer.settings.address;
     rabbit.declare_exchange(exchange, "direct").unwrap();
     rabbit.declare_stream(topic).unwrap();
     hand.retry(poison);
@@ -133,20 +133,20 @@ fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits
     hand.until("one more failure", |hand| hand.failures.len() == 3);
     hand.until("the other key", |hand| hand.confirmed.len() == 1);
     assert_eq!(hand.failures[2].1.class, "rabbitmq.no-route");
-    assert!(letters(&mailbox).is_empty());
+    assert!(letters(&writer).is_empty());
     // WHEN it is bound THEN letter and key follow
     rabbit.bind(topic, exchange, topic).unwrap();
     hand.retry(poison);
     hand.settle();
     assert_eq!(hand.confirmed[1..], [poison, behind]);
-    assert_eq!(ids(&letters(&mailbox)), ["a0"]);
+    assert_eq!(ids(&letters(&writer)), ["a0"]);
 }
 
 #[test]
 fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     let (mut hand, mut rabbit) = real::open();
-    let mailbox = mailbox("parked");
-    make(&mut rabbit, &mailbox);
+    let writer = writer("parked");
+    make(&mut rabbit, &writer);
     arrange(&mut rabbit, "parked", "here", &[]);
     let poison = hand.publish(&event("parked", "gone", "a0").keyed("a"));
     let behind = ["a1", "a2", "a3"];
@@ -154,7 +154,7 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     let other = hand.publish(&event("parked", "here", "b0").keyed("b"));
     hand.until("a failure", |hand| hand.failures.len() == 1);
     // WHEN its letter parks the key THEN what waits comes back, in order
-    hand.bury(poison, &mailbox, &DeadLetterCause { parks_key: true, ..cause("rabbitmq.no-route") });
+    hand.bury(poison, &writer, &DeadLetterCause { parks_key: true, ..cause("rabbitmq.no-route") });
     hand.until("all of the key", |hand| hand.failures.len() == 4);
     let parked: Vec<_> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(parked, behind);
@@ -165,20 +165,20 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     }
     // WHEN each is buried, and another comes as a letter THEN all are there, in order
     for sequence in behind {
-        hand.bury(sequence, &mailbox, &cause(writer::CLASS_PARKED));
+        hand.bury(sequence, &writer, &cause(writer::CLASS_PARKED));
     }
-    publish_letter(&mut hand, &mailbox, &event("parked", "here", "a4").keyed("a"));
+    publish_letter(&mut hand, &writer, &event("parked", "here", "a4").keyed("a"));
     hand.settle();
     assert!(hand.confirmed.contains(&other));
-    let entries = letters(&mailbox);
+    let entries = letters(&writer);
     assert_eq!(ids(&entries), ["a0", "a1", "a2", "a3", "a4"]);
     assert_eq!(text(&entries[0], writer::PARKS_KEY), "true");
 }
 
 /// As the relay does with what never reached the sink.
-fn publish_letter(hand: &mut Hand, mailbox: &DeadLetterWriter, event: &Event) {
+fn publish_letter(hand: &mut Hand, writer: &DeadLetterWriter, event: &Event) {
     let letter = event.with_outbound(|event| {
-        mailbox.compose(event, &cause("rabbitmq.name-too-long"), |letter| Event {
+        writer.compose(event, &cause("rabbitmq.name-too-long"), |letter| Event {
             exchange: letter.exchange.to_owned(),
             topic: letter.topic.to_owned(),
             key: letter.key.map(<[u8]>::to_vec),
@@ -196,8 +196,8 @@ fn publish_letter(hand: &mut Hand, mailbox: &DeadLetterWriter, event: &Event) {
 #[test]
 fn what_amqp_cannot_carry_is_carried_as_a_letter() {
     let (mut hand, mut rabbit) = real::open();
-    let mailbox = mailbox("uncarried");
-    make(&mut rabbit, &mailbox);
+    let writer = writer("uncarried");
+    make(&mut rabbit, &writer);
     let long = "ü".repeat(400);
     let large = vec![("large".to_owned(), vec![b'h'; 40_000]), ("kept".to_owned(), b"v".to_vec())];
     let plain = || event("uncarried", "here", "plain").keyed("a");
@@ -210,11 +210,11 @@ fn what_amqp_cannot_carry_is_carried_as_a_letter() {
     for event in &events {
         let Err(Refused::Failed(failure)) = hand.offer(event) else { panic!("{event:?} passes") };
         assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
-        publish_letter(&mut hand, &mailbox, event);
+        publish_letter(&mut hand, &writer, event);
     }
     hand.settle();
     assert_eq!((hand.failures.len(), hand.weather.len()), (0, 0));
-    let entries = letters(&mailbox);
+    let entries = letters(&writer);
     assert_eq!(ids(&entries), [long.as_str(), "plain", "plain", "plain"]);
     assert_eq!(entries[1].event_type.as_deref(), Some(long.as_str()));
     assert_eq!(text(&entries[2], writer::ORIGINAL_TOPIC), long);
@@ -225,8 +225,8 @@ fn what_amqp_cannot_carry_is_carried_as_a_letter() {
 #[test]
 fn a_header_that_the_broker_refuses_does_not_make_the_letter_impossible() {
     let (mut hand, mut rabbit) = real::open();
-    let mailbox = mailbox("refused");
-    make(&mut rabbit, &mailbox);
+    let writer = writer("refused");
+    make(&mut rabbit, &writer);
     arrange(&mut rabbit, "refused", "here", &[]);
     // GIVEN a header that the broker takes for routing, and closes over
     let headers = vec![("CC".to_owned(), b"elsewhere".to_vec())];
@@ -237,9 +237,9 @@ fn a_header_that_the_broker_refuses_does_not_make_the_letter_impossible() {
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.precondition-failed"));
     assert!(failure.known && failure.disposition == Disposition::Terminal);
     // WHEN it is buried THEN the letter is taken, and says what it is without
-    hand.bury(poison, &mailbox, &cause("rabbitmq.precondition-failed"));
+    hand.bury(poison, &writer, &cause("rabbitmq.precondition-failed"));
     hand.settle();
-    let entries = letters(&mailbox);
+    let entries = letters(&writer);
     assert_eq!(ids(&entries), ["a0"]);
     assert_eq!(text(&entries[0], "dlq-headers-dropped"), "CC");
     assert_eq!(hand.confirmed.len(), 2);

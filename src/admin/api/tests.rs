@@ -53,7 +53,7 @@ fn fixture() -> ApiFixture {
 impl ApiFixture {
     /// `count` letters `e0`, `e1`, ... of the keys `k0` to `k2`, a second apart.
     fn write(&self, count: i64, parks_key: bool) {
-        let mailbox =
+        let writer =
             DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
         let mut sink = self.settings.open(None).unwrap();
         for n in 0..count {
@@ -80,7 +80,7 @@ impl ApiFixture {
                 commit_unix_us: failed,
                 partition: None,
             };
-            mailbox.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
+            writer.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
         }
         sink.poll(Duration::ZERO, &mut Vec::new());
     }

@@ -98,11 +98,11 @@ impl IsolatedProducer {
     pub(super) fn bury(
         &mut self,
         sequence: Sequence,
-        mailbox: &DeadLetterWriter,
+        writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
     ) -> Vec<News> {
         let Some(parcel) = self.desk.item(sequence) else { return Vec::new() };
-        let letter = parcel.letter(mailbox, cause, &self.settings.record_limit);
+        let letter = parcel.letter(writer, cause, &self.settings.record_limit);
         self.desk.bury(sequence, letter);
         let behind = if cause.parks_key { self.desk.refuse_behind(sequence) } else { Vec::new() };
         let told = behind.into_iter().filter_map(|sequence| {
@@ -268,12 +268,12 @@ impl KeptEvent {
     /// Its dead letter.
     pub(super) fn letter(
         &self,
-        mailbox: &DeadLetterWriter,
+        writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
         limit: &RecordLimit,
     ) -> KeptEvent {
         let record = self.record.with_outbound(|event| {
-            mailbox.compose(event, cause, |letter| limit.fit(letter, Record::copy))
+            writer.compose(event, cause, |letter| limit.fit(letter, Record::copy))
         });
         KeptEvent { record, lane: self.lane, is_letter: true }
     }

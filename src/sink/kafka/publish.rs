@@ -366,7 +366,7 @@ impl Sink for KafkaSink {
         self.isolated.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
-        self.pending_news.extend(self.isolated.bury(sequence, mailbox, cause));
+    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
+        self.pending_news.extend(self.isolated.bury(sequence, writer, cause));
     }
 }

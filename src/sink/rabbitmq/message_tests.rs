@@ -132,7 +132,7 @@ fn failed<'a>(headers: &'a [(&'a str, &'a [u8])]) -> Outbound<'a> {
     }
 }
 
-fn mailbox() -> (DeadLetterWriter, DeadLetterCause) {
+fn writer() -> (DeadLetterWriter, DeadLetterCause) {
     let settings = DeadLetterSettings { burst_window: Duration::ZERO, ..Default::default() };
     let cause = DeadLetterCause {
         class: "rabbitmq.name-too-long".to_owned(),
@@ -149,8 +149,8 @@ fn mailbox() -> (DeadLetterWriter, DeadLetterCause) {
 
 /// The letter of the event, as it is sent.
 fn letter(event: &Outbound<'_>) -> AmqpMessage {
-    let (mailbox, cause) = mailbox();
-    mailbox.compose(event, &cause, |letter| AmqpMessage::dead_letter(letter, Some(7))).unwrap()
+    let (writer, cause) = writer();
+    writer.compose(event, &cause, |letter| AmqpMessage::dead_letter(letter, Some(7))).unwrap()
 }
 
 fn headers(message: &AmqpMessage) -> Headers {

@@ -208,8 +208,8 @@ impl Sink for RabbitSink {
         self.gathered.push(PublishOrder::Retry(sequence));
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
-        let letter = Box::new((mailbox.clone(), cause.clone()));
+    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
+        let letter = Box::new((writer.clone(), cause.clone()));
         self.gathered.push(PublishOrder::DeadLetter(sequence, letter));
     }
 }

@@ -181,7 +181,7 @@ impl Sink for HeardSink {
         self.inner.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, mailbox: &DeadLetterWriter, cause: &DeadLetterCause) {
-        self.inner.bury(sequence, mailbox, cause);
+    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
+        self.inner.bury(sequence, writer, cause);
     }
 }

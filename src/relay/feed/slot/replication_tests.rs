@@ -288,10 +288,10 @@ impl Sink for Careful {
     fn bury(
         &mut self,
         sequence: Sequence,
-        mailbox: &DeadLetterWriter,
+        writer: &DeadLetterWriter,
         cause: &writer::DeadLetterCause,
     ) {
-        self.0.bury(sequence, mailbox, cause);
+        self.0.bury(sequence, writer, cause);
     }
 }
 
