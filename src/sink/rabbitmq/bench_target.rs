@@ -13,7 +13,7 @@ use lapin::types::FieldTable;
 use tokio::runtime::Runtime;
 
 use super::connection::AmqpConnection;
-use super::fault::{AmqpResult, ConnectionLoss};
+use super::fault::ConnectionLoss;
 use super::mend_hints::MendHints;
 use super::message::short;
 use super::probe::{Probe, STREAM};
@@ -50,22 +50,25 @@ pub(super) fn make(settings: &RabbitSettings, name: &str) -> Result<RabbitScratc
     let runtime = runtime::multi_thread(1, "compare-consumer")?;
     let (connection, consumer) = runtime.block_on(async {
         let connection = AmqpConnection::open_once(settings).await?;
-        let consumer = start(settings, &connection.probe, name).await;
-        let failed = |loss| MendHints(settings).not_made(&format!("bench target {name}"), &loss);
-        Ok::<_, Fault>((connection, consumer.map_err(failed)?))
+        let consumer = start(settings, &connection.probe, name).await?;
+        Ok::<_, Fault>((connection, consumer))
     })?;
     Ok(RabbitScratch { settings: settings.clone(), consumer, _connection: connection, runtime })
 }
 
-async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> AmqpResult<Consumer> {
+async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<Consumer, Fault> {
+    let failed = |what: &str| {
+        let what = format!("{what} {name}");
+        move |loss| MendHints(settings).not_made(&what, &loss)
+    };
     let kind = if settings.queue_type == STREAM { "quorum" } else { &settings.queue_type };
-    probe.declare_exchange(name, TOPIC).await?;
-    probe.declare_queue(name, kind).await?;
-    probe.bind(name, name, name).await?;
-    let channel = probe.new_channel().await?;
+    probe.declare_exchange(name, TOPIC).await.map_err(failed("exchange"))?;
+    probe.declare_queue(name, kind).await.map_err(failed("queue"))?;
+    probe.bind(name, name, name).await.map_err(failed("the binding of queue"))?;
+    let channel = probe.new_channel().await.map_err(failed("a consumer of queue"))?;
     let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
-    let none = FieldTable::default();
-    Ok(channel.basic_consume(short(name), short(READER), options, none).await?)
+    let begun = channel.basic_consume(short(name), short(READER), options, FieldTable::default());
+    begun.await.map_err(|error| failed("a consumer of queue")(error.into()))
 }
 
 pub(super) fn by_hand(settings: &RabbitSettings, name: &str) -> String {
