@@ -8,7 +8,7 @@ use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use crate::base::error::{Exit, Fault};
-use crate::doctor::finding::Finding;
+use crate::base::finding::Finding;
 
 const TOPIC: &str = "admin.listen";
 /// How long the process that has the address may take to answer.

@@ -9,7 +9,7 @@ pub mod startup;
 mod streaming;
 mod threads;
 
-pub use self::threads::wanted;
+pub use self::threads::sink_requirements;
 use crate::base::error::Fault;
 use crate::base::os_ffi;
 use crate::config::Config;

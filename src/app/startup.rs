@@ -6,8 +6,8 @@
 //! ([`crate::sink::Broker::inspect`]).
 
 use crate::admin::address;
+use crate::base::finding::Finding;
 use crate::config::Config;
-use crate::doctor::finding::Finding;
 use crate::relay;
 
 /// What is as it should be here, and what is not.

@@ -23,7 +23,7 @@ use crate::health::{self, Facts, HealthLimits, Recorder};
 use crate::metrics::Metrics;
 use crate::relay::Parts;
 use crate::relay::control::StopFlags;
-use crate::sink::{self, Wanted};
+use crate::sink::{self, Requirements};
 
 /// What every mode shows to other threads and takes from them, before there is a loop.
 pub(super) struct Observability {
@@ -69,7 +69,7 @@ impl Observability {
         let parts = Parts {
             source: config.source.clone(),
             delivery: config.delivery.clone(),
-            sink_factory: sink::factory(Arc::clone(&config.sink), wanted(config), stop),
+            sink_factory: sink::factory(Arc::clone(&config.sink), sink_requirements(config), stop),
             dead_letter_writer: DeadLetterWriter {
                 settings: config.dead_letter.clone(),
                 relay: format!("{}@{}", config.source.slot, host_name()),
@@ -192,9 +192,8 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
     tracing::info!(signal, "stopping: settling what is in flight");
 }
 
-/// What is known before the first row to be needed at the broker.
 #[must_use]
-pub fn wanted(config: &Config) -> Wanted {
+pub fn sink_requirements(config: &Config) -> Requirements {
     let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
     let mut topics: Vec<String> =
@@ -203,7 +202,7 @@ pub fn wanted(config: &Config) -> Wanted {
     topics.dedup();
     let writes = config.delivery.on_dead_letter != OnDeadLetter::Halt;
     let dead_letters = writes.then(|| config.dead_letter.address.clone());
-    Wanted { topics, dead_letters, ..Wanted::default() }
+    Requirements { topics, dead_letters, ..Requirements::default() }
 }
 
 /// The name of this machine, for the letters it writes.

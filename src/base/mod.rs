@@ -6,6 +6,7 @@ pub(crate) mod encoding;
 pub mod error;
 pub mod event;
 pub(crate) mod figures;
+pub mod finding;
 pub(crate) mod log_throttle;
 pub mod lsn;
 pub(crate) mod os_ffi;

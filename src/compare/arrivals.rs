@@ -16,7 +16,7 @@ use super::plan::KEYS;
 use super::report::{EventCounts, Latencies, Second};
 use crate::base::error::Fault;
 use crate::base::runtime;
-use crate::sink::bench_target::Scratch;
+use crate::sink::bench_target::BenchTarget;
 
 /// The median of so many of the last latencies is shown while a run is under way.
 const RECENT: usize = 4096;
@@ -190,7 +190,7 @@ pub(super) struct ArrivalReader {
 }
 
 impl ArrivalReader {
-    pub(super) fn start(target: Box<dyn Scratch>) -> Result<ArrivalReader, Fault> {
+    pub(super) fn start(target: Box<dyn BenchTarget>) -> Result<ArrivalReader, Fault> {
         let state = Arc::new(ReaderState::default());
         let own = Arc::clone(&state);
         let thread = Some(runtime::spawn("consumer", move || read(target, &own))?);
@@ -217,7 +217,7 @@ impl Drop for ArrivalReader {
     }
 }
 
-fn read(mut target: Box<dyn Scratch>, state: &ReaderState) -> Result<(), Fault> {
+fn read(mut target: Box<dyn BenchTarget>, state: &ReaderState) -> Result<(), Fault> {
     while !state.stop.load(Relaxed) {
         let Some(arrival) = target.consume(POLL_PATIENCE)? else { continue };
         let Ok(label) = serde_json::from_slice::<EventLabel>(&arrival.value) else { continue };

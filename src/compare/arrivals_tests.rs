@@ -82,7 +82,7 @@ fn seconds_show_what_was_written_and_what_waited() {
 /// Hands out what it has, then fails.
 struct Few(Vec<Vec<u8>>);
 
-impl Scratch for Few {
+impl BenchTarget for Few {
     fn kind(&self) -> &'static str {
         "few"
     }

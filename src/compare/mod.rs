@@ -47,7 +47,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::config::Config;
 use crate::sink::Broker;
-use crate::sink::bench_target::Scratch;
+use crate::sink::bench_target::BenchTarget;
 
 /// What a comparison comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -84,7 +84,7 @@ async fn compare(
 ) -> Result<Vec<Fault>, Fault> {
     let (config, plan) = (request.config, request.plan);
     let name = scratch_source::fresh_name();
-    config.sink.toward_scratch(&name)?;
+    config.sink.for_bench_target(&name)?;
     let mut signals = StopSignals::listen()?;
     let source = tokio::select! {
         source = ScratchSource::open(config, &name) => source?,
@@ -93,7 +93,7 @@ async fn compare(
     watcher.announce(&plan.announcement());
     watcher.announce(&format!("everything is made under the name {name}, and removed at the end"));
     let own = name.clone();
-    let mut making = at_broker(&config.sink, move |broker| broker.make_scratch(&own));
+    let mut making = at_broker(&config.sink, move |broker| broker.create_bench_target(&own));
     let ended = tokio::select! {
         ended = measure(request, &source, &mut making, report, watcher) => ended,
         signal = signals.next() => Err(interrupted(signal)),
@@ -122,7 +122,7 @@ async fn compare(
 async fn measure(
     request: ComparisonRequest<'_>,
     source: &ScratchSource,
-    making: &mut JoinHandle<Result<Box<dyn Scratch>, Fault>>,
+    making: &mut JoinHandle<Result<Box<dyn BenchTarget>, Fault>>,
     report: &mut ComparisonReport,
     watcher: &mut dyn ComparisonWatcher,
 ) -> Result<(), Fault> {
@@ -182,7 +182,7 @@ async fn remove_abandoned(
 async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
     let database = scratch_source::remove(&config.source.connection, name).await;
     let own = name.to_owned();
-    let broker = answer(&mut at_broker(&config.sink, move |it| it.remove_scratch(&own))).await;
+    let broker = answer(&mut at_broker(&config.sink, move |it| it.remove_bench_target(&own))).await;
     match (database, broker) {
         (Err(database), Err(broker)) => {
             let mend = format!("{}\n{broker}", database.mend);
@@ -195,7 +195,7 @@ async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
 /// The fault of a removal that a second signal has ended.
 fn left_behind(config: &Config, name: &str, signal: &str) -> Fault {
     let what = format!("stopped by a second signal, {signal}, before all of {name} was removed");
-    let mend = format!("{}\n{}", left_over_sql(name), config.sink.scratch_by_hand(name));
+    let mend = format!("{}\n{}", left_over_sql(name), config.sink.bench_target_removal(name));
     Fault::new(Exit::Failed, LEFT_OVER, what, "", mend)
 }
 

@@ -88,7 +88,7 @@ impl RelayOrder {
     /// broker, logins and properties stay what they are.
     pub(crate) fn adapt(&self, config: &Config) -> Result<Config, Fault> {
         let mut adapted = config.clone();
-        adapted.sink = config.sink.toward_scratch(&self.name)?;
+        adapted.sink = config.sink.for_bench_target(&self.name)?;
         adapted.source.connection.application_name = application_name(&self.name);
         adapted.source.slot.clone_from(&self.name);
         adapted.source.publication.clone_from(&self.name);

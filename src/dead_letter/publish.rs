@@ -7,14 +7,14 @@ use std::time::Duration;
 use super::reader::DeadLetterTopic;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Sequence};
-use crate::sink::{Failure, News, Refused, Sink};
+use crate::sink::{Failure, PublishError, Sink, SinkReport};
 
 /// How long records may be in flight while nothing is confirmed.
 const SILENCE_MAX_US: i64 = 30_000_000;
 /// The same when the broker is known not to answer.
 const UNREACHABLE_MAX_US: i64 = 10_000_000;
 
-type Publish = fn(&mut dyn Sink, Sequence, &Outbound<'_>) -> Result<(), Refused>;
+type Publish = fn(&mut dyn Sink, Sequence, &Outbound<'_>) -> Result<(), PublishError>;
 
 /// A sink with its records in flight; `T` says what each of them is.
 pub(super) struct ConfirmedPublisher<T> {
@@ -27,7 +27,7 @@ pub(super) struct ConfirmedPublisher<T> {
     /// When the sink last confirmed something, or got something to confirm.
     progress_unix_us: i64,
     unreachable: Option<String>,
-    news: Vec<News>,
+    reports: Vec<SinkReport>,
 }
 
 /// Why a record was not published, or no more can be.
@@ -64,7 +64,7 @@ impl<T> ConfirmedPublisher<T> {
 
     /// For resolutions.
     pub(super) fn of_records(topic: &DeadLetterTopic<'_>) -> Result<ConfirmedPublisher<T>, Fault> {
-        Self::open(topic, |sink, sequence, record| sink.publish_letter(sequence, record))
+        Self::open(topic, |sink, sequence, record| sink.publish_dead_letter(sequence, record))
     }
 
     fn open(topic: &DeadLetterTopic<'_>, publish: Publish) -> Result<ConfirmedPublisher<T>, Fault> {
@@ -81,7 +81,7 @@ impl<T> ConfirmedPublisher<T> {
             is_full: false,
             progress_unix_us: 0,
             unreachable: None,
-            news: Vec::new(),
+            reports: Vec::new(),
         })
     }
 
@@ -110,8 +110,8 @@ impl<T> ConfirmedPublisher<T> {
         }
         self.is_full = match (self.publish)(&mut *self.sink, self.next, record) {
             Ok(()) => false,
-            Err(Refused::Full) => true,
-            Err(Refused::Failed(failure)) => {
+            Err(PublishError::QueueFull) => true,
+            Err(PublishError::Failed(failure)) => {
                 return Err(PublishFailure::Refused(item, Some(Box::new(failure))));
             }
         };
@@ -129,32 +129,34 @@ impl<T> ConfirmedPublisher<T> {
         now_unix_us: i64,
         confirmed: &mut Vec<T>,
     ) -> Vec<PublishFailure<T>> {
-        let mut news = std::mem::take(&mut self.news);
-        self.sink.poll(patience, &mut news);
+        let mut reports = std::mem::take(&mut self.reports);
+        self.sink.poll(patience, &mut reports);
         let mut failures = Vec::new();
         let refused = |item, failure| PublishFailure::Refused(item, failure);
-        for news in news.drain(..) {
-            match news {
-                News::Confirmed(sequence) => {
+        for reports in reports.drain(..) {
+            match reports {
+                SinkReport::Confirmed(sequence) => {
                     self.progress_unix_us = now_unix_us;
                     self.unreachable = None;
                     confirmed.extend(self.in_flight.remove(&sequence));
                 }
-                News::Failed(sequence, failure) => {
+                SinkReport::Failed(sequence, failure) => {
                     let item = self.in_flight.remove(&sequence);
                     failures.extend(item.map(|item| refused(item, Some(Box::new(failure)))));
                 }
-                News::Suspect(sequence) => {
+                SinkReport::Suspect(sequence) => {
                     let item = self.in_flight.remove(&sequence);
                     failures.extend(item.map(|item| refused(item, None)));
                 }
-                News::Reachable => self.unreachable = None,
-                News::Unreachable(reason) => self.unreachable = Some(reason),
-                News::Broken(reason) => failures.push(PublishFailure::SinkLost(reason)),
-                News::Unable(failure) => failures.push(PublishFailure::SinkLost(failure.reason)),
+                SinkReport::Reachable => self.unreachable = None,
+                SinkReport::Unreachable(reason) => self.unreachable = Some(reason),
+                SinkReport::Broken(reason) => failures.push(PublishFailure::SinkLost(reason)),
+                SinkReport::Unable(failure) => {
+                    failures.push(PublishFailure::SinkLost(failure.reason))
+                }
             }
         }
-        self.news = news;
+        self.reports = reports;
         let (silence_max_us, reason) = match &self.unreachable {
             Some(reason) => (UNREACHABLE_MAX_US, reason.as_str()),
             None => (SILENCE_MAX_US, "it confirms nothing"),

@@ -10,8 +10,9 @@ use super::reader::DeadLetterTopic;
 use super::record::{DeadLetter, Resolution};
 use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::faults;
 use crate::base::text::escaped;
-use crate::sink::Wanted;
+use crate::sink::Requirements;
 
 /// How long what is in flight may take to settle once nothing more is published.
 const SETTLE_US: i64 = 5_000_000;
@@ -164,8 +165,9 @@ impl<'a> Pipeline<'a> {
         if std::mem::replace(&mut self.has_asked, true) {
             return None;
         }
-        let wanted = Wanted { topics: vec![topic.clone()], ..Wanted::default() };
-        let fault = self.topic.broker.inspect(&wanted).faults.into_iter().next()?;
+        let wanted = Requirements { topics: vec![topic.clone()], ..Requirements::default() };
+        let found = self.topic.broker.inspect(&wanted);
+        let fault = faults(&found).next()?.clone();
         self.stuck_topic = Some(topic);
         Some(Fault { mend: format!("{}\nthen: {AGAIN}", fault.mend), ..fault })
     }

@@ -1,5 +1,6 @@
 use super::*;
 use crate::base::error::Exit;
+use crate::base::finding::Finding;
 use std::sync::Mutex;
 
 use crate::base::event::{Outbound, Position};
@@ -8,7 +9,7 @@ use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterW
 use crate::health::{self, Pass, Recorder};
 use crate::sink::log::DeadLetterLog;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
-use crate::sink::{First, Inspection, Sink, SinkKind, Wanted};
+use crate::sink::{Requirements, Sink, SinkKind, StartupCheck};
 
 /// The memory broker, whose log cannot be opened until these are used up.
 #[derive(Debug)]
@@ -22,15 +23,15 @@ impl Broker for FailingLog {
         self.settings.kind()
     }
 
-    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         self.settings.open(first)
     }
 
-    fn inspect(&self, wanted: &Wanted) -> Inspection {
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
         self.settings.inspect(wanted)
     }
 
-    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         self.settings.prepare(wanted)
     }
 

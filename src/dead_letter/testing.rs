@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
+use crate::base::finding::Finding;
 use crate::base::lsn::Lsn;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::writer::{
@@ -16,7 +17,8 @@ use crate::dead_letter::writer::{
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
 use crate::sink::{
-    Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, SinkKind, Wanted,
+    Broker, Disposition, Failure, PublishError, Requirements, Sink, SinkKind, SinkReport,
+    StartupCheck,
 };
 
 pub(super) const SECOND: i64 = 1_000_000;
@@ -212,7 +214,7 @@ impl Broker for Flawed {
         self.inner.kind()
     }
 
-    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let inner = self.inner.open(first)?;
         let is_second = self.sinks.fetch_add(1, Ordering::Relaxed) == 1;
         match self.flaw {
@@ -221,11 +223,11 @@ impl Broker for Flawed {
         }
     }
 
-    fn inspect(&self, wanted: &Wanted) -> Inspection {
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
         self.inner.inspect(wanted)
     }
 
-    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         self.inner.prepare(wanted)
     }
 
@@ -248,14 +250,14 @@ impl Broker for Flawed {
 struct Breaking(Box<dyn Sink>);
 
 impl Sink for Breaking {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.0.publish(sequence, event)
     }
 
-    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
-        self.0.poll(patience, news);
-        if !news.is_empty() {
-            news.push(News::Broken("cut off".to_owned()));
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+        self.0.poll(patience, reports);
+        if !reports.is_empty() {
+            reports.push(SinkReport::Broken("cut off".to_owned()));
         }
     }
 
@@ -263,8 +265,13 @@ impl Sink for Breaking {
         self.0.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
-        self.0.bury(sequence, writer, cause);
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        self.0.replace_with_dead_letter(sequence, writer, cause);
     }
 }
 

@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 use tokio_postgres::{Client, Error};
 
-use super::finding::faults;
 use super::{publication, tables};
 use crate::base::error::Fault;
+use crate::base::finding::faults;
 use crate::source::facts::SourceFacts;
 use crate::source::faults::{publication_problem, republish_sql};
 use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts, published};

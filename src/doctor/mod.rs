@@ -3,7 +3,6 @@
 //! What Postgres says is asked in `source` and `polling`; here it is judged. Everything is judged for
 //! `check` by the functions that the relay itself starts with.
 
-pub mod finding;
 pub mod fingerprint;
 pub(crate) mod polled_columns;
 pub(crate) mod polled_table;

@@ -3,8 +3,8 @@
 //! What a table refuses when a row is settled is refused after the row was published, and again after
 //! each restart: it has to be known before.
 
-use super::finding::Finding;
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
 use crate::outbox::settings::OutboxTable;
 use crate::polling::settings::PollingSettings;
 use crate::polling::table_facts::{PolledColumn, PolledTableFacts};

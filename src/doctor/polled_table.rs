@@ -4,11 +4,11 @@ use std::slice;
 
 use tokio_postgres::Client;
 
-use super::finding::{Finding, faults};
 use super::polled_columns::{PolledTable, absent_columns, unfit_columns};
 use super::status_values;
 use super::tables::{self, ReadBy, table_problem};
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::{Finding, faults};
 use crate::outbox::settings::OutboxTable;
 use crate::polling::prepare::{self, PreparedTable};
 use crate::polling::settings::{OnPublished, PollingSettings};

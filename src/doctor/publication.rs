@@ -5,8 +5,8 @@
 //! again while streaming: a publication that was made anew in between may have left a gap that nothing
 //! else shows (PostgreSQL 18 skips it with a notice only).
 
-use super::finding::{Finding, is_sound};
 use crate::base::error::Fault;
+use crate::base::finding::{Finding, is_sound};
 use crate::source::faults::{publication_missing, publication_problem};
 use crate::source::publication::{
     ColumnFacts, PublicationFacts, PublishedFacts, PublishedTable, TableFacts, add_table_sql,

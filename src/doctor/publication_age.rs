@@ -5,7 +5,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::finding::Finding;
+use crate::base::finding::Finding;
 use crate::base::lsn::Lsn;
 use crate::pgoutput::frame::Frame;
 use crate::source::connect::{self, StartReplication};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::finding::Finding;
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
 use crate::source::facts::SourceFacts;
 use crate::source::faults::no_free_slot;
 use crate::source::init::close_messages_sql;

@@ -1,7 +1,7 @@
 //! The slot as it stands.
 
-use super::finding::{Finding, is_sound};
 use crate::base::error::Fault;
+use crate::base::finding::{Finding, is_sound};
 use crate::source::facts::SourceFacts;
 use crate::source::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
 use crate::source::settings::SourceSettings;

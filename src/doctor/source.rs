@@ -5,9 +5,9 @@
 
 use tokio_postgres::{Client, Error};
 
-use super::finding::{Finding, faults};
 use super::{publication, server, slot, tables};
 use crate::base::error::Fault;
+use crate::base::finding::{Finding, faults};
 use crate::source::facts::{self, SourceFacts};
 use crate::source::faults::query_fault;
 use crate::source::settings::SourceSettings;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::base::error::Exit;
+use crate::base::finding::Level;
 use crate::base::template::Template;
-use crate::doctor::finding::Level;
 use crate::source::slot_state::SlotFacts;
 use crate::source::testing::{self, Server};
 

@@ -7,9 +7,9 @@
 
 use tokio_postgres::{Client, Error, Row};
 
-use super::finding::Finding;
 use super::polled_columns::PolledTable;
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
 use crate::polling::settings::OnPublished;
 use crate::polling::table_facts::PolledColumn;
 use crate::source::quote::{quote_ident, quote_literal};

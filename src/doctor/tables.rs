@@ -1,8 +1,8 @@
 //! The outbox tables, for the slot and for polling alike: are they there, are they tables, and do they
 //! have the columns that the configuration names?
 
-use super::finding::Finding;
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
 use crate::base::text::nearest;
 use crate::outbox::settings::OutboxTable;
 use crate::source::publication::TableFacts;

@@ -17,7 +17,7 @@ use crate::metrics::PassMeter;
 use crate::outbox::{CommitStamp, ExtractScratch, MessagePlan, Plan, RowError};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::Tuple;
-use crate::sink::{Disposition, Failure, Refused, Sink};
+use crate::sink::{Disposition, Failure, PublishError, Sink};
 
 /// What may become an event.
 pub(super) enum Candidate<'a> {
@@ -181,8 +181,8 @@ impl Handover<'_> {
         let commit_unix_us = event.commit_unix_us;
         match outcome {
             Ok(()) => Ok(Offered::Taken { bytes: event.size_bytes(), commit_unix_us }),
-            Err(Refused::Full) => Ok(Offered::Full),
-            Err(Refused::Failed(failure)) => self.refused(event, &failure),
+            Err(PublishError::QueueFull) => Ok(Offered::Full),
+            Err(PublishError::Failed(failure)) => self.refused(event, &failure),
         }
     }
 
@@ -225,7 +225,7 @@ impl Handover<'_> {
             return Ok(Offered::Full);
         }
         let (outcome, bytes) = policy.gate.writer().compose(event, &cause, |letter| {
-            (sink.publish_letter(*sequence, letter), letter.size_bytes())
+            (sink.publish_dead_letter(*sequence, letter), letter.size_bytes())
         });
         match outcome {
             Ok(()) => {
@@ -233,8 +233,8 @@ impl Handover<'_> {
                 policy.dead_lettered(*sequence, event.key, &subject, cause);
                 Ok(Offered::Taken { bytes, commit_unix_us: event.commit_unix_us })
             }
-            Err(Refused::Full) => Ok(Offered::Full),
-            Err(Refused::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),
+            Err(PublishError::QueueFull) => Ok(Offered::Full),
+            Err(PublishError::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),
         }
     }
 }

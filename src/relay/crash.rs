@@ -21,9 +21,9 @@ use sha2::{Digest as _, Sha256};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::event::Position;
+use crate::base::finding::Finding;
 use crate::base::lsn::Lsn;
 use crate::base::os_ffi::SharedWords;
-use crate::doctor::finding::Finding;
 
 /// Deaths on one event before it is given up.
 const DEATHS_MAX: u64 = 3;

@@ -340,7 +340,7 @@ impl FailurePolicy {
             }
             Err(fault) => return Err(self.stops_over(fault)),
         }
-        sink.bury(*sequence, self.gate.writer(), &cause);
+        sink.replace_with_dead_letter(*sequence, self.gate.writer(), &cause);
         let parks = self.dead_lettered(*sequence, key, &failure.subject, cause);
         Ok(if parks { FailureOutcome::KeyParked } else { FailureOutcome::Handled })
     }

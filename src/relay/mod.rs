@@ -77,7 +77,7 @@ use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::{Pass, Phase, Recorder};
 use crate::metrics::{Metrics, PassMeter, Stage};
-use crate::sink::{Failure, News};
+use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
 
 /// Longest wait while something is in flight: confirms do not wake the loop.
@@ -239,33 +239,35 @@ impl<F: Feed> Relay<F> {
 
     /// True when a key was parked.
     fn collect_once(&mut self, timeout: Duration) -> Result<bool, Fault> {
-        let mut news = self.down.driver.poll(timeout);
+        let mut reports = self.down.driver.poll(timeout);
         let now = Moment::now();
         let (mut outcome, mut broken, mut confirmed, mut parked) = (Ok(()), None, false, false);
-        for item in news.drain(..) {
+        for item in reports.drain(..) {
             let Downstream { policy, driver, recorder, .. } = &mut self.down;
             match item {
-                News::Confirmed(sequence) => {
+                SinkReport::Confirmed(sequence) => {
                     confirmed = true;
                     outcome = outcome.and(self.confirmed(sequence, now));
                 }
-                News::Failed(sequence, failure) => match self.failed(sequence, failure, now) {
-                    Ok(FailureOutcome::KeyParked) => parked = true,
-                    Ok(FailureOutcome::SinkOutage(reason)) => broken = Some(reason),
-                    Ok(_) => {}
-                    Err(fault) => outcome = outcome.and(Err(fault)),
-                },
-                News::Suspect(sequence) => policy.suspect(sequence),
-                News::Reachable => {
+                SinkReport::Failed(sequence, failure) => {
+                    match self.failed(sequence, failure, now) {
+                        Ok(FailureOutcome::KeyParked) => parked = true,
+                        Ok(FailureOutcome::SinkOutage(reason)) => broken = Some(reason),
+                        Ok(_) => {}
+                        Err(fault) => outcome = outcome.and(Err(fault)),
+                    }
+                }
+                SinkReport::Suspect(sequence) => policy.suspect(sequence),
+                SinkReport::Reachable => {
                     tracing::info!("the broker answers again");
                     driver.reachable(recorder);
                 }
-                News::Unreachable(reason) => driver.unreachable(reason, recorder),
-                News::Broken(reason) => broken = Some(reason),
-                News::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
+                SinkReport::Unreachable(reason) => driver.unreachable(reason, recorder),
+                SinkReport::Broken(reason) => broken = Some(reason),
+                SinkReport::Unable(failure) => outcome = outcome.and(Err(policy.unable(&failure))),
             }
         }
-        self.down.driver.done(news, confirmed);
+        self.down.driver.done(reports, confirmed);
         // A fault comes first: a new sink would only meet the same event again.
         if let Some(reason) = broken
             && outcome.is_ok()

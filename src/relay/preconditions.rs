@@ -4,8 +4,8 @@
 
 use super::crash;
 use crate::base::error::Fault;
+use crate::base::finding::Finding;
 use crate::delivery::settings::DeliverySettings;
-use crate::doctor::finding::Finding;
 use crate::outbox::settings::OutboxTable;
 use crate::outbox::{Outboxes, Plan};
 use crate::pgoutput::relation::{Column, Relation};

@@ -7,7 +7,7 @@ use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::delivery::settings::DeliverySettings;
 use crate::health::Recorder;
-use crate::sink::{News, Sink};
+use crate::sink::{Sink, SinkReport};
 
 /// Builds a sink; called again when one has broken.
 pub(crate) type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send>;
@@ -27,7 +27,7 @@ pub(super) struct SinkDriver {
     factory: SinkFactory,
     rebuild_at: Instant,
     backoff: Backoff,
-    news: Vec<News>,
+    reports: Vec<SinkReport>,
     /// Events that were confirmed, themselves or their dead letters.
     pub(super) settled_events: u64,
     broken: bool,
@@ -63,7 +63,7 @@ impl SinkDriver {
             factory,
             rebuild_at: Instant::now(),
             backoff: Backoff::new(delivery.backoff_base, delivery.backoff_cap),
-            news: Vec::new(),
+            reports: Vec::new(),
             settled_events: 0,
             broken: false,
             outage: None,
@@ -74,18 +74,18 @@ impl SinkDriver {
 
     /// What the sink reports, waiting at most `timeout` for the first of it. The buffer goes back
     /// with [`SinkDriver::done`].
-    pub(super) fn poll(&mut self, timeout: Duration) -> Vec<News> {
-        let mut news = std::mem::take(&mut self.news);
+    pub(super) fn poll(&mut self, timeout: Duration) -> Vec<SinkReport> {
+        let mut reports = std::mem::take(&mut self.reports);
         match &mut self.sink {
-            Some(sink) => sink.poll(timeout, &mut news),
+            Some(sink) => sink.poll(timeout, &mut reports),
             None => std::thread::sleep(timeout),
         }
-        news
+        reports
     }
 
-    /// The news of one poll are dealt with.
-    pub(super) fn done(&mut self, buffer: Vec<News>, confirmed: bool) {
-        self.news = buffer;
+    /// The reports of one poll are dealt with.
+    pub(super) fn done(&mut self, buffer: Vec<SinkReport>, confirmed: bool) {
+        self.reports = buffer;
         if confirmed {
             self.backoff.succeeded();
         }

@@ -1,34 +1,31 @@
-//! A destination of one's own for a while: made, read as events come, and removed. `compare` measures
-//! through it, so nothing of the user's is written to or read.
+//! A temporary topic, or exchange and queue, through which `compare` measures: nothing of the user's is
+//! written to or read.
 
 use std::time::{Duration, Instant};
 
 use crate::base::error::{Exit, Fault};
 
-/// A destination that was made, with a consumer on it.
-pub trait Scratch: Send {
+/// A bench target that exists, with a consumer on it.
+pub trait BenchTarget: Send {
     /// The value of `sink.kind`.
     fn kind(&self) -> &'static str;
 
-    /// Where the broker is, without credentials.
+    /// The address of the broker, without credentials.
     fn place(&self) -> String;
 
-    /// The next event, waiting for it at most `patience`. What comes later than it could is the
-    /// broker's doing and not ours: events are fetched one by one as they come.
+    /// The next event, waiting at most `patience`. The consumer fetches without batching, so that the
+    /// time of arrival is the broker's and not the consumer's.
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault>;
 }
 
-/// An event at a consumer.
 #[derive(Clone, Debug)]
 pub struct Arrival {
-    /// When it came.
     pub at: Instant,
-    /// Its value.
     pub value: Vec<u8>,
 }
 
-/// For brokers that nobody reads from.
-pub(super) fn impossible() -> Fault {
+/// The fault of a sink without bench targets.
+pub(super) fn unsupported() -> Fault {
     Fault::new(
         Exit::Usage,
         "sink.no-scratch",

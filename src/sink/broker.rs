@@ -8,10 +8,11 @@ use std::sync::atomic::AtomicBool;
 
 use crate::base::error::{Exit, Fault};
 use crate::base::event::CloudEventsBinding;
+use crate::base::finding::Finding;
 use crate::base::settings::kind::TOPIC;
 use crate::base::settings::{SettingField, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::bench_target::{self, Scratch};
+use crate::sink::bench_target::{self, BenchTarget};
 use crate::sink::log::{self, DeadLetterLog};
 use crate::sink::publish::{ErrorRow, Sink};
 use crate::sink::settings::{InvalidSetting, Surroundings};
@@ -74,98 +75,87 @@ fn check_kafka_topic(topic: &str) -> Result<(), (String, String)> {
     Err((format!("{topic:?} is no topic name"), format!("write {}", TOPIC.wanted)))
 }
 
-/// A configured broker: the way to it, and what can be asked of it before the first event.
+/// A configured broker.
 pub trait Broker: Any + fmt::Debug + Send + Sync {
     /// Its entry in [`crate::sink::SINKS`].
     fn kind(&self) -> &'static SinkKind;
 
-    /// A sink. The first of a process is opened with `first`, and must find its broker and what
-    /// is wanted there; a later one, built after an outage, must not insist.
-    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>>;
+    /// Opens a sink. The first sink of a process gets a `check`: it fails unless the broker answers and
+    /// has what is required. A later one, built after an outage, must not fail because the broker is
+    /// still away.
+    fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>>;
 
-    /// What could keep events from arriving, found without changing anything.
-    fn inspect(&self, wanted: &Wanted) -> Inspection;
+    /// Finds what could keep events from arriving, without changing anything.
+    fn inspect(&self, required: &Requirements) -> Vec<Finding>;
 
-    /// Makes what is missing; says what it made.
-    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>>;
+    /// Creates what is missing, and returns a line for each thing created.
+    fn prepare(&self, required: &Requirements) -> Result<Vec<String>, Vec<Fault>>;
 
-    /// The dead-letter topic as a log.
+    /// Opens the dead-letter topic for reading.
     fn log(
         &self,
         dead_letters: &DeadLetterAddress,
         from: log::ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault>;
 
-    /// The same broker, with a scratch destination of that name as all that is wanted there.
-    fn toward_scratch(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Err(bench_target::impossible())
+    /// The same broker, configured to publish to the bench target `name` and to require nothing else.
+    fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
+        Err(bench_target::unsupported())
     }
 
-    /// Makes a scratch destination and begins to read it.
-    fn make_scratch(&self, _name: &str) -> Result<Box<dyn Scratch>, Fault> {
-        Err(bench_target::impossible())
+    /// Creates the bench target `name` and starts a consumer on it.
+    fn create_bench_target(&self, _name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
+        Err(bench_target::unsupported())
     }
 
-    /// The commands that remove it by hand.
-    fn scratch_by_hand(&self, _name: &str) -> String {
+    /// The commands with which a person removes the bench target.
+    fn bench_target_removal(&self, _name: &str) -> String {
         String::new()
     }
 
-    /// Removes it, as far as it is there.
-    fn remove_scratch(&self, _name: &str) -> Result<(), Fault> {
-        Err(bench_target::impossible())
+    /// Removes the bench target; what does not exist is skipped.
+    fn remove_bench_target(&self, _name: &str) -> Result<(), Fault> {
+        Err(bench_target::unsupported())
     }
 }
 
-/// What the first sink of a process looks for.
+/// What [`Broker::open`] checks before the first event.
 #[derive(Clone, Copy, Debug)]
-pub struct First<'a> {
-    /// What must be there.
-    pub wanted: &'a Wanted,
-    /// Ends the wait for the broker.
+pub struct StartupCheck<'a> {
+    pub required: &'a Requirements,
+    /// Set when the process is asked to stop: ends the wait for the broker.
     pub stop: &'a AtomicBool,
 }
 
-/// What must be there before the first event, as far as it is known without a row.
+/// What must exist at the broker before the first event, as far as the configuration tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
-    /// Kafka topics, RabbitMQ routing keys: those of routes without columns.
+pub struct Requirements {
+    /// Kafka topics or RabbitMQ routing keys of routes whose templates have no columns.
     pub topics: Vec<String>,
-    /// The same of routes with columns, as far as rows were looked at: for `check` only. What is missing
-    /// of them is told, and does not keep the relay from starting.
+    /// Topics that sampled rows lead to; only `check` fills them in. A missing one is a warning, and does
+    /// not keep the relay from starting.
     pub from_rows: Vec<String>,
-    /// The dead-letter topic, unless nothing is ever written to it.
+    /// The dead-letter topic; none if nothing is ever written to it.
     pub dead_letters: Option<DeadLetterAddress>,
 }
 
-/// What was found at a broker.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Inspection {
-    /// What is as it should be, a sentence each.
-    pub well: Vec<String>,
-    /// What works and may surprise, or cannot be known.
-    pub doubtful: Vec<String>,
-    /// What must be mended.
-    pub faults: Vec<Fault>,
-}
-
-/// Builds sinks, the first with a look at what is `wanted`. `stop` ends the wait for the broker.
+/// Builds sinks; the first of them with a [`StartupCheck`].
 #[must_use]
 pub fn factory(
     broker: Arc<dyn Broker>,
-    wanted: Wanted,
+    required: Requirements,
     stop: Arc<AtomicBool>,
 ) -> Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + Send> {
     let mut first = true;
     Box::new(move || {
-        let look = First { wanted: &wanted, stop: &stop };
-        let sink = broker.open(first.then_some(&look)).map_err(worst)?;
+        let check = StartupCheck { required: &required, stop: &stop };
+        let sink = broker.open(first.then_some(&check)).map_err(worst)?;
         first = false;
         Ok(sink)
     })
 }
 
-/// The first of several faults, with the others told in passing.
+/// Returns the first of several faults, and logs the others.
 pub(super) fn worst(faults: Vec<Fault>) -> Fault {
     let mut faults = faults.into_iter();
     let first = faults.next().unwrap_or_else(|| {

@@ -251,7 +251,7 @@ impl<T: Item> Desk<T> {
     }
 
     /// Puts its dead letter in the place of an event that is not in flight.
-    pub(super) fn bury(&mut self, sequence: Sequence, letter: T) {
+    pub(super) fn replace_with_dead_letter(&mut self, sequence: Sequence, letter: T) {
         let Some(entry) = self.entries.get_mut(&sequence) else { return };
         if entry.state == State::InFlight {
             return;

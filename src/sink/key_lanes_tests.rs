@@ -137,13 +137,13 @@ fn a_dead_letter_takes_the_place_and_the_turn_of_its_event() {
     let letter = |id: &str| Parcel { lane, ..parcel(&lanes, id, None, 20) };
     assert_eq!(send_all(&mut desk), [0]);
     // What is in flight is not replaced.
-    desk.bury(0, letter("too early"));
+    desk.replace_with_dead_letter(0, letter("too early"));
     assert_eq!(desk.item(0).unwrap().id, "0");
     desk.refused(0);
     // WHEN the second is buried first THEN it waits for the first
-    desk.bury(1, letter("letter 1"));
+    desk.replace_with_dead_letter(1, letter("letter 1"));
     assert!(send_all(&mut desk).is_empty());
-    desk.bury(0, letter("letter 0"));
+    desk.replace_with_dead_letter(0, letter("letter 0"));
     assert_eq!(next(&mut desk).map(|(_, parcel)| parcel.id.clone()).unwrap(), "letter 0");
     assert!(send_all(&mut desk).is_empty());
     desk.confirmed(0);
@@ -252,7 +252,7 @@ proptest! {
                     let sequence = refused.swap_remove(0);
                     let id = format!("letter {sequence}");
                     let lane = desk.item(sequence).unwrap().lane;
-                    desk.bury(sequence, Parcel { lane, ..parcel(&lanes, &id, None, 7) });
+                    desk.replace_with_dead_letter(sequence, Parcel { lane, ..parcel(&lanes, &id, None, 7) });
                 }
                 (3.., Some(sequence)) => {
                     let key = flying.remove(&sequence).unwrap();

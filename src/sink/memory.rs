@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use super::log::{DeadLetterLog, LogRead, ReadFrom};
 use super::{
-    Broker, Disposition, Failure, First, Inspection, News, Refused, RouteRules, Sink, SinkKind,
-    Wanted,
+    Broker, Disposition, Failure, PublishError, Requirements, RouteRules, Sink, SinkKind,
+    SinkReport, StartupCheck,
 };
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, Outbound, Sequence};
+use crate::base::finding::Finding;
 use crate::dead_letter::record::{LogEntry, PartitionOffset};
 use crate::dead_letter::writer::{
     CLASS_PARKED, DeadLetterAddress, DeadLetterCause, DeadLetterWriter, EVENT_ID,
@@ -43,19 +44,18 @@ impl Broker for MemorySettings {
         &SINK
     }
 
-    fn open(&self, _first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+    fn open(&self, _first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         if self.broker.is_none() {
             tracing::warn!("sink.kind is memory: events are confirmed and dropped");
         }
         Ok(Box::new(MemorySink { broker: self.broker.clone(), ..MemorySink::default() }))
     }
 
-    fn inspect(&self, _wanted: &Wanted) -> Inspection {
-        let doubtful = vec!["sink.kind is memory: events are dropped".to_owned()];
-        Inspection { doubtful, ..Inspection::default() }
+    fn inspect(&self, _wanted: &Requirements) -> Vec<Finding> {
+        vec![Finding::warn("sink", "sink.kind is memory: events are dropped")]
     }
 
-    fn prepare(&self, _wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, _wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         Ok(Vec::new())
     }
 
@@ -169,7 +169,7 @@ struct MemorySink {
     broker: Option<MemoryBroker>,
     waiting: VecDeque<Waiting>,
     unreachable: bool,
-    news: Vec<News>,
+    reports: Vec<SinkReport>,
 }
 
 #[derive(Debug)]
@@ -217,28 +217,28 @@ impl Arrived {
 }
 
 impl Sink for MemorySink {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         let Some(broker) = &self.broker else {
             std::hint::black_box(event);
-            self.news.push(News::Confirmed(sequence));
+            self.reports.push(SinkReport::Confirmed(sequence));
             return Ok(());
         };
         if broker.state().full {
-            return Err(Refused::Full);
+            return Err(PublishError::QueueFull);
         }
         let event = Arrived::copy(event);
         self.waiting.push_back(Waiting { sequence, event, refused: false });
         Ok(())
     }
 
-    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
         if let Some(broker) = self.broker.clone() {
             self.deliver(&broker);
         }
-        if self.news.is_empty() {
+        if self.reports.is_empty() {
             std::thread::sleep(patience);
         }
-        news.append(&mut self.news);
+        reports.append(&mut self.reports);
     }
 
     fn retry(&mut self, sequence: Sequence) {
@@ -248,7 +248,12 @@ impl Sink for MemorySink {
         }
     }
 
-    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
         let at = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
         let Some(at) = at else { return };
         let buried = &mut self.waiting[at];
@@ -261,7 +266,7 @@ impl Sink for MemorySink {
         for behind in self.waiting.iter_mut().skip(at + 1) {
             if behind.event.key == key && !behind.refused {
                 behind.refused = true;
-                self.news.push(News::Failed(behind.sequence, parked(&behind.event)));
+                self.reports.push(SinkReport::Failed(behind.sequence, parked(&behind.event)));
             }
         }
     }
@@ -285,9 +290,9 @@ impl MemorySink {
         let mut state = broker.state();
         if state.down != self.unreachable {
             self.unreachable = state.down;
-            self.news.push(match state.down {
-                true => News::Unreachable("the memory broker is down".to_owned()),
-                false => News::Reachable,
+            self.reports.push(match state.down {
+                true => SinkReport::Unreachable("the memory broker is down".to_owned()),
+                false => SinkReport::Reachable,
             });
         }
         if state.down || state.silent {
@@ -299,12 +304,13 @@ impl MemorySink {
             let behind = event.key.as_ref().is_some_and(|key| held.contains(key));
             if !*refused && !behind {
                 let Some(failure) = state.refusal(event) else {
-                    self.news.push(News::Confirmed(*sequence));
+                    self.reports.push(SinkReport::Confirmed(*sequence));
                     state.arrived.push(waiting.event);
                     continue;
                 };
                 let key = event.key.as_deref().map(Box::from);
-                self.news.push(News::Failed(*sequence, Failure { key, ..failure.clone() }));
+                self.reports
+                    .push(SinkReport::Failed(*sequence, Failure { key, ..failure.clone() }));
                 *refused = true;
             }
             held.extend(event.key.clone());

@@ -14,8 +14,8 @@ pub mod rabbitmq;
 pub(crate) mod settings;
 
 pub(crate) use self::broker::RouteRules;
-pub use self::broker::{Broker, First, Inspection, SinkKind, UNREACHABLE, Wanted, factory};
-pub use self::publish::{Disposition, ErrorRow, Failure, News, Refused, Sink};
+pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE, factory};
+pub use self::publish::{Disposition, ErrorRow, Failure, PublishError, Sink, SinkReport};
 
 /// Every kind of broker there is.
 pub const SINKS: &[&SinkKind] = &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &memory::SINK];

@@ -9,70 +9,81 @@ use std::time::Duration;
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 
-/// Where events go.
 pub trait Sink {
-    /// Hands an event over. What comes back later under `sequence` is its receipt. Events of one
-    /// key that are handed over in order must be kept in order by the sink, through its own retries
-    /// and whatever their destinations.
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused>;
+    /// Hands an event over; its receipt comes later, under `sequence`. The sink keeps events of one key
+    /// in the order of their `publish` calls, through its own retries and whatever their destinations.
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError>;
 
-    /// Collects receipts and news, waiting at most `patience` for the first.
-    fn poll(&mut self, patience: Duration, news: &mut Vec<News>);
+    /// Appends what there is to report, waiting at most `patience` for the first.
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>);
 
-    /// The same for an event that was [`News::Suspect`]: what comes back must be about it alone.
-    fn publish_alone(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    /// Publishes an event that was [`SinkReport::Suspect`] in a request of its own, so that the answer is
+    /// about this event alone.
+    fn publish_alone(
+        &mut self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
         self.publish(sequence, event)
     }
 
-    /// The same for a dead letter, or what resolves one: it must never be impossible, so what the
-    /// broker cannot carry of it is cut.
-    fn publish_letter(&mut self, sequence: Sequence, letter: &Outbound<'_>) -> Result<(), Refused> {
-        self.publish_alone(sequence, letter)
+    /// Publishes a dead letter or a record that resolves one. It must never be refused for its content:
+    /// what the broker cannot carry is cut.
+    fn publish_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        dead_letter: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
+        self.publish_alone(sequence, dead_letter)
     }
 
-    /// Does it hold events back that are sent from [`Sink::poll`] once others are answered? Then it
-    /// wants to be polled more often.
+    /// True while the sink holds events back that only [`Sink::poll`] can send once others are
+    /// answered: it should be polled more often.
     fn holds_back(&self) -> bool {
         false
     }
 
-    /// Publishes once more what has failed under `sequence`. The sink has kept it, and later events
-    /// of its key wait for it.
+    /// Publishes again what failed under `sequence`. The sink has kept it, and later events of its key
+    /// wait for it.
     fn retry(&mut self, sequence: Sequence);
 
-    /// Publishes the dead letter of what has failed under `sequence` in its place; its receipt
-    /// comes under the same number. When the cause parks the key, what waits behind it comes back
-    /// as failed, in order, with the class [`crate::dead_letter::writer::CLASS_PARKED`].
-    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause);
+    /// Publishes the dead letter of what failed under `sequence` in its place; the receipt comes under
+    /// the same number. If the cause parks the key, the events of the key that wait behind it are
+    /// reported as failed, in order, with the class [`crate::dead_letter::writer::CLASS_PARKED`].
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    );
 }
 
-/// The sink did not take an event.
+/// Why [`Sink::publish`] did not accept an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refused {
-    /// Its queue is full; try again after the next receipts.
-    Full,
-    /// It will not take it.
+pub enum PublishError {
+    /// Try again after the next receipts.
+    QueueFull,
     Failed(Failure),
 }
 
-/// What a sink has to tell.
+/// What a sink reports from [`Sink::poll`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum News {
-    /// The broker has this event for good.
+pub enum SinkReport {
+    /// The broker has stored this event durably.
     Confirmed(Sequence),
-    /// The broker does not have this event; the sink keeps it for [`Sink::retry`] or
-    /// [`Sink::bury`].
+    /// The broker does not have this event. The sink keeps it for [`Sink::retry`] or
+    /// [`Sink::replace_with_dead_letter`].
     Failed(Sequence, Failure),
-    /// This event was refused together with others, and perhaps because of them: it must be
-    /// published alone before it is blamed. The sink is broken.
+    /// This event was refused in a batch, perhaps because of another event of the batch: it must be
+    /// published alone before it counts as failed. The sink can no longer be used.
     Suspect(Sequence),
     /// The broker answers (again).
     Reachable,
     /// The broker does not answer; events wait.
     Unreachable(String),
-    /// The sink can no longer say what became of anything in flight: build a new one.
+    /// The state of everything in flight is unknown: build a new sink.
     Broken(String),
-    /// With these settings no event will ever pass, and a new sink would tell the same.
+    /// With these settings no event will ever be accepted, and a new sink would report the same.
     Unable(Failure),
 }
 

@@ -1,8 +1,8 @@
 //! `init` makes what is missing, twice is once, and `check` has no fault afterwards.
 
 use super::*;
+use crate::base::finding::Level;
 use crate::base::template::Template;
-use crate::doctor::finding::Level;
 use crate::doctor::source::inspect;
 use crate::source::testing;
 

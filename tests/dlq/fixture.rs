@@ -11,7 +11,7 @@ use walrelay::base::time::parse_rfc3339;
 use walrelay::config::{Config, Request};
 use walrelay::dead_letter::writer::{self, DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::log::{LogRead, ReadFrom};
-use walrelay::sink::{News, Refused};
+use walrelay::sink::{PublishError, SinkReport};
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::kit::{now_us, payload_hash};
 use walrelay_harness::oracle::{self, TruthRow, Verdict};
@@ -115,7 +115,7 @@ impl DlqFixture {
         let settings = self.config.dead_letter.clone();
         let writer = DeadLetterWriter { settings, relay: self.site.name.clone() };
         let exchange = if self.is_kafka { "" } else { self.site.name.as_str() };
-        let (mut sent, mut confirmed, mut news) = (0, 0, Vec::new());
+        let (mut sent, mut confirmed, mut reports) = (0, 0, Vec::new());
         let mut last = Instant::now();
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() || confirmed < sent {
@@ -143,10 +143,12 @@ impl DlqFixture {
                     incomplete: false,
                     parks_key: spec.parks_key,
                 };
-                match writer.compose(&event, &cause, |letter| sink.publish_letter(sent, letter)) {
+                match writer
+                    .compose(&event, &cause, |letter| sink.publish_dead_letter(sent, letter))
+                {
                     Ok(()) => {}
-                    Err(Refused::Full) => break,
-                    Err(Refused::Failed(failure)) => panic!("{failure:?}"),
+                    Err(PublishError::QueueFull) => break,
+                    Err(PublishError::Failed(failure)) => panic!("{failure:?}"),
                 }
                 if topic == self.site.name {
                     self.truth.push(TruthRow {
@@ -159,14 +161,14 @@ impl DlqFixture {
                 sent += 1;
                 letters.next();
             }
-            sink.poll(Duration::from_millis(5), &mut news);
-            for news in news.drain(..) {
-                match news {
-                    News::Confirmed(_) => {
+            sink.poll(Duration::from_millis(5), &mut reports);
+            for reports in reports.drain(..) {
+                match reports {
+                    SinkReport::Confirmed(_) => {
                         confirmed += 1;
                         last = Instant::now();
                     }
-                    News::Reachable => {}
+                    SinkReport::Reachable => {}
                     other => panic!("{other:?}"),
                 }
             }

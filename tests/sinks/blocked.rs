@@ -4,7 +4,7 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use walrelay::sink::Refused;
+use walrelay::sink::PublishError;
 
 use crate::amqp::{Peer, Server};
 use crate::hand::{Event, Hand};
@@ -37,7 +37,7 @@ fn a_blocked_connection_refuses_events_until_it_is_unblocked() {
     hand.until("the block is told", |hand| hand.weather == [false]);
     // WHEN more is offered THEN it is refused as often as it is offered
     for _ in 0..100_000 {
-        assert_eq!(hand.offer(&Event::new("k", "more")), Err(Refused::Full));
+        assert_eq!(hand.offer(&Event::new("k", "more")), Err(PublishError::QueueFull));
     }
     hand.poll(Duration::from_millis(50));
     assert!(hand.confirmed.is_empty(), "{:?}", hand.confirmed);

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use walrelay::base::event::{Outbound, Sequence};
 use walrelay::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use walrelay::sink::{Broker, Disposition, Failure, First, News, Refused, Sink, Wanted};
+use walrelay::sink::{
+    Broker, Disposition, Failure, PublishError, Requirements, Sink, SinkReport, StartupCheck,
+};
 
 /// Longest wait for anything that should happen soon.
 pub(crate) const LIMIT: Duration = Duration::from_secs(60);
@@ -94,8 +96,8 @@ pub(crate) struct Hand {
 
 impl Hand {
     pub(crate) fn open(broker: Arc<dyn Broker>) -> Hand {
-        let (wanted, stop) = (Wanted::default(), AtomicBool::new(false));
-        let first = First { wanted: &wanted, stop: &stop };
+        let (required, stop) = (Requirements::default(), AtomicBool::new(false));
+        let first = StartupCheck { required: &required, stop: &stop };
         let sink = broker.open(Some(&first)).unwrap_or_else(|faults| panic!("{faults:?}"));
         Hand {
             broker,
@@ -115,7 +117,7 @@ impl Hand {
     }
 
     /// Hands an event over, or says why not.
-    pub(crate) fn offer(&mut self, event: &Event) -> Result<Sequence, Refused> {
+    pub(crate) fn offer(&mut self, event: &Event) -> Result<Sequence, PublishError> {
         let sequence = self.next;
         let sink = self.sink.as_mut().expect("a sink");
         event.with_outbound(|outbound| sink.publish(sequence, outbound))?;
@@ -155,17 +157,19 @@ impl Hand {
             let event = &self.events[&sequence];
             let alone = self.suspects.contains(&sequence);
             let outcome = event.with_outbound(|outbound| match alone {
-                _ if event.is_letter => sink.publish_letter(sequence, outbound),
+                _ if event.is_letter => sink.publish_dead_letter(sequence, outbound),
                 true => sink.publish_alone(sequence, outbound),
                 false => sink.publish(sequence, outbound),
             });
             match outcome {
                 Ok(()) => {}
-                Err(Refused::Full) => return,
-                Err(Refused::Failed(failure)) if failure.disposition == Disposition::Outage => {
+                Err(PublishError::QueueFull) => return,
+                Err(PublishError::Failed(failure))
+                    if failure.disposition == Disposition::Outage =>
+                {
                     return self.reopen();
                 }
-                Err(Refused::Failed(failure)) => self.failed(sequence, failure),
+                Err(PublishError::Failed(failure)) => self.failed(sequence, failure),
             }
             self.backlog.remove(&sequence);
         }
@@ -185,25 +189,25 @@ impl Hand {
 
     /// Collects what the sink has to tell.
     pub(crate) fn poll(&mut self, patience: Duration) {
-        let mut news = Vec::new();
-        self.sink.as_mut().expect("a sink").poll(patience, &mut news);
+        let mut reports = Vec::new();
+        self.sink.as_mut().expect("a sink").poll(patience, &mut reports);
         let mut lost_track = false;
-        for item in news {
+        for item in reports {
             match item {
-                News::Confirmed(sequence) => self.settle_one(sequence),
-                News::Failed(_, failure) if failure.disposition == Disposition::Outage => {
+                SinkReport::Confirmed(sequence) => self.settle_one(sequence),
+                SinkReport::Failed(_, failure) if failure.disposition == Disposition::Outage => {
                     lost_track = true;
                 }
-                News::Failed(sequence, failure) => self.failed(sequence, failure),
-                News::Reachable => self.weather.push(true),
-                News::Unreachable(_) => self.weather.push(false),
-                News::Suspect(sequence) => {
+                SinkReport::Failed(sequence, failure) => self.failed(sequence, failure),
+                SinkReport::Reachable => self.weather.push(true),
+                SinkReport::Unreachable(_) => self.weather.push(false),
+                SinkReport::Suspect(sequence) => {
                     assert!(self.events.contains_key(&sequence), "{sequence} is not in flight");
                     self.suspects.insert(sequence);
                     lost_track = true;
                 }
-                News::Broken(_) => lost_track = true,
-                News::Unable(failure) => self.unable = Some(failure),
+                SinkReport::Broken(_) => lost_track = true,
+                SinkReport::Unable(failure) => self.unable = Some(failure),
             }
         }
         if lost_track && !self.has_halted() {
@@ -236,7 +240,7 @@ impl Hand {
     }
 
     /// Asks for the dead letter of a refused event.
-    pub(crate) fn bury(
+    pub(crate) fn replace_with_dead_letter(
         &mut self,
         sequence: Sequence,
         writer: &DeadLetterWriter,
@@ -244,7 +248,7 @@ impl Hand {
     ) {
         let failed = self.refused.remove(&sequence);
         assert!(failed.is_some(), "event {sequence} has not failed");
-        self.sink.as_mut().expect("a sink").bury(sequence, writer, cause);
+        self.sink.as_mut().expect("a sink").replace_with_dead_letter(sequence, writer, cause);
     }
 
     /// Gives up on what has failed.

@@ -71,7 +71,11 @@ fn what_has_failed_once_keeps_the_time_of_its_commit() {
         incomplete: false,
         parks_key: false,
     };
-    hand.bury(buried, &DeadLetterWriter { settings, relay: "test".to_owned() }, &cause);
+    hand.replace_with_dead_letter(
+        buried,
+        &DeadLetterWriter { settings, relay: "test".to_owned() },
+        &cause,
+    );
     hand.retry(mended);
     hand.settle();
     // THEN both say when their transaction was committed

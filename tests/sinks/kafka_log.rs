@@ -9,10 +9,12 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewPartitions, ResourceSpecifier
 use rdkafka::client::DefaultClientContext;
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
 use rdkafka::util::Timeout;
+use walrelay::base::error::Fault;
+use walrelay::base::finding::{faults, is_sound};
 use walrelay::dead_letter::record::LogEntry;
 use walrelay::dead_letter::writer::DeadLetterAddress;
 use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
-use walrelay::sink::{Broker, Wanted};
+use walrelay::sink::{Broker, Requirements};
 use walrelay_harness::kit::volume;
 use walrelay_harness::{Kafka, consumer, free_port};
 
@@ -194,8 +196,9 @@ fn a_topic_that_is_not_there_and_a_broker_that_is_not_there_are_told() {
 fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
     // GIVEN a broker without the topic WHEN it is looked at THEN that is told
     const NAME: &str = "log-made";
-    let wanted = Wanted { dead_letters: Some(address(NAME)), ..Wanted::default() };
-    let faults = broker().inspect(&wanted).faults;
+    let wanted = Requirements { dead_letters: Some(address(NAME)), ..Requirements::default() };
+    let found = broker().inspect(&wanted);
+    let faults: Vec<&Fault> = faults(&found).collect();
     let names: Vec<&str> = faults.iter().map(|fault| fault.code).collect();
     assert_eq!(names, ["sink.dead-letter-missing"]);
     assert!(faults[0].mend.contains("walrelay init"), "{}", faults[0]);
@@ -203,12 +206,12 @@ fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
     assert_eq!(broker().prepare(&wanted).unwrap(), [format!("topic {NAME}")]);
     assert!(broker().prepare(&wanted).unwrap().is_empty());
     let found = broker().inspect(&wanted);
-    assert!(found.faults.is_empty(), "{:?}", found.faults);
-    assert!(found.well.iter().any(|text| text.contains(NAME)), "{:?}", found.well);
+    assert!(is_sound(&found), "{found:?}");
+    assert!(found.iter().any(|finding| finding.text.contains(NAME)), "{found:?}");
     assert_eq!(config_of(NAME, "retention.ms").as_deref(), Some("-1"));
     // WHEN nothing is ever written to it THEN it is not missed
-    let halts = Wanted::default();
-    assert!(broker().inspect(&halts).faults.is_empty());
+    let halts = Requirements::default();
+    assert!(is_sound(&broker().inspect(&halts)));
 }
 
 fn admin() -> AdminClient<DefaultClientContext> {

@@ -1,7 +1,7 @@
 //! AMQP counts the bytes of a name in one byte, and sends all headers in one frame: what does not
 //! fit is refused before it is sent, with the name of what is too long.
 
-use walrelay::sink::{Disposition, Refused};
+use walrelay::sink::{Disposition, PublishError};
 
 use crate::hand::Event;
 use crate::real::{arrange, event, open};
@@ -50,7 +50,9 @@ fn names_of_255_bytes_pass_and_longer_ones_are_refused_by_name() {
     assert_eq!(exists(&header), 1);
     // WHEN they are one byte longer THEN each is refused, for good, and the sink goes on
     for (what, event) in named(256) {
-        let Err(Refused::Failed(failure)) = hand.offer(&event) else { panic!("{what} passes") };
+        let Err(PublishError::Failed(failure)) = hand.offer(&event) else {
+            panic!("{what} passes")
+        };
         assert_eq!(failure.disposition, Disposition::Terminal);
         assert_eq!(failure.class, "rabbitmq.name-too-long");
         assert!(failure.reason.contains(what), "{what}: {}", failure.reason);
@@ -75,12 +77,12 @@ fn headers_that_fill_a_frame_pass_and_larger_ones_are_refused_before_they_cost_t
     // GIVEN the largest headers that the sink takes THEN the broker takes them as well
     let fits = (31_000..40_000).rev().find(|bytes| match hand.offer(&with(*bytes)) {
         Ok(_) => true,
-        Err(Refused::Failed(failure)) => {
+        Err(PublishError::Failed(failure)) => {
             assert_eq!(failure.disposition, Disposition::Terminal);
             assert_eq!(failure.class, "rabbitmq.headers-too-large");
             false
         }
-        Err(Refused::Full) => panic!("there is room"),
+        Err(PublishError::QueueFull) => panic!("there is room"),
     });
     assert!(fits.is_some_and(|bytes| bytes > 31_000), "{fits:?}");
     hand.publish(&event("frames", "k", "small"));

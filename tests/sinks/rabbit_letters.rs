@@ -7,7 +7,7 @@ use walrelay::dead_letter::writer::{
     self, DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
 };
 use walrelay::sink::log::ReadFrom;
-use walrelay::sink::{Disposition, Refused};
+use walrelay::sink::{Disposition, PublishError};
 use walrelay_harness::rabbit::Rabbit;
 
 use crate::hand::{Event, Hand};
@@ -80,7 +80,7 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
     hand.until("a failure", |hand| !hand.failures.is_empty());
     assert_eq!(hand.failures[0].1.key.as_deref(), Some(&all[..]));
     // WHEN it is buried THEN it is confirmed under its number, and the next of its key goes
-    hand.bury(buried, &writer, &cause("rabbitmq.no-route"));
+    hand.replace_with_dead_letter(buried, &writer, &cause("rabbitmq.no-route"));
     hand.settle();
     assert_eq!(hand.confirmed, [buried, behind]);
     // THEN its letter has key, value and headers as they were
@@ -119,7 +119,7 @@ fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits
     let behind = hand.publish(&event("nowhere", "here", "a1").keyed("a"));
     hand.until("a failure", |hand| hand.failures.len() == 1);
     // GIVEN no exchange WHEN it is buried THEN that fails, under its number
-    hand.bury(poison, &writer, &cause("rabbitmq.no-route"));
+    hand.replace_with_dead_letter(poison, &writer, &cause("rabbitmq.no-route"));
     hand.until("another failure", |hand| hand.failures.len() == 2);
     let (sequence, failure) = hand.failures[1].clone();
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.not-found"));
@@ -154,7 +154,11 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     let other = hand.publish(&event("parked", "here", "b0").keyed("b"));
     hand.until("a failure", |hand| hand.failures.len() == 1);
     // WHEN its letter parks the key THEN what waits comes back, in order
-    hand.bury(poison, &writer, &DeadLetterCause { parks_key: true, ..cause("rabbitmq.no-route") });
+    hand.replace_with_dead_letter(
+        poison,
+        &writer,
+        &DeadLetterCause { parks_key: true, ..cause("rabbitmq.no-route") },
+    );
     hand.until("all of the key", |hand| hand.failures.len() == 4);
     let parked: Vec<_> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(parked, behind);
@@ -165,9 +169,9 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     }
     // WHEN each is buried, and another comes as a letter THEN all are there, in order
     for sequence in behind {
-        hand.bury(sequence, &writer, &cause(writer::CLASS_PARKED));
+        hand.replace_with_dead_letter(sequence, &writer, &cause(writer::CLASS_PARKED));
     }
-    publish_letter(&mut hand, &writer, &event("parked", "here", "a4").keyed("a"));
+    publish_dead_letter(&mut hand, &writer, &event("parked", "here", "a4").keyed("a"));
     hand.settle();
     assert!(hand.confirmed.contains(&other));
     let entries = letters(&writer);
@@ -176,7 +180,7 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
 }
 
 /// As the relay does with what never reached the sink.
-fn publish_letter(hand: &mut Hand, writer: &DeadLetterWriter, event: &Event) {
+fn publish_dead_letter(hand: &mut Hand, writer: &DeadLetterWriter, event: &Event) {
     let letter = event.with_outbound(|event| {
         writer.compose(event, &cause("rabbitmq.name-too-long"), |letter| Event {
             exchange: letter.exchange.to_owned(),
@@ -208,9 +212,11 @@ fn what_amqp_cannot_carry_is_carried_as_a_letter() {
         Event { headers: large, ..plain() },
     ];
     for event in &events {
-        let Err(Refused::Failed(failure)) = hand.offer(event) else { panic!("{event:?} passes") };
+        let Err(PublishError::Failed(failure)) = hand.offer(event) else {
+            panic!("{event:?} passes")
+        };
         assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
-        publish_letter(&mut hand, &writer, event);
+        publish_dead_letter(&mut hand, &writer, event);
     }
     hand.settle();
     assert_eq!((hand.failures.len(), hand.weather.len()), (0, 0));
@@ -237,7 +243,7 @@ fn a_header_that_the_broker_refuses_does_not_make_the_letter_impossible() {
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.precondition-failed"));
     assert!(failure.known && failure.disposition == Disposition::Terminal);
     // WHEN it is buried THEN the letter is taken, and says what it is without
-    hand.bury(poison, &writer, &cause("rabbitmq.precondition-failed"));
+    hand.replace_with_dead_letter(poison, &writer, &cause("rabbitmq.precondition-failed"));
     hand.settle();
     let entries = letters(&writer);
     assert_eq!(ids(&entries), ["a0"]);

@@ -10,8 +10,8 @@ use tokio::time::timeout;
 
 use super::slot_history::{Mover, PeerProgress, SlotHistory, SystemTimeline};
 use crate::base::error::Fault;
+use crate::base::finding::faults;
 use crate::base::lsn::Lsn;
-use crate::doctor::finding::faults;
 use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
 use crate::doctor::server::WAL_SENDERS;
 use crate::doctor::source::{self as source_doctor, SourceReport};

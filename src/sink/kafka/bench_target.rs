@@ -16,7 +16,7 @@ use super::publish::KafkaSink;
 use super::settings::{KafkaSettings, effective_properties};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::sink::bench_target::{Arrival, Scratch};
+use crate::sink::bench_target::{Arrival, BenchTarget};
 use crate::sink::broker::worst;
 use crate::sink::kafka::dead_letters::consumer_config;
 
@@ -130,7 +130,7 @@ pub(super) fn remove(settings: &KafkaSettings, name: &str) -> Result<(), Fault> 
     Ok(())
 }
 
-impl Scratch for KafkaBenchTarget {
+impl BenchTarget for KafkaBenchTarget {
     fn kind(&self) -> &'static str {
         "kafka"
     }

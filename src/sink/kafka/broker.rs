@@ -10,11 +10,12 @@ use super::settings::KafkaSettings;
 use super::{bench_target, doctor, fault};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
+use crate::base::finding::Finding;
 use crate::base::secret::Secret;
 use crate::base::settings::{Settings, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::bench_target::Scratch;
-use crate::sink::broker::{Broker, First, Inspection, RouteRules, SinkKind, Wanted};
+use crate::sink::bench_target::BenchTarget;
+use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
 use crate::sink::settings::{InvalidSetting, Surroundings};
@@ -49,7 +50,7 @@ fn new_sink(settings: &KafkaSettings) -> Result<KafkaSink, Vec<Fault>> {
 }
 
 /// The topics that must be there, each once.
-fn topics_wanted(settings: &KafkaSettings, wanted: &Wanted) -> Vec<String> {
+fn topics_wanted(settings: &KafkaSettings, wanted: &Requirements) -> Vec<String> {
     let mut known: Vec<String> = wanted.topics.iter().chain(&settings.topics).cloned().collect();
     known.sort();
     known.dedup();
@@ -61,9 +62,9 @@ impl Broker for KafkaSettings {
         &SINK
     }
 
-    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let mut sink = new_sink(self)?;
-        if let Some(First { wanted, stop }) = first {
+        if let Some(StartupCheck { required: wanted, stop }) = first {
             let known = topics_wanted(self, wanted);
             doctor::inspect(&mut sink, self, &known, wanted.dead_letters.as_ref(), stop)?;
             if let Some(letters) = &wanted.dead_letters {
@@ -73,7 +74,7 @@ impl Broker for KafkaSettings {
         Ok(Box::new(sink))
     }
 
-    fn inspect(&self, wanted: &Wanted) -> Inspection {
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
         let known = topics_wanted(self, wanted);
         // To ask for a topic must not make it.
         let mut own = self.clone();
@@ -85,7 +86,7 @@ impl Broker for KafkaSettings {
         });
         let mut sink = match found {
             Ok(sink) => sink,
-            Err(faults) => return Inspection { faults, ..Inspection::default() },
+            Err(faults) => return faults.into_iter().map(Finding::fail).collect(),
         };
         let brokers = &self.brokers;
         let text = match known.as_slice() {
@@ -95,15 +96,15 @@ impl Broker for KafkaSettings {
         };
         let letters = wanted.dead_letters.as_ref();
         let letters = letters.map(|it| format!("dead letters go to topic {}", it.topic));
-        let well = [text].into_iter().chain(letters).collect();
-        let mut found = Inspection { well, ..Inspection::default() };
+        let mut found: Vec<Finding> =
+            [text].into_iter().chain(letters).map(|text| Finding::ok("sink", text)).collect();
         let from_rows: Vec<&String> =
             wanted.from_rows.iter().filter(|topic| !known.contains(topic)).collect();
         if known.is_empty() && from_rows.is_empty() {
-            found.doubtful.push(
-                "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics"
-                    .to_owned(),
-            );
+            found.push(Finding::warn(
+                "sink",
+                "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics",
+            ));
         }
         doctor::look_at_topics_of_rows(&mut sink, self, &from_rows, &mut found);
         found
@@ -111,7 +112,7 @@ impl Broker for KafkaSettings {
 
     /// Makes the topics of routes without columns, those of `sink.kafka.topics`, and the
     /// dead-letter topic.
-    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         let letters = wanted.dead_letters.as_ref().map(|address| address.topic.as_str());
         let made = doctor::create_topics(self, &topics_wanted(self, wanted), letters);
         let made = made.map_err(|fault| vec![fault])?;
@@ -126,19 +127,19 @@ impl Broker for KafkaSettings {
         Ok(Box::new(KafkaDeadLetterLog::open(self, &dead_letters.topic, &from)?))
     }
 
-    fn toward_scratch(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
+    fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
         Ok(Arc::new(KafkaSettings { topics: Vec::new(), ..self.clone() }))
     }
 
-    fn make_scratch(&self, name: &str) -> Result<Box<dyn Scratch>, Fault> {
+    fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
         Ok(Box::new(bench_target::make(self, name)?))
     }
 
-    fn scratch_by_hand(&self, name: &str) -> String {
+    fn bench_target_removal(&self, name: &str) -> String {
         bench_target::by_hand(name)
     }
 
-    fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
+    fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {
         bench_target::remove(self, name)
     }
 }

@@ -7,7 +7,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, TopicId};
-use crate::sink::publish::News;
+use crate::sink::publish::SinkReport;
 
 /// As long as the timer that hurrying is meant to shorten.
 const HURRY_FOR: Duration = Duration::from_millis(500);
@@ -89,11 +89,11 @@ impl ProducerClient {
     }
 
     /// What it means that the producer is unusable from now on, if it is.
-    pub(super) fn fatal(&mut self) -> Option<News> {
+    pub(super) fn fatal(&mut self) -> Option<SinkReport> {
         let (code, text) = self.producer.fatal()?;
         Some(match fault::unable(code, &text) {
-            Some(failure) => News::Unable(failure),
-            None => News::Broken(text),
+            Some(failure) => SinkReport::Unable(failure),
+            None => SinkReport::Broken(text),
         })
     }
 

@@ -13,10 +13,11 @@ use super::fault;
 use super::publish::KafkaSink;
 use super::settings::{KafkaSettings, effective_properties};
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
 use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::broker::{Inspection, UNREACHABLE};
-use crate::sink::publish::{News, Sink};
+use crate::sink::broker::UNREACHABLE;
+use crate::sink::publish::{Sink, SinkReport};
 
 /// How long a broker may take to answer for the first time.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -66,7 +67,7 @@ fn answer(
         sink.poll(Duration::ZERO, &mut news);
         for item in news {
             // That all of them are down follows from what was said before, and mends nothing.
-            if let News::Unreachable(reason) | News::Broken(reason) = item
+            if let SinkReport::Unreachable(reason) | SinkReport::Broken(reason) = item
                 && (said.is_empty() || !reason.contains("brokers are down"))
             {
                 said = reason;
@@ -126,7 +127,7 @@ pub(super) fn look_at_topics_of_rows(
     sink: &mut KafkaSink,
     settings: &KafkaSettings,
     topics: &[&String],
-    found: &mut Inspection,
+    found: &mut Vec<Finding>,
 ) {
     let mut there = 0;
     for topic in topics.iter().take(TOPICS_OF_ROWS_MAX) {
@@ -136,16 +137,17 @@ pub(super) fn look_at_topics_of_rows(
         };
         let Fault { what, mend, .. } = topic_unusable(code, settings, topic);
         let mend = mend.replace('\n', "; ");
-        found.doubtful.push(format!("{what}, and rows of the outbox lead to it; {mend}"));
+        let text = format!("{what}, and rows of the outbox lead to it; {mend}");
+        found.push(Finding::warn("sink", text));
     }
     if there > 0 {
-        found
-            .well
-            .push(format!("topics that rows of the outbox lead to are there ({there} looked at)"));
+        let text = format!("topics that rows of the outbox lead to are there ({there} looked at)");
+        found.push(Finding::ok("sink", text));
     }
     let rest = topics.len().saturating_sub(TOPICS_OF_ROWS_MAX);
     if rest > 0 {
-        found.doubtful.push(format!("{rest} more topics that rows lead to were not looked at"));
+        let text = format!("{rest} more topics that rows lead to were not looked at");
+        found.push(Finding::warn("sink", text));
     }
 }
 

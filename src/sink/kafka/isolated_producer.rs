@@ -20,7 +20,7 @@ use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::kafka::producer_ffi::ProducerEvent;
 use crate::sink::kafka::record_ffi::Record;
 use crate::sink::key_lanes::{Desk, Item, Lanes};
-use crate::sink::publish::{Failure, News};
+use crate::sink::publish::{Failure, SinkReport};
 
 /// Come after all others, and win.
 const PROPERTIES: &[(&str, &str)] = &[
@@ -81,11 +81,11 @@ impl IsolatedProducer {
     }
 
     /// Tells what has failed on the fast way, once all of that is here.
-    pub(super) fn tell_failed(&mut self, news: &mut Vec<News>) {
+    pub(super) fn tell_failed(&mut self, news: &mut Vec<SinkReport>) {
         for (sequence, failure) in std::mem::take(&mut self.failed) {
             if self.desk.is_ready(sequence) {
                 self.desk.refused(sequence);
-                news.push(News::Failed(sequence, failure));
+                news.push(SinkReport::Failed(sequence, failure));
             }
         }
     }
@@ -94,27 +94,27 @@ impl IsolatedProducer {
         self.desk.retry(sequence);
     }
 
-    /// As [`crate::sink::Sink::bury`]; what is refused by that is told with the next news.
-    pub(super) fn bury(
+    /// As [`crate::sink::Sink::replace_with_dead_letter`]; what is refused by that is told with the next news.
+    pub(super) fn replace_with_dead_letter(
         &mut self,
         sequence: Sequence,
         writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
-    ) -> Vec<News> {
+    ) -> Vec<SinkReport> {
         let Some(parcel) = self.desk.item(sequence) else { return Vec::new() };
         let letter = parcel.letter(writer, cause, &self.settings.record_limit);
-        self.desk.bury(sequence, letter);
+        self.desk.replace_with_dead_letter(sequence, letter);
         let behind = if cause.parks_key { self.desk.refuse_behind(sequence) } else { Vec::new() };
         let told = behind.into_iter().filter_map(|sequence| {
             let record = &self.desk.item(sequence)?.record;
             let failure = fault::parked(&record.id, &record.topic, record.key.as_deref());
-            Some(News::Failed(sequence, failure))
+            Some(SinkReport::Failed(sequence, failure))
         });
         told.collect()
     }
 
     /// Sends what may be sent and is older than everything on the fast way.
-    pub(super) fn send(&mut self, fast_from: Option<Sequence>, news: &mut Vec<News>) {
+    pub(super) fn send(&mut self, fast_from: Option<Sequence>, news: &mut Vec<SinkReport>) {
         if !self.failed.is_empty() {
             return;
         }
@@ -125,7 +125,7 @@ impl IsolatedProducer {
             }
             let client = match self.client() {
                 Ok(client) => client,
-                Err(reason) => return news.push(News::Broken(reason)),
+                Err(reason) => return news.push(SinkReport::Broken(reason)),
             };
             let mut outcome = hand_over(client, sequence, &parcel);
             if outcome == Err(Code::UnknownTopic) && !asked {
@@ -155,7 +155,7 @@ impl IsolatedProducer {
     pub(super) fn poll(
         &mut self,
         patience: Duration,
-        news: &mut Vec<News>,
+        news: &mut Vec<SinkReport>,
         well: &mut Vec<(Sequence, KeptEvent)>,
         mut tell: impl FnMut(Code, String),
     ) -> bool {
@@ -169,7 +169,7 @@ impl IsolatedProducer {
                 let lane = desk.item(sequence).and_then(|parcel| parcel.lane());
                 desk.confirmed(sequence);
                 well.extend(lane.map_or_else(Vec::new, |lane| desk.recovered(lane)));
-                news.push(News::Confirmed(sequence));
+                news.push(SinkReport::Confirmed(sequence));
             }
             ProducerEvent::Failed { sequence, code, .. } => {
                 failed_any = true;
@@ -212,17 +212,17 @@ fn refused(
     sequence: Sequence,
     code: Code,
     limit: &RecordLimit,
-) -> Option<News> {
+) -> Option<SinkReport> {
     let parcel = desk.item(sequence);
     let failure = parcel.map(|parcel| parcel.failure(code));
     let less = parcel.and_then(|parcel| parcel.with_less(code, limit));
     desk.refused(sequence);
     match less {
         Some(letter) => {
-            desk.bury(sequence, letter);
+            desk.replace_with_dead_letter(sequence, letter);
             None
         }
-        None => failure.map(|failure| News::Failed(sequence, failure)),
+        None => failure.map(|failure| SinkReport::Failed(sequence, failure)),
     }
 }
 

@@ -18,7 +18,7 @@ use crate::sink::kafka::partition_warmup::{PartitionState, PartitionWarmup};
 use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, TopicId};
 use crate::sink::kafka::record_ffi::Record;
 use crate::sink::key_lanes::{Item as _, Lanes};
-use crate::sink::publish::{Disposition, News, Refused, Sink};
+use crate::sink::publish::{Disposition, PublishError, Sink, SinkReport};
 
 /// How often an idle sink that was unreachable is asked whether it is back.
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
@@ -40,7 +40,7 @@ pub(super) struct KafkaSink {
     isolated: IsolatedProducer,
     record_limit: RecordLimit,
     /// Told with the next news.
-    pending_news: Vec<News>,
+    pending_news: Vec<SinkReport>,
     /// While unreachable: when we last heard so or asked.
     asked_at: Option<Instant>,
     counted_at: Instant,
@@ -176,7 +176,7 @@ impl KafkaSink {
     }
 
     /// Hears what became of events on the fast way.
-    fn hear(&mut self, patience: Duration, news: &mut Vec<News>) -> Answers {
+    fn hear(&mut self, patience: Duration, news: &mut Vec<SinkReport>) -> Answers {
         let mut answers = Answers::default();
         let (flight, opening, waited) = (&mut self.in_flight, &mut self.warmup, &mut self.released);
         let (record_limit, mut ask) = (&self.record_limit, Vec::new());
@@ -191,7 +191,7 @@ impl KafkaSink {
                     waited.extend(landed.waited);
                     ask.extend(landed.ask);
                 }
-                news.push(News::Confirmed(sequence));
+                news.push(SinkReport::Confirmed(sequence));
             }
             ProducerEvent::Failed { sequence, code, record } => {
                 answers.failed.push((sequence, code, record));
@@ -219,7 +219,7 @@ impl KafkaSink {
     }
 
     /// A failure is about its event, unless the producer died of it: then the whole batch failed.
-    fn failed(&mut self, failed: Vec<(Sequence, Code, Record)>, news: &mut Vec<News>) {
+    fn failed(&mut self, failed: Vec<(Sequence, Code, Record)>, news: &mut Vec<SinkReport>) {
         if failed.is_empty() {
             return;
         }
@@ -241,9 +241,9 @@ impl KafkaSink {
             match (failure.disposition, &fatal) {
                 (Disposition::Outage, Some(_)) => {}
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
-                    news.push(News::Failed(sequence, failure));
+                    news.push(SinkReport::Failed(sequence, failure));
                 }
-                (_, Some(_)) => news.push(News::Suspect(sequence)),
+                (_, Some(_)) => news.push(SinkReport::Suspect(sequence)),
                 (_, None) => {
                     // In every other case the sink ends, and what waits for this event with it.
                     self.isolated.take_failed(sequence, parcel, failure);
@@ -255,7 +255,7 @@ impl KafkaSink {
     }
 
     /// An idle client hears nothing when its broker comes back, so it asks.
-    fn probe(&mut self, news: &mut Vec<News>) {
+    fn probe(&mut self, news: &mut Vec<SinkReport>) {
         let Some(last) = self.asked_at else { return };
         let in_flight = self.normal.in_flight() + self.isolated.in_flight();
         if in_flight > 0 || last.elapsed() < PROBE_INTERVAL {
@@ -268,23 +268,23 @@ impl KafkaSink {
     }
 
     /// What an error of a client as a whole means.
-    fn concerns_all(&mut self, code: Code, text: String, news: &mut Vec<News>) {
+    fn concerns_all(&mut self, code: Code, text: String, news: &mut Vec<SinkReport>) {
         match code {
             Code::Fatal | Code::GaplessGuarantee => {
-                news.push(self.normal.fatal().unwrap_or(News::Broken(text)));
+                news.push(self.normal.fatal().unwrap_or(SinkReport::Broken(text)));
             }
             // One broker of several may come and go; these concern the cluster.
             Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
                 self.asked_at = Some(Instant::now());
-                news.push(News::Unreachable(text));
+                news.push(SinkReport::Unreachable(text));
             }
             _ => tracing::debug!(error = text, "kafka client"),
         }
     }
 
-    fn reached(&mut self, news: &mut Vec<News>) {
+    fn reached(&mut self, news: &mut Vec<SinkReport>) {
         if self.asked_at.take().is_some() {
-            news.push(News::Reachable);
+            news.push(SinkReport::Reachable);
         }
     }
 }
@@ -295,39 +295,47 @@ fn is_misplaced(code: Code, wanted: Option<i32>) -> bool {
 }
 
 impl Sink for KafkaSink {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         if !self.released.is_empty() || self.warmup.is_crowded() {
-            return Err(Refused::Full);
+            return Err(PublishError::QueueFull);
         }
         let Err(code) = self.admit(sequence, event) else { return Ok(()) };
         if code == Code::QueueFull {
-            return Err(Refused::Full);
+            return Err(PublishError::QueueFull);
         }
         let failure = fault::failure(code, event.id, event.topic, event.key);
         if failure.disposition != Disposition::Transient {
-            return Err(Refused::Failed(failure));
+            return Err(PublishError::Failed(failure));
         }
         self.isolated.take_failed(sequence, KeptEvent::copy(event, &self.lanes), failure);
         Ok(())
     }
 
-    fn publish_alone(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish_alone(
+        &mut self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
         self.isolated.take_alone(sequence, KeptEvent::copy(event, &self.lanes));
         Ok(())
     }
 
-    fn publish_letter(&mut self, sequence: Sequence, letter: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        letter: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
         let letter = KeptEvent::copy_letter(letter, &self.lanes, &self.record_limit);
         self.isolated.take_alone(sequence, letter);
         Ok(())
     }
 
-    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
+    fn poll(&mut self, patience: Duration, news: &mut Vec<SinkReport>) {
         let before = news.len();
         news.append(&mut self.pending_news);
         self.isolated.send(self.in_flight.oldest(), news);
         let careful = self.isolated.in_flight() > 0;
-        let heard = |news: &Vec<News>| news.len() > before;
+        let heard = |news: &Vec<SinkReport>| news.len() > before;
         let wait = if careful || heard(news) { Duration::ZERO } else { patience };
         let mut answers = self.hear(wait, news);
         let failed = std::mem::take(&mut answers.failed);
@@ -366,7 +374,12 @@ impl Sink for KafkaSink {
         self.isolated.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
-        self.pending_news.extend(self.isolated.bury(sequence, writer, cause));
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        self.pending_news.extend(self.isolated.replace_with_dead_letter(sequence, writer, cause));
     }
 }

@@ -20,12 +20,12 @@ use super::probe::{Probe, STREAM};
 use super::settings::RabbitSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::sink::bench_target::{Arrival, Scratch};
+use crate::sink::bench_target::{Arrival, BenchTarget};
 
 const TOPIC: &str = "topic";
 const READER: &str = "walrelay-compare";
 
-pub(super) struct RabbitScratch {
+pub(super) struct RabbitBenchTarget {
     settings: RabbitSettings,
     consumer: Consumer,
     /// Closed with this.
@@ -46,14 +46,14 @@ pub(super) fn toward(settings: &RabbitSettings, name: &str) -> RabbitSettings {
 }
 
 /// Makes exchange, queue and binding, and begins to read.
-pub(super) fn make(settings: &RabbitSettings, name: &str) -> Result<RabbitScratch, Fault> {
+pub(super) fn make(settings: &RabbitSettings, name: &str) -> Result<RabbitBenchTarget, Fault> {
     let runtime = runtime::multi_thread(1, "compare-consumer")?;
     let (connection, consumer) = runtime.block_on(async {
         let connection = AmqpConnection::open_once(settings).await?;
         let consumer = start(settings, &connection.probe, name).await?;
         Ok::<_, Fault>((connection, consumer))
     })?;
-    Ok(RabbitScratch { settings: settings.clone(), consumer, _connection: connection, runtime })
+    Ok(RabbitBenchTarget { settings: settings.clone(), consumer, _connection: connection, runtime })
 }
 
 async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<Consumer, Fault> {
@@ -100,7 +100,7 @@ pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault>
     })?
 }
 
-impl Scratch for RabbitScratch {
+impl BenchTarget for RabbitBenchTarget {
     fn kind(&self) -> &'static str {
         "rabbitmq"
     }
@@ -110,7 +110,7 @@ impl Scratch for RabbitScratch {
     }
 
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
-        let RabbitScratch { runtime, consumer, settings, .. } = self;
+        let RabbitBenchTarget { runtime, consumer, settings, .. } = self;
         let ended = |reason: &str| Err(ConnectionLoss::of(reason).unreachable(settings));
         match runtime.block_on(async { tokio::time::timeout(patience, consumer.next()).await }) {
             Err(_) => Ok(None),

@@ -6,12 +6,13 @@ use super::settings::{self, RabbitSection, RabbitSettings};
 use super::{RabbitSink, bench_target, dead_letters, doctor, fault, topology};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
+use crate::base::finding::Finding;
 use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::bench_target::Scratch;
+use crate::sink::bench_target::BenchTarget;
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::settings::{InvalidSetting, Surroundings};
-use crate::sink::{Broker, First, Inspection, RouteRules, Sink, SinkKind, Wanted};
+use crate::sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck};
 
 /// What the rest of the relay knows of it.
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
@@ -45,15 +46,15 @@ impl Broker for RabbitSettings {
         &SINK
     }
 
-    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         Ok(Box::new(RabbitSink::open(self, first)?))
     }
 
-    fn inspect(&self, wanted: &Wanted) -> Inspection {
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
         doctor::inspect(self, wanted)
     }
 
-    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         topology::prepare(self, wanted)
     }
 
@@ -65,19 +66,19 @@ impl Broker for RabbitSettings {
         Ok(Box::new(dead_letters::open(self, dead_letters, from)?))
     }
 
-    fn toward_scratch(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
+    fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
         Ok(Arc::new(bench_target::toward(self, name)))
     }
 
-    fn make_scratch(&self, name: &str) -> Result<Box<dyn Scratch>, Fault> {
+    fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
         Ok(Box::new(bench_target::make(self, name)?))
     }
 
-    fn scratch_by_hand(&self, name: &str) -> String {
+    fn bench_target_removal(&self, name: &str) -> String {
         bench_target::by_hand(self, name)
     }
 
-    fn remove_scratch(&self, name: &str) -> Result<(), Fault> {
+    fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {
         bench_target::remove(self, name)
     }
 }

@@ -18,9 +18,10 @@ use super::settings::RabbitSettings;
 use super::topology::Topology;
 use super::uri::NAME_BYTES_MAX;
 use crate::base::error::Fault;
+use crate::base::finding::{Finding, is_sound};
 use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::{Inspection, Wanted};
+use crate::sink::Requirements;
 
 /// Queues that are looked at one by one.
 const QUEUES_MAX: usize = 100;
@@ -29,56 +30,57 @@ const QUEUES_MAX: usize = 100;
 /// each start.
 pub(super) async fn look(
     settings: &RabbitSettings,
-    wanted: &Wanted,
+    wanted: &Requirements,
     connection: &AmqpConnection,
     thorough: bool,
-) -> Inspection {
-    let (found, broker) = (Inspection::default(), Topology::new(settings, &connection.probe));
-    let mut doctor = Doctor { settings, wanted, broker, found, thorough };
+) -> Vec<Finding> {
+    let broker = Topology::new(settings, &connection.probe);
+    let mut doctor = Doctor { settings, wanted, broker, found: Vec::new(), thorough };
     doctor.unencrypted();
     // A fault that was found may have ended the connection.
     if let Err(loss) = doctor.declared().await
-        && doctor.found.faults.is_empty()
+        && is_sound(&doctor.found)
     {
         doctor.fault(loss.unreachable(settings));
     }
-    if doctor.found.faults.is_empty() {
+    if is_sound(&doctor.found) {
         doctor.bindings().await;
     }
     doctor.found
 }
 
 /// The same over a connection of its own, for `check`.
-pub(super) fn inspect(settings: &RabbitSettings, wanted: &Wanted) -> Inspection {
+pub(super) fn inspect(settings: &RabbitSettings, wanted: &Requirements) -> Vec<Finding> {
     let looked = runtime::block_on(async {
         let connection = AmqpConnection::open_once(settings).await?;
         let (host, vhost) = (&settings.hosts[connection.host], &settings.vhost);
         let answers = format!("rabbitmq answers at {host}, virtual host {vhost}");
-        let mut found = look(settings, wanted, &connection, true).await;
+        let mut found = vec![Finding::ok("sink", answers)];
+        found.extend(look(settings, wanted, &connection, true).await);
         connection.close().await;
-        found.well.insert(0, answers);
         Ok(found)
     });
-    let failed = |fault| Inspection { faults: vec![fault], ..Inspection::default() };
+    let failed = |fault| vec![Finding::fail(fault)];
     looked.and_then(|found| found).unwrap_or_else(failed)
 }
 
 struct Doctor<'a> {
     settings: &'a RabbitSettings,
-    wanted: &'a Wanted,
+    wanted: &'a Requirements,
     broker: Topology<'a>,
-    found: Inspection,
+    found: Vec<Finding>,
     thorough: bool,
 }
 
 impl Doctor<'_> {
     fn well(&mut self, text: String) {
-        self.found.well.push(text);
+        self.found.push(Finding::ok("sink", text));
     }
 
     fn doubt(&mut self, text: String) {
-        if !self.found.doubtful.contains(&text) {
-            self.found.doubtful.push(text);
+        let finding = Finding::warn("sink", text);
+        if !self.found.contains(&finding) {
+            self.found.push(finding);
         }
     }
 
@@ -90,7 +92,7 @@ impl Doctor<'_> {
     }
 
     fn fault(&mut self, fault: Fault) {
-        self.found.faults.push(fault);
+        self.found.push(Finding::fail(fault));
     }
 
     fn unencrypted(&mut self) {
@@ -178,7 +180,7 @@ impl Doctor<'_> {
                 self.doubt(format!("exchange {name} deletes itself with its last binding"));
             }
         }
-        self.found.faults.extend(faults);
+        self.found.extend(faults.into_iter().map(Finding::fail));
         Ok(())
     }
 
@@ -272,7 +274,9 @@ impl Doctor<'_> {
         }
         let queues = bindings.iter().filter(|it| it.to_queue).map(|it| it.destination.as_str());
         for queue in queues.collect::<BTreeSet<_>>().into_iter().take(QUEUES_MAX) {
-            self.found.doubtful.extend(queue_doubts(&api.get("queues", &[queue]).await?));
+            for text in queue_doubts(&api.get("queues", &[queue]).await?) {
+                self.found.push(Finding::warn("sink", text));
+            }
         }
         Ok(())
     }

@@ -36,9 +36,10 @@ use self::fault::ConnectionLoss;
 use self::message::AmqpMessage;
 use self::publish::{PublishOrder, Publisher, SinkChannels};
 use self::settings::RabbitSettings;
-use super::{Failure, First, News, Refused, Sink, UNREACHABLE, Wanted};
+use super::{Failure, PublishError, Requirements, Sink, SinkReport, StartupCheck, UNREACHABLE};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::finding::faults;
 use crate::base::runtime;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::Lanes;
@@ -58,7 +59,7 @@ pub struct RabbitSink {
     orders: UnboundedSender<Vec<PublishOrder>>,
     gathered: Vec<PublishOrder>,
     /// Disconnected when the thread has ended.
-    news: Receiver<Vec<News>>,
+    news: Receiver<Vec<SinkReport>>,
     ended: bool,
     /// The broker takes nothing for now.
     blocked: Arc<AtomicBool>,
@@ -70,7 +71,7 @@ type FirstResult = Result<(), Vec<Fault>>;
 impl RabbitSink {
     fn open(
         settings: &RabbitSettings,
-        first: Option<&First<'_>>,
+        first: Option<&StartupCheck<'_>>,
     ) -> Result<RabbitSink, Vec<Fault>> {
         let ((orders, ordered), (news_sender, news)) = (unbounded_channel(), channel());
         let (first_sender, first_result) = sync_channel(1);
@@ -78,7 +79,7 @@ impl RabbitSink {
         let channels =
             SinkChannels { orders: ordered, news: news_sender, blocked: Arc::clone(&blocked) };
         let settings = settings.clone();
-        let wanted = first.map(|first| first.wanted.clone());
+        let wanted = first.map(|first| first.required.clone());
         runtime::spawn("rabbitmq", move || run_thread(&settings, wanted, &first_sender, channels))
             .map_err(|fault| vec![fault])?;
         let (gathered, ended, lanes) = (Vec::new(), false, Lanes::default());
@@ -98,12 +99,12 @@ impl RabbitSink {
         sequence: Sequence,
         event: &Outbound<'_>,
         copy: impl FnOnce(&Outbound<'_>, Option<u64>) -> Result<AmqpMessage, Failure>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), PublishError> {
         if self.blocked.load(Ordering::Relaxed) {
-            return Err(Refused::Full);
+            return Err(PublishError::QueueFull);
         }
         let lane = event.key.map(|key| self.lanes.of(key));
-        let message = copy(event, lane).map_err(Refused::Failed)?;
+        let message = copy(event, lane).map_err(PublishError::Failed)?;
         self.gathered.push(PublishOrder::Publish(sequence, message));
         if self.gathered.len() >= GATHERED_MAX {
             self.hand_over();
@@ -122,7 +123,7 @@ impl RabbitSink {
 /// The life of the connection's thread.
 fn run_thread(
     settings: &RabbitSettings,
-    wanted: Option<Wanted>,
+    wanted: Option<Requirements>,
     first_sender: &SyncSender<FirstResult>,
     mut sink: SinkChannels,
 ) {
@@ -153,7 +154,7 @@ fn run_thread(
 /// The first connection, with a look at what must be there; none when the sink is gone.
 async fn first_connection(
     settings: &RabbitSettings,
-    wanted: &Wanted,
+    wanted: &Requirements,
     sink: &SinkChannels,
 ) -> Result<Option<AmqpConnection>, Vec<Fault>> {
     let deadline = Instant::now() + ANSWER_WITHIN;
@@ -166,10 +167,11 @@ async fn first_connection(
                     return Err(vec![late.unreachable(settings)]);
                 };
                 // A node that has just started lets us in before all of it is there.
-                let starts = found.faults.iter().any(|fault| fault.code == UNREACHABLE);
+                let starts = faults(&found).any(|fault| fault.code == UNREACHABLE);
                 if !starts || Instant::now() >= deadline || sink.orders.is_closed() {
-                    found.doubtful.iter().for_each(|text| tracing::warn!("{text}"));
-                    let faults = found.faults;
+                    let warnings = found.iter().filter(|finding| finding.is_warning());
+                    warnings.for_each(|finding| tracing::warn!("{}", finding.text));
+                    let faults: Vec<Fault> = faults(&found).cloned().collect();
                     return if faults.is_empty() { Ok(Some(connection)) } else { Err(faults) };
                 }
             }
@@ -184,21 +186,25 @@ async fn first_connection(
 }
 
 impl Sink for RabbitSink {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.gather(sequence, event, AmqpMessage::event)
     }
 
-    fn publish_letter(&mut self, sequence: Sequence, letter: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        letter: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
         self.gather(sequence, letter, AmqpMessage::dead_letter)
     }
 
-    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
+    fn poll(&mut self, patience: Duration, news: &mut Vec<SinkReport>) {
         self.hand_over();
         match self.news.recv_timeout(patience) {
             Ok(first) => news.extend(first.into_iter().chain(self.news.try_iter().flatten())),
             Err(RecvTimeoutError::Disconnected) if !self.ended => {
                 self.ended = true;
-                news.push(News::Broken("the connection's thread has ended".to_owned()));
+                news.push(SinkReport::Broken("the connection's thread has ended".to_owned()));
             }
             Err(_) => {}
         }
@@ -208,7 +214,12 @@ impl Sink for RabbitSink {
         self.gathered.push(PublishOrder::Retry(sequence));
     }
 
-    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
         let letter = Box::new((writer.clone(), cause.clone()));
         self.gathered.push(PublishOrder::DeadLetter(sequence, letter));
     }

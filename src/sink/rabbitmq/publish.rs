@@ -19,7 +19,7 @@ use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::sink::News;
+use crate::sink::SinkReport;
 use crate::sink::key_lanes::{Desk, Item as _};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
@@ -48,7 +48,7 @@ pub(super) enum PublishOrder {
 pub(super) struct SinkChannels {
     /// Closed when the sink is gone.
     pub(super) orders: UnboundedReceiver<Vec<PublishOrder>>,
-    pub(super) news: Sender<Vec<News>>,
+    pub(super) news: Sender<Vec<SinkReport>>,
     /// The broker takes nothing for now.
     pub(super) blocked: Arc<AtomicBool>,
 }
@@ -235,13 +235,13 @@ impl<'a> Publisher<'a> {
         let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, message.lane());
         let letter = message.with_outbound(|event| writer.compose(event, cause, copy));
         match letter {
-            Ok(letter) => self.unconfirmed.bury(sequence, letter),
-            Err(failure) => return self.report(vec![News::Failed(sequence, failure)]),
+            Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
+            Err(failure) => return self.report(vec![SinkReport::Failed(sequence, failure)]),
         }
         if cause.parks_key {
             let behind = self.unconfirmed.refuse_behind(sequence).into_iter();
             let parked = behind.filter_map(|behind| {
-                Some(News::Failed(behind, self.unconfirmed.item(behind)?.parked()))
+                Some(SinkReport::Failed(behind, self.unconfirmed.item(behind)?.parked()))
             });
             self.report(parked.collect());
         }
@@ -263,7 +263,7 @@ impl<'a> Publisher<'a> {
                 }
                 Some(false) => {
                     self.unconfirmed.refused(sequence);
-                    self.report(vec![News::Failed(sequence, message.no_exchange())]);
+                    self.report(vec![SinkReport::Failed(sequence, message.no_exchange())]);
                 }
                 None => break,
             }
@@ -288,14 +288,14 @@ impl<'a> Publisher<'a> {
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
                     self.unconfirmed.confirmed(sequence);
-                    news.push(News::Confirmed(sequence));
+                    news.push(SinkReport::Confirmed(sequence));
                     continue;
                 }
                 PublishOutcome::Nacked => message.nacked(),
                 PublishOutcome::Returned(returned) => message.unroutable(&returned),
             };
             self.unconfirmed.refused(sequence);
-            news.push(News::Failed(sequence, failure));
+            news.push(SinkReport::Failed(sequence, failure));
         }
         self.report(news);
         if self.untrimmed && self.unconfirmed.in_flight_bytes() <= LARGE_BYTES {
@@ -316,8 +316,8 @@ impl<'a> Publisher<'a> {
             self.unconfirmed.refused(sequence);
             match less {
                 // A dead letter may be larger than the broker takes: it is cut until it is not.
-                Some(less) => self.unconfirmed.bury(sequence, less),
-                None => self.report(vec![News::Failed(sequence, failure)]),
+                Some(less) => self.unconfirmed.replace_with_dead_letter(sequence, less),
+                None => self.report(vec![SinkReport::Failed(sequence, failure)]),
             }
         }
         self.unconfirmed.lost(loss.sends_one_at_a_time());
@@ -326,27 +326,27 @@ impl<'a> Publisher<'a> {
         self.overdue = false;
     }
 
-    fn report(&self, news: Vec<News>) {
+    fn report(&self, news: Vec<SinkReport>) {
         let _sink_is_gone = self.sink.news.send(news).is_err();
     }
 
     fn report_reachable(&mut self) {
         if self.trouble.take().is_some() {
-            self.report(vec![News::Reachable]);
+            self.report(vec![SinkReport::Reachable]);
         }
     }
 
     /// Something keeps events waiting; reported when it is new.
     fn report_trouble(&mut self, text: String) {
         if self.trouble.as_ref() != Some(&text) {
-            self.report(vec![News::Unreachable(text.clone())]);
+            self.report(vec![SinkReport::Unreachable(text.clone())]);
             self.trouble = Some(text);
         }
     }
 
     fn report_inability(&self, loss: &ConnectionLoss) {
         if let Some(failure) = loss.halts(self.settings) {
-            self.report(vec![News::Unable(failure)]);
+            self.report(vec![SinkReport::Unable(failure)]);
         }
     }
 }

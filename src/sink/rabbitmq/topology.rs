@@ -10,12 +10,12 @@ use super::settings::RabbitSettings;
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::sink::Wanted;
+use crate::sink::Requirements;
 
 /// Makes what is missing: exchange, queues, bindings, and what dead letters need.
 pub(super) fn prepare(
     settings: &RabbitSettings,
-    wanted: &Wanted,
+    wanted: &Requirements,
 ) -> Result<Vec<String>, Vec<Fault>> {
     let prepared = runtime::block_on(async {
         let connection = AmqpConnection::open_once(settings).await.map_err(|fault| vec![fault])?;
@@ -78,7 +78,7 @@ impl<'a> Topology<'a> {
         }
     }
 
-    async fn make(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+    async fn make(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         let mut made = Vec::new();
         let queues = self.settings.queues.iter().collect();
         let exchange = self.settings.exchange.as_deref();

@@ -59,7 +59,7 @@ fn a_dead_letter_arrives_whole_and_settles_under_the_number_of_its_event() {
         // WHEN it is buried THEN it is confirmed, and what is behind it flows
         let last = event(&place, "a2").keyed("a");
         hand.publish(&last);
-        hand.bury(culprit, &writer(&letters), &cause("test.refused", false));
+        hand.replace_with_dead_letter(culprit, &writer(&letters), &cause("test.refused", false));
         hand.settle();
         assert!(hand.confirmed.contains(&culprit));
         assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
@@ -106,7 +106,7 @@ fn what_waits_behind_a_parked_key_fails_in_order_and_other_keys_flow() {
         }
         // WHEN it is buried, and its key parked THEN what is behind it fails, in order
         let writer = writer(&letters);
-        hand.bury(culprit, &writer, &cause("test.refused", true));
+        hand.replace_with_dead_letter(culprit, &writer, &cause("test.refused", true));
         hand.until("all behind it have failed", |hand| hand.failures.len() == 6);
         let failed: Vec<u64> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
         assert_eq!(failed, behind);
@@ -117,7 +117,7 @@ fn what_waits_behind_a_parked_key_fails_in_order_and_other_keys_flow() {
         }
         // WHEN they are buried, too THEN all are letters, in order
         for sequence in behind {
-            hand.bury(sequence, &writer, &cause(writer::CLASS_PARKED, true));
+            hand.replace_with_dead_letter(sequence, &writer, &cause(writer::CLASS_PARKED, true));
         }
         hand.settle();
         assert_eq!(hand.failures.len(), 6, "{:?}", hand.failures);
@@ -151,7 +151,7 @@ fn innocents_of_a_refused_batch_arrive_in_order_and_only_the_culprit_fails() {
         hand.until("a failure", |hand| hand.refused.contains_key(&culprit));
         assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
         assert_eq!(hand.failures[0].1.disposition, Disposition::Terminal);
-        hand.bury(culprit, &writer(&letters), &cause("test.refused", false));
+        hand.replace_with_dead_letter(culprit, &writer(&letters), &cause("test.refused", false));
         hand.settle();
         // AND the others are there, first deliveries in order
         compare(&published, &bed.take(&place));

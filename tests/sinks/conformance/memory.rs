@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use walrelay::base::error::Fault;
 use walrelay::base::event::{Outbound, Sequence};
+use walrelay::base::finding::Finding;
 use walrelay::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::log::{DeadLetterLog, ReadFrom};
 use walrelay::sink::memory::{MemoryBroker, MemorySettings};
 use walrelay::sink::{
-    Broker, Disposition, Failure, First, Inspection, News, Refused, Sink, SinkKind, Wanted,
+    Broker, Disposition, Failure, PublishError, Requirements, Sink, SinkKind, SinkReport,
+    StartupCheck,
 };
 
 use super::fixture::{Arrived, SinkFixture};
@@ -129,17 +131,17 @@ impl Broker for Heard {
         self.inner.kind()
     }
 
-    fn open(&self, first: Option<&First<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
         let (inner, ears) = (self.inner.open(first)?, Arc::clone(&self.ears));
         let cuts = ears.cuts.load(Ordering::SeqCst);
         Ok(Box::new(HeardSink { inner, ears, cuts, lost: false }))
     }
 
-    fn inspect(&self, wanted: &Wanted) -> Inspection {
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
         self.inner.inspect(wanted)
     }
 
-    fn prepare(&self, wanted: &Wanted) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         self.inner.prepare(wanted)
     }
 
@@ -160,20 +162,20 @@ struct HeardSink {
 }
 
 impl Sink for HeardSink {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.inner.publish(sequence, event)
     }
 
-    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
-        let before = news.len();
-        self.inner.poll(patience, news);
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+        let before = reports.len();
+        self.inner.poll(patience, reports);
         if self.ears.deaf.load(Ordering::SeqCst) {
-            self.lost |= news.len() > before;
-            news.truncate(before);
+            self.lost |= reports.len() > before;
+            reports.truncate(before);
         }
         if self.cuts != self.ears.cuts.load(Ordering::SeqCst) && self.lost {
             self.lost = false;
-            news.push(News::Broken("answers were lost".to_owned()));
+            reports.push(SinkReport::Broken("answers were lost".to_owned()));
         }
     }
 
@@ -181,7 +183,12 @@ impl Sink for HeardSink {
         self.inner.retry(sequence);
     }
 
-    fn bury(&mut self, sequence: Sequence, writer: &DeadLetterWriter, cause: &DeadLetterCause) {
-        self.inner.bury(sequence, writer, cause);
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        self.inner.replace_with_dead_letter(sequence, writer, cause);
     }
 }

@@ -21,7 +21,7 @@ use crate::relay::feed::Feed as _;
 use crate::relay::feed::slot::SlotFeed;
 use crate::relay::{Parts, Relay};
 use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
-use crate::sink::{Broker as _, Disposition, Failure, News, Sink};
+use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
 
 pub(crate) struct Fixture {
     pub(crate) relay: Relay<SlotFeed>,
@@ -191,18 +191,18 @@ impl Fixture {
 
     /// Takes in all that the sink has to tell, and what follows from it; the first fault.
     pub(crate) fn settle(&mut self) -> Result<Vec<FailureOutcome>, Fault> {
-        let (mut outcome, mut news) = (Ok(Vec::new()), Vec::new());
+        let (mut outcome, mut reports) = (Ok(Vec::new()), Vec::new());
         loop {
-            self.sink().poll(Duration::ZERO, &mut news);
-            if news.is_empty() {
+            self.sink().poll(Duration::ZERO, &mut reports);
+            if reports.is_empty() {
                 return outcome;
             }
-            for item in news.drain(..) {
+            for item in reports.drain(..) {
                 let told = match item {
-                    News::Confirmed(sequence) => {
+                    SinkReport::Confirmed(sequence) => {
                         self.relay.confirmed(sequence, self.now).map(|()| None)
                     }
-                    News::Failed(sequence, failure) => {
+                    SinkReport::Failed(sequence, failure) => {
                         self.relay.failed(sequence, failure, self.now).map(Some)
                     }
                     other => panic!("{other:?}"),

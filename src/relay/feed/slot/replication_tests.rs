@@ -15,7 +15,7 @@ use crate::base::event::Outbound;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{self, DeadLetterWriter, KeyHash};
 use crate::relay::failure_policy::FailureOutcome;
-use crate::sink::{Disposition, Failure, News, Refused, Sink};
+use crate::sink::{Disposition, Failure, PublishError, Sink, SinkReport};
 
 #[test]
 fn poison_becomes_a_letter_at_once_and_its_key_goes_on() {
@@ -272,26 +272,30 @@ fn what_was_given_up_stays_given_up_over_a_new_sink_and_counts_once() {
 struct Careful(Box<dyn Sink>, Arc<Mutex<Vec<Sequence>>>);
 
 impl Sink for Careful {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.0.publish(sequence, event)
     }
-    fn publish_alone(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), Refused> {
+    fn publish_alone(
+        &mut self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
         self.1.lock().unwrap().push(sequence);
         self.0.publish(sequence, event)
     }
-    fn poll(&mut self, patience: Duration, news: &mut Vec<News>) {
-        self.0.poll(patience, news);
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+        self.0.poll(patience, reports);
     }
     fn retry(&mut self, sequence: Sequence) {
         self.0.retry(sequence);
     }
-    fn bury(
+    fn replace_with_dead_letter(
         &mut self,
         sequence: Sequence,
         writer: &DeadLetterWriter,
         cause: &writer::DeadLetterCause,
     ) {
-        self.0.bury(sequence, writer, cause);
+        self.0.replace_with_dead_letter(sequence, writer, cause);
     }
 }
 

@@ -1,6 +1,6 @@
 //! What an inspection of Postgres, of the broker or of this machine found, one line each.
 //!
-//! An inspection collects all findings and never stops at the first, because a person mends faster
+//! An inspection collects all findings and never stops at the first, because a person repairs faster
 //! with the whole list. It knows nothing of what is inspected: sources and sinks both make findings.
 
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::base::error::Fault;
 
 /// How bad a finding is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     /// As it should be.
     Ok,
