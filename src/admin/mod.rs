@@ -23,7 +23,7 @@ use tokio::sync::watch;
 use self::address::listen_fault;
 use self::answer::{HTML, JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
-pub(crate) use self::api::Letters;
+pub(crate) use self::api::DeadLetterAccess;
 use self::bounded::{AdminClient, Bounded, Bounds};
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
@@ -52,21 +52,21 @@ impl Admin {
     pub(crate) fn start(
         listen: SocketAddr,
         view: AdminView,
-        letters: Letters,
+        dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
-        Admin::start_within(Bounds::default(), listen, router(view), letters)
+        Admin::start_within(Bounds::default(), listen, router(view), dead_letters)
     }
 
     fn start_within(
         bounds: Bounds,
         listen: SocketAddr,
         router: Router,
-        letters: Letters,
+        dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
         let runtime = runtime::current_thread().map_err(not_started)?;
         let (stop, stopped) = watch::channel(false);
-        let api = Arc::new(Api::new(letters));
+        let api = Arc::new(Api::new(dead_letters));
         let router = router.merge(api::router(&api));
         let router = router.layer(map_response(harden)).layer(from_fn(under_way));
         let serving = move || {

@@ -43,9 +43,9 @@ fn stage_of(slot: Option<&str>) -> Stage {
 }
 
 /// Nobody may act on them.
-fn letters() -> Letters {
+fn letters() -> DeadLetterAccess {
     let broker = Arc::new(crate::sink::memory::MemorySettings::default());
-    Letters { broker, address: DeadLetterAddress::default(), token: None }
+    DeadLetterAccess { broker, address: DeadLetterAddress::default(), token: None }
 }
 
 fn streaming() -> Pass {

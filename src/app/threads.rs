@@ -11,7 +11,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
-use crate::admin::{self, Admin, AdminView, Letters};
+use crate::admin::{self, Admin, AdminView, DeadLetterAccess};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::config::Config;
@@ -47,7 +47,7 @@ impl Observability {
             clock: admin::clock_since(origin),
             slot: config.polling.is_none().then(|| config.source.slot.clone()),
         };
-        let letters = Letters {
+        let letters = DeadLetterAccess {
             broker: Arc::clone(&config.sink),
             address: config.dead_letter.address.clone(),
             token: config.admin.token.clone(),

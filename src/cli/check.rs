@@ -1,20 +1,21 @@
 //! `walrelay check`: everything that could keep the relay from working, found without changing
 //! anything. One line per finding, how to mend it below, exit 1 when something must be mended.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::io::IsTerminal as _;
 
 use serde_json::json;
 use tokio_postgres::Client;
 
-use super::output::print;
-use super::sink;
-use crate::app::startup;
+use super::output::{is_coloured, print, print_json};
+use crate::app::{sink_requirements, startup};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
-use crate::base::text::{escaped, escaped_lines, json_shown};
+use crate::base::text::{escaped, escaped_lines};
 use crate::config::Config;
+use crate::dead_letter::tail;
+use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::polled_table::{self, PolledTableReport};
 use crate::doctor::{publication_age, source as source_doctor};
 use crate::polling::handover;
@@ -47,16 +48,33 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 /// reached is a finding too, so that the others are still seen.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
     let (mut findings, topics) = runtime::try_block_on(async { Ok(source(config).await) })?;
-    findings.extend(sink::findings(config, &topics));
+    findings.extend(inspect_sink(config, &topics));
     findings.extend(startup::inspect(config));
-    print(&match json {
-        true => format!("{}\n", json_shown(&to_json(&findings).to_string())),
-        false => to_text(&findings, colours()),
-    })?;
+    match json {
+        true => print_json(&to_json(&findings))?,
+        false => print(&to_text(&findings, is_coloured(&std::io::stdout())))?,
+    };
     Ok(if is_sound(&findings) { Exit::Done } else { Exit::Failed })
 }
 
-/// Looks at the source.
+/// Inspects the broker; `rows` names the topics that sampled rows lead to.
+fn inspect_sink(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
+    let from_rows: BTreeSet<String> = rows.iter().flat_map(|it| it.topics.clone()).collect();
+    let mut required = sink_requirements(config);
+    required.from_rows = from_rows.into_iter().collect();
+    let unread = rows.iter().filter_map(|rows| rows.unread.as_deref());
+    let mut found: Vec<Finding> = unread.map(|text| Finding::warn("sink.topics", text)).collect();
+    found.extend(config.sink.inspect(&required));
+    // If the broker has a fault, reading the dead-letter topic would only report it again.
+    if is_sound(&found) && config.delivery.on_dead_letter == OnDeadLetter::ParkKey {
+        let unreadable = tail::inspect(&*config.sink, &config.dead_letter).err();
+        found.extend(unreadable.map(Finding::fail));
+    }
+    found.sort_by_key(|finding| finding.level);
+    found
+}
+
+/// Inspects the source.
 pub(super) async fn source(config: &Config) -> SourceCheck {
     let settings = &config.source;
     let looked = async {
@@ -135,11 +153,6 @@ async fn inspect_polled(
         }
     }
     Ok(findings)
-}
-
-pub(crate) fn colours() -> bool {
-    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    !unwanted && std::io::stdout().is_terminal()
 }
 
 fn to_json(findings: &[Finding]) -> serde_json::Value {

@@ -1,4 +1,4 @@
-//! `walrelay compare`: the slot and polling, measured on one's own database and broker.
+//! `walrelay compare`: measures the slot and polling on the configured database and broker.
 
 use std::fs::OpenOptions;
 use std::io::IsTerminal as _;
@@ -18,7 +18,6 @@ use crate::config::{Config, Request};
 
 const WRITTEN_EVERY: Duration = Duration::from_secs(10);
 
-/// Reads the arguments before anything else is done.
 pub(super) fn plan(args: &CompareArgs) -> Result<ComparisonPlan, Vec<Fault>> {
     ComparisonPlan::read(&args.rates, &args.intervals, &args.duration, args.backlog)
 }
@@ -29,8 +28,7 @@ pub(super) fn run(
     plan: &ComparisonPlan,
     args: &CompareArgs,
 ) -> Result<Exit, Vec<Fault>> {
-    let page_file = args.html.as_deref().map(PageFile::open).transpose();
-    let page_file = page_file.map_err(|fault| vec![fault])?;
+    let page_file = args.html.as_deref().map(PageFile::open).transpose()?;
     let mut lines = StatusLine::new(WRITTEN_EVERY);
     let request = ComparisonRequest { config, origin, plan };
     let ComparisonOutcome { report, mut faults } = crate::compare::run(request, &mut lines);
@@ -52,18 +50,18 @@ pub(super) fn run(
     }
 }
 
-/// The relay under test, which reads from standard input what it is to do.
+/// The relay under test; its orders come on standard input.
 pub(super) fn relay(log: LogOptions<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
-    let order = RelayOrder::receive().map_err(|fault| vec![fault])?;
+    let order = RelayOrder::receive()?;
     let config = prepare(log, &order.request(request.variables.clone()))?;
-    let adapted = order.adapt(&config).map_err(|fault| vec![fault])?;
-    app::run(&adapted).map(|()| Exit::Done).map_err(|fault| vec![fault])
+    app::run(&order.adapt(&config)?)?;
+    Ok(Exit::Done)
 }
 
-/// A file that is known to be writable before an hour is spent on what goes into it.
+/// The file of the page, opened before an hour is spent on measuring what goes into it.
 struct PageFile<'a> {
     path: &'a Path,
-    /// Made by us, and empty until it is written.
+    /// Created here and not written yet; then it is removed in the end.
     new: bool,
 }
 
@@ -84,7 +82,6 @@ impl PageFile<'_> {
 impl Drop for PageFile<'_> {
     fn drop(&mut self) {
         if self.new {
-            // Nothing was written to it.
             std::fs::remove_file(self.path).ok();
         }
     }
@@ -108,7 +105,7 @@ impl ComparisonWatcher for StatusLine {
     }
 }
 
-/// On the page a number and its unit stay on one line.
+/// Without the no-break spaces that keep number and unit together on the page.
 fn plain(text: &str) -> String {
     text.replace('\u{a0}', " ")
 }

@@ -4,8 +4,8 @@
 use tokio_postgres::Client;
 
 use super::check::{self, connect};
-use super::output::{print, say};
-use super::sink;
+use super::output::{is_coloured, print, print_line};
+use crate::app::sink_requirements;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults};
 use crate::base::runtime;
@@ -33,20 +33,22 @@ struct Done {
     left: Vec<Finding>,
 }
 
-/// Makes what is missing in Postgres, then at the broker, each told in a line of one list; in the
-/// end, whether anything is missing still. With `sql` only the SQL is printed. `role` is the role that
+/// Makes what is missing in Postgres, then at the broker, with a line for each thing, and says in the
+/// end whether anything is still missing. With `sql` only the SQL is printed. `role` is the role that
 /// `walrelay run` will log in as, when that is not the one of `source.url`.
 pub(crate) fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit, Vec<Fault>> {
-    let one = |fault| vec![fault];
     if sql {
-        return runtime::try_block_on(script(config, role)).map_err(one);
+        return Ok(runtime::try_block_on(script(config, role))?);
     }
-    let mut done = runtime::try_block_on(source(config, role)).map_err(one)?;
-    let made = sink::init(config);
+    let mut done = runtime::try_block_on(source(config, role))?;
+    let made = config.sink.prepare(&sink_requirements(config));
+    for thing in made.iter().flatten() {
+        print_line(&format!("+ make {thing}"));
+        done.made += 1;
+    }
     let failed = made.as_ref().err().map_or(0, Vec::len);
-    done.made += made.as_ref().copied().unwrap_or_default();
-    let text = check::lines(&done.left, check::colours()) + &summary(&done, failed);
-    print(&text).map_err(one)?;
+    let lines = check::lines(&done.left, is_coloured(&std::io::stdout()));
+    print(&(lines + &summary(&done, failed)))?;
     made?;
     Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
 }
@@ -91,7 +93,7 @@ async fn source(config: &Config, role: Option<&str>) -> Result<Done, Fault> {
         return make_polled_table(&client, settings, polling).await;
     }
     let steps = planned(&client, settings, role).await?;
-    init::run(&client, &steps, tell).await?;
+    init::run(&client, &steps, print_step).await?;
     let mut left = source_doctor::report(&client, settings).await?.findings;
     left.retain(|finding| finding.level == Level::Fail);
     let told = steps.iter().filter(|step| step.hint).count();
@@ -116,11 +118,11 @@ async fn planned(
 }
 
 /// A step that is taken, or that somebody else must take.
-pub(super) fn tell(step: &InitStep) {
+pub(super) fn print_step(step: &InitStep) {
     if step.hint {
-        say(&format!("! {}: run this as a superuser: {}", step.what, step.sql));
+        print_line(&format!("! {}: run this as a superuser: {}", step.what, step.sql));
     } else {
-        say(&format!("+ {}", step.what));
+        print_line(&format!("+ {}", step.what));
     }
 }
 
@@ -149,7 +151,7 @@ async fn make_polled_table(
     if !lacks_polled_table(client, settings, polling).await? {
         return Ok(Done::default());
     }
-    say("+ make outbox table public.outbox, to be polled");
+    print_line("+ make outbox table public.outbox, to be polled");
     let made = client.batch_execute(POLLING_SQL).await;
     made.map_err(|error| query_fault(&error, "making the outbox table"))?;
     let report = polled_table::inspect(client, prepare::table(settings)?, polling).await?;

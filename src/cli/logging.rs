@@ -1,7 +1,7 @@
 //! Logs: text on a terminal, JSON otherwise, always on standard error.
 //!
-//! `run` is a service: off a terminal everything that it writes is JSON, the fault that ends it and
-//! a panic among it. What ends a command that people type is text, wherever it goes.
+//! `run` is a service: unless standard error is a terminal, everything that it writes is JSON, also
+//! the fault that ends it and a panic. The fault that ends any other command is text.
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
@@ -16,7 +16,7 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields, MakeWriter}
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::output::no_color_is_unset;
+use super::output::{is_coloured, put};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, json_lines_shown};
@@ -24,17 +24,16 @@ use crate::base::time::rfc3339;
 use crate::config::{self, Config, Request};
 
 const DEFAULT_LEVEL: &str = "info";
-/// Target of the lines that say who did what.
+/// Target of audit lines, which say who did what.
 const AUDIT: &str = "audit";
 
-/// What is logged, and how a fault that ends the process is written.
 #[derive(Clone, Copy)]
 pub(super) struct LogOptions<'a> {
     pub(super) level: Option<&'a str>,
     pub(super) faults: Style,
 }
 
-/// Sets the log up and reads the configuration; problems of both are reported together.
+/// Starts logging and reads the configuration; faults of both are reported together.
 pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
     match (start(log.level, log.faults), config::load(request)) {
         (Ok(()), loaded) => loaded.map(|loaded| loaded.config),
@@ -47,27 +46,23 @@ pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, 
 /// How log lines are written, or a fault that ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// Lines for people, with colours or without.
-    Text {
-        /// Colour the level, and the head of a fault.
-        coloured: bool,
-    },
+    Text { coloured: bool },
     /// A JSON object per line.
     Json,
 }
 
 impl Style {
-    /// Of what a service writes, or of what ends a command that people type.
+    /// The style of a service, or of a command that people type.
     pub(crate) fn of(is_service: bool) -> Style {
-        let terminal = std::io::stderr().is_terminal();
-        match is_service && !terminal {
+        let errors = std::io::stderr();
+        match is_service && !errors.is_terminal() {
             true => Style::Json,
-            false => Style::Text { coloured: terminal && no_color_is_unset() },
+            false => Style::Text { coloured: is_coloured(&errors) },
         }
     }
 
     /// A fault that ends the process, as lines of standard error.
-    pub(crate) fn told(self, fault: &Fault) -> String {
+    pub(crate) fn format(self, fault: &Fault) -> String {
         let text = fault.to_string();
         match (self, text.split_once(": ")) {
             (Style::Json, _) => {
@@ -82,7 +77,7 @@ impl Style {
     }
 }
 
-/// A line beside those of the log, in their form.
+/// A line in the form of the log's own.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: String,
@@ -105,11 +100,11 @@ struct FaultFields<'a> {
 fn json_line(message: &str, fault: Option<FaultFields<'_>>) -> String {
     let timestamp = rfc3339(unix_now_us());
     let line = Line { timestamp, level: "ERROR", message, fault, target: "walrelay" };
-    // Texts and a number: that cannot fail.
+    // Texts and a number can always be serialized.
     json_lines_shown(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
 }
 
-/// Starts logging at `level`, a level or a filter. A panic is told in the style of `faults`.
+/// Starts logging at `level`, a level or a filter. A panic is written in the style of `faults`.
 fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
     let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
@@ -117,8 +112,7 @@ fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
         std::panic::set_hook(Box::new(|panic| {
             let backtrace = std::backtrace::Backtrace::capture();
             let message = format!("{panic}\n{backtrace}");
-            // Nobody is left to be told.
-            std::io::stderr().write_all(json_line(&message, None).as_bytes()).ok();
+            put(&mut std::io::stderr(), &json_line(&message, None));
         }));
     }
     match lines(filter, Style::of(true), std::io::stderr).try_init() {
@@ -127,7 +121,7 @@ fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
     }
 }
 
-/// What writes log lines.
+/// The subscriber that writes log lines.
 fn lines<W>(filter: EnvFilter, style: Style, writer: W) -> Dispatch
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
@@ -149,7 +143,7 @@ where
     }
 }
 
-/// One field of a line for people. Its value may come from outside.
+/// Writes one field of a line for people, escaped because its value may come from outside.
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
     let value = escaped(&format!("{value:?}"));
     match field.name() {
@@ -161,7 +155,7 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt:
     }
 }
 
-/// Lines of JSON whose texts move no cursor: JSON itself escapes less than a terminal obeys.
+/// Escapes what moves a terminal's cursor in lines of JSON; JSON itself does not escape all of it.
 struct Shown<W>(W);
 
 impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Shown<W> {
@@ -183,8 +177,7 @@ impl<W: Write> Write for Shown<W> {
     }
 }
 
-/// A line for people: which module wrote it is none of their concern, but that it is an audit line
-/// is.
+/// Lines for people, which do not name the module that wrote them, but mark audit lines.
 #[derive(Default)]
 struct ForPeople(Format);
 
@@ -205,8 +198,8 @@ where
 }
 
 fn filter(level: &str) -> Result<EnvFilter, Fault> {
-    // The AMQP client logs whole messages that the broker returns: payloads do not belong in logs.
-    // Who did what is logged however quiet the rest is to be.
+    // The AMQP client logs whole messages that the broker returns, and payloads must not be logged.
+    // Audit lines are written at every level.
     EnvFilter::builder().parse(format!("{level},lapin=off,{AUDIT}=info")).map_err(|error| {
         Fault::new(
             Exit::Usage,

@@ -81,11 +81,11 @@ fn what_comes_from_outside_forges_no_line_and_moves_no_cursor() {
 #[test]
 fn a_fault_is_a_block_for_people_or_a_line_of_json() {
     let fault = Fault::new(Exit::Slot, "a.b", FORGED, "here", "one\ntwo");
-    let text = Style::Text { coloured: false }.told(&fault);
+    let text = Style::Text { coloured: false }.format(&fault);
     assert_eq!(text, format!("{fault}\n"));
-    let coloured = Style::Text { coloured: true }.told(&fault);
+    let coloured = Style::Text { coloured: true }.format(&fault);
     assert!(coloured.starts_with("\x1b[1;31merror[a.b]\x1b[0m: e1\\n"), "{coloured}");
-    let json = Style::Json.told(&fault);
+    let json = Style::Json.format(&fault);
     let line = json.strip_suffix('\n').unwrap();
     assert_eq!(line, escaped(line));
     let line: serde_json::Value = serde_json::from_str(line).unwrap();

@@ -1,42 +1,99 @@
-//! What a command prints: its result on standard output, how it goes on standard error.
+//! What a command prints: its result on standard output, notes on it on standard error.
 
-use std::io::Write;
+use std::fmt::Write as _;
+use std::io::{ErrorKind, IsTerminal, Write};
 
 use crate::base::error::{Exit, Fault};
-use crate::base::text::escaped;
+use crate::base::text::{escaped, json_shown};
 
-/// True when colours are not forbidden by `NO_COLOR`.
-pub(super) fn no_color_is_unset() -> bool {
-    std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+/// May this stream be coloured? Only a terminal, and not where `NO_COLOR` is set.
+pub(super) fn is_coloured(stream: &impl IsTerminal) -> bool {
+    stream.is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
-/// Writes the result of a command. A reader that has left early (`| head`) is no failure.
+/// Prints the result of a command.
 pub(super) fn print(text: &str) -> Result<Exit, Fault> {
     let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Ok(()) => Ok(Exit::Done),
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Done),
-        Err(error) => Err(Fault::new(
-            Exit::Failed,
-            "output.unwritable",
-            format!("cannot write the result: {}", error.kind()),
-            "standard output",
-            "",
-        )),
+    written(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// Prints the result of a command as one line of JSON.
+pub(super) fn print_json(value: &impl serde::Serialize) -> Result<Exit, Fault> {
+    print(&(json_line(value)? + "\n"))
+}
+
+pub(super) fn json_line(value: &impl serde::Serialize) -> Result<String, Fault> {
+    let text = serde_json::to_string(value);
+    text.map(|text| json_shown(&text)).map_err(|error| unwritable(&error.to_string()))
+}
+
+/// A reader of standard output that has left early (`| head`) is no failure.
+pub(super) fn written(outcome: std::io::Result<()>) -> Result<Exit, Fault> {
+    match outcome {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
+            Err(unwritable(&error.kind().to_string()))
+        }
+        _ => Ok(Exit::Done),
     }
 }
 
-/// A line of the result, for people. What others wrote into it stays within it.
-pub(super) fn say(line: &str) {
+fn unwritable(reason: &str) -> Fault {
+    let what = format!("cannot write the result: {reason}");
+    Fault::new(Exit::Failed, "output.unwritable", what, "standard output", "")
+}
+
+/// Prints a line of the result. Line ends in it are escaped.
+pub(super) fn print_line(line: &str) {
     put(&mut std::io::stdout(), &format!("{}\n", escaped(line)));
 }
 
-/// A line on standard error: how the command goes on.
-pub(super) fn tell(line: &str) {
+/// Prints a line on standard error. Line ends in it are escaped.
+pub(super) fn print_note(line: &str) {
     put(&mut std::io::stderr(), &format!("{}\n", escaped(line)));
 }
 
-/// A reader that has left gets nothing more.
-fn put(out: &mut dyn Write, text: &str) {
+/// Writes what need not be read: a stream that is closed is ignored.
+pub(super) fn put(out: &mut dyn Write, text: &str) {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
+}
+
+/// The columns of a table for people, by name and width. It is printed row by row, because a list may
+/// be longer than memory, so its widths are fixed.
+pub(super) struct Table(pub(super) &'static [(&'static str, Width)]);
+
+/// The width of a column in characters.
+#[derive(Clone, Copy)]
+pub(super) enum Width {
+    /// Longer text is cut.
+    Cut(usize),
+    /// Longer text moves the rest of its row.
+    AtLeast(usize),
+}
+
+impl Table {
+    pub(super) fn head(&self) -> String {
+        self.row(self.0.iter().map(|(name, _)| *name))
+    }
+
+    pub(super) fn row<'a>(&self, cells: impl IntoIterator<Item = &'a str>) -> String {
+        let mut line = String::new();
+        for (cell, (_, width)) in cells.into_iter().zip(self.0) {
+            let cell = escaped(cell);
+            // Writing to a string does not fail.
+            match *width {
+                Width::Cut(width) => write!(line, "{:<width$}  ", cut(&cell, width)).ok(),
+                Width::AtLeast(width) => write!(line, "{cell:<width$}  ").ok(),
+            };
+        }
+        line.truncate(line.trim_end().len());
+        line
+    }
+}
+
+/// At most `width` characters, the last of them an ellipsis where there were more.
+pub(super) fn cut(text: &str, width: usize) -> String {
+    match text.char_indices().nth(width) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(width - 1).chain(['…']).collect(),
+    }
 }

@@ -1,4 +1,4 @@
-//! Which dead letters are meant. The same texts on the command line and in the admin API.
+//! Filters that select dead letters, the same on the command line and in the admin API.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::text::escaped;
 use crate::base::time::{parse_rfc3339, rfc3339};
 
-/// A filter as it is written. All that is given must hold.
+/// A filter as it is typed. A dead letter must match everything that is given.
 #[derive(Clone, Debug, Default, PartialEq, Eq, clap::Args, serde::Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[command(next_help_heading = "Which dead letters")]
@@ -19,19 +19,19 @@ pub(crate) struct FilterText {
     /// Ordering key.
     #[arg(long, value_name = "KEY")]
     pub(crate) key: Option<String>,
-    /// Topic or routing key that the event was on its way to.
+    /// Topic or routing key of the event.
     #[arg(long, value_name = "TOPIC")]
     pub(crate) topic: Option<String>,
-    /// What went wrong, as in kafka.message-size-too-large.
+    /// Error class, as in kafka.message-size-too-large.
     #[arg(long, value_name = "CLASS")]
     pub(crate) error_class: Option<String>,
     /// Part of the id, key, topic, error class or error message; case does not matter.
     #[arg(long, value_name = "TEXT")]
     pub(crate) text: Option<String>,
-    /// Given up at this time or later: 2026-11-21T14:00:00Z, 2026-11-21, or an age (15m, 2h, 3d).
+    /// Failed at this time or later: 2026-11-21T14:00:00Z, 2026-11-21, or an age (15m, 2h, 3d).
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
-    /// Given up before this time.
+    /// Failed before this time.
     #[arg(long, value_name = "TIME")]
     pub(crate) until: Option<String>,
     /// open, replayed, discarded or all [default: open].
@@ -46,10 +46,9 @@ impl FilterText {
     }
 }
 
-/// A filter that has been parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeadLetterFilter {
-    /// `text` in lower case.
+    /// `text` is in lower case.
     given: FilterText,
     since_unix_us: Option<i64>,
     until_unix_us: Option<i64>,
@@ -115,33 +114,30 @@ impl DeadLetterFilter {
         self.states
     }
 
-    /// Earlier letters do not match.
     pub(crate) fn since_unix_us(&self) -> Option<i64> {
         self.since_unix_us
     }
 
-    /// Does it name anything beside states?
+    /// Does the filter name anything other than states?
     pub(crate) fn narrows(&self) -> bool {
         self.given.texts().iter().any(|(_, text)| text.is_some())
             || self.since_unix_us.is_some()
             || self.until_unix_us.is_some()
     }
 
-    /// Does the letter match, whatever its state?
+    /// Does the dead letter match, whatever its state?
     pub(crate) fn matches(&self, letter: &DeadLetter) -> bool {
+        fn holds<'a>(given: &'a Option<String>, test: impl FnOnce(&'a str) -> bool) -> bool {
+            given.as_deref().is_none_or(test)
+        }
         let FilterText { id, key, topic, error_class, text, .. } = &self.given;
-        let is = |wanted: &Option<String>, found: &str| {
-            wanted.as_deref().is_none_or(|wanted| wanted == found)
-        };
-        is(id, &letter.event_id)
-            && is(topic, &letter.topic)
-            && is(error_class, &letter.error_class)
-            && key
-                .as_deref()
-                .is_none_or(|word| letter.key.as_ref().is_some_and(|key| key.is_named(word)))
+        holds(id, |id| id == letter.event_id)
+            && holds(topic, |topic| topic == letter.topic)
+            && holds(error_class, |class| class == letter.error_class)
+            && holds(key, |word| letter.key.as_ref().is_some_and(|key| key.is_named(word)))
             && self.since_unix_us.is_none_or(|since| letter.failed_unix_us >= since)
             && self.until_unix_us.is_none_or(|until| letter.failed_unix_us < until)
-            && text.as_deref().is_none_or(|text| mentions(letter, text))
+            && holds(text, |text| mentions(letter, text))
     }
 }
 

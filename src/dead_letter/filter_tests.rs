@@ -1,5 +1,5 @@
 use super::*;
-use crate::dead_letter::record::LetterKey;
+use crate::dead_letter::record::RecordKey;
 
 const NOON: i64 = 1_795_262_400_000_000;
 const MINUTE: i64 = 60_000_000;
@@ -17,7 +17,7 @@ fn filter(set: impl FnOnce(&mut FilterText)) -> DeadLetterFilter {
 fn letter() -> DeadLetter {
     DeadLetter {
         event_id: "e1".to_owned(),
-        key: Some(LetterKey { bytes: vec![b'k', 0xff], uncut: None }),
+        key: Some(RecordKey { bytes: vec![b'k', 0xff], uncut: None }),
         topic: "orders".to_owned(),
         error_class: "kafka.unknown-topic".to_owned(),
         error_msg: "Broker: Unknown topic".to_owned(),

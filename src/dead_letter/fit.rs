@@ -1,16 +1,14 @@
-//! Dead letters cut to what their broker takes.
+//! Cuts a dead letter that is too large for its broker; an event that was too large makes one.
 //!
-//! What is too large in an event is too large in its letter, too. A letter that does not fit is cut:
+//! * Texts are shortened. An event id becomes its hash, so that two dead letters of one event have
+//!   the same id, whatever each of them was cut to.
+//! * Headers of the event are left out, the largest first, until they take half of the room or leave
+//!   enough for the rest; their names are listed.
+//! * Of a key that does not fit only the beginning stays.
+//! * The value gets the room that is left.
 //!
-//! * its texts are shortened; an event id becomes its hash, so that two letters of one event are known
-//!   to be about the same, whatever each of them was cut to
-//! * headers of the event are left out, from the largest on, until they take half of the room or leave
-//!   enough for the rest; their names are listed
-//! * of a key that does not fit only the beginning stays
-//! * the value gets the room that is left.
-//!
-//! Size and hash of what is cut stand in headers. A letter may be cut again: then they are those of
-//! what was there first.
+//! Headers give size and hash of what was cut. A dead letter that is cut a second time keeps those
+//! of the first time.
 
 use std::borrow::Cow;
 
@@ -20,26 +18,26 @@ use crate::dead_letter::writer::{
     VALUE_SIZE, hash_name, sha256_hex,
 };
 
-/// What a header costs beside its name and its value, in Kafka and in AMQP.
+/// What a header takes beside its name and its value, in Kafka and in AMQP.
 pub(crate) const HEADER_COST_BYTES: usize = 12;
-/// Most bytes of one of our own texts in a letter that is cut; in little room it is less.
+/// Longest text in a dead letter that is cut; with little room less, down to the minimum.
 const TEXT_BYTES_MAX: usize = 2000;
 const TEXT_BYTES_MIN: usize = 80;
 /// One text takes at most this part of the room.
 const TEXTS: usize = 15;
-/// What is left of a key that is cut.
+/// What stays of a key that is cut.
 const KEY_BYTES_KEPT: usize = 1024;
-/// Longer names of headers are cut in the list of those left out.
+/// Longer names are cut in the list of headers that were left out.
 const NAME_BYTES_LISTED: usize = 300;
-/// Size and hash of key and value, as headers.
+/// The headers with size and hash of key and value.
 const NOTES_BYTES: usize = 320;
 
 /// What a broker takes of one record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
-    /// Most bytes of headers and key, and of the value where it has no room of its own.
+    /// Most bytes of headers and key, and of the value unless it has a room of its own.
     pub(crate) head_bytes: usize,
-    /// Most bytes of the value, where it has.
+    /// Most bytes of the value, where it has a room of its own.
     pub(crate) value_bytes: Option<usize>,
 }
 
@@ -53,7 +51,7 @@ impl Room {
     }
 }
 
-/// What headers and key of a letter take, at most.
+/// What headers and key of a dead letter take, at most.
 pub(crate) fn head_bytes(letter: &Outbound<'_>) -> usize {
     let headers: usize = letter.headers.iter().map(|(name, value)| cost(name, value)).sum();
     headers + letter.key.map_or(0, key_cost)
@@ -63,13 +61,13 @@ fn cost(name: &str, value: &[u8]) -> usize {
     HEADER_COST_BYTES + name.len() + value.len()
 }
 
-/// In AMQP it is a header.
+/// In AMQP the key is a header.
 fn key_cost(key: &[u8]) -> usize {
     cost("key", key)
 }
 
-/// Hands a letter on that fits. With less room than 4,096 bytes it may not fit; nothing
-/// smaller can be made of it.
+/// Passes the dead letter to `then`, cut to the room. Nothing smaller than 4,096 bytes can be made of
+/// it, so with less room it may not fit.
 pub(crate) fn fit<T>(
     letter: &Outbound<'_>,
     room: &Room,
@@ -81,8 +79,8 @@ pub(crate) fn fit<T>(
     let text_max = (room.head_bytes / TEXTS).clamp(TEXT_BYTES_MIN, TEXT_BYTES_MAX);
     let (own, mut theirs): (Vec<_>, Vec<_>) =
         letter.headers.iter().copied().partition(|(name, _)| name.starts_with(PREFIX));
-    let mut own = Own::shortened(own, text_max);
-    // The list of what is left out may grow to its full length.
+    let mut own = OwnHeaders::shortened(own, text_max);
+    // The list of headers that are left out may grow to its full length.
     let listed = cost(HEADERS_DROPPED, &[]) + text_max;
     let mut left = room.head_bytes.saturating_sub(own.bytes() + listed + NOTES_BYTES);
     let value = letter.value.unwrap_or_default();
@@ -111,7 +109,7 @@ pub(crate) fn fit<T>(
     then(&Outbound { key, value, headers: &headers, ..*letter })
 }
 
-/// Names of headers as a list.
+/// Names of headers, as a list.
 pub(crate) fn listed(names: &[&str]) -> String {
     let cut = |name: &&str| {
         String::from_utf8_lossy(text_cut(name.as_bytes(), NAME_BYTES_LISTED)).into_owned()
@@ -119,7 +117,8 @@ pub(crate) fn listed(names: &[&str]) -> String {
     names.iter().map(cut).collect::<Vec<_>>().join(", ")
 }
 
-/// Leaves headers out, from the largest on, until the others take no more than `most`. Says which.
+/// Leaves headers out, the largest first, until the others take at most `most` bytes; returns the
+/// names of those left out.
 fn drop_largest<'a>(headers: &mut Vec<(&'a str, &'a [u8])>, most: usize) -> Vec<&'a str> {
     let mut by_size: Vec<(usize, usize)> =
         headers.iter().enumerate().map(|(at, (name, value))| (cost(name, value), at)).collect();
@@ -138,22 +137,24 @@ fn drop_largest<'a>(headers: &mut Vec<(&'a str, &'a [u8])>, most: usize) -> Vec<
     names
 }
 
-/// Our own headers.
-struct Own<'a>(Vec<(&'a str, Cow<'a, [u8]>)>);
+/// The headers of [`super::writer`].
+struct OwnHeaders<'a>(Vec<(&'a str, Cow<'a, [u8]>)>);
 
-impl<'a> Own<'a> {
-    fn shortened(headers: Vec<(&'a str, &'a [u8])>, text_max: usize) -> Own<'a> {
-        let mut own = Own(Vec::with_capacity(headers.len() + 8));
-        own.0.extend(headers.iter().map(|(name, value)| (*name, Cow::Borrowed(*value))));
+impl<'a> OwnHeaders<'a> {
+    fn shortened(headers: Vec<(&'a str, &'a [u8])>, text_max: usize) -> OwnHeaders<'a> {
+        let short = headers.iter().map(|(name, whole)| {
+            let short = match *name {
+                EVENT_ID if whole.len() > text_max => hash_name(whole).into_bytes().into(),
+                _ => text_cut(whole, text_max).into(),
+            };
+            (*name, short)
+        });
+        let mut own = OwnHeaders(short.collect());
         for (name, whole) in headers.into_iter().filter(|(_, whole)| whole.len() > text_max) {
-            let noted = NOTED.iter().find(|(noted, ..)| *noted == name);
             if name == EVENT_ID {
-                own.set(name, hash_name(whole).into_bytes().into());
                 own.add(EVENT_ID_SIZE, whole.len().to_string());
-                continue;
-            }
-            own.set(name, text_cut(whole, text_max).into());
-            if let Some((_, size, sha256)) = noted {
+            } else if let Some((_, size, sha256)) = NOTED.iter().find(|(noted, ..)| *noted == name)
+            {
                 own.note(size, sha256, whole);
             }
         }
@@ -164,13 +165,7 @@ impl<'a> Own<'a> {
         self.0.iter().map(|(name, value)| cost(name, value)).sum()
     }
 
-    fn set(&mut self, name: &str, value: Cow<'a, [u8]>) {
-        if let Some((_, known)) = self.0.iter_mut().find(|(known, _)| *known == name) {
-            *known = value;
-        }
-    }
-
-    /// Keeps a header of that name that is there: it describes what was there first.
+    /// A header of that name that is there already describes what was there first, and stays.
     fn add(&mut self, name: &'static str, text: String) {
         if !self.0.iter().any(|(known, _)| *known == name) {
             self.0.push((name, text.into_bytes().into()));
@@ -199,13 +194,12 @@ impl<'a> Own<'a> {
     }
 }
 
-/// The beginning of a text, not up to the middle of a character.
+/// The beginning of a text, cut between two characters; what is not UTF-8 is cut anywhere.
 fn text_cut(text: &[u8], most: usize) -> &[u8] {
     if text.len() <= most {
         return text;
     }
     let is_boundary = |at: &usize| text[*at] & 0xC0 != 0x80;
-    // What is no text is cut anywhere.
     let end = (most.saturating_sub(3)..=most).rev().find(is_boundary).unwrap_or(most);
     &text[..end]
 }

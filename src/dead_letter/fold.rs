@@ -1,25 +1,25 @@
 //! The state of dead letters: the records of the log, applied one after the other.
 //!
-//! The last record about a dead letter says its state. A second letter about one that is open is the
-//! same dead letter: a relay that was killed writes it again. The position of the first one counts,
-//! or letters of one key would change their order. A letter behind a resolution opens it again.
+//! The last record about a dead letter decides its state. A second dead letter of an event whose
+//! first one is open is the same one, written again by a relay that was killed; the position of the
+//! first one counts, or the events of a key would change their order. A dead letter behind a
+//! resolution is open again.
 //!
-//! Within a partition the last record is the one with the highest offset, across partitions (a
-//! letter without a key may be written twice, to two of them) the one with the latest time.
+//! Within a partition the last record is the one with the highest offset; across partitions (a dead
+//! letter without a key may be written twice, to two of them) it is the one with the latest time.
 //! Applying a record twice changes nothing.
 //!
-//! This rule ([`apply`]) stands above two stores: [`DeadLetterIndex`] knows all that the commands
-//! need, in 65 to 130 bytes for a dead letter, because the id is a hash and texts stay in the log; a
-//! relay keeps [`super::open_letters::OpenLetters`], which only counts, in 16 to 18.
+//! This rule ([`apply`]) stands above two stores. [`DeadLetterIndex`] holds what the commands need in
+//! 65 to 130 bytes for each dead letter: the id is a hash, and texts stay in the log. A relay keeps
+//! [`super::open_dead_letters::OpenDeadLetters`], which only counts, in 16 to 18 bytes.
 
 use std::collections::HashMap;
 
 use super::record::{
-    DeadLetter, DeadLetterId, LogRecord, PartitionOffset, Resolution, ResolutionKind,
+    DeadLetter, DeadLetterId, LogRecord, PartitionOffset, RecordMark, Resolution, ResolutionKind,
 };
 use super::writer::KeyHash;
 
-/// The state of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DeadLetterState {
     Open,
@@ -40,65 +40,39 @@ impl DeadLetterState {
 /// What a record has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
-    /// There is one more open letter.
+    /// There is one more open dead letter.
     Opened,
-    /// An open letter was replayed or discarded.
+    /// An open dead letter was replayed or discarded.
     Resolved,
     /// A parked key was released.
     Released,
-    /// The record is older than what is known, repeats it, or is foreign.
+    /// The record is foreign, repeats what is known, or is older than that.
     Nothing,
 }
 
-/// Position and time of a record, by which records about one thing are ordered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct RecordMark {
-    pub(super) position: PartitionOffset,
-    pub(super) unix_us: i64,
-}
-
-impl RecordMark {
-    fn of_letter(letter: &DeadLetter) -> RecordMark {
-        RecordMark { position: letter.position, unix_us: letter.failed_unix_us }
-    }
-
-    fn of_resolution(resolution: &Resolution) -> RecordMark {
-        RecordMark { position: resolution.position, unix_us: resolution.resolved_unix_us }
-    }
-
-    fn is_after(&self, other: &RecordMark) -> bool {
-        if self.position.partition == other.position.partition {
-            self.position.offset > other.position.offset
-        } else {
-            self.unix_us > other.unix_us
-        }
-    }
-}
-
-/// What remembers dead letters, under the rule of [`apply`].
-pub(super) trait LetterStore {
-    /// The last record about a letter, and whether the letter is open.
+pub(super) trait DeadLetterStore {
+    /// The last record about a dead letter, and whether the dead letter is open.
     fn last(&self, id: DeadLetterId) -> Option<(RecordMark, bool)>;
 
-    /// The letter is open because of this record.
     fn open(&mut self, id: DeadLetterId, mark: RecordMark);
 
-    /// The letter is resolved by this record. True when it was open.
+    /// Returns whether the dead letter was open.
     fn resolve(&mut self, id: DeadLetterId, state: DeadLetterState, mark: RecordMark) -> bool;
 }
 
-/// Applies the next record about the letter `id` to `store`.
-pub(super) fn apply(store: &mut impl LetterStore, id: DeadLetterId, record: &LogRecord) -> Change {
+/// Applies the next record about the dead letter `id` to `store`.
+pub(super) fn apply(
+    store: &mut impl DeadLetterStore,
+    id: DeadLetterId,
+    record: &LogRecord,
+) -> Change {
     let (mark, state) = match record {
-        LogRecord::DeadLetter(letter) => (RecordMark::of_letter(letter), DeadLetterState::Open),
-        LogRecord::Resolution(resolution) => {
-            let state = match resolution.kind {
-                ResolutionKind::Replayed => DeadLetterState::Replayed,
-                ResolutionKind::Discarded => DeadLetterState::Discarded,
-                ResolutionKind::Released => return Change::Nothing,
-            };
-            (RecordMark::of_resolution(resolution), state)
-        }
+        LogRecord::DeadLetter(letter) => (letter.mark(), DeadLetterState::Open),
+        LogRecord::Resolution(resolution) => match resolution.kind {
+            ResolutionKind::Replayed => (resolution.mark(), DeadLetterState::Replayed),
+            ResolutionKind::Discarded => (resolution.mark(), DeadLetterState::Discarded),
+            ResolutionKind::Released => return Change::Nothing,
+        },
         LogRecord::Foreign => return Change::Nothing,
     };
     let opens = state == DeadLetterState::Open;
@@ -113,66 +87,55 @@ pub(super) fn apply(store: &mut impl LetterStore, id: DeadLetterId, record: &Log
     }
 }
 
-/// What is known of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct KnownLetter {
+pub(crate) struct KnownDeadLetter {
     pub(crate) state: DeadLetterState,
-    pub(crate) replays: u32,
-    /// As set by [`DeadLetterIndex::select`].
+    pub(crate) replays: u16,
+    /// Set by [`DeadLetterIndex::select`].
     pub(crate) selected: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct IndexEntry {
-    /// The record that made the state.
+    /// The record that decided the state.
     last: RecordMark,
-    /// Where the letter stands.
+    /// The position of the dead letter, or [`UNREAD`].
     position: PartitionOffset,
-    replays: u16,
-    state: DeadLetterState,
-    selected: bool,
+    known: KnownDeadLetter,
 }
 
-/// The position of a letter of which only a resolution was read.
+/// The position of a dead letter of which only a resolution was read.
 const UNREAD: PartitionOffset = PartitionOffset { partition: 0, offset: -1 };
 
-#[derive(Debug, Default)]
-struct IndexedLetters(HashMap<DeadLetterId, IndexEntry>);
-
-impl LetterStore for IndexedLetters {
+impl DeadLetterStore for HashMap<DeadLetterId, IndexEntry> {
     fn last(&self, id: DeadLetterId) -> Option<(RecordMark, bool)> {
-        self.0.get(&id).map(|entry| (entry.last, entry.state == DeadLetterState::Open))
+        self.get(&id).map(|entry| (entry.last, entry.known.state == DeadLetterState::Open))
     }
 
     fn open(&mut self, id: DeadLetterId, mark: RecordMark) {
-        let (position, state) = (mark.position, DeadLetterState::Open);
-        let replays = self.0.get(&id).map_or(0, |entry| entry.replays);
-        let opened = IndexEntry { last: mark, position, replays, state, selected: false };
-        self.0.insert(id, opened);
+        let replays = self.get(&id).map_or(0, |entry| entry.known.replays);
+        let known = KnownDeadLetter { state: DeadLetterState::Open, replays, selected: false };
+        self.insert(id, IndexEntry { last: mark, position: mark.position, known });
     }
 
     fn resolve(&mut self, id: DeadLetterId, state: DeadLetterState, mark: RecordMark) -> bool {
-        let entry = self.0.entry(id).or_insert(IndexEntry {
-            last: mark,
-            position: UNREAD,
-            replays: 0,
-            state,
-            selected: false,
-        });
+        let known = KnownDeadLetter { state, replays: 0, selected: false };
+        let unread = IndexEntry { last: mark, position: UNREAD, known };
+        let entry = self.entry(id).or_insert(unread);
         entry.last = mark;
-        std::mem::replace(&mut entry.state, state) == DeadLetterState::Open
+        std::mem::replace(&mut entry.known.state, state) == DeadLetterState::Open
     }
 }
 
 /// The log, folded for a command.
 #[derive(Debug, Default)]
 pub(crate) struct DeadLetterIndex {
-    letters: IndexedLetters,
+    letters: HashMap<DeadLetterId, IndexEntry>,
     /// Keys that were ever parked: the last record about each, and what would release it.
     keys: HashMap<KeyHash, (RecordMark, Option<Resolution>)>,
     /// Records that were applied.
     pub(crate) records: u64,
-    /// How many of them were neither letters nor resolutions.
+    /// How many of them were foreign.
     pub(crate) foreign: u64,
 }
 
@@ -183,21 +146,22 @@ impl DeadLetterIndex {
         let (id, position, replays) = match record {
             LogRecord::DeadLetter(letter) => {
                 self.park(letter);
-                (letter.id(), Some(letter.position), letter.replays)
+                (letter.id(), letter.position, letter.replays)
             }
             LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
                 return self.release(resolution);
             }
-            LogRecord::Resolution(resolution) => (resolution.id(), None, resolution.replays),
+            LogRecord::Resolution(resolution) => (resolution.id(), UNREAD, resolution.replays),
             LogRecord::Foreign => {
                 self.foreign += 1;
                 return Change::Nothing;
             }
         };
         let change = apply(&mut self.letters, id, record);
-        if let Some(entry) = self.letters.0.get_mut(&id) {
-            entry.replays = entry.replays.max(u16::try_from(replays).unwrap_or(u16::MAX));
-            if let Some(position) = position.filter(|_| entry.position == UNREAD) {
+        if let Some(entry) = self.letters.get_mut(&id) {
+            let replays = u16::try_from(replays).unwrap_or(u16::MAX);
+            entry.known.replays = entry.known.replays.max(replays);
+            if entry.position == UNREAD {
                 entry.position = position;
             }
         }
@@ -206,11 +170,11 @@ impl DeadLetterIndex {
 
     fn park(&mut self, letter: &DeadLetter) {
         let Some(key) = letter.key_hash().filter(|_| letter.parks_key) else { return };
-        let mark = RecordMark::of_letter(letter);
-        let counts = |(last, release): &(RecordMark, Option<Resolution>)| {
+        let mark = letter.mark();
+        let is_unparked = |(last, release): &(RecordMark, Option<Resolution>)| {
             release.is_none() && mark.is_after(last)
         };
-        if self.keys.get(&key).is_none_or(counts) {
+        if self.keys.get(&key).is_none_or(is_unparked) {
             let release = letter.resolution(ResolutionKind::Released, 0, "", 0);
             self.keys.insert(key, (mark, Some(release)));
         }
@@ -218,9 +182,8 @@ impl DeadLetterIndex {
 
     fn release(&mut self, resolution: &Resolution) -> Change {
         let Some(key) = resolution.key_hash() else { return Change::Nothing };
-        let mark = RecordMark::of_resolution(resolution);
-        let known = self.keys.get(&key);
-        if known.is_some_and(|(last, _)| !mark.is_after(last)) {
+        let mark = resolution.mark();
+        if self.keys.get(&key).is_some_and(|(last, _)| !mark.is_after(last)) {
             return Change::Nothing;
         }
         match self.keys.insert(key, (mark, None)) {
@@ -229,40 +192,38 @@ impl DeadLetterIndex {
         }
     }
 
-    /// Selects a letter, or takes it out of the selection.
+    /// Adds a dead letter to the selection, or removes it.
     pub(crate) fn select(&mut self, letter: DeadLetterId, selected: bool) {
-        if let Some(entry) = self.letters.0.get_mut(&letter) {
-            entry.selected = selected;
+        if let Some(entry) = self.letters.get_mut(&letter) {
+            entry.known.selected = selected;
         }
     }
 
-    /// What is known of a letter as it was read; nothing when another one stands for it.
-    pub(crate) fn known(&self, letter: &DeadLetter) -> Option<KnownLetter> {
-        let entry = self.letters.0.get(&letter.id())?;
-        let IndexEntry { state, selected, .. } = *entry;
-        let replays = u32::from(entry.replays);
-        (letter.position == entry.position).then_some(KnownLetter { state, replays, selected })
+    /// What is known of the dead letter in a record; nothing where another record stands for it.
+    pub(crate) fn known(&self, letter: &DeadLetter) -> Option<KnownDeadLetter> {
+        let entry = self.letters.get(&letter.id())?;
+        (letter.position == entry.position).then_some(entry.known)
     }
 
-    /// The same for a letter that is selected and in one of `states`.
+    /// The same if the dead letter is selected and in one of `states`.
     pub(crate) fn selected(
         &self,
         states: &[DeadLetterState],
         letter: &DeadLetter,
-    ) -> Option<KnownLetter> {
+    ) -> Option<KnownDeadLetter> {
         self.known(letter).filter(|known| known.selected && states.contains(&known.state))
     }
 
-    /// How many selected letters are in one of `states`.
+    /// How many selected dead letters are in one of `states`.
     pub(crate) fn count_selected(&self, states: &[DeadLetterState]) -> usize {
-        let counts = |entry: &&IndexEntry| entry.selected && states.contains(&entry.state);
-        self.letters.0.values().filter(counts).count()
+        let known = self.letters.values().map(|entry| entry.known);
+        known.filter(|known| known.selected && states.contains(&known.state)).count()
     }
 
     #[cfg(test)]
     pub(super) fn open(&self) -> usize {
-        let is_open = |entry: &&IndexEntry| entry.state == DeadLetterState::Open;
-        self.letters.0.values().filter(is_open).count()
+        let known = self.letters.values().map(|entry| entry.known);
+        known.filter(|known| known.state == DeadLetterState::Open).count()
     }
 
     /// For each parked key, the resolution that would release it.

@@ -1,11 +1,11 @@
 use super::*;
-use crate::dead_letter::record::LetterKey;
+use crate::dead_letter::record::RecordKey;
 
 fn letter(id: &str, partition: i32, offset: i64, failed_unix_us: i64) -> DeadLetter {
     DeadLetter {
         position: PartitionOffset { partition, offset },
         event_id: id.to_owned(),
-        key: Some(LetterKey { bytes: b"k".to_vec(), uncut: None }),
+        key: Some(RecordKey { bytes: b"k".to_vec(), uncut: None }),
         failed_unix_us,
         ..DeadLetter::default()
     }

@@ -1,15 +1,14 @@
 //! Reads an entry of the dead-letter log as a record.
 //!
-//! Anybody may write to a topic: what is neither a dead letter nor a resolution is foreign. What a
-//! dead letter leaves out is empty, never an error.
+//! Anybody may write to a topic: what is neither a dead letter nor a resolution is foreign. A header
+//! that is missing or malformed leaves its field empty; it is never an error.
 
 use super::record::{
-    DeadLetter, LetterKey, LogEntry, LogRecord, PartitionOffset, Resolution, ResolutionKind, Uncut,
+    DeadLetter, RecordKey, LogEntry, LogRecord, PartitionOffset, Resolution, ResolutionKind, Uncut,
 };
 use super::writer;
 use crate::base::time::parse_rfc3339;
 
-/// What an entry of the log says.
 pub(super) fn parse(entry: LogEntry) -> LogRecord {
     let own = DlqHeaders(&entry.headers);
     let Some(event_id) = own.text(writer::EVENT_ID) else { return LogRecord::Foreign };
@@ -38,7 +37,7 @@ fn parse_resolution(entry: LogEntry, kind: ResolutionKind, event_id: String) -> 
         resolved_unix_us: own.time(writer::RESOLVED_AT).unwrap_or(entry.written_unix_us),
         relay: own.text_or_empty(writer::RELAY),
         replays: own.number(writer::REPLAY_COUNT).unwrap_or_default(),
-        key: entry.key.map(|bytes| LetterKey { bytes, uncut }),
+        key: entry.key.map(|bytes| RecordKey { bytes, uncut }),
     }
 }
 
@@ -66,19 +65,19 @@ fn parse_letter(entry: LogEntry, event_id: String, error_class: String) -> DeadL
         incomplete: own.is_true(writer::INCOMPLETE) || uncut_key.is_some() || own.lacks_parts(),
         uncut: own.uncut(writer::VALUE_SIZE, writer::VALUE_SHA256),
         replays: own.number(writer::REPLAY_COUNT).unwrap_or_default(),
-        key: entry.key.map(|bytes| LetterKey { bytes, uncut: uncut_key }),
+        key: entry.key.map(|bytes| RecordKey { bytes, uncut: uncut_key }),
         value: entry.value,
         event_type: entry.event_type,
         content_type: entry.content_type,
-        headers: {
-            let mut headers = entry.headers;
-            headers.retain(|(name, _)| !name.starts_with(writer::PREFIX));
-            headers
-        },
+        headers: entry
+            .headers
+            .into_iter()
+            .filter(|(name, _)| !name.starts_with(writer::PREFIX))
+            .collect(),
     }
 }
 
-/// Our own headers. An event may have brought some of these names; ours stand behind them.
+/// The headers of [`writer`]. A foreign producer may have set some twice; the last one counts.
 struct DlqHeaders<'a>(&'a [(String, Vec<u8>)]);
 
 impl DlqHeaders<'_> {
@@ -99,7 +98,7 @@ impl DlqHeaders<'_> {
         Some(Uncut { size_bytes: self.number(size)?, sha256: self.text_or_empty(sha256) })
     }
 
-    /// Headers were left out, or a text was cut that the event cannot be published without.
+    /// Were headers left out, or was a text cut without which the event cannot be published?
     fn lacks_parts(&self) -> bool {
         let sizes = writer::NOTED.map(|(_, size, _)| size);
         self.0.iter().map(|(name, _)| name.as_str()).any(|name| {

@@ -3,25 +3,18 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-/// A number of letters in a period, as in `50/s`.
+use crate::base::error::{Exit, Fault};
+
+/// A number of dead letters in a period, as in `50/s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate {
     interval_ns: i64,
 }
 
-/// Text that is not a rate.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a rate")]
-pub(crate) struct InvalidRate(String);
-
-impl InvalidRate {
-    pub(crate) const EXPECTED: &str = "a whole number per s, min or h, as in 50/s or 300/min";
-}
-
 impl FromStr for Rate {
-    type Err = InvalidRate;
+    type Err = Fault;
 
-    fn from_str(text: &str) -> Result<Rate, InvalidRate> {
+    fn from_str(text: &str) -> Result<Rate, Fault> {
         let parsed = text.split_once('/').and_then(|(count, unit)| {
             let seconds = match unit {
                 "s" => 1,
@@ -33,22 +26,25 @@ impl FromStr for Rate {
             let interval_ns = (seconds * 1_000_000_000_u64).div_ceil(u64::from(count));
             Some(Rate { interval_ns: i64::try_from(interval_ns).ok()? })
         });
-        parsed.ok_or_else(|| InvalidRate(text.to_owned()))
+        parsed.ok_or_else(|| {
+            let mend = "expected a whole number per s, min or h, as in 50/s or 300/min";
+            let what = format!("{text:?} is not a rate");
+            Fault::new(Exit::Usage, "dead-letter.bad-rate", what, "rate", mend)
+        })
     }
 }
 
-/// Keeps to a rate; what a tenth of a second allows may pass at once.
+/// Keeps to a rate. After a pause, as many may pass at once as the rate allows in a tenth of a second.
 #[derive(Clone, Debug)]
 pub(super) struct RateLimiter {
     interval_ns: i64,
-    /// How far behind its rate it may catch up.
+    /// How much of a pause may be made up for.
     burst_ns: i64,
-    /// When it will have caught up if nothing passes until then.
+    /// When the rate will be kept again if nothing passes until then.
     caught_up_unix_ns: i64,
 }
 
 impl RateLimiter {
-    /// One may pass at once.
     pub(super) fn new(rate: Rate, now_unix_us: i64) -> RateLimiter {
         let Rate { interval_ns } = rate;
         let burst_ns = (100_000_000 - interval_ns).max(0);
@@ -56,7 +52,7 @@ impl RateLimiter {
         RateLimiter { interval_ns, burst_ns, caught_up_unix_ns }
     }
 
-    /// Lets one pass, or returns how long to wait.
+    /// Lets one pass, or returns how long it must wait.
     pub(super) fn take(&mut self, now_unix_us: i64) -> Result<(), Duration> {
         let now_ns = now_unix_us.saturating_mul(1000);
         let wait_ns = self.caught_up_unix_ns.saturating_sub(self.burst_ns).saturating_sub(now_ns);
@@ -68,7 +64,7 @@ impl RateLimiter {
         Ok(())
     }
 
-    /// The last one did not pass after all.
+    /// Takes back the last [`RateLimiter::take`].
     pub(super) fn give_back(&mut self) {
         self.caught_up_unix_ns = self.caught_up_unix_ns.saturating_sub(self.interval_ns);
     }

@@ -7,7 +7,8 @@ fn rates_have_a_number_and_a_unit() {
     assert_eq!(interval_ms("300/min"), Ok(200));
     assert_eq!(interval_ms("36/h"), Ok(100_000));
     for wrong in ["", "50", "50/", "/s", "0/s", "-1/s", "1.5/s", "50/m", "50/sec", "x/s"] {
-        assert_eq!(interval_ms(wrong), Err(InvalidRate(wrong.to_owned())));
+        let fault = interval_ms(wrong).unwrap_err();
+        assert_eq!((fault.code, fault.exit), ("dead-letter.bad-rate", Exit::Usage), "{wrong}");
     }
 }
 

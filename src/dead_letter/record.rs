@@ -11,48 +11,47 @@ use crate::base::time::rfc3339;
 /// Where a record stands. Offsets rise within a partition; RabbitMQ has one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PartitionOffset {
-    /// Partition.
     pub partition: i32,
-    /// Offset in it.
     pub offset: i64,
 }
 
 /// A record of the log as the broker returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogEntry {
-    /// Where it stands.
     pub position: PartitionOffset,
-    /// When the broker or its writer says that it was written; microseconds since the Unix epoch.
+    /// When the record was written, by the clock of the broker or of the writer.
     pub written_unix_us: i64,
-    /// Key of the event.
     pub key: Option<Vec<u8>>,
-    /// Value of the event, perhaps cut.
     pub value: Option<Vec<u8>>,
     /// Headers of the event, and those of [`super::writer`].
     pub headers: Vec<(String, Vec<u8>)>,
-    /// A property of AMQP messages.
+    /// Properties of AMQP messages.
     pub event_type: Option<String>,
-    /// A property of AMQP messages.
     pub content_type: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum LogRecord {
-    /// An event that could not be published.
     DeadLetter(Box<DeadLetter>),
-    /// What became of a dead letter or of a parked key.
     Resolution(Resolution),
-    /// Something of somebody else.
+    /// Not written by a relay or by a command of ours.
     Foreign,
 }
 
-impl LogRecord {
-    /// The dead letter that the record is about.
-    pub(super) fn id(&self) -> Option<DeadLetterId> {
-        match self {
-            LogRecord::DeadLetter(letter) => Some(letter.id()),
-            LogRecord::Resolution(resolution) => Some(resolution.id()),
-            LogRecord::Foreign => None,
+/// Position and time of a record, which order the records about one dead letter.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordMark {
+    pub(super) position: PartitionOffset,
+    pub(super) unix_us: i64,
+}
+
+impl RecordMark {
+    /// Offsets of different partitions cannot be compared, so time decides there.
+    pub(super) fn is_after(&self, other: &RecordMark) -> bool {
+        if self.position.partition == other.position.partition {
+            self.position.offset > other.position.offset
+        } else {
+            self.unix_us > other.unix_us
         }
     }
 }
@@ -64,21 +63,20 @@ pub(crate) struct Uncut {
     pub(crate) sha256: String,
 }
 
-/// The key of an event, perhaps cut.
+/// The key of an event; `uncut` is set where `bytes` are only its beginning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LetterKey {
+pub(crate) struct RecordKey {
     pub(crate) bytes: Vec<u8>,
     pub(crate) uncut: Option<Uncut>,
 }
 
-impl LetterKey {
-    /// The same for a key that is whole and for one that was cut.
+impl RecordKey {
     pub(crate) fn hash(&self) -> KeyHash {
         let uncut = self.uncut.as_ref().and_then(|uncut| KeyHash::of_sha256(&uncut.sha256));
         uncut.unwrap_or_else(|| KeyHash::of(&self.bytes))
     }
 
-    /// The key as it is shown, and as a person names it: one that was cut by its hash.
+    /// The key as it is shown; a key that was cut is shown as its hash.
     pub(crate) fn name(&self) -> String {
         match &self.uncut {
             None => shown(&self.bytes),
@@ -86,8 +84,8 @@ impl LetterKey {
         }
     }
 
-    /// Does a person mean this key by `word`? One that is no text is written as it is shown, and a
-    /// long one may be named by its hash, as `sha256:` and 64 digits.
+    /// Does `word`, typed by a person, mean this key? It may be the key itself, the key as it is
+    /// shown, or `sha256:` and its hash.
     pub(crate) fn is_named(&self, word: &str) -> bool {
         let is_hash = || writer::hash_in(word).and_then(KeyHash::of_sha256) == Some(self.hash());
         let is_text = match &self.uncut {
@@ -102,36 +100,34 @@ impl LetterKey {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeadLetter {
     pub(crate) position: PartitionOffset,
-    /// `@PARTITION:OFFSET` of the letter for an event without an id.
+    /// `@PARTITION:OFFSET` of the dead letter for an event without an id.
     pub(crate) event_id: String,
-    pub(crate) key: Option<LetterKey>,
-    /// Kafka topic or routing key of the event; empty when that could not be determined.
+    pub(crate) key: Option<RecordKey>,
+    /// Kafka topic or RabbitMQ routing key of the event; empty where it could not be determined.
     pub(crate) topic: String,
-    /// RabbitMQ exchange of the event.
     pub(crate) exchange: String,
-    /// Kafka partition, where a column gave one.
+    /// Kafka partition of the event, where a column gave one.
     pub(crate) partition: Option<i32>,
     pub(crate) error_class: String,
     pub(crate) error_msg: String,
     pub(crate) attempts: u32,
     pub(crate) failed_unix_us: i64,
     pub(crate) first_failed_unix_us: i64,
-    /// Commit LSN of its transaction, as it was written.
+    /// Commit LSN of the event's transaction, as it was written.
     pub(crate) lsn: String,
-    /// Events of its transaction before it.
+    /// How many events of the transaction come before this one.
     pub(crate) ordinal: u64,
     pub(crate) commit_unix_us: i64,
-    /// Who wrote the letter.
+    /// Who wrote the dead letter.
     pub(crate) relay: String,
     pub(crate) parks_key: bool,
-    /// Is it less than the event, apart from a value that was cut?
+    /// Something other than the end of the value is missing.
     pub(crate) incomplete: bool,
-    /// Is the value cut? Then this is what it was before.
+    /// Set where the value was cut.
     pub(crate) uncut: Option<Uncut>,
-    /// How often it had been replayed when it failed.
+    /// How often the event had been replayed when it failed.
     pub(crate) replays: u32,
     pub(crate) value: Option<Vec<u8>>,
-    /// Headers of the event.
     pub(crate) headers: Vec<(String, Vec<u8>)>,
     pub(crate) event_type: Option<String>,
     pub(crate) content_type: Option<String>,
@@ -140,16 +136,16 @@ pub(crate) struct DeadLetter {
 /// What became of a dead letter or of a parked key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Resolution {
-    /// Where it stands; before it is written, where its letter stands.
+    /// Its own position; before it is written, that of its dead letter.
     pub(crate) position: PartitionOffset,
     pub(crate) kind: ResolutionKind,
-    /// Event id of the letter; for a released key, of the one that parked it.
+    /// Event id of the dead letter; for a released key, of the one that parked it.
     pub(crate) event_id: String,
     pub(crate) lsn: String,
     pub(crate) ordinal: u64,
-    pub(crate) key: Option<LetterKey>,
+    pub(crate) key: Option<RecordKey>,
     pub(crate) resolved_unix_us: i64,
-    /// Who wrote it.
+    /// Who wrote the resolution.
     pub(crate) relay: String,
     /// How often the event has been replayed by now.
     pub(crate) replays: u32,
@@ -157,9 +153,9 @@ pub(crate) struct Resolution {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ResolutionKind {
-    /// The event was published after all.
+    /// The event of the dead letter was published.
     Replayed,
-    /// A person gave the event up.
+    /// A person decided that the event is not to be published.
     Discarded,
     /// Later events of the key are published again.
     Released,
@@ -175,37 +171,33 @@ impl ResolutionKind {
     }
 }
 
-/// What records about one dead letter have in common. Two tables may use the same event ids, so the
-/// position in the transaction belongs to it.
+/// Identifies the dead letter that a record is about. Two tables may use the same event ids, so the
+/// position in the transaction is part of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DeadLetterId(pub(super) [u64; 2]);
 
 impl DeadLetterId {
-    /// An id that was cut is its hash, and may stand whole in another letter of the event.
     fn of(event_id: &str, lsn: &str, ordinal: u64) -> DeadLetterId {
-        let uncut = writer::hash_in(event_id).and_then(writer::read_sha256);
-        let id: [u8; 32] = uncut.unwrap_or_else(|| Sha256::digest(event_id).into());
+        // One dead letter of an event may have the id, and another one only the hash of it.
+        let cut_id = writer::hash_in(event_id).and_then(writer::read_sha256);
+        let id: [u8; 32] = cut_id.unwrap_or_else(|| Sha256::digest(event_id).into());
         let hash = Sha256::new().chain_update(id).chain_update(lsn);
         let hash = hash.chain_update(ordinal.to_be_bytes()).finalize();
         DeadLetterId(writer::first_words(&hash.into()))
-    }
-
-    /// Half of it, for a store of very many.
-    pub(crate) fn hash(self) -> u64 {
-        self.0[0]
     }
 }
 
 /// Why a dead letter cannot be replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotReplayable {
-    /// The end of its value is missing.
+    /// The end of the value is missing.
     Cut,
-    /// Its destination is unknown.
+    /// The destination is unknown.
     Unrouted,
-    /// It never became an event, has lost headers, or its key, id, topic or type was cut.
+    /// The row never became an event, headers are missing, or key, id, topic or type was cut.
     Incomplete,
-    /// Its route leads into the dead-letter topic, where it would be lost as a foreign record.
+    /// The route leads into the dead-letter topic, where the event would be lost as a foreign
+    /// record.
     Misrouted,
 }
 
@@ -214,11 +206,15 @@ impl DeadLetter {
         DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
     }
 
-    pub(crate) fn key_hash(&self) -> Option<KeyHash> {
-        self.key.as_ref().map(LetterKey::hash)
+    pub(super) fn mark(&self) -> RecordMark {
+        RecordMark { position: self.position, unix_us: self.failed_unix_us }
     }
 
-    /// Why it cannot be replayed, if it cannot; `own_address` is where dead letters are.
+    pub(crate) fn key_hash(&self) -> Option<KeyHash> {
+        self.key.as_ref().map(RecordKey::hash)
+    }
+
+    /// Why the event cannot be published; `own_address` is that of the dead-letter topic.
     pub(crate) fn not_replayable(&self, own_address: &DeadLetterAddress) -> Option<NotReplayable> {
         if self.uncut.is_some() {
             return Some(NotReplayable::Cut);
@@ -233,7 +229,7 @@ impl DeadLetter {
         is_misrouted.then_some(NotReplayable::Misrouted)
     }
 
-    /// Passes the event as it was to `then`, marked as the `replay`-th repetition.
+    /// Passes the event to `then`, with a header that says how often it has been replayed.
     pub(crate) fn event<T>(&self, replay: u32, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
         let replay = replay.to_string();
         let headers = self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice()));
@@ -253,7 +249,7 @@ impl DeadLetter {
         })
     }
 
-    /// A record that resolves it.
+    /// A record that resolves the dead letter, or releases its key.
     pub(crate) fn resolution(
         &self,
         kind: ResolutionKind,
@@ -276,17 +272,21 @@ impl DeadLetter {
 }
 
 impl Resolution {
-    /// The dead letter that it is about.
     pub(crate) fn id(&self) -> DeadLetterId {
         DeadLetterId::of(&self.event_id, &self.lsn, self.ordinal)
     }
 
-    pub(crate) fn key_hash(&self) -> Option<KeyHash> {
-        self.key.as_ref().map(LetterKey::hash)
+    pub(super) fn mark(&self) -> RecordMark {
+        RecordMark { position: self.position, unix_us: self.resolved_unix_us }
     }
 
-    /// Passes it to `then` as a record of the partition it names, ready to be published. Keys may
-    /// have moved to other partitions since; within one, order is certain.
+    pub(crate) fn key_hash(&self) -> Option<KeyHash> {
+        self.key.as_ref().map(RecordKey::hash)
+    }
+
+    /// Passes the record to `then`, ready to be published. It names the partition of the dead
+    /// letter, because order is certain only within a partition and the key may hash to another
+    /// one by now.
     pub(crate) fn record<T>(
         &self,
         to: &DeadLetterAddress,

@@ -1,7 +1,7 @@
 //! Releasing parked keys: from then on their events are published again.
 //!
-//! While letters of a key are open that would publish later events before earlier ones, so it is
-//! refused unless a person insists.
+//! While dead letters of a key are open, a release would publish later events before earlier ones, so
+//! it is refused unless the request insists.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
@@ -9,78 +9,78 @@ use std::time::Duration;
 
 use super::filter::DeadLetterFilter;
 use super::fold::{Change, DeadLetterIndex};
-use super::publish::{ConfirmedPublisher, PublishFailure};
-use super::reader::{DeadLetterTopic, LogReader, NextRecord, interrupted};
-use super::record::{LetterKey, LogRecord, Resolution, ResolutionKind};
+use super::pipeline::Pipeline;
+use super::reader::{DeadLetterTopic, LogReader, interrupted};
+use super::record::{LogRecord, RecordKey, Resolution, ResolutionKind};
 use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
-use crate::sink::log::ReadFrom;
+use crate::sink::log::{LogRead, ReadFrom};
 
 const PATIENCE: Duration = Duration::from_millis(20);
 /// A log that brings nothing for so long is at rest.
 const REST: Duration = Duration::from_millis(200);
 /// A log that does not come to rest is left after this.
 const WATCH_MAX_US: i64 = 2_000_000;
-/// More keys are not named in an error.
+/// Most keys that are named in an error.
 const NAMED_MAX: usize = 10;
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeySelection {
-    One(String),
-    /// All that are parked.
-    All,
+#[derive(Clone, Debug)]
+pub(crate) struct ReleaseRequest {
+    /// None for all parked keys.
+    pub(crate) key: Option<String>,
+    /// Release keys of which dead letters are open, too.
+    pub(crate) anyway: bool,
+    /// Who asks for it.
+    pub(crate) by: String,
 }
 
-/// A release that was asked for.
-#[derive(Clone, Debug)]
-pub(crate) struct ReleaseRequest<'a> {
-    pub(crate) keys: &'a KeySelection,
-    /// Also while letters of them are open?
-    pub(crate) anyway: bool,
-    /// Who asks.
-    pub(crate) by: &'a str,
+impl ReleaseRequest {
+    /// The key, or `all`, for the log.
+    pub(crate) fn keys(&self) -> String {
+        self.key.as_deref().map_or_else(|| "all".to_owned(), escaped)
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReleasedKeys {
     /// As they are shown, in order.
     pub(crate) keys: Vec<String>,
-    /// Letters of them that were written meanwhile: later events will overtake them.
+    /// Dead letters of these keys that were written meanwhile; later events will overtake them.
     pub(crate) meanwhile: usize,
 }
 
-/// The resolutions that release the selected keys, in the order of the keys.
-pub(crate) fn releases(index: &DeadLetterIndex, keys: &KeySelection) -> Vec<Resolution> {
-    let is_selected = |release: &&Resolution| match (keys, &release.key) {
-        (KeySelection::One(word), Some(key)) => key.is_named(word),
-        (KeySelection::One(_), None) => false,
-        (KeySelection::All, _) => true,
+/// The resolutions that release `key`, or all keys, in the order of the keys.
+fn releases(index: &DeadLetterIndex, key: Option<&str>) -> Vec<Resolution> {
+    let is_selected = |release: &&Resolution| {
+        key.is_none_or(|word| release.key.as_ref().is_some_and(|key| key.is_named(word)))
     };
     let mut releases: Vec<Resolution> = index.releases().filter(is_selected).cloned().collect();
-    let bytes = |release: &Resolution| release.key.as_ref().map(|key| key.bytes.clone());
-    releases.sort_by_key(bytes);
+    releases.sort_by_key(|release| release.key.as_ref().map(|key| key.bytes.clone()));
     releases
 }
 
-/// The names of keys.
-pub(crate) fn key_names<'a>(releases: impl IntoIterator<Item = &'a Resolution>) -> Vec<String> {
+fn key_names<'a>(releases: impl IntoIterator<Item = &'a Resolution>) -> Vec<String> {
     releases.into_iter().filter_map(|release| Some(release.key.as_ref()?.name())).collect()
 }
 
-/// Releases keys.
+/// The parked keys that a release of `key`, or of all keys, would release.
+pub(crate) fn parked_keys(
+    topic: &DeadLetterTopic<'_>,
+    key: Option<&str>,
+) -> Result<Vec<String>, Fault> {
+    let index = topic.index(&DeadLetterFilter::default())?;
+    Ok(key_names(&releases(&index, key)))
+}
+
 pub(crate) fn release(
     topic: &DeadLetterTopic<'_>,
-    request: &ReleaseRequest<'_>,
+    request: &ReleaseRequest,
     clock: &dyn Fn() -> i64,
 ) -> Result<ReleasedKeys, Fault> {
     let mut count = 0;
     let outcome = carry_out(topic, request, clock, &mut count);
-    let keys = match request.keys {
-        KeySelection::One(key) => escaped(key),
-        KeySelection::All => "all".to_owned(),
-    };
-    let (who, anyway) = (request.by, request.anyway);
+    let (who, keys, anyway) = (&request.by, request.keys(), request.anyway);
     let ended = outcome.as_ref().map_or_else(|fault| fault.code, |_| "done");
     tracing::info!(
         target: "audit", who, action = "release", keys, anyway, count, ended,
@@ -89,18 +89,18 @@ pub(crate) fn release(
     outcome
 }
 
-/// `count` is how many keys are released, however it ends.
+/// Sets `count` to how many keys are released, also where it fails.
 fn carry_out(
     topic: &DeadLetterTopic<'_>,
-    request: &ReleaseRequest<'_>,
+    request: &ReleaseRequest,
     clock: &dyn Fn() -> i64,
     count: &mut usize,
 ) -> Result<ReleasedKeys, Fault> {
-    // Before the index, so that nothing is written unseen between the two.
+    // Opened before the index is made, so that every record is seen by one of them.
     let tail = topic.reader(ReadFrom::End)?;
     let mut index = topic.index(&DeadLetterFilter::default())?;
-    let releases = releases(&index, request.keys);
-    if let (KeySelection::One(key), true) = (request.keys, releases.is_empty()) {
+    let releases = releases(&index, request.key.as_deref());
+    if let Some(key) = request.key.as_deref().filter(|_| releases.is_empty()) {
         return Err(not_parked(key, &index));
     }
     if !request.anyway {
@@ -108,12 +108,12 @@ fn carry_out(
     }
     let keys = key_names(&releases);
     let named = &keys[..keys.len().min(NAMED_MAX)];
-    let (who, anyway, parked) = (request.by, request.anyway, keys.len());
+    let (who, anyway, parked) = (&request.by, request.anyway, keys.len());
     tracing::info!(
         target: "audit", who, action = "release", keys = ?named, anyway, count = parked,
         "parked keys: release begins"
     );
-    append(topic, &releases, request.by, clock, count)?;
+    append(topic, &releases, &request.by, clock, count)?;
     let meanwhile = watch(topic, tail, &mut index, &releases, clock).map_err(|fault| {
         let unknown = "what was written meanwhile is not known";
         Fault { what: format!("{count} keys are released; {unknown}: {}", fault.what), ..fault }
@@ -121,13 +121,13 @@ fn carry_out(
     Ok(ReleasedKeys { keys, meanwhile })
 }
 
-/// Later events must not overtake open letters of their key.
+/// Refuses a release that would let later events overtake open dead letters of their key.
 fn check_none_open(
     topic: &DeadLetterTopic<'_>,
     index: &DeadLetterIndex,
     releases: &[Resolution],
 ) -> Result<(), Fault> {
-    let keys: Vec<&LetterKey> = releases.iter().filter_map(|it| it.key.as_ref()).collect();
+    let keys: Vec<&RecordKey> = releases.iter().filter_map(|it| it.key.as_ref()).collect();
     let mut open: HashMap<KeyHash, usize> = keys.iter().map(|key| (key.hash(), 0)).collect();
     topic.letters(&DeadLetterFilter::default(), index, |letter, _| {
         if let Some(count) = letter.key_hash().and_then(|key| open.get_mut(&key)) {
@@ -158,8 +158,8 @@ fn check_none_open(
     ))
 }
 
-/// Reads on behind the releases until the log comes to rest, and counts the letters of these keys
-/// that `index` did not know. The relay goes on writing them until it has read its key's release.
+/// Reads on behind the releases until the log comes to rest, and counts the dead letters of these
+/// keys that `index` did not know. The relay goes on writing them until it has read the release.
 fn watch(
     topic: &DeadLetterTopic<'_>,
     mut tail: LogReader,
@@ -171,9 +171,9 @@ fn watch(
     let (mut unread, mut meanwhile, until) = (keys.clone(), 0, clock() + WATCH_MAX_US);
     while !keys.is_empty() && clock() < until && !topic.stop.load(Ordering::Relaxed) {
         let record = match tail.next(REST)? {
-            NextRecord::Record(record) => record,
-            NextRecord::Pause if unread.is_empty() => break,
-            NextRecord::Pause | NextRecord::End => continue,
+            LogRead::Entry(record) => record,
+            LogRead::Nothing if unread.is_empty() => break,
+            LogRead::Nothing | LogRead::End => continue,
         };
         let change = index.apply(&record);
         match &record {
@@ -200,29 +200,21 @@ fn append(
     if releases.is_empty() {
         return Ok(());
     }
-    let mut log = ConfirmedPublisher::of_records(topic)?;
-    let (mut left, mut confirmed) = (releases.iter().peekable(), Vec::new());
-    while left.peek().is_some() || log.in_flight().len() > 0 {
-        let now = clock();
+    let mut log = Pipeline::open(topic, clock())?;
+    for release in releases {
+        log.resolve(Resolution { relay: by.to_owned(), ..release.clone() });
+    }
+    while log.unresolved() > 0 {
         if topic.stop.load(Ordering::Relaxed) {
-            let (done, unsure) = (confirmed.len(), log.in_flight().len());
             return Err(interrupted(&format!(
-                "{done} of {} keys were released, and {unsure} more may have been",
-                releases.len()
+                "{count} of {} keys were released, and {} more may have been",
+                releases.len(),
+                log.resolutions_in_flight()
             )));
         }
-        while let Some(release) = left.peek() {
-            let release =
-                Resolution { resolved_unix_us: now, relay: by.to_owned(), ..(*release).clone() };
-            let published = release.record(topic.address, |record| log.publish((), record, now));
-            if !published.map_err(PublishFailure::unwritable)? {
-                break;
-            }
-            left.next();
-        }
-        let failure = log.poll(PATIENCE, now, &mut confirmed).into_iter().next();
-        *count = confirmed.len();
-        failure.map_or(Ok(()), |failure| Err(failure.unwritable()))?;
+        let (written, fault) = log.advance(PATIENCE, clock());
+        *count += written;
+        fault.map_or(Ok(()), Err)?;
     }
     Ok(())
 }

@@ -4,9 +4,16 @@ use super::super::testing::{SECOND, Spec, TopicFixture, audit};
 use super::*;
 use crate::dead_letter::replay::{ReplayAction, ReplayJob, run};
 
-fn asked(fixture: &TopicFixture, keys: &KeySelection, anyway: bool) -> Result<Vec<String>, Fault> {
-    let asked = ReleaseRequest { keys, anyway, by: "me" };
-    let released = release(&fixture.topic(), &asked, &|| fixture.clock())?;
+fn request(key: Option<&str>, anyway: bool) -> ReleaseRequest {
+    ReleaseRequest { key: key.map(str::to_owned), anyway, by: "me".to_owned() }
+}
+
+fn asked(
+    fixture: &TopicFixture,
+    key: Option<&str>,
+    anyway: bool,
+) -> Result<Vec<String>, Fault> {
+    let released = release(&fixture.topic(), &request(key, anyway), &|| fixture.clock())?;
     assert_eq!(released.meanwhile, 0);
     Ok(released.keys)
 }
@@ -28,17 +35,17 @@ fn fixture() -> TopicFixture {
 
 #[test]
 fn a_key_with_open_letters_is_released_only_when_meant() {
-    let (fixture, key) = (fixture(), KeySelection::One("a".to_owned()));
-    let fault = asked(&fixture, &key, false).unwrap_err();
+    let (fixture, key) = (fixture(), Some("a"));
+    let fault = asked(&fixture, key, false).unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Failed, "dead-letter.key-has-open"));
     assert!(fault.what.contains("2 dead letters of key a are open"), "{fault}");
     assert!(fault.mend.contains("walrelay dlq replay --key 'a'"), "{fault}");
     assert_eq!((parked(&fixture), fixture.written_behind(4).len()), (2, 0));
     // WHEN a person insists
-    assert_eq!(asked(&fixture, &key, true), Ok(vec!["a".to_owned()]));
+    assert_eq!(asked(&fixture, key, true), Ok(vec!["a".to_owned()]));
     assert_eq!((parked(&fixture), fixture.open()), (1, 4));
     // THEN it is not parked any more, and those that are are named
-    let fault = asked(&fixture, &key, true).unwrap_err();
+    let fault = asked(&fixture, key, true).unwrap_err();
     assert_eq!(fault.code, "dead-letter.not-parked");
     assert!(fault.mend.ends_with(": b"), "{fault}");
 }
@@ -46,26 +53,26 @@ fn a_key_with_open_letters_is_released_only_when_meant() {
 #[test]
 fn what_was_replayed_is_released_without_a_question() {
     let fixture = fixture();
-    let fault = asked(&fixture, &KeySelection::All, false).unwrap_err();
+    let fault = asked(&fixture, None, false).unwrap_err();
     assert!(fault.what.contains("3 dead letters of 2 keys are open"), "{fault}");
     let filter = DeadLetterFilter::default();
-    let job = ReplayJob { action: ReplayAction::Replay, filter: &filter, rate: None, by: "me" };
+    let job = ReplayJob { action: ReplayAction::Replay, filter, rate: None, by: "me".to_owned() };
     assert_eq!(run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ()).progress.done, 4);
     assert_eq!(parked(&fixture), 2, "a replay releases nothing");
     assert_eq!(
-        asked(&fixture, &KeySelection::All, false),
+        asked(&fixture, None, false),
         Ok(vec!["a".to_owned(), "b".to_owned()])
     );
     assert_eq!(parked(&fixture), 0);
-    assert_eq!(asked(&fixture, &KeySelection::All, false), Ok(Vec::new()));
-    let fault = asked(&fixture, &KeySelection::One("a".to_owned()), false).unwrap_err();
+    assert_eq!(asked(&fixture, None, false), Ok(Vec::new()));
+    let fault = asked(&fixture, Some("a"), false).unwrap_err();
     assert!(fault.mend.contains("no key is parked"), "{fault}");
 }
 
 #[test]
 fn letters_that_come_meanwhile_are_told() {
     // GIVEN a relay that writes on while the key is being released, until it hears of it
-    let (fixture, key) = (fixture(), KeySelection::One("a".to_owned()));
+    let (fixture, key) = (fixture(), Some("a"));
     let written = Cell::new(0);
     let clock = || {
         let spec = [("5", "a"), ("6", "b"), ("1", "a")].get(written.get()).copied();
@@ -75,7 +82,7 @@ fn letters_that_come_meanwhile_are_told() {
         }
         fixture.clock()
     };
-    let asked = ReleaseRequest { keys: &key, anyway: true, by: "me" };
+    let asked = request(key, true);
     let released = release(&fixture.topic(), &asked, &clock).unwrap();
     // THEN those of the key that are new are counted
     assert!(written.get() > 3);
@@ -86,7 +93,7 @@ fn letters_that_come_meanwhile_are_told() {
 fn a_broker_that_takes_nothing_ends_it() {
     let fixture = fixture();
     fixture.broker.set_full(true);
-    let asked = ReleaseRequest { keys: &KeySelection::All, anyway: true, by: "me" };
+    let asked = request(None, true);
     let fault = release(&fixture.topic(), &asked, &|| fixture.fast_clock()).unwrap_err();
     assert_eq!(fault.code, "dead-letter.unwritable");
     assert!(fixture.elapsed_us() <= 60 * SECOND);
@@ -95,7 +102,7 @@ fn a_broker_that_takes_nothing_ends_it() {
 #[test]
 fn who_has_released_what_stands_in_the_log_however_it_ends() {
     let fixture = fixture();
-    let lines = audit(|| drop(asked(&fixture, &KeySelection::All, true)));
+    let lines = audit(|| drop(asked(&fixture, None, true)));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     for part in ["audit: parked keys: release begins", "who=\"me\"", "[\"a\", \"b\"]", "count=2"] {
         assert!(begins.contains(part), "{begins}");
@@ -104,7 +111,7 @@ fn who_has_released_what_stands_in_the_log_however_it_ends() {
     // WHEN the broker takes nothing THEN the beginning is told before anything is written
     let fixture = self::fixture();
     fixture.broker.set_full(true);
-    let asked = ReleaseRequest { keys: &KeySelection::All, anyway: true, by: "me" };
+    let asked = request(None, true);
     let lines = audit(|| drop(release(&fixture.topic(), &asked, &|| fixture.fast_clock())));
     let [begins, ended] = &lines[..] else { panic!("{lines:?}") };
     assert!(begins.contains("release begins"), "{begins}");
@@ -119,7 +126,7 @@ fn who_has_released_what_stands_in_the_log_however_it_ends() {
 fn a_key_in_a_hint_is_one_word_of_the_shell() {
     let fixture = TopicFixture::new();
     fixture.write(Spec { key: Some("it's $(x)"), parks_key: true, ..Spec::default() });
-    let fault = asked(&fixture, &KeySelection::All, false).unwrap_err();
+    let fault = asked(&fixture, None, false).unwrap_err();
     assert!(fault.mend.contains(r"replay --key 'it'\''s $(x)' (or"), "{fault}");
     assert!(fault.mend.contains(r"release --key 'it'\''s $(x)' --anyway"), "{fault}");
 }

@@ -1,25 +1,25 @@
-//! Replaying dead letters (publishing their events after all) and discarding them.
+//! Replaying dead letters (publishing their events) and discarding them.
 //!
 //! * Events are published in the order of the log, which is that of each key.
-//! * An event counts as replayed once the broker has confirmed it *and* the resolution; a process
-//!   that is killed leaves at most [`WINDOW`] events that will be published once more.
-//! * The first event that is refused ends it: what is in flight is settled and resolved, the rest
-//!   stays as it was.
-//! * What others write to the log meanwhile is read as it goes ([`super::replay_guard`]).
+//! * An event counts as replayed once the broker has confirmed the event *and* its resolution. A
+//!   process that is killed leaves at most [`WINDOW`] events that will be published a second time.
+//! * The first event that is refused ends the job: what is in flight is settled and resolved, the
+//!   rest stays open.
+//! * What others write to the log meanwhile is read, too ([`super::replay_guard`]).
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::filter::DeadLetterFilter;
-use super::fold::{DeadLetterIndex, KnownLetter};
+use super::fold::{DeadLetterIndex, KnownDeadLetter};
+use super::pipeline::Pipeline;
 use super::rate::{Rate, RateLimiter};
-use super::reader::{DeadLetterTopic, LogReader, NextRecord, interrupted};
+use super::reader::{DeadLetterTopic, LogReader, interrupted};
 use super::record::{DeadLetter, LogRecord, NotReplayable, ResolutionKind};
 use super::replay_guard::ReplayGuard;
-use super::replay_pipeline::Pipeline;
 use crate::base::error::{Exit, Fault};
-use crate::sink::log::ReadFrom;
+use crate::sink::log::{LogRead, ReadFrom};
 
 /// Most events that are published and not yet resolved.
 pub(crate) const WINDOW: usize = 64;
@@ -45,45 +45,44 @@ impl ReplayAction {
     }
 }
 
-/// What is to be done, to which letters, how fast, and who asks.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ReplayJob<'a> {
+#[derive(Clone, Debug)]
+pub(crate) struct ReplayJob {
     pub(crate) action: ReplayAction,
-    pub(crate) filter: &'a DeadLetterFilter,
+    pub(crate) filter: DeadLetterFilter,
     pub(crate) rate: Option<Rate>,
-    pub(crate) by: &'a str,
+    /// Who asked for it.
+    pub(crate) by: String,
 }
 
-/// How far a job is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub(crate) struct ReplayProgress {
-    /// Letters that the filter matches.
+    /// Dead letters that the filter matches.
     pub(crate) meant: usize,
-    /// Letters that are resolved now.
+    /// How many of them are resolved.
     pub(crate) done: usize,
-    /// Letters that were not replayed, by [`NotReplayable`].
+    /// How many cannot be replayed, by [`NotReplayable`].
     pub(crate) cut: usize,
     pub(crate) unrouted: usize,
     pub(crate) incomplete: usize,
     pub(crate) misrouted: usize,
-    /// Letters that were counted and are no longer in the topic.
+    /// How many were counted and are no longer in the topic.
     pub(crate) gone: usize,
     /// Records that were read to find them.
     pub(crate) records: u64,
 }
 
-/// How a job ended, and why it came no farther.
 #[derive(Debug)]
 pub(crate) struct ReplayReport {
     pub(crate) progress: ReplayProgress,
+    /// Why not all of them are resolved.
     pub(crate) fault: Option<Fault>,
 }
 
-/// Carries out a job. `clock` returns microseconds since the Unix epoch, `observe` gets the progress
-/// again and again.
+/// Carries out a job. `clock` returns microseconds since the Unix epoch; `observe` is called after
+/// each step.
 pub(crate) fn run(
     topic: &DeadLetterTopic<'_>,
-    job: &ReplayJob<'_>,
+    job: &ReplayJob,
     clock: &dyn Fn() -> i64,
     observe: &mut dyn FnMut(&ReplayProgress),
 ) -> ReplayReport {
@@ -99,8 +98,9 @@ pub(crate) fn run(
         Ok(None) => None,
         Err(fault) => Some(fault),
     };
-    let (who, action, count) = (job.by, job.action.name(), progress.done);
-    let (filter, ended) = (job.filter, fault.as_ref().map_or("done", |fault| fault.code));
+    let ReplayJob { filter, by: who, .. } = job;
+    let (action, count) = (job.action.name(), progress.done);
+    let ended = fault.as_ref().map_or("done", |fault| fault.code);
     tracing::info!(target: "audit", who, action, %filter, count, ended, "dead letters: {action} ended");
     ReplayReport { progress, fault }
 }
@@ -108,50 +108,51 @@ pub(crate) fn run(
 /// A job under way.
 struct Replay<'a> {
     topic: &'a DeadLetterTopic<'a>,
-    job: &'a ReplayJob<'a>,
+    job: &'a ReplayJob,
     index: DeadLetterIndex,
-    /// The letters; none when all of them have been read.
+    /// The dead letters; none once all of them have been read.
     letters: Option<LogReader>,
     /// What is written meanwhile.
     tail: LogReader,
-    /// The next letter, while it must wait.
+    /// The next dead letter, while it must wait.
     held: Option<DeadLetter>,
     limiter: Option<RateLimiter>,
     guard: ReplayGuard,
     by: String,
     pipeline: Pipeline<'a>,
-    /// Why no more letters are handed over.
+    /// Why nothing more is published.
     halt: Option<Fault>,
 }
 
 impl<'a> Replay<'a> {
-    /// Finds the letters; none when there is nothing to do.
+    /// Finds the dead letters; none when the filter matches nothing.
     fn begin(
         topic: &'a DeadLetterTopic<'a>,
-        job: &'a ReplayJob<'a>,
+        job: &'a ReplayJob,
         now: i64,
         progress: &mut ReplayProgress,
     ) -> Result<Option<Replay<'a>>, Fault> {
-        // Before the index, so that nothing is written unseen between the two.
+        // Opened before the index is made, so that every record is seen by one of them.
         let tail = topic.reader(ReadFrom::End)?;
-        let index = topic.index(job.filter)?;
+        let ReplayJob { filter, rate, by: who, .. } = job;
+        let index = topic.index(filter)?;
         progress.records = index.records;
-        progress.meant = index.count_selected(job.filter.states());
-        let (who, action, count, filter) = (job.by, job.action.name(), progress.meant, job.filter);
+        progress.meant = index.count_selected(filter.states());
+        let (action, count) = (job.action.name(), progress.meant);
         tracing::info!(target: "audit", who, action, %filter, count, "dead letters: {action} begins");
         if progress.meant == 0 {
             return Ok(None);
         }
-        // Two replays of one person must be told apart.
-        let by = format!("{}#{:08x}", job.by, RandomState::new().hash_one(0) as u32);
+        // Tells two replays of one person apart.
+        let by = format!("{who}#{:08x}", RandomState::new().hash_one(0) as u32);
         Ok(Some(Replay {
             topic,
             job,
             index,
-            letters: Some(topic.reader_for(job.filter)?),
+            letters: Some(topic.reader_for(filter)?),
             tail,
             held: None,
-            limiter: job.rate.map(|rate| RateLimiter::new(rate, now)),
+            limiter: rate.map(|rate| RateLimiter::new(rate, now)),
             guard: ReplayGuard::new(&by),
             by,
             pipeline: Pipeline::open(topic, now)?,
@@ -171,7 +172,7 @@ impl<'a> Replay<'a> {
         }
         let mut patience = IDLE_PATIENCE;
         if self.halt.is_none() {
-            match self.hand_over(now, progress) {
+            match self.publish_next(now, progress) {
                 Ok(wait) => patience = patience.min(wait),
                 Err(fault) => self.halt(fault, now),
             }
@@ -192,7 +193,7 @@ impl<'a> Replay<'a> {
         }
     }
 
-    /// No more is handed over; the first reason counts.
+    /// Publishes nothing more; the first reason counts.
     fn halt(&mut self, fault: Fault, now: i64) {
         if self.halt.is_none() {
             self.pipeline.settle_from(now);
@@ -204,21 +205,25 @@ impl<'a> Replay<'a> {
     fn read_tail(&mut self, now: i64) -> Result<(), Fault> {
         for _ in 0..RECORDS_PER_STEP {
             match self.tail.next(Duration::ZERO)? {
-                NextRecord::Record(record) => {
+                LogRead::Entry(record) => {
                     let change = self.index.apply(&record);
                     if self.job.action == ReplayAction::Replay {
                         self.guard.check(&record, change, now)?;
                     }
                 }
-                NextRecord::End => {}
-                NextRecord::Pause => break,
+                LogRead::End => {}
+                LogRead::Nothing => break,
             }
         }
         Ok(())
     }
 
-    /// Hands over what window and rate allow; returns how long to wait for more.
-    fn hand_over(&mut self, now: i64, progress: &mut ReplayProgress) -> Result<Duration, Fault> {
+    /// Publishes or resolves what window and rate allow; returns how long to wait for more.
+    fn publish_next(
+        &mut self,
+        now: i64,
+        progress: &mut ReplayProgress,
+    ) -> Result<Duration, Fault> {
         for _ in 0..RECORDS_PER_STEP {
             let is_idle = self.pipeline.unresolved() == 0;
             if self.pipeline.unresolved() >= WINDOW {
@@ -227,38 +232,38 @@ impl<'a> Replay<'a> {
             if self.held.is_none() {
                 let Some(letters) = &mut self.letters else { return Ok(IDLE_PATIENCE) };
                 match letters.next(if is_idle { IDLE_PATIENCE } else { Duration::ZERO })? {
-                    NextRecord::Record(record) => self.held = self.accept(record, progress),
+                    LogRead::Entry(record) => self.held = self.accept(record, progress),
                     // With nothing in flight the reader has waited already.
-                    NextRecord::Pause if is_idle => return Ok(Duration::ZERO),
-                    NextRecord::Pause => return Ok(PATIENCE),
-                    NextRecord::End => self.letters = None,
+                    LogRead::Nothing if is_idle => return Ok(Duration::ZERO),
+                    LogRead::Nothing => return Ok(PATIENCE),
+                    LogRead::End => self.letters = None,
                 }
             }
             let Some(letter) = self.held.take() else { continue };
-            // It may have been held for long, and resolved by somebody else meanwhile.
+            // While it was held, somebody else may have resolved it.
             let Some(known) = self.selected(&letter) else { continue };
             if let Some(Err(wait)) = self.limiter.as_mut().map(|limiter| limiter.take(now)) {
                 self.held = Some(letter);
                 return Ok(wait);
             }
-            if !self.send(&letter, &known, now)? {
+            if !self.carry_out(&letter, &known, now)? {
                 if let Some(limiter) = &mut self.limiter {
                     limiter.give_back();
                 }
                 self.held = Some(letter);
                 return Ok(PATIENCE);
             }
-            // What stays selected was never met.
+            // What is still selected at the end was not found in the topic.
             self.index.select(letter.id(), false);
         }
         Ok(Duration::ZERO)
     }
 
-    fn selected(&self, letter: &DeadLetter) -> Option<KnownLetter> {
+    fn selected(&self, letter: &DeadLetter) -> Option<KnownDeadLetter> {
         self.index.selected(self.job.filter.states(), letter)
     }
 
-    /// The letter in a record, if it is selected and the action can be carried out on it.
+    /// The dead letter in a record, if it is selected and the action can be carried out on it.
     fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
@@ -275,27 +280,29 @@ impl<'a> Replay<'a> {
         None
     }
 
-    /// Publishes the event of a letter, or resolves it; false when the queue of the sink is full.
-    fn send(&mut self, letter: &DeadLetter, known: &KnownLetter, now: i64) -> Result<bool, Fault> {
+    /// Publishes the event of a dead letter, or discards it; false when the queue of the sink is
+    /// full.
+    fn carry_out(
+        &mut self,
+        letter: &DeadLetter,
+        known: &KnownDeadLetter,
+        now: i64,
+    ) -> Result<bool, Fault> {
+        let replays = u32::from(known.replays);
         let resolution = |kind, replays| letter.resolution(kind, replays, &self.by, now);
-        match self.job.action {
-            ReplayAction::Discard => {
-                let discarded = resolution(ResolutionKind::Discarded, known.replays);
-                self.pipeline.resolve(discarded);
-                Ok(true)
-            }
-            ReplayAction::Replay => {
-                let replayed = resolution(ResolutionKind::Replayed, known.replays + 1);
-                let is_published = self.pipeline.publish(letter, replayed, now)?;
-                if is_published {
-                    self.guard.published(letter, now);
-                }
-                Ok(is_published)
-            }
+        if self.job.action == ReplayAction::Discard {
+            self.pipeline.resolve(resolution(ResolutionKind::Discarded, replays));
+            return Ok(true);
         }
+        let replayed = resolution(ResolutionKind::Replayed, replays + 1);
+        let is_published = self.pipeline.publish(letter, replayed, now)?;
+        if is_published {
+            self.guard.published(letter, now);
+        }
+        Ok(is_published)
     }
 
-    /// Why not all letters are resolved, now that nothing more can be done.
+    /// Why not all of them are resolved.
     fn end(self, progress: &mut ReplayProgress) -> Option<Fault> {
         if self.halt.is_some() {
             return self.halt;
@@ -307,10 +314,10 @@ impl<'a> Replay<'a> {
                 Exit::Failed,
                 "dead-letter.gone",
                 format!(
-                    "{gone} of {meant} dead letters went out of the dead-letter topic before their turn came: its retention has removed them"
+                    "{gone} of {meant} dead letters were removed from the dead-letter topic, by its retention, before they were reached"
                 ),
                 "the dead-letter topic",
-                "publish them anew from their source; let the topic keep everything (retention.ms=-1, or a stream without x-max-age and x-max-length-bytes)",
+                "publish the events anew from their source; let the topic keep everything (retention.ms=-1, or a stream without x-max-age and x-max-length-bytes)",
             ));
         }
         let skipped = cut + unrouted + incomplete + misrouted;
@@ -319,7 +326,7 @@ impl<'a> Replay<'a> {
                 Exit::Failed,
                 "dead-letter.unfit",
                 format!(
-                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would go into the dead-letter topic itself"
+                    "{skipped} dead letters cannot be replayed: the value of {cut} is cut, the destination of {unrouted} is unknown, {incomplete} never became events, have lost headers, or their key, id, topic or type is cut, {misrouted} would be published to the dead-letter topic itself"
                 ),
                 "",
                 "look at them: walrelay dlq list; publish the event anew from its source, then: walrelay dlq discard --id ID",

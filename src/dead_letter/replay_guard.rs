@@ -1,6 +1,6 @@
-//! When a replay must stop by itself: an event that it has replayed is a dead letter again, or the
-//! topic fills faster than it is emptied. It looks at what is written to the log meanwhile; time is
-//! an argument.
+//! When a replay must stop by itself: an event that it has replayed is a dead letter again, or dead
+//! letters come in faster than they are resolved. It checks what is written to the log meanwhile; time
+//! is an argument.
 
 use std::collections::HashMap;
 
@@ -12,11 +12,12 @@ use super::writer::CLASS_PARKED;
 use crate::base::error::{Exit, Fault};
 use crate::base::text::{escaped, quoted};
 
-/// A new letter of a route and class that were replayed so recently is caused by the replay.
+/// A new dead letter is blamed on the replay if an event of its route and error class was replayed
+/// within this time.
 const SAME_CLASS_US: i64 = 30_000_000;
-/// The period in which new letters and resolutions are counted.
+/// The period in which new dead letters and resolutions are counted.
 const TREND_S: i64 = 30;
-/// Fewer new letters than this are no trend.
+/// Fewer new dead letters than this are no trend.
 const NEW_LETTERS_MIN: usize = 20;
 
 /// Exchange, topic and error class.
@@ -24,11 +25,11 @@ type RouteAndClass = (String, String, String);
 
 #[derive(Debug)]
 pub(super) struct ReplayGuard {
-    /// Who writes our own resolutions.
+    /// Who writes the resolutions of this replay.
     by: String,
-    /// The letters of published events, and where each stood.
+    /// The dead letters of published events, and their positions.
     published: HashMap<DeadLetterId, PartitionOffset>,
-    /// When an event that had failed like this was published last.
+    /// When an event that had failed like this was last published.
     last_published: HashMap<RouteAndClass, i64>,
     new_letters: RecentCount,
     resolved: RecentCount,
@@ -45,21 +46,21 @@ impl ReplayGuard {
         }
     }
 
-    /// The event of `letter` was handed to the sink.
+    /// The event of `letter` was given to the sink.
     pub(super) fn published(&mut self, letter: &DeadLetter, now_unix_us: i64) {
         self.published.insert(letter.id(), letter.position);
-        // What had only followed a parked key says nothing about the route.
+        // An event of a parked key did not fail itself, so it says nothing about its route.
         if letter.error_class != CLASS_PARKED {
             self.last_published.insert(route_and_class(letter), now_unix_us);
         }
     }
 
-    /// So many resolutions of ours have reached the log.
+    /// So many resolutions of this replay have reached the log.
     pub(super) fn resolved(&mut self, count: usize, now_unix_us: i64) {
         self.resolved.add(count, now_unix_us);
     }
 
-    /// Checks a record that was written after the start; `change` is what it has changed.
+    /// Checks a record that was written after the replay began; `change` is what it has changed.
     pub(super) fn check(
         &mut self,
         record: &LogRecord,
@@ -74,7 +75,7 @@ impl ReplayGuard {
     }
 
     fn check_letter(&mut self, letter: &DeadLetter, change: Change, now: i64) -> Result<(), Fault> {
-        // A published letter may have been written after the watch began: that is the same letter.
+        // A dead letter that was written after the replay began may be among those replayed.
         let published = self.published.get(&letter.id());
         let came_back = published.is_some_and(|position| *position != letter.position);
         if !came_back && change != Change::Opened {
@@ -108,8 +109,8 @@ impl ReplayGuard {
         ))
     }
 
-    /// Two replays at once: what the other one resolves first is skipped, what both have published
-    /// arrives twice, and then this one stops.
+    /// Of two replays at once, each skips what the other one has resolved. An event that both have
+    /// published arrives twice; then this one stops.
     fn check_resolution(&self, resolution: &Resolution) -> Result<(), Fault> {
         let is_twice = resolution.kind == ResolutionKind::Replayed
             && resolution.relay != self.by
@@ -145,10 +146,10 @@ fn route_and_class(letter: &DeadLetter) -> RouteAndClass {
     (letter.exchange.clone(), letter.topic.clone(), letter.error_class.clone())
 }
 
-/// How many there were in the last [`TREND_S`] seconds, second by second.
+/// A count over the last [`TREND_S`] seconds.
 #[derive(Debug, Default)]
 struct RecentCount {
-    /// The second, and how many; each at its second modulo the length.
+    /// Each second and its count, at the second modulo the length.
     seconds: [(i64, usize); TREND_S as usize],
 }
 

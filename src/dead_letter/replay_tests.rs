@@ -4,15 +4,15 @@ use super::super::testing::{BEGAN, Flaw, SECOND, Spec, TopicFixture, audit, fail
 use super::*;
 use crate::dead_letter::filter::FilterText;
 
-fn job<'a>(action: ReplayAction, filter: &'a DeadLetterFilter) -> ReplayJob<'a> {
-    ReplayJob { action, filter, rate: None, by: "me" }
+fn job(action: ReplayAction, filter: &DeadLetterFilter) -> ReplayJob {
+    ReplayJob { action, filter: filter.clone(), rate: None, by: "me".to_owned() }
 }
 
 fn all() -> DeadLetterFilter {
     DeadLetterFilter::default()
 }
 
-fn carry_out(fixture: &TopicFixture, job: &ReplayJob<'_>) -> ReplayReport {
+fn carry_out(fixture: &TopicFixture, job: &ReplayJob) -> ReplayReport {
     run(&fixture.topic(), job, &|| fixture.clock(), &mut |_| ())
 }
 
@@ -346,7 +346,7 @@ fn a_reader_that_pauses_is_not_asked_without_a_pause() {
     let mut tally = ReplayProgress::default();
     let mut work = Replay::begin(&topic, &job, fixture.clock(), &mut tally).unwrap().unwrap();
     // WHEN one event is in flight and no more letters come for now
-    let wait = work.hand_over(fixture.clock(), &mut tally).unwrap();
+    let wait = work.publish_next(fixture.clock(), &mut tally).unwrap();
     assert_eq!((work.pipeline.unresolved(), wait), (1, PATIENCE));
 }
 

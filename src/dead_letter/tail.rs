@@ -1,24 +1,23 @@
 //! Reads the dead-letter topic on a thread of its own for as long as a relay runs: sets the gauges, and
 //! sends the data loop which keys are parked and what an earlier process has just written.
 //!
-//! The data loop never waits for it, except for the parked keys where they matter, and the process
-//! never does: a reader that waits for the broker is left behind at the end.
+//! The data loop waits for it only for the parked keys, where they matter. A stop does not wait for a
+//! thread that is blocked in a call to the broker.
 //!
-//! It begins when the stream is open: then the letters of the relay that had the slot before are in
-//! the topic. Where no keys are parked, the loop needs only the last letters: they are sought by
-//! time, and sent before the whole topic is read.
+//! Reading begins once the stream is open: by then the topic has the dead letters of the relay that
+//! held the slot before. Where no keys are parked, the loop needs only the latest dead letters; they
+//! are found by time and sent before the whole topic is read.
 //!
-//! There is one warning per trouble. What keeps the topic from being read at all is sent to the loop,
-//! which decides; a broker that is away is reported only when it stays away, because the sink reports
-//! it first.
+//! Each trouble is logged once. What keeps the topic from being read at all is sent to the loop, which
+//! decides; an unreachable broker is logged only after a while, because the sink reports it first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
 use std::time::{Duration, Instant};
 
-use super::reader::{DeadLetterTopic, LogReader, NextRecord};
-use super::tail_event::{TailEnd, TailEvent, TailState};
+use super::reader::{DeadLetterTopic, LogReader};
+use super::tail_event::{TailEvent, TailState};
 use super::writer::DeadLetterSettings;
 use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
@@ -26,35 +25,31 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::health::{Facts, Phase};
 use crate::metrics::Metrics;
-use crate::sink::log::ReadFrom;
+use crate::sink::log::{LogRead, ReadFrom};
 use crate::sink::{Broker, UNREACHABLE};
 
-/// How often an idle reader checks whether it must end, and how old the oldest letter is.
+/// How often an idle reader checks whether it must end.
 const TICK: Duration = Duration::from_millis(100);
-/// How often the gauges are set.
 const GAUGES_EVERY: Duration = Duration::from_secs(1);
-/// How long a full channel is left alone. The loop takes hundreds with every pass.
+/// Pause before the next attempt to send on a full channel. The loop takes hundreds in each pass.
 const FULL_PAUSE: Duration = Duration::from_millis(5);
 /// How long gauges keep their last value while the topic cannot be read.
 const STALE_AFTER: Duration = Duration::from_secs(60);
-/// Waits between readings.
+/// Shortest and longest pause between readings.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(30));
 /// How long a stop waits for the thread.
 const STOP_GRACE: Duration = Duration::from_secs(1);
-/// The broker is away: that mends itself.
+/// Faults that go away once the broker is back.
 const AWAY: [&str; 2] = [UNREACHABLE, "dead-letter.silent"];
 
 pub(crate) struct TailConfig {
     pub(crate) broker: Arc<dyn Broker>,
-    /// Whose letters are sent to the loop.
+    /// Dead letters of other slots are not sent to the loop.
     pub(crate) slot: String,
-    /// Must the loop know which keys are parked?
     pub(crate) parks_keys: bool,
     pub(crate) settings: DeadLetterSettings,
-    /// To the data loop.
     pub(crate) events: SyncSender<TailEvent>,
     pub(crate) metrics: Arc<Metrics>,
-    /// What the loop is doing.
     pub(crate) facts: Arc<Facts>,
 }
 
@@ -78,7 +73,7 @@ impl DeadLetterTail {
         Ok(DeadLetterTail { stop, ended })
     }
 
-    /// Ends the thread, or leaves it behind if it is waiting for a broker.
+    /// Ends the thread, or leaves it behind if the broker keeps it waiting.
     pub(crate) fn stop(self) {
         self.stop.store(true, Ordering::Relaxed);
         if self.ended.recv_timeout(STOP_GRACE) == Err(mpsc::RecvTimeoutError::Timeout) {
@@ -87,13 +82,13 @@ impl DeadLetterTail {
     }
 }
 
-/// What keeps the loop from knowing which keys are parked, and so from starting where that matters.
+/// Checks that the topic can be read, which the loop needs to know which keys are parked.
 pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
     let stop = AtomicBool::new(false);
     let topic = DeadLetterTopic { broker, address: &settings.address, stop: &stop };
-    // The end of the log is enough: who may read that may read all of it.
+    // Whoever may read the end of the log may read all of it.
     let read = topic.reader(ReadFrom::Time(unix_now_us())).and_then(|mut reader| {
-        while let NextRecord::Pause = reader.next(TICK)? {}
+        while let LogRead::Nothing = reader.next(TICK)? {}
         Ok(())
     });
     match read {
@@ -104,7 +99,7 @@ pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Res
     }
 }
 
-/// Keys may be parked, and it cannot be known which.
+/// The fault of a relay that cannot know which keys are parked.
 pub(crate) fn unreadable(reason: &str, settings: &DeadLetterSettings) -> Fault {
     Fault::new(
         Exit::Sink,
@@ -119,8 +114,8 @@ fn in_one_line(fault: &Fault) -> String {
     format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
 }
 
-/// Waits until the slot is ours; until then the checks of the start report what is wrong. False when
-/// the thread must end.
+/// Waits until this relay has the slot; until then the checks of the start report what is wrong.
+/// False when the thread must end.
 fn wait_for_slot(facts: &Facts, stop: &AtomicBool) -> bool {
     let before = [Phase::Starting, Phase::Standby, Phase::Connecting, Phase::AwaitingPrimary];
     while before.contains(&facts.snapshot().pass.phase) {
@@ -132,35 +127,25 @@ fn wait_for_slot(facts: &Facts, stop: &AtomicBool) -> bool {
     true
 }
 
-/// Why a reading ended.
-enum ReadingEnd {
-    /// The thread must end.
-    Stopped,
-    Fault(Fault),
-}
-
-impl From<Fault> for ReadingEnd {
-    fn from(fault: Fault) -> ReadingEnd {
-        ReadingEnd::Fault(fault)
-    }
-}
+/// Why a reading ended: a fault, or none where the thread must end.
+type ReadingEnd = Option<Fault>;
 
 struct TailThread {
     config: TailConfig,
     stop: Arc<AtomicBool>,
     state: TailState,
-    /// Earlier letters do not matter to the breaker.
+    /// Earlier dead letters do not matter to the breaker.
     since_unix_us: i64,
     backoff: Backoff,
     gauges_set_at: Option<Instant>,
     /// The loop knows that the topic cannot be read.
     has_reported: bool,
     trouble: Option<ReadTrouble>,
-    /// It was logged that letters are only counted.
+    /// It was logged that further dead letters are only counted.
     has_logged_beyond: bool,
 }
 
-/// The topic cannot be read.
+/// Why the topic cannot be read now.
 struct ReadTrouble {
     since: Instant,
     is_logged: bool,
@@ -186,45 +171,42 @@ impl TailThread {
 
     fn run(mut self) {
         loop {
-            let waited = match self.read() {
-                Ok(()) => Ok(()),
-                Err(ReadingEnd::Fault(fault)) => self.wait_after(fault),
-                Err(ReadingEnd::Stopped) => return,
+            let outcome = match self.read() {
+                Err(Some(fault)) => self.wait_after(fault),
+                outcome => outcome,
             };
-            if waited.is_err() {
+            if outcome.is_err() {
                 return;
             }
         }
     }
 
-    /// Reads from the beginning and on, until that is no longer possible, or must begin anew.
+    /// Reads the whole topic and what is written from then on. Returns when it must begin anew.
     fn read(&mut self) -> Result<(), ReadingEnd> {
         if !self.config.parks_keys && !self.state.caught_up() {
-            self.read_last()?;
+            self.read_latest()?;
         }
         let mut reader = self.open(ReadFrom::Beginning)?;
         self.state.begin();
         let mut events = Vec::new();
         loop {
             match reader.next(TICK)? {
-                NextRecord::Record(record) => {
+                LogRead::Entry(record) => {
                     self.mended();
                     self.state.read(&record, &mut events);
-                    events.drain(..).try_for_each(|event| self.send(event))?;
                 }
-                NextRecord::Pause => {}
-                NextRecord::End => {
-                    let end = self.state.end();
+                LogRead::Nothing => {}
+                LogRead::End => {
+                    let is_replaced = self.state.end(&mut events);
                     self.backoff.succeeded();
                     self.mended();
                     self.set_gauges();
-                    match end {
-                        TailEnd::CaughtUp => self.send(TailEvent::CaughtUp)?,
-                        TailEnd::Again => {}
-                        TailEnd::Replaced => return Ok(()),
+                    if is_replaced {
+                        return Ok(());
                     }
                 }
             }
+            self.send(&mut events)?;
             self.tick()?;
         }
     }
@@ -236,42 +218,44 @@ impl TailThread {
     }
 
     /// Sends the loop what matters to the breaker.
-    fn read_last(&mut self) -> Result<(), ReadingEnd> {
+    fn read_latest(&mut self) -> Result<(), ReadingEnd> {
         let mut reader = self.open(ReadFrom::Time(self.since_unix_us))?;
-        let mut last = TailState::new(&self.config.slot, self.since_unix_us);
+        let mut latest = TailState::new(&self.config.slot, self.since_unix_us);
         let mut events = Vec::new();
         loop {
             match reader.next(TICK)? {
-                NextRecord::Record(record) => last.read(&record, &mut events),
-                NextRecord::Pause => {}
-                NextRecord::End => break,
+                LogRead::Entry(record) => latest.read(&record, &mut events),
+                LogRead::Nothing => {}
+                LogRead::End => break,
             }
             self.tick()?;
         }
-        // Not before the end: another attempt would send them again.
-        events.into_iter().try_for_each(|event| self.send(event))?;
-        self.state.skip_letters();
-        self.send(TailEvent::CaughtUp)
+        latest.end(&mut events);
+        // Not sent before the end, because another attempt would send them again.
+        self.state.skip_to_caught_up();
+        self.send(&mut events)
     }
 
-    /// Sends an event to the loop, waiting while the channel is full.
-    fn send(&mut self, event: TailEvent) -> Result<(), ReadingEnd> {
-        let mut waiting = event;
-        loop {
-            match self.config.events.try_send(waiting) {
-                Ok(()) => return Ok(()),
-                Err(TrySendError::Disconnected(_)) => return Err(ReadingEnd::Stopped),
-                Err(TrySendError::Full(back)) => waiting = back,
+    /// Sends events to the loop, waiting while the channel is full.
+    fn send(&mut self, events: &mut Vec<TailEvent>) -> Result<(), ReadingEnd> {
+        for mut event in events.drain(..) {
+            loop {
+                match self.config.events.try_send(event) {
+                    Ok(()) => break,
+                    Err(TrySendError::Disconnected(_)) => return Err(None),
+                    Err(TrySendError::Full(back)) => event = back,
+                }
+                std::thread::sleep(FULL_PAUSE);
+                self.tick()?;
             }
-            std::thread::sleep(FULL_PAUSE);
-            self.tick()?;
         }
+        Ok(())
     }
 
-    /// What must be done however little is read.
+    /// Called at least every [`TICK`], however little is read.
     fn tick(&mut self) -> Result<(), ReadingEnd> {
         if self.stop.load(Ordering::Relaxed) {
-            return Err(ReadingEnd::Stopped);
+            return Err(None);
         }
         if self.gauges_set_at.is_none_or(|at| at.elapsed() >= GAUGES_EVERY) {
             self.set_gauges();
@@ -279,7 +263,7 @@ impl TailThread {
         Ok(())
     }
 
-    /// Sets the gauges, and logs a trouble that stays.
+    /// Sets the gauges, and logs a trouble that lasts.
     fn set_gauges(&mut self) {
         let is_stale = |trouble: &&mut ReadTrouble| trouble.since.elapsed() >= STALE_AFTER;
         let (depth, age_seconds) = if let Some(trouble) = self.trouble.as_mut().filter(is_stale) {
@@ -293,7 +277,7 @@ impl TailThread {
             if self.state.only_counts() && !std::mem::replace(&mut self.has_logged_beyond, true) {
                 tracing::warn!(
                     open,
-                    "more dead letters are open than can be told apart: further ones are counted, twice where they are written twice"
+                    "too many dead letters are open to be known one by one: one that is written twice counts twice"
                 );
             }
             let age_us = oldest.map_or(0, |at| unix_now_us().saturating_sub(at).max(0));
@@ -304,14 +288,13 @@ impl TailThread {
         self.gauges_set_at = Some(Instant::now());
     }
 
-    /// The topic can be read.
     fn mended(&mut self) {
         if self.trouble.take().is_some_and(|trouble| trouble.is_logged) {
             tracing::info!("the dead-letter topic can be read again");
         }
     }
 
-    /// Waits for the next reading.
+    /// Reports the fault, and waits until the next reading.
     fn wait_after(&mut self, fault: Fault) -> Result<(), ReadingEnd> {
         let is_away = AWAY.contains(&fault.code);
         let reason = in_one_line(&fault);
@@ -321,7 +304,7 @@ impl TailThread {
         if !is_away && !self.has_reported && !self.state.caught_up() {
             self.has_reported = true;
             trouble.is_logged = true;
-            self.send(TailEvent::Unreadable(reason))?;
+            self.send(&mut vec![TailEvent::Unreadable(reason)])?;
         }
         let until = Instant::now() + self.backoff.next_delay();
         while Instant::now() < until {

@@ -1,22 +1,20 @@
-//! What a relay must learn from the dead-letter topic as it reads it, and how much of it is open.
+//! What a relay must know of the dead-letter topic: which keys are parked, how many dead letters an
+//! earlier process has just written, and how many are open. Only the topic remembers it.
 //!
-//! The topic is the memory of the relay: which keys are parked, and how many letters an earlier
-//! process has just written.
+//! A reading ends when the broker becomes unreachable, and the next one begins at the beginning: a
+//! dead letter may be written long after the time in its headers, so no time says where to go on.
+//! What was reported before is not reported again, or a release of long ago would free a key that
+//! was parked since. A topic that ends before what was reported is another topic of that name: it is
+//! read once more, and all of it is reported.
 //!
-//! A reading ends when the broker goes away, and the next one begins at the beginning: a letter may
-//! be written long after the time in its headers, so no time says where to go on. What was reported
-//! before is not reported again, or a release of long ago would free a key that was parked since. A
-//! topic that ends before what was reported is another one: it is read once more, and all of it is
-//! reported.
-//!
-//! Relays may share the topic. Of their letters only those of this one's slot are reported; whoever
-//! releases a key, releases it for all of them.
+//! Relays may share the topic. Only dead letters of this relay's slot are reported; a release counts
+//! for all relays, whoever wrote it.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
 
 use super::fold::Change;
-use super::open_letters::OpenLetters;
+use super::open_dead_letters::OpenDeadLetters;
 use super::record::{DeadLetter, LogRecord, ResolutionKind};
 use super::writer::{CLASS_PARKED, KeyHash};
 use crate::base::event::Position;
@@ -24,36 +22,29 @@ use crate::base::event::Position;
 /// What was read, in the order of the topic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TailEvent {
-    /// A letter of this slot that parks this key, and where its event stood; sent for each.
+    /// A dead letter of this slot parks this key; the position is that of its event.
     Parked(KeyHash, Position),
-    /// A release of this key.
     Released(KeyHash),
-    /// A letter of this slot from before this process that may still count for the breaker; not one
-    /// of class [`CLASS_PARKED`], which follows from another. Not sent after
+    /// A dead letter of this slot from before this process that may still count for the breaker; not
+    /// one of class [`CLASS_PARKED`], which follows from another one. Not sent after
     /// [`TailEvent::CaughtUp`].
-    Letter {
-        /// When it was given up; microseconds since the Unix epoch.
-        failed_unix_us: i64,
-        /// Error class.
-        class: String,
-    },
+    DeadLetter { failed_unix_us: i64, class: String },
     /// Everything from before this process that the loop must know has been sent; sent once.
     CaughtUp,
-    /// The topic cannot be read, and why.
+    /// The topic cannot be read, for this reason.
     Unreadable(String),
 }
 
 /// Most events that one pass of the loop takes.
-const AT_ONCE: usize = 256;
-/// As many may wait for the loop; then the reader waits for it.
+const PASS_MAX: usize = 256;
+/// Most events that wait for the loop; then the reader waits for the loop.
 const WAITING_MAX: usize = 1024;
 
-/// A channel of the right size.
 pub(crate) fn channel() -> (SyncSender<TailEvent>, Receiver<TailEvent>) {
     mpsc::sync_channel(WAITING_MAX)
 }
 
-/// What has come since the last pass.
+/// The events of one pass of the loop.
 pub(crate) fn waiting(events: &Receiver<TailEvent>) -> impl Iterator<Item = TailEvent> {
     let mut is_gone = false;
     let next = move || match events.try_recv() {
@@ -64,68 +55,54 @@ pub(crate) fn waiting(events: &Receiver<TailEvent>) -> impl Iterator<Item = Tail
             is_first.then(|| TailEvent::Unreadable("its reader has ended".to_owned()))
         }
     };
-    std::iter::from_fn(next).take(AT_ONCE)
-}
-
-/// What the end of the topic means.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum TailEnd {
-    /// Everything from before this process has been reported, for the first time.
-    CaughtUp,
-    /// Nothing new.
-    Again,
-    /// It is another topic than was read before: read it once more.
-    Replaced,
+    std::iter::from_fn(next).take(PASS_MAX)
 }
 
 #[derive(Debug)]
 pub(super) struct TailState {
-    /// Whose letters are reported.
     slot: String,
-    letters: OpenLetters,
-    /// Earlier letters do not matter to the breaker.
+    letters: OpenDeadLetters,
+    /// Earlier dead letters do not matter to the breaker.
     since_unix_us: i64,
     /// What matters to the breaker was reported.
     caught_up: bool,
     /// The end was reached in this reading.
     is_complete: bool,
-    /// The last record of each partition in this reading.
+    /// The offset of the last record of each partition in this reading.
     read: HashMap<i32, i64>,
-    /// Up to where earlier readings have reported.
+    /// The offset up to which earlier readings have reported.
     reported: HashMap<i32, i64>,
-    /// When the oldest open letter was given up; the outer option is empty while that must be
-    /// looked up.
+    /// When the oldest open dead letter failed; the outer option is empty until that is looked up.
     oldest: Option<Option<i64>>,
 }
 
 impl TailState {
-    /// Letters that were given up before `since_unix_us`, or by a relay of another slot, are not
-    /// reported.
+    /// Dead letters that failed before `since_unix_us`, or of another slot, are not reported.
     pub(super) fn new(slot: &str, since_unix_us: i64) -> TailState {
         TailState {
             slot: slot.to_owned(),
-            letters: OpenLetters::default(),
+            letters: OpenDeadLetters::default(),
             since_unix_us,
             caught_up: false,
             is_complete: false,
             read: HashMap::new(),
             reported: HashMap::new(),
-            oldest: Some(None),
+            oldest: None,
         }
     }
 
-    /// The topic is read from the beginning.
+    /// A reading from the beginning of the topic begins.
     pub(super) fn begin(&mut self) {
         for (partition, offset) in self.read.drain() {
             let reported = self.reported.entry(partition).or_insert(offset);
             *reported = offset.max(*reported);
         }
-        self.letters = OpenLetters::default();
+        self.letters = OpenDeadLetters::default();
         self.is_complete = false;
-        self.oldest = Some(None);
+        self.oldest = None;
     }
 
-    /// Takes the next record; what the relay must learn from it goes into `events`.
+    /// Takes the next record; what the relay must know of it is added to `events`.
     pub(super) fn read(&mut self, record: &LogRecord, events: &mut Vec<TailEvent>) {
         let position = match record {
             LogRecord::DeadLetter(letter) => letter.position,
@@ -134,28 +111,19 @@ impl TailState {
         };
         self.read.insert(position.partition, position.offset);
         let change = self.letters.apply(record);
-        let is_new =
-            self.reported.get(&position.partition).is_none_or(|last| position.offset > *last);
+        if change != Change::Nothing {
+            self.oldest = None;
+        }
+        let reported = self.reported.get(&position.partition);
+        if reported.is_some_and(|reported| position.offset <= *reported) {
+            return;
+        }
         match record {
-            LogRecord::DeadLetter(letter) => {
-                if change == Change::Opened {
-                    let failed = letter.failed_unix_us;
-                    self.oldest =
-                        self.oldest.map(|at| Some(at.map_or(failed, |at| at.min(failed))));
-                }
-                if is_new {
-                    self.report(letter, change, events);
-                }
+            LogRecord::DeadLetter(letter) => self.report(letter, change, events),
+            LogRecord::Resolution(resolution) if resolution.kind == ResolutionKind::Released => {
+                events.extend(resolution.key_hash().map(TailEvent::Released));
             }
-            LogRecord::Resolution(resolution) => {
-                if change == Change::Resolved {
-                    self.oldest = None;
-                }
-                if is_new && resolution.kind == ResolutionKind::Released {
-                    events.extend(resolution.key_hash().map(TailEvent::Released));
-                }
-            }
-            LogRecord::Foreign => {}
+            LogRecord::Resolution(_) | LogRecord::Foreign => {}
         }
     }
 
@@ -165,40 +133,38 @@ impl TailState {
         }
         let failed_unix_us = letter.failed_unix_us;
         let is_recent = !self.caught_up && failed_unix_us >= self.since_unix_us;
-        // What was parked follows from another; what a kill repeated is one letter.
+        // A dead letter that a killed relay has written twice is one.
         if is_recent && change == Change::Opened && letter.error_class != CLASS_PARKED {
             let class = letter.error_class.clone();
-            events.push(TailEvent::Letter { failed_unix_us, class });
+            events.push(TailEvent::DeadLetter { failed_unix_us, class });
         }
         if let Some(key) = letter.key_hash().filter(|_| letter.parks_key) {
-            // One that does not say where it stood parks its key for all events.
+            // Without a position it parks its key for all events.
             let commit_lsn = letter.lsn.parse().unwrap_or_default();
             events.push(TailEvent::Parked(key, Position { commit_lsn, ordinal: letter.ordinal }));
         }
     }
 
-    /// All that was there has been read.
-    pub(super) fn end(&mut self) -> TailEnd {
+    /// The end of the topic was reached. Returns whether it is another topic than the one that was
+    /// read before, so that it must be read once more.
+    pub(super) fn end(&mut self, events: &mut Vec<TailEvent>) -> bool {
         self.is_complete = true;
         let is_shorter = |(partition, reported): (&i32, &i64)| {
             self.read.get(partition).is_some_and(|read| read < reported)
         };
         let is_replaced = self.reported.iter().any(is_shorter);
-        // What comes now is new.
+        // Whatever is read from now on is new.
         self.reported.clear();
         if is_replaced {
             self.read.clear();
-            return TailEnd::Replaced;
+        } else if !std::mem::replace(&mut self.caught_up, true) {
+            events.push(TailEvent::CaughtUp);
         }
-        if std::mem::replace(&mut self.caught_up, true) {
-            TailEnd::Again
-        } else {
-            TailEnd::CaughtUp
-        }
+        is_replaced
     }
 
     /// What matters to the breaker was reported by another reading.
-    pub(super) fn skip_letters(&mut self) {
+    pub(super) fn skip_to_caught_up(&mut self) {
         self.caught_up = true;
     }
 
@@ -206,7 +172,7 @@ impl TailState {
         self.caught_up
     }
 
-    /// How many letters are open, and when the oldest was given up; none while that is not known.
+    /// How many dead letters are open, and when the oldest failed; none before the end was reached.
     pub(super) fn open(&mut self) -> Option<(usize, Option<i64>)> {
         if !self.is_complete {
             return None;
@@ -216,7 +182,7 @@ impl TailState {
         Some((letters.count(), *oldest))
     }
 
-    /// Are there so many open letters that further ones are only counted?
+    /// Are so many dead letters open that further ones are only counted?
     pub(super) fn only_counts(&self) -> bool {
         self.letters.is_beyond()
     }

@@ -160,7 +160,7 @@ fn the_loop_hears_everything_in_order_and_gauges_are_set_by_then() {
     let (following, heard) = fixture.follow(1);
     for n in 0..40 {
         let letter = heard.recv().unwrap();
-        assert!(matches!(letter, TailEvent::Letter { class, .. } if class == "unroutable"));
+        assert!(matches!(letter, TailEvent::DeadLetter { class, .. } if class == "unroutable"));
         assert_eq!(heard.recv(), Ok(parked(n)));
     }
     assert_eq!(heard.recv(), Ok(TailEvent::CaughtUp));
@@ -218,7 +218,7 @@ fn gauges_that_nobody_can_look_after_are_unknown_after_a_while() {
     let (news, _heard) = mpsc::sync_channel(1);
     let mut thread = TailThread::new(fixture.parts(news), Arc::default());
     thread.state.begin();
-    thread.state.end();
+    thread.state.end(&mut Vec::new());
     // GIVEN a trouble that has just begun THEN the last value holds
     let now = Instant::now();
     thread.trouble =
@@ -255,7 +255,7 @@ fn where_no_keys_are_parked_the_last_letters_are_told_first() {
     fixture.write(2);
     let (following, heard) = fixture.follow_for(false, 1);
     let told: Vec<TailEvent> = heard.iter().take(2 * 2 + 1 + 2).collect();
-    let letters = |news: &TailEvent| matches!(news, TailEvent::Letter { .. });
+    let letters = |news: &TailEvent| matches!(news, TailEvent::DeadLetter { .. });
     let at = told.iter().position(|news| *news == TailEvent::CaughtUp);
     let at = at.unwrap();
     // THEN each once, and not again when the whole topic is read

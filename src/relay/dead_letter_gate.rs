@@ -157,7 +157,7 @@ impl DeadLetterGate {
         match event {
             TailEvent::Parked(key, position) if parks_keys => self.parked.seen(key, position),
             TailEvent::Released(key) => self.parked.released(key),
-            TailEvent::Letter { failed_unix_us, class } if self.history == History::Unread => {
+            TailEvent::DeadLetter { failed_unix_us, class } if self.history == History::Unread => {
                 self.breaker.count(failed_unix_us, &class);
             }
             TailEvent::CaughtUp => self.history = History::Read,
@@ -168,7 +168,7 @@ impl DeadLetterGate {
                 self.history = History::Unreadable;
                 tracing::warn!(error = reason, "the dead-letter topic cannot be read");
             }
-            TailEvent::Parked(..) | TailEvent::Letter { .. } | TailEvent::Unreadable(_) => {}
+            TailEvent::Parked(..) | TailEvent::DeadLetter { .. } | TailEvent::Unreadable(_) => {}
         }
         self.update_parked_gauge();
         Ok(())

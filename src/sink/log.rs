@@ -19,9 +19,9 @@ pub enum ReadFrom {
 
 /// What reading brings.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LogRead {
+pub enum LogRead<T = LogEntry> {
     /// The next record.
-    Entry(LogEntry),
+    Entry(T),
     /// Everything that was there when the log was opened has been read; returned once.
     End,
     /// Nothing new within the patience.

@@ -1,7 +1,7 @@
-//! Replays and discards that were asked for over HTTP: each on a thread of its own, one at a time.
+//! Replays and discards that were requested over HTTP: one at a time, each on a thread of its own.
 //!
-//! The last one is remembered with its outcome until the next begins. The end of the process stops a
-//! job as `DELETE /api/dlq/job` does: what is in flight settles, the rest stays as it was.
+//! The last one is kept with its outcome until the next one begins. The end of the process stops a job
+//! as `DELETE /api/dlq/job` does: what is in flight settles, the rest stays open.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,10 +17,8 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::base::secret::Secret;
 use crate::base::time::rfc3339;
-use crate::dead_letter::filter::DeadLetterFilter;
-use crate::dead_letter::rate::Rate;
 use crate::dead_letter::reader::DeadLetterTopic;
-use crate::dead_letter::replay::{self, ReplayAction, ReplayJob, ReplayProgress};
+use crate::dead_letter::replay::{self, ReplayJob, ReplayProgress};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Broker;
 
@@ -29,45 +27,30 @@ const END_GRACE: Duration = Duration::from_secs(6);
 
 /// What `/api` acts on.
 #[derive(Clone)]
-pub(crate) struct Letters {
-    /// Whose dead letters.
+pub(crate) struct DeadLetterAccess {
     pub(crate) broker: Arc<dyn Broker>,
-    /// Where they are.
     pub(crate) address: DeadLetterAddress,
-    /// Opens it; without one it is closed.
+    /// Without a token every request is refused.
     pub(crate) token: Option<Secret>,
 }
 
-/// What a job is to do.
-pub(super) struct JobOrder {
-    pub(super) action: ReplayAction,
-    pub(super) filter: DeadLetterFilter,
-    pub(super) rate: Option<Rate>,
-    pub(super) by: String,
-    pub(super) reason: String,
-}
-
 pub(super) struct ReplayJobs {
-    /// The job that runs or ran last.
+    /// The job that runs, or ran last.
     last: Mutex<Option<Arc<HttpJob>>>,
-    /// Makes the clock of the next one.
     new_clock: fn() -> SteadyClock,
 }
 
 pub(super) struct HttpJob {
     number: u64,
-    order: JobOrder,
+    job: ReplayJob,
+    reason: String,
     clock: SteadyClock,
     begun_unix_us: i64,
     stop: AtomicBool,
     progress: Mutex<ReplayProgress>,
-    outcome: Mutex<Option<JobOutcome>>,
+    /// When the job ended, and its fault.
+    outcome: Mutex<Option<(i64, Option<Fault>)>>,
     ended: Condvar,
-}
-
-struct JobOutcome {
-    unix_us: i64,
-    fault: Option<Fault>,
 }
 
 impl Default for ReplayJobs {
@@ -80,19 +63,21 @@ impl ReplayJobs {
     /// Begins a job, unless one is under way.
     pub(super) fn begin(
         &self,
-        letters: Letters,
-        order: JobOrder,
+        access: DeadLetterAccess,
+        job: ReplayJob,
+        reason: String,
     ) -> Result<Arc<HttpJob>, ApiError> {
         let mut last = locked(&self.last);
         if let Some(job) = last.as_deref().filter(|job| locked(&job.outcome).is_none()) {
-            let what = format!("job {}, a {}, is under way", job.number, job.order.action.name());
+            let what = format!("job {}, a {}, is under way", job.number, job.job.action.name());
             let mend = "wait for it (GET /api/dlq/job), or stop it (DELETE /api/dlq/job)";
             return Err(ApiError::new(StatusCode::CONFLICT, "api.job-under-way", what, "", mend));
         }
         let clock = (self.new_clock)();
         let job = Arc::new(HttpJob {
             number: last.as_deref().map_or(1, |job| job.number + 1),
-            order,
+            job,
+            reason,
             begun_unix_us: clock(),
             clock,
             stop: AtomicBool::new(false),
@@ -101,7 +86,7 @@ impl ReplayJobs {
             ended: Condvar::new(),
         });
         let own = Arc::clone(&job);
-        let spawned = runtime::spawn("dead-letter-job", move || own.run(&letters));
+        let spawned = runtime::spawn("dead-letter-job", move || own.run(&access));
         spawned.map_err(|fault| ApiError::internal(fault.what))?;
         *last = Some(Arc::clone(&job));
         Ok(job)
@@ -132,31 +117,27 @@ impl HttpJob {
         self.stop.store(true, Ordering::Relaxed);
     }
 
-    fn run(&self, letters: &Letters) {
-        let fault = catch_unwind(AssertUnwindSafe(|| self.replay(letters))).unwrap_or_else(|_| {
+    fn run(&self, access: &DeadLetterAccess) {
+        let topic =
+            DeadLetterTopic { broker: &*access.broker, address: &access.address, stop: &self.stop };
+        let replayed = catch_unwind(AssertUnwindSafe(|| {
+            let mut observe = |progress: &ReplayProgress| *locked(&self.progress) = progress.clone();
+            let report = replay::run(&topic, &self.job, &self.clock, &mut observe);
+            observe(&report.progress);
+            report.fault
+        }));
+        let fault = replayed.unwrap_or_else(|_| {
             let what = "the job panicked; what is not resolved is open";
             let mend = "report what the relay has logged";
             Some(Fault::new(Exit::Failed, "api.broken", what, "", mend))
         });
-        *locked(&self.outcome) = Some(JobOutcome { unix_us: (self.clock)(), fault });
+        *locked(&self.outcome) = Some(((self.clock)(), fault));
         self.ended.notify_all();
     }
 
-    fn replay(&self, letters: &Letters) -> Option<Fault> {
-        let Letters { broker, address, .. } = letters;
-        let topic = DeadLetterTopic { broker: &**broker, address, stop: &self.stop };
-        let JobOrder { action, filter, rate, by, .. } = &self.order;
-        let job = ReplayJob { action: *action, filter, rate: *rate, by };
-        let mut observe = |progress: &ReplayProgress| *locked(&self.progress) = progress.clone();
-        let report = replay::run(&topic, &job, &self.clock, &mut observe);
-        observe(&report.progress);
-        report.fault
-    }
-
     pub(super) fn json(&self) -> Value {
-        let order = &self.order;
         let outcome = locked(&self.outcome);
-        let fault = outcome.as_ref().and_then(|end| end.fault.as_ref());
+        let fault = outcome.as_ref().and_then(|(_, fault)| fault.as_ref());
         let state = match (&*outcome, fault) {
             (None, _) if self.stop.load(Ordering::Relaxed) => "stopping",
             (None, _) => "running",
@@ -166,13 +147,13 @@ impl HttpJob {
         };
         json!({
             "job": self.number,
-            "action": order.action.name(),
-            "filter": order.filter.to_string(),
-            "by": order.by,
-            "reason": order.reason,
+            "action": self.job.action.name(),
+            "filter": self.job.filter.to_string(),
+            "by": self.job.by,
+            "reason": self.reason,
             "state": state,
             "begun_at": rfc3339(self.begun_unix_us),
-            "ended_at": outcome.as_ref().map(|end| rfc3339(end.unix_us)),
+            "ended_at": outcome.as_ref().map(|(unix_us, _)| rfc3339(*unix_us)),
             "progress": &*locked(&self.progress),
             "error": fault.map(fault_json),
         })

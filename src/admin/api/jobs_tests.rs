@@ -1,4 +1,6 @@
 use super::*;
+use crate::dead_letter::filter::DeadLetterFilter;
+use crate::dead_letter::replay::ReplayAction;
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::memory::MemorySettings;
 
@@ -6,20 +8,19 @@ use crate::sink::memory::MemorySettings;
 fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
     // GIVEN a clock that stands
     let jobs = ReplayJobs { new_clock: || Box::new(|| 86_400_000_000), ..ReplayJobs::default() };
-    let letters = Letters {
+    let access = DeadLetterAccess {
         broker: Arc::new(MemorySettings::default()),
         address: DeadLetterSettings::default().address,
         token: None,
     };
-    let order = JobOrder {
+    let job = ReplayJob {
         action: ReplayAction::Discard,
         filter: DeadLetterFilter::default(),
         rate: None,
         by: "me".to_owned(),
-        reason: String::new(),
     };
     // WHEN a job has run
-    let job = jobs.begin(letters, order).unwrap();
+    let job = jobs.begin(access, job, String::new()).unwrap();
     jobs.end();
     // THEN it knows of no other time
     let told = job.json();

@@ -1,10 +1,10 @@
-//! `/api/dlq`: dead letters over HTTP, with the engine of `walrelay dlq`.
+//! `/api/dlq`: dead letters over HTTP, with the same functions as `walrelay dlq`.
 //!
-//! * Nothing is answered without the token; cookies are ignored, and a request that changes something
-//!   must be JSON, so that no other site can use a person's browser for it.
-//! * The topic is read on blocking threads, few at a time, and acted on by one job at a time: probes
-//!   and metrics answer meanwhile.
-//! * Who did what, why, and to how many goes to the log under the target `audit`.
+//! * Every request needs the token. Cookies are ignored, and a request that changes something must be
+//!   JSON, so that no other site can use a person's browser for it.
+//! * The topic is read on blocking threads, few at a time, and acted on by one job at a time, so
+//!   probes and metrics answer meanwhile.
+//! * Who did what, why, and to how many is logged under the target `audit`.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,25 +14,22 @@ use axum::extract::{ConnectInfo, Path, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, get, post};
-use serde_json::json;
+use axum::routing::{MethodRouter, any, get, post};
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use self::error::{ApiError, json_answer};
-pub(crate) use self::jobs::Letters;
-use self::jobs::{JobOrder, ReplayJobs};
+pub(crate) use self::jobs::DeadLetterAccess;
+use self::jobs::ReplayJobs;
 use self::token::TokenCheck;
 use super::bounded::AdminClient;
 use crate::base::clock::steady_clock;
 use crate::base::error::Fault;
 use crate::base::text::escaped;
-use crate::dead_letter::filter::DeadLetterFilter;
 use crate::dead_letter::reader::DeadLetterTopic;
-use crate::dead_letter::release::{
-    KeySelection, ReleaseRequest, ReleasedKeys, key_names, release, releases,
-};
-use crate::dead_letter::replay::ReplayAction;
-use crate::dead_letter::view::{DeadLetterDetail, DeadLetterSummary, find};
+use crate::dead_letter::release::{ReleaseRequest, ReleasedKeys, parked_keys, release};
+use crate::dead_letter::replay::{ReplayAction, ReplayJob};
+use crate::dead_letter::view;
 
 mod error;
 mod jobs;
@@ -46,45 +43,45 @@ type ApiResult = Result<Response, ApiError>;
 
 /// What the handlers share.
 pub(super) struct Api {
-    letters: Letters,
+    access: DeadLetterAccess,
     token: TokenCheck,
     jobs: ReplayJobs,
     readers: Arc<Semaphore>,
-    /// The process ends: nobody waits for an answer any more.
-    ends: AtomicBool,
+    /// Set when the process ends; then nobody waits for an answer.
+    stop: AtomicBool,
 }
 
 impl Api {
-    pub(super) fn new(letters: Letters) -> Api {
-        let token = TokenCheck::new(letters.token.as_ref());
+    pub(super) fn new(access: DeadLetterAccess) -> Api {
+        let token = TokenCheck::new(access.token.as_ref());
         let readers = Arc::new(Semaphore::new(READERS_MAX));
-        let ends = AtomicBool::new(false);
-        Api { letters, token, jobs: ReplayJobs::default(), readers, ends }
+        let stop = AtomicBool::new(false);
+        Api { access, token, jobs: ReplayJobs::default(), readers, stop }
     }
 
-    /// Ends what is under way.
+    /// Ends readings and the job.
     pub(super) fn end(&self) {
-        self.ends.store(true, Ordering::Relaxed);
+        self.stop.store(true, Ordering::Relaxed);
         self.jobs.end();
     }
 
-    /// Works on the topic on a thread that may block.
-    async fn on_topic<T: Send + 'static>(
+    /// Answers with what `work` returns, which runs on a thread that may block.
+    async fn on_topic(
         self: Arc<Api>,
-        work: impl FnOnce(&DeadLetterTopic<'_>) -> Result<T, Fault> + Send + 'static,
-    ) -> Result<T, ApiError> {
+        work: impl FnOnce(&DeadLetterTopic<'_>) -> Result<Value, Fault> + Send + 'static,
+    ) -> ApiResult {
         let permit = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| {
-            let what = "the dead-letter topic is being read for others";
+            let what = "the dead-letter topic is being read for other requests";
             let status = StatusCode::SERVICE_UNAVAILABLE;
             ApiError::new(status, "api.busy", what, "", "try again in a moment")
         })?;
         let worked = tokio::task::spawn_blocking(move || {
             let _until_done = permit;
-            let Letters { broker, address, .. } = &self.letters;
-            work(&DeadLetterTopic { broker: &**broker, address, stop: &self.ends })
+            let DeadLetterAccess { broker, address, .. } = &self.access;
+            work(&DeadLetterTopic { broker: &**broker, address, stop: &self.stop })
         });
-        let worked = worked.await.map_err(|_| ApiError::internal("the request panicked"))?;
-        worked.map_err(ApiError::from)
+        let body = worked.await.map_err(|_| ApiError::internal("the request panicked"))??;
+        Ok(json_answer(StatusCode::OK, &body))
     }
 }
 
@@ -93,10 +90,10 @@ pub(super) fn router(api: &Arc<Api>) -> Router {
     Router::new()
         .route("/api/dlq", get(list))
         .route("/api/dlq/{id}", get(show))
-        .route("/api/dlq/replay", post(replay))
-        .route("/api/dlq/discard", post(discard))
+        .route("/api/dlq/replay", job(ReplayAction::Replay))
+        .route("/api/dlq/discard", job(ReplayAction::Discard))
         .route("/api/dlq/release", post(release_keys))
-        .route("/api/dlq/job", get(job).delete(stop_job))
+        .route("/api/dlq/job", get(show_job).delete(stop_job))
         .route("/api/{*rest}", any(async || not_here()))
         .route_layer(from_fn_with_state(Arc::clone(api), check_token))
         .with_state(Arc::clone(api))
@@ -125,12 +122,12 @@ fn not_here() -> ApiError {
 
 async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
     let (filter, limit) = request::list(&uri)?;
-    let body = api.on_topic(move |topic| {
+    api.on_topic(move |topic| {
         let index = topic.index(&filter)?;
         let mut letters = Vec::new();
         topic.letters(&filter, &index, |letter, known| {
             if letters.len() < limit {
-                letters.push(json!(DeadLetterSummary::new(letter, known)));
+                letters.push(view::summary(letter, known));
             }
             Ok(letters.len() < limit)
         })?;
@@ -139,8 +136,8 @@ async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
             "meant": index.count_selected(filter.states()),
             "read": { "records": index.records, "foreign": index.foreign },
         }))
-    });
-    Ok(json_answer(StatusCode::OK, &body.await?))
+    })
+    .await
 }
 
 async fn show(
@@ -154,28 +151,17 @@ async fn show(
         let (who, id) = (who(&client), escaped(&id));
         tracing::info!(target: "audit", who, action = "show", id, "dead letters: payload shown");
     }
-    let body = api.on_topic(move |topic| {
-        let found = find(topic, &id)?;
-        let letters = found.iter().map(|found| json!(DeadLetterDetail::new(found, payload)));
-        Ok(json!({ "letters": letters.collect::<Vec<_>>() }))
-    });
-    Ok(json_answer(StatusCode::OK, &body.await?))
+    api.on_topic(move |topic| {
+        let found = view::find(topic, &id)?;
+        let letters: Vec<Value> = found.iter().map(|found| found.detail(payload)).collect();
+        Ok(json!({ "letters": letters }))
+    })
+    .await
 }
 
-async fn replay(
-    state: State<Arc<Api>>,
-    client: ConnectInfo<AdminClient>,
-    request: Request,
-) -> ApiResult {
-    begin_job(state, client, request, ReplayAction::Replay).await
-}
-
-async fn discard(
-    state: State<Arc<Api>>,
-    client: ConnectInfo<AdminClient>,
-    request: Request,
-) -> ApiResult {
-    begin_job(state, client, request, ReplayAction::Discard).await
+/// The route that begins a job.
+fn job(action: ReplayAction) -> MethodRouter<Arc<Api>> {
+    post(move |api, client, request| begin_job(api, client, request, action))
 }
 
 async fn begin_job(
@@ -186,25 +172,25 @@ async fn begin_job(
 ) -> ApiResult {
     let request::JobRequest { filter, rate, dry_run, reason } = request::job(request).await?;
     if dry_run {
-        let body = api.on_topic(move |topic| {
+        let count = api.on_topic(move |topic| {
             let index = topic.index(&filter)?;
             let meant = index.count_selected(filter.states());
             Ok(json!({ "dry_run": true, "meant": meant, "records": index.records }))
         });
-        return Ok(json_answer(StatusCode::OK, &body.await?));
+        return count.await;
     }
     let (by, name, text) = (who(&client), action.name(), filter.to_string());
-    let order = JobOrder { action, filter, rate, by: by.clone(), reason: reason.clone() };
-    let job = api.jobs.begin(api.letters.clone(), order)?;
-    // How many letters they are is logged by the job, when it has counted and when it ends.
+    let job = ReplayJob { action, filter, rate, by: by.clone() };
+    let job = api.jobs.begin(api.access.clone(), job, reason.clone())?;
+    // The job itself logs how many dead letters it has found, and how many it has resolved.
     tracing::info!(
         target: "audit", who = by, action = name, filter = text, reason,
-        "dead letters: {name} asked for over HTTP"
+        "dead letters: {name} requested over HTTP"
     );
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }
 
-async fn job(State(api): State<Arc<Api>>) -> ApiResult {
+async fn show_job(State(api): State<Arc<Api>>) -> ApiResult {
     Ok(json_answer(StatusCode::OK, &api.jobs.last()?.json()))
 }
 
@@ -215,7 +201,7 @@ async fn stop_job(
     let job = api.jobs.last()?;
     job.stop();
     let who = who(&client);
-    tracing::info!(target: "audit", who, action = "stop", "dead letters: the job is to stop");
+    tracing::info!(target: "audit", who, action = "stop", "dead letters: stop of the job requested");
     Ok(json_answer(StatusCode::ACCEPTED, &job.json()))
 }
 
@@ -226,27 +212,25 @@ async fn release_keys(
 ) -> ApiResult {
     let (request::ReleaseBody { key, anyway, dry_run, .. }, reason) =
         request::release(request).await?;
-    let by = who(&client);
-    let keys = key.map_or(KeySelection::All, KeySelection::One);
+    let request = ReleaseRequest { key, anyway, by: who(&client) };
     if !dry_run {
         tracing::info!(
-            target: "audit", who = by, action = "release", ?keys, reason,
-            "dead letters: release asked for over HTTP"
+            target: "audit", who = request.by, action = "release", keys = request.keys(), reason,
+            "dead letters: release requested over HTTP"
         );
     }
-    let body = api.on_topic(move |topic| {
+    api.on_topic(move |topic| {
         let ReleasedKeys { keys, meanwhile } = if dry_run {
-            let index = topic.index(&DeadLetterFilter::default())?;
-            ReleasedKeys { keys: key_names(&releases(&index, &keys)), meanwhile: 0 }
+            ReleasedKeys { keys: parked_keys(topic, request.key.as_deref())?, meanwhile: 0 }
         } else {
-            release(topic, &ReleaseRequest { keys: &keys, anyway, by: &by }, &steady_clock())?
+            release(topic, &request, &steady_clock())?
         };
         Ok(json!({ "dry_run": dry_run, "keys": keys, "letters_meanwhile": meanwhile }))
-    });
-    Ok(json_answer(StatusCode::OK, &body.await?))
+    })
+    .await
 }
 
-/// As resolutions and the log name whoever sent the token.
+/// The name of a client in resolutions and in the log.
 fn who(client: &AdminClient) -> String {
     format!("token@{}", client.addr)
 }

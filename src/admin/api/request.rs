@@ -1,6 +1,6 @@
-//! Requests to `/api`, read from a query or a JSON body: the names of the command line.
+//! Requests to `/api`, read from a query or a JSON body, with the names of the command line.
 //!
-//! Whatever is not understood is refused: a filter that was ignored would act on too much.
+//! Unknown names are refused: a request whose filter was ignored would act on too much.
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
@@ -14,14 +14,14 @@ use crate::base::clock::unix_now_us;
 use crate::base::encoding::percent_decode;
 use crate::base::text::escaped;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
-use crate::dead_letter::rate::{InvalidRate, Rate};
+use crate::base::error::Fault;
+use crate::dead_letter::rate::Rate;
 
-/// Largest body: some filters and a reason.
 const BODY_BYTES_MAX: usize = 64 << 10;
-/// Letters of one answer.
+/// Dead letters of one answer.
 const LIMIT_DEFAULT: usize = 100;
 const LIMIT_MAX: usize = 1000;
-/// Longest reason; it goes into the log.
+/// Longest reason; it is logged.
 const REASON_CHARS_MAX: usize = 500;
 
 const QUERY: &str = "the query";
@@ -46,7 +46,7 @@ pub(super) struct ReleaseBody {
     reason: Option<String>,
 }
 
-/// What the body of a job has beside filters.
+/// What the body of a job has beside a filter.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct JobOptions {
@@ -73,7 +73,7 @@ pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
     Ok((filter(query, QUERY)?, limit))
 }
 
-/// `GET /api/dlq/{id}`: is the payload wanted, too?
+/// `GET /api/dlq/{id}`: is the payload requested, too?
 pub(super) fn payload(uri: &Uri) -> Result<bool, ApiError> {
     let mut query = query(uri)?;
     let payload = query.remove("payload");
@@ -83,7 +83,7 @@ pub(super) fn payload(uri: &Uri) -> Result<bool, ApiError> {
         Some(Some("true")) => return Ok(true),
         Some(_) => {}
     }
-    Err(ApiError::bad_request("only payload can be asked for", QUERY, "expected ?payload=true"))
+    Err(ApiError::bad_request("payload is the only name that is known here", QUERY, "expected ?payload=true"))
 }
 
 pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
@@ -92,16 +92,13 @@ pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
     let options: JobOptions = read(options, BODY)?;
     let filter = filter(fields, BODY)?;
     let rate = options.rate.as_deref().map(str::parse).transpose();
-    let rate = rate.map_err(|error: InvalidRate| {
-        let mend = format!("expected {}", InvalidRate::EXPECTED);
-        ApiError::bad_request(error.to_string(), "rate", mend)
-    })?;
+    let rate =
+        rate.map_err(|Fault { what, mend, .. }| ApiError::bad_request(what, "rate", mend))?;
     check_selection(filter.narrows(), options.all)?;
     let reason = reason(options.reason)?;
     Ok(JobRequest { filter, rate, dry_run: options.dry_run, reason })
 }
 
-/// The body and its reason.
 pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), ApiError> {
     let mut body: ReleaseBody = read(body(request).await?, BODY)?;
     check_selection(body.key.is_some(), body.all)?;
@@ -114,7 +111,7 @@ fn check_selection(narrows: bool, all: bool) -> Result<(), ApiError> {
     let (what, mend) = match (narrows, all) {
         (true, false) | (false, true) => return Ok(()),
         (false, false) => {
-            ("on what? neither a filter nor \"all\": true was given", "give one of them")
+            ("neither a filter nor \"all\": true was given", "give one of them")
         }
         (true, true) => {
             ("\"all\": true and a filter contradict each other", "leave one of them out")
@@ -151,10 +148,10 @@ fn query(uri: &Uri) -> Result<Map<String, Value>, ApiError> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         let text = |text: &str| percent_decode(&text.replace('+', " "));
         let (Ok(name), Ok(value)) = (text(name), text(value)) else {
-            let what = "it is not percent-encoded text";
+            let what = "the query is not percent-encoded text";
             return Err(ApiError::bad_request(what, QUERY, "encode it as UTF-8"));
         };
-        let what = format!("{name:?} is there twice");
+        let what = format!("{name:?} is given twice");
         if fields.insert(name, Value::String(value)).is_some() {
             return Err(ApiError::bad_request(what, QUERY, "leave one of them out"));
         }
@@ -162,14 +159,14 @@ fn query(uri: &Uri) -> Result<Map<String, Value>, ApiError> {
     Ok(fields)
 }
 
-/// Only JSON: what a form on another site can make a browser send is something else.
+/// Only JSON is accepted: a form on another site cannot make a browser send it.
 async fn body(request: Request<Body>) -> Result<Map<String, Value>, ApiError> {
     let (head, body) = request.into_parts();
     if !is_json(&head.headers) {
         return Err(ApiError::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "api.not-json",
-            "the body is not said to be JSON",
+            "the body is not declared as JSON",
             "Content-Type",
             "send the header: Content-Type: application/json",
         ));

@@ -37,7 +37,7 @@ fn fixture_with(token: Option<&str>) -> ApiFixture {
         clock: clock_since(Instant::now()),
         slot: Some("relay".to_owned()),
     };
-    let letters = Letters {
+    let letters = DeadLetterAccess {
         broker: Arc::new(settings.clone()),
         address: DeadLetterSettings::default().address,
         token: token.map(Secret::new),

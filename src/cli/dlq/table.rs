@@ -1,12 +1,14 @@
-//! Dead letters for people: one line each, or one of them whole.
+//! Dead letters for people: one line each, or everything about one of them.
 
-use std::fmt::Write;
-
-use crate::base::text::escaped;
-use crate::cli::table::{Table, Width, cut};
-use crate::dead_letter::view::{DeadLetterDetail, DeadLetterSummary};
+use crate::base::text::{escaped, shown};
+use crate::base::time::rfc3339;
+use crate::cli::output::{Table, Width, cut};
+use crate::dead_letter::fold::KnownDeadLetter;
+use crate::dead_letter::record::{DeadLetter, PartitionOffset};
+use crate::dead_letter::view::{FoundDeadLetter, value_bytes};
 
 const MESSAGE_WIDTH: usize = 80;
+const LABEL_WIDTH: usize = 13;
 
 pub(super) const TABLE: Table = Table(&[
     ("FAILED AT", Width::Cut(19)),
@@ -19,92 +21,73 @@ pub(super) const TABLE: Table = Table(&[
     ("MESSAGE", Width::Cut(MESSAGE_WIDTH)),
 ]);
 
-/// One letter.
-pub(super) fn line(view: &DeadLetterSummary<'_>) -> String {
+pub(super) fn line(letter: &DeadLetter, known: &KnownDeadLetter) -> String {
     TABLE.row([
-        view.failed_at.get(..19).unwrap_or_default().replace('T', " ").as_str(),
-        view.state,
-        view.event_id,
-        view.key.as_deref().unwrap_or("-"),
-        view.topic,
-        view.error_class,
-        &view.attempts.to_string(),
-        view.error_msg,
+        rfc3339(letter.failed_unix_us).get(..19).unwrap_or_default().replace('T', " ").as_str(),
+        known.state.name(),
+        &letter.event_id,
+        &letter.key.as_ref().map_or_else(|| "-".to_owned(), |key| key.name()),
+        &letter.topic,
+        &letter.error_class,
+        &letter.attempts.to_string(),
+        &letter.error_msg,
     ])
 }
 
-/// Everything of one letter.
-pub(super) fn detail(detail: &DeadLetterDetail<'_>) -> String {
-    let view = &detail.summary;
-    let mut facts = vec![
-        ("event id", escaped(view.event_id)),
-        ("state", format!("{}, replayed {} times", view.state, view.replays)),
-        ("key", key(detail)),
-        ("topic", escaped(view.topic)),
-        ("exchange", escaped(view.exchange)),
-        ("error class", escaped(view.error_class)),
-        ("error", escaped(view.error_msg)),
-        ("attempts", view.attempts.to_string()),
-        ("first failed", view.first_failed_at.clone()),
-        ("given up", format!("{} by {}", view.failed_at, escaped(view.relay))),
-        ("committed", format!("{} at {}", view.commit_ts, escaped(view.lsn))),
-        ("parks its key", if view.parks_key { "yes" } else { "no" }.to_owned()),
-        ("value", value(detail)),
-        (
-            "stands at",
-            format!("partition {}, offset {}", view.position.partition, view.position.offset),
-        ),
+/// Everything about one dead letter; its payload where `with_payload` asks for it.
+pub(super) fn detail(found: &FoundDeadLetter, with_payload: bool) -> String {
+    let FoundDeadLetter { letter, known, history } = found;
+    let PartitionOffset { partition, offset } = letter.position;
+    let facts = [
+        ("event id", escaped(&letter.event_id)),
+        ("state", format!("{}, replayed {} times", known.state.name(), known.replays)),
+        ("key", key(letter)),
+        ("topic", escaped(&letter.topic)),
+        ("exchange", escaped(&letter.exchange)),
+        ("error class", escaped(&letter.error_class)),
+        ("error", escaped(&letter.error_msg)),
+        ("attempts", letter.attempts.to_string()),
+        ("first failed", rfc3339(letter.first_failed_unix_us)),
+        ("dead-lettered", format!("{} by {}", rfc3339(letter.failed_unix_us), escaped(&letter.relay))),
+        ("committed", format!("{} at {}", rfc3339(letter.commit_unix_us), escaped(&letter.lsn))),
+        ("parks its key", if letter.parks_key { "yes" } else { "no" }.to_owned()),
+        ("value", value(letter)),
+        ("position", format!("partition {partition}, offset {offset}")),
     ];
-    let name = |name: &&str| name.chars().count();
-    let headers = detail.headers.iter();
-    facts.extend(
-        headers.map(|header| ("header", format!("{} = {}", escaped(header.name), header.value))),
-    );
-    let width = facts.iter().map(|(label, _)| name(label)).max().unwrap_or_default();
-    let mut text = String::new();
-    for (label, fact) in facts.iter().filter(|(_, fact)| !fact.is_empty()) {
-        writeln!(text, "{label:<width$}  {fact}").ok();
-    }
-    text.push_str("history");
-    for step in detail.history {
-        let (at, what, by) = (&step.at, step.what, escaped(&step.by));
-        write!(
-            text,
-            "\n  {at}  {what} by {by} ({}:{})",
-            step.position.partition, step.position.offset
-        )
-        .ok();
-    }
-    if let Some(payload) = &detail.payload {
-        let kind = detail.payload_encoding.unwrap_or_default();
-        write!(text, "\npayload ({kind})\n{}", lines(payload)).ok();
-    }
-    text
+    let headers = letter.headers.iter();
+    let headers =
+        headers.map(|(name, value)| ("header", format!("{} = {}", escaped(name), shown(value))));
+    let facts = facts.into_iter().chain(headers).filter(|(_, fact)| !fact.is_empty());
+    let facts = facts.map(|(label, fact)| format!("{label:<LABEL_WIDTH$}  {fact}"));
+    let history = history.iter().map(|entry| {
+        let PartitionOffset { partition, offset } = entry.position;
+        format!("  {}  {} by {} ({partition}:{offset})", entry.at, entry.what, escaped(&entry.by))
+    });
+    let payload = found.payload().filter(|_| with_payload);
+    let payload = payload.map(|(kind, text)| format!("payload ({kind})\n{}", escaped_text(&text)));
+    let lines = facts.chain(["history".to_owned()]).chain(history).chain(payload);
+    lines.collect::<Vec<_>>().join("\n")
 }
 
-fn key(detail: &DeadLetterDetail<'_>) -> String {
-    let name = detail.summary.key.as_deref().unwrap_or("none");
-    match (detail.key_bytes, &detail.key_begins) {
-        (Some(bytes), Some(begins)) => {
-            format!(
-                "{name}, cut; whole it has {bytes} bytes and begins with {}",
-                cut(begins, MESSAGE_WIDTH)
-            )
+fn key(letter: &DeadLetter) -> String {
+    let Some(key) = &letter.key else { return "none".to_owned() };
+    let Some(uncut) = &key.uncut else { return key.name() };
+    let begins = cut(&shown(&key.bytes), MESSAGE_WIDTH);
+    format!("{}, cut; whole it has {} bytes and begins with {begins}", key.name(), uncut.size_bytes)
+}
+
+fn value(letter: &DeadLetter) -> String {
+    let bytes = value_bytes(letter);
+    match &letter.uncut {
+        Some(uncut) => {
+            format!("{bytes} bytes, cut; whole it has SHA-256 {}", escaped(&uncut.sha256))
         }
-        _ => name.to_owned(),
-    }
-}
-
-fn value(detail: &DeadLetterDetail<'_>) -> String {
-    let bytes = detail.summary.value_bytes;
-    match detail.value_sha256 {
-        Some(sha256) => format!("{bytes} bytes, cut; whole it has SHA-256 {}", escaped(sha256)),
         None => format!("{bytes} bytes"),
     }
 }
 
-/// A payload may have lines and tabs of its own, and nothing else that moves a cursor.
-fn lines(payload: &str) -> String {
+/// A payload keeps its line ends and tabs; everything else that moves a cursor is escaped.
+fn escaped_text(payload: &str) -> String {
     let lines = payload.split('\n').map(|line| {
         let parts: Vec<String> = line.split('\t').map(escaped).collect();
         parts.join("\t")

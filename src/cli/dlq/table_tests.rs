@@ -1,12 +1,12 @@
 use super::*;
-use crate::dead_letter::fold::{DeadLetterState, KnownLetter};
-use crate::dead_letter::record::{DeadLetter, LetterKey, PartitionOffset, Uncut};
-use crate::dead_letter::view::{FoundLetter, HistoryEntry};
+use crate::dead_letter::fold::DeadLetterState;
+use crate::dead_letter::record::{RecordKey, Uncut};
+use crate::dead_letter::view::HistoryEntry;
 
 fn letter() -> DeadLetter {
     DeadLetter {
         event_id: "e\x1b[2J1".to_owned(),
-        key: Some(LetterKey { bytes: vec![b'k', 0xff], uncut: None }),
+        key: Some(RecordKey { bytes: vec![b'k', 0xff], uncut: None }),
         topic: "a-topic-with-a-name-that-is-far-too-long".to_owned(),
         error_class: "kafka.unknown-topic".to_owned(),
         error_msg: "no\nsuch topic".to_owned(),
@@ -17,12 +17,13 @@ fn letter() -> DeadLetter {
     }
 }
 
-const KNOWN: KnownLetter = KnownLetter { state: DeadLetterState::Open, replays: 0, selected: true };
+const KNOWN: KnownDeadLetter =
+    KnownDeadLetter { state: DeadLetterState::Open, replays: 0, selected: true };
 
 #[test]
 fn a_line_has_columns_and_no_control_characters() {
     let letter = letter();
-    let line = line(&DeadLetterSummary::new(&letter, &KNOWN));
+    let line = line(&letter, &KNOWN);
     let at = |word: &str| TABLE.head().find(word).unwrap();
     assert!(line.starts_with("1970-01-01 00:00:00  open"), "{line}");
     assert_eq!(&line[at("EVENT ID")..at("EVENT ID") + 11], "e\\u{1b}[2J1");
@@ -38,15 +39,15 @@ fn one_letter_is_told_whole_and_its_payload_on_request() {
     let entry = HistoryEntry { at, what: "dead-lettered", by, position };
     let uncut = Some(Uncut { size_bytes: 99, sha256: "ab".to_owned() });
     let letter = DeadLetter { uncut, ..letter() };
-    let found = FoundLetter { letter, known: KNOWN, history: vec![entry] };
-    let text = detail(&DeadLetterDetail::new(&found, false));
+    let found = FoundDeadLetter { letter, known: KNOWN, history: vec![entry] };
+    let text = detail(&found, false);
     for part in ["header         id = e1", "99 bytes, cut", "dead-lettered by orders (1:2)"] {
         assert!(text.contains(part), "{part}\n{text}");
     }
     assert!(!text.contains("payload"), "{text}");
-    let text = detail(&DeadLetterDetail::new(&found, true));
+    let text = detail(&found, true);
     assert!(text.ends_with("payload (text)\n{\"a\":\t1}\n\\u{7}"), "{text}");
     let letter = DeadLetter { value: Some(vec![0xff]), ..found.letter };
-    let text = detail(&DeadLetterDetail::new(&FoundLetter { letter, ..found }, true));
+    let text = detail(&FoundDeadLetter { letter, ..found }, true);
     assert!(text.ends_with("payload (base64)\n/w=="), "{text}");
 }

@@ -177,7 +177,7 @@ fn no_letter_is_written_before_the_dead_letter_topic_was_read() {
     assert_eq!((fixture.published(), fixture.letters().len()), (vec!["e2".to_owned()], 0));
     // WHEN one was written by an earlier process THEN there is room for one more
     let failed_unix_us = fixture.now.unix_us;
-    fixture.hear(TailEvent::Letter { failed_unix_us, class: "old".to_owned() }).unwrap();
+    fixture.hear(TailEvent::DeadLetter { failed_unix_us, class: "old".to_owned() }).unwrap();
     fixture.hear(TailEvent::Unreadable("in the end".to_owned())).unwrap();
     fixture.settle().unwrap();
     assert_eq!(fixture.fates(), pairs(&[("e1", "poison")]));

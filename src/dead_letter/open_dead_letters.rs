@@ -1,23 +1,23 @@
-//! How many dead letters are open, and when the oldest was given up, for as long as a relay runs.
+//! How many dead letters are open, and when the oldest of them failed, for as long as a relay runs.
 //!
-//! The rule is that of [`super::fold`], with less memory: 16 to 18 bytes for an open letter. A hash
-//! of 64 bits stands for a letter, and the partition and the millisecond of its last record for its
-//! place in the log. Records of one partition are read in their order, so the one read later is later.
+//! The rule is that of [`super::fold`], in 16 to 18 bytes for an open dead letter: a hash of 64 bits
+//! stands for its id, and partition and millisecond of the last record about it for the position of
+//! that record. Records of one partition are read in their order, so the one read later is later.
 //!
-//! At most [`RESOLVED_MAX`] resolved letters are remembered. Beyond [`KNOWN_MAX`] open letters further
-//! ones are only counted: one that is written twice then counts twice, and any resolution of a letter
-//! that is not known takes one away. A new reading of the log begins anew.
+//! At most [`RESOLVED_MAX`] resolved dead letters are remembered. Beyond [`KNOWN_MAX`] open ones
+//! further ones are only counted: one that is written twice is then counted twice, and any resolution
+//! of an unknown one takes one away. A new reading of the log begins with an empty store.
 
 use std::collections::HashMap;
 
-use super::fold::{Change, DeadLetterState, LetterStore, RecordMark, apply};
-use super::record::{DeadLetterId, LogRecord, PartitionOffset};
+use super::fold::{Change, DeadLetterState, DeadLetterStore, apply};
+use super::record::{DeadLetterId, LogRecord, PartitionOffset, RecordMark};
 
-/// Open letters that are known one by one: 18 MB.
+/// Open dead letters that are known one by one; they take 18 MB.
 const KNOWN_MAX: usize = 1_000_000;
-/// Resolved letters that are remembered; then all of them are forgotten.
+/// Resolved dead letters that are remembered; beyond that all of them are forgotten.
 const RESOLVED_MAX: usize = 65_536;
-/// Sorted lists that the open letters are spread over, so that inserting one moves few others.
+/// The open dead letters are spread over sorted lists, so that inserting one moves few others.
 const SHARD_BITS: u32 = 12;
 
 /// Partition and millisecond of a record.
@@ -34,8 +34,8 @@ impl Stamp {
         Stamp(unix_ms.min((1 << (64 - PARTITION_BITS)) - 1) << PARTITION_BITS | partition)
     }
 
-    /// The earliest offset, because what is read later in a partition is later, and the last
-    /// microsecond, because what was written within a millisecond has no order.
+    /// The lowest offset, because a record of the partition that is read later is later; and the
+    /// last microsecond, because records of one millisecond have no order.
     fn mark(self) -> RecordMark {
         let position = PartitionOffset { partition: i32::from(self.0 as u16), offset: i64::MIN };
         RecordMark { position, unix_us: self.unix_us().saturating_add(999) }
@@ -46,38 +46,47 @@ impl Stamp {
     }
 }
 
-/// The open letters of a log.
 #[derive(Debug)]
-pub(super) struct OpenLetters {
-    /// By the first bits of their hash; within one list in its order.
+pub(super) struct OpenDeadLetters {
+    /// By the first bits of the hash; each list is sorted by hash.
     shards: Vec<Vec<(u64, Stamp)>>,
-    /// Open letters in all of them.
+    /// Length of all lists.
     known: usize,
     resolved: HashMap<u64, Stamp>,
-    /// Open letters beyond [`KNOWN_MAX`], and when the first of them was given up.
+    /// Open dead letters beyond [`KNOWN_MAX`], and when the first of them failed.
     beyond: usize,
     beyond_oldest: Option<Stamp>,
 }
 
-impl Default for OpenLetters {
-    fn default() -> OpenLetters {
+impl Default for OpenDeadLetters {
+    fn default() -> OpenDeadLetters {
         let shards = vec![Vec::new(); 1 << SHARD_BITS];
         let resolved = HashMap::new();
-        OpenLetters { shards, known: 0, resolved, beyond: 0, beyond_oldest: None }
+        OpenDeadLetters { shards, known: 0, resolved, beyond: 0, beyond_oldest: None }
     }
+}
+
+/// Half of the id is enough to tell a million apart.
+fn hash_of(id: DeadLetterId) -> u64 {
+    id.0[0]
 }
 
 fn shard_of(hash: u64) -> usize {
     (hash >> (64 - SHARD_BITS)) as usize
 }
 
-impl OpenLetters {
+impl OpenDeadLetters {
     /// Applies the next record of the log.
     pub(super) fn apply(&mut self, record: &LogRecord) -> Change {
-        record.id().map_or(Change::Nothing, |id| apply(self, id, record))
+        let id = match record {
+            LogRecord::DeadLetter(letter) => letter.id(),
+            LogRecord::Resolution(resolution) => resolution.id(),
+            LogRecord::Foreign => return Change::Nothing,
+        };
+        apply(self, id, record)
     }
 
-    /// Where a letter stands in its list, or would.
+    /// Where a dead letter is in its list, or would be inserted.
     fn search(&self, hash: u64) -> Result<usize, usize> {
         self.shards[shard_of(hash)].binary_search_by_key(&hash, |(known, _)| *known)
     }
@@ -104,7 +113,7 @@ impl OpenLetters {
         true
     }
 
-    /// A letter that is only counted is resolved.
+    /// One of those that are only counted is resolved.
     fn remove_beyond(&mut self) -> bool {
         let removed = self.beyond > 0;
         self.beyond -= usize::from(removed);
@@ -114,27 +123,25 @@ impl OpenLetters {
         removed
     }
 
-    /// How many letters are open.
     pub(super) fn count(&self) -> usize {
         self.known + self.beyond
     }
 
-    /// Are there more than are known one by one?
+    /// Are there so many that further ones are only counted?
     pub(super) fn is_beyond(&self) -> bool {
         self.beyond > 0
     }
 
-    /// When the open letter that has waited longest was given up; microseconds since the Unix
-    /// epoch. Looks at all of them.
+    /// When the oldest open dead letter failed, to the millisecond. Reads all of them.
     pub(super) fn oldest_unix_us(&self) -> Option<i64> {
         let stamps = self.shards.iter().flatten().map(|(_, stamp)| stamp);
         stamps.chain(&self.beyond_oldest).map(|stamp| stamp.unix_us()).min()
     }
 }
 
-impl LetterStore for OpenLetters {
+impl DeadLetterStore for OpenDeadLetters {
     fn last(&self, id: DeadLetterId) -> Option<(RecordMark, bool)> {
-        let hash = id.hash();
+        let hash = hash_of(id);
         match self.search(hash) {
             Ok(at) => Some((self.shards[shard_of(hash)][at].1.mark(), true)),
             Err(_) => self.resolved.get(&hash).map(|stamp| (stamp.mark(), false)),
@@ -142,7 +149,7 @@ impl LetterStore for OpenLetters {
     }
 
     fn open(&mut self, id: DeadLetterId, mark: RecordMark) {
-        let (hash, stamp) = (id.hash(), Stamp::new(mark));
+        let (hash, stamp) = (hash_of(id), Stamp::new(mark));
         self.resolved.remove(&hash);
         if self.known == KNOWN_MAX {
             self.beyond += 1;
@@ -153,7 +160,7 @@ impl LetterStore for OpenLetters {
     }
 
     fn resolve(&mut self, id: DeadLetterId, _: DeadLetterState, mark: RecordMark) -> bool {
-        let hash = id.hash();
+        let hash = hash_of(id);
         let is_known = self.resolved.contains_key(&hash);
         let was_open = self.remove(hash) || (!is_known && self.remove_beyond());
         if self.resolved.len() >= RESOLVED_MAX {
@@ -165,5 +172,5 @@ impl LetterStore for OpenLetters {
 }
 
 #[cfg(test)]
-#[path = "open_letters_tests.rs"]
+#[path = "open_dead_letters_tests.rs"]
 mod tests;

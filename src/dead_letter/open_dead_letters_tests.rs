@@ -26,7 +26,7 @@ fn resolved(
 }
 
 /// What it holds, in bytes.
-fn bytes(letters: &OpenLetters) -> usize {
+fn bytes(letters: &OpenDeadLetters) -> usize {
     let entries: usize = letters.shards.iter().map(Vec::capacity).sum();
     letters.shards.len() * size_of::<Vec<(u64, Stamp)>>()
         + entries * size_of::<(u64, Stamp)>()
@@ -40,7 +40,7 @@ fn id(n: u32) -> DeadLetterId {
 
 #[test]
 fn a_million_open_letters_take_less_than_20_mb_and_more_are_counted() {
-    let mut letters = OpenLetters::default();
+    let mut letters = OpenDeadLetters::default();
     let count = u32::try_from(KNOWN_MAX).unwrap();
     let at = |n: u32| {
         let position = PartitionOffset { partition: 0, offset: i64::from(n) };
@@ -77,7 +77,7 @@ fn a_million_open_letters_take_less_than_20_mb_and_more_are_counted() {
 
 #[test]
 fn what_is_resolved_is_dropped() {
-    let mut letters = OpenLetters::default();
+    let mut letters = OpenDeadLetters::default();
     let stays = letter(0, 0, 0, MS);
     letters.apply(&opened(&stays));
     let last = i64::try_from(RESOLVED_MAX + 1).unwrap();
@@ -93,7 +93,7 @@ fn what_is_resolved_is_dropped() {
 
 #[test]
 fn a_clock_that_is_late_does_not_keep_a_letter_open() {
-    let mut letters = OpenLetters::default();
+    let mut letters = OpenDeadLetters::default();
     let one = letter(1, 3, 7, 9_000 * MS);
     letters.apply(&opened(&one));
     let early = resolved(
@@ -114,7 +114,7 @@ proptest! {
     fn it_says_what_the_fold_says(
         steps in proptest::collection::vec((0..12_u32, 0..3_i32, 0..4_u8, 0..50_i64), 0..200),
     ) {
-        let (mut letters, mut fold) = (OpenLetters::default(), DeadLetterIndex::default());
+        let (mut letters, mut fold) = (OpenDeadLetters::default(), DeadLetterIndex::default());
         for (offset, (id, partition, what, at)) in steps.into_iter().enumerate() {
             let position = PartitionOffset { partition, offset: i64::try_from(offset).unwrap() };
             let one = letter(id, partition, position.offset, at * MS);
