@@ -46,7 +46,9 @@ pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, 
 /// How log lines are written, or a fault that ends the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    Text { coloured: bool },
+    Text {
+        coloured: bool,
+    },
     /// A JSON object per line.
     Json,
 }

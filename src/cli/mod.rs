@@ -91,9 +91,7 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
         }
         Command::CompareRelay => compare::relay(log, &request)?,
         Command::Dlq { action } => dlq::run(&prepared()?, &action)?,
-        Command::Outbox { action } => {
-            runtime::try_block_on(outbox::run(&prepared()?, &action))?
-        }
+        Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,
     })
 }

@@ -4,7 +4,7 @@
 //! that is missing or malformed leaves its field empty; it is never an error.
 
 use super::record::{
-    DeadLetter, RecordKey, LogEntry, LogRecord, PartitionOffset, Resolution, ResolutionKind, Uncut,
+    DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind, Uncut,
 };
 use super::writer;
 use crate::base::time::parse_rfc3339;

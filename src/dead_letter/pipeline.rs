@@ -10,8 +10,8 @@ use super::record::{DeadLetter, Resolution};
 use super::writer::KeyHash;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Sequence};
-use crate::base::text::escaped;
 use crate::base::finding::faults;
+use crate::base::text::escaped;
 use crate::sink::{Failure, PublishError, Requirements, Sink, SinkReport};
 
 /// How long records may be in flight while nothing is confirmed.

@@ -8,11 +8,7 @@ fn request(key: Option<&str>, anyway: bool) -> ReleaseRequest {
     ReleaseRequest { key: key.map(str::to_owned), anyway, by: "me".to_owned() }
 }
 
-fn asked(
-    fixture: &TopicFixture,
-    key: Option<&str>,
-    anyway: bool,
-) -> Result<Vec<String>, Fault> {
+fn asked(fixture: &TopicFixture, key: Option<&str>, anyway: bool) -> Result<Vec<String>, Fault> {
     let released = release(&fixture.topic(), &request(key, anyway), &|| fixture.clock())?;
     assert_eq!(released.meanwhile, 0);
     Ok(released.keys)
@@ -59,10 +55,7 @@ fn what_was_replayed_is_released_without_a_question() {
     let job = ReplayJob { action: ReplayAction::Replay, filter, rate: None, by: "me".to_owned() };
     assert_eq!(run(&fixture.topic(), &job, &|| fixture.clock(), &mut |_| ()).progress.done, 4);
     assert_eq!(parked(&fixture), 2, "a replay releases nothing");
-    assert_eq!(
-        asked(&fixture, None, false),
-        Ok(vec!["a".to_owned(), "b".to_owned()])
-    );
+    assert_eq!(asked(&fixture, None, false), Ok(vec!["a".to_owned(), "b".to_owned()]));
     assert_eq!(parked(&fixture), 0);
     assert_eq!(asked(&fixture, None, false), Ok(Vec::new()));
     let fault = asked(&fixture, Some("a"), false).unwrap_err();

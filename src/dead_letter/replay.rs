@@ -219,11 +219,7 @@ impl<'a> Replay<'a> {
     }
 
     /// Publishes or resolves what window and rate allow; returns how long to wait for more.
-    fn publish_next(
-        &mut self,
-        now: i64,
-        progress: &mut ReplayProgress,
-    ) -> Result<Duration, Fault> {
+    fn publish_next(&mut self, now: i64, progress: &mut ReplayProgress) -> Result<Duration, Fault> {
         for _ in 0..RECORDS_PER_STEP {
             let is_idle = self.pipeline.unresolved() == 0;
             if self.pipeline.unresolved() >= WINDOW {

@@ -28,7 +28,10 @@ pub enum TailEvent {
     /// A dead letter of this slot from before this process that may still count for the breaker; not
     /// one of class [`CLASS_PARKED`], which follows from another one. Not sent after
     /// [`TailEvent::CaughtUp`].
-    DeadLetter { failed_unix_us: i64, class: String },
+    DeadLetter {
+        failed_unix_us: i64,
+        class: String,
+    },
     /// Everything from before this process that the loop must know has been sent; sent once.
     CaughtUp,
     /// The topic cannot be read, for this reason.

@@ -121,7 +121,8 @@ impl HttpJob {
         let topic =
             DeadLetterTopic { broker: &*access.broker, address: &access.address, stop: &self.stop };
         let replayed = catch_unwind(AssertUnwindSafe(|| {
-            let mut observe = |progress: &ReplayProgress| *locked(&self.progress) = progress.clone();
+            let mut observe =
+                |progress: &ReplayProgress| *locked(&self.progress) = progress.clone();
             let report = replay::run(&topic, &self.job, &self.clock, &mut observe);
             observe(&report.progress);
             report.fault

@@ -12,9 +12,9 @@ use serde_json::{Map, Value};
 use super::error::ApiError;
 use crate::base::clock::unix_now_us;
 use crate::base::encoding::percent_decode;
+use crate::base::error::Fault;
 use crate::base::text::escaped;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
-use crate::base::error::Fault;
 use crate::dead_letter::rate::Rate;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
@@ -83,7 +83,11 @@ pub(super) fn payload(uri: &Uri) -> Result<bool, ApiError> {
         Some(Some("true")) => return Ok(true),
         Some(_) => {}
     }
-    Err(ApiError::bad_request("payload is the only name that is known here", QUERY, "expected ?payload=true"))
+    Err(ApiError::bad_request(
+        "payload is the only name that is known here",
+        QUERY,
+        "expected ?payload=true",
+    ))
 }
 
 pub(super) async fn job(request: Request) -> Result<JobRequest, ApiError> {
@@ -110,9 +114,7 @@ pub(super) async fn release(request: Request) -> Result<(ReleaseBody, String), A
 fn check_selection(narrows: bool, all: bool) -> Result<(), ApiError> {
     let (what, mend) = match (narrows, all) {
         (true, false) | (false, true) => return Ok(()),
-        (false, false) => {
-            ("neither a filter nor \"all\": true was given", "give one of them")
-        }
+        (false, false) => ("neither a filter nor \"all\": true was given", "give one of them"),
         (true, true) => {
             ("\"all\": true and a filter contradict each other", "leave one of them out")
         }

@@ -86,7 +86,9 @@ fn print_matching(
             format!("{printed} of {count} dead letters (--limit); {records}")
         }
         _ if printed < count => {
-            format!("{printed} of {count} dead letters, the others have just been removed; {records}")
+            format!(
+                "{printed} of {count} dead letters, the others have just been removed; {records}"
+            )
         }
         _ => format!("{count} dead letters; {records}"),
     })
@@ -139,8 +141,7 @@ fn replay_or_discard(
 }
 
 fn release_keys(topic: &DeadLetterTopic<'_>, args: &ReleaseArgs) -> Result<Exit, Fault> {
-    let request =
-        ReleaseRequest { key: args.key.clone(), anyway: args.anyway, by: user_at_host() };
+    let request = ReleaseRequest { key: args.key.clone(), anyway: args.anyway, by: user_at_host() };
     let ReleasedKeys { keys, meanwhile } = release(topic, &request, &steady_clock())?;
     if keys.is_empty() {
         print_note("no key is parked");

@@ -48,7 +48,10 @@ pub(super) fn detail(found: &FoundDeadLetter, with_payload: bool) -> String {
         ("error", escaped(&letter.error_msg)),
         ("attempts", letter.attempts.to_string()),
         ("first failed", rfc3339(letter.first_failed_unix_us)),
-        ("dead-lettered", format!("{} by {}", rfc3339(letter.failed_unix_us), escaped(&letter.relay))),
+        (
+            "dead-lettered",
+            format!("{} by {}", rfc3339(letter.failed_unix_us), escaped(&letter.relay)),
+        ),
         ("committed", format!("{} at {}", rfc3339(letter.commit_unix_us), escaped(&letter.lsn))),
         ("parks its key", if letter.parks_key { "yes" } else { "no" }.to_owned()),
         ("value", value(letter)),
