@@ -10,9 +10,9 @@ use serde::Serialize;
 use walrelay_harness::bench::{Progress, load_average};
 use walrelay_harness::consumer::Consumer;
 use walrelay_harness::faults::{Counts, Plan};
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::{ChaosReport, ChaosWriters};
 use walrelay_harness::oracle::{TruthRow, Verdict, read_content_truth};
+use walrelay_harness::{HarnessError, Result};
 
 use crate::content;
 use crate::lanes::{self, Relay};
@@ -83,7 +83,7 @@ pub(crate) fn measure(
     contenders: &[&Contender],
     options: &Options,
     progress: &Progress,
-) -> KitResult<Vec<Kills>> {
+) -> Result<Vec<Kills>> {
     let mut all = Vec::new();
     for contender in contenders {
         let name = contender.name();
@@ -106,14 +106,14 @@ fn told(outcome: &Outcome<Chaos>) -> String {
     }
 }
 
-fn one(place: &mut Place, contender: &Contender, options: &Options) -> KitResult<Chaos> {
+fn one(place: &mut Place, contender: &Contender, options: &Options) -> Result<Chaos> {
     let load_average_before = load_average();
     let target = place.target(place.source.fresh_slot()?)?;
     let mut program = place.start_contender(contender, &target, "chaos")?;
     place.wait_streaming(&target, &mut program)?;
     let over = AtomicBool::new(false);
     let plan = plan(options);
-    let (broken, after, relay) = std::thread::scope(|scope| {
+    let (broken, after, relay) = std::thread::scope(|scope| -> Result<_> {
         let supervisor =
             scope.spawn(|| lanes::on_relay(&mut program, &plan.relay, options.seed, &over));
         let broken = break_services(place, &target, &plan, options);
@@ -121,7 +121,7 @@ fn one(place: &mut Place, contender: &Contender, options: &Options) -> KitResult
         over.store(true, Ordering::Relaxed);
         let relay = joined(supervisor)?;
         let (broken, after) = after?;
-        KitResult::Ok((broken, after, relay))
+        Result::Ok((broken, after, relay))
     })?;
     let verdict = after.verdict;
     Ok(Chaos {
@@ -166,7 +166,7 @@ fn break_services(
     target: &Target,
     plan: &Plan,
     options: &Options,
-) -> KitResult<Broken> {
+) -> Result<Broken> {
     let writers = ChaosWriters {
         rows_max: 200,
         rollback_share: 0.2,
@@ -185,13 +185,13 @@ fn break_services(
     })
 }
 
-fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, KitResult<T>>) -> KitResult<T> {
-    let gone = |_| Err(KitError::Other("a lane panicked".into()));
+fn joined<T>(thread: std::thread::ScopedJoinHandle<'_, Result<T>>) -> Result<T> {
+    let gone = |_| Err(HarnessError::Other("a lane panicked".into()));
     thread.join().unwrap_or_else(gone)
 }
 
 /// Waits until the topic holds all that was committed, or the time is up.
-fn aftermath(place: &Place, target: &Target) -> KitResult<Aftermath> {
+fn aftermath(place: &Place, target: &Target) -> Result<Aftermath> {
     let began = Instant::now();
     let tip = place.source.ask("select pg_current_wal_flush_lsn()")?;
     let confirmed = format!(
@@ -212,8 +212,8 @@ fn aftermath(place: &Place, target: &Target) -> KitResult<Aftermath> {
 fn wait(
     began: Instant,
     limit: Duration,
-    mut is_so: impl FnMut() -> KitResult<bool>,
-) -> KitResult<Option<f64>> {
+    mut is_so: impl FnMut() -> Result<bool>,
+) -> Result<Option<f64>> {
     let waiting = Instant::now();
     while waiting.elapsed() < limit {
         if is_so()? {

@@ -5,8 +5,9 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use serde::Deserialize;
+use walrelay_harness::Result;
 use walrelay_harness::consumer::{Consumer, Mode, Record};
-use walrelay_harness::kit::{KitResult, payload_hash};
+use walrelay_harness::kit::payload_hash;
 use walrelay_harness::oracle::{TruthRow, Verdict, check};
 
 use crate::peer::Target;
@@ -30,12 +31,12 @@ pub(crate) fn read(key: &str, value: &[u8]) -> (String, u128) {
 }
 
 /// Reads a topic from its beginning.
-pub(crate) fn consumer(target: &Target) -> KitResult<Consumer> {
+pub(crate) fn consumer(target: &Target) -> Result<Consumer> {
     Consumer::start(&target.brokers, &[&target.topic], Mode::Content(read))
 }
 
 /// Reads the `held` records of a topic and compares them with what was committed.
-pub(crate) fn judge(target: &Target, held: u64, truth: &[TruthRow]) -> KitResult<Verdict> {
+pub(crate) fn judge(target: &Target, held: u64, truth: &[TruthRow]) -> Result<Verdict> {
     let consumer = consumer(target)?;
     consumer.wait_until(held, LIMIT)?;
     Ok(judged(truth, &consumer.stop().records))

@@ -8,12 +8,11 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use walrelay_harness::bench::{Progress, load_average};
 use walrelay_harness::consumer::DrainWatch;
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::oracle::{TruthRow, read_content_truth};
-use walrelay_harness::proc;
 use walrelay_harness::program::Program;
 use walrelay_harness::stats::{human_count, human_duration, human_rate};
+use walrelay_harness::{HarnessError, Result, proc};
 
 use crate::content;
 use crate::options::Options;
@@ -53,7 +52,7 @@ pub(crate) fn measure(
     contenders: &[&Contender],
     options: &Options,
     progress: &Progress,
-) -> KitResult<Vec<Run>> {
+) -> Result<Vec<Run>> {
     progress.step(&format!("writing {} rows", human_count(options.rows)));
     place.source.begin_backlog()?;
     let filled = Backlog::new(place.source.url(), options.rows).fill()?;
@@ -104,7 +103,7 @@ struct Drain<'a> {
 
 impl Drain<'_> {
     /// What the contender does wrong is its row's; what the services do wrong ends the benchmark.
-    fn run(&self, contender: &Contender, round: usize) -> KitResult<Run> {
+    fn run(&self, contender: &Contender, round: usize) -> Result<Run> {
         let load_average_before = load_average();
         let target = self.place.target(self.place.source.copied_slot()?)?;
         let outcome = self.figures(contender, &target).into();
@@ -112,7 +111,7 @@ impl Drain<'_> {
         Ok(Run { peer: contender.peer, round, load_average_before, outcome })
     }
 
-    fn figures(&self, contender: &Contender, target: &Target) -> KitResult<Figures> {
+    fn figures(&self, contender: &Contender, target: &Target) -> Result<Figures> {
         let watch = DrainWatch::new(&target.brokers, &target.topic)?;
         let mut program = self.place.start_contender(contender, target, "drain")?;
         let started_at = program.spawned_at();
@@ -153,7 +152,7 @@ impl Held {
 
 /// Waits for `wanted` of `rows` records: looks often when they must come soon and seldom between,
 /// for every look costs the broker.
-fn wait_held(watch: &DrainWatch, wanted: u64, rows: u64, program: &mut Program) -> KitResult<Held> {
+fn wait_held(watch: &DrainWatch, wanted: u64, rows: u64, program: &mut Program) -> Result<Held> {
     let mut since: Option<Held> = None;
     let mut moved = Instant::now();
     let mut last = 0;
@@ -168,7 +167,7 @@ fn wait_held(watch: &DrainWatch, wanted: u64, rows: u64, program: &mut Program) 
         still_runs(program)?;
         if moved.elapsed() > STUCK {
             let what = format!("{rows} records, {last} came\n{}", program.tail(20));
-            return Err(KitError::Timeout { what, waited: STUCK });
+            return Err(HarnessError::Late { what, limit: STUCK });
         }
         let rate = since.get_or_insert(now).rate_until(&now);
         let left_s = (wanted - now.held) as f64 / rate.max(1.0);
@@ -177,6 +176,6 @@ fn wait_held(watch: &DrainWatch, wanted: u64, rows: u64, program: &mut Program) 
     }
 }
 
-fn records(watch: &DrainWatch) -> KitResult<u64> {
+fn records(watch: &DrainWatch) -> Result<u64> {
     Ok(u64::try_from(watch.records()?).unwrap_or(0))
 }

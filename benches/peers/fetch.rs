@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use walrelay_harness::bench::Progress;
-use walrelay_harness::kit::{KitError, KitResult};
+use walrelay_harness::{HarnessError, Result};
 
 use crate::options::Options;
 use crate::peer::{Contender, Peer};
@@ -13,7 +13,7 @@ const DEBEZIUM: &str = "debezium-server-3.6.0.Final";
 const MQ_BRIDGE: &str = "mq-bridge-app-1.3.0";
 
 /// Those that were asked for, fetched if they were not here.
-pub(crate) fn contenders(options: &Options, progress: &Progress) -> KitResult<Vec<Contender>> {
+pub(crate) fn contenders(options: &Options, progress: &Progress) -> Result<Vec<Contender>> {
     let asked: Vec<&str> = options
         .peers
         .iter()
@@ -28,16 +28,16 @@ pub(crate) fn contenders(options: &Options, progress: &Progress) -> KitResult<Ve
     Ok(options.peers.iter().map(|peer| found(*peer, &peers)).collect())
 }
 
-fn fetch(peers: &[&str]) -> KitResult<()> {
+fn fetch(peers: &[&str]) -> Result<()> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/peers");
-    let failed = |source| KitError::Io { what: format!("run {}", script.display()), source };
+    let failed = |source| HarnessError::Io { doing: format!("run {}", script.display()), source };
     // What it says goes to stderr: stdout is the report's.
     let mut command = Command::new(&script);
     let status = command.args(peers).stdout(std::io::stderr()).status().map_err(failed)?;
     if status.success() {
         return Ok(());
     }
-    Err(KitError::Other(format!("{} ended with {status}", script.display())))
+    Err(HarnessError::Other(format!("{} ended with {status}", script.display())))
 }
 
 fn found(peer: Peer, peers: &Path) -> Contender {

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use walrelay_harness::faults::{Fault, Lane};
-use walrelay_harness::kit::{KitError, KitResult, Rng};
+use walrelay_harness::kit::Rng;
 use walrelay_harness::program::Program;
-use walrelay_harness::{Kafka, Postgres};
+use walrelay_harness::{HarnessError, Kafka, Postgres, Result};
 
 /// Between a relay's own death and its next start; after a kill it is started at once.
 const RESTART_AFTER: Duration = Duration::from_secs(1);
@@ -31,7 +31,7 @@ pub(crate) fn on_relay(
     lane: &Lane,
     seed: u64,
     over: &AtomicBool,
-) -> KitResult<Relay> {
+) -> Result<Relay> {
     let (began, mut rng) = (Instant::now(), Rng::fork(seed, 2_000));
     let mut done = Relay::default();
     let mut died: Option<Instant> = None;
@@ -60,7 +60,7 @@ pub(crate) fn on_relay(
     Ok(done)
 }
 
-fn supervise(program: &mut Program, died: &mut Option<Instant>, done: &mut Relay) -> KitResult<()> {
+fn supervise(program: &mut Program, died: &mut Option<Instant>, done: &mut Relay) -> Result<()> {
     match *died {
         None if !program.is_running() => {
             done.deaths += 1;
@@ -76,11 +76,7 @@ fn supervise(program: &mut Program, died: &mut Option<Instant>, done: &mut Relay
 }
 
 /// Terminates the slot's walsender and crashes the server; tells how often each.
-pub(crate) fn on_postgres(
-    postgres: &mut Postgres,
-    lane: &Lane,
-    slot: &str,
-) -> KitResult<(u64, u64)> {
+pub(crate) fn on_postgres(postgres: &mut Postgres, lane: &Lane, slot: &str) -> Result<(u64, u64)> {
     let began = Instant::now();
     let (mut terminations, mut crashes) = (0, 0);
     for (due, fault) in lane {
@@ -97,14 +93,14 @@ pub(crate) fn on_postgres(
     Ok((terminations, crashes))
 }
 
-fn terminate(postgres: &Postgres, slot: &str) -> KitResult<bool> {
+fn terminate(postgres: &Postgres, slot: &str) -> Result<bool> {
     let sql = format!(
         "select pg_terminate_backend(active_pid) from pg_replication_slots
          where slot_name = '{slot}' and active_pid is not null"
     );
     let began = Instant::now();
     while began.elapsed() < WALSENDER_LIMIT {
-        if postgres.psql("postgres", &sql).map_err(KitError::from)?.trim() == "t" {
+        if postgres.psql("postgres", &sql).map_err(HarnessError::from)?.trim() == "t" {
             return Ok(true);
         }
         std::thread::sleep(POLL);
@@ -113,7 +109,7 @@ fn terminate(postgres: &Postgres, slot: &str) -> KitResult<bool> {
 }
 
 /// Kills the broker and starts it again; tells how often.
-pub(crate) fn on_kafka(kafka: &mut Kafka, lane: &Lane) -> KitResult<u64> {
+pub(crate) fn on_kafka(kafka: &mut Kafka, lane: &Lane) -> Result<u64> {
     let began = Instant::now();
     for (due, _) in lane {
         std::thread::sleep(due.saturating_sub(began.elapsed()));

@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use walrelay_harness::bench::{Progress, load_average};
 use walrelay_harness::consumer::{Consumer, Mode};
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::{Backlog, SteadyLoad, SteadyReport};
-use walrelay_harness::proc;
 use walrelay_harness::program::Program;
 use walrelay_harness::stats::human_ms;
+use walrelay_harness::{HarnessError, Result, proc};
 
 use crate::options::Options;
 use crate::peer::{self, Contender, Peer, Target};
@@ -59,7 +58,7 @@ pub(crate) fn measure(
     contenders: &[&Contender],
     options: &Options,
     progress: &Progress,
-) -> KitResult<Vec<Latency>> {
+) -> Result<Vec<Latency>> {
     let mut all = Vec::new();
     for contender in contenders {
         place.source.empty()?;
@@ -79,7 +78,7 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
-    fn measure(&self, target: &Target) -> KitResult<Latency> {
+    fn measure(&self, target: &Target) -> Result<Latency> {
         let consumer = Consumer::start(&target.brokers, &[&target.topic], Mode::Latency)?;
         let mut program = self.place.start_contender(self.contender, target, "latency")?;
         let mut rates = Vec::new();
@@ -104,7 +103,7 @@ impl Run<'_> {
         consumer: &Consumer,
         program: &mut Program,
         rates: &mut Vec<Rate>,
-    ) -> KitResult<()> {
+    ) -> Result<()> {
         let name = self.contender.name();
         self.progress.step(&format!("{name}: a burst of {BURST_ROWS} that does not count"));
         self.place.wait_streaming(target, program)?;
@@ -134,7 +133,7 @@ impl Run<'_> {
         sum: &mut u64,
         consumer: &Consumer,
         program: &mut Program,
-    ) -> KitResult<Rate> {
+    ) -> Result<Rate> {
         let load_average_before = load_average();
         *sum += self.load(rate, self.options.warm_up_seconds())?.events;
         consumer.wait_until(*sum, LIMIT)?;
@@ -151,7 +150,7 @@ impl Run<'_> {
         let latencies = consumer.reset().latencies;
         if latencies.count() < load.events {
             let text = format!("{} of {} events told their time", latencies.count(), load.events);
-            return Err(KitError::Other(text));
+            return Err(HarnessError::Other(text));
         }
         Ok(Rate {
             peer: self.contender.peer,
@@ -168,7 +167,7 @@ impl Run<'_> {
         })
     }
 
-    fn load(&self, rate: u64, seconds: u64) -> KitResult<SteadyReport> {
+    fn load(&self, rate: u64, seconds: u64) -> Result<SteadyReport> {
         let (url, seed) = (self.place.source.url(), self.place.source.number());
         SteadyLoad { seed, ..SteadyLoad::new(url, rate as f64, Duration::from_secs(seconds)) }.run()
     }

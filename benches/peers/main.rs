@@ -20,8 +20,8 @@ mod report;
 
 use std::process::ExitCode;
 
+use walrelay_harness::Result;
 use walrelay_harness::bench::{self, Progress};
-use walrelay_harness::kit::KitResult;
 
 use options::{Options, Part};
 use peer::Contender;
@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     bench::exit(run(&Options::read()))
 }
 
-fn run(options: &Options) -> KitResult<()> {
+fn run(options: &Options) -> Result<()> {
     let progress = Progress::start();
     progress.say(&options.announcement());
     let contenders = fetch::contenders(options, &progress)?;

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 use serde::Serialize;
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::program::{Launch, Program};
+use walrelay_harness::{HarnessError, Result};
 
 /// After this a contender that was told to stop is killed by its id.
 const STOP_LIMIT: Duration = Duration::from_secs(10);
@@ -32,8 +32,8 @@ pub(crate) enum Outcome<T> {
     Failed(String),
 }
 
-impl<T> From<KitResult<T>> for Outcome<T> {
-    fn from(result: KitResult<T>) -> Outcome<T> {
+impl<T> From<Result<T>> for Outcome<T> {
+    fn from(result: Result<T>) -> Outcome<T> {
         match result {
             Ok(measured) => Outcome::Measured(measured),
             Err(error) => Outcome::Failed(error.to_string()),
@@ -111,7 +111,7 @@ impl Contender {
     }
 
     /// Writes its configuration into `folder` and starts it there.
-    pub(crate) fn start(&self, target: &Target, folder: &Path) -> KitResult<Program> {
+    pub(crate) fn start(&self, target: &Target, folder: &Path) -> Result<Program> {
         let http_port = walrelay_harness::free_port()?;
         let fill = |template: &str| {
             let pairs = [
@@ -159,14 +159,14 @@ fn lines(text: &str) -> Vec<String> {
     text.lines().filter(counts).map(str::to_owned).collect()
 }
 
-fn write(path: &Path, text: &str) -> KitResult<()> {
-    let failed = |source| KitError::Io { what: format!("write {}", path.display()), source };
+fn write(path: &Path, text: &str) -> Result<()> {
+    let failed = |source| HarnessError::Io { doing: format!("write {}", path.display()), source };
     path.parent().map_or(Ok(()), std::fs::create_dir_all).map_err(failed)?;
     std::fs::write(path, text).map_err(failed)
 }
 
 /// Asks it to stop, and tells how it did: some do not, some have before.
-pub(crate) fn stop(mut program: Program) -> KitResult<String> {
+pub(crate) fn stop(mut program: Program) -> Result<String> {
     let began = Instant::now();
     if !program.is_running() {
         return Ok(format!("had ended with {}", program.wait_exit(Duration::ZERO)?));
@@ -174,7 +174,7 @@ pub(crate) fn stop(mut program: Program) -> KitResult<String> {
     program.sigterm()?;
     match program.wait_exit(STOP_LIMIT) {
         Ok(code) => Ok(format!("ended with {code} after {:.1} s", began.elapsed().as_secs_f64())),
-        Err(KitError::Timeout { .. }) => {
+        Err(HarnessError::Late { .. }) => {
             program.kill9()?;
             Ok(format!("did not end within {} s of SIGTERM: killed", STOP_LIMIT.as_secs()))
         }

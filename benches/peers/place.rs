@@ -3,11 +3,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use walrelay_harness::Kafka;
 use walrelay_harness::bench::Source;
 use walrelay_harness::consumer::{create_topic, delete_topic};
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::program::Program;
+use walrelay_harness::{HarnessError, Kafka, Result};
 
 use crate::options::Options;
 use crate::peer::{Contender, Target};
@@ -23,13 +22,13 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    pub(crate) fn start(options: &Options) -> KitResult<Place> {
+    pub(crate) fn start(options: &Options) -> Result<Place> {
         let (source, kafka) = (Source::start()?, Kafka::start()?);
         Ok(Place { source, kafka, out: options.out.join("peers") })
     }
 
     /// A slot with a topic of its own.
-    pub(crate) fn target(&self, slot: String) -> KitResult<Target> {
+    pub(crate) fn target(&self, slot: String) -> Result<Target> {
         let brokers = self.kafka.bootstrap();
         let topic = format!("peers{}.order", self.source.number());
         create_topic(&brokers, &topic, PARTITIONS, &[])?;
@@ -37,7 +36,7 @@ impl Place {
     }
 
     /// The broker's disk is bounded too; a slot holds WAL back.
-    pub(crate) fn forget(&self, target: &Target) -> KitResult<()> {
+    pub(crate) fn forget(&self, target: &Target) -> Result<()> {
         delete_topic(&target.brokers, &target.topic)?;
         self.source.drop_slot(&target.slot)
     }
@@ -48,18 +47,18 @@ impl Place {
         contender: &Contender,
         target: &Target,
         what: &str,
-    ) -> KitResult<Program> {
+    ) -> Result<Program> {
         let folder = self.out.join(format!("{}-{what}", contender.peer.id()));
         if folder.exists() {
             let failed =
-                |source| KitError::Io { what: format!("empty {}", folder.display()), source };
+                |source| HarnessError::Io { doing: format!("empty {}", folder.display()), source };
             std::fs::remove_dir_all(&folder).map_err(failed)?;
         }
         contender.start(target, &folder)
     }
 
     /// Waits until somebody streams from the slot.
-    pub(crate) fn wait_streaming(&self, target: &Target, program: &mut Program) -> KitResult<()> {
+    pub(crate) fn wait_streaming(&self, target: &Target, program: &mut Program) -> Result<()> {
         let sql =
             format!("select active from pg_replication_slots where slot_name = '{}'", target.slot);
         let began = Instant::now();
@@ -67,7 +66,7 @@ impl Place {
             still_runs(program)?;
             if began.elapsed() > START_LIMIT {
                 let what = format!("a reader of the slot\n{}", program.tail(20));
-                return Err(KitError::Timeout { what, waited: START_LIMIT });
+                return Err(HarnessError::Late { what, limit: START_LIMIT });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -76,10 +75,10 @@ impl Place {
 }
 
 /// A contender that has died gives no figure.
-pub(crate) fn still_runs(program: &mut Program) -> KitResult<()> {
+pub(crate) fn still_runs(program: &mut Program) -> Result<()> {
     if program.is_running() {
         return Ok(());
     }
     let code = program.wait_exit(Duration::ZERO)?;
-    Err(KitError::Other(format!("it ended with {code}\n{}", program.tail(20))))
+    Err(HarnessError::Other(format!("it ended with {code}\n{}", program.tail(20))))
 }

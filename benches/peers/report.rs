@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use walrelay_harness::bench::{Grid, load_average, median, unix_seconds, write_report};
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
+use walrelay_harness::{HarnessError, Result};
 
 use crate::chaos::{Chaos, Kills};
 use crate::drain::{Figures, Run};
@@ -84,9 +84,9 @@ impl Report {
     }
 
     /// Writes both files; tells their names.
-    pub(crate) fn write(&self, folder: &Path) -> KitResult<String> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<String> {
         let json = serde_json::to_string_pretty(self)
-            .map_err(|error| KitError::Other(format!("the report: {error}")))?;
+            .map_err(|error| HarnessError::Other(format!("the report: {error}")))?;
         let settings: String = self.contenders.iter().map(settings).collect();
         let markdown = format!(
             "{}\n{}\n\n### Settings\n{settings}",

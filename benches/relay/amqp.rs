@@ -11,10 +11,11 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::time::Duration;
 
 use rustix::net::RecvFlags;
-use walrelay_harness::kit::{KitError, KitResult};
 
 pub(crate) use self::shape::Shape;
 use self::shape::{put_frame, put_long, put_short};
+
+use walrelay_harness::{HarnessError, Result};
 
 /// A broker that says nothing for this long is stuck.
 const ANSWER_LIMIT: Duration = Duration::from_secs(60);
@@ -52,7 +53,7 @@ pub(crate) struct Publisher {
 
 impl Publisher {
     /// Logs in as `guest`.
-    pub(crate) fn open(port: u16) -> KitResult<Publisher> {
+    pub(crate) fn open(port: u16) -> Result<Publisher> {
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).map_err(socket)?;
         stream.set_nodelay(true).map_err(socket)?;
         stream.set_read_timeout(Some(ANSWER_LIMIT)).map_err(socket)?;
@@ -69,7 +70,7 @@ impl Publisher {
         Ok(publisher)
     }
 
-    fn log_in(&mut self) -> KitResult<()> {
+    fn log_in(&mut self) -> Result<()> {
         self.flush()?;
         self.answer(START)?;
         // No properties of the client, then how it logs in, as whom, and its language.
@@ -91,7 +92,7 @@ impl Publisher {
         self.answer(CONFIRM_OK).map(drop)
     }
 
-    fn say(&mut self, channel: u16, method: Method, arguments: &[u8]) -> KitResult<()> {
+    fn say(&mut self, channel: u16, method: Method, arguments: &[u8]) -> Result<()> {
         put_frame(&mut self.out, METHOD_FRAME, channel, |out| {
             out.extend(method.0.to_be_bytes());
             out.extend(method.1.to_be_bytes());
@@ -101,14 +102,14 @@ impl Publisher {
     }
 
     /// The arguments of the one answer that is expected.
-    fn answer(&mut self, wanted: Method) -> KitResult<Vec<u8>> {
+    fn answer(&mut self, wanted: Method) -> Result<Vec<u8>> {
         loop {
             if let Some((method, arguments)) = frame(&self.read[..self.kept])? {
                 let (arguments, length) =
                     (arguments.to_vec(), HEAD_BYTES + 4 + arguments.len() + 1);
                 self.read.copy_within(length..self.kept, 0);
                 self.kept -= length;
-                let refusal = || KitError::Other(format!("RabbitMQ said {method:?}"));
+                let refusal = || HarnessError::Other(format!("RabbitMQ said {method:?}"));
                 return if method == wanted { Ok(arguments) } else { Err(refusal()) };
             }
             self.fill(true)?;
@@ -123,7 +124,7 @@ impl Publisher {
     }
 
     /// Sends what was appended.
-    pub(crate) fn flush(&mut self) -> KitResult<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         let sent = self.stream.write_all(&self.out);
         self.out.clear();
         sent.map_err(socket)
@@ -140,7 +141,7 @@ impl Publisher {
     }
 
     /// Takes the confirms that are there; with `wait`, at least a piece of one.
-    pub(crate) fn hear(&mut self, wait: bool) -> KitResult<()> {
+    pub(crate) fn hear(&mut self, wait: bool) -> Result<()> {
         self.fill(wait)?;
         let mut done = 0;
         while let Some((method, arguments)) = frame(&self.read[done..self.kept])? {
@@ -148,7 +149,7 @@ impl Publisher {
             let Some((tag, bits)) = arguments.split_first_chunk::<8>() else { continue };
             if method != ACK {
                 // A message that came back or was refused ends the measurement.
-                return Err(KitError::Other(format!("RabbitMQ said {method:?}")));
+                return Err(HarnessError::Other(format!("RabbitMQ said {method:?}")));
             }
             let multiple = bits.first().is_some_and(|bits| bits & 1 != 0);
             let first = self.sent - self.open.len() as u64 + 1;
@@ -171,11 +172,11 @@ impl Publisher {
         }
     }
 
-    fn fill(&mut self, wait: bool) -> KitResult<()> {
+    fn fill(&mut self, wait: bool) -> Result<()> {
         let flags = if wait { RecvFlags::empty() } else { RecvFlags::DONTWAIT };
         let outcome = rustix::net::recv(&self.stream, &mut self.read[self.kept..], flags);
         match outcome.map_err(std::io::Error::from) {
-            Ok((0, _)) => Err(KitError::Other("RabbitMQ ended the connection".into())),
+            Ok((0, _)) => Err(HarnessError::Other("RabbitMQ ended the connection".into())),
             Ok((count, _)) => {
                 self.kept += count;
                 Ok(())
@@ -188,7 +189,7 @@ impl Publisher {
 }
 
 /// The first whole frame, which must hold a method: nobody consumes here.
-fn frame(bytes: &[u8]) -> KitResult<Option<(Method, &[u8])>> {
+fn frame(bytes: &[u8]) -> Result<Option<(Method, &[u8])>> {
     let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else { return Ok(None) };
     let size = u32::from_be_bytes([head[3], head[4], head[5], head[6]]) as usize;
     let Some(payload) = rest.get(..size).filter(|_| rest.len() > size) else { return Ok(None) };
@@ -197,10 +198,10 @@ fn frame(bytes: &[u8]) -> KitResult<Option<(Method, &[u8])>> {
             let method = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
             Ok(Some((method, arguments)))
         }
-        _ => Err(KitError::Other(format!("RabbitMQ sent a frame of type {}", head[0]))),
+        _ => Err(HarnessError::Other(format!("RabbitMQ sent a frame of type {}", head[0]))),
     }
 }
 
-fn socket(source: std::io::Error) -> KitError {
-    KitError::Io { what: "the bare publisher's socket".into(), source }
+fn socket(source: std::io::Error) -> HarnessError {
+    HarnessError::Io { doing: "the bare publisher's socket".into(), source }
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use rdkafka::ClientConfig;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
-use walrelay_harness::kit::{KitError, KitResult, now_us};
+use walrelay_harness::kit::now_us;
+use walrelay_harness::{HarnessError, Result};
 
 use crate::amqp::{Publisher, Shape};
 
@@ -24,13 +25,13 @@ pub(crate) fn payload(event: u64) -> String {
 /// Sends, and knows what is confirmed.
 pub(crate) trait Bare {
     /// Sends an event at once.
-    fn send(&mut self, key: &str, payload: &str) -> KitResult<()>;
+    fn send(&mut self, key: &str, payload: &str) -> Result<()>;
     /// Waits until all are confirmed.
-    fn settle(&mut self) -> KitResult<()>;
+    fn settle(&mut self) -> Result<()>;
 }
 
 /// Sends at a rate, and returns the number of events once all are confirmed.
-pub(crate) fn pace(bare: &mut dyn Bare, rate: u64, duration: Duration) -> KitResult<u64> {
+pub(crate) fn pace(bare: &mut dyn Bare, rate: u64, duration: Duration) -> Result<u64> {
     let events = rate * duration.as_secs();
     let began = Instant::now();
     for event in 0..events {
@@ -49,7 +50,7 @@ pub(crate) struct KafkaBare {
 }
 
 impl KafkaBare {
-    pub(crate) fn new(brokers: &str, topic: &str) -> KitResult<KafkaBare> {
+    pub(crate) fn new(brokers: &str, topic: &str) -> Result<KafkaBare> {
         let mut config = ClientConfig::new();
         config
             .set("bootstrap.servers", brokers)
@@ -63,7 +64,7 @@ impl KafkaBare {
 }
 
 impl Bare for KafkaBare {
-    fn send(&mut self, key: &str, payload: &str) -> KitResult<()> {
+    fn send(&mut self, key: &str, payload: &str) -> Result<()> {
         let began = Instant::now();
         loop {
             let record = BaseRecord::<str, str>::to(&self.topic).key(key).payload(payload);
@@ -74,14 +75,14 @@ impl Bare for KafkaBare {
                 {
                     self.producer.poll(Duration::from_millis(1));
                 }
-                Err((error, _)) => return Err(KitError::from(error)),
+                Err((error, _)) => return Err(HarnessError::from(error)),
             }
         }
         self.producer.poll(Duration::ZERO);
         Ok(())
     }
 
-    fn settle(&mut self) -> KitResult<()> {
+    fn settle(&mut self) -> Result<()> {
         Ok(self.producer.flush(LIMIT)?)
     }
 }
@@ -99,13 +100,13 @@ impl RabbitBare {
 }
 
 impl Bare for RabbitBare {
-    fn send(&mut self, _key: &str, payload: &str) -> KitResult<()> {
+    fn send(&mut self, _key: &str, payload: &str) -> Result<()> {
         self.publisher.append(&mut self.shape, payload.as_bytes());
         self.publisher.flush()?;
         self.publisher.hear(false)
     }
 
-    fn settle(&mut self) -> KitResult<()> {
+    fn settle(&mut self) -> Result<()> {
         while self.publisher.unconfirmed() > 0 {
             self.publisher.hear(true)?;
         }

@@ -5,9 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use walrelay_harness::bench::{PUBLICATION, Source};
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::run_folder;
+use walrelay_harness::{HarnessError, Result, run_folder};
 
 use crate::broker::{Broker, Queue, Target};
 use crate::options::Options;
@@ -38,7 +37,7 @@ pub(crate) struct Bed {
 
 impl Bed {
     /// Starts both.
-    pub(crate) fn start(options: &Options) -> KitResult<Bed> {
+    pub(crate) fn start(options: &Options) -> Result<Bed> {
         let source = Source::start()?;
         let broker = Broker::start(options.sink)?;
         let folder = run_folder()?.join(format!("bench-{}", std::process::id()));
@@ -48,7 +47,7 @@ impl Bed {
         Ok(Bed { source, broker, folder, binary, against })
     }
 
-    pub(crate) fn broker_version(&self) -> KitResult<String> {
+    pub(crate) fn broker_version(&self) -> Result<String> {
         self.broker.version()
     }
 
@@ -57,12 +56,12 @@ impl Bed {
     }
 
     /// A topic, or a queue of that kind.
-    pub(crate) fn target(&self, queue: Queue) -> KitResult<Target> {
+    pub(crate) fn target(&self, queue: Queue) -> Result<Target> {
         self.broker.target(queue, self.number())
     }
 
     /// A relay on a slot. One configuration for all parts: the defaults.
-    pub(crate) fn relay(&self, to: To, slot: &str, target: &Target) -> KitResult<RelayProcess> {
+    pub(crate) fn relay(&self, to: To, slot: &str, target: &Target) -> Result<RelayProcess> {
         let mut config = match to {
             To::Null => RelayConfig::memory_sink(self.url()),
             _ => target.relay_config(self.url()),
@@ -80,13 +79,13 @@ impl Bed {
     }
 
     /// Stops a relay in good order: a measurement that ends otherwise does not count.
-    pub(crate) fn stop(&self, mut relay: RelayProcess) -> KitResult<()> {
+    pub(crate) fn stop(&self, mut relay: RelayProcess) -> Result<()> {
         relay.sigterm()?;
         match relay.wait_exit(STOP_LIMIT)? {
             0 => Ok(()),
             code => {
                 let said = relay.tail(20);
-                Err(KitError::Other(format!("the relay ended with {code}\n{said}")))
+                Err(HarnessError::Other(format!("the relay ended with {code}\n{said}")))
             }
         }
     }

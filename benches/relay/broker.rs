@@ -7,10 +7,9 @@ use serde::Serialize;
 use walrelay_harness::consumer::{
     Consumer, DrainWatch, Mode, create_topic, delete_topic, end_offsets,
 };
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::rabbit::{self, Rabbit};
 use walrelay_harness::relay::RelayConfig;
-use walrelay_harness::{Kafka, RabbitMq};
+use walrelay_harness::{HarnessError, Kafka, RabbitMq, Result};
 
 use crate::amqp::{Publisher, Shape};
 use crate::bare::{Bare, KafkaBare, RabbitBare};
@@ -43,7 +42,7 @@ pub(crate) enum Broker {
 }
 
 impl Broker {
-    pub(crate) fn start(kind: Kind) -> KitResult<Broker> {
+    pub(crate) fn start(kind: Kind) -> Result<Broker> {
         Ok(match kind {
             Kind::Kafka => Broker::Kafka(Kafka::start()?),
             Kind::Rabbitmq => Broker::RabbitMq(RabbitMq::start()?),
@@ -51,7 +50,7 @@ impl Broker {
     }
 
     /// Name and version.
-    pub(crate) fn version(&self) -> KitResult<String> {
+    pub(crate) fn version(&self) -> Result<String> {
         Ok(match self {
             Broker::Kafka(_) => "Kafka 4.1".to_owned(),
             Broker::RabbitMq(server) => format!("RabbitMQ {}", server.ctl(&["version"])?.trim()),
@@ -59,7 +58,7 @@ impl Broker {
     }
 
     /// A new place for events; `number` was not given before.
-    pub(crate) fn target(&self, queue: Queue, number: u64) -> KitResult<Target> {
+    pub(crate) fn target(&self, queue: Queue, number: u64) -> Result<Target> {
         let prefix = format!("bench{number}");
         let name = format!("{prefix}.order");
         let at = match self {
@@ -112,7 +111,7 @@ impl Target {
     }
 
     /// Times what arrives.
-    pub(crate) fn consumer(&self) -> KitResult<Consumer> {
+    pub(crate) fn consumer(&self) -> Result<Consumer> {
         match &self.at {
             At::Kafka(brokers) => Consumer::start(brokers, &[&self.name], Mode::Latency),
             At::RabbitMq { url, .. } => Consumer::of_queues(url, &[&self.name], Mode::Latency),
@@ -120,7 +119,7 @@ impl Target {
     }
 
     /// A producer with nothing before it.
-    pub(crate) fn bare(&self) -> KitResult<Box<dyn Bare>> {
+    pub(crate) fn bare(&self) -> Result<Box<dyn Bare>> {
         Ok(match &self.at {
             At::Kafka(brokers) => Box::new(KafkaBare::new(brokers, &self.name)?),
             At::RabbitMq { .. } => {
@@ -131,9 +130,11 @@ impl Target {
     }
 
     /// A raw publisher into the queue, and what it publishes.
-    pub(crate) fn publisher(&self) -> KitResult<(Publisher, Shape)> {
+    pub(crate) fn publisher(&self) -> Result<(Publisher, Shape)> {
         match &self.at {
-            At::Kafka(_) => Err(KitError::Other("Kafka has no bare pipelined publisher".into())),
+            At::Kafka(_) => {
+                Err(HarnessError::Other("Kafka has no bare pipelined publisher".into()))
+            }
             At::RabbitMq { port, .. } => {
                 Ok((Publisher::open(*port)?, Shape::new(&self.prefix, &self.name)))
             }
@@ -141,7 +142,7 @@ impl Target {
     }
 
     /// What the broker holds must be exactly `events`.
-    pub(crate) fn expect(&self, events: u64) -> KitResult<()> {
+    pub(crate) fn expect(&self, events: u64) -> Result<()> {
         let began = Instant::now();
         loop {
             let held = self.held()?;
@@ -149,13 +150,13 @@ impl Target {
                 return Ok(());
             }
             if held > events || began.elapsed() > COUNT_LIMIT {
-                return Err(KitError::Other(format!("{events} events gave {held} messages")));
+                return Err(HarnessError::Other(format!("{events} events gave {held} messages")));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    fn held(&self) -> KitResult<u64> {
+    fn held(&self) -> Result<u64> {
         match &self.at {
             At::Kafka(brokers) => {
                 let records: i64 = end_offsets(brokers, &self.name)?.values().sum();
@@ -172,26 +173,26 @@ impl Target {
 
     /// Takes all messages out of the queue and compares the first with what the bare publisher
     /// sends: the two must be the same load for the broker.
-    pub(crate) fn compare_with_bare(&self) -> KitResult<()> {
+    pub(crate) fn compare_with_bare(&self) -> Result<()> {
         let At::RabbitMq { url, .. } = &self.at else { return Ok(()) };
         let mut rabbit = Rabbit::open(url)?;
         let taken = rabbit.take(&self.name)?;
         rabbit.close();
         match taken.first() {
             Some(delivery) => Shape::compare(delivery),
-            None => Err(KitError::Other("the relay published nothing".into())),
+            None => Err(HarnessError::Other("the relay published nothing".into())),
         }
     }
 
     /// Watches a topic grow.
-    pub(crate) fn watch(&self) -> KitResult<DrainWatch> {
+    pub(crate) fn watch(&self) -> Result<DrainWatch> {
         match &self.at {
             At::Kafka(brokers) => DrainWatch::new(brokers, &self.name),
-            At::RabbitMq { .. } => Err(KitError::Other("growth goes through Kafka".into())),
+            At::RabbitMq { .. } => Err(HarnessError::Other("growth goes through Kafka".into())),
         }
     }
 
-    fn remove(&self) -> KitResult<()> {
+    fn remove(&self) -> Result<()> {
         match &self.at {
             At::Kafka(brokers) => delete_topic(brokers, &self.name),
             At::RabbitMq { url, .. } => {

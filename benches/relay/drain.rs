@@ -10,11 +10,10 @@ use walrelay::source::connect::{self, StartReplication};
 use walrelay::source::conninfo;
 use walrelay::source::stream::{Packet, Stream};
 use walrelay_harness::bench::{PUBLICATION, Progress, load_average};
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::load::Backlog;
-use walrelay_harness::proc;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{human_count, human_duration, human_rate};
+use walrelay_harness::{HarnessError, Result, proc};
 
 use crate::bed::{Bed, To};
 use crate::broker::{Kind, Queue, Target};
@@ -149,7 +148,7 @@ impl Times {
 }
 
 /// Fills once, then lets everybody drain it, in rounds.
-pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitResult<Vec<Run>> {
+pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Result<Vec<Run>> {
     progress.step(&format!("writing {} rows", human_count(options.rows)));
     bed.begin_backlog()?;
     let filled = Backlog::new(bed.url(), options.rows).fill()?;
@@ -182,7 +181,7 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitR
 }
 
 /// What does not count: a broker runs faster once it has compiled and filled what it uses.
-fn prepare(bed: &Bed, options: &Options, progress: &Progress) -> KitResult<Option<Windows>> {
+fn prepare(bed: &Bed, options: &Options, progress: &Progress) -> Result<Option<Windows>> {
     progress.step("one drain that does not count");
     let slot = bed.copied_slot()?;
     let target = bed.target(Queue::Quorum)?;
@@ -206,7 +205,7 @@ struct Drain<'a> {
 }
 
 impl Drain<'_> {
-    fn run(&self, contender: Contender, round: usize) -> KitResult<Run> {
+    fn run(&self, contender: Contender, round: usize) -> Result<Run> {
         let slot = self.bed.copied_slot()?;
         let load_average_before = load_average();
         let times = self.times(contender, &slot)?;
@@ -232,7 +231,7 @@ impl Drain<'_> {
         }
     }
 
-    fn times(&self, contender: Contender, slot: &str) -> KitResult<Times> {
+    fn times(&self, contender: Contender, slot: &str) -> Result<Times> {
         let (bed, rows) = (self.bed, self.rows);
         let to = match contender {
             Contender::LazyReader => return lazy_reader(bed, slot, rows),
@@ -251,12 +250,12 @@ impl Drain<'_> {
     }
 }
 
-fn other(error: impl std::fmt::Display) -> KitError {
-    KitError::Other(error.to_string())
+fn other(error: impl std::fmt::Display) -> HarnessError {
+    HarnessError::Other(error.to_string())
 }
 
 /// A thread of its own, so that its CPU can be told from the rest of this process.
-fn lazy_reader(bed: &Bed, slot: &str, rows: u64) -> KitResult<Times> {
+fn lazy_reader(bed: &Bed, slot: &str, rows: u64) -> Result<Times> {
     let info = conninfo::parse(&bed.url(), &|_| None).map_err(other)?;
     let start = StartReplication {
         slot: slot.to_owned(),
@@ -264,7 +263,7 @@ fn lazy_reader(bed: &Bed, slot: &str, rows: u64) -> KitResult<Times> {
         messages: false,
         binary: true,
     };
-    let read = move || -> KitResult<Times> {
+    let read = move || -> Result<Times> {
         let started_at = Instant::now();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(other)?;
@@ -282,12 +281,12 @@ fn lazy_reader(bed: &Bed, slot: &str, rows: u64) -> KitResult<Times> {
             peak_rss_bytes: None,
         })
     };
-    let gone = |_| Err(KitError::Other("the reader's thread panicked".to_owned()));
+    let gone = |_| Err(HarnessError::Other("the reader's thread panicked".to_owned()));
     std::thread::spawn(read).join().unwrap_or_else(gone)
 }
 
 /// Reads and forgets until `rows` inserts were seen; says when the first came, and with how many.
-fn discard(stream: &mut Stream, rows: u64) -> KitResult<(Instant, u64)> {
+fn discard(stream: &mut Stream, rows: u64) -> Result<(Instant, u64)> {
     let mut seen = 0;
     let mut first = None;
     let began = Instant::now();
@@ -307,14 +306,14 @@ fn discard(stream: &mut Stream, rows: u64) -> KitResult<(Instant, u64)> {
             stream.wait(Duration::from_millis(100)).map_err(other)?;
         }
         if began.elapsed() > LIMIT {
-            return Err(KitError::Timeout { what: format!("{rows} rows"), waited: LIMIT });
+            return Err(HarnessError::Late { what: format!("{rows} rows"), limit: LIMIT });
         }
     }
     first.ok_or_else(|| other("a backlog without rows"))
 }
 
 /// Its rate is over the time between its first message and its end, all rows counted.
-fn pg_recvlogical(bed: &Bed, slot: &str) -> KitResult<Times> {
+fn pg_recvlogical(bed: &Bed, slot: &str) -> Result<Times> {
     let endpos = bed.ask("select pg_current_wal_flush_lsn()")?;
     let mut reader = Recvlogical::start(bed, slot, "/dev/null", Some(&endpos))?;
     let own = Watch::start(reader.pid());
@@ -332,7 +331,7 @@ fn pg_recvlogical(bed: &Bed, slot: &str) -> KitResult<Times> {
     })
 }
 
-fn relay(bed: &Bed, to: To, slot: &str, target: &Target, rows: u64) -> KitResult<Times> {
+fn relay(bed: &Bed, to: To, slot: &str, target: &Target, rows: u64) -> Result<Times> {
     let relay = bed.relay(to, slot, target)?;
     let (first_at, first_events) = wait_confirmed(&relay, 1, LIMIT)?;
     let walsender = Watch::start(bed.walsender("walrelay")?);
@@ -362,7 +361,7 @@ pub(crate) fn wait_confirmed(
     relay: &RelayProcess,
     events: u64,
     limit: Duration,
-) -> KitResult<(Instant, u64)> {
+) -> Result<(Instant, u64)> {
     let began = Instant::now();
     let mut from: Option<(Instant, u64)> = None;
     loop {
@@ -373,7 +372,7 @@ pub(crate) fn wait_confirmed(
         }
         if began.elapsed() > limit {
             let what = format!("{events} confirmed, {confirmed} are\n{}", relay.tail(20));
-            return Err(KitError::Timeout { what, waited: limit });
+            return Err(HarnessError::Late { what, limit: limit });
         }
         let (since, base) = *from.get_or_insert((now, confirmed));
         let rate = (confirmed - base) as f64 / (now - since).as_secs_f64().max(1e-3);

@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 use walrelay_harness::bench::Progress;
-use walrelay_harness::kit::KitResult;
 use walrelay_harness::load::Backlog;
-use walrelay_harness::proc;
 use walrelay_harness::stats::human_count;
+use walrelay_harness::{Result, proc};
 
 use crate::bed::{Bed, To};
 use crate::broker::Queue;
@@ -89,7 +88,7 @@ fn cases(options: &Options) -> Vec<Case> {
 }
 
 /// Runs all cases through Kafka.
-pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitResult<Vec<Cost>> {
+pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Result<Vec<Cost>> {
     let mut costs = Vec::new();
     for case in cases(options) {
         let shape = format!(
@@ -107,7 +106,7 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitR
     Ok(costs)
 }
 
-fn run(bed: &Bed, case: Case) -> KitResult<Cost> {
+fn run(bed: &Bed, case: Case) -> Result<Cost> {
     bed.empty()?;
     let target = bed.target(Queue::Quorum)?;
     let slot = bed.fresh_slot()?;

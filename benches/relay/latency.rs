@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use walrelay_harness::bench::{Progress, load_average};
-use walrelay_harness::kit::KitResult;
 use walrelay_harness::load::{SteadyLoad, SteadyReport};
-use walrelay_harness::proc;
 use walrelay_harness::stats::{Latencies, human_ms};
+use walrelay_harness::{Result, proc};
 
 use crate::bare;
 use crate::bed::{Bed, To};
@@ -59,7 +58,7 @@ pub(crate) struct Rate {
 }
 
 /// Runs all rates.
-pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> KitResult<Vec<Rate>> {
+pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Result<Vec<Rate>> {
     let mut rates = Vec::new();
     for rate in options.rates.iter().copied() {
         bed.empty()?;
@@ -116,13 +115,13 @@ impl Plan<'_> {
         Duration::from_secs(self.options.seconds)
     }
 
-    fn load(&self, duration: Duration) -> KitResult<SteadyReport> {
+    fn load(&self, duration: Duration) -> Result<SteadyReport> {
         let mut load = SteadyLoad::new(self.bed.url(), self.rate as f64, duration);
         load.seed = self.bed.number();
         load.run()
     }
 
-    fn leg1(&self) -> KitResult<Points> {
+    fn leg1(&self) -> Result<Points> {
         let slot = self.bed.fresh_slot()?;
         let stopwatch = Stopwatch::start(self.bed, &slot)?;
         let warm = self.load(self.warm_up())?.events;
@@ -136,7 +135,7 @@ impl Plan<'_> {
         Ok(points)
     }
 
-    fn leg2(&self) -> KitResult<Points> {
+    fn leg2(&self) -> Result<Points> {
         let target = self.bed.target(Queue::Quorum)?;
         let consumer = target.consumer()?;
         let mut producer = target.bare()?;
@@ -148,7 +147,7 @@ impl Plan<'_> {
         Ok(Points::of(&consumer.stop().latencies))
     }
 
-    fn through_relay(&self) -> KitResult<Through> {
+    fn through_relay(&self) -> Result<Through> {
         let target = self.bed.target(Queue::Quorum)?;
         let slot = self.bed.fresh_slot()?;
         let consumer = target.consumer()?;

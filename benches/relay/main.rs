@@ -26,14 +26,14 @@ use std::process::ExitCode;
 use bed::Bed;
 use options::{Options, Part};
 use report::Report;
+use walrelay_harness::Result;
 use walrelay_harness::bench::{self, Progress};
-use walrelay_harness::kit::KitResult;
 
 fn main() -> ExitCode {
     bench::exit(run(&Options::read()))
 }
 
-fn run(options: &Options) -> KitResult<()> {
+fn run(options: &Options) -> Result<()> {
     let progress = Progress::start();
     progress.say(&options.announcement());
     let mut report = Report::new(options)?;

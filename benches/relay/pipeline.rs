@@ -4,8 +4,8 @@
 use std::time::Instant;
 
 use walrelay_harness::bench::Progress;
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::human_rate;
+use walrelay_harness::{HarnessError, Result};
 
 use crate::bare::payload;
 use crate::bed::Bed;
@@ -28,7 +28,7 @@ pub(crate) struct Windows {
 
 impl Windows {
     /// Publishes `events` with each window to each type of queue.
-    pub(crate) fn find(bed: &Bed, events: u64, progress: &Progress) -> KitResult<Windows> {
+    pub(crate) fn find(bed: &Bed, events: u64, progress: &Progress) -> Result<Windows> {
         let best = |queue| best(bed, queue, events, progress);
         Ok(Windows { quorum: best(Queue::Quorum)?, classic: best(Queue::Classic)? })
     }
@@ -41,7 +41,7 @@ impl Windows {
     }
 }
 
-fn best(bed: &Bed, queue: Queue, events: u64, progress: &Progress) -> KitResult<u64> {
+fn best(bed: &Bed, queue: Queue, events: u64, progress: &Progress) -> Result<u64> {
     let mut best = (0.0, WINDOWS[0]);
     let mut speeds = Vec::new();
     for window in WINDOWS {
@@ -60,8 +60,8 @@ fn best(bed: &Bed, queue: Queue, events: u64, progress: &Progress) -> KitResult<
 }
 
 /// A thread of its own, so that its CPU can be told from the rest of this process.
-pub(crate) fn publish(target: &Target, events: u64, window: u64) -> KitResult<Times> {
-    let gone = |_| Err(KitError::Other("the publisher's thread panicked".to_owned()));
+pub(crate) fn publish(target: &Target, events: u64, window: u64) -> Result<Times> {
+    let gone = |_| Err(HarnessError::Other("the publisher's thread panicked".to_owned()));
     let times = std::thread::scope(|scope| {
         scope.spawn(|| pump(target, events, window)).join().unwrap_or_else(gone)
     })?;
@@ -69,7 +69,7 @@ pub(crate) fn publish(target: &Target, events: u64, window: u64) -> KitResult<Ti
     Ok(times)
 }
 
-fn pump(target: &Target, events: u64, window: u64) -> KitResult<Times> {
+fn pump(target: &Target, events: u64, window: u64) -> Result<Times> {
     let body = payload(0);
     let started_at = Instant::now();
     let (mut publisher, mut shape) = target.publisher()?;

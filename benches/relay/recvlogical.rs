@@ -10,9 +10,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use walrelay_harness::bench::PUBLICATION;
-use walrelay_harness::kit::{KitError, KitResult, now_us};
+use walrelay_harness::kit::now_us;
 use walrelay_harness::proc::{spawn_tied, tied_command};
 use walrelay_harness::stats::Latencies;
+use walrelay_harness::{HarnessError, Result};
 
 use crate::bed::Bed;
 
@@ -29,7 +30,7 @@ impl Recvlogical {
         slot: &str,
         file: &str,
         endpos: Option<&str>,
-    ) -> KitResult<Recvlogical> {
+    ) -> Result<Recvlogical> {
         let mut command = tied_command(&bed.pg_recvlogical());
         command.args(["--dbname", &bed.url(), "--slot", slot, "--start", "--no-loop"]);
         command.args(["--file", file, "--fsync-interval", "0", "--option", "proto_version=1"]);
@@ -40,7 +41,8 @@ impl Recvlogical {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
         let spawned_at = Instant::now();
         let what = "start pg_recvlogical".to_owned();
-        let child = spawn_tied(command).map_err(|source| KitError::Io { what, source })?;
+        let child =
+            spawn_tied(command).map_err(|source| HarnessError::Io { doing: what, source })?;
         Ok(Recvlogical { child, spawned_at })
     }
 
@@ -53,7 +55,7 @@ impl Recvlogical {
     }
 
     /// Waits until it has written something: its sockets do not count, so that is the first event.
-    pub(crate) fn wait_first(&mut self, timeout: Duration) -> KitResult<Instant> {
+    pub(crate) fn wait_first(&mut self, timeout: Duration) -> Result<Instant> {
         const SOMETHING_BYTES: u64 = 100;
         loop {
             if written_bytes(self.pid()) >= SOMETHING_BYTES || self.ended()? {
@@ -65,7 +67,7 @@ impl Recvlogical {
     }
 
     /// Waits for its end.
-    pub(crate) fn wait_end(&mut self, timeout: Duration) -> KitResult<Instant> {
+    pub(crate) fn wait_end(&mut self, timeout: Duration) -> Result<Instant> {
         while !self.ended()? {
             self.give_up_after(timeout, "the end of pg_recvlogical")?;
             std::thread::sleep(Duration::from_millis(2));
@@ -73,20 +75,20 @@ impl Recvlogical {
         Ok(Instant::now())
     }
 
-    fn ended(&mut self) -> KitResult<bool> {
+    fn ended(&mut self) -> Result<bool> {
         let what = || "wait for pg_recvlogical".to_owned();
-        match self.child.try_wait().map_err(|source| KitError::Io { what: what(), source })? {
+        match self.child.try_wait().map_err(|source| HarnessError::Io { doing: what(), source })? {
             None => Ok(false),
             Some(status) if status.success() => Ok(true),
-            Some(status) => Err(KitError::Other(format!("pg_recvlogical ended with {status}"))),
+            Some(status) => Err(HarnessError::Other(format!("pg_recvlogical ended with {status}"))),
         }
     }
 
-    fn give_up_after(&self, timeout: Duration, what: &str) -> KitResult<()> {
+    fn give_up_after(&self, timeout: Duration, what: &str) -> Result<()> {
         if self.spawned_at.elapsed() < timeout {
             return Ok(());
         }
-        Err(KitError::Timeout { what: what.to_owned(), waited: timeout })
+        Err(HarnessError::Late { what: what.to_owned(), limit: timeout })
     }
 }
 
@@ -114,7 +116,7 @@ pub(crate) struct Stopwatch {
 
 impl Stopwatch {
     /// Starts `pg_recvlogical` on `slot`.
-    pub(crate) fn start(bed: &Bed, slot: &str) -> KitResult<Stopwatch> {
+    pub(crate) fn start(bed: &Bed, slot: &str) -> Result<Stopwatch> {
         let mut reader = Recvlogical::start(bed, slot, "-", None)?;
         let count = Arc::new(AtomicU64::new(0));
         let latencies = Arc::new(Mutex::new(Latencies::new()));
@@ -125,12 +127,12 @@ impl Stopwatch {
     }
 
     /// Waits until `n` stamps have come since the start.
-    pub(crate) fn wait_until(&self, n: u64, timeout: Duration) -> KitResult<()> {
+    pub(crate) fn wait_until(&self, n: u64, timeout: Duration) -> Result<()> {
         let began = Instant::now();
         while self.count.load(Ordering::Acquire) < n {
             if began.elapsed() > timeout {
                 let what = format!("{n} stamps out of pg_recvlogical");
-                return Err(KitError::Timeout { what, waited: timeout });
+                return Err(HarnessError::Late { what, limit: timeout });
             }
             std::thread::sleep(Duration::from_millis(2));
         }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use serde::Serialize;
 use walrelay_harness::bench::{Grid, load_average, unix_seconds, write_report};
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
+use walrelay_harness::{HarnessError, Result};
 
 use crate::drain::{Contender, Run};
 use crate::growth::Cost;
@@ -33,7 +33,7 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    pub(crate) fn new(options: &Options) -> KitResult<Report> {
+    pub(crate) fn new(options: &Options) -> Result<Report> {
         Ok(Report {
             relay_version: env!("CARGO_PKG_VERSION"),
             server_version: String::new(),
@@ -66,9 +66,9 @@ impl Report {
     }
 
     /// Writes both files; tells their names.
-    pub(crate) fn write(&self, folder: &Path) -> KitResult<String> {
+    pub(crate) fn write(&self, folder: &Path) -> Result<String> {
         let json = serde_json::to_string_pretty(self)
-            .map_err(|error| KitError::Other(format!("the report: {error}")))?;
+            .map_err(|error| HarnessError::Other(format!("the report: {error}")))?;
         let markdown = format!("{}\n{}\n", Grid::markdown_all(&self.grids()), self.conditions());
         write_report(folder, "relay", &(json + "\n"), &markdown)
     }

@@ -4,25 +4,18 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
 use serde_json::Value;
+use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::RelayProcess;
 
-use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
-use crate::support::{LIMIT, metric, until};
+use super::fixture::{DeadLetterFixture, held, ids};
+use crate::support::{LIMIT, metric, on_both_brokers, until};
 
 const TOKEN: &str = "a-token-out-of-a-file";
 const DELIVERY: &str = "attempts_max = 1\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
 const LETTERS: u64 = 30;
 
-#[test]
-fn letters_of_kafka_are_listed_replayed_and_discarded_over_http() {
-    over_http(&on_kafka("api_kafka", DELIVERY, DEAD_LETTER).with_token(TOKEN));
-}
-
-#[test]
-fn letters_of_rabbitmq_are_listed_replayed_and_discarded_over_http() {
-    over_http(&on_rabbitmq("api_rabbitmq", DELIVERY, DEAD_LETTER).with_token(TOKEN));
-}
+on_both_brokers!(dead_letters_are_listed_replayed_and_discarded_over_http);
 
 fn request(relay: &RelayProcess, first: &str, token: Option<&str>, body: &str) -> (u16, Value) {
     let mut stream = TcpStream::connect(relay.admin()).unwrap();
@@ -74,7 +67,8 @@ fn audit(relay: &RelayProcess) -> Vec<Value> {
     lines.filter(|line| line["target"] == "audit").collect()
 }
 
-fn over_http(case: &DeadLetterFixture) {
+fn dead_letters_are_listed_replayed_and_discarded_over_http(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "api", DELIVERY, DEAD_LETTER).with_token(TOKEN);
     let (name, lost) = (case.site.name.clone(), case.lost());
     let mut relay = case.relay();
     case.insert(&lost, 0..3, 0, LETTERS);

@@ -1,48 +1,48 @@
-//! One test's corner: a site whose dead letters are its own, and the commands that look at them.
+//! A fixture with dead letters of its own, and the commands that look at them.
 
 use std::collections::HashSet;
 use std::ops::Range;
 use std::path::PathBuf;
 
 use serde_json::Value;
-use walrelay_harness::Postgres;
 use walrelay_harness::consumer::Record;
 use walrelay_harness::oracle::{self, Verdict};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
+use walrelay_harness::{BrokerKind, Postgres};
 
 use crate::support::broker::{Destination, Reader};
 use crate::support::faults::{Ended, Relay};
-use crate::support::{Fixture, shared_kafka, shared_postgres, shared_rabbitmq};
+use crate::support::{Fixture, name_on, shared_postgres};
 
 pub(crate) struct DeadLetterFixture {
     pub(crate) site: Fixture,
-    folder: PathBuf,
-    config: RelayConfig,
-}
-
-/// Runs a body on the brokers that no test hurts.
-pub(crate) fn on_kafka(name: &str, delivery: &str, dead_letter: &str) -> DeadLetterFixture {
-    DeadLetterFixture::new(shared_postgres(), shared_kafka(), name, delivery, dead_letter)
-}
-
-pub(crate) fn on_rabbitmq(name: &str, delivery: &str, dead_letter: &str) -> DeadLetterFixture {
-    DeadLetterFixture::new(shared_postgres(), shared_rabbitmq(), name, delivery, dead_letter)
+    pub(crate) config: RelayConfig,
 }
 
 impl DeadLetterFixture {
-    /// `delivery` and `dead_letter` are lines of those sections.
-    pub(crate) fn new(
-        postgres: &Postgres,
-        place: impl Into<Destination>,
+    /// On the shared services. `delivery` and `dead_letter` are lines of those sections.
+    pub(crate) fn on(
+        kind: BrokerKind,
         name: &str,
         delivery: &str,
         dead_letter: &str,
     ) -> DeadLetterFixture {
-        let site = Fixture::new(postgres, place, name);
+        let name = name_on(kind, name);
+        DeadLetterFixture::new(shared_postgres(), kind, &name, delivery, dead_letter)
+    }
+
+    pub(crate) fn new(
+        postgres: &Postgres,
+        destination: impl Into<Destination>,
+        name: &str,
+        delivery: &str,
+        dead_letter: &str,
+    ) -> DeadLetterFixture {
+        let site = Fixture::new(postgres, destination, name);
         let mut config = site.config();
         config.topic = "${aggregatetype}".into();
-        // What a topic that is missing is told of soon, and an event larger than a topic takes
-        // leaves the client.
+        // The client finds out soon that a topic is missing, and does not itself refuse an event that
+        // is larger than a topic takes.
         for (property, value) in [
             ("topic.metadata.propagation.max.ms", "500"),
             ("topic.metadata.refresh.interval.ms", "500"),
@@ -50,25 +50,25 @@ impl DeadLetterFixture {
         ] {
             config.properties.push((property.into(), value.into()));
         }
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dead-letters").join(name);
-        std::fs::create_dir_all(&folder).unwrap();
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
         let crash_file = folder.join("crash");
         drop(std::fs::remove_file(&crash_file));
         config.extra = format!(
             "[delivery]\nbackoff_base = \"20ms\"\ncrash_file = {crash_file:?}\n{delivery}\n\
              [dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n{dead_letter}\n"
         );
-        let case = DeadLetterFixture { site, folder, config };
+        let case = DeadLetterFixture { site, config };
         case.must(&["init"]);
         case
     }
 
-    /// Other lines of `[dead_letter]` from now on.
+    /// Replaces lines of `[delivery]` or `[dead_letter]`.
     pub(crate) fn reconfigure(&mut self, from: &str, to: &str) {
         assert!(self.config.extra.contains(from), "{}", self.config.extra);
         self.config.extra = self.config.extra.replace(from, to);
     }
 
+    /// An aggregate type whose events have no route until [`Fixture::open_route`] makes one.
     pub(crate) fn lost(&self) -> String {
         format!("{}.lost", self.site.name)
     }
@@ -82,21 +82,15 @@ impl DeadLetterFixture {
         crate::support::start(self.config.clone(), &self.site.name)
     }
 
-    /// Starts a command beside the relay.
     pub(crate) fn spawn(&self, words: &[&str]) -> Relay {
-        let file = self.folder.join("walrelay.toml");
-        // Another command may be reading it.
-        let new_file = self.folder.join("walrelay.toml.new");
-        std::fs::write(&new_file, self.config.toml(([127, 0, 0, 1], 0).into())).unwrap();
-        std::fs::rename(&new_file, &file).unwrap();
-        Relay::spawn(&self.folder, &file, words, &[("NO_COLOR".into(), "1".into())])
+        self.site.command(&self.config, words)
     }
 
     pub(crate) fn walrelay(&self, words: &[&str]) -> Ended {
         self.spawn(words).wait()
     }
 
-    /// A command that must go well.
+    /// Runs a command that must succeed.
     #[track_caller]
     pub(crate) fn must(&self, words: &[&str]) -> Ended {
         let ended = self.walrelay(words);
@@ -104,19 +98,24 @@ impl DeadLetterFixture {
         ended
     }
 
-    /// `dlq list --json` with these words.
+    /// `dlq list --json` with these words: the dead letters, and the whole output.
+    #[track_caller]
+    pub(crate) fn list_output(&self, words: &[&str]) -> (Vec<Value>, Ended) {
+        let ended = self.must(&[&["dlq", "list", "--json"], words].concat());
+        let letters = ended.out.lines().map(|line| serde_json::from_str(line).unwrap());
+        (letters.collect(), ended)
+    }
+
     #[track_caller]
     pub(crate) fn list(&self, words: &[&str]) -> Vec<Value> {
-        let words = [&["dlq", "list", "--json"], words].concat();
-        let told = self.must(&words).out;
-        told.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        self.list_output(words).0
     }
 
     /// Records in the dead-letter topic, as `dlq list` counts them.
     #[track_caller]
     pub(crate) fn records_read(&self) -> u64 {
-        let told = self.must(&["dlq", "list", "--state", "all"]).err;
-        let (before, _) = told.split_once(" records read").unwrap_or_else(|| panic!("{told}"));
+        let err = self.must(&["dlq", "list", "--state", "all"]).err;
+        let (before, _) = err.split_once(" records read").unwrap_or_else(|| panic!("{err}"));
         before.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
@@ -126,22 +125,17 @@ impl DeadLetterFixture {
         ids(&self.list(&[]))
     }
 
-    /// The admin API is open to who knows this token, which stands in a file of its own.
+    /// Opens the admin API to this token, which is read from a file.
     pub(crate) fn with_token(mut self, token: &str) -> DeadLetterFixture {
-        let file = self.folder.join("token");
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("commands");
+        let file = folder.join(format!("{}.token", self.site.name));
         std::fs::write(&file, format!("{token}\n")).unwrap();
-        // What stands before the first section belongs to `[admin]`.
+        // Lines before the first section belong to `[admin]`.
         self.config.extra.insert_str(0, &format!("token = {{ file = {file:?} }}\n"));
         self
     }
 
-    /// Every event goes the site's own way, whatever its type.
-    pub(crate) fn with_one_route(mut self) -> DeadLetterFixture {
-        self.config.topic = self.site.name.clone();
-        self
-    }
-
-    /// Events in one transaction each hundred; `seq` rises by key from `first`.
+    /// Events in transactions of a hundred; `seq` rises by key from `first`.
     pub(crate) fn insert(&self, aggregate_type: &str, keys: Range<u64>, first: u64, count: u64) {
         let (from, keys) = (keys.start, keys.end - keys.start);
         let chunk = |start: u64| {
@@ -167,29 +161,26 @@ impl DeadLetterFixture {
         }
     }
 
-    /// One event; its id.
+    /// Inserts one event and returns its id.
     pub(crate) fn insert_one(&self, aggregate_type: &str, key: &str, seq: u64) -> String {
-        self.site.value(&format!(
-            "insert into outbox values (gen_random_uuid(), '{aggregate_type}', '{key}', 'created',
-             '{{\"seq\": {seq}}}') returning id"
-        ))
+        self.insert_before(aggregate_type, key, seq).0
     }
 
-    /// One event; its id, and an LSN before the end of its transaction: a slot that is confirmed no
-    /// farther is held before it.
+    /// Inserts one event; returns its id, and an LSN before the end of its transaction: a slot that
+    /// is confirmed no farther is held before it.
     pub(crate) fn insert_before(&self, aggregate_type: &str, key: &str, seq: u64) -> (String, u64) {
-        let told = self.site.value(&format!(
+        let row = self.site.value(&format!(
             "with event as (
                insert into outbox values (gen_random_uuid(), '{aggregate_type}', '{key}', 'created',
                '{{\"seq\": {seq}}}') returning id
              )
              select id || ' ' || (pg_current_wal_insert_lsn() - '0/0')::bigint from event"
         ));
-        let (id, lsn) = told.split_once(' ').unwrap();
+        let (id, lsn) = row.split_once(' ').unwrap();
         (id.to_owned(), lsn.parse().unwrap())
     }
 
-    /// What was committed for a route against what it holds.
+    /// Compares what was committed for a route with what it holds.
     pub(crate) fn judge(
         &self,
         aggregate_type: &str,
@@ -206,7 +197,7 @@ impl DeadLetterFixture {
     }
 }
 
-/// The event ids of listed letters.
+/// The event ids of listed dead letters.
 pub(crate) fn ids(letters: &[Value]) -> Vec<String> {
     letters.iter().map(|letter| letter["event_id"].as_str().unwrap().to_owned()).collect()
 }

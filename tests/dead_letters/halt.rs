@@ -1,21 +1,16 @@
 //! Where no dead letter is to be written.
 
-use super::fixture::{DeadLetterFixture, held, on_kafka, on_rabbitmq};
-use crate::support::LIMIT;
+use walrelay_harness::BrokerKind;
+
+use super::fixture::{DeadLetterFixture, held};
+use crate::support::{LIMIT, on_both_brokers};
 
 const DELIVERY: &str = "on_dead_letter = \"continue\"\nattempts_max = 3\n";
 
-#[test]
-fn the_relay_halts_before_an_event_that_no_topic_takes() {
-    halts(on_kafka("halt_kafka", DELIVERY, ""));
-}
+on_both_brokers!(the_relay_halts_before_an_event_that_has_no_route);
 
-#[test]
-fn the_relay_halts_before_an_event_that_no_queue_takes() {
-    halts(on_rabbitmq("halt_rabbitmq", DELIVERY, ""));
-}
-
-fn halts(mut case: DeadLetterFixture) {
+fn the_relay_halts_before_an_event_that_has_no_route(kind: BrokerKind) {
+    let mut case = DeadLetterFixture::on(kind, "halt", DELIVERY, "");
     // GIVEN a dead-letter topic that is not to be used
     case.reconfigure("\"continue\"", "\"halt\"");
     let (name, lost) = (case.site.name.clone(), case.lost());

@@ -1,9 +1,10 @@
 //! `kill -9` at each step between a failure and its resolution.
 
+use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::RelayProcess;
 
-use super::fixture::{DeadLetterFixture, held, on_kafka, on_rabbitmq};
-use crate::support::{LIMIT, metric, until};
+use super::fixture::{DeadLetterFixture, held};
+use crate::support::{LIMIT, metric, on_both_brokers, until};
 
 const POISON: u64 = 150;
 /// Most events of a replay that are delivered and not yet resolved.
@@ -11,15 +12,7 @@ const REPLAY_WINDOW: u64 = 64;
 const DELIVERY: &str = "attempts_max = 3\nbackoff_cap = \"200ms\"\nretry_budget_percent = 1000\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
 
-#[test]
-fn kills_between_failure_and_resolution_lose_nothing() {
-    kills(&on_kafka("kills_kafka", DELIVERY, DEAD_LETTER));
-}
-
-#[test]
-fn kills_between_failure_and_resolution_lose_nothing_in_rabbitmq() {
-    kills(&on_rabbitmq("kills_rabbitmq", DELIVERY, DEAD_LETTER));
-}
+on_both_brokers!(kills_between_failure_and_resolution_lose_nothing);
 
 fn count(relay: &RelayProcess, name: &str) -> f64 {
     metric(relay, name).unwrap_or_default()
@@ -31,7 +24,8 @@ fn kill_at(relay: &mut RelayProcess, name: &str, at_least: f64) {
     relay.restart().unwrap();
 }
 
-fn kills(case: &DeadLetterFixture) {
+fn kills_between_failure_and_resolution_lose_nothing(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "kills", DELIVERY, DEAD_LETTER);
     let (name, lost) = (case.site.name.clone(), case.lost());
     let reader = case.site.reader();
     // GIVEN poison between good events, and a relay whose dead-letter topic has gone

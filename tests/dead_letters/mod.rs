@@ -1,11 +1,10 @@
-//! What becomes of events that cannot be published, and their way back: the real relay, the real
-//! commands, on Kafka and on RabbitMQ.
+//! What becomes of events that cannot be published, and how they are replayed: the real relay and
+//! the real commands, on Kafka and on RabbitMQ.
 //!
-//! Each body is told once and holds for both. An event of aggregate type `NAME` has a route, one of
-//! `NAME.lost` has none until somebody makes it.
+//! An event of aggregate type `NAME` has a route, one of `NAME.lost` has none until a test makes it.
 
 mod api;
-mod fixture;
+pub(crate) mod fixture;
 mod halt;
 mod kills;
 mod outage;

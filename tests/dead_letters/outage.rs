@@ -2,38 +2,34 @@
 
 use std::time::{Duration, Instant};
 
-use walrelay_harness::{Kafka, RabbitMq};
+use walrelay_harness::{Broker, BrokerKind};
 
-use super::fixture::{DeadLetterFixture, held, on_kafka, on_rabbitmq};
-use crate::support::broker::Broker;
-use crate::support::{LIMIT, machine, metric, shared_postgres, until, volume};
+use super::fixture::{DeadLetterFixture, held};
+use crate::support::broker::wait_durable;
+use crate::support::{
+    LIMIT, machine, metric, name_on, on_both_brokers, shared_postgres, until, volume,
+};
 
-#[test]
-fn a_kafka_that_is_down_for_long_under_load_makes_no_dead_letter() {
-    down(Broker::Kafka(Kafka::start().unwrap()), "down_kafka");
-}
+on_both_brokers!(a_broker_that_is_down_for_long_under_load_makes_no_dead_letter);
 
-#[test]
-fn a_rabbitmq_that_is_down_for_long_under_load_makes_no_dead_letter() {
-    down(Broker::RabbitMq(RabbitMq::start().unwrap()), "down_rabbitmq");
-}
-
-fn down(mut broker: Broker, name: &str) {
-    let _machine = machine();
+fn a_broker_that_is_down_for_long_under_load_makes_no_dead_letter(kind: BrokerKind) {
     // GIVEN a relay under load
-    let case = DeadLetterFixture::new(shared_postgres(), &broker, name, "attempts_max = 2\n", "");
-    let case = case.with_one_route();
-    let began = Instant::now();
+    let (mut broker, name) = (Broker::start(kind).unwrap(), name_on(kind, "down"));
+    let mut case =
+        DeadLetterFixture::new(shared_postgres(), &broker, &name, "attempts_max = 2\n", "");
+    // Every event has the fixture's own route, whatever its type.
+    case.config.topic.clone_from(&name);
+    wait_durable(kind, Instant::now());
+    let _machine = machine();
     let (mut relay, reader) = (case.relay(), case.site.reader());
     let (events, down, load) = volume((8_000, 15, 20), (30_000, 60, 75));
     let load = case.site.writers(events, Duration::from_secs(load));
     let writers = std::thread::spawn(move || load.run().unwrap());
     reader.wait_until(1_000, LIMIT);
-    std::thread::sleep(broker.queue_age().saturating_sub(began.elapsed()));
     // WHEN the broker is away for longer than any retry
-    broker.kill9();
+    broker.kill9().unwrap();
     std::thread::sleep(Duration::from_secs(down));
-    broker.start_again();
+    broker.start_again().unwrap();
     writers.join().unwrap();
     // THEN nothing is lost, and nothing was given up
     case.site.wait_confirmed(&mut relay, LIMIT);
@@ -45,17 +41,11 @@ fn down(mut broker: Broker, name: &str) {
     verdict.assert_exact(events * 2 / 3);
 }
 
-#[test]
-fn a_topic_that_is_missing_for_long_makes_no_dead_letter() {
-    unbound(&on_kafka("unbound_kafka", "attempts_max = 1000\nbackoff_cap = \"2s\"\n", ""));
-}
+on_both_brokers!(a_route_that_is_missing_for_long_makes_no_dead_letter);
 
-#[test]
-fn a_route_that_is_unbound_for_long_makes_no_dead_letter() {
-    unbound(&on_rabbitmq("unbound_rabbitmq", "attempts_max = 1000\nbackoff_cap = \"2s\"\n", ""));
-}
-
-fn unbound(case: &DeadLetterFixture) {
+fn a_route_that_is_missing_for_long_makes_no_dead_letter(kind: BrokerKind) {
+    let delivery = "attempts_max = 1000\nbackoff_cap = \"2s\"\n";
+    let case = DeadLetterFixture::on(kind, "unbound", delivery, "");
     let (name, lost) = (case.site.name.clone(), case.lost());
     let reader = case.site.reader();
     let mut relay = case.relay();
@@ -90,17 +80,10 @@ fn unbound(case: &DeadLetterFixture) {
     assert_eq!(case.list(&["--state", "all"]).len(), 0);
 }
 
-#[test]
-fn poison_waits_for_a_dead_letter_topic_that_is_away() {
-    letters_away(&on_kafka("letters_away_kafka", "attempts_max = 2\n", ""));
-}
+on_both_brokers!(poison_waits_for_a_dead_letter_topic_that_is_missing);
 
-#[test]
-fn poison_waits_for_a_dead_letter_queue_that_is_away() {
-    letters_away(&on_rabbitmq("letters_away_rabbitmq", "attempts_max = 2\n", ""));
-}
-
-fn letters_away(case: &DeadLetterFixture) {
+fn poison_waits_for_a_dead_letter_topic_that_is_missing(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "letters_away", "attempts_max = 2\n", "");
     // GIVEN a relay whose dead-letter topic has gone
     let name = case.site.name.clone();
     let reader = case.site.reader();

@@ -1,6 +1,8 @@
 //! Rows of which something is larger than a broker takes: each has a letter that fits.
 
-use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
+use walrelay_harness::BrokerKind;
+
+use super::fixture::{DeadLetterFixture, held, ids};
 use crate::support::{LIMIT, metric, until};
 
 const PARK_KEY: &str = "on_dead_letter = \"park_key\"\n";
@@ -74,7 +76,7 @@ fn sha256(case: &DeadLetterFixture, text: &str) -> String {
 
 #[test]
 fn rows_larger_than_a_record_are_dead_lettered() {
-    let case = on_kafka("oversized_kafka", PARK_KEY, "");
+    let case = DeadLetterFixture::on(BrokerKind::Kafka, "oversized", PARK_KEY, "");
     let letters = format!("{}.dlq", case.site.name);
     let passes = ["plain-0", "plain-1", "plain-2", "released"];
     oversized(&case, &passes, |round| {
@@ -87,7 +89,7 @@ fn rows_larger_than_a_record_are_dead_lettered() {
 
 #[test]
 fn rows_larger_than_a_message_are_dead_lettered_in_rabbitmq() {
-    let case = on_rabbitmq("oversized_rabbitmq", PARK_KEY, "");
+    let case = DeadLetterFixture::on(BrokerKind::RabbitMq, "oversized", PARK_KEY, "");
     // AMQP carries a key of 500 kB as little as before.
     oversized(&case, &["plain-0", "plain-1", "plain-2"], |_| ());
 }

@@ -1,10 +1,11 @@
 //! One event that cannot be published among many that can.
 
 use serde_json::Value;
+use walrelay_harness::BrokerKind;
 
-use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
+use super::fixture::{DeadLetterFixture, held, ids};
 use crate::support::faults::read;
-use crate::support::{LIMIT, metric, until, volume};
+use crate::support::{LIMIT, metric, on_both_brokers, until, volume};
 
 const KEYS: u64 = 100;
 
@@ -15,7 +16,7 @@ fn events() -> u64 {
 #[test]
 fn one_poison_among_many_of_100_keys_is_dead_lettered_alone() {
     // Larger than its topic takes: the broker refuses the whole batch.
-    let case = on_kafka("poison_kafka", "", "");
+    let case = DeadLetterFixture::on(BrokerKind::Kafka, "poison", "", "");
     // What was in flight behind the batch may come twice.
     let poison = one_poison(&case, events() / 2, |case, key, seq| {
         case.site.value(&format!(
@@ -44,7 +45,7 @@ fn one_poison_among_many_of_100_keys_is_dead_lettered_alone() {
 
 #[test]
 fn one_poison_among_many_of_100_keys_is_dead_lettered_alone_in_rabbitmq() {
-    let case = on_rabbitmq("poison_rabbitmq", "attempts_max = 3\n", "");
+    let case = DeadLetterFixture::on(BrokerKind::RabbitMq, "poison", "attempts_max = 3\n", "");
     one_poison(&case, 0, |case, key, seq| case.insert_one(&case.lost(), key, seq));
 }
 
@@ -103,17 +104,10 @@ fn provenance(case: &DeadLetterFixture, letter: &Value) {
     assert_eq!(row(&format!("pg_lsn '{lsn}' <= pg_current_wal_lsn()")), "t");
 }
 
-#[test]
-fn rows_that_no_route_can_carry_are_dead_lettered() {
-    no_route(&on_kafka("unroutable_row_kafka", "", ""));
-}
+on_both_brokers!(rows_that_no_route_can_carry_are_dead_lettered);
 
-#[test]
-fn rows_that_no_route_can_carry_are_dead_lettered_in_rabbitmq() {
-    no_route(&on_rabbitmq("unroutable_row_rabbitmq", "", ""));
-}
-
-fn no_route(case: &DeadLetterFixture) {
+fn rows_that_no_route_can_carry_are_dead_lettered(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "unroutable_row", "", "");
     // GIVEN a row without what its route needs, between others of its key
     case.site.execute("alter table outbox alter aggregatetype drop not null");
     let name = case.site.name.clone();
@@ -141,17 +135,10 @@ fn no_route(case: &DeadLetterFixture) {
     assert_eq!(case.open(), [broken]);
 }
 
-#[test]
-fn a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one_whatever_their_topics() {
-    waits_for_the_letter(&on_kafka("waits_kafka", "attempts_max = 2\n", ""));
-}
+on_both_brokers!(a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one);
 
-#[test]
-fn a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one_in_rabbitmq() {
-    waits_for_the_letter(&on_rabbitmq("waits_rabbitmq", "attempts_max = 2\n", ""));
-}
-
-fn waits_for_the_letter(case: &DeadLetterFixture) {
+fn a_later_event_of_a_key_waits_for_the_dead_letter_of_an_earlier_one(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "waits", "attempts_max = 2\n", "");
     // GIVEN an event of a key for a topic that is missing, and a later one for one that is there
     let reader = case.site.reader();
     let lost = case.insert_one(&case.lost(), "k", 1);
@@ -164,21 +151,11 @@ fn waits_for_the_letter(case: &DeadLetterFixture) {
     drop(relay);
 }
 
-#[test]
-fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released() {
-    parked(&on_kafka("parked_kafka", "on_dead_letter = \"park_key\"\nattempts_max = 2\n", ""));
-}
+on_both_brokers!(a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released);
 
-#[test]
-fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released_in_rabbitmq() {
-    parked(&on_rabbitmq(
-        "parked_rabbitmq",
-        "on_dead_letter = \"park_key\"\nattempts_max = 2\n",
-        "",
-    ));
-}
-
-fn parked(case: &DeadLetterFixture) {
+fn a_parked_key_waits_in_the_dead_letter_topic_until_it_is_released(kind: BrokerKind) {
+    let delivery = "on_dead_letter = \"park_key\"\nattempts_max = 2\n";
+    let case = DeadLetterFixture::on(kind, "parked", delivery, "");
     // GIVEN a poison event of a key, and later ones of it and of another
     let name = case.site.name.clone();
     let reader = case.site.reader();

@@ -1,22 +1,17 @@
 //! The way back: list, mend, replay.
 
-use super::fixture::{DeadLetterFixture, held, ids, on_kafka, on_rabbitmq};
-use crate::support::{LIMIT, metric, until};
+use walrelay_harness::BrokerKind;
+
+use super::fixture::{DeadLetterFixture, held, ids};
+use crate::support::{LIMIT, metric, on_both_brokers, until};
 
 const DELIVERY: &str = "attempts_max = 1\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
 
-#[test]
-fn what_was_mended_is_replayed_in_key_order() {
-    there_and_back(&on_kafka("back_kafka", DELIVERY, DEAD_LETTER));
-}
+on_both_brokers!(what_was_mended_is_replayed_in_key_order);
 
-#[test]
-fn what_was_mended_is_replayed_in_key_order_in_rabbitmq() {
-    there_and_back(&on_rabbitmq("back_rabbitmq", DELIVERY, DEAD_LETTER));
-}
-
-fn there_and_back(case: &DeadLetterFixture) {
+fn what_was_mended_is_replayed_in_key_order(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "back", DELIVERY, DEAD_LETTER);
     // GIVEN letters of some keys
     let lost = case.lost();
     let mut relay = case.relay();
@@ -55,17 +50,10 @@ const SMALL_BYTES: u64 = 2_000;
 const LARGE_BYTES: u64 = 400_000;
 const LETTERS: u64 = 8;
 
-#[test]
-fn a_replay_stops_when_its_topic_refuses_events_again() {
-    comes_back(&on_kafka("comes_back_kafka", DELIVERY, DEAD_LETTER));
-}
+on_both_brokers!(a_replay_stops_when_its_destination_refuses_events_again);
 
-#[test]
-fn a_replay_stops_when_its_queue_refuses_events_again() {
-    comes_back(&on_rabbitmq("comes_back_rabbitmq", DELIVERY, DEAD_LETTER));
-}
-
-fn comes_back(case: &DeadLetterFixture) {
+fn a_replay_stops_when_its_destination_refuses_events_again(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "comes_back", DELIVERY, DEAD_LETTER);
     // GIVEN letters of events that were too large for their route, which takes them now
     let lost = case.lost();
     case.site.open_route(&lost);

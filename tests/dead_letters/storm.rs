@@ -1,23 +1,18 @@
 //! When everything fails, something else is wrong than the events.
 
-use super::fixture::{DeadLetterFixture, on_kafka, on_rabbitmq};
-use crate::support::{LIMIT, metric};
+use walrelay_harness::BrokerKind;
+
+use super::fixture::DeadLetterFixture;
+use crate::support::{LIMIT, metric, on_both_brokers};
 
 const BURST: usize = 7;
 const DELIVERY: &str = "attempts_max = 1\n";
 const DEAD_LETTER: &str = "burst_max = 7\nburst_window = \"1h\"\n";
 
-#[test]
-fn a_poison_storm_opens_the_breaker_after_exactly_the_burst() {
-    storm(on_kafka("storm_kafka", DELIVERY, DEAD_LETTER));
-}
+on_both_brokers!(a_poison_storm_opens_the_breaker_after_exactly_the_burst);
 
-#[test]
-fn a_poison_storm_opens_the_breaker_after_exactly_the_burst_in_rabbitmq() {
-    storm(on_rabbitmq("storm_rabbitmq", DELIVERY, DEAD_LETTER));
-}
-
-fn storm(mut case: DeadLetterFixture) {
+fn a_poison_storm_opens_the_breaker_after_exactly_the_burst(kind: BrokerKind) {
+    let mut case = DeadLetterFixture::on(kind, "storm", DELIVERY, DEAD_LETTER);
     // GIVEN nothing but poison
     case.insert(&case.lost(), 0..50, 0, 50);
     let mut relay = case.start();

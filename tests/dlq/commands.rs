@@ -1,24 +1,18 @@
 //! The commands, one after the other, on both brokers.
 
 use serde_json::Value;
+use walrelay_harness::BrokerKind;
 use walrelay_harness::kit::now_us;
 use walrelay_harness::rabbit::Rabbit;
 
 use super::fixture::{DlqFixture, SECOND, Spec};
 use crate::support::faults::read;
-use crate::support::shared_rabbitmq;
+use crate::support::{on_both_brokers, shared_rabbitmq};
 
-#[test]
-fn letters_of_kafka_are_listed_shown_discarded_and_released() {
-    all_commands(DlqFixture::kafka("dlq_commands_kafka"));
-}
+on_both_brokers!(dead_letters_are_listed_shown_discarded_and_released);
 
-#[test]
-fn letters_of_rabbitmq_are_listed_shown_discarded_and_released() {
-    all_commands(DlqFixture::rabbitmq("dlq_commands_rabbitmq"));
-}
-
-fn all_commands(mut bench: DlqFixture) {
+fn dead_letters_are_listed_shown_discarded_and_released(kind: BrokerKind) {
+    let mut bench = DlqFixture::on(kind, "dlq_commands");
     // GIVEN six letters of two keys, one of which is parked, and one that looks odd
     let mut letters: Vec<Spec> = (0..6)
         .map(|n| Spec {
@@ -77,7 +71,7 @@ fn list_and_show(bench: &DlqFixture) {
     assert_eq!(bench.ids(&["--text", "TEST.ODD"]), ["e6"]);
     assert_eq!(bench.ids(&["--key", "a\\u{1b}[2J"]), ["e6"]);
     assert_eq!(bench.ids(&["--until", "5m"]).len(), 6);
-    let (letters, _) = bench.list(&["--id", "e1"]);
+    let letters = bench.list(&["--id", "e1"]);
     let letter = &letters[0];
     let text = |name: &str| letter[name].as_str().unwrap_or_default();
     assert_eq!([text("key"), text("topic"), text("state")], ["odd", &bench.site.name, "open"]);
@@ -118,7 +112,7 @@ fn counted(headers: &[(String, String)]) -> (String, String) {
 
 fn arrived_headers(bench: &DlqFixture) -> Vec<Vec<(String, String)>> {
     let text = |value: &[u8]| String::from_utf8_lossy(value).into_owned();
-    if bench.is_kafka {
+    if bench.site.kind() == BrokerKind::Kafka {
         let headers = read(&[&bench.site.name]).into_iter().map(|record| {
             let all = record.headers.into_iter();
             all.map(|(name, value)| (name, text(&value.unwrap_or_default()))).collect()
@@ -135,17 +129,10 @@ fn arrived_headers(bench: &DlqFixture) -> Vec<Vec<(String, String)>> {
     headers.collect()
 }
 
-#[test]
-fn a_replay_against_a_broken_route_of_kafka_changes_nothing() {
-    broken_route(DlqFixture::kafka("dlq_broken_kafka"));
-}
+on_both_brokers!(a_replay_against_a_broken_route_changes_nothing);
 
-#[test]
-fn a_replay_against_a_broken_route_of_rabbitmq_changes_nothing() {
-    broken_route(DlqFixture::rabbitmq("dlq_broken_rabbitmq"));
-}
-
-fn broken_route(mut bench: DlqFixture) {
+fn a_replay_against_a_broken_route_changes_nothing(kind: BrokerKind) {
+    let mut bench = DlqFixture::on(kind, "dlq_broken");
     // GIVEN letters of a route that is broken, and behind them some of one that is not
     let lost = format!("{}.lost", bench.site.name);
     let topic = |n: usize| (n < 200).then(|| lost.clone());
@@ -159,31 +146,21 @@ fn broken_route(mut bench: DlqFixture) {
     assert_eq!(lost_ones.len(), 200);
     assert!(open.len() >= 200);
     // WHEN the route is made THEN all is well
-    bench.open_route(&lost);
+    bench.site.open_route(&lost);
     bench.dlq(&["replay", "--all"]).assert_done();
     assert!(bench.ids(&[]).is_empty());
-    bench.judge(bench.reader()).assert_exact(0);
+    bench.judge(bench.site.reader()).assert_exact(0);
 }
 
-#[test]
-fn a_replay_to_a_kafka_that_is_down_says_so() {
-    broker_down(DlqFixture::kafka("dlq_down_kafka"));
-}
+on_both_brokers!(commands_to_a_broker_that_is_down_say_so);
 
-#[test]
-fn a_replay_to_a_rabbitmq_that_is_down_says_so() {
-    broker_down(DlqFixture::rabbitmq("dlq_down_rabbitmq"));
-}
-
-fn broker_down(mut bench: DlqFixture) {
-    let up = bench.file.clone();
+fn commands_to_a_broker_that_is_down_say_so(kind: BrokerKind) {
+    let mut bench = DlqFixture::on(kind, "dlq_down");
     bench.write([Spec::new(0, "k")]);
-    bench.with_broker_down();
     for words in [&["list"][..], &["replay", "--all"], &["release", "--all-keys"]] {
-        let ended = bench.dlq(words);
+        let ended = bench.dlq_broker_down(words);
         assert_eq!(ended.code, 5, "{ended}");
         ended.assert_says(&["error[sink.unreachable]", "mend:"]);
     }
-    bench.file = up;
     assert_eq!(bench.ids(&[]), ["e0"]);
 }

@@ -1,10 +1,10 @@
-//! A dead-letter topic of the test's own, and a place for its events.
+//! Dead letters that a test writes as a relay would, and the commands that resolve them.
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use walrelay::base::event::{Outbound, Position};
 use walrelay::base::lsn::Lsn;
 use walrelay::base::time::parse_rfc3339;
@@ -12,15 +12,15 @@ use walrelay::config::{Config, Request};
 use walrelay::dead_letter::writer::{self, DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::log::{LogRead, ReadFrom};
 use walrelay::sink::{PublishError, SinkReport};
+use walrelay_harness::BrokerKind;
 use walrelay_harness::consumer::create_topic;
 use walrelay_harness::kit::{now_us, payload_hash};
 use walrelay_harness::oracle::{self, TruthRow, Verdict};
-use walrelay_harness::rabbit::{Queue, Rabbit};
-use walrelay_harness::relay::RelayConfig;
 
+use crate::dead_letters::fixture::{DeadLetterFixture, held, ids};
 use crate::support::broker::Reader;
-use crate::support::faults::{Ended, Relay};
-use crate::support::{Fixture, LIMIT, shared_kafka, shared_postgres, shared_rabbitmq};
+use crate::support::faults::Ended;
+use crate::support::{LIMIT, name_on, shared_kafka};
 
 pub(crate) const SECOND: i64 = 1_000_000;
 
@@ -28,7 +28,7 @@ pub(crate) const SECOND: i64 = 1_000_000;
 pub(crate) struct Spec {
     pub(crate) id: String,
     pub(crate) key: Option<String>,
-    /// The site's own place, when nothing else is said.
+    /// The fixture's own topic when none.
     pub(crate) topic: Option<String>,
     pub(crate) class: &'static str,
     pub(crate) value: Vec<u8>,
@@ -50,77 +50,64 @@ impl Spec {
     }
 }
 
+/// Dead letters that a test writes itself, without a relay.
 pub(crate) struct DlqFixture {
-    pub(crate) site: Fixture,
-    pub(crate) is_kafka: bool,
-    folder: PathBuf,
-    pub(crate) file: PathBuf,
+    case: DeadLetterFixture,
+    /// The same configuration as the commands get.
     config: Config,
     truth: Vec<TruthRow>,
 }
 
+impl Deref for DlqFixture {
+    type Target = DeadLetterFixture;
+
+    fn deref(&self) -> &DeadLetterFixture {
+        &self.case
+    }
+}
+
 impl DlqFixture {
-    pub(crate) fn kafka(name: &str) -> DlqFixture {
-        let site = Fixture::new(shared_postgres(), shared_kafka(), name);
-        create_topic(&shared_kafka().bootstrap(), &format!("{name}.dlq"), 3, &[]).unwrap();
-        DlqFixture::new(site, true)
+    pub(crate) fn on(kind: BrokerKind, name: &str) -> DlqFixture {
+        if kind == BrokerKind::Kafka {
+            let topic = format!("{}.dlq", name_on(kind, name));
+            create_topic(&shared_kafka().bootstrap(), &topic, 3, &[("retention.ms", "-1")])
+                .unwrap();
+        }
+        let case = DeadLetterFixture::on(kind, name, "", "");
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let file = folder.join(format!("{}.toml", case.site.name));
+        std::fs::write(&file, case.config.toml(([127, 0, 0, 1], 0).into())).unwrap();
+        let request = Request { file: Some(file), ..Request::default() };
+        let config = walrelay::config::load(&request).unwrap_or_else(|faults| panic!("{faults:?}"));
+        DlqFixture { case, config: config.config, truth: Vec::new() }
     }
 
-    pub(crate) fn rabbitmq(name: &str) -> DlqFixture {
-        let site = Fixture::new(shared_postgres(), shared_rabbitmq(), name);
-        let (exchange, queue) = (format!("{name}.dlx"), format!("{name}.dlq"));
-        let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
-        rabbit.declare_exchange(&exchange, "direct").unwrap();
-        rabbit.declare_stream(&queue).unwrap();
-        rabbit.bind(&queue, &exchange, &queue).unwrap();
-        rabbit.close();
-        DlqFixture::new(site, false)
-    }
-
-    fn new(site: Fixture, is_kafka: bool) -> DlqFixture {
-        let name = site.name.clone();
-        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("dlq").join(&name);
-        std::fs::create_dir_all(&folder).unwrap();
-        let relay = site.config();
-        let (file, config) = configure(&folder, "walrelay.toml", relay, &name);
-        DlqFixture { site, is_kafka, folder, file, config, truth: Vec::new() }
-    }
-
-    /// The same dead letters of a broker that does not answer.
-    pub(crate) fn with_broker_down(&mut self) {
+    /// Runs `dlq WORDS` against a broker that does not answer.
+    pub(crate) fn dlq_broker_down(&self, words: &[&str]) -> Ended {
         let port = walrelay_harness::free_port().unwrap();
-        let mut relay = self.site.config();
-        match &mut relay.rabbitmq {
+        let mut config = self.case.config.clone();
+        match &mut config.rabbitmq {
             Some(rabbitmq) => rabbitmq.url = format!("amqp://guest:guest@127.0.0.1:{port}"),
-            None => relay.brokers = format!("127.0.0.1:{port}"),
+            None => config.brokers = format!("127.0.0.1:{port}"),
         }
-        let (file, _) = configure(&self.folder, "down.toml", relay, &self.site.name);
-        self.file = file;
+        self.case.site.command(&config, &[&["dlq"], words].concat()).wait()
     }
 
-    pub(crate) fn open_route(&self, topic: &str) {
-        if self.is_kafka {
-            create_topic(&shared_kafka().bootstrap(), topic, 1, &[]).unwrap();
-            return;
-        }
-        let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
-        rabbit.declare_queue(topic, Queue::Classic).unwrap();
-        rabbit.bind(topic, &self.site.name, topic).unwrap();
-        rabbit.close();
-    }
-
-    /// Writes letters as a relay would, and waits until the broker has them.
+    /// Writes dead letters as a relay would, and waits until the broker has confirmed them.
     pub(crate) fn write(&mut self, letters: impl IntoIterator<Item = Spec>) {
         let mut sink = self.config.sink.open(None).unwrap();
         let settings = self.config.dead_letter.clone();
-        let writer = DeadLetterWriter { settings, relay: self.site.name.clone() };
-        let exchange = if self.is_kafka { "" } else { self.site.name.as_str() };
+        let writer = DeadLetterWriter { settings, relay: self.case.site.name.clone() };
+        let exchange = match self.case.site.kind() {
+            BrokerKind::Kafka => "",
+            BrokerKind::RabbitMq => self.case.site.name.as_str(),
+        };
         let (mut sent, mut confirmed, mut reports) = (0, 0, Vec::new());
         let mut last = Instant::now();
         let mut letters = letters.into_iter().peekable();
         while letters.peek().is_some() || confirmed < sent {
             while let Some(spec) = letters.peek() {
-                let topic = spec.topic.clone().unwrap_or_else(|| self.site.name.clone());
+                let topic = spec.topic.clone().unwrap_or_else(|| self.case.site.name.clone());
                 let event = Outbound {
                     exchange,
                     topic: &topic,
@@ -150,7 +137,7 @@ impl DlqFixture {
                     Err(PublishError::QueueFull) => break,
                     Err(PublishError::Failed(failure)) => panic!("{failure:?}"),
                 }
-                if topic == self.site.name {
+                if topic == self.case.site.name {
                     self.truth.push(TruthRow {
                         id: spec.id.clone(),
                         key: spec.key.clone().unwrap_or_default(),
@@ -197,52 +184,18 @@ impl DlqFixture {
         }
     }
 
-    pub(crate) fn spawn(&self, words: &[&str]) -> Relay {
-        let words = [&["dlq"], words].concat();
-        Relay::spawn(&self.folder, &self.file, &words, &[("NO_COLOR".into(), "1".into())])
-    }
-
-    #[track_caller]
     pub(crate) fn dlq(&self, words: &[&str]) -> Ended {
-        self.spawn(words).wait_within(LIMIT)
-    }
-
-    /// `dlq list --json` with these words.
-    #[track_caller]
-    pub(crate) fn list(&self, words: &[&str]) -> (Vec<Value>, Ended) {
-        let ended = self.dlq(&[&["list", "--json"], words].concat());
-        ended.assert_done();
-        let letters = ended.out.lines().map(|line| serde_json::from_str(line).unwrap());
-        (letters.collect(), ended)
+        self.walrelay(&[&["dlq"], words].concat())
     }
 
     #[track_caller]
     pub(crate) fn ids(&self, words: &[&str]) -> Vec<String> {
-        let text = |letter: &Value| letter["event_id"].as_str().unwrap().to_owned();
-        self.list(words).0.iter().map(text).collect()
+        ids(&self.list(words))
     }
 
-    pub(crate) fn reader(&self) -> Reader {
-        self.site.reader()
-    }
-
-    /// The events of all letters that were written for the site's place, against what is there.
+    /// Compares the events of all dead letters that were written for the fixture's own route with
+    /// what is there.
     pub(crate) fn judge(&self, reader: Reader) -> Verdict {
-        oracle::check(&self.truth, &reader.finish().swap_remove(0), &HashSet::new())
+        oracle::check(&self.truth, &held(reader), &HashSet::new())
     }
-}
-
-fn configure(
-    folder: &std::path::Path,
-    file: &str,
-    relay: RelayConfig,
-    name: &str,
-) -> (PathBuf, Config) {
-    let extra = format!("[dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n");
-    let relay = RelayConfig { extra, ..relay };
-    let file = folder.join(file);
-    std::fs::write(&file, relay.toml(([127, 0, 0, 1], 0).into())).unwrap();
-    let request = Request { file: Some(file.clone()), ..Request::default() };
-    let config = walrelay::config::load(&request).unwrap_or_else(|faults| panic!("{faults:?}"));
-    (file, config.config)
 }

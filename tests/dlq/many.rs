@@ -3,26 +3,20 @@
 use std::time::Instant;
 
 use walrelay::base::time::rfc3339;
+use walrelay_harness::BrokerKind;
 use walrelay_harness::kit::now_us;
 
 use super::fixture::{DlqFixture, SECOND, Spec};
-use crate::support::{LIMIT, machine, volume};
+use crate::support::{LIMIT, machine, on_both_brokers, volume};
 
 const KEYS: usize = 1_000;
 /// What a replay has handed over and not resolved when it is killed.
 const WINDOW: u64 = 64;
 
-#[test]
-fn many_letters_of_kafka_are_found_and_replayed_across_a_kill() {
-    many(DlqFixture::kafka("dlq_many_kafka"));
-}
+on_both_brokers!(many_dead_letters_are_found_and_replayed_across_a_kill);
 
-#[test]
-fn many_letters_of_rabbitmq_are_found_and_replayed_across_a_kill() {
-    many(DlqFixture::rabbitmq("dlq_many_rabbitmq"));
-}
-
-fn many(mut bench: DlqFixture) {
+fn many_dead_letters_are_found_and_replayed_across_a_kill(kind: BrokerKind) {
+    let mut bench = DlqFixture::on(kind, "dlq_many");
     let _machine = machine();
     let letters = volume(8_000, 100_000);
     // GIVEN letters of the last day, one each second
@@ -35,32 +29,32 @@ fn many(mut bench: DlqFixture) {
     // WHEN those of the last ten minutes are asked for THEN exactly these are listed
     let since = rfc3339(failed_at(letters - 600));
     let asked = Instant::now();
-    let (found, ended) = bench.list(&["--since", &since]);
+    let (found, ended) = bench.list_output(&["--since", &since]);
     println!("{}: 600 of {letters} listed in {:?}", bench.site.name, asked.elapsed());
     assert_eq!(found.len(), 600, "{}", ended.err);
     let until = rfc3339(failed_at(letters - 500));
     assert_eq!(bench.ids(&["--since", &since, "--until", &until]).len(), 100);
-    if bench.is_kafka {
+    if kind == BrokerKind::Kafka {
         // THEN what is older was not read. RabbitMQ seeks by its own clock: these were all written
         // just now.
         ended.assert_says(&["600 dead letters; 600 records read"]);
     }
     // WHEN a replay is killed in the midst of it
-    let reader = bench.reader();
-    let mut replay = bench.spawn(&["replay", "--all"]);
+    let reader = bench.site.reader();
+    let mut replay = bench.spawn(&["dlq", "replay", "--all"]);
     replay.wait_until("some events", || reader.count() > letters as u64 / 5);
     drop(replay);
     let left = bench.ids(&[]).len();
     assert!((1..letters - letters / 6).contains(&left), "{left} letters are open");
     // THEN the next one does the rest, in order, and repeats no more than was in flight
     let asked = Instant::now();
-    let ended = bench.spawn(&["replay", "--all"]).wait_within(3 * LIMIT);
+    let ended = bench.spawn(&["dlq", "replay", "--all"]).wait_within(3 * LIMIT);
     println!("{}: {left} replayed in {:?}", bench.site.name, asked.elapsed());
     ended.assert_done().assert_says(&[&format!("replayed {left} of {left} dead letters")]);
     let verdict = bench.judge(reader);
     println!("{}: {verdict}", bench.site.name);
     verdict.assert_exact(WINDOW);
-    let (none, ended) = bench.list(&[]);
+    let (none, ended) = bench.list_output(&[]);
     assert!(none.is_empty());
     ended.assert_says(&[
         "no dead letter matches state=open",

@@ -1,8 +1,10 @@
 //! How fast letters are worked off, and what happens where there is nothing to do.
 
+use walrelay_harness::BrokerKind;
 use walrelay_harness::kit::now_us;
 
 use super::fixture::{DlqFixture, SECOND, Spec};
+use crate::support::on_both_brokers;
 
 /// Enough for a word about the progress, which comes every five seconds.
 const LETTERS: usize = 240;
@@ -10,17 +12,10 @@ const PER_SECOND: usize = 30;
 /// What a tenth of a second allows may go at once.
 const AT_ONCE: usize = PER_SECOND / 10;
 
-#[test]
-fn a_replay_of_kafka_keeps_to_its_rate_and_tells_how_far_it_is() {
-    rate(DlqFixture::kafka("dlq_rate_kafka"));
-}
+on_both_brokers!(a_replay_keeps_to_its_rate_and_reports_its_progress);
 
-#[test]
-fn a_replay_of_rabbitmq_keeps_to_its_rate_and_tells_how_far_it_is() {
-    rate(DlqFixture::rabbitmq("dlq_rate_rabbitmq"));
-}
-
-fn rate(mut bench: DlqFixture) {
+fn a_replay_keeps_to_its_rate_and_reports_its_progress(kind: BrokerKind) {
+    let mut bench = DlqFixture::on(kind, "dlq_rate");
     bench.write((0..LETTERS).map(|n| Spec::new(n, (n % 7).to_string())));
     // WHEN they are replayed at a rate
     let began = now_us();
@@ -40,20 +35,13 @@ fn rate(mut bench: DlqFixture) {
     let told: Vec<usize> = told.map(|(done, _)| done.parse().unwrap()).collect();
     assert!(!told.is_empty() && told.is_sorted(), "{ended}");
     assert!(told.iter().all(|done| (1..=LETTERS).contains(done)), "{ended}");
-    bench.judge(bench.reader()).assert_exact(0);
+    bench.judge(bench.site.reader()).assert_exact(0);
 }
 
-#[test]
-fn where_no_letter_of_kafka_is_meant_nothing_changes() {
-    nothing_is_meant(DlqFixture::kafka("dlq_none_kafka"));
-}
+on_both_brokers!(where_no_dead_letter_matches_nothing_changes);
 
-#[test]
-fn where_no_letter_of_rabbitmq_is_meant_nothing_changes() {
-    nothing_is_meant(DlqFixture::rabbitmq("dlq_none_rabbitmq"));
-}
-
-fn nothing_is_meant(mut bench: DlqFixture) {
+fn where_no_dead_letter_matches_nothing_changes(kind: BrokerKind) {
+    let mut bench = DlqFixture::on(kind, "dlq_none");
     // GIVEN an empty topic THEN there is nothing to do, and that is no failure
     for action in ["replay", "discard"] {
         let ended = bench.dlq(&[action, "--all"]);
@@ -78,8 +66,8 @@ fn nothing_is_meant(mut bench: DlqFixture) {
         tally.assert_done().assert_says(&["\"meant\":0,\"done\":0"]);
     }
     // THEN all are open still, nothing was written, and nothing has arrived
-    let (open, ended) = bench.list(&[]);
+    let (open, ended) = bench.list_output(&[]);
     assert_eq!(open.len(), 3);
     ended.assert_says(&["3 records read"]);
-    assert_eq!(bench.reader().finish(), [[]]);
+    assert_eq!(bench.site.reader().finish(), [[]]);
 }

@@ -24,11 +24,13 @@ use walrelay_harness::oracle::{ConfirmedSample, ConfirmedSampler, Verdict, check
 use walrelay_harness::rabbit::Tap;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{Table, human_count, human_duration};
-use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
+use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, RabbitMq};
 
 use self::causes::Moments;
-use crate::support::broker::{Broker, Destination};
-use crate::support::{Fixture, LIMIT, Repeatable, machine, seed, until, volume};
+use crate::support::broker::{Destination, wait_durable};
+use crate::support::{
+    Fixture, LIMIT, Repeatable, machine, name_on, on_both_brokers, seed, until, volume,
+};
 
 /// What a kill finds in flight, at most: small, because an outage fills any window.
 const WINDOW_EVENTS: u64 = 1_000;
@@ -71,34 +73,26 @@ struct Done {
     terminations: u64,
 }
 
-#[test]
-fn nothing_is_lost_whatever_is_killed() {
-    let _machine = machine();
-    let _repeatable = Repeatable::new("e2e::kill::nothing_is_lost_whatever_is_killed");
-    let broker = Broker::Kafka(Kafka::start().unwrap());
-    let place = Destination::from(&broker);
-    kill_everything("kill", broker, place, None);
-}
+on_both_brokers!(nothing_is_lost_whatever_is_killed);
 
-#[test]
-fn nothing_is_lost_in_rabbitmq_whatever_is_killed() {
-    let _machine = machine();
-    let _repeatable = Repeatable::new("e2e::kill::nothing_is_lost_in_rabbitmq");
-    let rabbitmq = RabbitMq::start().unwrap();
-    let tap = Tap::start(rabbitmq.port()).unwrap();
-    let place = Destination::tapped(&rabbitmq, &tap);
-    kill_everything("kill_rabbitmq", Broker::RabbitMq(rabbitmq), place, Some(&tap));
-}
-
-fn kill_everything(name: &str, mut broker: Broker, place: Destination, tap: Option<&Tap>) {
+fn nothing_is_lost_whatever_is_killed(kind: BrokerKind) {
+    let _repeatable = Repeatable::new("e2e::kill");
+    let mut broker = Broker::start(kind).unwrap();
+    let (destination, tap) = match &broker {
+        Broker::Kafka(kafka) => (kafka.into(), None),
+        Broker::RabbitMq(rabbitmq) => {
+            let tap = Tap::start(rabbitmq.port()).unwrap();
+            (Destination::tapped(rabbitmq, &tap), Some(tap))
+        }
+    };
     let timeout_ms = WAL_SENDER_TIMEOUT.as_millis().to_string();
     let settings = vec![("wal_sender_timeout".to_owned(), timeout_ms)];
     let mut postgres =
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
-    let site = Fixture::new(&postgres, place, name);
+    let site = Fixture::new(&postgres, destination, &name_on(kind, "kill"));
+    wait_durable(kind, Instant::now());
+    let _machine = machine();
     let began = Instant::now();
-    let queue_age = broker.queue_age();
-    until("queues of some age", LIMIT, || (began.elapsed() >= queue_age).then_some(()));
     // GIVEN a relay, a reader, a watch on the confirmed LSN
     let mut config = site.config();
     config.extra = format!("[delivery]\nwindow_events_max = {WINDOW_EVENTS}\n");
@@ -123,9 +117,9 @@ fn kill_everything(name: &str, mut broker: Broker, place: Destination, tap: Opti
     );
     let samples = sampler.stop();
     let reconnects = report.iter().map(|report| report.reconnects).sum();
-    println!("{}", told(&done, broker.name(), reconnects));
+    println!("{}", told(&done, kind.name(), reconnects));
     for (verdict, records) in judged {
-        assert_kept(&verdict, records, &samples, &done, tap);
+        assert_kept(&verdict, records, &samples, &done, tap.as_ref());
     }
 }
 
@@ -346,8 +340,8 @@ fn on_broker(broker: &mut Broker, lane: &Lane) -> (u64, Vec<i64>) {
             }
             _ => {
                 killed_us.push(now_us());
-                broker.kill9();
-                broker.start_again();
+                broker.kill9().unwrap();
+                broker.start_again().unwrap();
             }
         }
     }

@@ -5,12 +5,9 @@ use std::time::{Duration, Instant};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::stats::human_bytes;
-use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq, proc};
+use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, proc};
 
-use crate::support::broker::{Broker, Destination};
-use crate::support::{
-    Fixture, LIMIT, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq, until, volume,
-};
+use crate::support::{Fixture, LIMIT, machine, metric, on_both_brokers, until, volume};
 
 const WINDOW_BYTES: u64 = 64 << 20;
 /// What the process may need beside its window and its code.
@@ -30,19 +27,11 @@ fn assert_lean(relay: &RelayProcess) {
     assert!(memory.peak_rss_bytes < most, "peak RSS without code {peak}");
 }
 
-#[test]
-fn a_transaction_larger_than_the_window_passes_through_a_small_process() {
-    a_large_transaction(shared_kafka(), "memory_rows");
-}
+on_both_brokers!(a_transaction_larger_than_the_window_passes_through_a_small_process);
 
-#[test]
-fn a_transaction_larger_than_the_window_passes_through_a_small_process_to_rabbitmq() {
-    a_large_transaction(shared_rabbitmq(), "memory_rows_rabbitmq");
-}
-
-fn a_large_transaction(place: impl Into<Destination>, name: &str) {
+fn a_transaction_larger_than_the_window_passes_through_a_small_process(kind: BrokerKind) {
     let _machine = machine();
-    let site = Fixture::new(shared_postgres(), place, name);
+    let site = Fixture::on(kind, "memory_rows");
     let (mut relay, reader) = (site.relay(), site.reader());
     // As many bytes in fewer rows, where it is not for the rows.
     let (rows, payload_bytes) = volume((100_000, 2_300), (1_000_000, 230));
@@ -56,19 +45,11 @@ fn a_large_transaction(place: impl Into<Destination>, name: &str) {
     verdict.assert_exact(0);
 }
 
-#[test]
-fn a_huge_row_leaves_nothing_behind() {
-    a_huge_row(shared_kafka(), "memory_huge");
-}
+on_both_brokers!(a_huge_row_leaves_nothing_behind);
 
-#[test]
-fn a_huge_row_leaves_nothing_behind_to_rabbitmq() {
-    a_huge_row(shared_rabbitmq(), "memory_huge_rabbitmq");
-}
-
-fn a_huge_row(place: impl Into<Destination>, name: &str) {
+fn a_huge_row_leaves_nothing_behind(kind: BrokerKind) {
     // GIVEN a relay that builds a new value for each event
-    let site = Fixture::new(shared_postgres(), place, name);
+    let site = Fixture::on(kind, "memory_huge");
     let mut config = site.config();
     config.env.push(("WALRELAY_ROUTE__FORMAT".into(), "cloudevents-structured".into()));
     let mut relay = site.relay_with(config);
@@ -91,35 +72,49 @@ fn a_huge_row(place: impl Into<Destination>, name: &str) {
 
 #[test]
 fn a_broker_frozen_for_long_does_not_grow_the_process() {
-    let kafka = Broker::Kafka(Kafka::start().unwrap());
-    a_standstill("memory_freeze", &kafka, (Broker::freeze, Broker::thaw), 0);
+    a_standstill("memory_freeze", BrokerKind::Kafka, (freeze, thaw), 0);
 }
 
 #[test]
 fn a_rabbitmq_that_blocks_for_long_does_not_grow_the_process() {
-    let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
-    a_standstill("memory_blocked", &rabbitmq, (Broker::block, Broker::unblock), 0);
+    let block: Act = |broker| match broker {
+        Broker::Kafka(_) => unreachable!("Kafka has no alarms"),
+        Broker::RabbitMq(rabbitmq) => rabbitmq.raise_memory_alarm(),
+    };
+    let unblock: Act = |broker| match broker {
+        Broker::Kafka(_) => unreachable!("Kafka has no alarms"),
+        Broker::RabbitMq(rabbitmq) => rabbitmq.clear_alarms(),
+    };
+    a_standstill("memory_blocked", BrokerKind::RabbitMq, (block, unblock), 0);
 }
 
 #[test]
 fn a_rabbitmq_frozen_for_long_does_not_grow_the_process() {
-    let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
-    // Its connection is given up after two heartbeats, and what was on its way comes again: at most
-    // one event of each key.
-    a_standstill("memory_freeze_rabbitmq", &rabbitmq, (Broker::freeze, Broker::thaw), KEYS);
+    // The relay gives its connection up after two heartbeats, and publishes again what was in flight:
+    // at most one event of each key.
+    a_standstill("memory_freeze_rabbitmq", BrokerKind::RabbitMq, (freeze, thaw), KEYS);
 }
 
-type Act = fn(&Broker);
+type Act = fn(&Broker) -> walrelay_harness::Result<()>;
 
-fn a_standstill(name: &str, broker: &Broker, (stop, go_on): (Act, Act), repeated_max: u64) {
+fn freeze(broker: &Broker) -> walrelay_harness::Result<()> {
+    broker.freeze()
+}
+
+fn thaw(broker: &Broker) -> walrelay_harness::Result<()> {
+    broker.thaw()
+}
+
+fn a_standstill(name: &str, kind: BrokerKind, (stop, go_on): (Act, Act), repeated_max: u64) {
     // GIVEN a relay whose broker stands still, and 160 MB to carry
+    let broker = Broker::start(kind).unwrap();
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Fixture::new(&postgres, broker, name);
+    let site = Fixture::new(&postgres, &broker, name);
     let (mut relay, reader) = (site.relay(), site.reader());
     // Before every partition has confirmed something the window does not fill.
     (0..FIRST).for_each(|key| site.insert_event(&format!("first-{key}"), 1));
     reader.wait_until(FIRST, LIMIT);
-    stop(broker);
+    stop(&broker).unwrap();
     let frozen = Instant::now();
     let payload_bytes = 8_000;
     Backlog { payload_bytes, keys: KEYS, ..Backlog::new(&site.url, 20_000) }.fill().unwrap();
@@ -131,7 +126,7 @@ fn a_standstill(name: &str, broker: &Broker, (stop, go_on): (Act, Act), repeated
     // WHEN it stands still for a while
     let freeze = Duration::from_secs(volume(20, 60));
     until("the end of the standstill", freeze * 2, || (frozen.elapsed() > freeze).then_some(()));
-    go_on(broker);
+    go_on(&broker).unwrap();
     // THEN the process has not grown, and all arrives
     let (verdict, _) = site.judge(&mut relay, reader);
     assert_lean(&relay);

@@ -3,10 +3,13 @@
 use std::time::{Duration, Instant};
 
 use walrelay_harness::load::Backlog;
-use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
+use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
-use crate::support::broker::Broker;
-use crate::support::{Fixture, LIMIT, Repeatable, machine, metric, shared_kafka, until, volume};
+use crate::support::broker::wait_durable;
+use crate::support::{
+    Fixture, LIMIT, Repeatable, machine, metric, name_on, on_both_brokers, shared_kafka, until,
+    volume,
+};
 
 const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
 const SINK_DEAD_LIMIT: Duration = Duration::from_secs(15);
@@ -39,32 +42,22 @@ fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     verdict.assert_exact(0);
 }
 
-#[test]
-fn a_fast_shutdown_ends_although_kafka_is_dead() {
-    with_a_dead_broker("postgres_stop_dead", Broker::Kafka(Kafka::start().unwrap()));
-}
+on_both_brokers!(a_fast_shutdown_ends_although_the_broker_is_dead);
 
-#[test]
-fn a_fast_shutdown_ends_although_rabbitmq_is_dead() {
-    let rabbitmq = Broker::RabbitMq(RabbitMq::start().unwrap());
-    with_a_dead_broker("postgres_stop_dead_rabbitmq", rabbitmq);
-}
-
-fn with_a_dead_broker(name: &str, mut broker: Broker) {
-    let _machine = machine();
+fn a_fast_shutdown_ends_although_the_broker_is_dead(kind: BrokerKind) {
     // GIVEN a window full of events whose broker was killed
+    let mut broker = Broker::start(kind).unwrap();
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Fixture::new(&postgres, &broker, name);
-    let queue_age = broker.queue_age();
-    let declared = Instant::now();
-    until("queues of some age", LIMIT, || (declared.elapsed() >= queue_age).then_some(()));
+    let site = Fixture::new(&postgres, &broker, &name_on(kind, "postgres_stop_dead"));
+    wait_durable(kind, Instant::now());
+    let _machine = machine();
     let window = 1_000;
     let mut config = site.config();
     config.extra = format!("[delivery]\nwindow_events_max = {window}\n");
     let mut relay = site.relay_with(config);
     site.insert_event("first", 1);
     site.wait_confirmed(&mut relay, LIMIT);
-    broker.kill9();
+    broker.kill9().unwrap();
     Backlog::new(&site.url, 20_000).fill().unwrap();
     let full = || metric(&relay, "outbox_in_flight_events") == Some(f64::from(window));
     until("a full window", LIMIT, || full().then_some(()));
@@ -72,7 +65,7 @@ fn with_a_dead_broker(name: &str, mut broker: Broker) {
     let took = postgres.stop_fast(SINK_DEAD_LIMIT).unwrap();
     // THEN it does, and after a restart of both nothing is lost, and nothing repeated
     postgres.start_again().unwrap();
-    broker.start_again();
+    broker.start_again().unwrap();
     let recovered = Instant::now();
     let reader = site.reader();
     let (verdict, _) = site.judge(&mut relay, reader);

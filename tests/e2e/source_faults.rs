@@ -4,29 +4,21 @@ use std::time::Duration;
 
 use walrelay_harness::load::Backlog;
 use walrelay_harness::proxy::Proxy;
-use walrelay_harness::{Postgres, PostgresOptions};
+use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
-use crate::support::broker::Destination;
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, metric, shared_kafka, shared_rabbitmq, until, volume,
+    Fixture, LIMIT, Repeatable, machine, metric, name_on, on_both_brokers, shared_kafka, until,
+    volume,
 };
 
-#[test]
-fn a_living_relay_repeats_nothing_whatever_its_source_does() {
-    break_the_source(shared_kafka(), "source_faults");
-}
+on_both_brokers!(a_living_relay_repeats_nothing_whatever_its_source_does);
 
-#[test]
-fn a_living_relay_repeats_nothing_in_rabbitmq_whatever_its_source_does() {
-    break_the_source(shared_rabbitmq(), "source_faults_rabbitmq");
-}
-
-fn break_the_source(place: impl Into<Destination>, name: &str) {
+fn a_living_relay_repeats_nothing_whatever_its_source_does(kind: BrokerKind) {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::source_faults");
     // GIVEN a relay that reaches Postgres over a network that can be cut, under load
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site = Fixture::new(&postgres, place, name);
+    let site = Fixture::new(&postgres, kind, &name_on(kind, "source_faults"));
     let proxy = Proxy::start(postgres.port()).unwrap();
     let mut config = site.config();
     config.url = config.url.replace(&postgres.port().to_string(), &proxy.port.to_string());

@@ -2,15 +2,15 @@
 
 use std::time::{Duration, Instant};
 
-use rustix_signal::{cont, stop};
-use walrelay_harness::RabbitMq;
+use rustix::process::Signal;
 use walrelay_harness::load::Backlog;
+use walrelay_harness::proc::signal;
 use walrelay_harness::relay::{RelayProcess, get};
+use walrelay_harness::{BrokerKind, RabbitMq};
 
-use crate::support::broker::{Broker, Destination};
+use crate::support::broker::wait_durable;
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, metric, shared_kafka, shared_postgres, shared_rabbitmq,
-    until, volume,
+    Fixture, LIMIT, Repeatable, machine, metric, on_both_brokers, shared_postgres, until, volume,
 };
 
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
@@ -18,21 +18,13 @@ const DRAIN_S: u32 = 2;
 /// For an end without a broker: drain, Postgres' last answer, farewells that nobody hears.
 const STOP_LIMIT: Duration = Duration::from_secs(8);
 
-#[test]
-fn a_sigterm_under_load_repeats_nothing() {
-    under_load(shared_kafka(), "stop_under_load");
-}
+on_both_brokers!(a_sigterm_under_load_repeats_nothing);
 
-#[test]
-fn a_sigterm_under_load_repeats_nothing_in_rabbitmq() {
-    under_load(shared_rabbitmq(), "stop_under_load_rabbitmq");
-}
-
-fn under_load(place: impl Into<Destination>, name: &str) {
+fn a_sigterm_under_load_repeats_nothing(kind: BrokerKind) {
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::stop");
     // GIVEN a relay under load
-    let site = Fixture::new(shared_postgres(), place, name);
+    let site = Fixture::on(kind, "stop_under_load");
     let (mut relay, reader) = (site.relay(), site.reader());
     let (events, seconds, stops) = volume((12_000, 5, 3), (40_000, 15, 5));
     let load = site.writers(events, Duration::from_secs(seconds));
@@ -53,19 +45,11 @@ fn under_load(place: impl Into<Destination>, name: &str) {
     verdict.assert_exact(0);
 }
 
-#[test]
-fn a_sigterm_inside_a_large_transaction_repeats_nothing() {
-    inside_a_transaction(shared_kafka(), "stop_inside");
-}
+on_both_brokers!(a_sigterm_inside_a_large_transaction_repeats_nothing);
 
-#[test]
-fn a_sigterm_inside_a_large_transaction_repeats_nothing_in_rabbitmq() {
-    inside_a_transaction(shared_rabbitmq(), "stop_inside_rabbitmq");
-}
-
-fn inside_a_transaction(place: impl Into<Destination>, name: &str) {
+fn a_sigterm_inside_a_large_transaction_repeats_nothing(kind: BrokerKind) {
     // GIVEN a relay with a small window in the middle of a large transaction: its sender stands
-    let site = Fixture::new(shared_postgres(), place, name);
+    let site = Fixture::on(kind, "stop_inside");
     let mut config = site.config();
     config.extra = "[delivery]\nwindow_events_max = 500\ndrain_timeout = \"10m\"\n".into();
     let (mut relay, reader) = (site.relay_with(config), site.reader());
@@ -77,14 +61,14 @@ fn inside_a_transaction(place: impl Into<Destination>, name: &str) {
     let sender: u32 = site.value(&sender).parse().unwrap();
     Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) }.fill().unwrap();
     until("the first event", LIMIT, || (reader.count() > 0).then_some(()));
-    stop(sender);
+    signal(sender, Signal::STOP).unwrap();
     let seen = reader.count();
     assert!(seen < rows, "the transaction was over before it could be interrupted");
     // WHEN it is told to stop there
     relay.sigterm().unwrap();
     until("the relay hears it", LIMIT, || relay.said("settling what is in flight").then_some(()));
     assert!(relay.is_running(), "{}", relay.tail(20));
-    cont(sender);
+    signal(sender, Signal::CONT).unwrap();
     // THEN it finishes the transaction first
     assert_eq!(relay.wait_exit(LIMIT * 4).unwrap(), 0, "{}", relay.tail(20));
     relay.restart().unwrap();
@@ -95,30 +79,27 @@ fn inside_a_transaction(place: impl Into<Destination>, name: &str) {
 
 #[test]
 fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
-    let _machine = machine();
-    let mut broker = Broker::RabbitMq(RabbitMq::start().unwrap());
+    let mut broker = RabbitMq::start().unwrap();
     let site = Fixture::new(shared_postgres(), &broker, "stop_without_rabbitmq");
-    let declared = Instant::now();
+    wait_durable(BrokerKind::RabbitMq, Instant::now());
+    let _machine = machine();
     let mut config = site.config();
     let window: u32 = 500;
     config.extra =
         format!("[delivery]\nwindow_events_max = {window}\ndrain_timeout = \"{DRAIN_S}s\"\n");
     let (mut relay, reader) = (site.relay_with(config), site.reader());
-    until("a queue of some age", LIMIT, || {
-        (declared.elapsed() >= broker.queue_age()).then_some(())
-    });
-    type Act = fn(&mut Broker);
+    type Act = fn(&mut RabbitMq) -> walrelay_harness::Result<()>;
     let harms: [(&str, Act, Act); 3] = [
         ("frozen", |broker| broker.freeze(), |broker| broker.thaw()),
-        ("blocked", |broker| broker.block(), |broker| broker.unblock()),
-        ("dead", Broker::kill9, Broker::start_again),
+        ("blocked", |broker| broker.raise_memory_alarm(), |broker| broker.clear_alarms()),
+        ("dead", |broker| broker.kill9(), RabbitMq::start_again),
     ];
     for (what, harm, mend) in harms {
         for (load, code) in [(0, 0), (2_000, 1)] {
             // GIVEN a relay with nothing, or with a window full of events that nobody takes
             site.insert_event(&format!("{what}-{load}"), 1);
             site.wait_confirmed(&mut relay, LIMIT);
-            harm(&mut broker);
+            harm(&mut broker).unwrap();
             if load > 0 {
                 site.execute(&format!(
                     "do $$ begin for n in 1..{load} loop
@@ -141,7 +122,7 @@ fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
             assert!(took < STOP_LIMIT, "{what}: {took:?}\n{said}");
             assert!(exit == code || what == "blocked" && exit == 0, "{what}: {exit}\n{said}");
             assert!(exit == 0 || said.contains("stop.unsettled"), "{said}");
-            mend(&mut broker);
+            mend(&mut broker).unwrap();
             relay.restart().unwrap();
             relay.wait_ready(LIMIT).unwrap();
         }
@@ -154,22 +135,4 @@ fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
 
 fn is_ready(relay: &RelayProcess) -> bool {
     get(relay.admin(), "/readyz", LIMIT).is_ok_and(|answer| answer.status == 200)
-}
-
-/// A walsender belongs to nobody here, so it is signalled by its pid.
-mod rustix_signal {
-    use std::process::Command;
-
-    pub(super) fn stop(pid: u32) {
-        send("STOP", pid);
-    }
-
-    pub(super) fn cont(pid: u32) {
-        send("CONT", pid);
-    }
-
-    fn send(signal: &str, pid: u32) {
-        let status = Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap();
-        assert!(status.success(), "kill -s {signal} {pid}");
-    }
 }

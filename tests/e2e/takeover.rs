@@ -8,11 +8,10 @@ use std::time::{Duration, Instant};
 use walrelay_harness::kit::Rng;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{Table, human_duration};
-use walrelay_harness::{Postgres, PostgresOptions};
+use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
-use crate::support::broker::Destination;
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, seed, shared_kafka, shared_rabbitmq, start, until, volume,
+    Fixture, LIMIT, Repeatable, machine, name_on, on_both_brokers, seed, start, until, volume,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
@@ -47,25 +46,21 @@ const KAFKA: [(Fault, usize); 6] = [
 ];
 const RABBITMQ: [(Fault, usize); 3] = [(Fault::Kill, 2), (Fault::Stop, 1), (Fault::Cut, 3)];
 
-#[test]
-fn takeovers_lose_nothing_and_nobody_gives_up() {
-    let (faults, events) = volume((&KAFKA, 9_000), (&SOAK, 30_000));
-    take_over(shared_kafka(), "takeover", faults, events);
-}
+on_both_brokers!(takeovers_lose_nothing_and_nobody_gives_up);
 
-#[test]
-fn takeovers_lose_nothing_in_rabbitmq() {
-    take_over(shared_rabbitmq(), "takeover_rabbitmq", &RABBITMQ, 6_000);
-}
-
-fn take_over(place: impl Into<Destination>, name: &str, faults: &[(Fault, usize)], events: u64) {
+fn takeovers_lose_nothing_and_nobody_gives_up(kind: BrokerKind) {
+    let (faults, events): (&[(Fault, usize)], u64) = match kind {
+        BrokerKind::Kafka => volume((&KAFKA, 9_000), (&SOAK, 30_000)),
+        BrokerKind::RabbitMq => (&RABBITMQ, 6_000),
+    };
+    let name = name_on(kind, "takeover");
     let _machine = machine();
     let _repeatable = Repeatable::new("e2e::takeover");
     // GIVEN two relays on one slot, under load
     let settings = vec![("wal_sender_timeout".to_owned(), WAL_SENDER_TIMEOUT_MS.to_owned())];
     let postgres =
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
-    let site = Fixture::new(&postgres, place, name);
+    let site = Fixture::new(&postgres, kind, &name);
     let relays = [site.relay(), start(site.config(), &format!("{name}_second"))];
     let reader = site.reader();
     let mut pair = Pair { site: &site, relays, postgres, times: Vec::new() };

@@ -1,14 +1,11 @@
 //! Rows that cannot be published: tried again, given up, put back.
 
+use walrelay_harness::BrokerKind;
+
 use super::{config, polled_site, statuses, wait_settled};
 use crate::support::{
-    Fixture, LIMIT, metric, shared_kafka, shared_postgres, shared_rabbitmq, start, until,
+    Fixture, LIMIT, metric, on_both_brokers, shared_postgres, shared_rabbitmq, start, until,
 };
-
-/// A topic per aggregate type, so that one of them can be missing.
-fn site(name: &str, place: impl Into<crate::support::broker::Destination>) -> Fixture {
-    polled_site(Fixture::new(shared_postgres(), place, name))
-}
 
 fn insert(site: &Fixture, kind: &str, key: &str, seq: u64) {
     site.execute(&format!(
@@ -20,8 +17,10 @@ fn insert(site: &Fixture, kind: &str, key: &str, seq: u64) {
 const QUICK: &str =
     "[delivery]\nattempts_max = 3\nbackoff_base = \"20ms\"\nbackoff_cap = \"50ms\"\n";
 
-fn a_row_is_given_up_and_put_back(site: &Fixture) {
+fn a_row_is_given_up_after_its_attempts_and_put_back(kind: BrokerKind) {
+    let site = &polled_site(Fixture::on(kind, "polling_failed"));
     let mut config = config(site, "interval = \"20ms\"");
+    // A topic per aggregate type, so that one of them can be missing.
     config.topic = format!("{}.${{aggregatetype}}", site.name);
     config.extra = format!("{QUICK}{}", config.extra.replace("[delivery]\n", ""));
     site.open_route(&format!("{}.good", site.name));
@@ -48,20 +47,13 @@ fn a_row_is_given_up_and_put_back(site: &Fixture) {
     // WHEN its route is mended and it is put back THEN it is published
     site.open_route(&format!("{}.bad", site.name));
     let bad = site.reader_of(&format!("{}.bad", site.name));
-    let file = relay.log_file().with_file_name("walrelay.toml");
-    let walrelay = |words: &[&str]| {
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_walrelay"));
-        let output = command.args(words).arg("--config").arg(&file).output().unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (output.status.code(), String::from_utf8_lossy(&said).into_owned())
-    };
+    let walrelay = |words: &[&str]| site.command(&config, words).wait();
     let id = site.value("select id::text from outbox where status = 'failed'");
-    let (code, listed) = walrelay(&["outbox", "list", "--json"]);
-    assert!(code == Some(0) && listed.contains(&id), "{listed}");
-    assert_eq!(walrelay(&["outbox", "retry"]).0, Some(2), "nothing was named");
-    assert_eq!(walrelay(&["outbox", "retry", "no such id"]).0, Some(1));
-    let (code, said) = walrelay(&["outbox", "retry", &id]);
-    assert!(code == Some(0) && said.contains("1 rows are to be published again"), "{said}");
+    walrelay(&["outbox", "list", "--json"]).assert_done().assert_says(&[&id]);
+    assert_eq!(walrelay(&["outbox", "retry"]).code, 2, "nothing was named");
+    assert_eq!(walrelay(&["outbox", "retry", "no such id"]).code, 1);
+    let retried = walrelay(&["outbox", "retry", &id]);
+    retried.assert_done().assert_says(&["1 rows are to be published again"]);
     wait_settled(site, LIMIT);
     assert_eq!(statuses(site), "published 3", "{}", relay.tail(20));
     assert_eq!(bad.finish().swap_remove(0).len(), 1);
@@ -69,19 +61,11 @@ fn a_row_is_given_up_and_put_back(site: &Fixture) {
     assert_eq!(relay.wait_exit(LIMIT).unwrap(), 0);
 }
 
-#[test]
-fn kafka_a_row_is_given_up_after_its_attempts_and_put_back() {
-    a_row_is_given_up_and_put_back(&site("polling_failed_kafka", shared_kafka()));
-}
-
-#[test]
-fn rabbitmq_a_row_is_given_up_after_its_attempts_and_put_back() {
-    a_row_is_given_up_and_put_back(&site("polling_failed_rabbitmq", shared_rabbitmq()));
-}
+on_both_brokers!(a_row_is_given_up_after_its_attempts_and_put_back);
 
 #[test]
 fn a_row_that_waits_for_its_retry_holds_up_its_key_and_no_other_and_is_given_back_at_the_end() {
-    let site = site("polling_waits", shared_rabbitmq());
+    let site = polled_site(Fixture::new(shared_postgres(), shared_rabbitmq(), "polling_waits"));
     let mut config = config(&site, "interval = \"20ms\"");
     config.topic = format!("{}.${{aggregatetype}}", site.name);
     config.extra = format!(

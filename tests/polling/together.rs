@@ -1,17 +1,20 @@
 //! Many processes on one table, brokers and databases that go away, and the way to the slot.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use walrelay_harness::oracle;
 use walrelay_harness::relay::RelayProcess;
-use walrelay_harness::{Kafka, Postgres, PostgresOptions};
+use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use super::{config, polled_site, statuses, wait_settled};
-use crate::support::broker::Broker;
-use crate::support::{Fixture, LIMIT, Repeatable, machine, start, until, volume};
+use crate::support::broker::{Reader, wait_durable};
+use crate::support::{
+    Fixture, LIMIT, Repeatable, machine, name_on, on_both_brokers, query, shared_kafka,
+    shared_postgres, start, until, volume,
+};
 
-fn judge(site: &Fixture, reader: crate::support::broker::Reader, duplicates_max: u64) {
+fn judge(site: &Fixture, reader: Reader, duplicates_max: u64) {
     let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
     let records = reader.finish().swap_remove(0);
     let verdict = oracle::check(&truth, &records, &HashSet::new());
@@ -58,21 +61,25 @@ fn processes_that_come_and_go_do_no_work_twice() {
     judge(&site, reader, 0);
 }
 
-fn outage(name: &'static str, mut broker: Broker) {
+on_both_brokers!(an_outage_of_the_broker_costs_no_row_and_no_attempt);
+
+fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
+    let mut broker = Broker::start(kind).unwrap();
+    let name = name_on(kind, "polling_outage");
+    let site = polled_site(Fixture::new(shared_postgres(), &broker, &name));
+    wait_durable(kind, Instant::now());
     let _alone = machine();
-    let site = polled_site(Fixture::new(crate::support::shared_postgres(), &broker, name));
-    std::thread::sleep(broker.queue_age());
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"2s\""));
     let writers = site.writers(5_000, Duration::from_secs(6));
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());
         until("rows to flow", LIMIT, || statuses(&site).contains("published").then_some(()));
-        broker.kill9();
+        broker.kill9().unwrap();
         until("rows to wait", LIMIT, || statuses(&site).contains("pending").then_some(()));
         let report = writing.join().unwrap();
         assert!(report.events_committed >= 5_000);
-        broker.start_again();
+        broker.start_again().unwrap();
     });
     wait_settled(&site, LIMIT);
     stop(&mut relay);
@@ -81,22 +88,10 @@ fn outage(name: &'static str, mut broker: Broker) {
 }
 
 #[test]
-fn kafka_an_outage_of_the_broker_costs_no_row_and_no_attempt() {
-    outage("polling_outage_kafka", Broker::Kafka(Kafka::start().unwrap()));
-}
-
-#[test]
-fn rabbitmq_an_outage_of_the_broker_costs_no_row_and_no_attempt() {
-    let rabbitmq = walrelay_harness::RabbitMq::start().unwrap();
-    outage("polling_outage_rabbitmq", Broker::RabbitMq(rabbitmq));
-}
-
-#[test]
 fn a_database_that_crashes_is_come_back_to() {
     let _alone = machine();
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
-    let site =
-        polled_site(Fixture::new(&postgres, crate::support::shared_kafka(), "polling_crash"));
+    let site = polled_site(Fixture::new(&postgres, shared_kafka(), "polling_crash"));
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"1s\""));
     let (events, seconds) = volume((5_000, 7), (10_000, 15));
@@ -107,12 +102,8 @@ fn a_database_that_crashes_is_come_back_to() {
         for _ in 0..2 {
             postgres.crash().unwrap();
             postgres.start_again().unwrap();
-            let count = || {
-                crate::support::query(
-                    &site.url,
-                    "select count(*) from outbox where status = 'published'",
-                )
-            };
+            let sql = "select count(*) from outbox where status = 'published'";
+            let count = || query(&site.url, sql);
             let before = until("the database", LIMIT, || count().ok().flatten());
             until("rows to flow again", LIMIT, || {
                 count().ok().flatten().filter(|now| *now != before).map(drop)
@@ -151,12 +142,8 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
                 .then_some(())
         });
         // WHEN the table is handed over, while rows are written and published
-        let file = pollers[0].log_file().with_file_name("walrelay.toml");
-        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_walrelay"));
-        let output = command.args(["outbox", "handover", "--config"]).arg(&file).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
-        assert!(said.contains("+ made slot polling_move"), "{said}");
+        let handover = site.command(&polling, &["outbox", "handover"]).wait();
+        handover.assert_done().assert_says(&["+ made slot polling_move"]);
         assert!(!writing.is_finished(), "the load has ended too early to prove anything");
         // THEN the pollers end by themselves, and do not begin again
         for poller in &mut pollers {

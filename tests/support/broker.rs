@@ -1,85 +1,27 @@
-//! Kafka or RabbitMQ, so that a test can be told once and hold for both.
+//! Kafka or RabbitMQ, so that one test body serves both.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use walrelay_harness::consumer::{self, Consumer, Mode, Record};
 use walrelay_harness::rabbit::{Queue, Rabbit, Tap, Value};
 use walrelay_harness::relay::RelayConfig;
-use walrelay_harness::{Kafka, RabbitMq};
+use walrelay_harness::{Broker, BrokerKind, Kafka, RabbitMq};
 
-use super::{LIMIT, until};
+use super::{LIMIT, shared_kafka, shared_rabbitmq, until};
 
-/// RabbitMQ forgets a quorum queue that is younger when it is killed.
+/// RabbitMQ may forget a quorum queue that is younger than this when it is killed.
 const QUORUM_QUEUE_AGE: Duration = Duration::from_secs(8);
 
-/// A broker of the test's own, to be hurt.
-pub(crate) enum Broker {
-    Kafka(Kafka),
-    RabbitMq(RabbitMq),
-}
-
-impl Broker {
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Broker::Kafka(_) => "Kafka",
-            Broker::RabbitMq(_) => "RabbitMQ",
-        }
-    }
-
-    pub(crate) fn kill9(&mut self) {
-        match self {
-            Broker::Kafka(kafka) => kafka.kill9().unwrap(),
-            Broker::RabbitMq(rabbitmq) => rabbitmq.kill9().unwrap(),
-        }
-    }
-
-    pub(crate) fn start_again(&mut self) {
-        match self {
-            Broker::Kafka(kafka) => kafka.start_again().unwrap(),
-            Broker::RabbitMq(rabbitmq) => rabbitmq.start_again().unwrap(),
-        }
-    }
-
-    pub(crate) fn freeze(&self) {
-        match self {
-            Broker::Kafka(kafka) => kafka.freeze().unwrap(),
-            Broker::RabbitMq(rabbitmq) => rabbitmq.freeze().unwrap(),
-        }
-    }
-
-    /// Lets a memory alarm block whoever publishes; Kafka knows nothing like it.
-    pub(crate) fn block(&self) {
-        match self {
-            Broker::Kafka(_) => unreachable!("Kafka has no alarms"),
-            Broker::RabbitMq(rabbitmq) => rabbitmq.raise_memory_alarm().unwrap(),
-        }
-    }
-
-    pub(crate) fn unblock(&self) {
-        match self {
-            Broker::Kafka(_) => unreachable!("Kafka has no alarms"),
-            Broker::RabbitMq(rabbitmq) => rabbitmq.clear_alarms().unwrap(),
-        }
-    }
-
-    /// How old its queues must be before it is killed.
-    pub(crate) fn queue_age(&self) -> Duration {
-        match self {
-            Broker::Kafka(_) => Duration::ZERO,
-            Broker::RabbitMq(_) => QUORUM_QUEUE_AGE,
-        }
-    }
-
-    pub(crate) fn thaw(&self) {
-        match self {
-            Broker::Kafka(kafka) => kafka.thaw().unwrap(),
-            Broker::RabbitMq(rabbitmq) => rabbitmq.thaw().unwrap(),
-        }
+/// Waits until the queues that were declared at `declared` survive a kill of their broker.
+pub(crate) fn wait_durable(kind: BrokerKind, declared: Instant) {
+    if kind == BrokerKind::RabbitMq {
+        std::thread::sleep(QUORUM_QUEUE_AGE.saturating_sub(declared.elapsed()));
     }
 }
 
+/// Where a relay publishes to, and where its events are read.
 pub(crate) enum Destination {
     Kafka {
         brokers: String,
@@ -88,7 +30,7 @@ pub(crate) enum Destination {
         url: String,
         /// What the relay is given instead: the same broker through a [`Tap`].
         relay_url: String,
-        /// A queue of each, all bound to the site's exchange.
+        /// A queue of each kind, all bound to the fixture's exchange.
         queues: Vec<Queue>,
     },
 }
@@ -115,7 +57,24 @@ impl From<&Broker> for Destination {
     }
 }
 
+impl From<BrokerKind> for Destination {
+    /// On the broker that all tests share.
+    fn from(kind: BrokerKind) -> Destination {
+        match kind {
+            BrokerKind::Kafka => shared_kafka().into(),
+            BrokerKind::RabbitMq => shared_rabbitmq().into(),
+        }
+    }
+}
+
 impl Destination {
+    pub(crate) fn kind(&self) -> BrokerKind {
+        match self {
+            Destination::Kafka { .. } => BrokerKind::Kafka,
+            Destination::RabbitMq { .. } => BrokerKind::RabbitMq,
+        }
+    }
+
     /// Both kinds of durable queues, and a tap between the relay and its broker.
     pub(crate) fn tapped(rabbitmq: &RabbitMq, tap: &Tap) -> Destination {
         Destination::RabbitMq {
@@ -160,8 +119,8 @@ impl Destination {
         }
     }
 
-    /// Lets a destination take nothing larger: a topic by record, a queue, which is made anew, in
-    /// all.
+    /// Limits what a destination takes: a topic by the size of a record, a queue, which is declared
+    /// anew, by its size in all.
     pub(super) fn limit_route(&self, exchange: &str, topic: &str, bytes_max: u64) {
         match self {
             Destination::Kafka { brokers } => {
@@ -183,7 +142,7 @@ impl Destination {
         }
     }
 
-    /// Removes the dead-letter topic of a site, or its exchange and queue.
+    /// Deletes the dead-letter topic of a fixture, or its exchange and queue.
     pub(super) fn remove_dead_letters(&self, name: &str) {
         let topic = format!("{name}.dlq");
         match self {

@@ -1,8 +1,9 @@
 //! What the tests share: one Postgres and one broker of each kind per run, and a [`Fixture`] for each
 //! test.
 //!
-//! A site is a database, a slot and a topic or queue of its own, so tests do not meet. A test that hurts a
-//! service starts its own. Waiting is polling for a fact with a limit that only a failure reaches.
+//! A fixture has a database, a slot and a topic or queue of its own, so tests do not affect each other.
+//! A test that harms a service starts its own. Waiting is polling for a fact, with a limit that only a
+//! failure reaches.
 
 pub(crate) mod broker;
 pub(crate) mod faults;
@@ -10,6 +11,7 @@ pub(crate) mod rabbitmq;
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -18,15 +20,16 @@ pub(crate) use walrelay_harness::kit::volume;
 use walrelay_harness::load::{self, ChaosWriters};
 use walrelay_harness::oracle::{self, Verdict};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::{Kafka, Postgres, PostgresOptions, RabbitMq};
+use walrelay_harness::{BrokerKind, Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use self::broker::{Destination, Reader};
+use self::faults::Relay;
 
 /// Longest wait for anything that should happen soon.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(5);
 
-/// The Postgres that no test hurts.
+/// The Postgres that no test harms.
 pub(crate) fn shared_postgres() -> &'static Postgres {
     static POSTGRES: OnceLock<Postgres> = OnceLock::new();
     POSTGRES.get_or_init(|| {
@@ -43,13 +46,13 @@ pub(crate) fn shared_postgres() -> &'static Postgres {
     })
 }
 
-/// The Kafka that no test hurts.
+/// The Kafka that no test harms.
 pub(crate) fn shared_kafka() -> &'static Kafka {
     static KAFKA: OnceLock<Kafka> = OnceLock::new();
     KAFKA.get_or_init(|| Kafka::start().unwrap())
 }
 
-/// The RabbitMQ that no test hurts.
+/// The RabbitMQ that no test harms.
 pub(crate) fn shared_rabbitmq() -> &'static RabbitMq {
     static RABBITMQ: OnceLock<RabbitMq> = OnceLock::new();
     RABBITMQ.get_or_init(|| RabbitMq::start().unwrap())
@@ -89,36 +92,73 @@ pub(crate) fn query(url: &str, sql: &str) -> Result<Option<String>, tokio_postgr
     })
 }
 
+/// Declares two tests for each function, `NAME::kafka` and `NAME::rabbitmq`, which call it with the
+/// kind of broker.
+macro_rules! on_both_brokers {
+    ($($body:ident),+ $(,)?) => {$(
+        mod $body {
+            #[test]
+            fn kafka() {
+                super::$body(walrelay_harness::BrokerKind::Kafka);
+            }
+
+            #[test]
+            fn rabbitmq() {
+                super::$body(walrelay_harness::BrokerKind::RabbitMq);
+            }
+        }
+    )+};
+}
+pub(crate) use on_both_brokers;
+
+/// The name of a fixture that exists once for each kind of broker.
+pub(crate) fn name_on(kind: BrokerKind, name: &str) -> String {
+    format!("{name}_{}", kind.name().to_lowercase())
+}
+
 pub(crate) struct Fixture {
     /// Database, slot, and topic or exchange, routing key and queue.
     pub(crate) name: String,
     pub(crate) url: String,
-    place: Destination,
+    destination: Destination,
 }
 
 impl Fixture {
     /// Makes database, outbox, publication, slot, and what the broker needs.
-    pub(crate) fn new(postgres: &Postgres, place: impl Into<Destination>, name: &str) -> Fixture {
+    pub(crate) fn new(
+        postgres: &Postgres,
+        destination: impl Into<Destination>,
+        name: &str,
+    ) -> Fixture {
         postgres.create_database(name).unwrap();
-        let (url, place) = (postgres.url(name), place.into());
+        let (url, destination) = (postgres.url(name), destination.into());
         load::create_outbox(&url, "public.outbox").unwrap();
         load::create_slot(&url, "walrelay", name, "public.outbox").unwrap();
-        place.prepare(name);
-        Fixture { name: name.into(), url, place }
+        destination.prepare(name);
+        Fixture { name: name.into(), url, destination }
     }
 
-    /// A site on the shared Postgres and Kafka.
+    /// A fixture on the shared Postgres and Kafka.
     pub(crate) fn shared(name: &str) -> Fixture {
         Fixture::new(shared_postgres(), shared_kafka(), name)
     }
 
-    /// The configuration of a relay for this site.
+    /// A fixture on the shared Postgres and the shared broker of this kind.
+    pub(crate) fn on(kind: BrokerKind, name: &str) -> Fixture {
+        Fixture::new(shared_postgres(), kind, &name_on(kind, name))
+    }
+
+    pub(crate) fn kind(&self) -> BrokerKind {
+        self.destination.kind()
+    }
+
+    /// The configuration of a relay for this fixture.
     pub(crate) fn config(&self) -> RelayConfig {
         RelayConfig {
             slot: self.name.clone(),
             topic: self.name.clone(),
             env: vec![("NO_COLOR".into(), "1".into())],
-            ..self.place.config(&self.url, &self.name)
+            ..self.destination.config(&self.url, &self.name)
         }
     }
 
@@ -135,32 +175,42 @@ impl Fixture {
 
     /// Reads what has arrived since the beginning.
     pub(crate) fn reader(&self) -> Reader {
-        self.place.reader(&self.name)
+        self.destination.reader(&self.name)
     }
 
-    /// Makes a destination for another topic.
+    /// Makes a topic, or a queue of that name bound to the fixture's exchange.
     pub(crate) fn open_route(&self, topic: &str) {
-        self.place.open_route(&self.name, topic);
+        self.destination.open_route(&self.name, topic);
     }
 
     /// Lets a destination that was made take nothing larger.
     pub(crate) fn limit_route(&self, topic: &str, bytes_max: u64) {
-        self.place.limit_route(&self.name, topic, bytes_max);
+        self.destination.limit_route(&self.name, topic, bytes_max);
     }
 
     /// Reads what has arrived in it.
     pub(crate) fn reader_of(&self, topic: &str) -> Reader {
-        self.place.reader(topic)
+        self.destination.reader(topic)
     }
 
     pub(crate) fn remove_dead_letters(&self) {
-        self.place.remove_dead_letters(&self.name);
+        self.destination.remove_dead_letters(&self.name);
     }
 
     /// Writers of small and middling transactions, spread over `last`.
     pub(crate) fn writers(&self, events: u64, last: Duration) -> ChaosWriters {
         let (rows_max, last) = (2_000, Some(last));
         ChaosWriters { rows_max, last, ..ChaosWriters::new(&self.url, events, seed()) }
+    }
+
+    /// Runs `walrelay WORDS` with this configuration, beside the relays that are running.
+    pub(crate) fn command(&self, config: &RelayConfig, words: &[&str]) -> Relay {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("commands").join(&self.name);
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join(format!("{}.toml", COUNT.fetch_add(1, Ordering::Relaxed)));
+        std::fs::write(&file, config.toml(([127, 0, 0, 1], 0).into())).unwrap();
+        Relay::spawn(&folder, &file, words, &config.env)
     }
 
     pub(crate) fn execute(&self, sql: &str) {

@@ -2,8 +2,8 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use walrelay_harness::kit::{KitError, KitResult};
 use walrelay_harness::rabbit::Delivery;
+use walrelay_harness::{HarnessError, Result};
 
 use crate::bare::payload;
 
@@ -84,7 +84,7 @@ impl Shape {
     }
 
     /// Is what the relay published the same load?
-    pub(crate) fn compare(relay: &Delivery) -> KitResult<()> {
+    pub(crate) fn compare(relay: &Delivery) -> Result<()> {
         let properties = &relay.properties;
         let names = [
             (properties.content_type.as_deref(), CONTENT_TYPE),
@@ -102,7 +102,9 @@ impl Shape {
         same &= relay.body.len().abs_diff(payload(0).len()) <= SLACK_BYTES + 4;
         let other = || {
             let bytes = relay.body.len();
-            KitError::Other(format!("the relay publishes otherwise: {properties:?}, {bytes} bytes"))
+            HarnessError::Other(format!(
+                "the relay publishes otherwise: {properties:?}, {bytes} bytes"
+            ))
         };
         if same { Ok(()) } else { Err(other()) }
     }

@@ -14,7 +14,8 @@ use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
 
 pub(crate) use self::wire::{Frames, table};
 pub use self::wire::{Properties, Value, Wire};
-use crate::kit::{KitError, KitResult};
+
+use crate::{HarnessError, Result};
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// A broker under load may think for a while; a declaration of a quorum queue elects a leader.
@@ -95,26 +96,27 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn open(url: &str) -> KitResult<Client> {
+    pub(crate) fn open(url: &str) -> Result<Client> {
         Client::open_within(url, ANSWER_LIMIT)
     }
 
     /// The same, with a limit for each answer.
-    pub(crate) fn open_within(url: &str, answer_limit: Duration) -> KitResult<Client> {
-        let place = Address::parse(url)
-            .ok_or_else(|| KitError::Other("not amqp://user:password@host:port/vhost".into()))?;
-        let found = place.address.to_socket_addrs().map_err(KitError::io("find the broker"))?;
-        let address = found.last().ok_or_else(|| KitError::Other("no address".into()))?;
+    pub(crate) fn open_within(url: &str, answer_limit: Duration) -> Result<Client> {
+        let place = Address::parse(url).ok_or_else(|| {
+            HarnessError::Other("not amqp://user:password@host:port/vhost".into())
+        })?;
+        let found = place.address.to_socket_addrs().map_err(HarnessError::io("find the broker"))?;
+        let address = found.last().ok_or_else(|| HarnessError::Other("no address".into()))?;
         let connecting = TcpStream::connect_timeout(&address, CONNECT_LIMIT);
-        let stream = connecting.map_err(KitError::io("connect to RabbitMQ"))?;
-        let wire = Wire::new(stream).map_err(KitError::io("set up a socket"))?;
+        let stream = connecting.map_err(HarnessError::io("connect to RabbitMQ"))?;
+        let wire = Wire::new(stream).map_err(HarnessError::io("set up a socket"))?;
         let (partial, events) = (None, VecDeque::new());
         let mut client = Client { wire, frame_bytes_max: 4096, partial, events, answer_limit };
         client.log_in(&place)?;
         Ok(client)
     }
 
-    fn log_in(&mut self, place: &Address) -> KitResult<()> {
+    fn log_in(&mut self, place: &Address) -> Result<()> {
         use connection::AMQPMethod as Method;
         self.wire.write(&AMQPFrame::ProtocolHeader(ProtocolVersion::amqp_0_9_1()));
         self.flush()?;
@@ -131,7 +133,7 @@ impl Client {
         };
         self.send(0, AMQPClass::Connection(Method::StartOk(start)))?;
         let AMQPClass::Connection(Method::Tune(tune)) = self.answer((10, 30))? else {
-            return Err(KitError::Other("RabbitMQ does not tune".into()));
+            return Err(HarnessError::Other("RabbitMQ does not tune".into()));
         };
         let connection::Tune { channel_max, frame_max, .. } = tune;
         if frame_max > 0 {
@@ -145,22 +147,22 @@ impl Client {
         self.open_channel()
     }
 
-    fn open_channel(&mut self) -> KitResult<()> {
+    fn open_channel(&mut self) -> Result<()> {
         let open = channel::AMQPMethod::Open(channel::Open {});
         self.call(AMQPClass::Channel(open)).map(drop)
     }
 
-    fn send(&mut self, channel: u16, method: AMQPClass) -> KitResult<()> {
+    fn send(&mut self, channel: u16, method: AMQPClass) -> Result<()> {
         self.wire.write(&AMQPFrame::Method(channel, method));
         self.flush()
     }
 
-    pub(crate) fn tell(&mut self, method: basic::AMQPMethod) -> KitResult<()> {
+    pub(crate) fn tell(&mut self, method: basic::AMQPMethod) -> Result<()> {
         self.send(CHANNEL, AMQPClass::Basic(method))
     }
 
     /// Asks on the channel; the answer's number is the next. A refusal leaves a new channel.
-    pub(crate) fn call(&mut self, method: AMQPClass) -> KitResult<AMQPClass> {
+    pub(crate) fn call(&mut self, method: AMQPClass) -> Result<AMQPClass> {
         let answer = (method.get_amqp_class_id(), method.get_amqp_method_id() + 1);
         self.send(CHANNEL, method)?;
         self.answer(answer)
@@ -190,12 +192,12 @@ impl Client {
         }
     }
 
-    pub(crate) fn flush(&mut self) -> KitResult<()> {
-        self.wire.flush().map_err(KitError::io("send to RabbitMQ"))
+    pub(crate) fn flush(&mut self) -> Result<()> {
+        self.wire.flush().map_err(HarnessError::io("send to RabbitMQ"))
     }
 
     /// The next thing sent unasked, within `patience`.
-    pub(crate) fn event(&mut self, patience: Duration) -> KitResult<Option<Event>> {
+    pub(crate) fn event(&mut self, patience: Duration) -> Result<Option<Event>> {
         let began = Instant::now();
         loop {
             if let Some(event) = self.events.pop_front() {
@@ -204,30 +206,31 @@ impl Client {
             let left = patience.saturating_sub(began.elapsed());
             let Some(frame) = self.frame(left)? else { return Ok(None) };
             if let Some(method) = self.take(frame)? {
-                return Err(KitError::Other(format!("RabbitMQ said {method:?} unasked")));
+                return Err(HarnessError::Other(format!("RabbitMQ said {method:?} unasked")));
             }
         }
     }
 
-    fn answer(&mut self, wanted: (u16, u16)) -> KitResult<AMQPClass> {
+    fn answer(&mut self, wanted: (u16, u16)) -> Result<AMQPClass> {
         let began = Instant::now();
         loop {
             let left = self.answer_limit.saturating_sub(began.elapsed());
             let Some(frame) = self.frame(left)? else {
                 let what = format!("RabbitMQ's answer {wanted:?}");
-                return Err(KitError::Timeout { what, waited: self.answer_limit });
+                return Err(HarnessError::Late { what, limit: self.answer_limit });
             };
             if let Some(method) = self.take(frame)? {
                 let found = (method.get_amqp_class_id(), method.get_amqp_method_id());
-                let wrong = || KitError::Other(format!("RabbitMQ said {method:?}, not {wanted:?}"));
+                let wrong =
+                    || HarnessError::Other(format!("RabbitMQ said {method:?}, not {wanted:?}"));
                 return if found == wanted { Ok(method) } else { Err(wrong()) };
             }
         }
     }
 
     /// The next frame; nothing when none comes in time, or none is left and there is no time.
-    fn frame(&mut self, patience: Duration) -> KitResult<Option<AMQPFrame>> {
-        let reading = || KitError::io("read from RabbitMQ");
+    fn frame(&mut self, patience: Duration) -> Result<Option<AMQPFrame>> {
+        let reading = || HarnessError::io("read from RabbitMQ");
         if patience.is_zero() {
             return self.wire.buffered().map_err(reading());
         }
@@ -235,7 +238,7 @@ impl Client {
     }
 
     /// An answer, or nothing when the frame belongs to something unasked.
-    fn take(&mut self, frame: AMQPFrame) -> KitResult<Option<AMQPClass>> {
+    fn take(&mut self, frame: AMQPFrame) -> Result<Option<AMQPClass>> {
         match frame {
             AMQPFrame::Method(_, AMQPClass::Connection(connection::AMQPMethod::Close(close))) => {
                 // The reason is worth more than a farewell that arrives.
@@ -322,8 +325,8 @@ impl Client {
     }
 }
 
-fn refusal(code: u16, text: &str) -> KitError {
-    KitError::Amqp { code, text: text.to_owned() }
+fn refusal(code: u16, text: &str) -> HarnessError {
+    HarnessError::Amqp { code, text: text.to_owned() }
 }
 
 #[test]

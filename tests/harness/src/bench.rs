@@ -13,10 +13,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::kit::{KitError, KitResult};
-use crate::proc;
+use crate::{HarnessError, Result, proc};
 
-pub fn exit(outcome: KitResult<()>) -> ExitCode {
+pub fn exit(outcome: Result<()>) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -43,8 +42,8 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
 }
 
 /// Writes `<name>.json` and `<name>.md`; tells where.
-pub fn write_report(folder: &Path, name: &str, json: &str, markdown: &str) -> KitResult<String> {
-    let failed = || KitError::io(format!("write {}", folder.display()));
+pub fn write_report(folder: &Path, name: &str, json: &str, markdown: &str) -> Result<String> {
+    let failed = || HarnessError::io(format!("write {}", folder.display()));
     std::fs::create_dir_all(folder).map_err(failed())?;
     let file = |extension: &str| folder.join(format!("{name}.{extension}"));
     std::fs::write(file("json"), json).map_err(failed())?;

@@ -21,9 +21,10 @@ pub use admin::{
     DrainWatch, alter_topic, create_topic, delete_topic, end_offsets, wait_end_offsets,
 };
 
-use crate::kit::{KitError, KitResult, now_us, payload_hash};
+use crate::kit::{now_us, payload_hash};
 use crate::rabbit::{self, Rabbit};
 use crate::stats::Latencies;
+use crate::{HarnessError, Result};
 
 /// How long a topic may take to appear in metadata after its creation.
 const METADATA_WAIT: Duration = Duration::from_secs(15);
@@ -85,7 +86,7 @@ pub(crate) struct Shared {
     stop: AtomicBool,
     count: AtomicU64,
     seen: Mutex<Seen>,
-    fatal: Mutex<Option<KitError>>,
+    fatal: Mutex<Option<HarnessError>>,
 }
 
 impl Shared {
@@ -118,7 +119,7 @@ pub struct Consumer {
 
 impl Consumer {
     /// Assigns all partitions of existing topics from the beginning and starts to read.
-    pub fn start(brokers: &str, topics: &[&str], mode: Mode) -> KitResult<Consumer> {
+    pub fn start(brokers: &str, topics: &[&str], mode: Mode) -> Result<Consumer> {
         let consumer: BaseConsumer = config(brokers).create()?;
         let mut assignment = TopicPartitionList::new();
         for topic in topics {
@@ -131,7 +132,7 @@ impl Consumer {
     }
 
     /// Consumes existing queues of RabbitMQ; what is read leaves them.
-    pub fn of_queues(url: &str, queues: &[&str], mode: Mode) -> KitResult<Consumer> {
+    pub fn of_queues(url: &str, queues: &[&str], mode: Mode) -> Result<Consumer> {
         let mut rabbit = Rabbit::open(url)?;
         queues.iter().try_for_each(|queue| rabbit.message_count(queue).map(drop))?;
         let url = url.to_owned();
@@ -151,7 +152,7 @@ impl Consumer {
     }
 
     /// Waits until `n` records were counted since the start.
-    pub fn wait_until(&self, n: u64, timeout: Duration) -> KitResult<()> {
+    pub fn wait_until(&self, n: u64, timeout: Duration) -> Result<()> {
         let began = Instant::now();
         while self.count() < n {
             let fatal = self.shared.fatal.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -160,7 +161,7 @@ impl Consumer {
             }
             if began.elapsed() > timeout {
                 let what = format!("{n} records, {} came", self.count());
-                return Err(KitError::Timeout { what, waited: timeout });
+                return Err(HarnessError::Late { what, limit: timeout });
             }
             std::thread::sleep(Duration::from_millis(2));
         }
@@ -168,13 +169,13 @@ impl Consumer {
     }
 
     /// Waits until nothing has come for `quiet`, for what should not come at all.
-    pub fn wait_quiet(&self, quiet: Duration, timeout: Duration) -> KitResult<()> {
+    pub fn wait_quiet(&self, quiet: Duration, timeout: Duration) -> Result<()> {
         let began = Instant::now();
         let (mut last, mut since) = (self.count(), Instant::now());
         while since.elapsed() < quiet {
             if began.elapsed() > timeout {
                 let what = format!("a quiet {quiet:?} after {last} records");
-                return Err(KitError::Timeout { what, waited: timeout });
+                return Err(HarnessError::Late { what, limit: timeout });
             }
             std::thread::sleep(Duration::from_millis(5));
             if self.count() != last {

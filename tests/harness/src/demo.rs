@@ -5,27 +5,25 @@
 //! `init` and `check`, and the verdict is the [`oracle`](crate::oracle)'s, from the table itself.
 //! Everything lies in folders that the services' guards remove, so that Ctrl-C leaves nothing.
 
-mod broker;
 mod comparison;
 mod screen;
 mod summary;
+mod target;
 mod watcher;
 
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use self::broker::Broker;
-pub use self::broker::Sink;
 use self::screen::Screen;
 use self::summary::{Burst, Faulted, Slot, Summary};
 use self::watcher::Watcher;
-use crate::kit::{KitError, KitResult, now_us};
+use crate::kit::now_us;
 use crate::load::{Backlog, SteadyLoad};
 use crate::oracle::{check, read_truth};
 use crate::relay::{RelayConfig, RelayProcess, default_binary};
 use crate::stats::{human_count, human_duration};
-use crate::{Postgres, PostgresOptions, proc};
+use crate::{Broker, BrokerKind, HarnessError, Postgres, PostgresOptions, Result, proc};
 
 /// What the steady load writes to, and the burst: order is judged per topic and key, and both
 /// loads count their rows from 0.
@@ -48,7 +46,7 @@ const READY_LIMIT: Duration = Duration::from_secs(20);
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
     pub steady: Duration,
-    pub sink: Sink,
+    pub broker: BrokerKind,
 }
 
 impl Settings {
@@ -66,24 +64,24 @@ impl Settings {
                 return Err(format!("DEMO_SECONDS={text}: give whole seconds, 6 to 3600"));
             }
         };
-        let sink = match sink.filter(|text| !text.is_empty()).unwrap_or("kafka") {
-            "kafka" => Sink::Kafka,
-            "rabbitmq" => Sink::RabbitMq,
+        let broker = match sink.filter(|text| !text.is_empty()).unwrap_or("kafka") {
+            "kafka" => BrokerKind::Kafka,
+            "rabbitmq" => BrokerKind::RabbitMq,
             text => return Err(format!("SINK={text}: kafka or rabbitmq")),
         };
-        Ok(Settings { steady, sink })
+        Ok(Settings { steady, broker })
     }
 }
 
 /// Runs the demo; true when every committed event arrived, in order and unaltered.
-pub fn run(settings: &Settings) -> KitResult<bool> {
+pub fn run(settings: &Settings) -> Result<bool> {
     let outcome = show(settings);
     // Not empty, and so not removed, while somebody else's services run.
     std::fs::remove_dir(crate::run_folder()?).ok();
     outcome
 }
 
-fn show(settings: &Settings) -> KitResult<bool> {
+fn show(settings: &Settings) -> Result<bool> {
     let screen = Screen::new();
     let seconds = settings.steady.as_secs();
     screen.head(&format!("walrelay demo: {seconds} s of steady load, two faults, a burst"));
@@ -91,16 +89,16 @@ fn show(settings: &Settings) -> KitResult<bool> {
     let began = Instant::now();
     let postgres = Postgres::start(PostgresOptions::default())?;
     postgres.create_database(DATABASE)?;
-    let broker = Broker::start(settings.sink)?;
+    let broker = Broker::start(settings.broker)?;
     screen.say(&format!(
         "PostgreSQL on port {}, {} on port {}: ready in {}",
         postgres.port(),
-        broker.name(),
+        broker.kind().name(),
         broker.port(),
         human_duration(began.elapsed())
     ));
     postgres.psql(DATABASE, ROLES)?;
-    let owner = broker.config(&postgres.url(DATABASE), &TOPICS);
+    let owner = target::config(&broker, &postgres.url(DATABASE), &TOPICS);
     let login = |url: &str| url.replace("//postgres@", &format!("//{ROLE}@"));
     let config = RelayConfig { url: login(&owner.url), ..owner.clone() };
     // Removed by the broker's guard, whatever ends the demo.
@@ -127,16 +125,16 @@ fn prepare(
     folder: &Path,
     config: &RelayConfig,
     words: &str,
-) -> KitResult<()> {
-    std::fs::create_dir_all(folder).map_err(KitError::io("make the relay's folder"))?;
+) -> Result<()> {
+    std::fs::create_dir_all(folder).map_err(HarnessError::io("make the relay's folder"))?;
     let file = folder.join("walrelay.toml");
     let admin = ([127, 0, 0, 1], 0).into();
-    std::fs::write(&file, config.toml(admin)).map_err(KitError::io("write walrelay.toml"))?;
+    std::fs::write(&file, config.toml(admin)).map_err(HarnessError::io("write walrelay.toml"))?;
     screen.command(&format!("walrelay {words}"));
     let status = Command::new(binary).args(words.split(' ')).arg("--config").arg(&file).status();
-    match status.map_err(KitError::io(format!("run walrelay {words}")))? {
+    match status.map_err(HarnessError::io(format!("run walrelay {words}")))? {
         status if status.success() => Ok(()),
-        status => Err(KitError::Other(format!("walrelay {words} ended with {status}"))),
+        status => Err(HarnessError::Other(format!("walrelay {words} ended with {status}"))),
     }
 }
 
@@ -149,7 +147,7 @@ struct Show<'a> {
 }
 
 impl Show<'_> {
-    fn play(mut self, length: Duration) -> KitResult<bool> {
+    fn play(mut self, length: Duration) -> Result<bool> {
         let url = self.postgres.url(DATABASE);
         let rate = RATE_PER_SECOND;
         self.screen
@@ -198,11 +196,7 @@ impl Show<'_> {
     }
 
     /// Does harm under load and watches what comes of it.
-    fn fault(
-        &mut self,
-        name: &'static str,
-        harm: fn(&mut Self) -> KitResult<()>,
-    ) -> KitResult<Faulted> {
+    fn fault(&mut self, name: &'static str, harm: fn(&mut Self) -> Result<()>) -> Result<Faulted> {
         self.watcher.settle_phase();
         self.watcher.settle_line();
         self.screen.event(name);
@@ -218,15 +212,15 @@ impl Show<'_> {
         Ok(Faulted { name, repeated, latencies })
     }
 
-    fn cut(&mut self) -> KitResult<()> {
+    fn cut(&mut self) -> Result<()> {
         let sql = "select count(pg_terminate_backend(pid)) from pg_stat_replication";
         match self.postgres.psql(DATABASE, sql)?.as_str() {
             "1" => Ok(()),
-            count => Err(KitError::Other(format!("{count} walsenders, one was expected"))),
+            count => Err(HarnessError::Other(format!("{count} walsenders, one was expected"))),
         }
     }
 
-    fn kill(&mut self) -> KitResult<()> {
+    fn kill(&mut self) -> Result<()> {
         self.cpu_seconds += proc::cpu_seconds(self.relay.pid())?;
         // What may be repeated is what Postgres has not been told, so tell how much that was.
         let metrics = self.relay.metrics()?;
@@ -238,7 +232,7 @@ impl Show<'_> {
         self.relay.restart()
     }
 
-    fn burst(&mut self, url: &str) -> KitResult<Burst> {
+    fn burst(&mut self, url: &str) -> Result<Burst> {
         self.screen.head(&format!("burst: {} rows at once", human_count(BURST_ROWS)));
         let rows = BURST_ROWS;
         let backlog =
@@ -249,7 +243,7 @@ impl Show<'_> {
     }
 
     /// The slot once everything is confirmed; what it says after five seconds otherwise.
-    fn slot(&self) -> KitResult<Slot> {
+    fn slot(&self) -> Result<Slot> {
         let sql = "select pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn)::bigint || ' ' \
                    || pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint \
                    from pg_replication_slots where slot_name = 'walrelay'";
@@ -266,21 +260,21 @@ impl Show<'_> {
         }
     }
 
-    fn stop(&mut self) -> KitResult<Duration> {
+    fn stop(&mut self) -> Result<Duration> {
         let began = Instant::now();
         self.relay.sigterm()?;
         match self.relay.wait_exit(Duration::from_secs(30))? {
             0 => Ok(began.elapsed()),
             code => {
                 let said = self.relay.tail(20);
-                Err(KitError::Other(format!("the relay ended with {code}\n{said}")))
+                Err(HarnessError::Other(format!("the relay ended with {code}\n{said}")))
             }
         }
     }
 }
 
-fn joined<T>(thread: std::thread::JoinHandle<KitResult<T>>) -> KitResult<T> {
-    thread.join().unwrap_or_else(|_| Err(KitError::Other("a load thread panicked".into())))
+fn joined<T>(thread: std::thread::JoinHandle<Result<T>>) -> Result<T> {
+    thread.join().unwrap_or_else(|_| Err(HarnessError::Other("a load thread panicked".into())))
 }
 
 #[cfg(test)]
@@ -300,9 +294,9 @@ mod tests {
 
     #[test]
     fn the_sink_is_one_of_two() {
-        let sink = |text| Settings::parse(None, text).map(|settings| settings.sink);
-        assert_eq!(sink(None), Ok(Sink::Kafka));
-        assert_eq!(sink(Some("rabbitmq")), Ok(Sink::RabbitMq));
+        let sink = |text| Settings::parse(None, text).map(|settings| settings.broker);
+        assert_eq!(sink(None), Ok(BrokerKind::Kafka));
+        assert_eq!(sink(Some("rabbitmq")), Ok(BrokerKind::RabbitMq));
         assert!(sink(Some("nats")).is_err());
     }
 }

@@ -1,39 +1,33 @@
-//! Failures of the harness, told so that the reader knows what to do next.
+//! Failures of the harness itself, never a verdict about the relay.
 
+use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use std::{fmt, io};
 
 pub type Result<T, E = HarnessError> = std::result::Result<T, E>;
 
-/// Why a service could not be started, reached or stopped.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum HarnessError {
-    /// Something that `scripts/setup` installs is not there.
-    Missing {
-        /// What is missing, e.g. `Kafka jars`.
-        what: String,
-        place: PathBuf,
-    },
+    #[error("{what} missing in {}: run scripts/setup", place.display())]
+    Missing { what: String, place: PathBuf },
     /// A service ended, or did not answer in time, while it was being started.
-    Start {
-        service: &'static str,
-        reason: String,
-        log_tail: String,
-    },
-    Late {
-        what: String,
-        limit: Duration,
-    },
-    Tool {
-        /// The tool and what it was asked.
-        tool: String,
-        output: String,
-    },
-    Io {
-        doing: String,
-        source: io::Error,
-    },
+    #[error("{service} did not start: {reason}; its last lines:\n{log_tail}")]
+    Start { service: &'static str, reason: String, log_tail: String },
+    #[error("{what}: not within {} ms", limit.as_millis())]
+    Late { what: String, limit: Duration },
+    #[error("{tool} failed: {}", output.trim())]
+    Tool { tool: String, output: String },
+    #[error("{doing}: {source}")]
+    Io { doing: String, source: io::Error },
+    /// `tokio_postgres` itself says only "db error".
+    #[error("postgres: {}", .0.as_db_error().map_or_else(|| .0.to_string(), ToString::to_string))]
+    Postgres(#[from] tokio_postgres::Error),
+    #[error("kafka: {0}")]
+    Kafka(#[from] rdkafka::error::KafkaError),
+    /// RabbitMQ closed the channel or the connection with this reply code.
+    #[error("rabbitmq: {code} {text}")]
+    Amqp { code: u16, text: String },
+    #[error("{0}")]
     Other(String),
 }
 
@@ -44,43 +38,10 @@ impl HarnessError {
         move |source| HarnessError::Io { doing, source }
     }
 
-    /// Two services wanted one port; another port mends it.
+    /// The service could not bind its port: it may be started once more with another.
     pub(crate) fn is_port_clash(&self) -> bool {
         let HarnessError::Start { log_tail, .. } = self else { return false };
         let tail = log_tail.to_lowercase();
         ["address already in use", "eaddrinuse", "address in use"].iter().any(|s| tail.contains(s))
-    }
-}
-
-impl fmt::Display for HarnessError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            HarnessError::Missing { what, place } => {
-                write!(f, "{what} missing in {}: run scripts/setup", place.display())
-            }
-            HarnessError::Start { service, reason, log_tail } => {
-                write!(f, "{service} did not start: {reason}")?;
-                if log_tail.is_empty() {
-                    write!(f, " (it wrote nothing)")
-                } else {
-                    write!(f, "; its last lines:\n{log_tail}")
-                }
-            }
-            HarnessError::Late { what, limit } => {
-                write!(f, "{what}: not within {} ms", limit.as_millis())
-            }
-            HarnessError::Tool { tool, output } => write!(f, "{tool} failed: {}", output.trim()),
-            HarnessError::Io { doing, source } => write!(f, "{doing}: {source}"),
-            HarnessError::Other(what) => f.write_str(what),
-        }
-    }
-}
-
-impl std::error::Error for HarnessError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            HarnessError::Io { source, .. } => Some(source),
-            _ => None,
-        }
     }
 }

@@ -7,6 +7,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::ops::{Deref, DerefMut};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -16,7 +17,6 @@ use crate::process::{self, Kind, Process};
 use crate::{HarnessError, Result, consumer, install, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(60);
-const END_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const PORT_ATTEMPTS: u32 = 3;
 // Without performance data, which a JVM that is killed leaves in /tmp.
@@ -43,8 +43,7 @@ impl Kafka {
                     let kafka = outcome?;
                     // Where a relay that is told nothing else puts what it cannot publish.
                     let config = [("retention.ms", "-1")];
-                    consumer::create_topic(&kafka.bootstrap(), DEAD_LETTERS, 4, &config)
-                        .map_err(|error| HarnessError::Other(error.to_string()))?;
+                    consumer::create_topic(&kafka.bootstrap(), DEAD_LETTERS, 4, &config)?;
                     return Ok(kafka);
                 }
             }
@@ -94,41 +93,27 @@ impl Kafka {
         self.port
     }
 
-    /// Everything of this broker lies here; it is removed with it.
-    pub fn folder(&self) -> &Path {
-        self.process.folder()
-    }
-
-    pub fn kill9(&mut self) -> Result<()> {
-        self.process.signal_group("KILL")?;
-        self.process.wait(END_LIMIT).map(drop)
-    }
-
-    /// Stops the broker's clock: connections stay open, nothing answers.
-    pub fn freeze(&self) -> Result<()> {
-        self.process.freeze()
-    }
-
-    pub fn thaw(&self) -> Result<()> {
-        self.process.thaw()
-    }
-
-    pub fn stop(&mut self) -> Result<()> {
-        self.process.signal("TERM")?;
-        self.process.wait(END_LIMIT).map(drop)
-    }
-
     /// Starts the stopped broker on its port and data; returns when it answers.
     pub fn start_again(&mut self) -> Result<()> {
         self.launch()
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     pub fn answers(&self) -> bool {
         answers(self.port)
+    }
+}
+
+impl Deref for Kafka {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for Kafka {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
     }
 }
 

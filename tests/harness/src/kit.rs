@@ -1,5 +1,5 @@
-//! What every part of the kit stands on: one error type, wall-clock microseconds, a seeded random
-//! generator, a payload hash, and a bridge from blocking callers to async clients.
+//! What every part of the harness uses: wall-clock microseconds, a seeded random generator, a payload
+//! hash, and a bridge from blocking callers to async clients.
 //!
 //! The kit is blocking on purpose: tests, demo and benchmarks kill and freeze processes, and a
 //! thread that waits is easier to reason about than a task that is starved by a frozen peer.
@@ -11,52 +11,12 @@ use sha2::{Digest, Sha256};
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
-/// A failure of the kit itself, never a verdict about the relay.
-#[derive(Debug, thiserror::Error)]
-pub enum KitError {
-    #[error("postgres: {}", told(.0))]
-    Postgres(#[from] tokio_postgres::Error),
-    #[error("kafka: {0}")]
-    Kafka(#[from] rdkafka::error::KafkaError),
-    #[error("rabbitmq: {code} {text}")]
-    Amqp {
-        /// Reply code, such as 404.
-        code: u16,
-        text: String,
-    },
-    #[error("{what}: {source}")]
-    Io { what: String, source: std::io::Error },
-    #[error("timed out after {waited:?}: {what}")]
-    Timeout {
-        /// What was waited for, and how far it came.
-        what: String,
-        waited: Duration,
-    },
-    /// A service that would not start, stop or answer.
-    #[error(transparent)]
-    Service(#[from] crate::HarnessError),
-    #[error("{0}")]
-    Other(String),
-}
+use crate::{HarnessError, Result};
 
 /// How much a test repeats: `usual` in every run, `soak` with `WALRELAY_SOAK=1` (`make soak`).
 pub fn volume<T>(usual: T, soak: T) -> T {
     if std::env::var_os("WALRELAY_SOAK").is_some_and(|value| value == "1") { soak } else { usual }
 }
-
-/// The client's own text for a refusal is only "db error".
-fn told(error: &tokio_postgres::Error) -> String {
-    error.as_db_error().map_or_else(|| error.to_string(), ToString::to_string)
-}
-
-impl KitError {
-    pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(std::io::Error) -> KitError {
-        let what = what.into();
-        move |source| KitError::Io { what, source }
-    }
-}
-
-pub type KitResult<T> = Result<T, KitError>;
 
 /// CLOCK_REALTIME in microseconds, comparable with Postgres and the broker on the same machine.
 pub fn now_us() -> i64 {
@@ -135,19 +95,19 @@ impl Rng {
 /// Runs a future to its end from any thread, inside a runtime or not.
 ///
 /// A thread of its own makes it safe to call from async tests, where nesting runtimes panics.
-pub fn block_on<T: Send>(future: impl Future<Output = KitResult<T>> + Send) -> KitResult<T> {
+pub fn block_on<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let worker = scope.spawn(|| runtime()?.block_on(future));
-        worker.join().unwrap_or_else(|_| Err(KitError::Other("a kit thread panicked".into())))
+        worker.join().unwrap_or_else(|_| Err(HarnessError::Other("a kit thread panicked".into())))
     })
 }
 
 /// A single-threaded runtime with timers and sockets.
-pub(crate) fn runtime() -> KitResult<tokio::runtime::Runtime> {
+pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(KitError::io("start a runtime"))
+        .map_err(HarnessError::io("start a runtime"))
 }
 
 /// A Postgres session whose connection task ends with it.
@@ -158,13 +118,13 @@ pub(crate) struct Session {
 
 impl Session {
     /// Connects without TLS: the kit only talks to loopback.
-    pub(crate) async fn open(url: &str) -> KitResult<Session> {
+    pub(crate) async fn open(url: &str) -> Result<Session> {
         let connecting = tokio_postgres::connect(url, NoTls);
         let (client, connection) = tokio::time::timeout(Duration::from_secs(10), connecting)
             .await
-            .map_err(|_| KitError::Timeout {
+            .map_err(|_| HarnessError::Late {
                 what: "connect to postgres".into(),
-                waited: Duration::from_secs(10),
+                limit: Duration::from_secs(10),
             })??;
         // Its error reaches the caller through the client, whose requests then fail.
         let task = tokio::spawn(async move { drop(connection.await) });

@@ -24,6 +24,7 @@ pub mod rabbit;
 pub mod relay;
 pub mod stats;
 
+mod broker;
 mod error;
 mod guard;
 mod install;
@@ -33,9 +34,11 @@ mod postgres;
 mod process;
 mod rabbitmq;
 
+pub use broker::{Broker, BrokerKind};
 pub use error::{HarnessError, Result};
 pub use install::{cache_folder, run_folder};
 pub use kafka::Kafka;
 pub use ports::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};
+pub use process::Process;
 pub use rabbitmq::{RabbitMq, RabbitOptions};

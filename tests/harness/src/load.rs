@@ -14,10 +14,11 @@ pub use backlog::{Backlog, BacklogReport};
 pub use chaos::{ChaosReport, ChaosWriters};
 pub use steady::{Stamp, SteadyLoad, SteadyReport};
 
-use crate::kit::{KitError, KitResult, Session, block_on};
+use crate::kit::{Session, block_on};
+use crate::{HarnessError, Result};
 
 /// Creates an outbox table of the Debezium shape, if it is missing.
-pub fn create_outbox(url: &str, table: &str) -> KitResult<()> {
+pub fn create_outbox(url: &str, table: &str) -> Result<()> {
     let table = table_name(table)?;
     let sql = format!(
         "create table if not exists {table} (
@@ -34,7 +35,7 @@ pub fn create_outbox(url: &str, table: &str) -> KitResult<()> {
 /// Creates what a relay streams from: first the publication, then the slot, both afresh.
 ///
 /// The order matters: a slot that is older than its publication cannot be decoded past the gap.
-pub fn create_slot(url: &str, publication: &str, slot: &str, table: &str) -> KitResult<()> {
+pub fn create_slot(url: &str, publication: &str, slot: &str, table: &str) -> Result<()> {
     let (publication, table) = (table_name(publication)?, table_name(table)?);
     block_on(async {
         let session = Session::open(url).await?;
@@ -52,17 +53,17 @@ pub fn create_slot(url: &str, publication: &str, slot: &str, table: &str) -> Kit
     })
 }
 
-pub fn execute(url: &str, sql: &str) -> KitResult<()> {
+pub fn execute(url: &str, sql: &str) -> Result<()> {
     block_on(async { Ok(Session::open(url).await?.client.batch_execute(sql).await?) })
 }
 
 /// Names go into SQL as they are, so only plain ones are let in.
-pub(crate) fn table_name(name: &str) -> KitResult<&str> {
+pub(crate) fn table_name(name: &str) -> Result<&str> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_' || c == '.';
     if !name.is_empty() && name.chars().all(plain) {
         return Ok(name);
     }
-    Err(KitError::Other(format!("`{name}` is not a plain lower-case SQL name")))
+    Err(HarnessError::Other(format!("`{name}` is not a plain lower-case SQL name")))
 }
 
 #[cfg(test)]

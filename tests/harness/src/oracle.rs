@@ -11,8 +11,9 @@ use std::fmt;
 
 pub use confirmed::{ConfirmedSample, ConfirmedSampler, ConfirmedVerdict, check_confirmed};
 
+use crate::Result;
 use crate::consumer::Record;
-use crate::kit::{KitResult, Session, block_on, payload_hash};
+use crate::kit::{Session, block_on, payload_hash};
 use crate::load::table_name;
 
 /// Offenders named per fault; their number is always told.
@@ -29,18 +30,18 @@ pub struct TruthRow {
 }
 
 /// Reads the truth from an outbox table that a load of this kit filled.
-pub fn read_truth(url: &str, table: &str) -> KitResult<Vec<TruthRow>> {
+pub fn read_truth(url: &str, table: &str) -> Result<Vec<TruthRow>> {
     read(url, table, "id::text", "payload::text")
 }
 
 /// The same by content alone, whatever JSON it comes in: an id is `key/seq`, the hash that of the
 /// payload's text. Goes with [`Mode::Content`](crate::consumer::Mode::Content).
-pub fn read_content_truth(url: &str, table: &str) -> KitResult<Vec<TruthRow>> {
+pub fn read_content_truth(url: &str, table: &str) -> Result<Vec<TruthRow>> {
     let id = "aggregateid || '/' || (payload->>'seq')";
     read(url, table, id, "coalesce(payload->>'text', payload->>'pad')")
 }
 
-fn read(url: &str, table: &str, id: &str, hashed: &str) -> KitResult<Vec<TruthRow>> {
+fn read(url: &str, table: &str, id: &str, hashed: &str) -> Result<Vec<TruthRow>> {
     let sql = format!(
         "select {id}, aggregateid, (payload->>'seq')::bigint, {hashed} from {}",
         table_name(table)?

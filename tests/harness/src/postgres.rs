@@ -5,6 +5,7 @@
 //! there after a kill.
 
 use std::fs;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -93,11 +94,11 @@ impl Postgres {
         let data = process.folder().join("data");
         let mut copy = process.command(bin.join("pg_basebackup"));
         copy.args(["-c", "fast", "--no-sync", "-U", "postgres", "-h"]);
-        copy.arg(primary.socket_dir()).args(["-p", &primary.port.to_string(), "-D"]).arg(&data);
+        copy.arg(primary.folder()).args(["-p", &primary.port.to_string(), "-D"]).arg(&data);
         process::run(without_pg_variables(&mut copy))?;
         process::run(process.command("touch").arg(data.join("standby.signal")))?;
         // Not written by pg_basebackup -R: its libpq may be newer than that of the server.
-        let folder = primary.socket_dir().display();
+        let folder = primary.folder().display();
         let conninfo = format!("host={folder} port={} user=postgres", primary.port);
         let settings = vec![
             ("primary_conninfo".to_owned(), conninfo),
@@ -117,7 +118,7 @@ impl Postgres {
         // time.
         let pid_file = self.data.join("postmaster.pid");
         let psql = self.psql_path();
-        let (folder, port) = (self.socket_dir().to_owned(), self.port);
+        let (folder, port) = (self.folder().to_owned(), self.port);
         self.process.wait_ready(START_LIMIT, |process| {
             let state = fs::read_to_string(&pid_file).unwrap_or_default();
             let own = state.lines().next() == Some(process.pid().to_string().as_str());
@@ -132,18 +133,9 @@ impl Postgres {
         self.port
     }
 
-    pub fn socket_dir(&self) -> &Path {
-        self.process.folder()
-    }
-
     /// The folder of `psql`, `pgbench` and the like.
     pub fn bin_dir(&self) -> &Path {
         &self.bin
-    }
-
-    /// Everything of this server lies here; it is removed with it.
-    pub fn folder(&self) -> &Path {
-        self.process.folder()
     }
 
     pub fn url(&self, database: &str) -> String {
@@ -152,7 +144,7 @@ impl Postgres {
 
     /// What `psql -XAtq` prints for `sql`; any error in it is an error here.
     pub fn psql(&self, database: &str, sql: &str) -> Result<String> {
-        ask(&self.psql_path(), self.socket_dir(), self.port, database, sql)
+        ask(&self.psql_path(), self.folder(), self.port, database, sql)
     }
 
     pub fn create_database(&self, name: &str) -> Result<()> {
@@ -200,21 +192,20 @@ impl Postgres {
         self.launch()
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    /// What the server has logged since it was last started, the end only.
-    pub fn recent_log(&self) -> String {
-        self.process.recent_log()
-    }
-
     pub fn answers(&self) -> bool {
         self.psql("postgres", "SELECT 1").is_ok()
     }
 
     fn psql_path(&self) -> PathBuf {
         self.bin.join("psql")
+    }
+}
+
+impl Deref for Postgres {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use rustix::process::{Pid, Signal};
 
-use crate::kit::{KitError, KitResult, Session, block_on};
+use crate::kit::{Session, block_on};
+use crate::{HarnessError, Result};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -21,30 +22,31 @@ pub struct Memory {
 }
 
 /// User and system CPU seconds a process has used so far, all threads.
-pub fn cpu_seconds(pid: u32) -> KitResult<f64> {
+pub fn cpu_seconds(pid: u32) -> Result<f64> {
     let stat = read_proc(pid, "stat")?;
     let ticks = parse_cpu_ticks(&stat)
-        .ok_or_else(|| KitError::Other(format!("/proc/{pid}/stat is not understood")))?;
+        .ok_or_else(|| HarnessError::Other(format!("/proc/{pid}/stat is not understood")))?;
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
 /// Resident memory of a process, now and at its peak.
-pub fn memory(pid: u32) -> KitResult<Memory> {
+pub fn memory(pid: u32) -> Result<Memory> {
     parse_memory(&read_proc(pid, "status")?)
-        .ok_or_else(|| KitError::Other(format!("process {pid} has no memory: it has ended")))
+        .ok_or_else(|| HarnessError::Other(format!("process {pid} has no memory: it has ended")))
 }
 
 /// The machine's load average over 1, 5 and 15 minutes.
-pub fn load_average() -> KitResult<[f64; 3]> {
-    let text = std::fs::read_to_string("/proc/loadavg").map_err(KitError::io("/proc/loadavg"))?;
+pub fn load_average() -> Result<[f64; 3]> {
+    let text =
+        std::fs::read_to_string("/proc/loadavg").map_err(HarnessError::io("/proc/loadavg"))?;
     let mut numbers = text.split_whitespace().map_while(|word| word.parse().ok());
     let mut next = || numbers.next().unwrap_or(0.0);
     Ok([next(), next(), next()])
 }
 
-fn read_proc(pid: u32, file: &str) -> KitResult<String> {
+fn read_proc(pid: u32, file: &str) -> Result<String> {
     let path = format!("/proc/{pid}/{file}");
-    std::fs::read_to_string(&path).map_err(KitError::io(path))
+    std::fs::read_to_string(&path).map_err(HarnessError::io(path))
 }
 
 /// utime + stime. The command name may hold spaces and brackets: fields count from the last `)`.
@@ -72,7 +74,7 @@ pub struct Walsender {
     pub application_name: String,
 }
 
-pub fn walsenders(url: &str) -> KitResult<Vec<Walsender>> {
+pub fn walsenders(url: &str) -> Result<Vec<Walsender>> {
     block_on(async {
         let session = Session::open(url).await?;
         let sql = "select pid, coalesce(application_name, '') from pg_stat_replication";
@@ -86,16 +88,16 @@ pub fn walsenders(url: &str) -> KitResult<Vec<Walsender>> {
 }
 
 /// CPU seconds of all walsenders that are connected now.
-pub fn walsender_cpu_seconds(url: &str) -> KitResult<f64> {
+pub fn walsender_cpu_seconds(url: &str) -> Result<f64> {
     walsenders(url)?.iter().map(|walsender| cpu_seconds(walsender.pid)).sum()
 }
 
 /// Sends a signal to one process, by its id.
-pub fn signal(pid: u32, signal: Signal) -> KitResult<()> {
+pub fn signal(pid: u32, signal: Signal) -> Result<()> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let target = raw.ok_or_else(|| KitError::Other(format!("{pid} is no process id")))?;
+    let target = raw.ok_or_else(|| HarnessError::Other(format!("{pid} is no process id")))?;
     rustix::process::kill_process(target, signal)
-        .map_err(|errno| KitError::io(format!("signal {pid}"))(errno.into()))
+        .map_err(|errno| HarnessError::io(format!("signal {pid}"))(errno.into()))
 }
 
 /// Watches a process's resident memory until stopped.

@@ -19,6 +19,7 @@ const GATE: &str = r#"read -r line && exec "$@" </dev/null"#;
 const POLL: Duration = Duration::from_millis(5);
 const LOG_TAIL_LINES: usize = 20;
 const LOG_BYTES_MAX: u64 = 256 * 1024;
+const END_LIMIT: Duration = Duration::from_secs(30);
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 const DROP_LIMIT: Duration = Duration::from_secs(3);
 
@@ -31,7 +32,7 @@ pub(crate) struct Kind {
 }
 
 /// A service's process with its folder, log and guard. Dropping it ends and removes all.
-pub(crate) struct Process {
+pub struct Process {
     kind: Kind,
     user: Option<User>,
     folder: PathBuf,
@@ -52,12 +53,13 @@ impl Process {
         Ok(Process { kind, user, folder, log, log_start: 0, child: None, pid: 0, guard })
     }
 
-    pub(crate) fn folder(&self) -> &Path {
+    /// Everything of this service lies here; it is removed with it.
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Of the running service, or of the last one.
-    pub(crate) fn pid(&self) -> u32 {
+    /// Of the running process, or of the last one.
+    pub fn pid(&self) -> u32 {
         self.pid
     }
 
@@ -127,8 +129,19 @@ impl Process {
         self.send(signal, format!("-{}", self.pid))
     }
 
-    /// Stops the clock of the service and all that it started; returns when every thread stands.
-    pub(crate) fn freeze(&self) -> Result<()> {
+    pub fn kill9(&mut self) -> Result<()> {
+        self.signal_group("KILL")?;
+        self.wait(END_LIMIT).map(drop)
+    }
+
+    pub fn stop(&mut self) -> Result<()> {
+        self.signal("TERM")?;
+        self.wait(END_LIMIT).map(drop)
+    }
+
+    /// Stops the service and all that it started: connections stay open, nothing answers. Returns
+    /// when every thread has stopped.
+    pub fn freeze(&self) -> Result<()> {
         self.signal_group("STOP")?;
         // The signal is only sent by now: threads may go on, and answer, for a moment.
         let start = Instant::now();
@@ -142,7 +155,7 @@ impl Process {
         Ok(())
     }
 
-    pub(crate) fn thaw(&self) -> Result<()> {
+    pub fn thaw(&self) -> Result<()> {
         self.signal_group("CONT")
     }
 
@@ -203,7 +216,7 @@ impl Process {
     }
 
     /// What the service has written since it was last started, its end only.
-    pub(crate) fn recent_log(&self) -> String {
+    pub fn recent_log(&self) -> String {
         read_end(&self.log, self.log_start, LOG_BYTES_MAX).unwrap_or_default()
     }
 

@@ -16,8 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::kit::{KitError, KitResult};
-use crate::proc;
+use crate::{HarnessError, Result, proc};
 
 /// Lines of output kept in memory; the file has all of them.
 const LINES_MAX: usize = 20_000;
@@ -51,9 +50,9 @@ pub struct Program {
 }
 
 impl Program {
-    pub fn start(launch: Launch) -> KitResult<Program> {
+    pub fn start(launch: Launch) -> Result<Program> {
         let made = std::fs::create_dir_all(&launch.folder);
-        made.map_err(KitError::io(format!("make the folder of {}", launch.name)))?;
+        made.map_err(HarnessError::io(format!("make the folder of {}", launch.name)))?;
         let lines = Arc::new(Mutex::new(VecDeque::new()));
         let (child, captures) = spawn(&launch, &lines)?;
         let spawned_at = Instant::now();
@@ -95,38 +94,38 @@ impl Program {
         }
     }
 
-    fn signal(&mut self, signal: Signal) -> KitResult<()> {
+    fn signal(&mut self, signal: Signal) -> Result<()> {
         // An ended process was reaped: its pid may be someone else's by now.
         match self.poll_exit() {
             Some(code) => {
-                Err(KitError::Other(format!("{} has ended with {code}", self.launch.name)))
+                Err(HarnessError::Other(format!("{} has ended with {code}", self.launch.name)))
             }
             None => proc::signal(self.pid(), signal),
         }
     }
 
     /// Kills it and waits for its end. One that ended before is no error.
-    pub fn kill9(&mut self) -> KitResult<()> {
+    pub fn kill9(&mut self) -> Result<()> {
         if self.is_running() {
             self.signal(Signal::KILL)?;
         }
         self.wait_exit(Duration::from_secs(10)).map(drop)
     }
 
-    pub fn sigterm(&mut self) -> KitResult<()> {
+    pub fn sigterm(&mut self) -> Result<()> {
         self.signal(Signal::TERM)
     }
 
-    pub fn freeze(&mut self) -> KitResult<()> {
+    pub fn freeze(&mut self) -> Result<()> {
         self.signal(Signal::STOP)
     }
 
-    pub fn thaw(&mut self) -> KitResult<()> {
+    pub fn thaw(&mut self) -> Result<()> {
         self.signal(Signal::CONT)
     }
 
     /// Waits for its end and tells the exit code, or minus the signal that killed it.
-    pub fn wait_exit(&mut self, timeout: Duration) -> KitResult<i32> {
+    pub fn wait_exit(&mut self, timeout: Duration) -> Result<i32> {
         let began = Instant::now();
         loop {
             if let Some(code) = self.poll_exit() {
@@ -134,14 +133,14 @@ impl Program {
             }
             if began.elapsed() > timeout {
                 let what = format!("the exit of {}\n{}", self.launch.name, self.tail(20));
-                return Err(KitError::Timeout { what, waited: timeout });
+                return Err(HarnessError::Late { what, limit: timeout });
             }
             std::thread::sleep(Duration::from_millis(1));
         }
     }
 
     /// Kills it if it runs, and starts a new process the same way.
-    pub fn restart(&mut self) -> KitResult<()> {
+    pub fn restart(&mut self) -> Result<()> {
         self.kill9()?;
         (self.child, self.captures) = spawn(&self.launch, &self.lines)?;
         self.spawned_at = Instant::now();
@@ -176,7 +175,7 @@ impl Drop for Program {
 fn spawn(
     launch: &Launch,
     lines: &Arc<Mutex<VecDeque<String>>>,
-) -> KitResult<(Child, Vec<JoinHandle<()>>)> {
+) -> Result<(Child, Vec<JoinHandle<()>>)> {
     let mut command = proc::tied_command(&launch.program);
     command.args(&launch.arguments).current_dir(&launch.folder);
     // Settings of the caller's own, and what steers the test: the relay refuses names it does not
@@ -191,10 +190,10 @@ fn spawn(
     command.envs(launch.env.iter().map(|(name, value)| (name, value)));
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let starting = format!("start {}", launch.program.display());
-    let mut child = proc::spawn_tied(command).map_err(KitError::io(starting))?;
+    let mut child = proc::spawn_tied(command).map_err(HarnessError::io(starting))?;
     let file = launch.log_file();
     let log = OpenOptions::new().create(true).append(true).open(&file);
-    let log = Arc::new(log.map_err(KitError::io(format!("open {}", file.display())))?);
+    let log = Arc::new(log.map_err(HarnessError::io(format!("open {}", file.display())))?);
     let stdout = child.stdout.take().map(|stream| capture(stream, &log, lines));
     let stderr = child.stderr.take().map(|stream| capture(stream, &log, lines));
     Ok((child, stdout.into_iter().chain(stderr).collect()))

@@ -4,7 +4,7 @@ use std::io::{self, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use crate::kit::{KitError, KitResult};
+use crate::{HarnessError, Result};
 
 /// Forwards for as long as the test process lives.
 #[derive(Clone)]
@@ -38,10 +38,10 @@ enum Way {
 
 impl Proxy {
     /// In front of a port of this machine.
-    pub fn start(target: u16) -> KitResult<Proxy> {
+    pub fn start(target: u16) -> Result<Proxy> {
         let port = crate::free_port()?;
         let at = ("127.0.0.1", port);
-        let listener = TcpListener::bind(at).map_err(KitError::io("listen"))?;
+        let listener = TcpListener::bind(at).map_err(HarnessError::io("listen"))?;
         let shared = Arc::<Shared>::default();
         let own = Arc::clone(&shared);
         std::thread::spawn(move || {

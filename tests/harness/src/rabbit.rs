@@ -21,7 +21,8 @@ pub(crate) use self::consumer::read;
 
 use crate::amqp::{Client, Event};
 use crate::consumer::{Record, parse_lsn};
-use crate::kit::{KitError, KitResult, now_us, payload_hash};
+use crate::kit::{now_us, payload_hash};
+use crate::{HarnessError, Result};
 
 /// Deliveries on their way while a queue is drained.
 const PREFETCH: u16 = 4_096;
@@ -56,7 +57,7 @@ pub struct Rabbit {
 }
 
 impl Rabbit {
-    pub fn open(url: &str) -> KitResult<Rabbit> {
+    pub fn open(url: &str) -> Result<Rabbit> {
         Ok(Rabbit { client: Client::open(url)? })
     }
 
@@ -65,7 +66,7 @@ impl Rabbit {
     }
 
     /// Declares a durable exchange: `topic`, `fanout`, …
-    pub fn declare_exchange(&mut self, name: &str, kind: &str) -> KitResult<()> {
+    pub fn declare_exchange(&mut self, name: &str, kind: &str) -> Result<()> {
         let (exchange, kind) = (name.into(), kind.into());
         let durable = true;
         let declare = exchange::Declare { exchange, kind, durable, ..Default::default() };
@@ -73,24 +74,24 @@ impl Rabbit {
     }
 
     /// Deletes an exchange; a missing one is fine.
-    pub fn delete_exchange(&mut self, name: &str) -> KitResult<()> {
+    pub fn delete_exchange(&mut self, name: &str) -> Result<()> {
         let delete = exchange::Delete { exchange: name.into(), ..Default::default() };
         self.call(AMQPClass::Exchange(exchange::AMQPMethod::Delete(delete)))
     }
 
-    fn call(&mut self, method: AMQPClass) -> KitResult<()> {
+    fn call(&mut self, method: AMQPClass) -> Result<()> {
         self.client.call(method).map(drop)
     }
 
-    fn queue(&mut self, method: queue::AMQPMethod) -> KitResult<()> {
+    fn queue(&mut self, method: queue::AMQPMethod) -> Result<()> {
         self.call(AMQPClass::Queue(method))
     }
 
-    fn basic(&mut self, method: basic::AMQPMethod) -> KitResult<()> {
+    fn basic(&mut self, method: basic::AMQPMethod) -> Result<()> {
         self.call(AMQPClass::Basic(method))
     }
 
-    pub fn declare_queue(&mut self, name: &str, kind: Queue) -> KitResult<()> {
+    pub fn declare_queue(&mut self, name: &str, kind: Queue) -> Result<()> {
         self.declare_queue_with(name, kind, &[])
     }
 
@@ -100,7 +101,7 @@ impl Rabbit {
         name: &str,
         kind: Queue,
         arguments: &[(&str, Value)],
-    ) -> KitResult<()> {
+    ) -> Result<()> {
         let kind = match kind {
             Queue::Quorum => "quorum",
             Queue::Classic => "classic",
@@ -111,19 +112,19 @@ impl Rabbit {
     }
 
     /// Declares a stream: a log, which reading does not empty.
-    pub fn declare_stream(&mut self, name: &str) -> KitResult<()> {
+    pub fn declare_stream(&mut self, name: &str) -> Result<()> {
         self.queue_declare(name, true, &[("x-queue-type", Value::from("stream"))]).map(drop)
     }
 
     /// Exchange, queue and binding that dead letters go by.
-    pub fn declare_dead_letters(&mut self) -> KitResult<()> {
+    pub fn declare_dead_letters(&mut self) -> Result<()> {
         self.declare_exchange(DEAD_LETTER_EXCHANGE, "direct")?;
         self.declare_stream(DEAD_LETTER_QUEUE)?;
         self.bind(DEAD_LETTER_QUEUE, DEAD_LETTER_EXCHANGE, DEAD_LETTER_QUEUE)
     }
 
     /// Messages in the queue that are not with a consumer. A missing queue is a refusal with 404.
-    pub fn message_count(&mut self, queue: &str) -> KitResult<u64> {
+    pub fn message_count(&mut self, queue: &str) -> Result<u64> {
         self.queue_declare(queue, false, &[])
     }
 
@@ -133,42 +134,42 @@ impl Rabbit {
         name: &str,
         durable: bool,
         arguments: &[(&str, Value)],
-    ) -> KitResult<u64> {
+    ) -> Result<u64> {
         let (queue, arguments, passive) = (name.into(), table(arguments), !durable);
         let declare = Declare { queue, passive, durable, arguments, ..Default::default() };
         let asked = AMQPClass::Queue(queue::AMQPMethod::Declare(declare));
         match self.client.call(asked)? {
             AMQPClass::Queue(queue::AMQPMethod::DeclareOk(ok)) => Ok(ok.message_count.into()),
-            other => Err(KitError::Other(format!("RabbitMQ said {other:?}"))),
+            other => Err(HarnessError::Other(format!("RabbitMQ said {other:?}"))),
         }
     }
 
     /// Lets the exchange route what `key` matches into the queue.
-    pub fn bind(&mut self, queue: &str, exchange: &str, key: &str) -> KitResult<()> {
+    pub fn bind(&mut self, queue: &str, exchange: &str, key: &str) -> Result<()> {
         let (queue, exchange, routing_key) = (queue.into(), exchange.into(), key.into());
         let bind = Bind { queue, exchange, routing_key, ..Default::default() };
         self.queue(queue::AMQPMethod::Bind(bind))
     }
 
-    pub fn unbind(&mut self, queue: &str, exchange: &str, key: &str) -> KitResult<()> {
+    pub fn unbind(&mut self, queue: &str, exchange: &str, key: &str) -> Result<()> {
         let (queue, exchange, routing_key) = (queue.into(), exchange.into(), key.into());
         let unbind = Unbind { queue, exchange, routing_key, ..Default::default() };
         self.queue(queue::AMQPMethod::Unbind(unbind))
     }
 
-    pub fn purge(&mut self, queue: &str) -> KitResult<()> {
+    pub fn purge(&mut self, queue: &str) -> Result<()> {
         let purge = Purge { queue: queue.into(), nowait: false };
         self.queue(queue::AMQPMethod::Purge(purge))
     }
 
     /// Deletes a queue with what is in it; a missing one is fine.
-    pub fn delete_queue(&mut self, queue: &str) -> KitResult<()> {
+    pub fn delete_queue(&mut self, queue: &str) -> Result<()> {
         let delete = Delete { queue: queue.into(), ..Default::default() };
         self.queue(queue::AMQPMethod::Delete(delete))
     }
 
     /// Takes everything out of a queue, first message first. Nobody else may be consuming.
-    pub fn drain(&mut self, queue: &str) -> KitResult<Vec<Record>> {
+    pub fn drain(&mut self, queue: &str) -> Result<Vec<Record>> {
         let mut records = Vec::new();
         self.drain_into(queue, |delivery| {
             records.push(record(&delivery, 0, records.len() as i64, now_us()));
@@ -176,13 +177,13 @@ impl Rabbit {
         Ok(records)
     }
 
-    pub fn take(&mut self, queue: &str) -> KitResult<Vec<Delivery>> {
+    pub fn take(&mut self, queue: &str) -> Result<Vec<Delivery>> {
         let mut taken = Vec::new();
         self.drain_into(queue, |delivery| taken.push(delivery))?;
         Ok(taken)
     }
 
-    fn drain_into(&mut self, queue: &str, mut take: impl FnMut(Delivery)) -> KitResult<()> {
+    fn drain_into(&mut self, queue: &str, mut take: impl FnMut(Delivery)) -> Result<()> {
         const CONSUMER: &str = "drain";
         self.prefetch(PREFETCH)?;
         let mut left = self.message_count(queue)?;
@@ -209,7 +210,7 @@ impl Rabbit {
                 }
                 None => {
                     let what = format!("{left} more messages of {queue}");
-                    return Err(KitError::Timeout { what, waited: DRAIN_PATIENCE });
+                    return Err(HarnessError::Late { what, limit: DRAIN_PATIENCE });
                 }
             }
         }
@@ -220,23 +221,23 @@ impl Rabbit {
         self.basic(basic::AMQPMethod::Cancel(cancel))
     }
 
-    fn prefetch(&mut self, prefetch_count: u16) -> KitResult<()> {
+    fn prefetch(&mut self, prefetch_count: u16) -> Result<()> {
         self.basic(basic::AMQPMethod::Qos(Qos { prefetch_count, global: false }))
     }
 
-    fn consume(&mut self, queue: &str, consumer: &str) -> KitResult<()> {
+    fn consume(&mut self, queue: &str, consumer: &str) -> Result<()> {
         let (queue, consumer_tag) = (queue.into(), consumer.into());
         let consume = Consume { queue, consumer_tag, ..Default::default() };
         self.basic(basic::AMQPMethod::Consume(consume))
     }
 
     /// Gives up a delivery and all before it.
-    fn ack(&mut self, delivery_tag: u64) -> KitResult<()> {
+    fn ack(&mut self, delivery_tag: u64) -> Result<()> {
         self.client.tell(basic::AMQPMethod::Ack(Ack { delivery_tag, multiple: true }))
     }
 
     /// From here on publishes are confirmed, tags counting from 1.
-    pub fn confirm(&mut self) -> KitResult<()> {
+    pub fn confirm(&mut self) -> Result<()> {
         let select = confirm::Select { nowait: false };
         self.call(AMQPClass::Confirm(confirm::AMQPMethod::Select(select)))
     }
@@ -253,12 +254,12 @@ impl Rabbit {
     }
 
     /// Sends what was appended. A broker with an alarm lets this wait.
-    pub fn flush(&mut self) -> KitResult<()> {
+    pub fn flush(&mut self) -> Result<()> {
         self.client.flush()
     }
 
     /// The next outcome of a publish, within `patience`.
-    pub fn outcome(&mut self, patience: Duration) -> KitResult<Option<Outcome>> {
+    pub fn outcome(&mut self, patience: Duration) -> Result<Option<Outcome>> {
         let began = Instant::now();
         loop {
             let left = patience.saturating_sub(began.elapsed());

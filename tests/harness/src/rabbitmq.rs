@@ -6,7 +6,8 @@
 //! its messages: a kill test declares, waits 8 s, then begins. Where dead letters go by default is
 //! there from the start: a relay insists on it.
 
-use std::path::{Path, PathBuf};
+use std::ops::{Deref, DerefMut};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
@@ -16,7 +17,6 @@ use crate::rabbit::Rabbit;
 use crate::{HarnessError, Result, install, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(90);
-const END_LIMIT: Duration = Duration::from_secs(30);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const PORT_ATTEMPTS: u32 = 3;
 /// As the node has them when nothing is set.
@@ -75,17 +75,10 @@ impl RabbitMq {
         write("env", String::new())?;
         let mut rabbitmq = RabbitMq { process, bin, port, dist_port, epmd_port };
         rabbitmq.launch()?;
-        rabbitmq.make_dead_letters()?;
+        let mut rabbit = Rabbit::open(&rabbitmq.amqp_url())?;
+        rabbit.declare_dead_letters()?;
+        rabbit.close();
         Ok(rabbitmq)
-    }
-
-    fn make_dead_letters(&self) -> Result<()> {
-        let made = Rabbit::open(&self.amqp_url()).and_then(|mut rabbit| {
-            rabbit.declare_dead_letters()?;
-            rabbit.close();
-            Ok(())
-        });
-        made.map_err(|error| HarnessError::Other(format!("dead letters: {error}")))
     }
 
     fn launch(&mut self) -> Result<()> {
@@ -159,11 +152,6 @@ impl RabbitMq {
         self.epmd_port
     }
 
-    /// Everything of this node lies here; it is removed with it.
-    pub fn folder(&self) -> &Path {
-        self.process.folder()
-    }
-
     /// What `rabbitmqctl` prints for `args`.
     pub fn ctl(&self, args: &[&str]) -> Result<String> {
         let mut command = self.process.command(self.bin.join("rabbitmqctl"));
@@ -192,41 +180,27 @@ impl RabbitMq {
         self.ctl(&["eval", &limits]).map(drop)
     }
 
-    pub fn kill9(&mut self) -> Result<()> {
-        self.process.signal_group("KILL")?;
-        self.process.wait(END_LIMIT).map(drop)
-    }
-
-    /// Stops the node's clock: connections stay open, nothing answers.
-    pub fn freeze(&self) -> Result<()> {
-        self.process.freeze()
-    }
-
-    pub fn thaw(&self) -> Result<()> {
-        self.process.thaw()
-    }
-
-    pub fn stop(&mut self) -> Result<()> {
-        self.process.signal("TERM")?;
-        self.process.wait(END_LIMIT).map(drop)
-    }
-
     /// Starts the stopped node on its port and data; returns when a client can work with it.
     pub fn start_again(&mut self) -> Result<()> {
         self.launch()
     }
 
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
-    /// Does its log hold this text since it was last started?
-    pub fn said(&self, text: &str) -> bool {
-        self.process.recent_log().contains(text)
-    }
-
     pub fn answers(&self) -> bool {
         answers(self.port)
+    }
+}
+
+impl Deref for RabbitMq {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for RabbitMq {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
     }
 }
 

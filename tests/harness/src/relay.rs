@@ -12,18 +12,20 @@ use std::time::{Duration, Instant};
 pub use config::{RabbitTarget, RelayConfig};
 pub use http::{Response, get};
 
-use crate::kit::{KitError, KitResult};
 use crate::program::{Launch, Program};
+use crate::{HarnessError, Result};
 
 /// The relay binary: `WALRELAY_BIN`, or `walrelay` near this executable (`target/release`).
-pub fn default_binary() -> KitResult<PathBuf> {
+pub fn default_binary() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("WALRELAY_BIN") {
         return Ok(path.into());
     }
-    let own = std::env::current_exe().map_err(KitError::io("find this executable"))?;
+    let own = std::env::current_exe().map_err(HarnessError::io("find this executable"))?;
     let near = own.ancestors().skip(1).take(3).map(|folder| folder.join("walrelay"));
     near.into_iter().find(|path| path.is_file()).ok_or_else(|| {
-        KitError::Other("no walrelay binary: `cargo build --release` or set WALRELAY_BIN".into())
+        HarnessError::Other(
+            "no walrelay binary: `cargo build --release` or set WALRELAY_BIN".into(),
+        )
     })
 }
 
@@ -35,11 +37,12 @@ pub struct RelayProcess {
 
 impl RelayProcess {
     /// Writes `walrelay.toml` into `folder` (made if missing) and runs `walrelay run` with it.
-    pub fn start(binary: &Path, folder: &Path, config: RelayConfig) -> KitResult<RelayProcess> {
-        std::fs::create_dir_all(folder).map_err(KitError::io("make the relay's folder"))?;
+    pub fn start(binary: &Path, folder: &Path, config: RelayConfig) -> Result<RelayProcess> {
+        std::fs::create_dir_all(folder).map_err(HarnessError::io("make the relay's folder"))?;
         let admin = free_address()?;
         let file = folder.join("walrelay.toml");
-        std::fs::write(&file, config.toml(admin)).map_err(KitError::io("write walrelay.toml"))?;
+        std::fs::write(&file, config.toml(admin))
+            .map_err(HarnessError::io("write walrelay.toml"))?;
         let program = Program::start(Launch {
             name: "walrelay".into(),
             program: binary.into(),
@@ -55,13 +58,13 @@ impl RelayProcess {
     }
 
     /// Waits until `/readyz` says 200; an exit ends the wait with what the relay said.
-    pub fn wait_ready(&mut self, timeout: Duration) -> KitResult<()> {
+    pub fn wait_ready(&mut self, timeout: Duration) -> Result<()> {
         let began = Instant::now();
         let mut last = String::from("no answer");
         loop {
             if let Some(code) = self.poll_exit() {
                 let said = self.tail(40);
-                return Err(KitError::Other(format!("the relay ended with {code}\n{said}")));
+                return Err(HarnessError::Other(format!("the relay ended with {code}\n{said}")));
             }
             match get(self.admin, "/readyz", Duration::from_secs(1)) {
                 Ok(answer) if answer.status == 200 => return Ok(()),
@@ -70,18 +73,18 @@ impl RelayProcess {
             }
             if began.elapsed() > timeout {
                 let what = format!("/readyz, last: {last}\n{}", self.tail(40));
-                return Err(KitError::Timeout { what, waited: timeout });
+                return Err(HarnessError::Late { what, limit: timeout });
             }
             std::thread::sleep(Duration::from_millis(5));
         }
     }
 
     /// Every sample of `/metrics`, by name and labels as exposed: `up`, `x_total{outcome="y"}`.
-    pub fn metrics(&self) -> KitResult<BTreeMap<String, f64>> {
+    pub fn metrics(&self) -> Result<BTreeMap<String, f64>> {
         let answer = get(self.admin, "/metrics", Duration::from_secs(5))?;
         match answer.status {
             200 => Ok(http::parse_metrics(&answer.body)),
-            status => Err(KitError::Other(format!("/metrics answered {status}"))),
+            status => Err(HarnessError::Other(format!("/metrics answered {status}"))),
         }
     }
 }
@@ -100,9 +103,10 @@ impl DerefMut for RelayProcess {
     }
 }
 
-fn free_address() -> KitResult<SocketAddr> {
-    let listener = TcpListener::bind("127.0.0.1:0").map_err(KitError::io("find a free port"))?;
-    listener.local_addr().map_err(KitError::io("find a free port"))
+fn free_address() -> Result<SocketAddr> {
+    let listener =
+        TcpListener::bind("127.0.0.1:0").map_err(HarnessError::io("find a free port"))?;
+    listener.local_addr().map_err(HarnessError::io("find a free port"))
 }
 
 #[cfg(test)]

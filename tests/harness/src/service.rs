@@ -1,9 +1,8 @@
 //! One service under its name on the command line.
 
-use std::path::Path;
 use std::time::Instant;
 
-use walrelay_harness::{HarnessError, Kafka, Postgres, PostgresOptions, RabbitMq, Result};
+use walrelay_harness::{HarnessError, Kafka, Postgres, PostgresOptions, Process, RabbitMq, Result};
 
 /// All names, in the order in which they are started.
 pub(crate) const ALL: [&str; 3] = ["postgres", "kafka", "rabbitmq"];
@@ -15,7 +14,7 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Starts it; the line tells people how long that took and where it is.
+    /// Starts it; the line says how long that took and where it is.
     pub(crate) fn start(name: &str) -> Result<(Service, String)> {
         let start = Instant::now();
         let service = match name {
@@ -29,20 +28,20 @@ impl Service {
         Ok((service, line))
     }
 
-    pub(crate) fn name(&self) -> &'static str {
+    fn parts(&self) -> (&'static str, String, &Process) {
         match self {
-            Service::Postgres(_) => ALL[0],
-            Service::Kafka(_) => ALL[1],
-            Service::RabbitMq(_) => ALL[2],
+            Service::Postgres(postgres) => (ALL[0], postgres.url("postgres"), postgres),
+            Service::Kafka(kafka) => (ALL[1], kafka.bootstrap(), kafka),
+            Service::RabbitMq(rabbitmq) => (ALL[2], rabbitmq.amqp_url(), rabbitmq),
         }
     }
 
+    pub(crate) fn name(&self) -> &'static str {
+        self.parts().0
+    }
+
     pub(crate) fn url(&self) -> String {
-        match self {
-            Service::Postgres(postgres) => postgres.url("postgres"),
-            Service::Kafka(kafka) => kafka.bootstrap(),
-            Service::RabbitMq(rabbitmq) => rabbitmq.amqp_url(),
-        }
+        self.parts().1
     }
 
     pub(crate) fn answers(&self) -> bool {
@@ -54,12 +53,8 @@ impl Service {
     }
 
     pub(crate) fn line(&self, state: &str) -> String {
-        let (pid, folder): (u32, &Path) = match self {
-            Service::Postgres(postgres) => (postgres.pid(), postgres.folder()),
-            Service::Kafka(kafka) => (kafka.pid(), kafka.folder()),
-            Service::RabbitMq(rabbitmq) => (rabbitmq.pid(), rabbitmq.folder()),
-        };
-        let (name, url) = (self.name(), self.url());
-        format!("{name:<9} {state:<15} {url:<46} pid {pid:<8} {}", folder.display())
+        let (name, url, process) = self.parts();
+        let (pid, folder) = (process.pid(), process.folder().display());
+        format!("{name:<9} {state:<15} {url:<46} pid {pid:<8} {folder}")
     }
 }

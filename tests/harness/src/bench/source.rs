@@ -3,9 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::kit::{KitError, KitResult};
 use crate::load::{create_outbox, create_slot, execute};
-use crate::{Postgres, PostgresOptions, proc};
+use crate::{HarnessError, Postgres, PostgresOptions, Result, proc};
 
 pub const PUBLICATION: &str = "walrelay";
 /// The slot that stands before a backlog; nobody reads it, it is copied.
@@ -22,7 +21,7 @@ pub struct Source {
 impl Source {
     /// Starts it. Checkpoints and vacuum would fall into one contender's run and not into
     /// another's, so they are kept out of all of them; commits stay durable.
-    pub fn start() -> KitResult<Source> {
+    pub fn start() -> Result<Source> {
         let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let settings = vec![
             setting("max_wal_size", "32GB"),
@@ -56,37 +55,37 @@ impl Source {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub fn server_version(&self) -> KitResult<String> {
+    pub fn server_version(&self) -> Result<String> {
         self.ask("show server_version")
     }
 
-    pub fn ask(&self, sql: &str) -> KitResult<String> {
+    pub fn ask(&self, sql: &str) -> Result<String> {
         Ok(self.postgres.psql("postgres", sql)?.trim().to_owned())
     }
 
     /// An empty outbox and a new base slot: what is written from now on is the backlog.
-    pub fn begin_backlog(&self) -> KitResult<()> {
+    pub fn begin_backlog(&self) -> Result<()> {
         self.empty()?;
         create_slot(&self.url(), PUBLICATION, BASE_SLOT, OUTBOX)
     }
 
     /// The backlog is not needed any more; its WAL may go.
-    pub fn end_backlog(&self) -> KitResult<()> {
+    pub fn end_backlog(&self) -> Result<()> {
         self.drop_slot(BASE_SLOT)
     }
 
     /// Empties the outbox and writes what is dirty, so that no measurement pays for the last one.
-    pub fn empty(&self) -> KitResult<()> {
+    pub fn empty(&self) -> Result<()> {
         execute(&self.url(), "truncate public.outbox")?;
         self.checkpoint()
     }
 
-    pub fn checkpoint(&self) -> KitResult<()> {
+    pub fn checkpoint(&self) -> Result<()> {
         execute(&self.url(), "checkpoint")
     }
 
     /// A slot where the base slot stands: all contenders start at the same byte.
-    pub fn copied_slot(&self) -> KitResult<String> {
+    pub fn copied_slot(&self) -> Result<String> {
         let name = format!("bench_{}", self.number());
         let copy = format!("select pg_copy_logical_replication_slot('{BASE_SLOT}', '{name}')");
         execute(&self.url(), &copy)?;
@@ -94,14 +93,14 @@ impl Source {
     }
 
     /// A slot at the end of the WAL.
-    pub fn fresh_slot(&self) -> KitResult<String> {
+    pub fn fresh_slot(&self) -> Result<String> {
         let name = format!("bench_{}", self.number());
         create_slot(&self.url(), PUBLICATION, &name, OUTBOX)?;
         Ok(name)
     }
 
     /// Drops a slot once its reader has let go of it.
-    pub fn drop_slot(&self, name: &str) -> KitResult<()> {
+    pub fn drop_slot(&self, name: &str) -> Result<()> {
         let sql = format!(
             "do $$ begin
                for i in 1..1000 loop
@@ -116,7 +115,7 @@ impl Source {
     }
 
     /// The walsender of a slot, as soon as there is one.
-    pub fn walsender(&self, application_name: &str) -> KitResult<u32> {
+    pub fn walsender(&self, application_name: &str) -> Result<u32> {
         let began = Instant::now();
         loop {
             let found = proc::walsenders(&self.url())?;
@@ -126,7 +125,7 @@ impl Source {
             }
             if began.elapsed() > WALSENDER_LIMIT {
                 let what = format!("a walsender for {application_name}");
-                return Err(KitError::Timeout { what, waited: began.elapsed() });
+                return Err(HarnessError::Late { what, limit: began.elapsed() });
             }
             std::thread::sleep(Duration::from_millis(5));
         }

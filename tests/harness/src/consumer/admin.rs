@@ -10,7 +10,8 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
-use crate::kit::{KitError, KitResult, block_on};
+use crate::kit::block_on;
+use crate::{HarnessError, Result};
 
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -21,7 +22,7 @@ pub fn create_topic(
     topic: &str,
     partitions: i32,
     configs: &[(&str, &str)],
-) -> KitResult<()> {
+) -> Result<()> {
     let admin = client(brokers)?;
     let mut wanted = NewTopic::new(topic, partitions, TopicReplication::Fixed(1));
     for (name, value) in configs {
@@ -37,22 +38,22 @@ pub fn create_topic(
 }
 
 /// Deletes a topic; a missing one is fine. The broker forgets it shortly after.
-pub fn delete_topic(brokers: &str, topic: &str) -> KitResult<()> {
+pub fn delete_topic(brokers: &str, topic: &str) -> Result<()> {
     let admin = client(brokers)?;
     let results = block_on(async {
         let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
         Ok(admin.delete_topics(&[topic], &options).await?)
     })?;
     match check(results) {
-        Err(KitError::Kafka(KafkaError::AdminOp(RDKafkaErrorCode::UnknownTopicOrPartition))) => {
-            Ok(())
-        }
+        Err(HarnessError::Kafka(KafkaError::AdminOp(
+            RDKafkaErrorCode::UnknownTopicOrPartition,
+        ))) => Ok(()),
         other => other,
     }
 }
 
 /// Sets one config of a topic, forgetting what others were set, and waits until the broker says so.
-pub fn alter_topic(brokers: &str, topic: &str, name: &str, value: &str) -> KitResult<()> {
+pub fn alter_topic(brokers: &str, topic: &str, name: &str, value: &str) -> Result<()> {
     let admin = client(brokers)?;
     let config = AlterConfig::new(ResourceSpecifier::Topic(topic)).set(name, value);
     let options = AdminOptions::new().operation_timeout(Some(REQUEST_TIMEOUT));
@@ -70,34 +71,34 @@ pub fn alter_topic(brokers: &str, topic: &str, name: &str, value: &str) -> KitRe
         }
         if began.elapsed() > REQUEST_TIMEOUT {
             let what = format!("{name} = {value} of topic {topic}");
-            return Err(KitError::Timeout { what, waited: REQUEST_TIMEOUT });
+            return Err(HarnessError::Late { what, limit: REQUEST_TIMEOUT });
         }
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-fn check(results: Vec<rdkafka::admin::TopicResult>) -> KitResult<()> {
+fn check(results: Vec<rdkafka::admin::TopicResult>) -> Result<()> {
     results.into_iter().try_for_each(|result| match result {
         Ok(_) => Ok(()),
         Err((_, code)) => Err(KafkaError::AdminOp(code).into()),
     })
 }
 
-fn client(brokers: &str) -> KitResult<AdminClient<DefaultClientContext>> {
+fn client(brokers: &str) -> Result<AdminClient<DefaultClientContext>> {
     let mut config = rdkafka::ClientConfig::new();
     config.set("bootstrap.servers", brokers).set("log_level", "0");
     Ok(config.create()?)
 }
 
 /// The end offset of each partition of a topic.
-pub fn end_offsets(brokers: &str, topic: &str) -> KitResult<BTreeMap<i32, i64>> {
+pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
     let consumer: BaseConsumer = super::config(brokers).create()?;
     let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;
     ends(&consumer, topic, &partitions)
 }
 
 /// Waits until a topic holds `n` records in all, looking every 10 ms.
-pub fn wait_end_offsets(brokers: &str, topic: &str, n: i64, timeout: Duration) -> KitResult<()> {
+pub fn wait_end_offsets(brokers: &str, topic: &str, n: i64, timeout: Duration) -> Result<()> {
     let watch = DrainWatch::new(brokers, topic)?;
     watch.wait(n, timeout).map(drop)
 }
@@ -111,20 +112,20 @@ pub struct DrainWatch {
 }
 
 impl DrainWatch {
-    pub fn new(brokers: &str, topic: &str) -> KitResult<DrainWatch> {
+    pub fn new(brokers: &str, topic: &str) -> Result<DrainWatch> {
         let consumer: BaseConsumer = super::config(brokers).create()?;
         let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;
         Ok(DrainWatch { consumer, topic: topic.into(), partitions })
     }
 
     /// Records in the topic now, over all partitions.
-    pub fn records(&self) -> KitResult<i64> {
+    pub fn records(&self) -> Result<i64> {
         Ok(ends(&self.consumer, &self.topic, &self.partitions)?.values().sum())
     }
 
     /// Waits for `n` records; tells when the first was seen and when all were. Broker outages
     /// within the timeout are waited out.
-    pub fn wait(&self, n: i64, timeout: Duration) -> KitResult<(Instant, Instant)> {
+    pub fn wait(&self, n: i64, timeout: Duration) -> Result<(Instant, Instant)> {
         let began = Instant::now();
         let mut first = None;
         let mut seen = 0;
@@ -141,14 +142,14 @@ impl DrainWatch {
             }
             if began.elapsed() > timeout {
                 let what = format!("{n} records in {}, {seen} came", self.topic);
-                return Err(KitError::Timeout { what, waited: timeout });
+                return Err(HarnessError::Late { what, limit: timeout });
             }
             std::thread::sleep(Duration::from_millis(10));
         }
     }
 }
 
-fn ends(consumer: &BaseConsumer, topic: &str, partitions: &[i32]) -> KitResult<BTreeMap<i32, i64>> {
+fn ends(consumer: &BaseConsumer, topic: &str, partitions: &[i32]) -> Result<BTreeMap<i32, i64>> {
     let end = |partition: &i32| {
         let (_, high) = consumer.fetch_watermarks(topic, *partition, REQUEST_TIMEOUT)?;
         Ok((*partition, high))
@@ -161,7 +162,7 @@ pub(super) fn partitions(
     consumer: &BaseConsumer,
     topic: &str,
     timeout: Duration,
-) -> KitResult<Vec<i32>> {
+) -> Result<Vec<i32>> {
     let began = Instant::now();
     loop {
         if let Ok(metadata) = consumer.fetch_metadata(Some(topic), Duration::from_secs(2)) {
@@ -173,7 +174,7 @@ pub(super) fn partitions(
         }
         if began.elapsed() > timeout {
             let what = format!("topic {topic} with a leader on every partition");
-            return Err(KitError::Timeout { what, waited: timeout });
+            return Err(HarnessError::Late { what, limit: timeout });
         }
         std::thread::sleep(Duration::from_millis(20));
     }

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use super::screen::Screen;
-use crate::kit::{KitError, KitResult};
 use crate::relay::RelayConfig;
+use crate::{HarnessError, Result};
 
 /// Where the page is left; everything else of the demo is removed.
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/demo");
@@ -20,13 +20,13 @@ pub(super) fn run(
     folder: &Path,
     owner: &RelayConfig,
     length: Duration,
-) -> KitResult<()> {
-    std::fs::create_dir_all(FOLDER).map_err(KitError::io("make target/demo"))?;
-    let page = std::fs::canonicalize(FOLDER).map_err(KitError::io("find target/demo"))?;
+) -> Result<()> {
+    std::fs::create_dir_all(FOLDER).map_err(HarnessError::io("make target/demo"))?;
+    let page = std::fs::canonicalize(FOLDER).map_err(HarnessError::io("find target/demo"))?;
     let page = page.join("compare.html");
     let file = folder.join("compare.toml");
     let admin = ([127, 0, 0, 1], 0).into();
-    std::fs::write(&file, owner.toml(admin)).map_err(KitError::io("write compare.toml"))?;
+    std::fs::write(&file, owner.toml(admin)).map_err(HarnessError::io("write compare.toml"))?;
     let seconds = length.min(LONGEST).as_secs();
     let words =
         format!("compare --rates 500 --intervals 100ms,1s --duration {seconds}s --backlog 0");
@@ -41,9 +41,9 @@ pub(super) fn run(
             command.env_remove(name);
         }
     }
-    let status = command.status().map_err(KitError::io("run walrelay compare"))?;
+    let status = command.status().map_err(HarnessError::io("run walrelay compare"))?;
     if !status.success() {
-        return Err(KitError::Other(format!("walrelay compare ended with {status}")));
+        return Err(HarnessError::Other(format!("walrelay compare ended with {status}")));
     }
     screen.say(&format!("with plots: file://{}", page.display()));
     Ok(())

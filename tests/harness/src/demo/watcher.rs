@@ -5,11 +5,11 @@
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use super::broker::Broker;
 use super::screen::Screen;
+use super::target;
 use crate::consumer::{Consumer, Mode, Record, Seen};
-use crate::kit::{KitError, KitResult};
 use crate::stats::{Latencies, human_count, human_ms};
+use crate::{Broker, HarnessError, Result};
 
 const TICK: Duration = Duration::from_millis(200);
 const LINE: Duration = Duration::from_secs(1);
@@ -30,13 +30,13 @@ pub(super) struct Watcher<'a> {
 }
 
 impl<'a> Watcher<'a> {
-    pub(super) fn start(broker: &Broker, topics: &[&str], screen: &'a Screen) -> KitResult<Self> {
+    pub(super) fn start(broker: &Broker, topics: &[&str], screen: &'a Screen) -> Result<Self> {
         let now = Instant::now();
         Ok(Watcher {
             screen,
             began: now,
-            records: broker.consumer(topics, Mode::Records)?,
-            latency: broker.consumer(topics, Mode::Latency)?,
+            records: target::consumer(broker, topics, Mode::Records)?,
+            latency: target::consumer(broker, topics, Mode::Latency)?,
             line: Latencies::new(),
             line_since: now,
             phase: Seen::default(),
@@ -44,7 +44,7 @@ impl<'a> Watcher<'a> {
         })
     }
 
-    pub(super) fn live(&mut self, length: Duration) -> KitResult<()> {
+    pub(super) fn live(&mut self, length: Duration) -> Result<()> {
         let end = Instant::now() + length;
         while Instant::now() < end {
             std::thread::sleep(TICK.min(end.saturating_duration_since(Instant::now())));
@@ -54,12 +54,12 @@ impl<'a> Watcher<'a> {
     }
 
     /// Shows what arrives until something is done.
-    pub(super) fn live_until(&mut self, done: impl Fn() -> bool) -> KitResult<()> {
+    pub(super) fn live_until(&mut self, done: impl Fn() -> bool) -> Result<()> {
         let began = Instant::now();
         while !done() {
             if began.elapsed() > LOAD_LIMIT {
                 let what = "the end of the load".into();
-                return Err(KitError::Timeout { what, waited: began.elapsed() });
+                return Err(HarnessError::Late { what, limit: began.elapsed() });
             }
             self.live(TICK)?;
         }
@@ -67,7 +67,7 @@ impl<'a> Watcher<'a> {
     }
 
     /// Shows what arrives until so many different events have; the verdict tells what is missing.
-    pub(super) fn wait_distinct(&mut self, wanted: u64, limit: Duration) -> KitResult<()> {
+    pub(super) fn wait_distinct(&mut self, wanted: u64, limit: Duration) -> Result<()> {
         let began = Instant::now();
         while self.distinct() < wanted && began.elapsed() < limit {
             self.live(TICK)?;

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::table_name;
-use crate::kit::{KitResult, Session, block_on};
+use crate::Result;
+use crate::kit::{Session, block_on};
 
 /// A backlog of rows of about 330 B of WAL payload each, in transactions of equal size.
 ///
@@ -41,7 +42,7 @@ impl Backlog {
     }
 
     /// Writes it all and waits for the end.
-    pub fn fill(&self) -> KitResult<BacklogReport> {
+    pub fn fill(&self) -> Result<BacklogReport> {
         let sql = self.sql()?;
         let began = Instant::now();
         block_on(async {
@@ -59,7 +60,7 @@ impl Backlog {
         Ok(BacklogReport { rows: self.rows, elapsed: began.elapsed() })
     }
 
-    fn sql(&self) -> KitResult<String> {
+    fn sql(&self) -> Result<String> {
         // `{"t": <16 digits>, "pad": "<pad>", "seq": <7 digits>}` without its pad.
         const FRAME_BYTES: u64 = 49;
         let pad_bytes = self.payload_bytes.saturating_sub(FRAME_BYTES);

@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 
 use self::transaction::{Outcome, Plan};
 use super::table_name;
-use crate::kit::{KitError, KitResult, Rng, Session, block_on, runtime};
+use crate::kit::{Rng, Session, block_on, runtime};
+use crate::{HarnessError, Result};
 
 /// Writers that go on until `events` events are committed.
 #[derive(Clone, Debug)]
@@ -114,18 +115,18 @@ impl ChaosWriters {
         }
     }
 
-    pub fn run(&self) -> KitResult<ChaosReport> {
+    pub fn run(&self) -> Result<ChaosReport> {
         self.prepare()?;
         let budget = Mutex::new(Budget { left: self.events, reserved: 0, open: 0 });
         let began = Instant::now();
-        let reports: Vec<KitResult<ChaosReport>> = std::thread::scope(|scope| {
+        let reports: Vec<Result<ChaosReport>> = std::thread::scope(|scope| {
             let writers: Vec<_> = (0..self.writers.max(1))
                 .map(|writer| {
                     let budget = &budget;
                     scope.spawn(move || runtime()?.block_on(self.write(writer, budget, began)))
                 })
                 .collect();
-            let gone = |_| Err(KitError::Other("a writer panicked".into()));
+            let gone = |_| Err(HarnessError::Other("a writer panicked".into()));
             writers.into_iter().map(|writer| writer.join().unwrap_or_else(gone)).collect()
         });
         let mut sum = ChaosReport::default();
@@ -135,10 +136,10 @@ impl ChaosWriters {
         Ok(sum)
     }
 
-    fn prepare(&self) -> KitResult<()> {
+    fn prepare(&self) -> Result<()> {
         let (_, keys_table) = (table_name(&self.table)?, table_name(&self.keys_table)?);
         if self.aggregatetypes.is_empty() {
-            return Err(KitError::Other("chaos writers need an aggregate type".into()));
+            return Err(HarnessError::Other("chaos writers need an aggregate type".into()));
         }
         let sql = format!(
             "create table if not exists {keys_table} (key text primary key, seq bigint not null);
@@ -154,7 +155,7 @@ impl ChaosWriters {
         writer: u64,
         budget: &Mutex<Budget>,
         began: Instant,
-    ) -> KitResult<ChaosReport> {
+    ) -> Result<ChaosReport> {
         let mut rng = Rng::fork(self.seed, writer);
         let mut report = ChaosReport::default();
         let mut session = self.session().await?;
@@ -191,7 +192,7 @@ impl ChaosWriters {
         plan: &Plan,
         at_commit: bool,
         report: &mut ChaosReport,
-    ) -> KitResult<Outcome> {
+    ) -> Result<Outcome> {
         if !at_commit {
             return Ok(Outcome::RolledBack);
         }
@@ -208,7 +209,7 @@ impl ChaosWriters {
     }
 
     /// A session, waiting out an outage of up to `outage_max`.
-    async fn session(&self) -> KitResult<Session> {
+    async fn session(&self) -> Result<Session> {
         let began = Instant::now();
         loop {
             match Session::open(&self.url).await {

@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use tokio_postgres::Statement;
 
 use super::table_name;
-use crate::kit::{KitError, KitResult, Rng, Session, now_us, runtime};
+use crate::kit::{Rng, Session, now_us, runtime};
 use crate::stats::{Latencies, Percentiles};
+use crate::{HarnessError, Result};
 
 /// Which moment the payload's `t` names, in microseconds of the wall clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,22 +87,22 @@ impl SteadyLoad {
     }
 
     /// Runs to its end. Any failed INSERT fails the load: it is for measuring, not for chaos.
-    pub fn run(&self) -> KitResult<SteadyReport> {
+    pub fn run(&self) -> Result<SteadyReport> {
         table_name(&self.table)?;
         if !(self.rate_per_second.is_finite() && self.rate_per_second > 0.0) {
-            return Err(KitError::Other("a steady load needs a rate above 0".into()));
+            return Err(HarnessError::Other("a steady load needs a rate above 0".into()));
         }
         // All connect before the first event is due, or the start would be a burst.
         let start = std::sync::Barrier::new(self.connections.max(1) as usize);
         let began = Instant::now();
-        let parts: Vec<KitResult<(Worked, Instant)>> = std::thread::scope(|scope| {
+        let parts: Vec<Result<(Worked, Instant)>> = std::thread::scope(|scope| {
             let workers: Vec<_> = (0..self.connections.max(1))
                 .map(|connection| {
                     let start = &start;
                     scope.spawn(move || self.connection(connection, start))
                 })
                 .collect();
-            let gone = |_| Err(KitError::Other("a load thread panicked".into()));
+            let gone = |_| Err(HarnessError::Other("a load thread panicked".into()));
             workers.into_iter().map(|worker| worker.join().unwrap_or_else(gone)).collect()
         });
         let mut sum = Worked::default();
@@ -121,16 +122,12 @@ impl SteadyLoad {
         })
     }
 
-    fn connection(
-        &self,
-        connection: u64,
-        start: &std::sync::Barrier,
-    ) -> KitResult<(Worked, Instant)> {
+    fn connection(&self, connection: u64, start: &std::sync::Barrier) -> Result<(Worked, Instant)> {
         let opened = runtime().and_then(|runtime| {
             let (session, statement) = runtime.block_on(async {
                 let session = Session::open(&self.url).await?;
                 let statement = session.client.prepare(&self.sql()).await?;
-                KitResult::Ok((session, statement))
+                Ok::<_, HarnessError>((session, statement))
             })?;
             Ok((runtime, session, statement))
         });
@@ -171,7 +168,7 @@ impl SteadyLoad {
         session: &Session,
         statement: &Statement,
         (id, key, seq, stamp_us, pad): (&str, &str, u64, Option<i64>, &str),
-    ) -> KitResult<()> {
+    ) -> Result<()> {
         let seq = i64::try_from(seq).unwrap_or(i64::MAX);
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
             [&id, &self.aggregatetype, &key, &stamp_us, &seq, &pad];

@@ -14,8 +14,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::{Offences, describe, in_offset_order};
+use crate::Result;
 use crate::consumer::{Record, parse_lsn};
-use crate::kit::{KitResult, Session, now_us, runtime};
+use crate::kit::{Session, now_us, runtime};
 
 /// The longest one look may take before its session is given up.
 const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
@@ -42,7 +43,7 @@ pub struct ConfirmedSampler {
 
 impl ConfirmedSampler {
     /// Samples every `interval`; 100 ms is usual.
-    pub fn start(url: &str, slot: &str, interval: Duration) -> KitResult<ConfirmedSampler> {
+    pub fn start(url: &str, slot: &str, interval: Duration) -> Result<ConfirmedSampler> {
         let runtime = runtime()?;
         let shared = Arc::new(Shared::default());
         let (own, url, slot) = (shared.clone(), url.to_owned(), slot.to_owned());
@@ -82,7 +83,7 @@ impl Drop for ConfirmedSampler {
     }
 }
 
-async fn sample(url: &str, slot: &str, interval: Duration, shared: &Shared) -> KitResult<()> {
+async fn sample(url: &str, slot: &str, interval: Duration, shared: &Shared) -> Result<()> {
     let session = Session::open(url).await?;
     let sql = "select confirmed_flush_lsn::text from pg_replication_slots where slot_name = $1";
     let look = session.client.prepare(sql).await?;

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use super::{Rabbit, record};
+use crate::Result;
 use crate::amqp::Event;
 use crate::consumer::{Mode, Shared};
-use crate::kit::{KitResult, now_us};
+use crate::kit::now_us;
 
 /// Enough to keep the broker sending, little enough to lie with one consumer.
 const PREFETCH: u16 = 1_024;
@@ -38,7 +39,7 @@ fn follow(
     offsets: &mut [i64],
     shared: &Shared,
     mode: Mode,
-) -> KitResult<()> {
+) -> Result<()> {
     rabbit.prefetch(PREFETCH)?;
     for (at, queue) in queues.iter().enumerate() {
         rabbit.consume(queue, &at.to_string())?;

@@ -15,7 +15,8 @@ use amq_protocol::protocol::{AMQPClass, BasicProperties, confirm};
 
 use crate::amqp::Frames;
 use crate::consumer::Record;
-use crate::kit::{KitError, KitResult, now_us};
+use crate::kit::now_us;
+use crate::{HarnessError, Result};
 
 const BUFFER_BYTES: usize = 64 * 1024;
 
@@ -38,8 +39,8 @@ pub struct Tap {
 
 impl Tap {
     /// Listens on a port of its own.
-    pub fn start(broker_port: u16) -> KitResult<Tap> {
-        let listening = || KitError::io("listen in front of RabbitMQ");
+    pub fn start(broker_port: u16) -> Result<Tap> {
+        let listening = || HarnessError::io("listen in front of RabbitMQ");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(listening())?;
         let port = listener.local_addr().map_err(listening())?.port();
         let tap = Tap { port, log: Arc::default(), links: Arc::default() };

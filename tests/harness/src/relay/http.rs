@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-use crate::kit::{KitError, KitResult};
+use crate::{HarnessError, Result};
 
 const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
@@ -16,18 +16,19 @@ pub struct Response {
 }
 
 /// GETs a path; the connection is closed afterwards. The timeout holds for each step.
-pub fn get(address: SocketAddr, path: &str, timeout: Duration) -> KitResult<Response> {
+pub fn get(address: SocketAddr, path: &str, timeout: Duration) -> Result<Response> {
     let what = || format!("GET http://{address}{path}");
-    let mut stream = TcpStream::connect_timeout(&address, timeout).map_err(KitError::io(what()))?;
+    let mut stream =
+        TcpStream::connect_timeout(&address, timeout).map_err(HarnessError::io(what()))?;
     let timed = stream
         .set_read_timeout(Some(timeout))
         .and_then(|()| stream.set_write_timeout(Some(timeout)));
-    timed.map_err(KitError::io(what()))?;
+    timed.map_err(HarnessError::io(what()))?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(KitError::io(what()))?;
+    stream.write_all(request.as_bytes()).map_err(HarnessError::io(what()))?;
     let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(KitError::io(what()))?;
-    parse(&answer).ok_or_else(|| KitError::Other(format!("{}: not an HTTP answer", what())))
+    stream.take(ANSWER_BYTES_MAX).read_to_end(&mut answer).map_err(HarnessError::io(what()))?;
+    parse(&answer).ok_or_else(|| HarnessError::Other(format!("{}: not an HTTP answer", what())))
 }
 
 fn parse(answer: &[u8]) -> Option<Response> {

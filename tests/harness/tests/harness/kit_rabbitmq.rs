@@ -4,9 +4,9 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use walrelay_harness::consumer::{Consumer, Mode};
-use walrelay_harness::kit::{KitError, now_us, payload_hash};
+use walrelay_harness::kit::{now_us, payload_hash};
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Tap, Value};
-use walrelay_harness::{RabbitMq, RabbitOptions};
+use walrelay_harness::{HarnessError, RabbitMq, RabbitOptions};
 
 use crate::LIMIT;
 
@@ -138,7 +138,7 @@ fn refusals_returns_and_nacks_are_told_apart() {
     // WHEN the queue is gone THEN asking for it is refused, and the connection goes on
     rabbit.delete_queue("full").unwrap();
     let missing = rabbit.message_count("full");
-    assert!(matches!(missing, Err(KitError::Amqp { code: 404, .. })), "{missing:?}");
+    assert!(matches!(missing, Err(HarnessError::Amqp { code: 404, .. })), "{missing:?}");
     rabbit.purge("refusing").unwrap();
     rabbit.delete_exchange("refusing").unwrap();
 }
@@ -206,7 +206,7 @@ fn an_alarm_blocks_publishers_until_it_is_cleared() {
     let (properties, _) = event(0);
     rabbit.publish(("", "alarmed"), &properties, &[0; 2_000], true);
     rabbit.flush().unwrap();
-    assert!(matches!(rabbit.outcome(LIMIT), Err(KitError::Amqp { code: 406, .. })));
+    assert!(matches!(rabbit.outcome(LIMIT), Err(HarnessError::Amqp { code: 406, .. })));
     let plugins = broker.ctl(&["--quiet", "eval", "rabbit_plugins:active()."]).unwrap();
     assert!(plugins.contains("rabbitmq_auth_mechanism_ssl"), "{plugins}");
 }

@@ -1,0 +1,78 @@
+//! Kafka or RabbitMQ behind one type, for what is done to either.
+
+use std::ops::{Deref, DerefMut};
+
+use crate::process::Process;
+use crate::{Kafka, RabbitMq, Result};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BrokerKind {
+    Kafka,
+    RabbitMq,
+}
+
+impl BrokerKind {
+    pub fn name(self) -> &'static str {
+        match self {
+            BrokerKind::Kafka => "Kafka",
+            BrokerKind::RabbitMq => "RabbitMQ",
+        }
+    }
+}
+
+/// A running broker. Dropping it removes it.
+pub enum Broker {
+    Kafka(Kafka),
+    RabbitMq(RabbitMq),
+}
+
+impl Broker {
+    pub fn start(kind: BrokerKind) -> Result<Broker> {
+        Ok(match kind {
+            BrokerKind::Kafka => Broker::Kafka(Kafka::start()?),
+            BrokerKind::RabbitMq => Broker::RabbitMq(RabbitMq::start()?),
+        })
+    }
+
+    pub fn kind(&self) -> BrokerKind {
+        match self {
+            Broker::Kafka(_) => BrokerKind::Kafka,
+            Broker::RabbitMq(_) => BrokerKind::RabbitMq,
+        }
+    }
+
+    pub fn port(&self) -> u16 {
+        match self {
+            Broker::Kafka(kafka) => kafka.port(),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.port(),
+        }
+    }
+
+    /// Starts the stopped broker on its port and data; returns when it answers.
+    pub fn start_again(&mut self) -> Result<()> {
+        match self {
+            Broker::Kafka(kafka) => kafka.start_again(),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.start_again(),
+        }
+    }
+}
+
+impl Deref for Broker {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        match self {
+            Broker::Kafka(kafka) => kafka,
+            Broker::RabbitMq(rabbitmq) => rabbitmq,
+        }
+    }
+}
+
+impl DerefMut for Broker {
+    fn deref_mut(&mut self) -> &mut Process {
+        match self {
+            Broker::Kafka(kafka) => kafka,
+            Broker::RabbitMq(rabbitmq) => rabbitmq,
+        }
+    }
+}
