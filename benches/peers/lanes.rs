@@ -7,7 +7,7 @@ use serde::Serialize;
 use walrelay_harness::faults::{Fault, Lane};
 use walrelay_harness::kit::Rng;
 use walrelay_harness::program::Program;
-use walrelay_harness::{HarnessError, Kafka, Postgres, Result};
+use walrelay_harness::{Kafka, Postgres, Result};
 
 /// Between a relay's own death and its next start; after a kill it is started at once.
 const RESTART_AFTER: Duration = Duration::from_secs(1);

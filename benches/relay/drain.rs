@@ -372,7 +372,7 @@ pub(crate) fn wait_confirmed(
         }
         if began.elapsed() > limit {
             let what = format!("{events} confirmed, {confirmed} are\n{}", relay.tail(20));
-            return Err(HarnessError::Late { what, limit: limit });
+            return Err(HarnessError::Late { what, limit });
         }
         let (since, base) = *from.get_or_insert((now, confirmed));
         let rate = (confirmed - base) as f64 / (now - since).as_secs_f64().max(1e-3);
