@@ -53,7 +53,7 @@ pub(super) fn run(
 /// The relay under test; its orders come on standard input.
 pub(super) fn relay(log: LogOptions<'_>, request: &Request) -> Result<Exit, Vec<Fault>> {
     let order = RelayOrder::receive()?;
-    let config = prepare(log, &order.request(request.variables.clone()))?;
+    let config = prepare(log, &order.request(request))?;
     app::run(&order.adapt(&config)?)?;
     Ok(Exit::Done)
 }

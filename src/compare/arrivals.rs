@@ -1,8 +1,7 @@
-//! What was written and what has arrived, counted while events come, so that only a few numbers are
-//! kept for each.
+//! Counts what was written and what has arrived while events come, with two timestamps per event.
 //!
-//! An event is known by its number. Numbers rise in the order of writing, and all events of a key are
-//! written by one connection one after the other: so within a key, numbers are in commit order.
+//! An event is identified by its number. All events of a key are written one after the other by the
+//! same connection, with rising numbers: within a key, numbers are in commit order.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -18,7 +17,7 @@ use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::sink::bench_target::BenchTarget;
 
-/// The median of so many of the last latencies is shown while a run is under way.
+/// The progress line shows the median of so many of the last latencies.
 const RECENT: usize = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 const POLL_PATIENCE: Duration = Duration::from_millis(100);
@@ -27,14 +26,14 @@ const POLL_PATIENCE: Duration = Duration::from_millis(100);
 #[derive(Debug)]
 pub(super) struct Arrivals {
     origin: Instant,
-    /// When it was sent, in nanoseconds since the origin, plus one; 0 when it was not.
+    /// When each event was sent, in nanoseconds since the origin, plus one; 0 when it was not.
     sent: Vec<AtomicU64>,
     seen: Mutex<SeenEvents>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SeenEvents {
-    /// When it first arrived, as such a stamp.
+    /// When each event first arrived, in the same form.
     arrived: Vec<u64>,
     distinct: u64,
     duplicated: u64,
@@ -53,12 +52,8 @@ impl Arrivals {
             sent: std::iter::repeat_with(AtomicU64::default).take(events).collect(),
             seen: Mutex::new(SeenEvents {
                 arrived: vec![0; events],
-                distinct: 0,
-                duplicated: 0,
-                out_of_order: 0,
                 highest: vec![0; KEYS as usize],
-                first_and_last: None,
-                recent_us: VecDeque::new(),
+                ..SeenEvents::default()
             }),
         }
     }
@@ -68,14 +63,13 @@ impl Arrivals {
         u64::try_from(since).unwrap_or(u64::MAX - 1) + 1
     }
 
-    /// The event is about to be sent.
     pub(super) fn sends(&self, number: u64, at: Instant) {
         if let Some(sent) = self.sent.get(number as usize) {
             sent.store(self.stamp(at), Relaxed);
         }
     }
 
-    /// The event is at the consumer. A number that was never written is not counted.
+    /// Counts an event at the consumer; a number that is not of this run is ignored.
     pub(super) fn arrives(&self, number: u64, at: Instant) {
         let (stamp, index) = (self.stamp(at), number as usize);
         let Some(sent) = self.sent.get(index).map(|sent| sent.load(Relaxed)) else { return };
@@ -89,16 +83,16 @@ impl Arrivals {
         let first = seen.first_and_last.map_or(at, |(first, _)| first);
         seen.first_and_last = Some((first, at));
         let highest = &mut seen.highest[(number % KEYS) as usize];
-        let overtaken = number < *highest;
+        let was_overtaken = number < *highest;
         *highest = (*highest).max(number + 1);
-        seen.out_of_order += u64::from(overtaken);
+        seen.out_of_order += u64::from(was_overtaken);
         if sent != 0 {
             seen.recent_us.truncate(RECENT - 1);
             seen.recent_us.push_front(micros(sent, stamp));
         }
     }
 
-    /// How many different events have arrived, and when the last did.
+    /// How many different events have arrived, and when the last one did.
     pub(super) fn progress(&self) -> (u64, Option<Instant>) {
         let seen = lock(&self.seen);
         (seen.distinct, seen.first_and_last.map(|(_, last)| last))
@@ -119,7 +113,7 @@ impl Arrivals {
         EventCounts { missing: written.saturating_sub(distinct), duplicated, out_of_order }
     }
 
-    /// When the events from this number on were sent, and when they arrived, as stamps.
+    /// When the events from this number on were sent and when they arrived.
     fn stamps(&self, from: u64) -> Vec<(u64, u64)> {
         let seen = lock(&self.seen);
         let pairs = self.sent.iter().zip(&seen.arrived).skip(from as usize);
@@ -127,13 +121,12 @@ impl Arrivals {
         pairs.filter(|(sent, _)| *sent != 0).collect()
     }
 
-    /// Latencies of the events from this number on.
     pub(super) fn latencies(&self, from: u64) -> Latencies {
         let stamps = self.stamps(from).into_iter().filter(|(_, arrived)| *arrived != 0);
         Latencies::of(stamps.map(|(sent, arrived)| micros(sent, arrived)).collect())
     }
 
-    /// Second by second since `began`, of the events from this number on.
+    /// Each second since `began`, of the events from this number on.
     pub(super) fn seconds(&self, from: u64, began: Instant) -> Vec<Second> {
         let began = self.stamp(began);
         let at = |stamp: u64| (stamp.saturating_sub(began) / SECOND_NS) as usize;
@@ -149,14 +142,13 @@ impl Arrivals {
             }
         }
         let mut backlog = 0;
-        let settled = (0..).zip(seconds).map(|(at_s, (second, latencies))| {
+        let finished = (0..).zip(seconds).map(|(at_s, (second, latencies))| {
             backlog = (backlog + second.written).saturating_sub(second.delivered);
             let latencies = Latencies::of(latencies);
-            let p50_ms = latencies.p50_ms().unwrap_or_default();
-            let p99_ms = latencies.p99_ms().unwrap_or_default();
-            Second { at_s, backlog, p50_ms, p99_ms, ..second }
+            let quantile = |share| latencies.quantile_ms(share).unwrap_or_default();
+            Second { at_s, backlog, p50_ms: quantile(0.5), p99_ms: quantile(0.99), ..second }
         });
-        settled.collect()
+        finished.collect()
     }
 }
 
@@ -168,7 +160,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The part of a payload that identifies the event.
 #[derive(Deserialize)]
 struct EventLabel {
     n: u64,
@@ -178,14 +169,13 @@ struct EventLabel {
 #[derive(Default)]
 struct ReaderState {
     stop: AtomicBool,
-    /// The run whose events are counted, and its arrivals. Events of earlier runs came too late.
+    /// The run whose events are counted; late events of earlier runs are ignored.
     current: Mutex<Option<(u32, Arc<Arrivals>)>>,
 }
 
-/// A thread that takes events as they come; it ends when this is dropped.
+/// A thread that consumes events; dropping this stops it.
 pub(super) struct ArrivalReader {
     state: Arc<ReaderState>,
-    /// It fails when the broker can no longer be read.
     thread: Option<JoinHandle<Result<(), Fault>>>,
 }
 
@@ -197,14 +187,14 @@ impl ArrivalReader {
         Ok(ArrivalReader { state, thread })
     }
 
-    /// From here on the events of this run are counted.
+    /// Counts the events of this run from now on.
     pub(super) fn count(&self, run: u32, arrivals: &Arc<Arrivals>) {
         *lock(&self.state.current) = Some((run, Arc::clone(arrivals)));
     }
 
-    /// Fails when it has ended by itself.
+    /// Fails when the broker can no longer be read.
     pub(super) fn check(&mut self) -> Result<(), Fault> {
-        // A thread that panicked has said so.
+        // A thread that panicked has already logged that.
         let ended = self.thread.take_if(|thread| thread.is_finished()).map(JoinHandle::join);
         ended.and_then(Result::ok).unwrap_or(Ok(()))
     }

@@ -1,8 +1,8 @@
-//! The load: events written one by one at an even pace, whether or not anybody keeps up.
+//! The load: events written at an even rate, whether or not the relay keeps up.
 //!
-//! An event is one INSERT that commits by itself. Its time begins just before it is sent, on the
-//! clock by which the consumer stamps it. What was due is not skipped when a connection is late: the
-//! lateness is reported, because then the machine is too small for the rate.
+//! An event is one INSERT that commits by itself. Its latency begins just before the INSERT is sent,
+//! on the same clock as that of the consumer. A connection that is late writes every event all the
+//! same; the delay is reported, because then the machine is too small for the rate.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -21,25 +21,20 @@ use crate::source::faults::query_fault;
 use crate::source::quote::quote_ident;
 use crate::source::settings::ConnInfo;
 
-/// Rows of one transaction of a backlog.
+/// Rows per transaction of a backlog.
 const BACKLOG_BATCH: u64 = 100;
 
-/// Connections that write.
-pub(super) struct LoadWriters(Vec<Arc<LoadWriter>>);
+/// The connections that write.
+pub(super) struct LoadWriters(Vec<(Arc<Client>, Statement)>);
 
-struct LoadWriter {
-    client: Client,
-    insert: Statement,
-}
-
-/// The pace that the load kept.
+/// How the load was really written.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct LoadPace {
     pub(super) per_second: f64,
     pub(super) late_p99_ms: f64,
 }
 
-/// How many connections a rate takes; each divides the number of keys.
+/// How many connections write at this rate. The result divides [`KEYS`].
 fn connections(rate: u32) -> u64 {
     match rate {
         0..=1000 => 4,
@@ -48,12 +43,11 @@ fn connections(rate: u32) -> u64 {
     }
 }
 
-/// The key of an event.
 fn key(number: u64) -> String {
     format!("key-{:04}", number % KEYS)
 }
 
-/// A payload of [`PAYLOAD_BYTES`] bytes.
+/// A JSON object of [`PAYLOAD_BYTES`] bytes.
 pub(super) fn payload(run: u32, number: u64) -> String {
     let head = format!(
         "{{\"n\":{number},\"run\":{run},\"customer\":\"{}\",\"total_cents\":{},\"note\":\"",
@@ -65,7 +59,6 @@ pub(super) fn payload(run: u32, number: u64) -> String {
 }
 
 impl LoadWriters {
-    /// Connects; the table is `schema.outbox`.
     pub(super) async fn open(
         info: &ConnInfo,
         schema: &str,
@@ -80,12 +73,11 @@ impl LoadWriters {
             let client = connect(info, schema).await?;
             let insert = client.prepare(&sql).await;
             let insert = insert.map_err(|error| query_fault(&error, "preparing the load"))?;
-            writers.push(Arc::new(LoadWriter { client, insert }));
+            writers.push((Arc::new(client), insert));
         }
         Ok(LoadWriters(writers))
     }
 
-    /// Writes these events at this pace.
     pub(super) async fn write(
         &self,
         arrivals: &Arc<Arrivals>,
@@ -95,10 +87,11 @@ impl LoadWriters {
     ) -> Result<LoadPace, Fault> {
         let began = Instant::now();
         let mut tasks = JoinSet::new();
-        for (at, writer) in self.0.iter().enumerate() {
-            let (writer, arrivals) = (Arc::clone(writer), Arc::clone(arrivals));
+        for (at, (client, insert)) in self.0.iter().enumerate() {
+            let (client, insert) = (Arc::clone(client), insert.clone());
+            let arrivals = Arc::clone(arrivals);
             let (first, count) = (numbers.start, self.0.len());
-            // Number n is always written by connection n modulo their count, and so is its key.
+            // The number of connections divides KEYS, so that a key always has the same writer.
             let own = numbers.clone().filter(move |number| *number as usize % count == at);
             tasks.spawn(async move {
                 let mut late_us: Vec<u32> = Vec::new();
@@ -111,7 +104,7 @@ impl LoadWriters {
                     let late = now.saturating_duration_since(due).as_micros();
                     late_us.push(u32::try_from(late).unwrap_or(u32::MAX));
                     arrivals.sends(number, now);
-                    writer.client.execute(&writer.insert, &[&key, &payload]).await?;
+                    client.execute(&insert, &[&key, &payload]).await?;
                 }
                 Ok::<_, tokio_postgres::Error>(late_us)
             });
@@ -122,7 +115,7 @@ impl LoadWriters {
             late_us.extend(written.map_err(|error| query_fault(&error, "writing the load"))?);
         }
         let took = began.elapsed().as_secs_f64();
-        // The last event is due one step before the end.
+        // The last event is due 1/rate before the end, so `took` may be too short.
         let events = (numbers.end - numbers.start) as f64;
         Ok(LoadPace {
             per_second: events / took.max(events / f64::from(rate)),
@@ -131,7 +124,7 @@ impl LoadWriters {
     }
 }
 
-/// Writes a backlog in transactions of [`BACKLOG_BATCH`] rows: the same events, faster.
+/// Writes the same events as fast as possible, in transactions of [`BACKLOG_BATCH`] rows.
 pub(super) async fn backlog(
     info: &ConnInfo,
     schema: &str,

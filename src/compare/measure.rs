@@ -1,7 +1,7 @@
-//! One run after the other: a relay is started on a fresh table, loaded, watched, and stopped.
+//! Measures one run after the other: starts a relay on a fresh table, loads it, watches it, stops it.
 //!
-//! A run is: the first event (the relay works), a warm-up that is not measured, the measured load, and
-//! the wait for its last event. Events that do not come while none come for [`patience`] are missing.
+//! A run consists of the first event (the relay works), a warm-up that is not measured, the measured
+//! load, and the wait for its last event. An event is missing if none has arrived for [`patience`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,64 +9,61 @@ use std::time::{Duration, Instant};
 
 use super::arrivals::{ArrivalReader, Arrivals};
 use super::load::{self, LoadWriters};
-use super::plan::{CaptureMode, ComparisonRequest, interval, warm_up};
+use super::plan::{CaptureMode, ComparisonRequest};
 use super::postgres_cost::{LoadShare, PostgresCounters, PostgresMeter};
 use super::process_stats::{in_ticks, load_average};
 use super::relay_process::{RelayOrder, RelayProcess};
 use super::report::{Drain, PostgresCost, RelayCost, Run, RunResult};
 use super::scratch_source::{self, ScratchSource};
 use crate::base::error::{Exit, Fault};
+use crate::config::Request;
 use crate::source::settings::ConnInfo;
 
 /// How long the first event of a relay may take.
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
 const PATIENCE_MIN: Duration = Duration::from_secs(10);
-const LOOK_EVERY: Duration = Duration::from_millis(5);
+const ARRIVALS_CHECKED_EVERY: Duration = Duration::from_millis(5);
 const TICK: Duration = Duration::from_millis(200);
-/// Ticks between two looks at the backends.
-const CPU_EVERY: u32 = 5;
-/// Events from which the load's own WAL is known.
-const WEIGHED: u64 = 500;
+const TICKS_PER_CPU_SAMPLE: u32 = 5;
+/// So many events are written to find out how much WAL one of them takes.
+const WEIGHED_EVENTS: u64 = 500;
 
-/// Shows how the comparison goes.
+/// Shows the progress of a comparison.
 pub(crate) trait ComparisonWatcher {
-    /// A run begins, or something was found.
     fn announce(&mut self, text: &str);
 
-    /// Comes several times a second.
+    /// Called several times a second.
     fn progress(&mut self, now: &RunProgress);
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RunProgress {
-    /// What runs: `CDC at 100/s`.
+    /// `CDC at 100/s`.
     pub(crate) what: String,
     /// Time until the load ends.
     pub(crate) left: Duration,
-    /// Events at the consumer.
     pub(crate) delivered: u64,
-    /// Events that will be written.
+    /// Events of the whole load.
     pub(crate) events: u64,
     /// Median latency of the last events.
     pub(crate) p50_ms: Option<f64>,
 }
 
-/// Events that have not come are missing when none has come for this long. It is longer than a relay
-/// waits between two attempts.
+/// Longer than a relay waits between two attempts.
 fn patience(mode: CaptureMode, longest_wait: Duration) -> Duration {
-    PATIENCE_MIN.max(3 * interval(mode)).max(longest_wait + Duration::from_secs(5))
+    PATIENCE_MIN.max(3 * mode.interval()).max(longest_wait + Duration::from_secs(5))
 }
 
-/// Everything that outlives a run.
+/// What all runs share.
 pub(super) struct Measurement<'a> {
     request: ComparisonRequest<'a>,
     source: &'a ScratchSource,
     reader: ArrivalReader,
     meter: PostgresMeter,
     watcher: &'a mut dyn ComparisonWatcher,
-    /// Number of the run, by which its events are known.
+    /// Number of the run, which its events carry.
     number: u32,
-    /// Bytes of WAL of one event of the load, by whether the table is that of polling.
+    /// Bytes of WAL per event of the load, by whether the table is that of polling.
     wal_of_event: BTreeMap<bool, f64>,
 }
 
@@ -76,11 +73,11 @@ struct MeasuredRelay {
     what: String,
     process: RelayProcess,
     arrivals: Arc<Arrivals>,
-    /// Events of its whole load, warm-up included.
+    /// Events of the whole load, warm-up included.
     events: u64,
     ends: Instant,
     before: PostgresCounters,
-    /// What its process had used when the measured time began.
+    /// What the process had used when the measured time began.
     used_before: RelayCost,
 }
 
@@ -108,8 +105,8 @@ impl<'a> Measurement<'a> {
         LoadWriters::open(self.connection(), &self.source.name, rate).await
     }
 
-    /// A fresh table, whose events are counted from here on. What the run before has left goes only
-    /// now: its figures are out of danger.
+    /// Creates a fresh table and counts its events from now on. The table of the run before is dropped
+    /// only here, because its statistics were still needed.
     async fn begin(&mut self, mode: CaptureMode, events: u64) -> Result<Arc<Arrivals>, Fault> {
         scratch_source::remove(self.connection(), &self.source.name).await?;
         self.source.make(mode).await?;
@@ -126,11 +123,9 @@ impl<'a> Measurement<'a> {
         (arrivals, events): (Arc<Arrivals>, u64),
         before: PostgresCounters,
     ) -> Result<MeasuredRelay, Fault> {
-        let (origin, name) = (self.request.origin, &self.source.name);
+        let name = &self.source.name;
         let process = RelayProcess::start(&RelayOrder {
-            file: origin.file.clone(),
-            settings: origin.settings.clone(),
-            slot: origin.slot.clone(),
+            config: Request::clone(self.request.origin),
             name: name.clone(),
             interval_ms: mode.interval_ms(),
             crash_file: std::env::temp_dir().join(format!("{name}.crash")),
@@ -139,18 +134,18 @@ impl<'a> Measurement<'a> {
         Ok(MeasuredRelay { mode, what, process, arrivals, events, ends, before, used_before })
     }
 
-    /// What one event of the load costs in WAL when nobody relays it.
-    async fn weigh(&mut self, mode: CaptureMode) -> Result<f64, Fault> {
-        let polls = mode != CaptureMode::Cdc;
-        if let Some(bytes) = self.wal_of_event.get(&polls) {
+    /// Bytes of WAL that one event of the load takes without a relay.
+    async fn wal_of_event(&mut self, mode: CaptureMode) -> Result<f64, Fault> {
+        let is_polling = mode != CaptureMode::Cdc;
+        if let Some(bytes) = self.wal_of_event.get(&is_polling) {
             return Ok(*bytes);
         }
-        let arrivals = self.begin(mode, WEIGHED).await?;
+        let arrivals = self.begin(mode, WEIGHED_EVENTS).await?;
         let load = self.writers(1).await?;
         let before = self.meter.read().await?.wal_bytes;
-        load.write(&arrivals, self.number, 0..WEIGHED, 100_000).await?;
-        let bytes = (self.meter.read().await?.wal_bytes - before) as f64 / WEIGHED as f64;
-        self.wal_of_event.insert(polls, bytes);
+        load.write(&arrivals, self.number, 0..WEIGHED_EVENTS, 100_000).await?;
+        let bytes = (self.meter.read().await?.wal_bytes - before) as f64 / WEIGHED_EVENTS as f64;
+        self.wal_of_event.insert(is_polling, bytes);
         Ok(bytes)
     }
 
@@ -159,15 +154,15 @@ impl<'a> Measurement<'a> {
         let duration = self.request.plan.duration;
         let what = format!("{} at {rate}/s", mode.name());
         self.watcher.announce(&what);
-        let wal_of_event = self.weigh(mode).await?;
+        let wal_of_event = self.wal_of_event(mode).await?;
         let count = |length: Duration| (length.as_secs_f64() * f64::from(rate)).ceil() as u64;
-        let warm = count(warm_up(mode)).max(1);
+        let warm = count(mode.warm_up()).max(1);
         let total = warm + count(duration).max(1);
         let arrivals = self.begin(mode, total).await?;
         let load = self.writers(rate).await?;
         let before = self.meter.settled(0).await?;
         let mut relay = self.start(mode, what, (Arc::clone(&arrivals), total), before)?;
-        relay.ends = Instant::now() + warm_up(mode) + duration;
+        relay.ends = Instant::now() + mode.warm_up() + duration;
         load.write(&arrivals, self.number, 0..1, rate).await?;
         self.first_arrival(&mut relay).await?;
         let warming = load.write(&arrivals, self.number, 1..warm, rate);
@@ -196,7 +191,7 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    /// A backlog that was there before the relay.
+    /// Starts a relay on a backlog.
     pub(super) async fn drain(&mut self, mode: CaptureMode) -> Result<Drain, Fault> {
         let events = self.request.plan.backlog;
         let what = format!("{} drains {events} events", mode.name());
@@ -210,8 +205,8 @@ impl<'a> Measurement<'a> {
         let mut relay = self.start(mode, what, (Arc::clone(&arrivals), events), before)?;
         self.first_arrival(&mut relay).await?;
         self.arrival_of(&mut relay, events).await?;
-        let nothing = LoadShare { rows: 0, wal_bytes: 0.0, measured: 1.0 };
-        let result = self.finish(relay, None, nothing, events).await?;
+        let no_load = LoadShare { rows: 0, wal_bytes: 0.0, measured: 1.0 };
+        let result = self.finish(relay, None, no_load, events).await?;
         let (first, last) = arrivals.first_and_last().unwrap_or((began, began));
         Ok(Drain {
             result,
@@ -228,10 +223,11 @@ impl<'a> Measurement<'a> {
         share: LoadShare,
         measured: u64,
     ) -> Result<RunResult, Fault> {
-        self.meter.look_at_cpu().await?;
+        self.meter.sample_cpu().await?;
         let cpu_s = self.meter.cpu_s();
         let used = less(relay.process.cost(), relay.used_before);
         relay.process.stop().await?;
+        // Their backends report the last statistics when they end.
         drop(load);
         let after = self.meter.settled(relay.events).await?;
         Ok(RunResult {
@@ -243,9 +239,8 @@ impl<'a> Measurement<'a> {
         })
     }
 
-    /// Waits for the first event of a relay.
     async fn first_arrival(&mut self, relay: &mut MeasuredRelay) -> Result<(), Fault> {
-        let within = STARTS_WITHIN + interval(relay.mode);
+        let within = STARTS_WITHIN + relay.mode.interval();
         if self.arrival_within(relay, 1, within).await? > 0 {
             return Ok(());
         }
@@ -254,13 +249,12 @@ impl<'a> Measurement<'a> {
         Err(Fault::new(Exit::Failed, "compare.nothing-arrived", what, "", "walrelay check"))
     }
 
-    /// Waits until so many events have arrived, or none has for a while.
     async fn arrival_of(&mut self, relay: &mut MeasuredRelay, events: u64) -> Result<(), Fault> {
         let patience = patience(relay.mode, self.request.config.delivery.backoff_cap);
         self.arrival_within(relay, events, patience).await.map(drop)
     }
 
-    /// How many have arrived when it is all of them, or none has come for `patience`.
+    /// Waits until so many events have arrived, or none has for `patience`; returns how many have.
     async fn arrival_within(
         &mut self,
         relay: &mut MeasuredRelay,
@@ -276,13 +270,13 @@ impl<'a> Measurement<'a> {
                 if count >= events || since.elapsed() > patience {
                     return Ok(count);
                 }
-                tokio::time::sleep(LOOK_EVERY).await;
+                tokio::time::sleep(ARRIVALS_CHECKED_EVERY).await;
             }
         };
         self.watched(relay, arriving).await
     }
 
-    /// Does some work, and meanwhile checks relay and consumer, samples CPU, and shows progress.
+    /// Awaits some work, and meanwhile checks relay and consumer, samples CPU, and shows progress.
     async fn watched<T>(
         &mut self,
         relay: &mut MeasuredRelay,
@@ -297,8 +291,8 @@ impl<'a> Measurement<'a> {
             relay.process.check()?;
             self.reader.check()?;
             ticks += 1;
-            if ticks.is_multiple_of(CPU_EVERY) {
-                self.meter.look_at_cpu().await?;
+            if ticks.is_multiple_of(TICKS_PER_CPU_SAMPLE) {
+                self.meter.sample_cpu().await?;
             }
             self.watcher.progress(&RunProgress {
                 what: relay.what.clone(),
@@ -311,6 +305,7 @@ impl<'a> Measurement<'a> {
     }
 }
 
+/// The peak of memory is that of the whole process.
 fn less(now: RelayCost, before: RelayCost) -> RelayCost {
     RelayCost { cpu_s: in_ticks((now.cpu_s - before.cpu_s).max(0.0)), ..now }
 }

@@ -1,9 +1,9 @@
-//! `walrelay compare`: what polling costs and how late it is, beside the slot, on one's own database
-//! and broker.
+//! `walrelay compare`: measures the slot and polling on the user's own database and broker: latency,
+//! cost, the speed of draining a backlog, and whether every event arrived once and in order.
 //!
 //! Each mode runs under the same load, one after the other, in a process of its own and on a scratch
-//! schema, slot and topic, which are removed whatever happens. Loss, repetition and disorder are
-//! counted before anything is called fast. What was finished is given, whatever came after it.
+//! schema, slot and topic, which are removed at the end, after a fault and after a signal. Runs that
+//! were finished are reported even if a later one fails.
 //!
 //! ```text
 //! plan ─► scratch_source ─┬► load ─────► Postgres ─► relay_process ─► broker ─► arrivals ─┐
@@ -24,7 +24,6 @@ mod process_stats;
 pub(crate) mod relay_process;
 pub(crate) mod report;
 mod scratch_source;
-mod signals;
 mod tables;
 pub(crate) mod terminal;
 #[cfg(test)]
@@ -33,6 +32,7 @@ mod verdict;
 
 use std::sync::Arc;
 
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
 use self::arrivals::ArrivalReader;
@@ -41,7 +41,6 @@ pub(crate) use self::measure::{ComparisonWatcher, RunProgress};
 use self::plan::{ComparisonPlan, ComparisonRequest};
 use self::report::ComparisonReport;
 use self::scratch_source::{LEFT_OVER, ScratchSource, left_over_sql};
-use self::signals::{StopSignals, interrupted};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -49,17 +48,14 @@ use crate::config::Config;
 use crate::sink::Broker;
 use crate::sink::bench_target::BenchTarget;
 
-/// What a comparison comes to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct ComparisonOutcome {
-    /// None when nothing was finished.
+    /// None when no run and no drain was finished.
     pub(crate) report: Option<ComparisonReport>,
     /// What ended it early, then what could not be removed.
     pub(crate) faults: Vec<Fault>,
 }
 
-/// Compares. Nothing of it stays, neither after an error nor after a signal, as far as it can be
-/// removed and no second signal comes.
 pub(crate) fn run(
     request: ComparisonRequest<'_>,
     watcher: &mut dyn ComparisonWatcher,
@@ -67,16 +63,16 @@ pub(crate) fn run(
     let mut report = ComparisonReport::default();
     let faults = runtime::multi_thread(2, "compare").and_then(|runtime| {
         let faults = runtime.block_on(compare(request, &mut report, watcher));
-        // Not waited for: a name that is being resolved would hold it up.
+        // Dropping the runtime would wait for a name that is still being resolved.
         runtime.shutdown_background();
         faults
     });
-    let nothing = report.runs.is_empty() && report.drains.is_empty();
+    let is_empty = report.runs.is_empty() && report.drains.is_empty();
     let faults = faults.unwrap_or_else(|fault| vec![fault]);
-    ComparisonOutcome { report: (!nothing).then_some(report), faults }
+    ComparisonOutcome { report: (!is_empty).then_some(report), faults }
 }
 
-/// Fails when nothing was made yet; else returns everything that went wrong.
+/// Fails if it ends before anything was created; afterwards it returns all faults.
 async fn compare(
     request: ComparisonRequest<'_>,
     report: &mut ComparisonReport,
@@ -92,8 +88,8 @@ async fn compare(
     };
     watcher.announce(&plan.announcement());
     watcher.announce(&format!("everything is made under the name {name}, and removed at the end"));
-    let own = name.clone();
-    let mut making = at_broker(&config.sink, move |broker| broker.create_bench_target(&own));
+    let target = name.clone();
+    let mut making = at_broker(&config.sink, move |broker| broker.create_bench_target(&target));
     let ended = tokio::select! {
         ended = measure(request, &source, &mut making, report, watcher) => ended,
         signal = signals.next() => Err(interrupted(signal)),
@@ -101,7 +97,8 @@ async fn compare(
     report.incomplete = ended.as_ref().err().map(|fault| cut_short(plan, report, fault));
     watcher.announce("removing what was made; a second signal would leave it behind");
     let removing = async {
-        // What is made behind a removal would stay; a broker that is lost may have made something.
+        // A target that is still being created would be created after its removal. What the broker
+        // answers does not matter here: it may have created something before it failed.
         if !making.is_finished() {
             answer(&mut making).await.ok();
         }
@@ -112,13 +109,13 @@ async fn compare(
         signal = signals.second() => Err(left_behind(config, &name, signal)),
     };
     Ok(match (ended, removed) {
-        // A cause that both have in common is reported once, with all that is left.
+        // The same cause is reported once, with the commands that remove what is left.
         (Err(fault), Err(left)) if left.code == fault.code => vec![left],
         (ended, removed) => ended.err().into_iter().chain(removed.err()).collect(),
     })
 }
 
-/// What is finished is in the report when this ends, however it ends.
+/// Adds each run to the report as soon as it is finished, so that a cancelled comparison keeps it.
 async fn measure(
     request: ComparisonRequest<'_>,
     source: &ScratchSource,
@@ -128,7 +125,13 @@ async fn measure(
 ) -> Result<(), Fault> {
     let plan = request.plan;
     let target = answer(making).await?;
-    remove_abandoned(request.config, source, watcher).await?;
+    // A comparison that was killed leaves a slot behind, which would keep WAL for ever.
+    for name in source.abandoned().await? {
+        watcher.announce(&match remove(request.config, &name).await {
+            Ok(()) => format!("removed {name}, left behind by a comparison that died"),
+            Err(left) => left.to_string(),
+        });
+    }
     *report = ComparisonReport {
         began_unix_us: unix_now_us(),
         machine: process_stats::machine(),
@@ -152,7 +155,6 @@ async fn measure(
     Ok(())
 }
 
-/// How far it came, and why no further.
 fn cut_short(plan: &ComparisonPlan, report: &ComparisonReport, fault: &Fault) -> String {
     let drains = match plan.drains().len() {
         0 => String::new(),
@@ -162,28 +164,12 @@ fn cut_short(plan: &ComparisonPlan, report: &ComparisonReport, fault: &Fault) ->
     format!("{runs} of {all} runs{drains} were finished: {}", fault.what)
 }
 
-/// Removes what a comparison that died has left: its slot would keep WAL for ever.
-async fn remove_abandoned(
-    config: &Config,
-    source: &ScratchSource,
-    watcher: &mut dyn ComparisonWatcher,
-) -> Result<(), Fault> {
-    for name in source.abandoned().await? {
-        let text = match remove(config, &name).await {
-            Ok(()) => format!("removed {name}, left behind by a comparison that died"),
-            Err(left) => left.to_string(),
-        };
-        watcher.announce(&text);
-    }
-    Ok(())
-}
-
-/// Tries both sides; what is left on both is one fault.
+/// Removes everything of this name from Postgres and from the broker, even if one of them fails.
 async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
     let database = scratch_source::remove(&config.source.connection, name).await;
-    let own = name.to_owned();
-    let broker = answer(&mut at_broker(&config.sink, move |it| it.remove_bench_target(&own))).await;
-    match (database, broker) {
+    let target = name.to_owned();
+    let mut removing = at_broker(&config.sink, move |broker| broker.remove_bench_target(&target));
+    match (database, answer(&mut removing).await) {
         (Err(database), Err(broker)) => {
             let mend = format!("{}\n{broker}", database.mend);
             Err(Fault { mend, ..database })
@@ -192,14 +178,18 @@ async fn remove(config: &Config, name: &str) -> Result<(), Fault> {
     }
 }
 
-/// The fault of a removal that a second signal has ended.
 fn left_behind(config: &Config, name: &str, signal: &str) -> Fault {
     let what = format!("stopped by a second signal, {signal}, before all of {name} was removed");
     let mend = format!("{}\n{}", left_over_sql(name), config.sink.bench_target_removal(name));
     Fault::new(Exit::Failed, LEFT_OVER, what, "", mend)
 }
 
-/// Asks a broker something on a thread where that may take its time.
+fn interrupted(signal: &str) -> Fault {
+    let what = format!("stopped by {signal} before all of it was measured");
+    Fault::new(Exit::Failed, "compare.interrupted", what, "", "")
+}
+
+/// Calls the broker's client, which blocks, on a thread of its own.
 fn at_broker<T: Send + 'static>(
     broker: &Arc<dyn Broker>,
     ask: impl FnOnce(&dyn Broker) -> Result<T, Fault> + Send + 'static,
@@ -209,7 +199,52 @@ fn at_broker<T: Send + 'static>(
 }
 
 async fn answer<T>(asked: &mut JoinHandle<Result<T, Fault>>) -> Result<T, Fault> {
-    let refused =
-        |error: tokio::task::JoinError| runtime::refused("a broker's answer", &error.into());
-    asked.await.unwrap_or_else(|error| Err(refused(error)))
+    let answer = asked.await;
+    answer.unwrap_or_else(|error| Err(runtime::refused("a broker's answer", &error.into())))
+}
+
+/// The first signal ends the measurement, a second one also the removal. A signal that comes while
+/// nothing waits for it is kept.
+struct StopSignals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    quit: Signal,
+    any_came: bool,
+}
+
+impl StopSignals {
+    fn listen() -> Result<StopSignals, Fault> {
+        let listen = |kind, name| signal(kind).map_err(|error| runtime::refused(name, &error));
+        Ok(StopSignals {
+            interrupt: listen(SignalKind::interrupt(), "SIGINT")?,
+            terminate: listen(SignalKind::terminate(), "SIGTERM")?,
+            hangup: listen(SignalKind::hangup(), "SIGHUP")?,
+            quit: listen(SignalKind::quit(), "SIGQUIT")?,
+            any_came: false,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        let name = tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.hangup.recv() => "SIGHUP",
+            _ = self.quit.recv() => "SIGQUIT",
+        };
+        self.any_came = true;
+        name
+    }
+
+    /// A signal after the first. SIGHUP does not count: a terminal that closes may send it twice, and
+    /// nobody would read which commands remove what is left.
+    async fn second(&mut self) -> &'static str {
+        loop {
+            let is_second = self.any_came;
+            let name = self.next().await;
+            if is_second && name != "SIGHUP" {
+                return name;
+            }
+        }
+    }
 }

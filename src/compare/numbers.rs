@@ -1,4 +1,4 @@
-//! Numbers for people: three figures at most, and a unit that no line break parts from them.
+//! Numbers for people: at most three digits, and a no-break space before the unit.
 
 use crate::base::figures::grouped;
 
@@ -7,7 +7,7 @@ pub(crate) fn count(value: u64) -> String {
     grouped(value, ',')
 }
 
-/// A value without a unit: `0.35`, `3.4`, `12.3`, `1,234`.
+/// Without a unit: `0.35`, `3.4`, `12.3`, `1,234`.
 pub(crate) fn figure(value: f64) -> String {
     let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
     if value >= 99.95 {
@@ -22,7 +22,7 @@ pub(crate) fn figure(value: f64) -> String {
     without_zeros(format!("{value:.decimals$}"))
 }
 
-/// With its thousands apart: `1,203.50`.
+/// `1203.5` as `1,203.50`.
 pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     let value = if value.is_finite() { value.max(0.0) } else { 0.0 };
     let text = format!("{value:.decimals$}");
@@ -31,12 +31,12 @@ pub(crate) fn fixed(value: f64, decimals: usize) -> String {
     format!("{whole}.{fraction}")
 }
 
-/// Milliseconds: `0.35 ms`, `12.3 ms`, `1.24 s`.
+/// `0.35 ms`, `12.3 ms`, `1.24 s`.
 pub(crate) fn ms(value: f64) -> String {
     if value < 999.5 { format!("{}\u{a0}ms", figure(value)) } else { seconds(value / 1000.0) }
 }
 
-/// Seconds: `0.4 s`, `1.24 s`, `12.3 s`.
+/// `0.4 s`, `1.24 s`, `12.3 s`.
 pub(crate) fn seconds(value: f64) -> String {
     if !(1.0..9.995).contains(&value) {
         return format!("{}\u{a0}s", figure(value));
@@ -44,7 +44,7 @@ pub(crate) fn seconds(value: f64) -> String {
     format!("{}\u{a0}s", without_zeros(format!("{value:.2}")))
 }
 
-/// Bytes: `512 B`, `3.4 MB`.
+/// `512 B`, `3.4 MB`.
 pub(crate) fn bytes(value: f64) -> String {
     let mut value = value;
     for unit in ["B", "kB", "MB", "GB"] {
@@ -56,13 +56,13 @@ pub(crate) fn bytes(value: f64) -> String {
     format!("{}\u{a0}TB", figure(value))
 }
 
-/// A factor: `1.4 ×`, `180 ×`.
+/// `1.4 ×`, `180 ×`.
 pub(crate) fn factor(value: f64) -> String {
     let text = if value < 9.95 { figure(value) } else { count(value.round() as u64) };
     format!("{text}\u{a0}×")
 }
 
-/// A share of one: `30 %`, `0.4 %`.
+/// `0.3` as `30 %`.
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         value if value < 0.05 => "less than 0.1\u{a0}%".to_owned(),
@@ -85,12 +85,11 @@ pub(crate) fn list(parts: &[String]) -> String {
     }
 }
 
-/// With a capital letter, as a sentence or a title begins.
+/// With a capital first letter.
 pub(crate) fn capitalized(text: &str) -> String {
     let mut chars = text.chars();
-    chars
-        .next()
-        .map_or_else(String::new, |first| first.to_uppercase().collect::<String>() + chars.as_str())
+    let first = chars.next().into_iter().flat_map(char::to_uppercase);
+    first.collect::<String>() + chars.as_str()
 }
 
 fn without_zeros(text: String) -> String {

@@ -13,7 +13,6 @@ use crate::config::{Config, Request};
 
 /// Different ordering keys. Every number of connections divides it, so that a key has one writer.
 pub(super) const KEYS: u64 = 1000;
-/// Bytes of a payload as it is written.
 pub(super) const PAYLOAD_BYTES: usize = 230;
 
 const RATE_MAX: u32 = 100_000;
@@ -22,14 +21,14 @@ const EVENTS_MAX: u64 = 20_000_000;
 const DURATION_MS: RangeInclusive<u64> = 1000..=24 * 3_600_000;
 const INTERVAL_MS: RangeInclusive<u64> = 1..=3_600_000;
 const WARM_UP: Duration = Duration::from_secs(2);
-/// Time around a run: tables and slot are made, a relay starts and stops.
+/// Creating table and slot, starting and stopping the relay.
 const AROUND_A_RUN: Duration = Duration::from_millis(1500);
 
-/// How a relay finds events. The slot comes before polling, a short interval before a long one.
+/// How a relay finds events. Sorts the slot before polling, a short interval before a long one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(tag = "mode", rename_all = "lowercase")]
 pub(crate) enum CaptureMode {
-    /// Read from the replication slot.
+    /// From the replication slot.
     #[default]
     Cdc,
     /// Claimed from the table at this interval.
@@ -40,7 +39,7 @@ pub(crate) enum CaptureMode {
 #[derive(Clone, Copy)]
 pub(crate) struct ComparisonRequest<'a> {
     pub(crate) config: &'a Config,
-    /// Where the configuration came from, for the relay that is measured.
+    /// Where the configuration came from: the relay that is measured reads it again.
     pub(crate) origin: &'a Request,
     pub(crate) plan: &'a ComparisonPlan,
 }
@@ -49,8 +48,8 @@ pub(crate) struct ComparisonRequest<'a> {
 pub(crate) struct ComparisonPlan {
     /// Events per second.
     pub(crate) rates: Vec<u32>,
-    /// Of polling; none when only the slot is measured.
-    pub(crate) intervals: Vec<Duration>,
+    /// Of polling; empty when only the slot is measured.
+    pub(crate) intervals_ms: Vec<u64>,
     /// Of each run, without its warm-up.
     pub(crate) duration: Duration,
     /// Events of a backlog; 0 for none.
@@ -58,12 +57,21 @@ pub(crate) struct ComparisonPlan {
 }
 
 impl CaptureMode {
-    /// How long the relay waits between two claims; the slot does not wait.
     pub(crate) fn interval_ms(self) -> Option<u64> {
         match self {
             CaptureMode::Cdc => None,
             CaptureMode::Polling { interval_ms } => Some(interval_ms),
         }
+    }
+
+    /// The time between two claims; zero for the slot.
+    pub(super) fn interval(self) -> Duration {
+        Duration::from_millis(self.interval_ms().unwrap_or(0))
+    }
+
+    /// How long the mode runs before it is measured.
+    pub(super) fn warm_up(self) -> Duration {
+        WARM_UP.max(self.interval())
     }
 
     /// Beside a line: `CDC`, `500 ms`.
@@ -92,6 +100,7 @@ impl ComparisonPlan {
         backlog: u64,
     ) -> Result<ComparisonPlan, Vec<Fault>> {
         let mut faults = Vec::new();
+        let read_rate = |text: &str| text.parse().ok().filter(|it| (1..=RATE_MAX).contains(it));
         let rates = list(rates, read_rate).unwrap_or_else(|item| {
             let what = format!("{item:?} is no rate from 1 to {RATE_MAX} events per second");
             faults.push(misused(what, "--rates", "--rates 100,1000"));
@@ -99,19 +108,20 @@ impl ComparisonPlan {
         });
         let found = match intervals.trim() {
             "none" => Ok(Vec::new()),
-            text => list(text, |item| read_duration(item, &INTERVAL_MS)),
+            text => list(text, |item| read_duration_ms(item, &INTERVAL_MS)),
         };
-        let intervals = found.unwrap_or_else(|item| {
+        let intervals_ms = found.unwrap_or_else(|item| {
             let what = format!("{item:?} is no interval from 1ms to 1h");
             faults.push(misused(what, "--intervals", "--intervals 100ms,500ms,2s"));
             Vec::new()
         });
-        let Some(duration) = read_duration(duration.trim(), &DURATION_MS) else {
+        let Some(duration_ms) = read_duration_ms(duration.trim(), &DURATION_MS) else {
             let what = format!("{duration:?} is no duration from 1s to 24h");
             faults.push(misused(what, "--duration", "--duration 30s"));
             return Err(faults);
         };
-        let plan = ComparisonPlan { rates, intervals, duration, backlog };
+        let duration = Duration::from_millis(duration_ms);
+        let plan = ComparisonPlan { rates, intervals_ms, duration, backlog };
         let events = plan.events().max(backlog);
         if events > EVENTS_MAX {
             let what = format!("that would be {events} events; {EVENTS_MAX} are the most");
@@ -123,51 +133,51 @@ impl ComparisonPlan {
 
     /// Events of all runs.
     fn events(&self) -> u64 {
-        let seconds = |mode: CaptureMode| (warm_up(mode) + self.duration).as_secs_f64();
-        let seconds: Vec<f64> = self.modes().into_iter().map(seconds).collect();
-        let each =
-            |rate: &u32| seconds.iter().map(|it| (it * f64::from(*rate)) as u64).sum::<u64>();
-        self.rates.iter().map(each).sum()
+        let of_run = |rate: u32, mode: CaptureMode| {
+            ((mode.warm_up() + self.duration).as_secs_f64() * f64::from(rate)) as u64
+        };
+        let modes = self.modes();
+        self.rates.iter().flat_map(|rate| modes.iter().map(|mode| of_run(*rate, *mode))).sum()
     }
 
-    /// The slot first, then polling by interval, as they were named.
+    /// The slot first, then polling, with the intervals in the order in which they were given.
     pub(crate) fn modes(&self) -> Vec<CaptureMode> {
-        let polling = self.intervals.iter().map(|interval| CaptureMode::Polling {
-            interval_ms: u64::try_from(interval.as_millis()).unwrap_or(u64::MAX),
-        });
+        let polling = self.intervals_ms.iter();
+        let polling = polling.map(|&interval_ms| CaptureMode::Polling { interval_ms });
         [CaptureMode::Cdc].into_iter().chain(polling).collect()
     }
 
-    /// A backlog is drained in one go, whatever the interval: one of polling's is enough.
+    /// Polling drains a backlog without waiting between claims, so that one interval is enough.
     pub(crate) fn drains(&self) -> Vec<CaptureMode> {
         if self.backlog == 0 { Vec::new() } else { self.modes().into_iter().take(2).collect() }
     }
 
     /// About how long all of it takes.
     fn takes(&self) -> Duration {
-        let run = |mode: CaptureMode| warm_up(mode) + self.duration + AROUND_A_RUN;
+        let run = |mode: CaptureMode| mode.warm_up() + self.duration + AROUND_A_RUN;
         let once: Duration = self.modes().into_iter().map(run).sum();
-        let rates = u32::try_from(self.rates.len()).unwrap_or(u32::MAX);
-        let drains = u32::try_from(self.drains().len()).unwrap_or_default();
-        once * rates + AROUND_A_RUN * 2 * drains
+        once * self.rates.len() as u32 + AROUND_A_RUN * 2 * self.drains().len() as u32
     }
 
-    /// The command line that asks for the same.
+    fn rates_joined(&self, separator: &str) -> String {
+        self.rates.iter().map(u32::to_string).collect::<Vec<_>>().join(separator)
+    }
+
+    /// The command line that repeats the comparison.
     pub(crate) fn command(&self) -> String {
-        let rates: Vec<String> = self.rates.iter().map(u32::to_string).collect();
-        let intervals: Vec<String> = self.intervals.iter().map(|it| show_duration(*it)).collect();
+        let show = |ms: &u64| show_duration(Duration::from_millis(*ms));
+        let intervals: Vec<String> = self.intervals_ms.iter().map(show).collect();
         let intervals = if intervals.is_empty() { "none".to_owned() } else { intervals.join(",") };
         format!(
             "walrelay compare --rates {} --intervals {intervals} --duration {} --backlog {}",
-            rates.join(","),
+            self.rates_joined(","),
             show_duration(self.duration),
             self.backlog
         )
     }
 
-    /// What will happen, in one line.
+    /// What will be measured and how long it takes, in one line.
     pub(crate) fn announcement(&self) -> String {
-        let rates: Vec<String> = self.rates.iter().map(u32::to_string).collect();
         let modes: Vec<String> = self.modes().into_iter().map(CaptureMode::name).collect();
         let drains = match self.drains().len() {
             0 => String::new(),
@@ -180,8 +190,8 @@ impl ComparisonPlan {
         format!(
             "{} at {} events/s: {} of {}{drains}, one after the other; about {about}",
             modes.join(", "),
-            rates.join(", "),
-            counted(self.modes().len() * self.rates.len(), "run"),
+            self.rates_joined(", "),
+            counted(modes.len() * self.rates.len(), "run"),
             show_duration(self.duration),
         )
     }
@@ -189,10 +199,9 @@ impl ComparisonPlan {
 
 impl Serialize for ComparisonPlan {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let intervals_ms = self.intervals.iter().map(|it| it.as_millis() as u64);
         let settings = json!({
             "rates": self.rates,
-            "intervals_ms": intervals_ms.collect::<Vec<_>>(),
+            "intervals_ms": self.intervals_ms,
             "duration_s": self.duration.as_secs_f64(),
             "payload_bytes": PAYLOAD_BYTES,
             "keys": KEYS,
@@ -202,22 +211,12 @@ impl Serialize for ComparisonPlan {
     }
 }
 
-/// How long a mode runs before it is measured.
-pub(super) fn warm_up(mode: CaptureMode) -> Duration {
-    WARM_UP.max(interval(mode))
-}
-
-/// How long a mode waits between two looks; the slot does not wait.
-pub(super) fn interval(mode: CaptureMode) -> Duration {
-    Duration::from_millis(mode.interval_ms().unwrap_or(0))
-}
-
 fn counted(count: usize, what: &str) -> String {
     let plural = if count == 1 { "" } else { "s" };
     format!("{count} {what}{plural}")
 }
 
-/// Each item once, in the order in which they were named; the error is the first that is invalid.
+/// Each item once, in the order of the list; the error is the first item that is invalid.
 fn list<T: PartialEq>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Vec<T>, String> {
     let mut found = Vec::new();
     for item in text.split(',').map(str::trim) {
@@ -229,12 +228,8 @@ fn list<T: PartialEq>(text: &str, read: impl Fn(&str) -> Option<T>) -> Result<Ve
     Ok(found)
 }
 
-fn read_rate(text: &str) -> Option<u32> {
-    text.parse().ok().filter(|rate| (1..=RATE_MAX).contains(rate))
-}
-
-fn read_duration(text: &str, range: &RangeInclusive<u64>) -> Option<Duration> {
-    parse_duration_ms(text).filter(|ms| range.contains(ms)).map(Duration::from_millis)
+fn read_duration_ms(text: &str, range: &RangeInclusive<u64>) -> Option<u64> {
+    parse_duration_ms(text).filter(|ms| range.contains(ms))
 }
 
 fn misused(what: String, place: &str, mend: &str) -> Fault {

@@ -8,7 +8,7 @@ fn plan(rates: &str, intervals: &str, duration: &str) -> Result<ComparisonPlan, 
 fn lists_are_read_in_order_and_each_item_once() {
     let plan = plan("100, 1000,100", "2s,500ms", "1m30s").unwrap();
     assert_eq!(plan.rates, [100, 1000]);
-    assert_eq!(plan.intervals, [Duration::from_secs(2), Duration::from_millis(500)]);
+    assert_eq!(plan.intervals_ms, [2000, 500]);
     assert_eq!(plan.duration, Duration::from_secs(90));
     let modes: Vec<String> = plan.modes().into_iter().map(CaptureMode::name).collect();
     assert_eq!(modes, ["CDC", "polling 2\u{a0}s", "polling 500\u{a0}ms"]);

@@ -1,10 +1,9 @@
 //! What a run cost Postgres, from its own statistics.
 //!
-//! Backends report what they did seconds late when they idle, and walsenders of older servers only
-//! when they end. So the figures are read before the relay begins and after relay and load have gone,
-//! which makes them exact, and the part is given that falls to the measured events. Rows are those of
-//! the scratch table; transactions are all of the database's, and WAL is all of the server's, so
-//! others who work meanwhile are counted, too.
+//! Idle backends report their statistics seconds late, and walsenders of older servers only when they
+//! end. So the counters are read before the relay starts and after relay and load have ended, which is
+//! exact, and the result is the share of the measured events. Rows are those of the scratch table;
+//! transactions are all of the database's and WAL is all of the server's, including those of others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -20,11 +19,10 @@ use crate::base::error::Fault;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::ConnInfo;
 
-/// How long statistics may take to show what is known to have been written.
+/// How long Postgres may take to show in its statistics what is known to have been written.
 const SHOWN_WITHIN: Duration = Duration::from_secs(4);
-const ASK_EVERY: Duration = Duration::from_millis(250);
+const READ_EVERY: Duration = Duration::from_millis(250);
 
-/// Counters as they stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct PostgresCounters {
     transactions: i64,
@@ -33,39 +31,38 @@ pub(super) struct PostgresCounters {
     updated: i64,
     deleted: i64,
     pub(super) wal_bytes: i64,
-    /// Queries of the meter itself; each is a transaction.
+    /// Queries of the meter itself, each of which is a transaction.
     queries: u64,
 }
 
-/// What the load did by itself, and how much of it was measured.
+/// What the load did itself, and which part of the events was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LoadShare {
     /// Each is a transaction.
     pub(super) rows: u64,
     pub(super) wal_bytes: f64,
-    /// The part of the events that was measured.
     pub(super) measured: f64,
 }
 
 impl PostgresCounters {
-    /// What came to them since `before`, without what the load and the meter did; of that the part
-    /// that falls to the measured events.
+    /// The cost of the measured events: the difference without what load and meter did themselves.
     pub(super) fn since(self, before: PostgresCounters, load: LoadShare) -> PostgresCost {
         let more = |now: i64, then: i64| u64::try_from(now - then).unwrap_or_default();
-        let part = |count: u64| (count as f64 * load.measured).round() as u64;
+        let part = |count: u64, own: u64| {
+            (count.saturating_sub(own) as f64 * load.measured).round() as u64
+        };
         let inserted = more(self.inserted, before.inserted);
         let changed = more(self.updated, before.updated) + more(self.deleted, before.deleted);
         let transactions = more(self.transactions, before.transactions);
-        let wal_bytes = more(self.wal_bytes, before.wal_bytes);
+        let own_transactions = load.rows + (self.queries - before.queries);
+        let own_wal = load.wal_bytes.round() as u64;
         PostgresCost {
-            transactions: part(
-                transactions.saturating_sub(load.rows + (self.queries - before.queries)),
-            ),
-            tuples_read: part(more(self.read, before.read)),
-            tuples_written: part((inserted + changed).saturating_sub(load.rows)),
-            // Each change of a row leaves its old version behind, whether or not vacuum was there.
-            dead_tuples: part(changed),
-            wal_bytes: part(wal_bytes.saturating_sub(load.wal_bytes.round() as u64)),
+            transactions: part(transactions, own_transactions),
+            tuples_read: part(more(self.read, before.read), 0),
+            tuples_written: part(inserted + changed, load.rows),
+            // Every UPDATE and DELETE leaves a dead tuple, whether or not vacuum has removed it.
+            dead_tuples: part(changed, 0),
+            wal_bytes: part(more(self.wal_bytes, before.wal_bytes), own_wal),
             cpu_s: None,
         }
     }
@@ -75,22 +72,22 @@ impl PostgresCounters {
     }
 }
 
-/// Reads counters over a connection of its own, which counts its own queries.
+/// Reads statistics over a connection of its own, and counts its own queries.
 pub(super) struct PostgresMeter {
     client: Client,
     name: String,
+    /// Does the database run on this machine? Only then is the CPU time of its backends known.
     pub(super) is_local: bool,
     queries: u64,
     cpu: CpuTimes,
 }
 
 impl PostgresMeter {
-    /// Connects, and finds out whether the database is on this machine.
     pub(super) async fn open(info: &ConnInfo, name: &str) -> Result<PostgresMeter, Fault> {
-        const WHO: &str = "SELECT pid, extract(epoch FROM backend_start)::double precision
+        const OWN_BACKEND: &str = "SELECT pid, extract(epoch FROM backend_start)::double precision
             FROM pg_catalog.pg_stat_activity WHERE pid = pg_catalog.pg_backend_pid()";
         let client = connect(info, &format!("{name}_meter")).await?;
-        let row = ask_one(&client, "looking for its own backend", WHO).await?;
+        let row = ask_one(&client, "looking for its own backend", OWN_BACKEND).await?;
         let (pid, began): (i32, Option<f64>) = (row.get(0), row.get(1));
         let is_local = began
             .zip(u32::try_from(pid).ok())
@@ -122,13 +119,14 @@ impl PostgresMeter {
         })
     }
 
-    /// Counters that show the insertion of so many rows and no longer move, or those at the deadline.
+    /// Reads until the counters show so many inserted rows and no longer change, at most
+    /// [`SHOWN_WITHIN`].
     pub(super) async fn settled(&mut self, inserted: u64) -> Result<PostgresCounters, Fault> {
         let deadline = Instant::now() + SHOWN_WITHIN;
         let wanted = i64::try_from(inserted).unwrap_or(i64::MAX);
         let mut before = self.read().await?;
         loop {
-            tokio::time::sleep(ASK_EVERY).await;
+            tokio::time::sleep(READ_EVERY).await;
             let now = self.read().await?;
             let settled = now.inserted >= wanted && now.rows() == before.rows();
             if settled || Instant::now() > deadline {
@@ -138,15 +136,15 @@ impl PostgresMeter {
         }
     }
 
-    /// The CPU time of the relay's backends counts from here on.
+    /// Counts the CPU time of the relay's backends from now on.
     pub(super) async fn begin_cpu(&mut self) -> Result<(), Fault> {
         self.cpu = CpuTimes::default();
-        self.sample_cpu(true).await
+        self.add_cpu_sample(true).await
     }
 
-    /// Samples again: backends come and go.
-    pub(super) async fn look_at_cpu(&mut self) -> Result<(), Fault> {
-        self.sample_cpu(false).await
+    /// Has to be called often, because backends start and end.
+    pub(super) async fn sample_cpu(&mut self) -> Result<(), Fault> {
+        self.add_cpu_sample(false).await
     }
 
     /// CPU time of all backends seen; none when the database is on another machine.
@@ -154,8 +152,8 @@ impl PostgresMeter {
         self.is_local.then(|| self.cpu.total_s())
     }
 
-    async fn sample_cpu(&mut self, first: bool) -> Result<(), Fault> {
-        const WHO: &str =
+    async fn add_cpu_sample(&mut self, is_first: bool) -> Result<(), Fault> {
+        const BACKENDS: &str =
             "SELECT pid, backend_type = 'autovacuum worker' FROM pg_catalog.pg_stat_activity
             WHERE application_name = $1
                OR backend_type = 'autovacuum worker' AND pg_catalog.strpos(query, $2) > 0";
@@ -166,26 +164,26 @@ impl PostgresMeter {
         let relay = application_name(&self.name);
         let names: [(&(dyn ToSql + Sync), Type); 2] =
             [(&relay, Type::TEXT), (&self.name, Type::TEXT)];
-        for row in ask(&self.client, "looking at the relay's backends", WHO, &names).await? {
+        for row in ask(&self.client, "looking at the relay's backends", BACKENDS, &names).await? {
             let (pid, vacuums): (i32, Option<bool>) = (row.get(0), row.get(1));
             let Ok(pid) = u32::try_from(pid) else { continue };
             if let Some(now_s) = process_stats::cpu_s(pid) {
-                // A vacuum worker has worked elsewhere before.
-                self.cpu.observe(pid, now_s, first || vacuums == Some(true));
+                // An autovacuum worker has vacuumed other tables before.
+                self.cpu.observe(pid, now_s, is_first || vacuums == Some(true));
             }
         }
         Ok(())
     }
 }
 
-/// CPU time by process: at first sight, and last.
+/// CPU seconds by process: where counting begins, and the last value.
 #[derive(Debug, Default)]
 struct CpuTimes(BTreeMap<u32, (f64, f64)>);
 
 impl CpuTimes {
-    /// What a process had used before it was first seen counts unless it is `old`.
-    fn observe(&mut self, pid: u32, now_s: f64, old: bool) {
-        let begin = if old { now_s } else { 0.0 };
+    /// What a process used before it was first seen counts unless it `is_old`.
+    fn observe(&mut self, pid: u32, now_s: f64, is_old: bool) {
+        let begin = if is_old { now_s } else { 0.0 };
         self.0.entry(pid).or_insert((begin, now_s)).1 = now_s;
     }
 

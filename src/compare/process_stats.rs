@@ -1,11 +1,11 @@
-//! What `/proc` tells of other processes: CPU time and memory. See proc_pid_stat(5).
+//! CPU time and memory of other processes, from `/proc`. See proc_pid_stat(5).
 
 use std::fs::read_to_string;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::report::Machine;
 
-/// Linux fixed this for user space on every architecture Rust builds for.
+/// `USER_HZ`, which is 100 on every architecture that Rust builds Linux programs for.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 /// CPU seconds of a process; none when there is no such process here.
@@ -13,18 +13,17 @@ pub(super) fn cpu_s(pid: u32) -> Option<f64> {
     parse_cpu_s(&read_to_string(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// CPU time is counted in these; more digits would only be noise.
+/// Rounds CPU time to the unit in which it is counted.
 pub(super) fn in_ticks(seconds: f64) -> f64 {
     (seconds * TICKS_PER_SECOND).round() / TICKS_PER_SECOND
 }
 
-/// Peak of resident memory.
 pub(super) fn rss_peak_bytes(pid: u32) -> Option<u64> {
     parse_kb(&read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
 }
 
-/// Is the process with this number a Postgres that began at this time? A database elsewhere, or in
-/// another namespace, has numbers that mean something else here.
+/// Is this process a Postgres that started at this time? The pid of a backend on another machine or in
+/// another namespace belongs to some other process here.
 pub(super) fn is_postgres(pid: u32, began_unix_s: f64) -> bool {
     let comm = read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let found = read_to_string(format!("/proc/{pid}/stat")).ok();
@@ -35,7 +34,7 @@ pub(super) fn is_postgres(pid: u32, began_unix_s: f64) -> bool {
     comm.trim() == "postgres" && away_s < 3.0
 }
 
-/// This machine; whether the database is on it is for others to find out.
+/// `database_is_local` is left to the caller.
 pub(super) fn machine() -> Machine {
     let memory = read_to_string("/proc/meminfo").unwrap_or_default();
     Machine {
@@ -46,7 +45,7 @@ pub(super) fn machine() -> Machine {
     }
 }
 
-/// Over the last minute.
+/// Of the last minute.
 pub(super) fn load_average() -> f64 {
     let text = read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|first| first.parse().ok()).unwrap_or_default()
@@ -59,7 +58,7 @@ fn boot_unix_s() -> Option<f64> {
     Some(now.as_secs_f64() - up_s)
 }
 
-/// A field of `stat`, counted behind the program's name, which may itself hold ") ".
+/// A field of `stat`, counted after the name of the program, which itself may contain ") ".
 fn field(stat: &str, at: usize) -> Option<&str> {
     stat.rsplit_once(") ")?.1.split(' ').nth(at)
 }

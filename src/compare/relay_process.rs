@@ -1,10 +1,10 @@
-//! The relay that is measured: the user's configuration with the scratch source and target in the
-//! place of theirs, run in a process of its own, so that its CPU time and memory are the relay's alone.
+//! The relay that is measured: it runs with the user's configuration, but on the scratch source and
+//! target, in a process of its own, so that CPU time and memory are those of the relay alone.
 //!
-//! What it is to do comes over its standard input, because `--set` may hold secrets and a command
-//! line can be read by everybody. When that input ends, whoever started it is gone, and it stops.
+//! Its order comes over standard input, because `--set` may hold secrets and every user of the machine
+//! can read a command line. When that input ends, the comparison has died, and the relay stops.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt as _;
@@ -27,32 +27,29 @@ use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
 use crate::sink::SinkKind;
 
-/// The hidden command.
 pub(crate) const COMMAND: &str = "compare-relay";
-/// After this a relay whose parent has gone is ended.
+/// A relay whose parent has died and that does not stop by itself is ended after this time.
 const ORPHAN_STOPS_WITHIN: Duration = Duration::from_secs(30);
-/// How long it may take to settle what is in flight.
+/// How long the relay may take to settle what is in flight.
 const STOPS_WITHIN: Duration = Duration::from_secs(25);
-/// Its last lines are kept, for when it fails.
+/// So many of the last log lines are shown when the relay fails.
 const LOG_LINES_MAX: usize = 30;
 
-/// What a measured relay is to do. No `Debug`: settings may hold secrets.
+/// What the measured relay shall do. No `Debug`: `--set` may hold secrets.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct RelayOrder {
-    /// This and the next two as in [`Request`].
-    pub(super) file: Option<PathBuf>,
-    pub(super) settings: Vec<String>,
-    pub(super) slot: Option<String>,
-    /// Schema, slot, publication, topic.
+    /// Where the user's configuration is.
+    pub(super) config: Request,
+    /// Of schema, slot, publication and topic.
     pub(super) name: String,
     /// Of polling; none for the slot.
     pub(super) interval_ms: Option<u64>,
-    /// Removed by whoever gave the order.
+    /// Removed by the comparison.
     pub(super) crash_file: PathBuf,
 }
 
 impl RelayOrder {
-    /// Reads it from standard input, and from then on ends the process with that input.
+    /// Reads it from standard input, and stops the process when that input ends.
     pub(crate) fn receive() -> Result<RelayOrder, Fault> {
         let mut line = String::new();
         let read = io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string());
@@ -64,7 +61,7 @@ impl RelayOrder {
         })?;
         runtime::spawn("parent", || {
             let mut rest = [0; 1];
-            // Whether it ends or fails, the parent has gone.
+            // The input ends or fails when the parent has died.
             while io::stdin().lock().read(&mut rest).is_ok_and(|count| count > 0) {}
             kill_process(rustix::process::getpid(), Signal::TERM).ok();
             std::thread::sleep(ORPHAN_STOPS_WITHIN);
@@ -73,19 +70,13 @@ impl RelayOrder {
         Ok(order)
     }
 
-    /// Where its configuration is.
-    pub(crate) fn request(&self, variables: BTreeMap<String, String>) -> Request {
-        Request {
-            file: self.file.clone(),
-            settings: self.settings.clone(),
-            slot: self.slot.clone(),
-            listen: None,
-            variables,
-        }
+    /// Where the user's configuration is, with the environment of this process.
+    pub(crate) fn request(&self, own: &Request) -> Request {
+        Request { variables: own.variables.clone(), ..self.config.clone() }
     }
 
     /// The configuration with the scratch source and target in it. Window, retries, `source.binary`,
-    /// broker, logins and properties stay what they are.
+    /// broker, logins and client properties stay those of the user.
     pub(crate) fn adapt(&self, config: &Config) -> Result<Config, Fault> {
         let mut adapted = config.clone();
         adapted.sink = config.sink.for_bench_target(&self.name)?;
@@ -96,7 +87,7 @@ impl RelayOrder {
         adapted.source.outboxes = vec![outbox(&self.name, config.sink.kind())?];
         let interval = self.interval_ms.map(Duration::from_millis);
         adapted.polling = interval.map(|interval| polling(config.polling.as_ref(), interval));
-        // Nothing here can become a dead letter but by a fault, which is to be seen.
+        // Every event of the load can be published: a dead letter would hide a fault.
         adapted.delivery.on_dead_letter = OnDeadLetter::Halt;
         adapted.delivery.crash_file = Some(self.crash_file.clone());
         adapted.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -105,7 +96,7 @@ impl RelayOrder {
     }
 }
 
-/// By which the relay's sessions are known.
+/// The `application_name` of the relay's sessions.
 pub(super) fn application_name(name: &str) -> String {
     format!("{name}_relay")
 }
@@ -119,7 +110,7 @@ fn outbox(name: &str, sink: &SinkKind) -> Result<OutboxTable, Fault> {
             topic: constant.clone(),
             exchange: sink.routes.exchange_key.is_some().then_some(constant),
             binding: sink.binding,
-            // The scratch table has no column for a type.
+            // The other preset needs a column for the event type, which the scratch table lacks.
             preset: Preset::Debezium,
             ..Route::default()
         },
@@ -127,7 +118,7 @@ fn outbox(name: &str, sink: &SinkKind) -> Result<OutboxTable, Fault> {
     })
 }
 
-/// The user's own pace of polling, where there is one, on the shipped table.
+/// The user's own settings of polling, if there are any, for the table of `sql/polling.sql`.
 fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings {
     PollingSettings {
         interval,
@@ -137,7 +128,7 @@ fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings
     }
 }
 
-/// A relay that runs; killed when dropped.
+/// A running relay; dropping it kills it.
 pub(super) struct RelayProcess {
     process: std::process::Child,
     log: Arc<Mutex<VecDeque<String>>>,
@@ -149,7 +140,7 @@ impl RelayProcess {
         let mut command = Command::new(std::env::current_exe().map_err(broken)?);
         command.args(["--log", "warn", COMMAND]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // Ctrl-C must reach only the comparison, which then stops the relay in good order.
+        // A process group of its own: Ctrl-C shall reach only the comparison, which stops the relay.
         command.process_group(0);
         let mut process = command.spawn().map_err(broken)?;
         let errors = process.stderr.take();
@@ -166,14 +157,14 @@ impl RelayProcess {
             })?;
         }
         let line = serde_json::to_string(order).map_err(|error| broken(error.into()))?;
-        // Kept open: it stops when this ends.
+        // The input stays open, because the relay stops at its end.
         match relay.process.stdin.as_mut().map(|input| writeln!(input, "{line}")) {
             Some(Ok(())) => Ok(relay),
             Some(Err(_)) | None => Err(relay.failed("it did not take its order")),
         }
     }
 
-    /// Fails when it has ended by itself.
+    /// Fails when the relay has ended by itself.
     pub(super) fn check(&mut self) -> Result<(), Fault> {
         self.ended()?.map_or(Ok(()), |status| Err(self.failed(&format!("it ended: {status}"))))
     }
@@ -183,7 +174,7 @@ impl RelayProcess {
     }
 
     fn failed(&self, why: &str) -> Fault {
-        // Its last lines may still be on their way through the pipe.
+        // The last lines of the log may still be in the pipe.
         std::thread::sleep(Duration::from_millis(100));
         let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         let lines: Vec<&str> = log.iter().rev().map(String::as_str).collect();
@@ -192,7 +183,6 @@ impl RelayProcess {
         Fault::new(Exit::Failed, "compare.relay-failed", what, "", mend)
     }
 
-    /// What it has used so far.
     pub(super) fn cost(&self) -> RelayCost {
         RelayCost {
             cpu_s: process_stats::cpu_s(self.process.id()).unwrap_or_default(),
@@ -200,7 +190,7 @@ impl RelayProcess {
         }
     }
 
-    /// Stops it as an operator would.
+    /// Stops the relay with SIGTERM.
     pub(super) async fn stop(mut self) -> Result<(), Fault> {
         self.check()?;
         if let Some(pid) = i32::try_from(self.process.id()).ok().and_then(Pid::from_raw) {
@@ -220,7 +210,6 @@ impl RelayProcess {
 
 impl Drop for RelayProcess {
     fn drop(&mut self) {
-        // It has ended already, or the comparison has failed.
         self.process.kill().ok();
         self.process.wait().ok();
         std::fs::remove_file(&self.crash_file).ok();

@@ -74,18 +74,21 @@ fn a_sink_without_a_broker_is_refused() {
 #[test]
 fn an_order_survives_its_way() {
     let sent = RelayOrder {
-        file: Some("a b.toml".into()),
-        settings: vec!["source.url=postgres://u:p\"w@db".to_owned()],
-        slot: Some("s".to_owned()),
+        config: Request {
+            file: Some("a b.toml".into()),
+            settings: vec!["source.url=postgres://u:p\"w@db".to_owned()],
+            slot: Some("s".to_owned()),
+            ..Request::default()
+        },
         ..order(Some(5))
     };
     let line = serde_json::to_string(&sent).unwrap();
     assert!(!line.contains('\n'));
     let read: RelayOrder = serde_json::from_str(&line).unwrap();
-    let request = read.request(BTreeMap::new());
+    let request = read.request(&Request::default());
     assert_eq!(
         (request.file, request.settings, request.slot),
-        (sent.file, sent.settings, sent.slot)
+        (sent.config.file, sent.config.settings, sent.config.slot)
     );
     assert_eq!(read.interval_ms, Some(5));
 }

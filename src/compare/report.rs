@@ -1,4 +1,4 @@
-//! What a comparison has found: plain values, from which the table, the JSON and the page are made.
+//! The result of a comparison as plain values, from which tables, JSON and page are made.
 
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
@@ -8,7 +8,6 @@ use super::plan::{CaptureMode, ComparisonPlan};
 use crate::base::time::rfc3339;
 use crate::sink;
 
-/// A whole comparison.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct ComparisonReport {
     #[serde(rename = "began", serialize_with = "as_rfc3339")]
@@ -17,25 +16,24 @@ pub(crate) struct ComparisonReport {
     pub(crate) postgres_version: String,
     /// The value of `sink.kind`.
     pub(crate) sink: String,
-    /// Where the broker is, without credentials.
+    /// Its address, without credentials.
     pub(crate) broker: String,
     #[serde(rename = "settings")]
     pub(crate) plan: ComparisonPlan,
     /// In the order in which they ran.
     pub(crate) runs: Vec<Run>,
     pub(crate) drains: Vec<Drain>,
-    /// How far it came and why no further, when not all that was asked for was measured.
+    /// How far it came and why it ended, when not everything was measured.
     pub(crate) incomplete: Option<String>,
 }
 
-/// The machine that measured.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Machine {
     pub(crate) cores: usize,
     pub(crate) memory_bytes: u64,
     /// Of the last minute before the first run.
     pub(crate) load_average: f64,
-    /// Are the database's processes on this machine? Only then is their CPU time known.
+    /// Only then is the CPU time of Postgres known.
     pub(crate) database_is_local: bool,
 }
 
@@ -44,18 +42,18 @@ pub(crate) struct Machine {
 pub(crate) struct Run {
     #[serde(flatten)]
     pub(crate) result: RunResult,
-    /// Events per second that were asked for.
+    /// Events per second that the load should write.
     pub(crate) rate: u32,
-    /// Events per second that the load did write.
+    /// Events per second that it did write.
     pub(crate) written_per_second: f64,
-    /// How late the load itself was. When that is much, the machine is too small for the rate and
-    /// the latencies say little.
+    /// How late the load was. If this is much, the machine is too small for the rate, and the
+    /// latencies say little.
     pub(crate) load_late_p99_ms: f64,
-    /// From just before the INSERT is sent, which commits by itself, to the consumer.
+    /// From just before the INSERT is sent, which commits by itself, to the event at the consumer.
     #[serde(rename = "latency_ms")]
     pub(crate) latencies: Latencies,
     pub(crate) seconds: Vec<Second>,
-    /// When the run began.
+    /// At the beginning of the run.
     pub(crate) load_average: f64,
 }
 
@@ -64,18 +62,18 @@ pub(crate) struct Run {
 pub(crate) struct Drain {
     #[serde(flatten)]
     pub(crate) result: RunResult,
-    /// From the start of the relay's process to its first event at the consumer.
+    /// From the start of the relay's process to the first event at the consumer.
     pub(crate) first_s: f64,
-    /// From its first event to its last.
+    /// From the first event to the last.
     pub(crate) seconds: f64,
 }
 
-/// What became of the events of a run or a drain, and what it cost.
+/// What a run and a drain have in common.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct RunResult {
     #[serde(flatten)]
     pub(crate) mode: CaptureMode,
-    /// Written within the measured time.
+    /// Written in the measured time.
     pub(crate) events: u64,
     #[serde(flatten)]
     pub(crate) losses: EventCounts,
@@ -83,54 +81,51 @@ pub(crate) struct RunResult {
     pub(crate) relay: RelayCost,
 }
 
-/// Events that did not come once and in order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub(crate) struct EventCounts {
     /// Written and never seen by the consumer.
     pub(crate) missing: u64,
     /// Deliveries beyond the first.
     pub(crate) duplicated: u64,
-    /// First deliveries that came behind a later event of their key.
+    /// First deliveries that came after a later event of the same key.
     pub(crate) out_of_order: u64,
 }
 
-/// One second of a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Second {
     /// Since the run began.
     pub(crate) at_s: u32,
     pub(crate) written: u64,
-    /// Events that the consumer first saw in it.
+    /// First deliveries in this second.
     pub(crate) delivered: u64,
     /// Written and not yet delivered at its end.
     pub(crate) backlog: u64,
-    /// Of the events delivered in it; 0 when there are none.
+    /// Of the events delivered in this second; 0 when there are none.
     pub(crate) p50_ms: f64,
     pub(crate) p99_ms: f64,
 }
 
-/// What Postgres did, from its own statistics, the load's share taken off.
+/// What Postgres did, from its own statistics, without the share of the load itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct PostgresCost {
     /// Committed and rolled back.
     pub(crate) transactions: u64,
     pub(crate) tuples_read: u64,
     pub(crate) tuples_written: u64,
-    /// Left in the outbox table, whether or not vacuum has removed them.
+    /// Created in the outbox table, whether or not vacuum has removed them.
     pub(crate) dead_tuples: u64,
     pub(crate) wal_bytes: u64,
-    /// Of its processes that worked for the relay; none when they are elsewhere.
+    /// Of the backends that worked for the relay; none when they are on another machine.
     pub(crate) cpu_s: Option<f64>,
 }
 
-/// What the relay's own process took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct RelayCost {
     pub(crate) cpu_s: f64,
     pub(crate) rss_peak_bytes: u64,
 }
 
-/// The runs of one rate, by mode.
+/// The runs of one rate, sorted by mode.
 pub(crate) struct RateGroup<'a> {
     pub(crate) rate: u32,
     pub(crate) runs: Vec<&'a Run>,
@@ -140,7 +135,7 @@ pub(crate) struct RateGroup<'a> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Latencies(Vec<u32>);
 
-/// The shares that are reported, with their names for people and in JSON.
+/// The reported quantiles, with their names for people and in JSON.
 pub(crate) const QUANTILES: [(f64, &str, &str); 6] = [
     (0.5, "p50", "p50"),
     (0.9, "p90", "p90"),
@@ -160,7 +155,7 @@ impl Latencies {
         &self.0
     }
 
-    /// The latency in milliseconds that this share of the events did not exceed; none of nothing.
+    /// The latency that this share of the events did not exceed; none without events.
     pub(crate) fn quantile_ms(&self, share: f64) -> Option<f64> {
         let rank = (share * self.0.len() as f64).ceil() as usize;
         let micros = self.0.get(rank.saturating_sub(1))?;
@@ -183,7 +178,7 @@ impl Serialize for Latencies {
 }
 
 impl EventCounts {
-    /// The counts that are not zero, each with these words: missing, twice, out of order.
+    /// The counts that are not zero, with words for missing, duplicated and out of order.
     pub(crate) fn named(self, words: [&'static str; 3]) -> Vec<String> {
         let counts = [self.missing, self.duplicated, self.out_of_order].into_iter().zip(words);
         let found = counts.filter(|(events, _)| *events > 0);
@@ -192,10 +187,10 @@ impl EventCounts {
 }
 
 impl Run {
-    /// Events that the consumer first saw within the whole seconds of the load, per second.
+    /// First deliveries per second, within the whole seconds of the load.
     pub(crate) fn delivered_per_second(&self) -> f64 {
         let lasted_s = self.result.events as f64 / self.written_per_second.max(f64::MIN_POSITIVE);
-        // A load that was a moment late reaches into one more second than it fills.
+        // A load that is a little late ends shortly after the beginning of one more second.
         let whole = ((lasted_s + 0.001) as usize).clamp(1, self.seconds.len().max(1));
         let delivered: u64 = self.seconds.iter().take(whole).map(|it| it.delivered).sum();
         delivered as f64 / whole as f64
@@ -207,7 +202,7 @@ impl Drain {
         self.result.events.saturating_sub(self.result.losses.missing)
     }
 
-    /// Events per second between the first and the last.
+    /// Between the first and the last event.
     pub(crate) fn per_second(&self) -> f64 {
         let after_the_first = self.arrived().saturating_sub(1) as f64;
         if self.seconds > 0.0 { after_the_first / self.seconds } else { 0.0 }
@@ -231,12 +226,11 @@ impl ComparisonReport {
         runs.chain(self.drains.iter().map(|drain| &drain.result))
     }
 
-    /// Events that never arrived, in all runs and drains.
     pub(crate) fn missing(&self) -> u64 {
         self.results().map(|result| result.losses.missing).sum()
     }
 
-    /// The modes that took part, in their order.
+    /// All measured modes, sorted.
     pub(crate) fn modes(&self) -> Vec<CaptureMode> {
         let modes: std::collections::BTreeSet<_> = self.results().map(|it| it.mode).collect();
         modes.into_iter().collect()
@@ -255,7 +249,7 @@ impl ComparisonReport {
         drains
     }
 
-    /// When and where, in a line.
+    /// When and where it was measured, in one line.
     pub(crate) fn place(&self) -> String {
         let began = rfc3339(self.began_unix_us);
         let date = began.get(..16).unwrap_or(&began).replace('T', " ");
@@ -274,7 +268,6 @@ impl ComparisonReport {
         known.collect::<Vec<_>>().join(" · ")
     }
 
-    /// For scripts: every time in its unit.
     pub(crate) fn to_json(&self) -> Value {
         let mut value = json!(self);
         value["walrelay_version"] = json!(env!("CARGO_PKG_VERSION"));

@@ -1,12 +1,10 @@
-//! What a comparison makes in Postgres, and takes away again: a schema with the outbox table of the
-//! mode that is measured, and for the slot a publication and the slot, all of one name.
+//! What a comparison creates in Postgres and removes again: a schema with the outbox table of the mode
+//! that is measured, and for the slot a publication and the slot, all of the same name.
 //!
-//! An outbox for the slot needs no more than the event, so its table has no status columns and no
-//! indexes for claims; polling gets the table of `sql/polling.sql`. Both have the columns that the
-//! load writes.
-//!
-//! A comparison holds a lock on its name for as long as it lives. What bears such a name and is not
-//! locked was left behind by one that died.
+//! The table for the slot has no status columns and no indexes for claims, because an outbox that is
+//! read from the slot needs none; polling gets the table of `sql/polling.sql`. The load writes the
+//! same columns of both. A comparison holds an advisory lock on its name while it runs: objects whose
+//! name is not locked were left behind by a comparison that died.
 
 use std::time::{Duration, Instant};
 
@@ -22,13 +20,12 @@ use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::{ConnInfo, SourceSettings};
 
-/// Something could not be removed.
+/// The code of faults that leave something behind.
 pub(super) const LEFT_OVER: &str = "compare.left-over";
-/// Before the random part of a name.
 const PREFIX: &str = "walrelay_compare_";
-/// How long Postgres may take for a statement; a new slot waits for transactions of others in it.
+/// The time limit of a statement; creating a slot waits for the open transactions of others.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(60);
-/// How long a slot may be in use by a relay that is gone.
+/// How long a slot may stay active after its relay has ended.
 const RELEASED_WITHIN: Duration = Duration::from_secs(10);
 
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
@@ -40,26 +37,23 @@ const CDC_SQL: &str = "CREATE TABLE public.outbox (
     created_at  timestamptz NOT NULL DEFAULT pg_catalog.now()
 );";
 
-/// The schema, publication and slot of one comparison.
 pub(super) struct ScratchSource {
     pub(super) name: String,
     /// Its session holds the lock on the name.
     client: Client,
 }
 
-/// A name that nobody else has.
 pub(super) fn fresh_name() -> String {
     use std::hash::{BuildHasher as _, Hasher as _};
     let random = std::hash::RandomState::new().build_hasher().finish();
     format!("{PREFIX}{:08x}", random as u32)
 }
 
-/// Connects for SQL under this name.
 pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<Client, Fault> {
     let own = info.options.as_deref().unwrap_or_default();
     let info = ConnInfo {
         application_name: application_name.to_owned(),
-        // Not by SET, whose transaction would be counted; of two, the last one holds.
+        // SET would be one more counted transaction. A later -c overrides an earlier one.
         options: Some(format!("{own} -c statement_timeout={}", ANSWERED_WITHIN.as_millis())),
         ..info.clone()
     };
@@ -67,7 +61,6 @@ pub(super) async fn connect(info: &ConnInfo, application_name: &str) -> Result<C
     connected.map(|sql| sql.client).map_err(|error| error.fault(&info, "", ""))
 }
 
-/// Asks Postgres something; the fault says what for.
 pub(super) async fn ask(
     client: &Client,
     doing: &str,
@@ -77,13 +70,12 @@ pub(super) async fn ask(
     client.query_typed(sql, parameters).await.map_err(|error| query_fault(&error, doing))
 }
 
-/// The same where there is one row.
 pub(super) async fn ask_one(client: &Client, doing: &str, sql: &str) -> Result<Row, Fault> {
     client.query_typed_one(sql, &[]).await.map_err(|error| query_fault(&error, doing))
 }
 
 impl ScratchSource {
-    /// Connects and checks that everything may be made. Makes nothing.
+    /// Connects, and checks that everything can be created. Creates nothing itself.
     pub(super) async fn open(config: &Config, name: &str) -> Result<ScratchSource, Fault> {
         let client = connect(&config.source.connection, name).await?;
         check_server(&client, &config.source, name).await?;
@@ -98,7 +90,7 @@ impl ScratchSource {
         Ok(ask_one(&self.client, "asking for its version", sql).await?.get(0))
     }
 
-    /// Names of comparisons that died and left something here.
+    /// Names of comparisons that died and left something in this database.
     pub(super) async fn abandoned(&self) -> Result<Vec<String>, Fault> {
         let sql = format!(
             "WITH found (name) AS (
@@ -117,45 +109,40 @@ impl ScratchSource {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// Makes the table of a mode, and what its relay reads from.
+    /// Creates the table of a mode, and publication and slot if it is read from the slot.
     pub(super) async fn make(&self, mode: CaptureMode) -> Result<(), Fault> {
         let schema = quote_ident(&self.name);
-        let (table, publication) = match mode {
-            CaptureMode::Cdc => {
-                (CDC_SQL, format!("CREATE PUBLICATION {schema} FOR TABLE {schema}.outbox"))
-            }
-            CaptureMode::Polling { .. } => (POLLING_SQL, String::new()),
-        };
+        let is_cdc = mode == CaptureMode::Cdc;
+        let table = if is_cdc { CDC_SQL } else { POLLING_SQL };
         let table = table.replace("public.outbox", &format!("{schema}.outbox"));
-        let sql = format!("CREATE SCHEMA {schema}; {table}\n{publication}");
+        let mut sql = format!("CREATE SCHEMA {schema}; {table}\n");
+        if is_cdc {
+            sql += &format!("CREATE PUBLICATION {schema} FOR TABLE {schema}.outbox");
+        }
         let made = self.client.batch_execute(&sql).await;
         made.map_err(|error| query_fault(&error, "making the scratch table"))?;
-        if mode == CaptureMode::Cdc { self.make_slot().await } else { Ok(()) }
+        if is_cdc { self.make_slot().await } else { Ok(()) }
     }
 
-    /// A slot begins when all transactions that are open have ended; some never do.
+    /// Postgres creates a slot only when all transactions that were open have ended.
     async fn make_slot(&self) -> Result<(), Fault> {
         let slot = format!(
             "SELECT pg_catalog.pg_create_logical_replication_slot({}, 'pgoutput')",
             quote_literal(&self.name)
         );
-        self.client.batch_execute(&slot).await.map_err(|error| match error.code() {
-            Some(&SqlState::QUERY_CANCELED) => Fault::new(
-                Exit::Source,
-                "compare.open-transactions",
-                format!(
-                    "the scratch slot waited {} s for transactions that do not end",
-                    ANSWERED_WITHIN.as_secs()
-                ),
-                "source.url",
-                "SELECT pid, xact_start, query FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;",
-            ),
-            _ => query_fault(&error, "making the scratch slot"),
+        self.client.batch_execute(&slot).await.map_err(|error| {
+            if error.code() != Some(&SqlState::QUERY_CANCELED) {
+                return query_fault(&error, "making the scratch slot");
+            }
+            let waited = ANSWERED_WITHIN.as_secs();
+            let what = format!("the scratch slot waited {waited} s for transactions that do not end");
+            let mend = "SELECT pid, xact_start, query FROM pg_catalog.pg_stat_activity WHERE backend_xid IS NOT NULL ORDER BY xact_start;";
+            Fault::new(Exit::Source, "compare.open-transactions", what, "source.url", mend)
         })
     }
 }
 
-/// Removes whatever a comparison of this name has made. The slot goes first: it pins WAL.
+/// Removes everything of this name. The slot is dropped first, because it retains WAL.
 pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
     let kept = |fault: Fault| Fault { code: LEFT_OVER, mend: left_over_sql(name), ..fault };
     let left = |error| kept(query_fault(&error, "removing what the comparison made"));
@@ -168,7 +155,7 @@ pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
                 let what = format!("replication slot {name} is still in use");
                 return Err(Fault::new(Exit::Slot, LEFT_OVER, what, "", left_over_sql(name)));
             }
-            // Somebody else dropped it, or its reader has not let go yet.
+            // Another session dropped it, or its walsender has not released it yet.
             Err(error) if Instant::now() > deadline => return Err(left(error)),
             Ok(false) | Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
         }
@@ -181,7 +168,7 @@ pub(super) async fn remove(info: &ConnInfo, name: &str) -> Result<(), Fault> {
     client.batch_execute(&sql).await.map_err(left)
 }
 
-/// True when there is none any more.
+/// True when the slot no longer exists.
 async fn drop_slot(client: &Client, name: &str) -> Result<bool, tokio_postgres::Error> {
     const FOUND: &str =
         "SELECT active_pid FROM pg_catalog.pg_replication_slots WHERE slot_name = $1";
@@ -190,14 +177,14 @@ async fn drop_slot(client: &Client, name: &str) -> Result<bool, tokio_postgres::
     match client.query_typed_opt(FOUND, &[(&name, Type::TEXT)]).await? {
         None => Ok(true),
         Some(row) => match row.get::<_, Option<i32>>(0) {
-            // The relay is gone; its walsender has not noticed yet.
+            // The relay has ended, but its walsender has not noticed that yet.
             Some(pid) => client.query_typed(END, &[(&pid, Type::INT4)]).await.map(|_| false),
             None => client.query_typed(DROP, &[(&name, Type::NAME)]).await.map(|_| true),
         },
     }
 }
 
-/// What removes a comparison's left-overs by hand.
+/// The statements that remove everything of this name by hand.
 pub(super) fn left_over_sql(name: &str) -> String {
     let (literal, ident) = (quote_literal(name), quote_ident(name));
     format!(
@@ -206,7 +193,7 @@ pub(super) fn left_over_sql(name: &str) -> String {
     )
 }
 
-/// Whether server and role can carry a slot.
+/// Checks that the server and the role allow one more replication slot.
 async fn check_server(client: &Client, source: &SourceSettings, name: &str) -> Result<(), Fault> {
     let scratch = SourceSettings {
         slot: name.to_owned(),
@@ -216,14 +203,15 @@ async fn check_server(client: &Client, source: &SourceSettings, name: &str) -> R
         ..source.clone()
     };
     let report = source_doctor::report(client, &scratch).await?;
-    // What is missing will be made; what is left is the server, the role, and room for a slot.
+    // Slot, publication and table are missing by design: only the server, the role and the number
+    // of free slots matter.
     let mut faults = report.findings.into_iter().filter_map(|finding| finding.fault);
     let hinders =
         |fault: &Fault| fault.code.starts_with("source.") || fault.code == "slot.none-free";
     faults.find(hinders).map_or(Ok(()), Err)
 }
 
-/// Whether the role may make a schema, and no publication would carry the load to others.
+/// Checks that the role may create a schema, and that no publication would publish the load.
 async fn check_database(client: &Client) -> Result<(), Fault> {
     const SQL: &str = "SELECT
         (SELECT pubname::pg_catalog.text FROM pg_catalog.pg_publication WHERE puballtables LIMIT 1),
@@ -233,13 +221,12 @@ async fn check_database(client: &Client) -> Result<(), Fault> {
     let (publication, may): (Option<String>, bool) = (row.get(0), row.get(1));
     let (database, role): (String, String) = (row.get(2), row.get(3));
     let (code, what, mend) = match publication {
-        // It would carry the load to whoever reads it, and stop a subscriber that has no such table.
+        // Its subscribers would receive the load, and stop because they have no such table.
         Some(publication) => (
             "compare.all-tables",
-            format!(
-                "publication {publication} is FOR ALL TABLES: it would carry the load to its readers"
-            ),
-            "compare on a database without such a publication: a copy of this one, say".to_owned(),
+            format!("publication {publication} is FOR ALL TABLES: its readers would get the load"),
+            "compare on a database without such a publication, for example a copy of this one"
+                .to_owned(),
         ),
         None if !may => (
             "compare.permission",

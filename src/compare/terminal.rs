@@ -1,4 +1,4 @@
-//! The report for the terminal: the tables, then what follows from them in sentences.
+//! The report for the terminal: the tables, then the verdict.
 
 use super::report::ComparisonReport;
 use super::tables::{self, NumberTable};
@@ -11,12 +11,12 @@ Latency: from before the INSERT was sent, which commits by itself, to the consum
 Cost: what Postgres did besides the load's own INSERTs; docs/compare.md says what is in it.
 ";
 
-/// The whole report; for a terminal it draws the latencies.
+/// `draws`: with bars beside the latencies.
 pub(crate) fn to_text(report: &ComparisonReport, draws: bool) -> String {
     let mut text = format!("{}\n", escaped(&report.place()));
     for (at, table) in tables::all(report).iter().enumerate() {
         text += &format!("\n{}\n", table.title);
-        // The first is that of the latencies.
+        // The first table is that of the latencies.
         let ends = if draws && at == 0 { bars(report) } else { Vec::new() };
         aligned(table, &ends).iter().for_each(|line| text += &format!("{line}\n"));
     }
@@ -25,34 +25,34 @@ pub(crate) fn to_text(report: &ComparisonReport, draws: bool) -> String {
         text += "Postgres CPU is not known: the database's processes are not on this machine.\n";
     }
     let verdict = Verdict::of(report);
-    // What breaks a promise, or that it is not all, comes before all else.
+    // Broken promises and missing parts come first.
     let is_bad = |remark: &&Remark| remark.weight == RemarkWeight::Bad;
     let bad = verdict.remarks.iter().filter(is_bad).map(|remark| remark.text.as_str());
     let other = verdict.remarks.iter().filter(|it| !is_bad(it)).map(|it| it.text.as_str());
     for sentence in bad.chain(verdict.sentences()).chain(other) {
         text += &format!("\n{}\n", escaped(sentence));
     }
-    // On the page it keeps a number and its unit on one line.
+    // The no-break spaces are for the page.
     text.replace('\u{a0}', " ")
 }
 
-/// The first column to the left, the others to the right, and beside each row its end.
+/// The lines of a table, the head among them, each followed by its `end`.
 fn aligned(table: &NumberTable, ends: &[String]) -> Vec<String> {
-    let rows = || table.groups.iter().flat_map(|(_, rows)| rows);
     let chars = |text: &str| text.chars().count();
-    let first = rows().map(|row| chars(&row.name)).max().unwrap_or(0);
+    let columns = table.columns();
+    let first = table.rows().map(|row| chars(&row.name)).max().unwrap_or(0);
     let width = |(at, name): (usize, &&str)| {
-        let cells = rows().filter_map(|row| row.cells.get(at)).map(|cell| chars(&cell.text));
+        let cells = table.rows().filter_map(|row| row.cells.get(at)).map(|cell| chars(&cell.text));
         cells.max().unwrap_or(0).max(chars(name))
     };
-    let widths: Vec<usize> = table.columns.iter().enumerate().map(width).collect();
+    let widths: Vec<usize> = columns.iter().enumerate().map(width).collect();
     let mut ends = ends.iter().map(String::as_str);
     let mut line = |name: &str, cells: &mut dyn Iterator<Item = &str>| {
         let cells = cells.zip(&widths).map(|(cell, width)| format!("  {cell:>width$}"));
         let end = ends.next().unwrap_or_default();
         format!("  {name:<first$}{}{end}", cells.collect::<String>())
     };
-    let mut lines = vec![line("", &mut table.columns.iter().copied())];
+    let mut lines = vec![line("", &mut columns.iter().copied())];
     for (heading, rows) in &table.groups {
         lines.extend((!heading.is_empty()).then(|| heading.clone()));
         for row in rows {
@@ -62,7 +62,7 @@ fn aligned(table: &NumberTable, ends: &[String]) -> Vec<String> {
     lines
 }
 
-/// What stands beside the table of latencies: each to scale within its rate.
+/// The bars beside the table of latencies, to scale within each rate.
 fn bars(report: &ComparisonReport) -> Vec<String> {
     let mut ends = vec!["  █ p50  ░ p99".to_owned()];
     for at in report.by_rate() {
@@ -76,7 +76,7 @@ fn bars(report: &ComparisonReport) -> Vec<String> {
     ends
 }
 
-/// Full up to the median, shaded up to the 99th percentile.
+/// Solid up to the median, shaded up to the 99th percentile.
 fn bar((p50, p99): (f64, f64), longest: f64) -> String {
     let chars = |value: f64| match longest > 0.0 {
         true => ((value / longest * BAR_CHARS).round() as usize).clamp(1, BAR_CHARS as usize),

@@ -39,7 +39,7 @@ pub(super) fn report() -> ComparisonReport {
         broker: "127.0.0.1:9092".into(),
         plan: ComparisonPlan {
             rates: rates.into(),
-            intervals: [100, 500, 2000].map(Duration::from_millis).into(),
+            intervals_ms: vec![100, 500, 2000],
             duration: Duration::from_secs(SECONDS.into()),
             backlog: 100_000,
         },

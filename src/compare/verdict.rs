@@ -1,52 +1,45 @@
-//! What the figures come to, in words, for the terminal and the page alike. It says what they say,
-//! whether that speaks for the slot or for polling.
+//! The verdict on the figures in words, for the terminal and the page alike, whether it speaks for the
+//! slot or for polling.
+
+use std::cmp::Ordering;
 
 use super::measures::{POSTGRES, POSTGRES_CPU, RELAY};
 use super::numbers;
 use super::plan::CaptureMode;
 use super::report::{ComparisonReport, Drain, EventCounts, RateGroup, Run, RunResult};
 
-/// Values that differ by less are called alike.
+/// Values that differ by a smaller share count as equal.
 const ALIKE: f64 = 0.05;
-/// Places beyond this number are counted, not named.
+/// More places than these are counted instead of named.
 const NAMED_MAX: usize = 3;
-/// A load later than this was not as even as it should be.
+/// A load whose p99 is later than this was not even.
 const LATE_MS: f64 = 50.0;
-/// A load that wrote a smaller share of what was asked for was too slow.
+/// A load that wrote a smaller share of its rate was too slow.
 const WRITTEN_LEAST: f64 = 0.95;
+/// For missing, duplicated and reordered events.
+const LOSSES: [&str; 3] = ["missing", "delivered more than once", "out of order"];
 
-/// The answer, and what must be known beside it.
 pub(crate) struct Verdict {
-    /// For each rate the slot beside the polling that is soonest; never empty.
+    /// For each rate the slot beside the polling with the lowest latency; never empty.
     comparisons: Vec<String>,
-    /// What became of all events; none when there were none.
+    /// Whether events were lost, repeated or reordered; none when there were no events.
     integrity: Option<String>,
     pub(crate) remarks: Vec<Remark>,
 }
 
-/// Something that a reader must not miss.
 pub(crate) struct Remark {
     pub(crate) weight: RemarkWeight,
     pub(crate) text: String,
 }
 
-/// How much a remark matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RemarkWeight {
-    /// A promise was broken, or part of the comparison is not there.
+    /// A promise was broken, or part of the comparison is missing.
     Bad,
-    /// The figures are to be read with this in mind.
+    /// A reason to doubt the figures.
     Warning,
     /// Polling is better here.
     Note,
-}
-
-/// Where a ratio leans.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Lean {
-    More,
-    Less,
-    Alike,
 }
 
 impl Verdict {
@@ -58,30 +51,28 @@ impl Verdict {
         if comparisons.is_empty() {
             comparisons.push(nothing_to_compare(report));
         }
-        let cut_short = report.incomplete.iter().map(|why| Remark {
-            weight: RemarkWeight::Bad,
-            text: format!("This comparison is incomplete: {why}."),
-        });
-        let mut remarks: Vec<Remark> = cut_short.collect();
-        remarks.extend(losses(report));
+        let mut remarks = Vec::new();
+        if let Some(why) = &report.incomplete {
+            let text = format!("This comparison is incomplete: {why}.");
+            remarks.push(Remark { weight: RemarkWeight::Bad, text });
+        }
+        remarks.extend(losses(report, &rates));
         remarks.extend(polling_is_better(report, &rates));
         remarks.extend(doubts(report, &rates));
         Verdict { comparisons, integrity: integrity(report), remarks }
     }
 
-    /// Every rate in a sentence, then what became of the events.
     pub(crate) fn sentences(&self) -> impl Iterator<Item = &str> {
         self.comparisons.iter().chain(&self.integrity).map(String::as_str)
     }
 
-    /// The rate in the middle speaks for all.
+    /// The comparison at the middle rate, and what became of the events.
     pub(crate) fn headline(&self) -> String {
         let comparison = middle(&self.comparisons).into_iter();
         comparison.chain(&self.integrity).map(String::as_str).collect::<Vec<_>>().join(" ")
     }
 }
 
-/// The polling to which the slot must be held.
 fn soonest<'a>(at: &RateGroup<'a>) -> Option<&'a Run> {
     let p50 = |run: &Run| run.latencies.p50_ms().unwrap_or(f64::INFINITY);
     at.polling().min_by(|a, b| p50(a).total_cmp(&p50(b)))
@@ -122,29 +113,27 @@ fn side_by_side(cdc: &Run, polling: &Run) -> String {
     let (Some(p50), Some(p99)) = (sooner(0.5), sooner(0.99)) else {
         return format!("At {at} latencies are too small to be set side by side.");
     };
-    let tail = match (lean(p50), lean(p99)) {
-        (Lean::Alike, Lean::Alike) => String::new(),
-        (_, Lean::Alike) => " (p99 alike)".to_owned(),
-        (Lean::More, Lean::More) => format!(" (p99 {})", numbers::factor(p99)),
-        (Lean::Less, Lean::Less) => format!(" (p99 {})", numbers::factor(1.0 / p99)),
-        (_, Lean::More) => format!(" (but the slot's p99 is {} shorter)", numbers::factor(p99)),
-        (_, Lean::Less) => {
-            format!(" (but the slot's p99 is {} as long)", numbers::factor(1.0 / p99))
-        }
+    use Ordering::{Equal, Greater, Less};
+    let (by, slower_by) = (numbers::factor(p99), numbers::factor(1.0 / p99));
+    let tail = match (to_one(p50), to_one(p99)) {
+        (Equal, Equal) => String::new(),
+        (_, Equal) => " (p99 alike)".to_owned(),
+        (Greater, Greater) => format!(" (p99 {by})"),
+        (Less, Less) => format!(" (p99 {slower_by})"),
+        (_, Greater) => format!(" (but the slot's p99 is {by} shorter)"),
+        (_, Less) => format!(" (but the slot's p99 is {slower_by} as long)"),
     };
-    let start = match lean(p50) {
-        Lean::More => format!("the slot delivers {} sooner than {other}", numbers::factor(p50)),
-        Lean::Less => {
-            format!("{other} delivers {} sooner than the slot", numbers::factor(1.0 / p50))
-        }
-        Lean::Alike => format!("the slot and {other} deliver equally soon"),
+    let start = match to_one(p50) {
+        Greater => format!("the slot delivers {} sooner than {other}", numbers::factor(p50)),
+        Less => format!("{other} delivers {} sooner than the slot", numbers::factor(1.0 / p50)),
+        Equal => format!("the slot and {other} deliver equally soon"),
     };
-    let cost = cpu(&cdc.result, &polling.result, lean(p50) == Lean::More);
+    let cost = cpu(&cdc.result, &polling.result, to_one(p50).is_gt());
     format!("At {at} {start}{tail}{cost}")
 }
 
-/// How the sentence ends: the slot's share of polling's CPU time.
-fn cpu(cdc: &RunResult, polling: &RunResult, about_the_slot: bool) -> String {
+/// The end of a sentence, which may have the slot as its subject: its share of polling's CPU time.
+fn cpu(cdc: &RunResult, polling: &RunResult, is_about_slot: bool) -> String {
     let (Some(ours), Some(theirs)) = ((POSTGRES_CPU.of)(cdc), (POSTGRES_CPU.of)(polling)) else {
         return ". What either cost Postgres in CPU time is not known.".to_owned();
     };
@@ -155,27 +144,24 @@ fn cpu(cdc: &RunResult, polling: &RunResult, about_the_slot: bool) -> String {
         let less = if ours > theirs { "polling" } else { "the slot" };
         return format!(". The Postgres CPU time of {less} is too little to be seen.");
     };
-    let amount = match lean(share) {
-        Lean::Less => numbers::percent(share),
-        Lean::More => numbers::factor(share),
-        Lean::Alike if about_the_slot => return " and takes as much Postgres CPU.".to_owned(),
-        Lean::Alike => return "; the slot takes as much Postgres CPU.".to_owned(),
+    let amount = match to_one(share) {
+        Ordering::Less => numbers::percent(share),
+        Ordering::Greater => numbers::factor(share),
+        Ordering::Equal if is_about_slot => return " and takes as much Postgres CPU.".to_owned(),
+        Ordering::Equal => return "; the slot takes as much Postgres CPU.".to_owned(),
     };
-    match about_the_slot {
+    match is_about_slot {
         true => format!(" and takes {amount} of its Postgres CPU."),
         false => format!("; the slot takes {amount} of polling's Postgres CPU."),
     }
 }
 
-const LOSSES: [&str; 3] = ["missing", "delivered more than once", "out of order"];
-
-/// Every run and drain in which events are missing, came twice or came out of their order.
-fn losses(report: &ComparisonReport) -> Vec<Remark> {
-    let rates = report.by_rate();
+/// Every run and drain in which events are missing, repeated or reordered.
+fn losses(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<Remark> {
     let runs = rates.iter().flat_map(|at| &at.runs).map(|run| (named(run), &run.result));
-    let drains = report.drains_by_mode().into_iter();
-    let drains = drains
-        .map(|drain| (format!("{}, draining a backlog", drain.result.mode.long()), &drain.result));
+    let drains = report.drains_by_mode().into_iter().map(|drain| &drain.result);
+    let drains =
+        drains.map(|result| (format!("{}, draining a backlog", result.mode.long()), result));
     let remark = |(name, result): (String, &RunResult)| {
         let lost = result.losses.missing > 0 || result.losses.out_of_order > 0;
         let weight = if lost { RemarkWeight::Bad } else { RemarkWeight::Warning };
@@ -187,121 +173,116 @@ fn losses(report: &ComparisonReport) -> Vec<Remark> {
     runs.chain(drains).filter_map(remark).collect()
 }
 
-/// What became of all events, in a sentence.
 fn integrity(report: &ComparisonReport) -> Option<String> {
-    let of = |cdc: bool| {
-        let mut sum = (0, EventCounts::default());
-        for result in report.results().filter(|it| (it.mode == CaptureMode::Cdc) == cdc) {
-            sum.0 += result.events;
-            sum.1.missing += result.losses.missing;
-            sum.1.duplicated += result.losses.duplicated;
-            sum.1.out_of_order += result.losses.out_of_order;
+    let (mut measured, mut broken) = (0, Vec::new());
+    for (name, is_cdc) in [("CDC", true), ("polling", false)] {
+        let of_mode = |it: &&RunResult| (it.mode == CaptureMode::Cdc) == is_cdc;
+        let results: Vec<&RunResult> = report.results().filter(of_mode).collect();
+        let sum = |of: fn(&EventCounts) -> u64| results.iter().map(|it| of(&it.losses)).sum();
+        let losses = EventCounts {
+            missing: sum(|it| it.missing),
+            duplicated: sum(|it| it.duplicated),
+            out_of_order: sum(|it| it.out_of_order),
+        };
+        measured += usize::from(results.iter().any(|it| it.events > 0));
+        let losses = losses.named(LOSSES);
+        if !losses.is_empty() {
+            broken.push(format!("of all events with {name}, {}", numbers::list(&losses)));
         }
-        sum
-    };
-    let ((cdc, cdc_losses), (polling, polling_losses)) = (of(true), of(false));
-    let broken: Vec<String> = [("CDC", cdc_losses), ("polling", polling_losses)]
-        .map(|(name, losses)| (name, losses.named(LOSSES)))
-        .into_iter()
-        .filter(|(_, losses)| !losses.is_empty())
-        .map(|(name, losses)| format!("of all events with {name}, {}", numbers::list(&losses)))
-        .collect();
+    }
     if !broken.is_empty() {
         return Some(format!("But {}.", broken.join("; ")));
     }
-    let end = if cdc > 0 && polling > 0 { " in either" } else { "" };
+    let end = if measured == 2 { " in either" } else { "" };
     let sentence =
         || format!("Nothing was lost, nothing came twice and nothing out of order{end}.");
-    (cdc > 0 || polling > 0).then(sentence)
+    (measured > 0).then(sentence)
 }
 
-/// Where polling is better: each measure once, with the runs in which it is.
+/// One remark for each measure in which polling is better, with the runs in which it is.
 fn polling_is_better(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<Remark> {
-    let mut remarks = Vec::new();
-    let mut tell = |places: Vec<String>, what: &str| {
-        if !places.is_empty() {
-            let text = format!("Polling is better in {what}: {}.", some(places));
-            remarks.push(Remark { weight: RemarkWeight::Note, text });
-        }
-    };
-    let at_rates = |of: &dyn Fn(&Run) -> Option<f64>, show: fn(f64) -> String| -> Vec<String> {
+    let of_runs = |what: &str, of: &dyn Fn(&Run) -> Option<f64>, show: fn(f64) -> String| {
         let places = rates.iter().flat_map(|at| {
-            let place = |run: &Run| {
-                format!("at {} every {}", numbers::rate(at.rate), run.result.mode.short())
-            };
-            let theirs = at.polling().map(|run| (place(run), of(run)));
-            smaller(at.cdc().and_then(of), theirs, show)
+            at.polling().filter_map(move |run| {
+                let place =
+                    format!("at {} every {}", numbers::rate(at.rate), run.result.mode.short());
+                smaller(&place, of(run), at.cdc().and_then(of), show)
+            })
         });
-        places.collect()
+        better(what, places.collect())
     };
-    for (share, what) in [(0.5, "p50 latency"), (0.99, "p99 latency")] {
-        tell(at_rates(&|run| run.latencies.quantile_ms(share), numbers::ms), what);
-    }
-    for measure in POSTGRES.iter().chain(RELAY) {
-        let places = at_rates(&|run| (measure.of)(&run.result), measure.show);
-        tell(places, &format!("{} {}", measure.title, measure.unit));
-    }
-    let of_drains = |of: fn(&Drain) -> f64, show: fn(f64) -> String| {
-        let of = |drain: &Drain| Some(of(drain)).filter(|_| drain.arrived() > 0);
-        let drains = report.drains_by_mode();
+    let drains = report.drains_by_mode();
+    let of_drains = |what: &str, of: fn(&Drain) -> f64, show: fn(f64) -> String| {
+        let of = |drain: &Drain| (drain.arrived() > 0).then(|| of(drain));
         let (cdc, polling): (Vec<&Drain>, Vec<&Drain>) =
             drains.iter().partition(|drain| drain.result.mode == CaptureMode::Cdc);
+        let ours = cdc.first().and_then(|drain| of(drain));
         let place = |drain: &Drain| format!("every {}", drain.result.mode.short());
-        let theirs = polling.into_iter().map(|drain| (place(drain), of(drain)));
-        smaller(cdc.first().and_then(|drain| of(drain)), theirs, show)
+        let places = polling.iter().filter_map(|it| smaller(&place(it), of(it), ours, show));
+        better(what, places.collect())
     };
-    // Less time for each event is better, and shown as more events in a second.
-    let shown = |each: f64| format!("{}/s", numbers::figure(1.0 / each));
-    tell(of_drains(|drain| 1.0 / drain.per_second(), shown), "the speed of a drain");
-    tell(of_drains(|drain| drain.first_s, numbers::seconds), "the time to the first event");
-    remarks
-}
-
-/// Polling's values that are smaller than the slot's by more than what is called alike: where, and
-/// against what.
-fn smaller(
-    ours: Option<f64>,
-    theirs: impl IntoIterator<Item = (String, Option<f64>)>,
-    show: impl Fn(f64) -> String,
-) -> Vec<String> {
-    let Some(ours) = ours else { return Vec::new() };
-    let better = theirs.into_iter().filter_map(|(place, theirs)| {
-        let theirs = theirs?;
-        let leans = ratio(theirs, ours).map_or(theirs < ours, |ratio| lean(ratio) == Lean::Less);
-        leans.then(|| format!("{place} ({} against {})", show(theirs), show(ours)))
-    });
-    better.collect()
-}
-
-fn some(mut places: Vec<String>) -> String {
-    let more = places.len().saturating_sub(NAMED_MAX);
-    if more > 0 {
-        places.truncate(NAMED_MAX);
-        let word = if more == 1 { "place" } else { "places" };
-        places.push(format!("in {more} more {word}"));
-    }
-    numbers::list(&places)
-}
-
-/// Why the figures may say less than they seem to.
-fn doubts(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<Remark> {
-    let runs = || rates.iter().flat_map(|at| &at.runs);
-    let late = runs().filter(|run| run.load_late_p99_ms > LATE_MS);
-    let late = late.map(|it| format!("{} (p99 {})", named(it), numbers::ms(it.load_late_p99_ms)));
-    let short = runs().filter(|it| it.written_per_second < f64::from(it.rate) * WRITTEN_LEAST);
-    let short =
-        short.map(|it| format!("{} ({}/s)", named(it), numbers::figure(it.written_per_second)));
-    let doubted = [
-        ("The load itself was late", late.collect::<Vec<_>>()),
-        ("Fewer events were written than asked for", short.collect()),
+    let quantile = |share| move |run: &Run| run.latencies.quantile_ms(share);
+    let mut remarks = vec![
+        of_runs("p50 latency", &quantile(0.5), numbers::ms),
+        of_runs("p99 latency", &quantile(0.99), numbers::ms),
     ];
+    for measure in POSTGRES.iter().chain(RELAY) {
+        let what = format!("{} {}", measure.title, measure.unit);
+        remarks.push(of_runs(&what, &|run| (measure.of)(&run.result), measure.show));
+    }
+    // The time per event is compared, so that less is better, and shown as events per second.
+    let per_second = |time: f64| format!("{}/s", numbers::figure(1.0 / time));
+    remarks.push(of_drains("the speed of a drain", |drain| 1.0 / drain.per_second(), per_second));
+    remarks.push(of_drains("the time to the first event", |it| it.first_s, numbers::seconds));
+    remarks.into_iter().flatten().collect()
+}
+
+/// The place and both values if polling's is smaller.
+fn smaller(
+    place: &str,
+    theirs: Option<f64>,
+    ours: Option<f64>,
+    show: fn(f64) -> String,
+) -> Option<String> {
+    let (theirs, ours) = (theirs?, ours?);
+    let is_smaller = ratio(theirs, ours).map_or(theirs < ours, |ratio| to_one(ratio).is_lt());
+    is_smaller.then(|| format!("{place} ({} against {})", show(theirs), show(ours)))
+}
+
+fn better(what: &str, mut places: Vec<String>) -> Option<Remark> {
+    match places.len().saturating_sub(NAMED_MAX) {
+        0 => {}
+        more => {
+            places.truncate(NAMED_MAX);
+            places.push(format!("in {more} more {}", if more == 1 { "place" } else { "places" }));
+        }
+    }
+    let text = format!("Polling is better in {what}: {}.", numbers::list(&places));
+    (!places.is_empty()).then_some(Remark { weight: RemarkWeight::Note, text })
+}
+
+/// Why the figures may be less exact than they look.
+fn doubts(report: &ComparisonReport, rates: &[RateGroup<'_>]) -> Vec<Remark> {
+    let (mut late, mut slow) = (Vec::new(), Vec::new());
+    for run in rates.iter().flat_map(|at| &at.runs) {
+        if run.load_late_p99_ms > LATE_MS {
+            late.push(format!("{} (p99 {})", named(run), numbers::ms(run.load_late_p99_ms)));
+        }
+        if run.written_per_second < f64::from(run.rate) * WRITTEN_LEAST {
+            slow.push(format!("{} ({}/s)", named(run), numbers::figure(run.written_per_second)));
+        }
+    }
     let mut texts = Vec::new();
-    for (what, runs) in doubted.iter().filter(|(_, runs)| !runs.is_empty()) {
-        texts.push(format!(
-            "{what}: {}. The machine may be too small for this rate, and the latencies say little \
-             there.",
-            numbers::list(runs)
-        ));
+    for (what, runs) in
+        [("The load itself was late", late), ("Fewer events were written than asked for", slow)]
+    {
+        if !runs.is_empty() {
+            let runs = numbers::list(&runs);
+            texts.push(format!(
+                "{what}: {runs}. The machine may be too small for this rate, and the latencies say \
+                 little there."
+            ));
+        }
     }
     let machine = &report.machine;
     if machine.cores > 0 && machine.load_average > machine.cores as f64 {
@@ -317,17 +298,15 @@ fn named(run: &Run) -> String {
     format!("{} at {}", run.result.mode.long(), numbers::rate(run.rate))
 }
 
-fn lean(ratio: f64) -> Lean {
-    if ratio > 1.0 + ALIKE {
-        Lean::More
-    } else if ratio < 1.0 - ALIKE {
-        Lean::Less
-    } else {
-        Lean::Alike
+/// How a ratio compares with 1, when nearly equal values count as equal.
+fn to_one(ratio: f64) -> Ordering {
+    if (1.0 - ALIKE..=1.0 + ALIKE).contains(&ratio) {
+        return Ordering::Equal;
     }
+    ratio.total_cmp(&1.0)
 }
 
-/// None when one of the two is nothing.
+/// None when one of the two is zero.
 fn ratio(above: f64, below: f64) -> Option<f64> {
     (above > 0.0 && below > 0.0).then(|| above / below).filter(|ratio| ratio.is_finite())
 }

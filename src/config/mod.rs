@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 use crate::base::error::Fault;
 use crate::source::settings::SourceSettings;
 
@@ -36,7 +38,7 @@ pub use sections::AdminSettings;
 pub const DEFAULT_FILE: &str = "walrelay.toml";
 
 /// Where to look for the configuration. No `Debug`: variables and settings may hold secrets.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Request {
     /// `--config` or `WALRELAY_CONFIG`; without it [`DEFAULT_FILE`], which may be absent.
     pub file: Option<PathBuf>,
@@ -45,8 +47,10 @@ pub struct Request {
     /// `--slot`.
     pub slot: Option<String>,
     /// `--listen`.
+    #[serde(skip)]
     pub listen: Option<String>,
     /// The environment.
+    #[serde(skip)]
     pub variables: BTreeMap<String, String>,
 }
 

@@ -1,25 +1,22 @@
-//! What all plots are drawn with: scales, axes, and the little of SVG that they need. Looks are
-//! classes, so that light, dark and paper share one drawing.
-//!
-//! Plot libraries write colours into the drawing and dashes as pieces: one drawing would not do for
-//! light, dark and paper, and would be thirty times as long.
+//! Scales, axes and SVG elements of all plots. Colours are CSS classes, so that one drawing serves
+//! light, dark and printed pages; plot libraries write the colours into the drawing.
 
 use maud::{Markup, html};
 
-/// Width of a drawing; the page shows it at about this many pixels.
+/// Width of a drawing, about one pixel of the page per unit.
 pub(super) const WIDTH: f64 = 360.0;
-/// Width of a letter, near enough to keep labels apart.
+/// About the width of a letter.
 const LETTER: f64 = 6.7;
-/// Words of an axis are no nearer to each other.
+/// Least distance between two labels of a vertical axis.
 const TICK_HEIGHT: f64 = 11.0;
-/// The smallest value of a logarithmic scale: a hundredth of a millisecond.
+/// The smallest value of a logarithmic scale, in milliseconds.
 const LOG_FLOOR: f64 = 0.01;
-/// The largest value of any scale. Nothing measured comes near it; it keeps sums finite.
+/// The largest value of any scale, so that all coordinates are finite.
 const CEILING: f64 = 1e12;
-/// Values this near to a tick or an edge are on it.
+/// Relative rounding error that is tolerated at ticks and edges.
 const NEAR: f64 = 1e-9;
 
-/// A drawing; `label` is what somebody hears who does not see it.
+/// A drawing; `label` is for screen readers.
 pub(super) fn svg(height: f64, label: &str, parts: &[Markup]) -> Markup {
     html! {
         svg viewBox={ "0 0 " (place(WIDTH)) " " (place(height)) } role="img" aria-label=(label) {
@@ -29,11 +26,11 @@ pub(super) fn svg(height: f64, label: &str, parts: &[Markup]) -> Markup {
 }
 
 pub(super) fn line(from: (f64, f64), to: (f64, f64), class: &str) -> Markup {
-    path(&way(&[from, to]), class)
+    path(&polyline(&[from, to]), class)
 }
 
-pub(super) fn path(way: &str, class: &str) -> Markup {
-    html! { path class=(class) d=(way) {} }
+pub(super) fn path(data: &str, class: &str) -> Markup {
+    html! { path class=(class) d=(data) {} }
 }
 
 pub(super) fn bar((x, y): (f64, f64), (width, height): (f64, f64), class: &str) -> Markup {
@@ -41,31 +38,31 @@ pub(super) fn bar((x, y): (f64, f64), (width, height): (f64, f64), class: &str) 
     html! { rect class=(class) x=(place(x)) y=(place(y)) width=(size.0) height=(size.1) {} }
 }
 
-/// A text whose `anchor` (start, middle, end) stands at its place.
-pub(super) fn word((x, y): (f64, f64), anchor: &str, class: &str, text: &str) -> Markup {
+/// A text with its `anchor` (start, middle, end) at this point.
+pub(super) fn label((x, y): (f64, f64), anchor: &str, class: &str, text: &str) -> Markup {
     html! { text class=(class) x=(place(x)) y=(place(y)) text-anchor=(anchor) { (text) } }
 }
 
-/// A point with its value, which shows when it is pointed at.
+/// A point with its value as a tooltip.
 pub(super) fn dot((x, y): (f64, f64), class: &str, value: &str) -> Markup {
     html! { circle class=(class) cx=(place(x)) cy=(place(y)) r="2.8" { title { (value) } } }
 }
 
-/// Straight from point to point.
-pub(super) fn way(points: &[(f64, f64)]) -> String {
+/// Path data of straight lines from point to point.
+pub(super) fn polyline(points: &[(f64, f64)]) -> String {
     let step = |(at, (x, y)): (usize, &(f64, f64))| {
         format!("{}{} {}", if at == 0 { 'M' } else { 'L' }, place(*x), place(*y))
     };
     points.iter().enumerate().map(step).collect()
 }
 
-/// A tenth of a unit is less than a dot of ink.
+/// A coordinate with one decimal.
 pub(super) fn place(value: f64) -> String {
-    // `-0` is a number, and looks like a mistake.
+    // Adding zero turns -0 into 0.
     format!("{}", (value * 10.0).round() / 10.0 + 0.0)
 }
 
-/// The part of a drawing that belongs to the data.
+/// The part of a drawing between the axes.
 #[derive(Clone, Copy)]
 pub(super) struct PlotArea {
     pub(super) left: f64,
@@ -79,12 +76,12 @@ impl PlotArea {
         (self.left, self.right)
     }
 
-    /// Values grow upwards, places downwards.
+    /// From the lowest to the highest value: coordinates grow downwards.
     pub(super) fn upwards(&self) -> (f64, f64) {
         (self.bottom, self.top)
     }
 
-    /// Lines up and down, with their values below.
+    /// Vertical grid lines, with their values below.
     pub(super) fn axis_x(&self, scale: &Scale, name: impl Fn(f64) -> String) -> Vec<Markup> {
         let mut parts = Vec::new();
         let mut free_from = f64::NEG_INFINITY;
@@ -93,9 +90,9 @@ impl PlotArea {
             parts.push(line((x, self.top), (x, self.bottom), grid(major)));
             let text = name(value);
             let half = width(&text) / 2.0;
-            // Where they would touch, the next one stays without a word.
+            // A label that would touch the one before is left out.
             if major && x - half > free_from {
-                parts.push(word((x, self.bottom + 14.0), "middle", "tick", &text));
+                parts.push(label((x, self.bottom + 14.0), "middle", "tick", &text));
                 free_from = x + half + 4.0;
             }
         }
@@ -103,7 +100,7 @@ impl PlotArea {
         parts
     }
 
-    /// Lines across, with their values on the left.
+    /// Horizontal grid lines, with their values on the left.
     pub(super) fn axis_y(&self, scale: &Scale, name: impl Fn(f64) -> String) -> Vec<Markup> {
         let mut parts = Vec::new();
         let mut free_below = f64::INFINITY;
@@ -112,7 +109,7 @@ impl PlotArea {
             parts.push(line((self.left, y), (self.right, y), grid(major)));
             if major && y < free_below {
                 free_below = y - TICK_HEIGHT;
-                parts.push(word((self.left - 5.0, y + 3.5), "end", "tick", &name(value)));
+                parts.push(label((self.left - 5.0, y + 3.5), "end", "tick", &name(value)));
             }
         }
         parts
@@ -123,13 +120,13 @@ fn grid(major: bool) -> &'static str {
     if major { "grid" } else { "grid minor" }
 }
 
-/// How wide a word will be, roughly.
-pub(super) fn width(word: &str) -> f64 {
-    word.chars().count() as f64 * LETTER
+/// About the width of a text.
+pub(super) fn width(text: &str) -> f64 {
+    text.chars().count() as f64 * LETTER
 }
 
-/// Places in which nothing covers its neighbour, as near as this lets them be to where each wants its
-/// middle, with the room that it needs, between `low` and `high` as long as there is room for all.
+/// Places labels so that they do not overlap, each as near to its wished middle as possible, between
+/// `low` and `high` as long as there is room. A wish is the middle and the size of a label.
 pub(super) fn apart(wishes: &[(f64, f64)], low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wishes.len()).collect();
     order.sort_by(|a, b| wishes[*a].0.total_cmp(&wishes[*b].0));
@@ -149,8 +146,7 @@ pub(super) fn apart(wishes: &[(f64, f64)], low: f64, high: f64) -> Vec<f64> {
     places
 }
 
-/// From a value between `low` and `high` to a place between `from` and `to`. Whatever comes in, a
-/// finite place comes out.
+/// Maps values from `low` to `high` onto coordinates from `from` to `to`. The result is always finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
     kind: ScaleKind,
@@ -163,9 +159,8 @@ pub(super) struct Scale {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum ScaleKind {
     Linear,
-    /// Equal factors are equally far apart.
     Log,
-    /// Logarithmic, with a place for zero: for counts.
+    /// The logarithm of the value plus one: logarithmic with a place for zero.
     Count,
 }
 
@@ -176,12 +171,11 @@ impl Scale {
         Scale { kind: ScaleKind::Linear, low: 0.0, high, from, to }
     }
 
-    /// Over all of these values, rounded outwards, and over a decade at least.
+    /// Over all of these values, rounded outwards, and at least over a decade.
     pub(super) fn log(values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Scale {
-        let usable =
-            values.filter(|value| value.is_finite()).map(|value| value.clamp(LOG_FLOOR, CEILING));
-        let (low, high) = usable
-            .fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
+        let finite = values.filter(|it| it.is_finite()).map(|it| it.clamp(LOG_FLOOR, CEILING));
+        let (low, high) =
+            finite.fold((f64::INFINITY, 0.0_f64), |(low, high), it| (low.min(it), high.max(it)));
         let low = if low.is_finite() { round_down(low) } else { 1.0 };
         let high = round_up(high.max(low * 10.0));
         Scale { kind: ScaleKind::Log, low, high, from, to }
@@ -193,7 +187,7 @@ impl Scale {
         Scale { kind: ScaleKind::Count, low: 0.0, high: round_up(high), from, to }
     }
 
-    /// The place of a value; what lies outside is moved to the edge.
+    /// The coordinate of a value; values outside the scale are moved to its edge.
     pub(super) fn at(&self, value: f64) -> f64 {
         let value = if value.is_nan() { self.low } else { value.clamp(self.low, self.high) };
         let share = match self.kind {
@@ -204,7 +198,7 @@ impl Scale {
         self.from + share * (self.to - self.from)
     }
 
-    /// Round values between both ends, where an axis has a line; only the major ones say their value.
+    /// The round values of the scale, which have grid lines; only the major ones have labels.
     pub(super) fn ticks(&self) -> Vec<(f64, bool)> {
         match self.kind {
             ScaleKind::Linear => {
@@ -213,7 +207,7 @@ impl Scale {
                 (0..=steps).map(|n| (f64::from(n) * step, true)).collect()
             }
             ScaleKind::Log => {
-                // One decade alone would leave an axis with a single word on it.
+                // A narrow scale needs labels between its decades.
                 let wide = self.high / self.low > 101.0;
                 let inside = self.low * (1.0 - NEAR)..=self.high * (1.0 + NEAR);
                 decades(self.low, self.high)
@@ -223,8 +217,7 @@ impl Scale {
                     .collect()
             }
             ScaleKind::Count => {
-                let all = std::iter::once(0.0).chain(decades(1.0, self.high));
-                all.map(|value| (value, true)).collect()
+                [0.0].into_iter().chain(decades(1.0, self.high)).map(|it| (it, true)).collect()
             }
         }
     }
@@ -237,14 +230,14 @@ fn decades(low: f64, high: f64) -> impl Iterator<Item = f64> {
     (first..=last).map(|exponent| 10_f64.powi(exponent))
 }
 
-/// The largest of 1, 2, 5 times a power of ten that is not above; for positive values.
+/// The largest of 1, 2, 5 times a power of ten that is not greater; for positive values.
 fn round_down(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
     let digit = [5.0, 2.0].into_iter().find(|digit| decade * digit <= value * (1.0 + NEAR));
     decade * digit.unwrap_or(1.0)
 }
 
-/// The smallest of 1, 2, 5 times a power of ten that is not below; for positive values.
+/// The smallest of 1, 2, 5 times a power of ten that is not less; for positive values.
 fn round_up(value: f64) -> f64 {
     let decade = 10_f64.powf(value.log10().floor());
     let digit = [1.0, 2.0, 5.0].into_iter().find(|digit| decade * digit >= value * (1.0 - NEAR));

@@ -1,5 +1,4 @@
-//! A comparison as one HTML file, to be put into a design document: no script, no network, plots as
-//! inline SVG, and the answer in words before all of them.
+//! A comparison as one HTML file: no script, no network, plots as inline SVG, and the verdict first.
 
 mod drawing;
 mod plots;
@@ -8,7 +7,7 @@ mod tests;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use self::plots::Looks;
+use self::plots::ModeStyles;
 use super::measures::{POSTGRES, RELAY};
 use super::numbers;
 use super::plan::{ComparisonPlan, KEYS, PAYLOAD_BYTES};
@@ -17,13 +16,11 @@ use super::tables::{self, NumberTable};
 use super::verdict::{RemarkWeight, Verdict};
 
 const STYLE: &str = include_str!("style.css");
-/// How every comparison measures.
 const METHOD: &str = include_str!("method.html");
 const TITLE: &str = "CDC and polling, compared";
 
-/// The whole document.
 pub(crate) fn render(report: &ComparisonReport) -> String {
-    let (rates, looks) = (report.by_rate(), Looks::new(report));
+    let (rates, styles) = (report.by_rate(), ModeStyles::new(report));
     let drains = report.drains_by_mode();
     let backlog = drains.iter().map(|drain| drain.result.events).max().unwrap_or(0);
     let page = html! {
@@ -38,12 +35,12 @@ pub(crate) fn render(report: &ComparisonReport) -> String {
             body {
                 header { h1 { (TITLE) } p.dim { (report.place()) } }
                 (answer(&Verdict::of(report)))
-                @if !rates.is_empty() { (figures(report, &rates, &looks)) }
+                @if !rates.is_empty() { (figures(report, &rates, &styles)) }
                 @if !drains.is_empty() {
                     @let note = format!(
                         "{} events written before the relay began", numbers::count(backlog)
                     );
-                    (section("Draining a backlog", &note, plots::drains(&drains, &looks)))
+                    (section("Draining a backlog", &note, plots::drains(&drains, &styles)))
                 }
                 @let tables = tables::all(report);
                 @if !tables.is_empty() {
@@ -83,8 +80,7 @@ fn answer(verdict: &Verdict) -> Markup {
     }
 }
 
-/// What was measured at each rate, drawn.
-fn figures(report: &ComparisonReport, rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
+fn figures(report: &ComparisonReport, rates: &[RateGroup<'_>], styles: &ModeStyles) -> Markup {
     let known = report.runs.iter().all(|run| run.result.postgres.cpu_s.is_some());
     let unknown = match report.machine.database_is_local {
         true => "The CPU time of Postgres could not be read for every run.",
@@ -94,34 +90,34 @@ fn figures(report: &ComparisonReport, rates: &[RateGroup<'_>], looks: &Looks) ->
         (section(
             "Key figures",
             "INSERT sent to consumer, half of the events and 99 of 100",
-            html! { div.grid { @for at in rates { (key_figures(at, looks)) } } },
+            html! { div.grid { @for at in rates { (key_figures(at, styles)) } } },
         ))
         (section(
             "Latency",
             "share of the delivered events that had arrived after this time; further left is \
              sooner, the scale is logarithmic",
-            html! { (looks.legend()) (plots::latencies(rates, looks)) },
+            html! { (styles.legend()) (plots::latencies(rates, styles)) },
         ))
         (section(
             "Second by second",
             "the same scales at every rate, logarithmic; a line passes over seconds in which \
              nothing arrived",
-            html! { (looks.legend()) (plots::timelines(rates, looks)) },
+            html! { (styles.legend()) (plots::timelines(rates, styles)) },
         ))
         (section(
             "What it cost Postgres",
             "the load's own share taken off",
             html! {
                 @if !known { p.note { (unknown) } }
-                (plots::costs(POSTGRES, rates, looks))
+                (plots::costs(POSTGRES, rates, styles))
             },
         ))
-        (section("What it cost the relay", "", plots::costs(RELAY, rates, looks)))
+        (section("What it cost the relay", "", plots::costs(RELAY, rates, styles)))
     }
 }
 
-/// p50 and p99 of everyone, large enough to be read across a table.
-fn key_figures(at: &RateGroup<'_>, looks: &Looks) -> Markup {
+/// p50 and p99 of every mode in large digits.
+fn key_figures(at: &RateGroup<'_>, styles: &ModeStyles) -> Markup {
     html! {
         table.key {
             thead {
@@ -133,9 +129,9 @@ fn key_figures(at: &RateGroup<'_>, looks: &Looks) -> Markup {
             }
             tbody {
                 @for run in &at.runs {
-                    tr class=(looks.of(run.result.mode)) {
+                    tr class=(styles.of(run.result.mode)) {
                         th scope="row" {
-                            span.who { (looks.sample(run.result.mode)) (run.result.mode.name()) }
+                            span.who { (styles.sample(run.result.mode)) (run.result.mode.name()) }
                             (badge(run))
                         }
                         (key_figure(run.latencies.p50_ms()))
@@ -155,7 +151,7 @@ fn key_figure(ms: Option<f64>) -> Markup {
     }
 }
 
-/// Broken promises stand beside the figures that they belong to.
+/// Lost, repeated and reordered events, beside the figures of their run.
 fn badge(run: &Run) -> Markup {
     let losses = run.result.losses.named(["missing", "twice", "out of order"]);
     html! { @if !losses.is_empty() { " " span.badge { (losses.join(", ")) } } }
@@ -169,14 +165,14 @@ fn table(table: &NumberTable) -> Markup {
                 thead {
                     tr {
                         th scope="col" { "mode" }
-                        @for name in &table.columns { th scope="col" { (name) } }
+                        @for name in table.columns() { th scope="col" { (name) } }
                     }
                 }
                 @for (heading, rows) in &table.groups {
                     tbody {
                         @if !heading.is_empty() {
                             tr.rate {
-                                th colspan=(table.columns.len() + 1) scope="rowgroup" { (heading) }
+                                th colspan=(table.columns().len() + 1) scope="rowgroup" { (heading) }
                             }
                         }
                         @for row in rows {
@@ -195,7 +191,6 @@ fn table(table: &NumberTable) -> Markup {
     }
 }
 
-/// What a reader must know before believing a figure, and how to repeat it.
 fn method(report: &ComparisonReport) -> Markup {
     let ComparisonPlan { rates, duration, backlog, .. } = &report.plan;
     html! {

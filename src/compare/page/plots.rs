@@ -1,39 +1,39 @@
-//! The plots: a curve of latencies, lines over time, and bars of costs.
+//! The plots: latency curves, lines over time, and bars of costs.
 
 use maud::{Markup, html};
 
 use super::drawing::{
-    PlotArea, Scale, WIDTH, apart, bar, dot, line, path, place, svg, way, width, word,
+    PlotArea, Scale, WIDTH, apart, bar, dot, label, line, path, place, polyline, svg, width,
 };
 use crate::compare::measures::CostMeasure;
 use crate::compare::numbers;
 use crate::compare::plan::CaptureMode;
 use crate::compare::report::{ComparisonReport, Drain, Latencies, RateGroup, Run, Second};
 
-/// A curve leaves out what moves it by less. It only goes right and up, so this also bounds its
-/// length: no more than 300 steps fit into its area.
+/// A curve leaves out smaller steps. It only goes right and up, so that its length is bounded, too:
+/// no more than 300 steps fit into its area.
 const STEP: f64 = 1.65;
 const CURVES: PlotArea = PlotArea { left: 42.0, right: 332.0, top: 32.0, bottom: 226.0 };
 const TIMELINES: PlotArea = PlotArea { left: 46.0, right: 310.0, top: 10.0, bottom: 142.0 };
 
 const BARS_LEFT: f64 = 52.0;
-/// Behind the longest bar there must be room for its value.
+/// Leaves room for the value beside the longest bar.
 const BARS_RIGHT: f64 = 292.0;
 const BAR_HEIGHT: f64 = 11.0;
 const BAR_ROW: f64 = 15.0;
 const BAR_HEADING: f64 = 16.0;
 const BETWEEN_GROUPS: f64 = 7.0;
 
-/// The modes of a report with the class that gives each its colour and its line.
-pub(super) struct Looks(Vec<CaptureMode>);
+/// The CSS class of each mode, which gives it its colour and its line style.
+pub(super) struct ModeStyles(Vec<CaptureMode>);
 
-/// Of polling, from the shortest interval to the longest: a ramp of one colour. Each has a line style
-/// of its own, so that none is told by colour alone.
+/// Of polling, from the shortest interval to the longest: shades of one colour. Line styles differ, too,
+/// for readers who cannot tell the colours apart.
 const RAMP: [&str; 5] = ["p1", "p2", "p3", "p4", "p5"];
 
-impl Looks {
-    pub(super) fn new(report: &ComparisonReport) -> Looks {
-        Looks(report.modes())
+impl ModeStyles {
+    pub(super) fn new(report: &ComparisonReport) -> ModeStyles {
+        ModeStyles(report.modes())
     }
 
     pub(super) fn of(&self, mode: CaptureMode) -> &'static str {
@@ -43,12 +43,11 @@ impl Looks {
         let polling: Vec<_> = self.0.iter().filter(|it| **it != CaptureMode::Cdc).collect();
         let at = polling.iter().position(|other| **other == mode).unwrap_or(0);
         let gaps = polling.len().saturating_sub(1);
-        // Few intervals are spread over the ramp, many share its steps.
+        // Few intervals are spread over the ramp; many intervals share its steps.
         let step = (at * (RAMP.len() - 1) + gaps / 2).checked_div(gaps).unwrap_or(RAMP.len() / 2);
         RAMP.get(step).copied().unwrap_or_default()
     }
 
-    /// Which line is which.
     pub(super) fn legend(&self) -> Markup {
         html! {
             p.legend { @for mode in &self.0 { span { (self.sample(*mode)) (mode.name()) } " " } }
@@ -64,53 +63,53 @@ impl Looks {
     }
 }
 
-/// How many events had arrived after how long, one curve for each mode.
-pub(super) fn latencies(rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
+/// The share of the events that had arrived after a time, one curve per mode.
+pub(super) fn latencies(rates: &[RateGroup<'_>], styles: &ModeStyles) -> Markup {
     let all = rates.iter().flat_map(|at| &at.runs).map(|run| run.latencies.micros());
     let ends = all.filter_map(|micros| Some([*micros.first()?, *micros.last()?])).flatten();
     let x = Scale::log(ends.map(|micros| f64::from(micros) / 1000.0), CURVES.across());
-    figures(rates.iter().map(|at| (numbers::rate(at.rate), "", latency_curves(at, looks, &x))))
+    figures(rates.iter().map(|at| (numbers::rate(at.rate), "", latency_curves(at, styles, &x))))
 }
 
-fn latency_curves(at: &RateGroup<'_>, looks: &Looks, x: &Scale) -> Markup {
+fn latency_curves(at: &RateGroup<'_>, styles: &ModeStyles, x: &Scale) -> Markup {
     let y = Scale::linear(1.0, CURVES.upwards());
     let mut parts = CURVES.axis_x(x, numbers::ms);
     parts.extend(CURVES.axis_y(&y, |share| format!("{} %", numbers::figure(share * 100.0))));
     for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
         parts.push(line((CURVES.left, y.at(share)), (CURVES.right, y.at(share)), "guide"));
-        parts.push(word((CURVES.right + 4.0, y.at(share) + 3.5), "start", "tick", name));
+        parts.push(label((CURVES.right + 4.0, y.at(share) + 3.5), "start", "tick", name));
     }
     let arrived = |run: &&&Run| !run.latencies.micros().is_empty();
     let seen: Vec<&Run> = at.runs.iter().filter(arrived).copied().collect();
-    // The slot is drawn last: nothing lies upon it.
+    // In reverse, so that nothing covers the curve of the slot.
     for run in seen.iter().rev() {
-        let look = looks.of(run.result.mode);
-        parts.push(path(&curve(&run.latencies, x, &y), &format!("curve {look}")));
+        let style = styles.of(run.result.mode);
+        parts.push(path(&curve(&run.latencies, x, &y), &format!("curve {style}")));
         for (share, name) in [(0.5, "p50"), (0.99, "p99")] {
             let value = run.latencies.quantile_ms(share).unwrap_or_default();
-            let told = format!("{}, {name}: {}", run.result.mode.long(), numbers::ms(value));
-            parts.push(dot((x.at(value), y.at(share)), &format!("dot {look}"), &told));
+            let tooltip = format!("{}, {name}: {}", run.result.mode.long(), numbers::ms(value));
+            parts.push(dot((x.at(value), y.at(share)), &format!("dot {style}"), &tooltip));
         }
     }
-    // Names above the curves' ends, led to them where they had to give way.
+    // Names above the ends of the curves, with lines to them.
     let end = |run: &Run| x.at(run.latencies.quantile_ms(1.0).unwrap_or_default());
     let wish = |run: &&Run| (end(run), width(&run.result.mode.short()) + 8.0);
     let wishes: Vec<(f64, f64)> = seen.iter().map(wish).collect();
     for (run, at) in seen.iter().zip(apart(&wishes, CURVES.left - 10.0, WIDTH)) {
-        let (look, name) = (looks.of(run.result.mode), run.result.mode.short());
-        parts.push(line((at, 15.0), (end(run), CURVES.top), &format!("lead {look}")));
-        parts.push(word((at, 11.0), "middle", &format!("label {look}"), &name));
+        let (style, name) = (styles.of(run.result.mode), run.result.mode.short());
+        parts.push(line((at, 15.0), (end(run), CURVES.top), &format!("lead {style}")));
+        parts.push(label((at, 11.0), "middle", &format!("label {style}"), &name));
     }
     let rate = numbers::rate(at.rate);
     svg(250.0, &format!("Share of events delivered within a latency, at {rate}"), &parts)
 }
 
-/// Steps up by each event, where the steps are large enough to be seen.
+/// One step up per event, as far as the steps are large enough to be visible.
 fn curve(latencies: &Latencies, x: &Scale, y: &Scale) -> String {
     let places = latencies.micros().iter().map(|micros| x.at(f64::from(*micros) / 1000.0));
     let count = latencies.micros().len();
     let mut last = (places.clone().next().unwrap_or_default(), y.at(0.0));
-    let mut path = way(&[last]);
+    let mut path = polyline(&[last]);
     for (at, x) in (1..).zip(places) {
         let here = (x, y.at(at as f64 / count as f64));
         let moved = (here.0 - last.0).abs() + (here.1 - last.1).abs();
@@ -122,10 +121,10 @@ fn curve(latencies: &Latencies, x: &Scale, y: &Scale) -> String {
     path
 }
 
-/// One value for each second in which there is one.
+/// A value over time, which may be absent in some seconds.
 struct Track {
     title: &'static str,
-    /// Beside each drawing: on paper the title may be on another page.
+    /// Beside each drawing: in print the title may be on another page.
     name: &'static str,
     value: fn(&Second) -> Option<f64>,
     show: fn(f64) -> String,
@@ -152,8 +151,8 @@ const TRACKS: [Track; 3] = [
     },
 ];
 
-/// How latency and backlog went, second by second.
-pub(super) fn timelines(rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
+/// Latency and backlog over time.
+pub(super) fn timelines(rates: &[RateGroup<'_>], styles: &ModeStyles) -> Markup {
     let seconds = || rates.iter().flat_map(|at| &at.runs).flat_map(|run| &run.seconds);
     let end = seconds().map(|second| second.at_s).max().unwrap_or(0);
     let x = Scale::linear(f64::from(end), TIMELINES.across());
@@ -166,118 +165,127 @@ pub(super) fn timelines(rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
         @for (track, y) in TRACKS.iter().zip([&latency, &latency, &backlog]) {
             h3 { (track.title) }
             (figures(rates.iter().map(|at| {
-                (numbers::rate(at.rate), track.name, timeline(at, looks, track, (&x, y)))
+                (numbers::rate(at.rate), track.name, timeline(at, styles, track, (&x, y)))
             })))
         }
     }
 }
 
-fn timeline(at: &RateGroup<'_>, looks: &Looks, track: &Track, (x, y): (&Scale, &Scale)) -> Markup {
+fn timeline(
+    at: &RateGroup<'_>,
+    styles: &ModeStyles,
+    track: &Track,
+    (x, y): (&Scale, &Scale),
+) -> Markup {
     let mut parts = TIMELINES.axis_x(x, |second| format!("{} s", numbers::figure(second)));
     parts.extend(TIMELINES.axis_y(y, track.show));
     let mut ends: Vec<(CaptureMode, f64)> = Vec::new();
     for run in at.runs.iter().rev() {
-        let look = looks.of(run.result.mode);
+        let style = styles.of(run.result.mode);
         let point = |it: &Second| Some((x.at(it.at_s.into()), y.at((track.value)(it)?)));
         let points: Vec<(f64, f64)> = run.seconds.iter().filter_map(point).collect();
         let Some(last) = points.last() else { continue };
         parts.push(match points.as_slice() {
-            [(x, y)] => bar((x - 2.0, y - 2.0), (4.0, 4.0), &format!("fill {look}")),
-            _ => path(&way(&points), &format!("curve thin {look}")),
+            [(x, y)] => bar((x - 2.0, y - 2.0), (4.0, 4.0), &format!("fill {style}")),
+            _ => path(&polyline(&points), &format!("curve thin {style}")),
         });
         ends.push((run.result.mode, last.1));
     }
     if ends.is_empty() {
         let PlotArea { left, right, top, bottom } = TIMELINES;
         let middle = ((left + right) / 2.0, (top + bottom) / 2.0);
-        parts.push(word(middle, "middle", "tick", "nothing arrived"));
+        parts.push(label(middle, "middle", "tick", "nothing arrived"));
     }
     // Names at the right ends.
     ends.reverse();
     let wishes: Vec<(f64, f64)> = ends.iter().map(|(_, y)| (*y, 12.0)).collect();
     let places = apart(&wishes, TIMELINES.top - 6.0, TIMELINES.bottom + 6.0);
     for ((mode, _), y) in ends.iter().zip(places) {
-        let class = format!("label {}", looks.of(*mode));
-        parts.push(word((TIMELINES.right + 5.0, y + 3.5), "start", &class, &mode.short()));
+        let class = format!("label {}", styles.of(*mode));
+        parts.push(label((TIMELINES.right + 5.0, y + 3.5), "start", &class, &mode.short()));
     }
-    let label = format!("{} at {}, by mode", track.title, numbers::rate(at.rate));
-    svg(172.0, &label, &parts)
+    let about = format!("{} at {}, by mode", track.title, numbers::rate(at.rate));
+    svg(172.0, &about, &parts)
 }
 
-/// Bars under one heading, which may be empty.
-struct BarGroup {
-    heading: String,
-    bars: Vec<(CaptureMode, Option<f64>)>,
-}
+/// Bars under a heading, which may be empty.
+type BarGroup = (String, Vec<(CaptureMode, Option<f64>)>);
 
-/// What each mode cost, one figure for each measure.
-pub(super) fn costs(measures: &[CostMeasure], rates: &[RateGroup<'_>], looks: &Looks) -> Markup {
+/// What each mode cost, one figure per measure.
+pub(super) fn costs(
+    measures: &[CostMeasure],
+    rates: &[RateGroup<'_>],
+    styles: &ModeStyles,
+) -> Markup {
     figures(measures.iter().map(|measure| {
-        let group = |at: &RateGroup<'_>| BarGroup {
-            heading: numbers::rate(at.rate),
-            bars: at.runs.iter().map(|it| (it.result.mode, (measure.of)(&it.result))).collect(),
-        };
+        let bar = |run: &&Run| (run.result.mode, (measure.of)(&run.result));
+        let group =
+            |at: &RateGroup<'_>| (numbers::rate(at.rate), at.runs.iter().map(bar).collect());
         let groups: Vec<BarGroup> = rates.iter().map(group).collect();
         let title = numbers::capitalized(measure.title);
-        let label = format!("{title} {}, by mode and rate", measure.unit);
-        (title, measure.unit, bars(&groups, looks, &label, measure.show))
+        let about = format!("{title} {}, by mode and rate", measure.unit);
+        (title, measure.unit, bars(&groups, styles, &about, measure.show))
     }))
 }
 
-/// How fast a backlog went out that was there before the relay was.
-pub(super) fn drains(drains: &[&Drain], looks: &Looks) -> Markup {
+/// How fast a backlog was drained.
+pub(super) fn drains(drains: &[&Drain], styles: &ModeStyles) -> Markup {
     let group = |of: fn(&Drain) -> Option<f64>| {
-        let bars = drains.iter().map(|drain| (drain.result.mode, of(drain))).collect();
-        [BarGroup { heading: String::new(), bars }]
+        let bars = drains.iter().map(|drain| (drain.result.mode, of(drain)));
+        [(String::new(), bars.collect())]
     };
     let speed = group(|drain| (drain.seconds > 0.0).then(|| drain.per_second()));
     let first = group(|drain| (drain.arrived() > 0).then_some(drain.first_s));
     let per_second = |value| format!("{}/s", numbers::figure(value));
-    let speed = bars(&speed, looks, "Events per second of the drain, by mode", per_second);
-    let first = bars(&first, looks, "Seconds to the first event, by mode", numbers::seconds);
+    let speed = bars(&speed, styles, "Events per second of the drain, by mode", per_second);
+    let first = bars(&first, styles, "Seconds to the first event, by mode", numbers::seconds);
     figures([
         ("Speed".to_owned(), "events per second, from the first to the last", speed),
         ("First event".to_owned(), "after the start of the relay's process", first),
     ])
 }
 
-/// Horizontal bars. Each says its value, so that there is no axis to read it from; a bar of zero says
-/// 0, and one that is not known says so.
-fn bars(groups: &[BarGroup], looks: &Looks, label: &str, show: impl Fn(f64) -> String) -> Markup {
-    let values = groups.iter().flat_map(|group| &group.bars).filter_map(|(_, value)| *value);
+/// Horizontal bars, each with its value beside it, which may be 0 or not known.
+fn bars(
+    groups: &[BarGroup],
+    styles: &ModeStyles,
+    title: &str,
+    show: impl Fn(f64) -> String,
+) -> Markup {
+    let values = groups.iter().flat_map(|(_, bars)| bars).filter_map(|(_, value)| *value);
     let x = Scale::linear(values.fold(0.0, f64::max), (BARS_LEFT, BARS_RIGHT));
     let mut parts = Vec::new();
     let mut y = 0.0;
-    for group in groups {
-        if !group.heading.is_empty() {
-            parts.push(word((0.0, y + 11.0), "start", "head", &group.heading));
+    for (heading, bars) in groups {
+        if !heading.is_empty() {
+            parts.push(label((0.0, y + 11.0), "start", "head", heading));
             y += BAR_HEADING;
         }
         let top = y;
-        for (mode, value) in &group.bars {
-            let (look, at) = (looks.of(*mode), y + 9.5);
-            let name = format!("label {look}");
-            parts.push(word((BARS_LEFT - 6.0, at), "end", &name, &mode.short()));
+        for (mode, value) in bars {
+            let (style, at) = (styles.of(*mode), y + 9.5);
+            let class = format!("label {style}");
+            parts.push(label((BARS_LEFT - 6.0, at), "end", &class, &mode.short()));
             y += BAR_ROW;
             let Some(value) = value.filter(|value| value.is_finite()) else {
-                parts.push(word((BARS_LEFT + 6.0, at), "start", "unknown", "not known"));
+                parts.push(label((BARS_LEFT + 6.0, at), "start", "unknown", "not known"));
                 continue;
             };
-            // Little is not nothing: it is as wide as a hair at least.
+            // A value above zero is visible.
             let length = if value > 0.0 { (x.at(value) - BARS_LEFT).max(1.0) } else { 0.0 };
             let size = (length, BAR_HEIGHT);
-            parts.push(bar((BARS_LEFT, at - 9.5), size, &format!("fill {look}")));
+            parts.push(bar((BARS_LEFT, at - 9.5), size, &format!("fill {style}")));
             let text = if value > 0.0 { show(value) } else { "0".to_owned() };
-            parts.push(word((BARS_LEFT + length + 5.0, at), "start", "value", &text));
+            parts.push(label((BARS_LEFT + length + 5.0, at), "start", "value", &text));
         }
         let bottom = y - BAR_ROW + BAR_HEIGHT;
         parts.push(line((BARS_LEFT, top), (BARS_LEFT, bottom), "axis"));
         y += BETWEEN_GROUPS;
     }
-    svg(y.max(BAR_ROW), label, &parts)
+    svg(y.max(BAR_ROW), title, &parts)
 }
 
-/// Drawings beside each other, as many as there is room for: title, what else is to be said, drawing.
+/// Drawings side by side, as many as fit: title, note, drawing.
 fn figures<'a>(all: impl IntoIterator<Item = (String, &'a str, Markup)>) -> Markup {
     html! {
         div.grid {
