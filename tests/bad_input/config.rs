@@ -50,7 +50,7 @@ fn kafka_properties_that_break_a_promise_are_refused_with_the_promise() {
     for (name, value, why) in [
         ("acks", "0", "be lost with the leader"),
         ("acks", "1", "be lost with the leader"),
-        ("enable.idempotence", "false", "double or reorder events"),
+        ("enable.idempotence", "false", "duplicate or reorder events"),
         ("max.in.flight", "100", "cannot keep the order per key"),
         ("message.timeout.ms", "1000", "give up events during an outage"),
         ("retries", "3", "give up events during an outage"),

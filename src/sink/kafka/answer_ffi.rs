@@ -1,16 +1,16 @@
-//! What librdkafka says, as values of our own.
+//! Reads librdkafka's answers, error codes and log lines.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int};
 
 use rdkafka::bindings as c;
-use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::types::RDKafkaErrorCode as Code;
 
-/// Topics that have partitions, and how many.
+/// How many partitions each topic has, of topics that have any.
 ///
 /// # Safety
 /// `event` is the answer to `DescribeTopics`, and lives.
-pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, i32)> {
+pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, usize)> {
     let (mut count, mut found) = (0, Vec::new());
     // SAFETY: the arrays belong to the event, and have the lengths that are written.
     unsafe {
@@ -22,17 +22,18 @@ pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, 
         for topic in (0..count).map(|index| *topics.add(index)) {
             let mut partitions = 0;
             c::rd_kafka_TopicDescription_partitions(topic, &mut partitions);
-            let name = text_of(c::rd_kafka_TopicDescription_name(topic));
-            found.extend(i32::try_from(partitions).ok().filter(|it| *it > 0).map(|it| (name, it)));
+            if partitions > 0 {
+                found.push((text_of(c::rd_kafka_TopicDescription_name(topic)), partitions));
+            }
         }
     }
     found
 }
 
-/// The topic's own limit, or what the broker says for all topics.
+/// The topic's own limit, or the broker's where the topic has none.
 const RECORD_LIMIT: &str = "max.message.bytes";
 
-/// How large a record a topic takes.
+/// The most bytes that a record of the topic may have.
 ///
 /// # Safety
 /// `event` is the answer to `DescribeConfigs`, and lives.
@@ -50,22 +51,21 @@ pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<usi
         }
         let found = c::rd_kafka_ConfigResource_configs(*found, &mut settings);
         let settings = (0..settings).map(|index| *found.add(index));
-        let mut values = settings
+        let mut limits = settings
             .filter(|setting| text_of(c::rd_kafka_ConfigEntry_name(*setting)) == RECORD_LIMIT);
-        let value = c::rd_kafka_ConfigEntry_value(values.next()?);
-        (!value.is_null()).then(|| text_of(value))?.parse().ok()
+        text_of(c::rd_kafka_ConfigEntry_value(limits.next()?)).parse().ok()
     }
 }
 
-/// A code that a broker may have sent. One newer than the bindings may send a number that their enum
-/// does not have, so it is read as a number.
+/// A code that a broker may have sent. A broker newer than the bindings may send a number that is
+/// no value of their enum, so the code is read as a number.
 ///
 /// # Safety
 /// `code` points into a message or an answer that lives.
-pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> RDKafkaErrorCode {
+pub(super) unsafe fn code_at(code: *const c::rd_kafka_resp_err_t) -> Code {
     // SAFETY: the enum is a C int.
     let number = unsafe { code.cast::<c_int>().read() };
-    c::rd_kafka_resp_err_t::try_from(number).map_or(RDKafkaErrorCode::Unknown, Into::into)
+    c::rd_kafka_resp_err_t::try_from(number).map_or(Code::Unknown, Into::into)
 }
 
 /// # Safety
@@ -78,7 +78,7 @@ pub(super) unsafe fn text_of(text: *const c_char) -> String {
     unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned()
 }
 
-/// librdkafka's own log lines, from its own threads.
+/// librdkafka calls it from its own threads.
 pub(super) unsafe extern "C" fn forward_log(
     _: *const c::rd_kafka_t,
     level: c_int,
@@ -88,7 +88,7 @@ pub(super) unsafe extern "C" fn forward_log(
     // SAFETY: librdkafka passes NUL-terminated strings.
     let (facility, line) = unsafe { (text_of(facility), text_of(line)) };
     match level {
-        // Opinions on properties, one of which we set for good reason.
+        // Warnings about properties; one of them is about a default of ours that is intended.
         _ if facility == "CONFWARN" => tracing::debug!(target: "librdkafka", facility, "{line}"),
         0..=3 => tracing::warn!(target: "librdkafka", facility, "{line}"),
         4 => tracing::info!(target: "librdkafka", facility, "{line}"),

@@ -1,45 +1,46 @@
-//! A producer, how much it has under way, and what makes its first record leave at once.
+//! A producer with a count of the events it has, which also asks for metadata when librdkafka would
+//! wait too long for it.
 
 use std::time::{Duration, Instant};
 
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::fault;
+use super::producer_ffi::{Producer, ProducerAnswers, TopicId};
 use crate::base::event::{Outbound, Sequence};
-use crate::sink::kafka::producer_ffi::{Producer, ProducerEvent, TopicId};
 use crate::sink::publish::SinkReport;
 
-/// As long as the timer that hurrying is meant to shorten.
+/// How long librdkafka's timer would take that [`ProducerClient::hurry`] shortens.
 const HURRY_FOR: Duration = Duration::from_millis(500);
-/// How long the answer about one topic is waited for.
-pub(super) const LOOK_MS: i32 = 20;
-/// How often an answer is waited for.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// How long a request for a missing topic may block.
+const TOPIC_REQUEST_MS: i32 = 20;
+/// How often a missing topic is asked for.
+const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 
-/// A producer and what is under way.
 pub(super) struct ProducerClient {
     pub(super) producer: Producer,
-    in_flight: usize,
-    /// Topic of the first event and when it was handed over; see [`ProducerClient::hurry`].
-    hurried: Option<(String, Instant)>,
+    /// Events that were handed over and not answered.
+    pub(super) in_flight: usize,
+    /// The topic of the first event, and when that was handed over.
+    first_sent: Option<(String, Instant)>,
     confirmed_any: bool,
-    looked_at: Option<Instant>,
+    topic_asked_at: Option<Instant>,
 }
 
 impl ProducerClient {
     /// It connects in the background.
     pub(super) fn new(properties: &[(String, String)]) -> Result<ProducerClient, String> {
-        let producer = Producer::new(properties)?;
-        let (in_flight, hurried, confirmed_any, looked_at) = (0, None, false, None);
-        Ok(ProducerClient { producer, in_flight, hurried, confirmed_any, looked_at })
+        Ok(ProducerClient {
+            producer: Producer::new(properties)?,
+            in_flight: 0,
+            first_sent: None,
+            confirmed_any: false,
+            topic_asked_at: None,
+        })
     }
 
-    /// Events that were handed over and not answered for.
-    pub(super) fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// Hands an event over.
+    /// Hands an event over. For a topic that was missing the cluster is asked again, because
+    /// librdkafka would believe for minutes that it is missing.
     pub(super) fn send(
         &mut self,
         topic: TopicId,
@@ -47,69 +48,61 @@ impl ProducerClient {
         event: &Outbound<'_>,
         partition: Option<i32>,
     ) -> Result<(), Code> {
-        self.producer.produce(topic, sequence, event, partition)?;
+        let mut outcome = self.producer.produce(topic, sequence, event, partition);
+        if outcome == Err(Code::UnknownTopic) && self.ask_for_topic(event.topic) {
+            outcome = self.producer.produce(topic, sequence, event, partition);
+        }
+        outcome?;
         self.in_flight += 1;
-        if !self.confirmed_any && self.hurried.is_none() {
-            self.hurried = Some((event.topic.to_owned(), Instant::now()));
+        if !self.confirmed_any && self.first_sent.is_none() {
+            self.first_sent = Some((event.topic.to_owned(), Instant::now()));
         }
         Ok(())
     }
 
-    /// Hands over what the producer has to tell, waiting at most `patience` for the first.
-    pub(super) fn poll(&mut self, patience: Duration, mut tell: impl FnMut(ProducerEvent)) {
-        self.hurry();
-        let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
-        let (mut confirmed, mut failed) = (0, 0);
-        self.producer.poll(patience_ms, |event| {
-            match event {
-                ProducerEvent::Confirmed { .. } => confirmed += 1,
-                ProducerEvent::Failed { .. } => failed += 1,
-                _ => {}
-            }
-            tell(event);
-        });
-        self.in_flight -= confirmed + failed;
-        self.confirmed_any |= confirmed > 0;
-    }
-
-    /// Asks whether a topic that was missing is there by now: the client would believe for minutes
-    /// that it is not. False when something was asked just now.
-    pub(super) fn looks_again(&mut self, topic: &str) -> bool {
-        if self.looked_at.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
+    fn ask_for_topic(&mut self, topic: &str) -> bool {
+        if self.topic_asked_at.is_some_and(|at| at.elapsed() < TOPIC_REQUEST_INTERVAL) {
             return false;
         }
-        let answered = self.producer.metadata(Some(topic), LOOK_MS).is_ok();
-        self.looked_at = Some(Instant::now());
+        let answered = self.producer.metadata(Some(topic), TOPIC_REQUEST_MS).is_ok();
+        self.topic_asked_at = Some(Instant::now());
         answered
     }
 
-    /// There is reason to ask again.
-    pub(super) fn forget_look(&mut self) {
-        self.looked_at = None;
+    /// Asks at once when the next event finds its topic missing.
+    pub(super) fn ask_again(&mut self) {
+        self.topic_asked_at = None;
     }
 
-    /// What it means that the producer is unusable from now on, if it is.
+    /// Collects all answers, waiting at most `patience` for the first.
+    pub(super) fn poll(&mut self, patience: Duration) -> ProducerAnswers {
+        self.hurry();
+        let patience_ms = i32::try_from(patience.as_millis()).unwrap_or(i32::MAX);
+        let answers = self.producer.poll(patience_ms);
+        self.in_flight -= answers.confirmed.len() + answers.failed.len();
+        self.confirmed_any |= !answers.confirmed.is_empty();
+        answers
+    }
+
+    /// What to report when the producer is unusable from now on.
     pub(super) fn fatal(&mut self) -> Option<SinkReport> {
         let (code, text) = self.producer.fatal()?;
-        Some(match fault::unable(code, &text) {
+        Some(match fault::halting(code, &text) {
             Some(failure) => SinkReport::Unable(failure),
             None => SinkReport::Broken(text),
         })
     }
 
-    /// librdkafka retires the bootstrap connection on the first metadata answer and its
-    /// producer-id step then sleeps on a 500 ms timer; another metadata request wakes it. So the
-    /// topic is asked for again and again until the first confirm. Never longer than the timer
-    /// would have taken: each question counts as a request in flight, and from a far broker the
-    /// answers would come too late to let a record through between two of them.
+    /// librdkafka closes the bootstrap connection after the first metadata response, and its
+    /// request for a producer id then waits on a 500 ms timer; another metadata request wakes it.
+    /// So the topic is asked for at each poll until the first confirm. This ends when the timer
+    /// would have fired: each request counts as one in flight, and with a distant broker no record
+    /// would get through between them.
     fn hurry(&mut self) {
-        if self.confirmed_any {
-            return;
-        }
-        if let Some((topic, since)) = &self.hurried
-            && since.elapsed() < HURRY_FOR
+        if let Some((topic, sent_at)) = self.first_sent.as_ref().filter(|_| !self.confirmed_any)
+            && sent_at.elapsed() < HURRY_FOR
         {
-            // Its answer is of no interest.
+            // The answer is not used.
             let _unanswered = self.producer.metadata(Some(topic), 1).is_err();
         }
     }

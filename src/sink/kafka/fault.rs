@@ -1,7 +1,7 @@
-//! Which of librdkafka's codes is an outage, which may pass, which never will, and which end all.
+//! What follows from each of librdkafka's error codes for the event, and for the relay.
 //!
-//! librdkafka retries by itself, without end and in order, what a broker asks to be retried
-//! (`message.timeout.ms=0`). What reaches us as a failed delivery is therefore final in its eyes.
+//! librdkafka itself retries, without end and in order, what a broker asks to be retried
+//! (`message.timeout.ms=0`). So a failed delivery that reaches the relay is final for librdkafka.
 
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 
@@ -9,13 +9,12 @@ use crate::base::event::brief;
 use crate::dead_letter::writer::CLASS_PARKED;
 use crate::sink::publish::{Disposition, ErrorRow, Failure};
 
-/// What can be done where the settings are to blame.
 const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.type, enable.idempotence, security.protocol) with the version and the configuration of the brokers";
 
-/// What follows from an answer that this release does not know: a retry would be in silence.
+/// An answer that this release does not know is never retried: nobody would notice it.
 const UNKNOWN: Disposition = Disposition::Terminal;
 
-/// The failure behind a code, for the event `id` on its way to `topic`.
+/// The failure of the event `id` on its way to `topic`.
 #[must_use]
 pub(super) fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
     let disposition = disposition(code);
@@ -24,13 +23,13 @@ pub(super) fn failure(code: Code, id: &str, topic: &str, key: Option<&[u8]>) -> 
         known: disposition.is_some(),
         key: key.map(Box::from),
         class: class(code),
-        subject: format!("event {}, topic {}", brief(id), brief(topic)),
+        subject: subject(id, topic),
         reason: code.to_string(),
         mend: mend(code, topic),
     }
 }
 
-/// The failure of what waits behind an event of its key that was dead-lettered for good.
+/// The failure of an event behind a dead letter that has parked its key.
 #[must_use]
 pub(super) fn parked(id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
     Failure {
@@ -38,42 +37,39 @@ pub(super) fn parked(id: &str, topic: &str, key: Option<&[u8]>) -> Failure {
         known: true,
         key: key.map(Box::from),
         class: CLASS_PARKED.to_owned(),
-        subject: format!("event {}, topic {}", brief(id), brief(topic)),
+        subject: subject(id, topic),
         reason: "an earlier event of its key was dead-lettered, and the key is parked".to_owned(),
         mend: "see what became of that event (walrelay dlq list), then: walrelay dlq release"
             .to_owned(),
     }
 }
 
-/// The failure of every event, where the client can do nothing for such a reason.
+fn subject(id: &str, topic: &str) -> String {
+    format!("event {}, topic {}", brief(id), brief(topic))
+}
+
+/// The failure of every event, if the client can publish none with these settings.
 #[must_use]
-pub(super) fn unable(code: Code, text: &str) -> Option<Failure> {
-    let halts = disposition(code) == Some(Disposition::Halt);
-    halts.then(|| Failure {
-        disposition: Disposition::Halt,
-        known: true,
-        key: None,
-        class: class(code),
+pub(super) fn halting(code: Code, reason: &str) -> Option<Failure> {
+    (disposition(code) == Some(Disposition::Halt)).then(|| Failure {
         subject: "sink.kafka".to_owned(),
-        reason: text.to_owned(),
-        mend: MEND_SETTINGS.to_owned(),
+        reason: reason.to_owned(),
+        ..failure(code, "", "", None)
     })
 }
 
-/// Every code that is an answer to a publish, and what follows from it.
+/// The rows of `docs/errors.md`: every code that is an answer to a publish.
 #[must_use]
 pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
-    let codes = codes().filter_map(|code| Some((code, disposition(code)?)));
-    let row = |(code, disposition): (Code, Disposition)| ErrorRow {
-        code: (code as i32).to_string(),
-        description: code.to_string(),
-        class: class(code),
-        disposition,
+    let row = |code: Code| {
+        let (description, class) = (code.to_string(), class(code));
+        let disposition = disposition(code)?;
+        Some(ErrorRow { code: (code as i32).to_string(), description, class, disposition })
     };
-    codes.map(row).collect()
+    codes().filter_map(row).collect()
 }
 
-/// The codes that the client library has names for.
+/// The codes that the bindings name.
 fn codes() -> impl Iterator<Item = Code> {
     (-200..=150).filter_map(|number| RDKafkaRespErr::try_from(number).ok()).map(Code::from)
 }
@@ -90,34 +86,34 @@ fn class(code: Code) -> String {
     name
 }
 
-/// What follows from a code; nothing where it is no answer to a publish that this release knows.
-// By hand: with a line for each code nobody would see the decisions.
+/// `None`: this release does not know the code as an answer to a publish.
+// Formatted by hand, because a line for each code would hide the decisions.
 #[rustfmt::skip]
 fn disposition(code: Code) -> Option<Disposition> {
     match code {
-        // The event itself.
+        // The event is to blame.
         Code::BadMessage | Code::UnknownPartition | Code::InvalidArgument | Code::KeySerialization
         | Code::ValueSerialization | Code::InvalidMessage | Code::InvalidMessageSize
         | Code::MessageSizeTooLarge | Code::InvalidTopic | Code::MessageBatchTooLarge
         | Code::InvalidTimestamp | Code::PolicyViolation | Code::InvalidRecord
             => Some(Disposition::Terminal),
-        // Its destination, which somebody may create; a neighbour in its batch.
+        // The topic may still be created; another record of the batch was to blame.
         Code::UnknownTopic | Code::InvalidDifferentRecord | Code::UnknownTopicOrPartition
         | Code::UnknownTopicId
             => Some(Disposition::Transient),
-        // What we ask of the cluster, which it or the client cannot do: for every event.
+        // The cluster or the client cannot do what the settings ask for, whatever the event.
         Code::BadCompression | Code::UnknownProtocol | Code::NotImplemented
         | Code::UnsupportedFeature | Code::NotConfigured | Code::InvalidRequiredAcks
         | Code::UnsupportedVersion | Code::InvalidConfig | Code::UnsupportedForMessageFormat
         | Code::UnsupportedCompressionType
             => Some(Disposition::Halt),
         _ if is_outage(code) => Some(Disposition::Outage),
-        // An answer to another request, or newer than these lists; a test names the former.
+        // An answer to another request, all of which a test names, or newer than these lists.
         _ => None,
     }
 }
 
-/// The connection, the cluster, the login, or a producer that lost its place: not the event.
+/// Whether the event is not to blame, and publishing may succeed later.
 #[rustfmt::skip]
 fn is_outage(code: Code) -> bool {
     matches!(
@@ -127,7 +123,7 @@ fn is_outage(code: Code) -> bool {
         | Code::AllBrokersDown | Code::NodeUpdate | Code::SSL | Code::UnknownBroker
         | Code::DestroyBroker | Code::NetworkException | Code::RebootstrapRequired
         | Code::InvalidRequest
-        // Time, which the client does not give up by itself.
+        // Timeouts.
         | Code::MessageTimedOut | Code::OperationTimedOut | Code::WaitingForCoordinator
         | Code::InProgress | Code::PreviousInProgress | Code::TimedOutQueue | Code::WaitCache
         | Code::Interrupted | Code::Retry | Code::RequestTimedOut | Code::CoordinatorLoadInProgress
@@ -140,14 +136,14 @@ fn is_outage(code: Code) -> bool {
         | Code::ListenerNotFound | Code::FencedLeaderEpoch | Code::UnknownLeaderEpoch
         | Code::StaleBrokerEpoch | Code::OffsetNotAvailable | Code::PreferredLeaderNotAvailable
         | Code::EligibleLeadersNotAvailable | Code::ThrottlingQuotaExceeded
-        // The login, and what it may do.
+        // The login and its rights.
         | Code::Authentication | Code::TopicAuthorizationFailed | Code::ClusterAuthorizationFailed
         | Code::UnsupportedSASLMechanism | Code::IllegalSASLState
         | Code::TransactionalIdAuthorizationFailed | Code::SecurityDisabled
         | Code::SaslAuthenticationFailed | Code::DelegationTokenAuthDisabled
         | Code::DelegationTokenNotFound | Code::DelegationTokenAuthorizationFailed
         | Code::DelegationTokenExpired | Code::PrincipalDeserializationFailure
-        // A producer that has lost its place.
+        // The state of the producer.
         | Code::State | Code::Outdated | Code::PurgeQueue | Code::PurgeInflight | Code::Fatal
         | Code::Inconsistent | Code::GaplessGuarantee | Code::Fenced | Code::Application
         | Code::OutOfOrderSequenceNumber | Code::DuplicateSequenceNumber

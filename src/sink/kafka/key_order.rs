@@ -1,21 +1,21 @@
 //! Keeps the events of a key in order where they go to several topics.
 //!
 //! The producer keeps the order of a key within one partition. Of two topics, one may be missing or
-//! without a leader while the other takes everything, so an event whose key has unconfirmed events
-//! at another destination waits here until those are answered.
+//! without a leader while the other takes every event. So an event whose key has unconfirmed events
+//! at another destination waits here until the broker has answered for those.
 //!
-//! While everything unconfirmed goes to one destination nothing is recorded. What waits is bounded
-//! by the window, as what fails is. It only waits for older events that were handed over, so
-//! whatever comes, the oldest unconfirmed event never waits here.
+//! While all unconfirmed events go to one destination nothing is recorded. The window bounds how
+//! many events wait. An event waits only for older events that were handed over, so the oldest
+//! unconfirmed event never waits here.
 //!
 //! Pure: no producer, no clock.
 
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 
+use super::in_flight::InFlight;
+use super::producer_ffi::TopicId;
 use crate::base::event::Sequence;
-use crate::sink::kafka::in_flight::InFlight;
-use crate::sink::kafka::producer_ffi::TopicId;
 
 /// Where the producer keeps the order of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,14 +25,14 @@ pub(super) struct Destination {
     pub(super) partition: Option<i32>,
 }
 
-/// Events of one key that were handed over and are not answered for.
+/// Events of one key that were handed over and are not answered.
 #[derive(Clone, Copy, Debug)]
 struct Unconfirmed {
     to: Destination,
     events: u32,
 }
 
-/// A lane is a keyed hash already.
+/// A lane is a hash already.
 #[derive(Debug, Default)]
 struct LaneHasher(u64);
 
@@ -41,100 +41,69 @@ impl Hasher for LaneHasher {
         self.0
     }
 
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.0 = self.0.rotate_left(8) ^ u64::from(*byte));
-    }
-
-    fn write_u64(&mut self, lane: u64) {
-        self.0 = lane;
+    fn write(&mut self, lane: &[u8]) {
+        self.0 = lane.try_into().map(u64::from_ne_bytes).unwrap_or_default();
     }
 }
 
 type ByLane<V> = HashMap<u64, V, BuildHasherDefault<LaneHasher>>;
-type Waiting<T> = BTreeMap<Sequence, (Destination, T)>;
 
-/// What is unconfirmed of each key, and what waits for it.
-#[derive(Debug)]
-pub(super) struct KeyOrder<T> {
-    /// Where everything unconfirmed goes while nothing is recorded.
+#[derive(Debug, Default)]
+pub(super) struct KeyOrder {
+    /// Where all unconfirmed events go while nothing is recorded.
     only: Option<Destination>,
     is_recording: bool,
     unconfirmed: ByLane<Unconfirmed>,
-    waiting: ByLane<Waiting<T>>,
+    waiting: ByLane<BTreeMap<Sequence, Destination>>,
 }
 
-impl<T> Default for KeyOrder<T> {
-    fn default() -> KeyOrder<T> {
-        KeyOrder {
-            only: None,
-            is_recording: false,
-            unconfirmed: ByLane::default(),
-            waiting: ByLane::default(),
-        }
-    }
-}
-
-impl<T> KeyOrder<T> {
-    /// Does nothing wait here?
+impl KeyOrder {
+    /// Whether no event waits here.
     pub(super) fn is_idle(&self) -> bool {
         self.waiting.is_empty()
     }
 
-    /// Must the event wait for older ones of its key? Then call [`KeyOrder::wait`], otherwise
-    /// [`KeyOrder::handed_over`] when it is.
+    /// Whether an event must wait for older ones of its key. Call [`KeyOrder::wait`] if it must,
+    /// and [`KeyOrder::handed_over`] once it was handed over.
     #[inline]
     pub(super) fn must_wait(
         &mut self,
         sequence: Sequence,
         lane: Option<u64>,
         to: Destination,
-        flight: &InFlight,
+        in_flight: &InFlight,
     ) -> bool {
         if !self.is_recording && self.only == Some(to) {
             return false;
         }
-        self.must_wait_by_key(sequence, lane, to, flight)
-    }
-
-    fn must_wait_by_key(
-        &mut self,
-        sequence: Sequence,
-        lane: Option<u64>,
-        to: Destination,
-        flight: &InFlight,
-    ) -> bool {
-        if flight.is_empty() {
+        if in_flight.oldest().is_none() {
             (self.only, self.is_recording) = (Some(to), false);
             self.unconfirmed.clear();
             return false;
         }
         if !self.is_recording {
-            self.record(flight);
+            self.start_recording(in_flight);
         }
         let Some(lane) = lane else { return false };
-        let older = |waiting: &Waiting<T>| {
-            waiting.first_key_value().is_some_and(|(first, _)| *first < sequence)
-        };
+        let first_waiting = self.waiting.get(&lane).and_then(|waiting| waiting.first_key_value());
         self.unconfirmed.get(&lane).is_some_and(|it| it.to != to)
-            || (!self.waiting.is_empty() && self.waiting.get(&lane).is_some_and(older))
+            || first_waiting.is_some_and(|(first, _)| *first < sequence)
     }
 
-    /// There is a second destination: from here on it matters which keys are unconfirmed where.
+    /// There is a second destination, so it matters where the unconfirmed events of a key go.
     #[cold]
-    fn record(&mut self, flight: &InFlight) {
+    fn start_recording(&mut self, in_flight: &InFlight) {
         self.is_recording = true;
         let Some(to) = self.only else { return };
-        for lane in flight.lanes() {
-            self.unconfirmed.entry(lane).or_insert(Unconfirmed { to, events: 0 }).events += 1;
+        for lane in in_flight.lanes() {
+            self.handed_over(Some(lane), to);
         }
     }
 
-    /// An event waits until what is unconfirmed of its key is answered.
-    pub(super) fn wait(&mut self, sequence: Sequence, lane: u64, to: Destination, item: T) {
-        self.waiting.entry(lane).or_default().insert(sequence, (to, item));
+    pub(super) fn wait(&mut self, sequence: Sequence, lane: u64, to: Destination) {
+        self.waiting.entry(lane).or_default().insert(sequence, to);
     }
 
-    /// An event was handed over.
     #[inline]
     pub(super) fn handed_over(&mut self, lane: Option<u64>, to: Destination) {
         if let Some(lane) = lane.filter(|_| self.is_recording) {
@@ -142,7 +111,7 @@ impl<T> KeyOrder<T> {
         }
     }
 
-    /// An event that was handed over is taken back.
+    /// An event that was handed over was not sent, and is admitted anew.
     pub(super) fn taken_back(&mut self, lane: Option<u64>) {
         let Some(lane) = lane.filter(|_| self.is_recording) else { return };
         if let Some(unconfirmed) = self.unconfirmed.get_mut(&lane) {
@@ -153,25 +122,26 @@ impl<T> KeyOrder<T> {
         }
     }
 
-    /// An event was answered for. Hands out what may go now, in order.
+    /// The broker has answered for an event that was handed over. Returns as [`KeyOrder::release`].
     #[inline]
-    pub(super) fn answered(&mut self, lane: Option<u64>) -> Vec<(Sequence, T)> {
+    pub(super) fn answered(&mut self, lane: Option<u64>) -> Vec<Sequence> {
         self.taken_back(lane);
-        lane.map_or_else(Vec::new, |lane| self.release(lane))
+        self.release(lane)
     }
 
-    /// Hands out what waits of a lane of which nothing is unconfirmed, as far as it goes to one
-    /// destination.
-    pub(super) fn release(&mut self, lane: u64) -> Vec<(Sequence, T)> {
+    /// Takes out what waits of a lane without unconfirmed events, as far as it goes to one
+    /// destination, in order.
+    #[inline]
+    pub(super) fn release(&mut self, lane: Option<u64>) -> Vec<Sequence> {
         let mut released = Vec::new();
-        if self.waiting.is_empty() || self.unconfirmed.contains_key(&lane) {
+        let Some(lane) = lane.filter(|_| !self.waiting.is_empty()) else { return released };
+        if self.unconfirmed.contains_key(&lane) {
             return released;
         }
         let Some(waiting) = self.waiting.get_mut(&lane) else { return released };
-        let to = waiting.first_key_value().map(|(_, (to, _))| *to);
-        while let Some(first) = waiting.first_entry().filter(|it| Some(it.get().0) == to) {
-            let (sequence, (_, item)) = first.remove_entry();
-            released.push((sequence, item));
+        let to = waiting.first_key_value().map(|(_, to)| *to);
+        while let Some(first) = waiting.first_entry().filter(|it| Some(*it.get()) == to) {
+            released.push(first.remove_entry().0);
         }
         if waiting.is_empty() {
             self.waiting.remove(&lane);

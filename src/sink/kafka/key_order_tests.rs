@@ -1,28 +1,33 @@
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
+use super::super::in_flight::EventInFlight;
 use super::*;
 
 fn to(topic: TopicId) -> Destination {
     Destination { topic, partition: None }
 }
 
-/// The fast way of a sink: flight and order together, events sent in the order of `sent`.
+/// The normal path of a sink; `sent` is in the order of sending.
 #[derive(Default)]
-struct Way {
-    flight: InFlight,
-    order: KeyOrder<(u64, TopicId)>,
+struct NormalPath {
+    in_flight: InFlight,
+    order: KeyOrder,
+    held: BTreeMap<Sequence, (u64, TopicId)>,
     sent: Vec<Sequence>,
     unanswered: BTreeMap<Sequence, (u64, TopicId)>,
 }
 
-impl Way {
+impl NormalPath {
     fn offer(&mut self, sequence: Sequence, lane: u64, topic: TopicId) {
-        if self.order.must_wait(sequence, Some(lane), to(topic), &self.flight) {
-            self.flight.add(sequence, 0, None);
-            self.order.wait(sequence, lane, to(topic), (lane, topic));
+        if self.order.must_wait(sequence, Some(lane), to(topic), &self.in_flight) {
+            self.in_flight.add(sequence, EventInFlight::default());
+            self.order.wait(sequence, lane, to(topic));
+            self.held.insert(sequence, (lane, topic));
             return;
         }
-        self.flight.add(sequence, 0, Some(lane));
+        self.in_flight.add(sequence, EventInFlight { lane: Some(lane), ..Default::default() });
         self.order.handed_over(Some(lane), to(topic));
         self.sent.push(sequence);
         self.unanswered.insert(sequence, (lane, topic));
@@ -30,58 +35,59 @@ impl Way {
 
     fn answer(&mut self, sequence: Sequence) {
         self.unanswered.remove(&sequence);
-        let lane = self.flight.remove(sequence).and_then(|slot| slot.lane);
-        let mut waited: BTreeMap<_, _> = self.order.answered(lane).into_iter().collect();
-        while let Some((sequence, (lane, topic))) = waited.pop_first() {
-            let slot = self.flight.remove(sequence);
-            self.order.taken_back(slot.and_then(|slot| slot.lane));
+        let lane = self.in_flight.remove(sequence).and_then(|event| event.lane);
+        let mut released: BTreeSet<_> = self.order.answered(lane).into_iter().collect();
+        while let Some(sequence) = released.pop_first() {
+            let (lane, topic) = self.held.remove(&sequence).unwrap();
+            let event = self.in_flight.remove(sequence);
+            self.order.taken_back(event.and_then(|event| event.lane));
             self.offer(sequence, lane, topic);
-            waited.extend(self.order.release(lane));
+            released.extend(self.order.release(Some(lane)));
         }
     }
 }
 
 #[test]
 fn an_event_waits_for_those_of_its_key_at_another_destination_and_for_no_others() {
-    let mut way = Way::default();
+    let mut path = NormalPath::default();
     // GIVEN events at one destination WHEN others of their keys go there THEN they do not wait
-    way.offer(0, 7, 1);
-    way.offer(1, 8, 1);
-    way.offer(2, 7, 1);
-    assert!(way.order.is_idle() && way.order.unconfirmed.is_empty());
+    path.offer(0, 7, 1);
+    path.offer(1, 8, 1);
+    path.offer(2, 7, 1);
+    assert!(path.order.is_idle() && path.order.unconfirmed.is_empty());
     // WHEN they go elsewhere THEN they do, and so does what is behind them, wherever it goes
-    way.offer(3, 7, 2);
-    way.offer(4, 7, 1);
-    way.offer(5, 9, 2);
-    assert_eq!(way.sent, [0, 1, 2, 5]);
+    path.offer(3, 7, 2);
+    path.offer(4, 7, 1);
+    path.offer(5, 9, 2);
+    assert_eq!(path.sent, [0, 1, 2, 5]);
     // WHEN all that is older is answered, in any order, THEN they go, one destination at a time
-    way.answer(2);
-    assert_eq!(way.sent.len(), 4);
-    way.answer(0);
-    assert_eq!(way.sent, [0, 1, 2, 5, 3]);
-    way.answer(3);
-    assert_eq!(way.sent, [0, 1, 2, 5, 3, 4]);
+    path.answer(2);
+    assert_eq!(path.sent.len(), 4);
+    path.answer(0);
+    assert_eq!(path.sent, [0, 1, 2, 5, 3]);
+    path.answer(3);
+    assert_eq!(path.sent, [0, 1, 2, 5, 3, 4]);
     // WHEN nothing is unconfirmed any more THEN nothing is recorded
-    [1, 4, 5].into_iter().for_each(|sequence| way.answer(sequence));
-    assert!(way.flight.is_empty() && way.order.is_idle());
-    way.offer(6, 7, 2);
-    way.offer(7, 7, 2);
-    assert!(!way.order.is_recording && way.order.unconfirmed.is_empty());
+    [1, 4, 5].into_iter().for_each(|sequence| path.answer(sequence));
+    assert!(path.in_flight.oldest().is_none() && path.order.is_idle());
+    path.offer(6, 7, 2);
+    path.offer(7, 7, 2);
+    assert!(!path.order.is_recording && path.order.unconfirmed.is_empty());
 }
 
 #[test]
 fn an_event_without_a_key_waits_for_nothing() {
-    let mut way = Way::default();
-    way.offer(0, 7, 1);
-    assert!(!way.order.must_wait(1, None, to(2), &way.flight));
+    let mut path = NormalPath::default();
+    path.offer(0, 7, 1);
+    assert!(!path.order.must_wait(1, None, to(2), &path.in_flight));
 }
 
 #[test]
 fn another_partition_that_an_event_asks_for_is_another_destination() {
-    let (mut order, mut flight) = (KeyOrder::<()>::default(), InFlight::default());
+    let (mut order, mut flight) = (KeyOrder::default(), InFlight::default());
     let asks = |partition| Destination { topic: 1, partition: Some(partition) };
     assert!(!order.must_wait(0, Some(7), asks(0), &flight));
-    flight.add(0, 0, Some(7));
+    flight.add(0, EventInFlight { lane: Some(7), ..Default::default() });
     order.handed_over(Some(7), asks(0));
     assert!(!order.must_wait(1, Some(7), asks(0), &flight));
     assert!(order.must_wait(1, Some(7), asks(1), &flight));
@@ -95,33 +101,33 @@ proptest! {
         events in prop::collection::vec((0_u64..4, 0_usize..3), 1..80),
         answers in prop::collection::vec(0_usize..80, 0..200),
     ) {
-        let mut way = Way::default();
+        let mut path = NormalPath::default();
         let mut next = 0;
         let mut answers = answers.into_iter();
-        let mut answered = std::collections::BTreeSet::new();
+        let mut answered = BTreeSet::new();
         while answered.len() < events.len() {
             let turn = answers.next().unwrap_or(1);
-            let before = way.sent.len();
-            if next < events.len() && (turn % 2 == 0 || way.unanswered.is_empty()) {
+            let before = path.sent.len();
+            if next < events.len() && (turn % 2 == 0 || path.unanswered.is_empty()) {
                 let (lane, topic) = events[next];
-                way.offer(next as Sequence, lane, topic);
+                path.offer(next as Sequence, lane, topic);
                 next += 1;
             } else {
-                let which = way.unanswered.keys().nth(turn % way.unanswered.len()).copied();
-                prop_assert!(which.is_some(), "something waits, and nothing is under way");
+                let which = path.unanswered.keys().nth(turn % path.unanswered.len()).copied();
+                prop_assert!(which.is_some(), "something waits, and nothing is under path");
                 let which = which.unwrap_or_default();
                 answered.insert(which);
-                way.answer(which);
+                path.answer(which);
             }
-            for sent in &way.sent[before..] {
+            for sent in &path.sent[before..] {
                 let (lane, topic) = events[*sent as usize];
                 for older in 0..*sent {
                     let (other, at) = events[older as usize];
                     let behind = other == lane && (at == topic || answered.contains(&older));
-                    prop_assert!(other != lane || (behind && way.sent.contains(&older)));
+                    prop_assert!(other != lane || (behind && path.sent.contains(&older)));
                 }
             }
         }
-        prop_assert!(way.flight.is_empty() && way.order.is_idle());
+        prop_assert!(path.in_flight.oldest().is_none() && path.order.is_idle());
     }
 }

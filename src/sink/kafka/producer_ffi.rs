@@ -1,11 +1,11 @@
-//! librdkafka's producer with an integer opaque, a topic handle per topic and an event queue that is
-//! polled by the loop that owns the window. The safe API costs a `CString`, a locked scan of the
+//! librdkafka's producer with an integer opaque, a topic handle per topic and an event queue that
+//! is polled by the loop that owns the window. The safe API costs a `CString`, a locked scan of the
 //! topic list and a callback per message; its futures reorder when the queue is full.
 //!
-//! Soundness, once for all: every pointer below is created here, checked for null, owned by exactly
-//! one value, and destroyed in its `Drop`; librdkafka copies key, value and headers before the call
-//! returns, so borrowed slices need to live no longer than the call; handles are `Send` because
-//! librdkafka's API is thread-safe, and not `Sync` because nobody needs that.
+//! Soundness of the whole file: every pointer below is created here, checked for null, owned by
+//! exactly one value, and destroyed in its `Drop`; librdkafka copies key, value and headers before
+//! the call returns, so borrowed slices need to live no longer than the call; handles are `Send`
+//! because librdkafka's API is thread-safe, and not `Sync` because nobody needs that.
 #![allow(unsafe_code)]
 
 use std::collections::HashMap;
@@ -13,27 +13,29 @@ use std::ffi::{CString, c_char, c_void};
 use std::ptr;
 
 use rdkafka::bindings as c;
-use rdkafka::types::RDKafkaErrorCode;
+use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR;
+use rdkafka::types::RDKafkaErrorCode as Code;
 
+use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
+use super::record::Record;
+use super::record_ffi::{copy_back, native_headers, pointer_of};
 use crate::base::event::{Outbound, Sequence};
-use crate::sink::kafka::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
-use crate::sink::kafka::record_ffi::{Record, copy_back, native_headers, pointer_of};
 
-/// A librdkafka producer.
 pub(super) struct Producer {
     rk: *mut c::rd_kafka_t,
     queue: *mut c::rd_kafka_queue_t,
-    /// By name: their places in `handles`.
+    /// Places in `handles`, by name.
     topics: HashMap<Box<str>, TopicId>,
     handles: Vec<*mut c::rd_kafka_topic_t>,
     partitioner: Partitioner,
+    /// Kept for its capacity.
     vus: Vec<c::rd_kafka_vu_t>,
 }
 
 // SAFETY: librdkafka handles may be used from any thread.
 unsafe impl Send for Producer {}
 
-/// A topic of one producer: consecutive from 0.
+/// Topics of one producer are numbered from 0.
 pub(super) type TopicId = usize;
 
 type Partitioner = unsafe extern "C" fn(
@@ -45,33 +47,23 @@ type Partitioner = unsafe extern "C" fn(
     *mut c_void,
 ) -> i32;
 
-/// What librdkafka tells its user.
-#[derive(Debug)]
-pub(super) enum ProducerEvent {
-    /// The broker has the record.
-    Confirmed { sequence: Sequence, partition: i32 },
-    /// It does not, or may not. The record is what was given.
-    Failed { sequence: Sequence, code: RDKafkaErrorCode, record: Record },
-    /// The answer to [`Producer::ask_partitions`].
-    Partitions { topic: TopicId, count: i32 },
-    /// The answer to [`Producer::ask_record_limit`]: most bytes of a record.
-    RecordLimit(usize),
-    /// Something about the client as a whole; the code is `Fatal` when the producer is unusable from
-    /// now on.
-    Error { code: RDKafkaErrorCode, text: String },
-}
-
-/// What the cluster says about a topic.
-#[derive(Debug)]
-pub(super) struct TopicMetadata {
-    pub(super) name: String,
-    pub(super) partitions: i32,
-    /// `NoError`, or why it cannot be used.
-    pub(super) code: RDKafkaErrorCode,
+/// What librdkafka has to say about records, requests and itself.
+#[derive(Default)]
+pub(super) struct ProducerAnswers {
+    /// The broker has these; with their partitions.
+    pub(super) confirmed: Vec<(Sequence, i32)>,
+    /// The broker does not have these, or may not have them.
+    pub(super) failed: Vec<(Sequence, Code, Record)>,
+    /// To [`Producer::ask_partitions`].
+    pub(super) partition_counts: Vec<(TopicId, usize)>,
+    /// To [`Producer::ask_record_limit`]: most bytes of a record.
+    pub(super) record_limit: Option<usize>,
+    /// Errors of the client as a whole; `Fatal` makes the producer unusable from now on.
+    pub(super) errors: Vec<(Code, String)>,
 }
 
 impl Producer {
-    /// A producer with these properties; the error names the property.
+    /// Of two values of a property the later one wins. The error names the property.
     pub(super) fn new(properties: &[(String, String)]) -> Result<Producer, String> {
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: `conf` is fresh; strings are NUL-terminated; `message` outlives each call; on
@@ -117,15 +109,15 @@ impl Producer {
         }
     }
 
-    /// Hands one record over, for that partition, or for the one that its key has. `Err` means
-    /// librdkafka did not take it.
+    /// Enqueues a record for `partition`, or for the one that librdkafka chooses. After an `Err`
+    /// librdkafka does not have it.
     pub(super) fn produce(
         &mut self,
         topic: TopicId,
         sequence: Sequence,
         event: &Outbound<'_>,
         partition: Option<i32>,
-    ) -> Result<(), RDKafkaErrorCode> {
+    ) -> Result<(), Code> {
         let headers = native_headers(event)?;
         let (key, key_len) = pointer_of(event.key);
         let (value, value_len) = pointer_of(event.value);
@@ -163,16 +155,16 @@ impl Producer {
         }
     }
 
-    /// Hands over all that librdkafka has to tell, waiting at most `timeout_ms` for the first.
-    pub(super) fn poll(&mut self, timeout_ms: i32, mut tell: impl FnMut(ProducerEvent)) {
-        let mut timeout_ms = timeout_ms;
+    /// Collects all answers, waiting at most `timeout_ms` for the first.
+    pub(super) fn poll(&mut self, mut timeout_ms: i32) -> ProducerAnswers {
+        let mut answers = ProducerAnswers::default();
         loop {
             // SAFETY: the queue is ours; the event is destroyed before the next is taken, and its
             // messages are not used after that.
             unsafe {
                 let event = c::rd_kafka_queue_poll(self.queue, timeout_ms);
                 if event.is_null() {
-                    return;
+                    return answers;
                 }
                 timeout_ms = 0;
                 match c::rd_kafka_event_type(event) {
@@ -183,34 +175,30 @@ impl Producer {
                         }
                         let opaque = (*message)._private.addr();
                         let sequence = (opaque >> 1) as Sequence;
-                        tell(match code_at(&raw const (*message).err) {
-                            RDKafkaErrorCode::NoError => {
-                                let partition = (*message).partition;
-                                ProducerEvent::Confirmed { sequence, partition }
+                        match code_at(&raw const (*message).err) {
+                            Code::NoError => {
+                                answers.confirmed.push((sequence, (*message).partition))
                             }
                             code => {
                                 let record = copy_back(message, opaque & 1 == 1);
-                                ProducerEvent::Failed { sequence, code, record }
-                            }
-                        });
-                    },
-                    c::RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => {
-                        for (name, count) in described(event) {
-                            if let Some(&topic) = self.topics.get(name.as_str()) {
-                                tell(ProducerEvent::Partitions { topic, count });
+                                answers.failed.push((sequence, code, record));
                             }
                         }
+                    },
+                    c::RD_KAFKA_EVENT_DESCRIBETOPICS_RESULT => {
+                        let counts = described(event).into_iter();
+                        let known = counts.filter_map(|(name, count)| {
+                            Some((*self.topics.get(name.as_str())?, count))
+                        });
+                        answers.partition_counts.extend(known);
                     }
                     c::RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT => {
-                        record_limit(event)
-                            .into_iter()
-                            .map(ProducerEvent::RecordLimit)
-                            .for_each(&mut tell);
+                        answers.record_limit = record_limit(event).or(answers.record_limit);
                     }
-                    c::RD_KAFKA_EVENT_ERROR => tell(ProducerEvent::Error {
-                        code: c::rd_kafka_event_error(event).into(),
-                        text: text_of(c::rd_kafka_event_error_string(event)),
-                    }),
+                    c::RD_KAFKA_EVENT_ERROR => {
+                        let text = text_of(c::rd_kafka_event_error_string(event));
+                        answers.errors.push((c::rd_kafka_event_error(event).into(), text));
+                    }
                     _ => {}
                 }
                 c::rd_kafka_event_destroy(event);
@@ -218,11 +206,11 @@ impl Producer {
         }
     }
 
-    /// Asks how many partitions these topics have; the answer comes with [`Producer::poll`], or
+    /// Asks how many partitions these topics have. The answer comes with [`Producer::poll`], or
     /// never.
     pub(super) fn ask_partitions(&mut self, topics: &[TopicId]) {
-        // SAFETY: the names belong to the handles; the collection copies them, and is destroyed once
-        // they were asked for; no options are the defaults.
+        // SAFETY: the names belong to the handles; the collection copies them, and is destroyed
+        // once they were asked for; no options are the defaults.
         unsafe {
             let names = topics.iter().map(|topic| c::rd_kafka_topic_name(self.handles[*topic]));
             let mut names: Vec<*const c_char> = names.collect();
@@ -233,8 +221,8 @@ impl Producer {
         }
     }
 
-    /// Asks how large a record this topic takes; the answer comes with [`Producer::poll`], or never:
-    /// the login may not be allowed to know.
+    /// Asks how large a record this topic takes. The answer comes with [`Producer::poll`], or
+    /// never: the login may lack the right to describe the topic's configuration.
     pub(super) fn ask_record_limit(&mut self, topic: &str) {
         let Ok(name) = CString::new(topic) else { return };
         // SAFETY: the resource is ours; the request copies it, and it is destroyed once it was
@@ -252,10 +240,10 @@ impl Producer {
         }
     }
 
-    /// The partition that a key has among `count`.
+    /// The partition of a key in a topic of `count` partitions.
     pub(super) fn partition_of(&mut self, topic: TopicId, key: &[u8], count: i32) -> i32 {
         let (key, length) = pointer_of(Some(key));
-        // SAFETY: it hashes the key, and looks at nothing else.
+        // SAFETY: the partitioners hash the key and read nothing else.
         unsafe {
             let (topic, none) = (self.handles[topic], ptr::null_mut());
             (self.partitioner)(topic, key, length, count, none, none)
@@ -263,58 +251,59 @@ impl Producer {
     }
 
     /// Why the producer is unusable from now on, if it is.
-    pub(super) fn fatal(&mut self) -> Option<(RDKafkaErrorCode, String)> {
+    pub(super) fn fatal(&mut self) -> Option<(Code, String)> {
         let mut message: [c_char; 512] = [0; 512];
         // SAFETY: `message` outlives the call, which ends what it writes with NUL.
         unsafe {
             let code = c::rd_kafka_fatal_error(self.rk, message.as_mut_ptr(), message.len());
-            let none = c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR;
-            (code != none).then(|| (code.into(), text_of(message.as_ptr())))
+            (code != NO_ERROR).then(|| (code.into(), text_of(message.as_ptr())))
         }
     }
 
-    /// Asks the cluster about one topic (or, without one, only whether it answers).
+    /// Asks the cluster for metadata of `topic`, or, without one, only whether it answers. `Ok` is
+    /// the reason why the topic cannot be used, if it cannot.
     pub(super) fn metadata(
         &mut self,
         topic: Option<&str>,
         timeout_ms: i32,
-    ) -> Result<Vec<TopicMetadata>, RDKafkaErrorCode> {
+    ) -> Result<Option<Code>, Code> {
         let handle = match topic {
             Some(name) => self.topic(name).map(|topic| self.handles[topic])?,
             None => ptr::null_mut(),
         };
         let mut answer: *const c::rd_kafka_metadata = ptr::null();
-        // SAFETY: `answer` is written on success only, read before it is destroyed, and its arrays
-        // have the lengths beside them.
+        // SAFETY: `answer` is written on success only, read before it is destroyed, and its array
+        // of topics has the length beside it.
         unsafe {
             let code = c::rd_kafka_metadata(self.rk, 0, handle, &mut answer, timeout_ms);
-            if code != c::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR {
+            if code != NO_ERROR {
                 return Err(code.into());
             }
             let count = usize::try_from((*answer).topic_cnt).unwrap_or(0);
-            let topics = (0..count).map(|index| (*answer).topics.add(index));
-            let found = topics
-                .map(|topic| TopicMetadata {
-                    name: text_of((*topic).topic),
-                    partitions: (*topic).partition_cnt,
-                    code: code_at(&raw const (*topic).err),
-                })
-                .collect();
+            let mut topics = (0..count).map(|index| (*answer).topics.add(index));
+            let found = topics.find(|found| topic.is_some_and(|it| text_of((**found).topic) == it));
+            let code = match found {
+                Some(found) => match code_at(&raw const (*found).err) {
+                    Code::NoError if (*found).partition_cnt > 0 => None,
+                    Code::NoError => Some(Code::UnknownTopicOrPartition),
+                    code => Some(code),
+                },
+                None => topic.map(|_| Code::UnknownTopicOrPartition),
+            };
             c::rd_kafka_metadata_destroy(answer);
-            Ok(found)
+            Ok(code)
         }
     }
 
-    /// The topic of that name.
-    pub(super) fn topic(&mut self, name: &str) -> Result<TopicId, RDKafkaErrorCode> {
+    pub(super) fn topic(&mut self, name: &str) -> Result<TopicId, Code> {
         if let Some(topic) = self.topics.get(name) {
             return Ok(*topic);
         }
-        let c_name = CString::new(name).map_err(|_| RDKafkaErrorCode::InvalidTopic)?;
+        let c_name = CString::new(name).map_err(|_| Code::InvalidTopic)?;
         // SAFETY: `rk` lives; a null configuration means the producer's own.
         let handle = unsafe { c::rd_kafka_topic_new(self.rk, c_name.as_ptr(), ptr::null_mut()) };
         if handle.is_null() {
-            return Err(RDKafkaErrorCode::InvalidTopic);
+            return Err(Code::InvalidTopic);
         }
         let topic = self.handles.len();
         self.handles.push(handle);
@@ -353,7 +342,7 @@ fn mem(ptr: *mut c_void, size: usize) -> c::rd_kafka_vu_s__bindgen_ty_1__bindgen
     c::rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 { ptr, size }
 }
 
-/// What hashes a key for these properties. Those that draw lots do so for records without a key.
+/// The function that hashes keys. `_random` in a name is about records without a key.
 fn partitioner(properties: &[(String, String)]) -> Partitioner {
     let wanted = properties.iter().rev().find(|(name, _)| name == "partitioner");
     match wanted.map(|(_, value)| value.as_str()) {

@@ -1,10 +1,10 @@
-//! Which librdkafka properties are set, and which would break a promise of the relay.
+//! The librdkafka properties that the relay sets, and those that a user may not set.
 //!
-//! Any producer property may be set, except where a value would let an event be lost, doubled or
-//! overtaken (promises G1 to G3), or would take away what the relay itself decides. Each refusal
-//! says which of these it is. Values that librdkafka would reject by itself are left to it.
+//! Any producer property is allowed unless its value would let an event be lost, duplicated or
+//! reordered (promises G1 to G3), or would decide what the relay itself decides. Values that
+//! librdkafka rejects are left to librdkafka.
 
-/// What we set; the user's own properties come after and win.
+/// The user's properties come after these and win.
 pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("client.id", "walrelay"),
     ("acks", "all"),
@@ -13,17 +13,17 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("linger.ms", "0"),
     ("batch.size", "1000000"),
     ("batch.num.messages", "10000"),
-    // Retries never end: our own clock tells an outage, and a timeout would leave a gap.
+    // Retries never end: the relay detects an outage itself, and a timeout would leave a gap.
     ("message.timeout.ms", "0"),
-    // Above every window, so that the window and not the queue is the bound.
+    // Larger than any window, so that the window is the limit and not the queue.
     ("queue.buffering.max.messages", "1000000"),
     ("queue.buffering.max.kbytes", "2097151"),
-    // The partition that Java producers choose for the same key.
+    // Chooses the same partition for a key as the Java producer.
     ("partitioner", "murmur2_random"),
     ("allow.auto.create.topics", "false"),
-    // A topic that is not there may only be late: a broker that has just started says so, too.
+    // A broker that has just started may report for a while that an existing topic is unknown.
     ("topic.metadata.propagation.max.ms", "15000"),
-    // What follows a refused event is not sent: it would overtake the event's next delivery.
+    // Events behind a refused one are not sent: they would overtake its next delivery.
     ("enable.gapless.guarantee", "true"),
     ("socket.keepalive.enable", "true"),
     ("socket.nagle.disable", "true"),
@@ -33,112 +33,104 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     ("log.connection.close", "false"),
 ];
 
-/// Why a property is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    /// `config.unsafe-property`, or `config.conflict`.
-    pub code: &'static str,
-    /// What would go wrong.
-    pub reason: String,
-    /// What to write instead.
-    pub mend: String,
-}
-
-impl Refusal {
-    fn unsafe_property(reason: &str, mend: &str) -> Refusal {
-        let code = "config.unsafe-property";
-        Refusal { code, reason: reason.to_owned(), mend: mend.to_owned() }
-    }
-}
-
-/// Partitioners that send one key to one partition.
+/// Partitioners that send all records of a key to one partition.
 const KEYED: &[&str] =
     &["murmur2", "murmur2_random", "consistent", "consistent_random", "fnv1a", "fnv1a_random"];
-
-/// librdkafka's own default of `retries`: the largest there is.
+/// The largest value that librdkafka takes for `retries`, and its default.
 const RETRIES_MAX: i64 = 2_147_483_647;
-
-/// Most requests in flight with which an idempotent producer keeps order.
+/// An idempotent producer keeps the order with up to this many requests in flight.
 const IN_FLIGHT_MAX: i64 = 5;
 
-/// A refusal, when `name = value` would break a promise.
-#[must_use]
-pub fn refuse(name: &str, value: &str) -> Option<Refusal> {
-    let value = value.trim().to_lowercase();
-    let number = value.parse::<i64>().ok();
-    let (breaks, reason, mend) = match name {
-        "acks" | "request.required.acks" => (
-            value != "all" && value != "-1",
-            "an event would count as published before all in-sync replicas have it, and be lost with the leader",
-            "remove it: acks = \"all\" is set",
-        ),
-        "enable.idempotence" => (
-            value != "true",
-            "a retry inside the client would double or reorder events",
-            "remove it: enable.idempotence = \"true\" is set",
-        ),
-        "max.in.flight" | "max.in.flight.requests.per.connection" => (
-            number.is_none_or(|count| count > IN_FLIGHT_MAX),
-            "more than 5 requests in flight cannot keep the order per key",
-            "write 5 or less, or remove it",
-        ),
-        "message.timeout.ms" | "delivery.timeout.ms" => (
-            number != Some(0),
-            "the client would give up events during an outage; the relay holds them until the broker is back",
-            "remove it: 0 is set, and [delivery] decides what is given up",
-        ),
-        "retries" | "message.send.max.retries" => (
-            number.is_none_or(|count| count < RETRIES_MAX),
-            "the client would give up events during an outage; the relay holds them until the broker is back",
-            "remove it: delivery.attempts_max counts the attempts of one event",
-        ),
-        "partitioner" => (
-            !KEYED.contains(&value.as_str()),
-            "events of one key would go to several partitions and lose their order",
-            "write murmur2_random (as the Java client), or consistent_random",
-        ),
-        _ => return refuse_by_presence(name, &value),
-    };
-    breaks.then(|| Refusal::unsafe_property(reason, mend))
+/// Which values of a property keep the relay's promises.
+pub(super) struct PropertyRule {
+    /// Other names of the property are its aliases in librdkafka; `_cb` stands for all callbacks.
+    names: &'static [&'static str],
+    allows: fn(&str) -> bool,
+    /// What any other value would do.
+    pub(super) reason: &'static str,
+    pub(super) mend: &'static str,
 }
 
-/// Properties whose harm does not hang on a number.
-fn refuse_by_presence(name: &str, value: &str) -> Option<Refusal> {
-    let (breaks, reason, mend) = match name {
-        "bootstrap.servers" | "metadata.broker.list" => (
-            true,
-            "the brokers have a key of their own",
-            "write sink.kafka.brokers = \"host:port\"",
-        ),
-        "transactional.id" => (
-            true,
-            "the relay opens no Kafka transactions, and such a producer publishes nothing outside one",
-            "remove it",
-        ),
-        "queuing.strategy" => (
-            value != "fifo",
-            "the client would send later events first",
-            "remove it: fifo is the default",
-        ),
-        "enable.gapless.guarantee" => (
-            value != "true",
-            "events behind a refused one would overtake its next delivery",
-            "remove it: true is set already",
-        ),
-        "delivery.report.only.error" => (
-            value != "false",
-            "events would never be confirmed, and the slot would never move on",
-            "remove it",
-        ),
-        "opaque" | "default_topic_conf" | "interceptors" => {
-            (true, "this is not a value but code of the client's user", "remove it")
-        }
-        _ if name.ends_with("_cb") => {
-            (true, "this is not a value but code of the client's user", "remove it")
-        }
-        _ => return None,
-    };
-    breaks.then(|| Refusal::unsafe_property(reason, mend))
+const RULES: &[PropertyRule] = &[
+    PropertyRule {
+        names: &["acks", "request.required.acks"],
+        allows: |value| value == "all" || value == "-1",
+        reason: "an event would count as published before all in-sync replicas have it, and be lost with the leader",
+        mend: "remove it: acks = \"all\" is set",
+    },
+    PropertyRule {
+        names: &["enable.idempotence"],
+        allows: |value| value == "true",
+        reason: "a retry inside the client would duplicate or reorder events",
+        mend: "remove it: enable.idempotence = \"true\" is set",
+    },
+    PropertyRule {
+        names: &["max.in.flight", "max.in.flight.requests.per.connection"],
+        allows: |value| value.parse().is_ok_and(|count: i64| count <= IN_FLIGHT_MAX),
+        reason: "more than 5 requests in flight cannot keep the order per key",
+        mend: "write 5 or less, or remove it",
+    },
+    PropertyRule {
+        names: &["message.timeout.ms", "delivery.timeout.ms"],
+        allows: |value| value.parse() == Ok(0),
+        reason: "the client would give up events during an outage; the relay holds them until the broker is back",
+        mend: "remove it: 0 is set, and [delivery] decides what is given up",
+    },
+    PropertyRule {
+        names: &["retries", "message.send.max.retries"],
+        allows: |value| value.parse().is_ok_and(|count: i64| count >= RETRIES_MAX),
+        reason: "the client would give up events during an outage; the relay holds them until the broker is back",
+        mend: "remove it: delivery.attempts_max counts the attempts of one event",
+    },
+    PropertyRule {
+        names: &["partitioner"],
+        allows: |value| KEYED.contains(&value),
+        reason: "events of one key would go to several partitions and lose their order",
+        mend: "write murmur2_random (as the Java client), or consistent_random",
+    },
+    PropertyRule {
+        names: &["bootstrap.servers", "metadata.broker.list"],
+        allows: |_| false,
+        reason: "the brokers have a key of their own",
+        mend: "write sink.kafka.brokers = \"host:port\"",
+    },
+    PropertyRule {
+        names: &["transactional.id"],
+        allows: |_| false,
+        reason: "the relay opens no Kafka transactions, and such a producer publishes nothing outside one",
+        mend: "remove it",
+    },
+    PropertyRule {
+        names: &["queuing.strategy"],
+        allows: |value| value == "fifo",
+        reason: "the client would send later events first",
+        mend: "remove it: fifo is the default",
+    },
+    PropertyRule {
+        names: &["enable.gapless.guarantee"],
+        allows: |value| value == "true",
+        reason: "events behind a refused one would overtake its next delivery",
+        mend: "remove it: true is set already",
+    },
+    PropertyRule {
+        names: &["delivery.report.only.error"],
+        allows: |value| value == "false",
+        reason: "events would never be confirmed, and the slot would never advance",
+        mend: "remove it",
+    },
+    PropertyRule {
+        names: &["opaque", "default_topic_conf", "interceptors", "_cb"],
+        allows: |_| false,
+        reason: "its value is a pointer or a function of the program that embeds librdkafka",
+        mend: "remove it",
+    },
+];
+
+/// The rule that `name = value` breaks.
+pub(super) fn broken_rule(name: &str, value: &str) -> Option<&'static PropertyRule> {
+    let value = value.trim().to_lowercase();
+    let names = |known: &&str| *known == name || (*known == "_cb" && name.ends_with("_cb"));
+    RULES.iter().find(|rule| rule.names.iter().any(|known| names(known)) && !(rule.allows)(&value))
 }
 
 #[cfg(test)]

@@ -15,24 +15,32 @@ fn record<'a>(value: &'a [u8]) -> Outbound<'a> {
     }
 }
 
+fn value_bytes(record: &Record) -> usize {
+    record.value.as_ref().map_or(0, Vec::len)
+}
+
 #[test]
 fn a_letter_that_is_refused_is_cut_until_nothing_is_left_to_cut() {
     let value = vec![b'v'; 2_000_000];
     let limit = RecordLimit::new(None);
-    let code = Code::MessageSizeTooLarge;
-    let first = limit.fit(&record(&value), |letter| letter.value.map(<[u8]>::len)).unwrap();
+    let mut letter = limit.fit_dead_letter(&record(&value), Some(7));
+    let first = value_bytes(&letter);
     assert!((990_000..1_000_000).contains(&first), "{first}");
-    assert_eq!(limit.fit_less(Code::InvalidRecord, &record(&value), |_| ()), None);
-    let mut bytes = first;
+    assert!(limit.cut_dead_letter(Code::InvalidRecord, &letter).is_none());
     let mut rounds = 0;
-    while let Some(less) =
-        limit.fit_less(code, &record(&value[..bytes]), |less| less.value.map_or(0, <[u8]>::len))
-    {
-        assert!(less <= bytes / 2, "{less} of {bytes}");
-        (bytes, rounds) = (less, rounds + 1);
+    while let Some(less) = limit.cut_dead_letter(Code::MessageSizeTooLarge, &letter) {
+        assert!(value_bytes(&less) <= value_bytes(&letter) / 2, "{}", value_bytes(&less));
+        assert_eq!((less.lane, less.is_dead_letter), (Some(7), true));
+        (letter, rounds) = (less, rounds + 1);
     }
-    assert_eq!(bytes, 0);
+    assert_eq!(value_bytes(&letter), 0);
     assert!(rounds < 20, "{rounds}");
+}
+
+#[test]
+fn an_event_is_never_cut() {
+    let event = Record::copy(&record(b"value"), None);
+    assert!(RecordLimit::new(None).cut_dead_letter(Code::MessageSizeTooLarge, &event).is_none());
 }
 
 #[test]
@@ -40,9 +48,7 @@ fn the_least_of_all_limits_counts_and_clones_share_it() {
     let limit = RecordLimit::new(Some("500000"));
     let again = limit.clone();
     let value = vec![b'v'; 2_000_000];
-    let fits = |limit: &RecordLimit| {
-        limit.fit(&record(&value), |letter| letter.value.map_or(0, <[u8]>::len))
-    };
+    let fits = |limit: &RecordLimit| value_bytes(&limit.fit_dead_letter(&record(&value), None));
     again.learn(1_048_588);
     assert!((490_000..500_000).contains(&fits(&limit)), "{}", fits(&limit));
     again.learn(20_000);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::properties::{self, Refusal};
+use super::properties::{DEFAULTS, broken_rule};
 use super::record_limit::RecordLimit;
 use crate::base::secret::Secret;
 use crate::base::settings::kind::{TOPIC, TextRule};
@@ -19,44 +19,20 @@ fn is_broker(text: &str) -> bool {
     let address = text.rsplit_once("://").map_or(text, |(_, address)| address);
     let is_ipv6 = address.starts_with('[');
     let with_port = address.rsplit_once(':').filter(|(host, _)| !is_ipv6 || host.ends_with(']'));
-    let is_valid = match with_port {
+    let is_complete = match with_port {
         Some((host, port)) => !host.is_empty() && port.parse().is_ok_and(|port: u16| port > 0),
         None => !address.is_empty(),
     };
-    is_valid && !address.contains(char::is_whitespace)
+    is_complete && !address.contains(char::is_whitespace)
 }
 
-/// Beginnings of librdkafka property names whose values are no secrets.
+/// What the names of librdkafka properties begin with whose values are not secret.
+#[rustfmt::skip]
 const OPEN_PROPERTIES: &[&str] = &[
-    "acks",
-    "batch.",
-    "broker.",
-    "client.id",
-    "client.rack",
-    "compression.",
-    "connections.",
-    "debug",
-    "delivery.",
-    "enable.",
-    "linger.",
-    "log.",
-    "max.",
-    "message.",
-    "metadata.",
-    "partitioner",
-    "queue.",
-    "reconnect.",
-    "request.",
-    "retries",
-    "retry.",
-    "sasl.mechanism",
-    "security.protocol",
-    "socket.",
-    "ssl.ca.location",
-    "ssl.endpoint.",
-    "statistics.",
-    "sticky.",
-    "topic.",
+    "acks", "batch.", "broker.", "client.id", "client.rack", "compression.", "connections.", "debug",
+    "delivery.", "enable.", "linger.", "log.", "max.", "message.", "metadata.", "partitioner", "queue.",
+    "reconnect.", "request.", "retries", "retry.", "sasl.mechanism", "security.protocol", "socket.",
+    "ssl.ca.location", "ssl.endpoint.", "statistics.", "sticky.", "topic.",
 ];
 
 settings! {
@@ -73,13 +49,13 @@ settings! {
         pub partitions: i32 = integer(1, 100_000).default("8"),
         /// Replication factor of a topic that `init` creates; -1 is the broker's default.
         pub replication: i32 = integer(-1, 32_767).default("-1"),
-        /// How large a dead letter may be, as far as it is known by now.
+        /// Learned while the relay runs; all sinks of this process share it.
         pub(super) record_limit: RecordLimit,
     }
 }
 
 impl KafkaSettings {
-    /// What contradicts itself, another section or a promise of the relay.
+    /// Settings that contradict each other, another section or a promise of the relay.
     pub(super) fn invalid(&self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
         let mut invalid = Vec::new();
         if self.replication == 0 {
@@ -99,18 +75,30 @@ impl KafkaSettings {
         let key = name_of!(KafkaSettings, properties);
         for (name, value) in &self.properties {
             let value = value.expose();
-            let refusals = [properties::refuse(name, value), small_queue(name, value, around)];
-            invalid.extend(refusals.into_iter().flatten().map(|refusal| InvalidSetting {
-                name: Some(name.clone()),
-                ..InvalidSetting::new(refusal.code, key, refusal.reason, refusal.mend)
-            }));
+            let broken = broken_rule(name, value).map(|rule| {
+                InvalidSetting::new("config.unsafe-property", key, rule.reason, rule.mend)
+            });
+            let small = small_queue(name, value, around).map(|what| {
+                let mend = "remove it: the relay sizes the queue from the window";
+                InvalidSetting::new("config.conflict", key, what, mend)
+            });
+            let found = broken.into_iter().chain(small);
+            invalid.extend(found.map(|it| InvalidSetting { name: Some(name.clone()), ..it }));
         }
         invalid
     }
+
+    /// The librdkafka properties in force: those of the relay, then the user's.
+    pub(super) fn effective_properties(&self) -> Vec<(String, String)> {
+        let defaults = DEFAULTS.iter().map(|(name, value)| ((*name).into(), (*value).into()));
+        let brokers = ("bootstrap.servers".to_owned(), self.brokers.clone());
+        let own = self.properties.iter().map(|(name, it)| (name.clone(), it.expose().to_owned()));
+        defaults.chain([brokers]).chain(own).collect()
+    }
 }
 
-/// A client queue smaller than the window would fill before the window does.
-fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<Refusal> {
+/// What is wrong with a client queue that is smaller than the window: it would fill first.
+fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<String> {
     let size = value.trim().parse::<u64>().ok()?;
     let (limit, window, shown) = match name {
         // 0 lifts the limit.
@@ -125,22 +113,6 @@ fn small_queue(name: &str, value: &str, around: &Surroundings<'_>) -> Option<Ref
         }
         _ => return None,
     };
-    (limit < window).then(|| Refusal {
-        code: "config.conflict",
-        reason: format!("the client's queue ({size}) is smaller than the window ({shown})"),
-        mend: "remove it: the relay sizes the queue from the window".to_owned(),
-    })
-}
-
-/// The librdkafka properties in force: ours, then the user's.
-pub(super) fn effective_properties(settings: &KafkaSettings) -> Vec<(String, String)> {
-    let mut all: Vec<(String, String)> = properties::DEFAULTS
-        .iter()
-        .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
-        .collect();
-    all.push(("bootstrap.servers".to_owned(), settings.brokers.clone()));
-    for (name, value) in &settings.properties {
-        all.push((name.clone(), value.expose().to_owned()));
-    }
-    all
+    let what = || format!("the client's queue ({size}) is smaller than the window ({shown})");
+    (limit < window).then(what)
 }

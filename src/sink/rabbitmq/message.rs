@@ -17,7 +17,7 @@ use super::uri::NAME_BYTES_MAX;
 use crate::base::event::Outbound;
 use crate::dead_letter::fit::{Room, fit, listed};
 use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name};
-use crate::sink::key_lanes::Item;
+use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
 /// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
@@ -330,7 +330,7 @@ impl AmqpMessage {
     }
 }
 
-impl Item for AmqpMessage {
+impl LaneItem for AmqpMessage {
     fn lane(&self) -> Option<u64> {
         self.lane
     }

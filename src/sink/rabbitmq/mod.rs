@@ -42,7 +42,7 @@ use crate::base::event::{Outbound, Sequence};
 use crate::base::finding::faults;
 use crate::base::runtime;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::sink::key_lanes::Lanes;
+use crate::sink::key_lanes::KeyHasher;
 
 /// Orders are handed over at the next poll, or when there are this many.
 const GATHERED_MAX: usize = 256;
@@ -63,7 +63,7 @@ pub struct RabbitSink {
     ended: bool,
     /// The broker takes nothing for now.
     blocked: Arc<AtomicBool>,
-    lanes: Lanes,
+    key_hasher: KeyHasher,
 }
 
 type FirstResult = Result<(), Vec<Fault>>;
@@ -82,8 +82,8 @@ impl RabbitSink {
         let wanted = first.map(|first| first.required.clone());
         runtime::spawn("rabbitmq", move || run_thread(&settings, wanted, &first_sender, channels))
             .map_err(|fault| vec![fault])?;
-        let (gathered, ended, lanes) = (Vec::new(), false, Lanes::default());
-        let sink = RabbitSink { orders, gathered, news, ended, blocked, lanes };
+        let (gathered, ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
+        let sink = RabbitSink { orders, gathered, news, ended, blocked, key_hasher };
         let Some(first) = first else { return Ok(sink) };
         loop {
             match first_result.recv_timeout(Duration::from_millis(20)) {
@@ -103,7 +103,7 @@ impl RabbitSink {
         if self.blocked.load(Ordering::Relaxed) {
             return Err(PublishError::QueueFull);
         }
-        let lane = event.key.map(|key| self.lanes.of(key));
+        let lane = event.key.map(|key| self.key_hasher.lane(key));
         let message = copy(event, lane).map_err(PublishError::Failed)?;
         self.gathered.push(PublishOrder::Publish(sequence, message));
         if self.gathered.len() >= GATHERED_MAX {

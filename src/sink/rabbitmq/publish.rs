@@ -20,7 +20,7 @@ use crate::base::backoff::Backoff;
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::SinkReport;
-use crate::sink::key_lanes::{Desk, Item as _};
+use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
@@ -56,7 +56,7 @@ pub(super) struct SinkChannels {
 pub(super) struct Publisher<'a> {
     settings: &'a RabbitSettings,
     sink: &'a mut SinkChannels,
-    unconfirmed: Desk<AmqpMessage>,
+    unconfirmed: KeyLanes<AmqpMessage>,
     exchanges: KnownExchanges,
     backoff: Backoff,
     /// Why events wait, as it was reported last.
@@ -72,7 +72,7 @@ impl<'a> Publisher<'a> {
         Publisher {
             settings,
             sink,
-            unconfirmed: Desk::default(),
+            unconfirmed: KeyLanes::default(),
             exchanges: KnownExchanges::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             trouble: None,
@@ -207,7 +207,7 @@ impl<'a> Publisher<'a> {
         for order in orders {
             match order {
                 PublishOrder::Publish(sequence, message) => {
-                    self.unconfirmed.take(sequence, message);
+                    self.unconfirmed.add(sequence, message);
                 }
                 PublishOrder::Retry(sequence) => {
                     if let Some(message) = self.unconfirmed.item(sequence) {
@@ -308,7 +308,7 @@ impl<'a> Publisher<'a> {
     fn lost(&mut self, loss: &ConnectionLoss) {
         self.report_inability(loss);
         if loss.is_over_a_message()
-            && let Some(sequence) = self.unconfirmed.convicted()
+            && let Some(sequence) = self.unconfirmed.lone_suspect()
             && let Some(message) = self.unconfirmed.item(sequence)
         {
             let failure = message.poison(loss);
@@ -320,7 +320,7 @@ impl<'a> Publisher<'a> {
                 None => self.report(vec![SinkReport::Failed(sequence, failure)]),
             }
         }
-        self.unconfirmed.lost(loss.sends_one_at_a_time());
+        self.unconfirmed.connection_lost(loss.sends_one_at_a_time());
         self.exchanges = KnownExchanges::default();
         self.sink.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;

@@ -1,0 +1,214 @@
+//! What the relay does at a cluster besides publishing (creating and deleting topics, reading one),
+//! and the faults of that.
+
+use std::time::Duration;
+
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::fault;
+use super::settings::KafkaSettings;
+use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
+use crate::sink::broker::UNREACHABLE;
+
+/// How long a broker may take to answer.
+pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// How long the cluster may take to create or delete topics.
+pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(15);
+
+/// Properties of a producer that a consumer understands as well: how the cluster is reached.
+#[rustfmt::skip]
+const SHARED: &[&str] = &[
+    "bootstrap.servers", "client.", "security.", "sasl.", "ssl.", "enable.ssl.", "enable.sasl.",
+    "https.", "socket.", "broker.", "api.version.", "reconnect.", "connections.max.idle.ms",
+    "metadata.", "receive.message.max.bytes", "plugin.library.paths", "log.connection.close", "debug",
+];
+
+/// Properties of every consumer. No group is joined and no offset is committed, so that reading
+/// needs only the right to read the topic; but librdkafka assigns no partition without a group id.
+const READ_ONLY: &[(&str, &str)] = &[
+    ("enable.auto.commit", "false"),
+    ("enable.auto.offset.store", "false"),
+    // Records that are deleted while they are read are skipped.
+    ("auto.offset.reset", "earliest"),
+    // The relay's records are in no transaction, and an open one of others would hide the end.
+    ("isolation.level", "read_uncommitted"),
+    ("allow.auto.create.topics", "false"),
+];
+
+pub(super) fn consumer(
+    settings: &KafkaSettings,
+    group_id: &str,
+    properties: &[(&str, &str)],
+) -> Result<BaseConsumer, Fault> {
+    let is_shared = |name: &str| SHARED.iter().any(|known| name.starts_with(known));
+    let shared = settings.effective_properties().into_iter().filter(|(name, _)| is_shared(name));
+    let mut config: ClientConfig = shared.collect();
+    for (name, value) in [("group.id", group_id)].iter().chain(READ_ONLY).chain(properties) {
+        config.set(*name, *value);
+    }
+    config.create().map_err(|error| refused_property(&error.to_string()))
+}
+
+/// The partitions of a topic and their leaders; -1 is none.
+pub(super) fn partitions(
+    consumer: &BaseConsumer,
+    topic: &str,
+    within: Duration,
+) -> KafkaResult<Vec<(i32, i32)>> {
+    let metadata = consumer.fetch_metadata(Some(topic), within)?;
+    let found = metadata.topics().iter().find(|found| found.name() == topic);
+    let partitions = found.map(|found| found.partitions()).unwrap_or_default();
+    let error = found.and_then(|found| found.error()).map(Code::from);
+    match error.or(partitions.is_empty().then_some(Code::UnknownTopicOrPartition)) {
+        Some(code) => Err(KafkaError::MetadataFetch(code)),
+        None => Ok(partitions.iter().map(|it| (it.id(), it.leader())).collect()),
+    }
+}
+
+/// Whether a consumer must be given up; from all other errors librdkafka recovers by itself.
+pub(super) fn ends_reading(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        None | Some(
+            Code::UnknownTopic
+                | Code::UnknownTopicOrPartition
+                | Code::TopicAuthorizationFailed
+                | Code::Authentication
+                | Code::SaslAuthenticationFailed
+                | Code::Fatal
+        )
+    )
+}
+
+/// Creates those of the topics that do not exist, and returns their names. Dead letters are kept
+/// until somebody has dealt with them, so their topic has no retention time.
+pub(super) fn create_topics(
+    settings: &KafkaSettings,
+    topics: &[&str],
+    dead_letters: Option<&str>,
+) -> Result<Vec<String>, Fault> {
+    let new = |name| {
+        let replication = TopicReplication::Fixed(settings.replication);
+        NewTopic::new(name, settings.partitions, replication)
+    };
+    let others = topics.iter().copied().filter(|name| dead_letters != Some(name)).map(new);
+    let dead_letters = dead_letters.map(|name| new(name).set("retention.ms", "-1"));
+    let topics: Vec<NewTopic<'_>> = others.chain(dead_letters).collect();
+    if topics.is_empty() {
+        return Ok(Vec::new());
+    }
+    let refused = |error: KafkaError| not_created("any topic", &error.to_string(), settings, "");
+    let (client, options) = admin(settings).map_err(refused)?;
+    let created = runtime::block_on(client.create_topics(&topics, &options))?.map_err(refused)?;
+    let mut names = Vec::new();
+    for topic in created {
+        match topic {
+            Ok(name) => names.push(name),
+            Err((_, Code::TopicAlreadyExists)) => {}
+            Err((name, code)) => {
+                let failure = fault::failure(code, "", &name, None);
+                return Err(not_created(&name, &failure.reason, settings, &failure.mend));
+            }
+        }
+    }
+    Ok(names)
+}
+
+pub(super) fn admin(
+    settings: &KafkaSettings,
+) -> KafkaResult<(AdminClient<DefaultClientContext>, AdminOptions)> {
+    let config: ClientConfig = settings.effective_properties().into_iter().collect();
+    let within = Some(CHANGE_WITHIN);
+    let options = AdminOptions::new().operation_timeout(within).request_timeout(within);
+    Ok((config.create()?, options))
+}
+
+pub(super) fn refused_property(reason: &str) -> Fault {
+    Fault::new(
+        Exit::Usage,
+        "sink.refused-property",
+        format!("librdkafka refuses the configuration: {reason}"),
+        "sink.kafka.properties",
+        "correct the property; its names and values are those of librdkafka's CONFIGURATION.md",
+    )
+}
+
+pub(super) fn unreachable(settings: &KafkaSettings, reason: &str) -> Fault {
+    let lower = reason.to_lowercase();
+    let mend = if lower.contains("authentication") || lower.contains("sasl") {
+        "correct sasl.mechanism, sasl.username and sasl.password in sink.kafka.properties"
+    } else if lower.contains("ssl") {
+        "correct security.protocol and ssl.ca.location in sink.kafka.properties"
+    } else if lower.contains("resolve") {
+        "correct the host name in sink.kafka.brokers"
+    } else {
+        "start the broker, or correct sink.kafka.brokers; try: kafka-broker-api-versions.sh --bootstrap-server …"
+    };
+    let what = format!("no Kafka broker answered within {} s: {reason}", ANSWER_WITHIN.as_secs());
+    Fault::new(Exit::Sink, UNREACHABLE, what, brokers_key(settings), mend)
+}
+
+pub(super) fn not_created(
+    topic: &str,
+    reason: &str,
+    settings: &KafkaSettings,
+    mend: &str,
+) -> Fault {
+    let mend =
+        if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
+    let what = format!("cannot create {topic}: {reason}");
+    Fault::new(Exit::Sink, "sink.topic-not-made", what, brokers_key(settings), mend)
+}
+
+pub(super) fn brokers_key(settings: &KafkaSettings) -> String {
+    format!("sink.kafka.brokers = {:?}", settings.brokers)
+}
+
+pub(super) fn topic_unusable(code: Code, settings: &KafkaSettings, topic: &str) -> Fault {
+    let failure = fault::failure(code, "", topic, None);
+    let (name, what) = match code {
+        Code::UnknownTopic | Code::UnknownTopicOrPartition | Code::LeaderNotAvailable => {
+            ("sink.topic-missing", format!("topic {topic} does not exist"))
+        }
+        Code::TopicAuthorizationFailed => {
+            ("sink.topic-forbidden", format!("this login may not see topic {topic}"))
+        }
+        _ => ("sink.topic-unusable", format!("topic {topic} cannot be used: {}", failure.reason)),
+    };
+    let place = format!("topic {topic} on {}", settings.brokers);
+    Fault::new(Exit::Sink, name, what, place, failure.mend)
+}
+
+pub(super) fn dead_letters_unusable(code: Code, settings: &KafkaSettings, topic: &str) -> Fault {
+    let (name, what, mend) = match code {
+        Code::TopicAuthorizationFailed => (
+            "sink.dead-letter-forbidden",
+            format!("this login may not use the dead-letter topic {topic}"),
+            format!(
+                "kafka-acls.sh --add --allow-principal User:… --operation Write --operation Read --operation Describe --topic {topic}"
+            ),
+        ),
+        Code::UnknownTopic
+        | Code::UnknownTopicOrPartition
+        | Code::UnknownPartition
+        | Code::LeaderNotAvailable => (
+            "sink.dead-letter-missing",
+            format!("the dead-letter topic {topic} does not exist"),
+            format!(
+                "walrelay init, or: kafka-topics.sh --create --topic {topic} --partitions 8 --config retention.ms=-1"
+            ),
+        ),
+        _ => (
+            "sink.dead-letter-unusable",
+            format!("the dead-letter topic {topic} cannot be used: {code}"),
+            format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}"),
+        ),
+    };
+    Fault::new(Exit::Sink, name, what, format!("dead_letter.topic on {}", settings.brokers), mend)
+}

@@ -1,0 +1,79 @@
+//! A copy of an event, a dead letter or a resolution, kept until the broker has answered for it.
+
+use rdkafka::types::RDKafkaErrorCode as Code;
+
+use super::fault;
+use crate::base::event::Outbound;
+use crate::sink::key_lanes::LaneItem;
+use crate::sink::publish::Failure;
+
+#[derive(Clone, Default)]
+pub(super) struct Record {
+    pub(super) topic: String,
+    pub(super) key: Option<Vec<u8>>,
+    pub(super) value: Option<Vec<u8>>,
+    /// The event id; of a failed delivery, what the header `id` says.
+    pub(super) id: String,
+    pub(super) headers: Vec<(String, Vec<u8>)>,
+    /// The timestamp, microseconds since the Unix epoch.
+    pub(super) commit_unix_us: i64,
+    /// The partition that the event asks for.
+    pub(super) partition: Option<i32>,
+    /// The lane of the whole key, which a dead letter may have only a part of.
+    pub(super) lane: Option<u64>,
+    /// A dead letter, or a record that resolves one: it may be cut to fit.
+    pub(super) is_dead_letter: bool,
+}
+
+impl Record {
+    pub(super) fn copy(event: &Outbound<'_>, lane: Option<u64>) -> Record {
+        let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
+        Record {
+            topic: event.topic.to_owned(),
+            key: event.key.map(<[u8]>::to_vec),
+            value: event.value.map(<[u8]>::to_vec),
+            id: event.id.to_owned(),
+            headers: event.headers.iter().map(own).collect(),
+            commit_unix_us: event.commit_unix_us,
+            partition: event.partition,
+            lane,
+            is_dead_letter: false,
+        }
+    }
+
+    pub(super) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+        let headers: Vec<(&str, &[u8])> =
+            self.headers.iter().map(|(name, value)| (name.as_str(), &**value)).collect();
+        then(&Outbound {
+            exchange: "",
+            topic: &self.topic,
+            key: self.key.as_deref(),
+            value: self.value.as_deref(),
+            id: &self.id,
+            event_type: None,
+            content_type: None,
+            headers: &headers,
+            commit_unix_us: self.commit_unix_us,
+            partition: self.partition,
+        })
+    }
+
+    pub(super) fn failure(&self, code: Code) -> Failure {
+        fault::failure(code, &self.id, &self.topic, self.key.as_deref())
+    }
+}
+
+impl LaneItem for Record {
+    fn lane(&self) -> Option<u64> {
+        self.lane
+    }
+
+    /// A delivery report names the event by its sequence.
+    fn unique(&self) -> Option<&str> {
+        None
+    }
+
+    fn size_bytes(&self) -> usize {
+        self.with_outbound(|event| event.size_bytes())
+    }
+}
