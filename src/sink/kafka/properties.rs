@@ -129,8 +129,8 @@ const RULES: &[PropertyRule] = &[
 /// The rule that `name = value` breaks.
 pub(super) fn broken_rule(name: &str, value: &str) -> Option<&'static PropertyRule> {
     let value = value.trim().to_lowercase();
-    let names = |known: &&str| *known == name || (*known == "_cb" && name.ends_with("_cb"));
-    RULES.iter().find(|rule| rule.names.iter().any(|known| names(known)) && !(rule.allows)(&value))
+    let is_named = |known: &&str| *known == name || (*known == "_cb" && name.ends_with("_cb"));
+    RULES.iter().find(|rule| rule.names.iter().any(is_named) && !(rule.allows)(&value))
 }
 
 #[cfg(test)]
