@@ -1,23 +1,25 @@
-//! How one event comes in: extracted from its row or message, shaped into its payload, and handed
-//! to the sink, as it is or as a dead letter.
+//! Extracts an event from its row or message, shapes its payload, and hands it to the sink, as it is
+//! or as a dead letter.
 //!
-//! What is no event, and what has killed the process before, goes to the dead-letter topic as far
-//! as its fields can be read. Nothing here remembers an event: the feed admits it after the sink
-//! has taken it.
+//! A row that is no event, and one that has killed the process before, goes to the dead-letter topic
+//! with the fields that can be read of it. Nothing is remembered here: the feed admits an event after
+//! the sink has taken it.
 
 use super::crash::CrashGuard;
 use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
 use super::faults;
-use super::formats::Formats;
 use crate::base::error::Fault;
-use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief};
+use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
+use crate::format::{self, CloudEvents};
 use crate::metrics::PassMeter;
-use crate::outbox::{CommitStamp, ExtractScratch, MessagePlan, Plan, RowError};
+use crate::outbox::settings::Route;
+use crate::outbox::{CommitStamp, EventError, ExtractScratch, MessagePlan, Plan, RowError};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::Tuple;
 use crate::sink::{Disposition, Failure, PublishError, Sink};
+use crate::source::settings::SourceSettings;
 
 /// What may become an event.
 pub(super) enum Candidate<'a> {
@@ -26,19 +28,18 @@ pub(super) enum Candidate<'a> {
     Message(&'a MessagePlan, Lsn, &'a [u8]),
 }
 
-/// The name under which the sink will report on an event, and where the event stands.
+/// The number under which the sink will report on an event, and its position in the stream.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EventNumber {
     pub(super) sequence: Sequence,
     pub(super) position: Position,
-    /// Its number among the events that the crash file was told of together.
+    /// Its number within the transaction that the crash file was given.
     pub(super) crash_ordinal: u64,
 }
 
-/// What became of a candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
-    /// The sink has taken it; so many bytes count towards the window.
+    /// The sink has taken it; `bytes` count towards the window.
     Taken { bytes: usize, commit_unix_us: i64 },
     /// There is no room for it; offer it again.
     Full,
@@ -46,7 +47,6 @@ pub(super) enum Offered {
     SinkBroken,
 }
 
-/// What a candidate passes on its way to the sink.
 pub(super) struct Admission<'a> {
     pub(super) admitter: &'a mut Admitter,
     pub(super) policy: &'a mut FailurePolicy,
@@ -54,23 +54,34 @@ pub(super) struct Admission<'a> {
     pub(super) meter: &'a mut PassMeter,
 }
 
-/// Makes events of candidates. Its buffers are kept from event to event.
+/// Turns candidates into events. Its buffers are kept from event to event.
 pub(super) struct Admitter {
     pub(super) transaction: CommitStamp,
     pub(super) crash: CrashGuard,
     scratch: ExtractScratch,
-    formats: Formats,
-    /// Where candidates come from, for faults.
+    /// The payload format of each outbox table, and of messages.
+    tables: Vec<EventFormat>,
+    messages: EventFormat,
+    /// Slot or table, for faults.
     origin: String,
 }
 
 impl Admitter {
-    pub(super) fn new(crash: CrashGuard, formats: Formats, origin: String) -> Admitter {
-        let (transaction, scratch) = (CommitStamp::default(), ExtractScratch::default());
-        Admitter { transaction, crash, scratch, formats, origin }
+    pub(super) fn new(crash: CrashGuard, source: &SourceSettings, origin: String) -> Admitter {
+        let tables = source.outboxes.iter().map(|outbox| {
+            EventFormat::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
+        });
+        let messages = source.messages.as_ref().map(|it| EventFormat::new(&it.route, &it.prefix));
+        Admitter {
+            transaction: CommitStamp::default(),
+            crash,
+            scratch: ExtractScratch::default(),
+            tables: tables.collect(),
+            messages: messages.unwrap_or_default(),
+            origin,
+        }
     }
 
-    /// Offers a candidate to the sink.
     #[inline]
     pub(super) fn offer(
         &mut self,
@@ -100,17 +111,17 @@ impl Admitter {
         candidate: &Candidate<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        let Admitter { transaction, scratch, formats, .. } = self;
+        let Admitter { transaction, scratch, tables, messages, .. } = self;
         let mut headers = HeaderSlots::new();
         let (extracted, format) = match candidate {
             Candidate::Row(plan, tuple) => (
                 plan.extract(*tuple, transaction, scratch, &mut headers),
-                formats.of_table(plan.outbox_index()),
+                &mut tables[plan.outbox_index()],
             ),
             Candidate::Message(plan, lsn, content) => (
                 plan.extract(*lsn, content, transaction, scratch, &mut headers)
                     .map_err(RowError::Event),
-                formats.of_messages(),
+                messages,
             ),
         };
         let error = match extracted {
@@ -125,7 +136,7 @@ impl Admitter {
         self.give_up(candidate, Reason { class, text: &text, attempts: 0 }, handover)
     }
 
-    /// What can be read of a candidate that must not, or cannot, be published.
+    /// Writes the dead letter of a candidate that must not, or cannot, be published.
     #[cold]
     fn give_up(
         &mut self,
@@ -155,10 +166,33 @@ impl Admitter {
     fn unreadable(&self, error: &DecodeError) -> Fault {
         faults::protocol(&error.to_string(), &self.origin)
     }
+}
 
-    #[cfg(test)]
-    pub(super) fn set_formats(&mut self, formats: Formats) {
-        self.formats = formats;
+/// A payload format; none where payloads are passed on unchanged.
+#[derive(Default)]
+struct EventFormat {
+    format: Option<CloudEvents>,
+    buffer: Vec<u8>,
+}
+
+impl EventFormat {
+    fn new(route: &Route, origin: &str) -> EventFormat {
+        let format = format::make(route.format, format!("/walrelay/{origin}"), route.binding);
+        EventFormat { format, buffer: Vec::new() }
+    }
+
+    /// Passes the shaped event to `publish`.
+    #[inline]
+    fn shape<T>(
+        &mut self,
+        event: Outbound<'_>,
+        publish: impl FnOnce(&Outbound<'_>) -> T,
+    ) -> Result<T, EventError> {
+        let EventFormat { format: Some(format), buffer } = self else { return Ok(publish(&event)) };
+        let mut headers = HeaderSlots::new();
+        let outcome = format.shape(event, buffer, &mut headers).map(|event| publish(&event));
+        give_back(buffer);
+        outcome
     }
 }
 
@@ -199,7 +233,7 @@ impl Handover<'_> {
                 self.dead_letter(event, Reason { class: &failure.class, text, attempts: 1 }, false)
             }
         };
-        // An event that finds no room is offered again, and would be counted each time.
+        // An event without room is offered again, and would be counted each time.
         if offered != Ok(Offered::Full) {
             self.policy.note_unknown(failure);
         }
@@ -217,8 +251,8 @@ impl Handover<'_> {
         self.write(event, DeadLetterCause { incomplete, ..cause })
     }
 
-    /// Publishes the dead letter of an event in its place: behind all older events, and alone in
-    /// its request, so that the answer is about it.
+    /// Publishes the dead letter of an event in the event's place: behind all older events, and alone
+    /// in its request, so that a failure concerns no other event.
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
         let Handover { number: EventNumber { sequence, .. }, policy, sink } = self;
         if !policy.allow(*sequence, &cause)? {

@@ -1,14 +1,14 @@
-//! Which event was in hand when the process died.
+//! Remembers, across crashes, which event was being processed.
 //!
 //! An event that kills the process would kill it again after every restart. So the position of the
 //! event in hand stands in a small file that is mapped into memory: two stores for each event, no
-//! system call, and the kernel keeps them when the process is gone. The next process counts: an
-//! event that three processes in a row have died on is not handed over again.
+//! system call, and the kernel keeps them when the process dies. The next process counts: an event on
+//! which three processes in a row have died is not handed to the sink again.
 //!
-//! * In hand means decoding, shaping and handing over. A process that waits, for whatever, has
-//!   nothing in hand and blames nobody.
-//! * Positions mean something for one slot on one timeline of one system only; whatever stands
-//!   there of another is void.
+//! * An event is in hand while it is decoded, shaped and handed over. A process that dies while it
+//!   waits has no event in hand, and blames none.
+//! * Positions apply to one slot on one timeline of one system. What the file holds of another is
+//!   ignored.
 //! * The file belongs to one process at a time, the one that holds the slot: it is locked.
 
 use std::fs::{File, OpenOptions};
@@ -25,41 +25,40 @@ use crate::base::finding::Finding;
 use crate::base::lsn::Lsn;
 use crate::base::os_ffi::SharedWords;
 
-/// Deaths on one event before it is given up.
+/// An event is given up after this many deaths.
 const DEATHS_MAX: u64 = 3;
-/// Said where there is no file, and none was asked for.
+/// Logged when the default file cannot be used.
 const WITHOUT: &str = "no crash file: an event that kills the process will not be recognised; delivery.crash_file names another";
 const WORDS: usize = 8;
 const BYTES: usize = WORDS * 8;
 
-/// What the words of the file are.
+/// Indexes of the file's words.
 const MAGIC: usize = 0;
-/// Of which slot, timeline and system.
+/// Fingerprint of slot, timeline and system.
 const WHERE: usize = 1;
-/// Commit LSN of the transaction that is read.
+/// Of the transaction that is being read.
 const COMMIT_LSN: usize = 2;
 /// One more than the ordinal of the event in hand; 0 for none.
 const IN_HAND: usize = 3;
-/// Whom the last death was blamed on, and how many in a row were.
+/// The event that the last death is blamed on, and how many deaths in a row.
 const BLAMED_LSN: usize = 4;
 const BLAMED_ORDINAL: usize = 5;
 const DEATHS: usize = 6;
 
-/// "walrelay", and the layout's number.
+/// "walrelay" and the version of the layout.
 const MAGIC_WORD: u64 = 0x7761_6C72_656C_6101;
 
-/// The event in hand, for the next process.
 #[derive(Debug, Default)]
 pub(super) struct CrashGuard {
     file: Option<File>,
     words: Option<SharedWords>,
     deadly: Option<(Position, u64)>,
-    /// Ordinal of the deadly event, when it is in the transaction that is read.
+    /// Ordinal of the deadly event, if it is in the transaction that is being read.
     deadly_here: Option<u64>,
 }
 
 impl CrashGuard {
-    /// Opens the file; one that was not asked for may be impossible.
+    /// Opens the file. Only a file that was configured must be usable.
     pub(super) fn open(configured: Option<&Path>, slot: &str) -> Result<CrashGuard, Fault> {
         let path = configured.map_or_else(|| default_path(slot), Path::to_owned);
         match open(&path) {
@@ -72,7 +71,8 @@ impl CrashGuard {
         }
     }
 
-    /// The slot is ours: whoever wrote the file before is dead. Called for each session.
+    /// This process holds the slot now, so the process that wrote the file before is dead. Called for
+    /// each session.
     pub(super) fn takes_over(&mut self, system_id: &str, timeline: u32, slot: &str) {
         let place = fingerprint(&format!("{system_id}/{timeline}/{slot}"));
         let first = self.file.is_some();
@@ -87,7 +87,7 @@ impl CrashGuard {
         let Some(words) = &self.words else { return };
         let found: [u64; WORDS] = std::array::from_fn(|index| words.load(index));
         let verdict = Verdict::of(&found, place);
-        // Cleared first: a death in between blames nobody twice.
+        // Cleared first, so that a death between two stores is not counted twice.
         words.store(IN_HAND, 0);
         words.store(MAGIC, MAGIC_WORD);
         words.store(WHERE, place);
@@ -102,7 +102,7 @@ impl CrashGuard {
         self.deadly = deadly.then_some((verdict.blamed, verdict.deaths));
     }
 
-    /// A transaction is read from here on; no event is in hand.
+    /// The events that follow are of this transaction.
     #[inline]
     pub(super) fn begins(&mut self, commit_lsn: Lsn) {
         if let Some(words) = &self.words {
@@ -112,8 +112,8 @@ impl CrashGuard {
         self.deadly_here = here.map(|(position, _)| position.ordinal);
     }
 
-    /// This event of the transaction is in hand. How many processes have died on it, if it must not
-    /// be handed over.
+    /// This event of the transaction is in hand. If it must not be handed over: how many processes
+    /// have died on it.
     #[inline]
     pub(super) fn takes(&mut self, ordinal: u64) -> Option<u64> {
         if let Some(words) = &self.words {
@@ -125,7 +125,6 @@ impl CrashGuard {
         }
     }
 
-    /// No event is in hand any more.
     #[inline]
     pub(super) fn lets_go(&mut self) {
         if let Some(words) = &self.words {
@@ -134,7 +133,7 @@ impl CrashGuard {
     }
 }
 
-/// What [`CrashGuard::open`] would come to. Nothing is made or changed.
+/// Whether [`CrashGuard::open`] would succeed. Creates and changes nothing.
 pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
     const TOPIC: &str = "crash-file";
     let path = configured.map_or_else(|| default_path(slot), Path::to_owned);
@@ -156,7 +155,7 @@ fn unusable(path: &Path, error: &std::io::Error) -> Fault {
     )
 }
 
-/// Whom to blame for what was found.
+/// The event that is blamed for the deaths found in the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Verdict {
     blamed: Position,
@@ -182,23 +181,24 @@ fn default_path(slot: &str) -> PathBuf {
     std::env::temp_dir().join(format!("walrelay-{slot}.crash"))
 }
 
-/// Of a name, for a place where only a number fits.
+/// A hash that fits into a word of the file.
 pub(super) fn fingerprint(text: &str) -> u64 {
     let digest = Sha256::digest(text.as_bytes());
     digest.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// The file, of its full size. The directory may be everybody's: a link is not followed.
+/// Creates or opens the file in its full size. The directory may be writable by everybody, so a
+/// symbolic link is not followed.
 fn open(path: &Path) -> std::io::Result<File> {
     let file = options().create(true).truncate(false).mode(0o600).open(path)?;
     if is_empty(&file)? {
-        // Written and not only stretched: where there is no room, that is told here.
+        // Written, not only extended: so a full file system is reported here and not as SIGBUS.
         file.write_all_at(&[0; BYTES], 0)?;
     }
     Ok(file)
 }
 
-/// The same as far as it can be known without making the file.
+/// Whether [`open`] would succeed, as far as that can be known without creating the file.
 fn look(path: &Path) -> std::io::Result<()> {
     match options().open(path) {
         Ok(file) => is_empty(&file).map(drop),
@@ -217,8 +217,8 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Whether nothing is in it yet. What is no crash file is refused, and what another user can change or
-/// cut under us: it would be mapped.
+/// Whether the file is still empty. Refuses what is no crash file, and a file that another user could
+/// change or truncate while it is mapped.
 fn is_empty(file: &File) -> std::io::Result<bool> {
     let no = |text: &str| Err(std::io::Error::other(text));
     let found = file.metadata()?;

@@ -1,7 +1,7 @@
-//! Whether a dead letter may be written now, and which events must become one.
+//! Decides whether a dead letter may be written now, and which events must become one.
 //!
-//! No dead letter is written before the dead-letter topic was read, or is known to be unreadable: it
-//! shows what an earlier process has just written, and which keys are parked.
+//! No dead letter is written before the dead-letter topic was read or is known to be unreadable,
+//! because it shows what an earlier process has just written, and which keys are parked.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ use crate::metrics::Metrics;
 
 /// Class of an event whose route leads into the dead-letter topic.
 const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
-/// Dead letters that are logged in one second.
+/// Most dead letters that are logged in one second.
 const DEAD_LETTERS_LOGGED: u32 = 10;
 
-/// What is known of the dead-letter topic.
+/// Whether the dead-letter topic was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum History {
     Unread,
@@ -58,17 +58,17 @@ impl DeadLetterGate {
         }
     }
 
-    /// Does an event that cannot be published stop the relay?
+    /// Whether an event that cannot be published stops the relay.
     pub(super) fn halts(&self) -> bool {
         self.on_dead_letter == OnDeadLetter::Halt
     }
 
-    /// May events come in? Not before it is known which keys are parked.
+    /// Whether events may come in: not before it is known which keys are parked.
     pub(super) fn admits(&self) -> bool {
         self.on_dead_letter != OnDeadLetter::ParkKey || !self.awaits_history()
     }
 
-    /// Is the dead-letter topic still to be read?
+    /// Whether the dead-letter topic must still be read.
     pub(super) fn awaits_history(&self) -> bool {
         !self.halts() && self.history == History::Unread
     }
@@ -97,21 +97,22 @@ impl DeadLetterGate {
         parked.then_some((CLASS_PARKED, "an earlier event of its key is a dead letter"))
     }
 
-    /// Would readers of the dead-letter topic take the event for a dead letter?
+    /// Whether the event's destination is the dead-letter topic, where readers would take it for a dead
+    /// letter.
     #[inline]
     fn leads_here(&self, event: &Outbound<'_>) -> bool {
         let address = &self.writer.settings.address;
         address.is_reached_by(event.exchange, event.topic) && !self.halts()
     }
 
-    /// Does a dead letter of this class park its key? That of an event whose key is parked parks
-    /// nothing: a release would never catch up with a busy key.
+    /// Whether a dead letter of this class parks its key. One that was written only because its key was
+    /// parked does not: otherwise a release could never free a busy key.
     pub(super) fn parks(&self, class: &str) -> bool {
         self.on_dead_letter == OnDeadLetter::ParkKey && class != CLASS_PARKED
     }
 
-    /// May this dead letter be written now? `false` before the topic was read; a fault when there
-    /// are too many. `counts` unless it was allowed before.
+    /// Whether this dead letter may be written now: not before the topic was read. Returns a fault if
+    /// there are too many. `counts` is false for one that was allowed before.
     pub(super) fn allow(&mut self, cause: &DeadLetterCause, counts: bool) -> Result<bool, Fault> {
         if self.history == History::Unread {
             return Ok(false);
@@ -124,7 +125,7 @@ impl DeadLetterGate {
         allowed.map(|()| true).map_err(open)
     }
 
-    /// The sink has taken a dead letter. Returns whether that has parked a key.
+    /// The sink has taken a dead letter. True when that has parked a key.
     pub(super) fn written(
         &mut self,
         key: Option<&[u8]>,
@@ -148,7 +149,6 @@ impl DeadLetterGate {
         parks.is_some()
     }
 
-    /// Takes note of a record of the dead-letter topic.
     pub(super) fn on_tail_event(&mut self, event: TailEvent) -> Result<(), Fault> {
         if self.halts() {
             return Ok(());

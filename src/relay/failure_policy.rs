@@ -1,12 +1,9 @@
-//! What follows when an event cannot be published: another attempt, a dead letter, or the end of
-//! the relay.
-//!
-//! [`Retries`] counts attempts and [`DeadLetterGate`] dead letters; the decisions are made here, by
-//! the failure's disposition, for events and for dead letters.
+//! Decides what follows when an event cannot be published: another attempt, a dead letter, or the end
+//! of the relay. [`Retries`] counts attempts, and [`DeadLetterGate`] dead letters.
 //!
 //! * An event that became a dead letter stays one: over a rebuilt sink its dead letter is published
 //!   again, and counts neither for the breaker nor for its key a second time.
-//! * A dead letter that fails is an outage: it is tried for ever, and the slot is held.
+//! * A dead letter that cannot be written is an outage: it is retried for ever, and the slot is held.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -26,7 +23,7 @@ use crate::delivery::settings::DeliverySettings;
 use crate::metrics::Metrics;
 use crate::sink::{Disposition, Failure, Sink};
 
-/// Now, on both clocks.
+/// The current time on both clocks.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Moment {
     pub(super) instant: Instant,
@@ -39,7 +36,6 @@ impl Moment {
     }
 }
 
-/// How an event goes to the sink.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SendAs {
     Normal,
@@ -51,28 +47,28 @@ pub(super) enum SendAs {
 /// What a failed publish means for the relay as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FailureOutcome {
-    /// Nothing: the failure was about its event, and that is taken care of.
+    /// Nothing: the failure concerned only its event, and has been handled.
     Handled,
-    /// The event will be tried again, after `wait` at the earliest.
+    /// The event will be tried again after `wait`, or later.
     Retrying { attempts: u32, wait: Duration, reason: String },
-    /// The event became a dead letter, and the events that wait behind it in the sink fail next.
+    /// The event became a dead letter; the events that wait behind it in the sink will fail next.
     KeyParked,
     /// A dead letter cannot be written for now.
     DeadLetterDelayed(String),
-    /// The sink must be built anew.
+    /// The sink must be rebuilt.
     SinkOutage(String),
 }
 
-/// Why an event is given up that the sink does not have.
+/// Why an event is given up.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reason<'a> {
     pub(super) class: &'a str,
     pub(super) text: &'a str,
-    /// Attempts that were just made and have failed.
+    /// Attempts that have just failed.
     pub(super) attempts: u32,
 }
 
-/// An event that the sink has, and that becomes a dead letter once the topic has been read.
+/// An event in the sink that becomes a dead letter once the dead-letter topic has been read.
 #[derive(Debug)]
 struct AwaitingHistory {
     sequence: Sequence,
@@ -80,16 +76,16 @@ struct AwaitingHistory {
     position: Position,
 }
 
-/// Decides, and remembers what was decided about events that are not settled.
+/// Keeps what was decided about events that are not settled.
 pub(crate) struct FailurePolicy {
     pub(super) gate: DeadLetterGate,
-    retries: Retries,
+    pub(super) retries: Retries,
     /// Events whose dead letters are not confirmed yet.
     dead_lettered: HashMap<Sequence, DeadLetterCause>,
-    /// Refused together with others: published alone next time.
-    suspects: HashSet<Sequence>,
+    /// Events that were refused together with others: each is published alone next time.
+    pub(super) suspects: HashSet<Sequence>,
     awaiting_history: Vec<AwaitingHistory>,
-    /// Events that will never be confirmed; the relay is about to stop because of them.
+    /// Events that will never be confirmed, because of which the relay is about to stop.
     pub(super) unpublishable: usize,
     retry_log: LogThrottle,
     metrics: Arc<Metrics>,
@@ -114,7 +110,6 @@ impl FailurePolicy {
         }
     }
 
-    /// How this event goes to the sink.
     #[inline]
     pub(super) fn route(
         &self,
@@ -143,7 +138,7 @@ impl FailurePolicy {
         }
     }
 
-    /// Why an event is given up. One that is a dead letter already keeps its first cause.
+    /// The cause of a dead letter. An event that is a dead letter already keeps its first cause.
     pub(super) fn cause(
         &self,
         sequence: Sequence,
@@ -168,8 +163,8 @@ impl FailurePolicy {
         }
     }
 
-    /// May this dead letter be written now? `false` before the topic was read; a fault when there
-    /// are too many. Events that follow a dead letter of their key do not count.
+    /// Whether this dead letter may be written now: not before the topic was read. Returns a fault if
+    /// there are too many. Events that follow a dead letter of their key do not count.
     pub(super) fn allow(
         &mut self,
         sequence: Sequence,
@@ -179,7 +174,7 @@ impl FailurePolicy {
         self.gate.allow(cause, counts)
     }
 
-    /// The sink has taken the dead letter. Returns whether that has parked a key.
+    /// The sink has taken the dead letter. True when that has parked a key.
     pub(super) fn dead_lettered(
         &mut self,
         sequence: Sequence,
@@ -196,25 +191,7 @@ impl FailurePolicy {
         parks
     }
 
-    pub(super) fn has_failed_before(&mut self, sequence: Sequence, attempts: u32) {
-        self.retries.has_failed_before(sequence, attempts, Moment::now().unix_us);
-    }
-
-    pub(super) fn suspect(&mut self, sequence: Sequence) {
-        self.suspects.insert(sequence);
-    }
-
-    /// An event that may be tried again now; `published` events were handed to the sink so far.
-    pub(super) fn take_due(
-        &mut self,
-        now: Instant,
-        published: Sequence,
-        has_room: bool,
-    ) -> Option<Sequence> {
-        self.retries.take_due(now, published, has_room)
-    }
-
-    /// The broker has the event, or its dead letter: then this is the cause.
+    /// The broker has the event or its dead letter. Returns the cause of a dead letter.
     #[inline]
     pub(super) fn settled(&mut self, sequence: Sequence) -> Option<DeadLetterCause> {
         self.retries.settled(sequence);
@@ -229,7 +206,6 @@ impl FailurePolicy {
         Some(cause)
     }
 
-    /// Takes note of a record of the dead-letter topic.
     pub(super) fn on_tail_event(
         &mut self,
         event: TailEvent,
@@ -252,8 +228,8 @@ impl FailurePolicy {
         self.suspects.retain(|sequence| *sequence < next);
     }
 
-    /// Every unsettled event is handed to a new sink. What was decided about it holds, unless the
-    /// numbers mean other events now.
+    /// Every unsettled event will be handed to a new sink. What was decided about it stays decided,
+    /// unless the numbers mean other events now.
     pub(super) fn rewind(&mut self, renumbered: bool) {
         self.retries.rewind(renumbered);
         self.awaiting_history.clear();
@@ -263,7 +239,7 @@ impl FailurePolicy {
         }
     }
 
-    /// The sink could not publish an event that it keeps, or its dead letter.
+    /// The sink could not publish an event, or its dead letter. It keeps both.
     pub(super) fn failed(
         &mut self,
         sequence: Sequence,
@@ -281,7 +257,7 @@ impl FailurePolicy {
             Disposition::Halt => return Err(self.stops_over(faults::unable(&failure))),
             Disposition::Transient | Disposition::Terminal => {}
         }
-        // An event of this class only waited behind a dead letter of its key and was not tried.
+        // No attempt was made for an event that waited behind a dead letter of its key.
         if failure.class != CLASS_PARKED {
             let attempts = self.retries.failed(sequence, now.unix_us);
             if failure.disposition == Disposition::Transient {
@@ -294,7 +270,7 @@ impl FailurePolicy {
         self.give_up(AwaitingHistory { sequence, failure, position }, sink, now)
     }
 
-    /// The event's key waits for its next attempt; other keys flow.
+    /// The event's key waits for the next attempt; events of other keys are not held up.
     fn retry_later(
         &mut self,
         sequence: Sequence,
@@ -353,13 +329,13 @@ impl FailurePolicy {
         now: Moment,
     ) -> Result<FailureOutcome, Fault> {
         if failure.class == CLASS_PARKED {
-            // It waited behind an event of its key that has become a dead letter meanwhile.
+            // It waited behind an event of its key that has become a dead letter in the meantime.
             sink.retry(sequence);
             return Ok(FailureOutcome::Handled);
         }
         self.metrics.dlq_publish_failed.inc();
         match failure.disposition {
-            // The sink has kept the dead letter, and the other events in it are not affected.
+            // The sink keeps the dead letter; other events in the sink are not affected.
             Disposition::Outage | Disposition::Transient => {
                 self.retries.failed(sequence, now.unix_us);
                 self.retries.wait(sequence, now.instant);
@@ -371,7 +347,7 @@ impl FailurePolicy {
         }
     }
 
-    /// One more event will never be confirmed, and the relay stops because of it.
+    /// One more event will never be confirmed: the relay stops because of it.
     fn stops_over(&mut self, fault: Fault) -> Fault {
         self.unpublishable = self.unpublishable.saturating_add(1);
         fault
@@ -382,14 +358,13 @@ impl FailurePolicy {
         faults::unable(failure)
     }
 
-    /// The sink did not take a dead letter.
     pub(super) fn dead_letter_refused(&mut self, failure: &Failure) -> Fault {
         self.note_unknown(failure);
         self.metrics.dlq_publish_failed.inc();
         faults::letter_refused(failure)
     }
 
-    /// An answer that has no entry in the sink's table of errors is counted and logged.
+    /// Counts and logs an answer that has no entry in the sink's table of errors.
     pub(super) fn note_unknown(&self, failure: &Failure) {
         if !failure.known {
             self.metrics.unknown_errors.inc();

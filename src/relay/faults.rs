@@ -1,4 +1,4 @@
-//! What the loop may stop for, as told to a person.
+//! The faults that the loop may stop with.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub(super) fn refused(failure: &Failure, commit_lsn: Lsn, attempts: u32) -> Faul
     )
 }
 
-/// Nothing can be published with these settings.
+/// No event can be published with these settings.
 pub(super) fn unable(failure: &Failure) -> Fault {
     let Failure { class, subject, reason, mend, .. } = failure;
     Fault::new(
@@ -74,7 +74,7 @@ pub(super) fn breaker_open(
     )
 }
 
-/// The dead-letter topic will never take this letter, or no event at all.
+/// The dead-letter topic will never accept this dead letter, or the broker no event at all.
 pub(super) fn letter_refused(failure: &Failure) -> Fault {
     if failure.disposition == Disposition::Halt {
         return unable(failure);
@@ -114,13 +114,13 @@ pub(super) fn protocol(text: &str, place: &str) -> Fault {
     )
 }
 
-/// A sink that reports on what was never given to it.
+/// The sink reports on an event that it does not have.
 pub(super) fn receipt(error: &NotInFlight) -> Fault {
     let mend = "this is a defect of the relay: report it; nothing that was not confirmed has been reported";
     Fault::new(Exit::Failed, "sink.bad-receipt", error.to_string(), "", mend)
 }
 
-/// The database was exchanged under a living relay.
+/// The database was replaced while the relay was running.
 pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) -> Fault {
     Fault::new(
         Exit::Slot,
@@ -131,7 +131,7 @@ pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) 
     )
 }
 
-/// The slot was moved, and by no other relay as far as was seen.
+/// The slot was moved, and no other relay was seen to move it.
 pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover: &Mover) -> Fault {
     let who = match mover {
         Mover::Recreated => "it was dropped and created again".to_owned(),
@@ -162,7 +162,7 @@ pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover:
     )
 }
 
-/// The database is older than it was.
+/// The database ends before a position that was read from it.
 pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault {
     Fault::new(
         Exit::Slot,
@@ -177,12 +177,11 @@ pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault
     )
 }
 
-/// Slot and publication, as the place of a fault.
 pub(super) fn slot_place(source: &SourceSettings) -> String {
     format!("slot {}, publication {}", source.slot, source.publication)
 }
 
-/// What a new connection would only meet again.
+/// The fault of a stream's error, if a new connection would end with the same error.
 pub(super) fn of_stream(error: &StreamError, source: &SourceSettings) -> Option<Fault> {
     let place = slot_place(source);
     let told = match error {

@@ -8,24 +8,24 @@
 //!    └── status update / verdicts ◀── feed: window, ledger ◀────────── collect
 //! ```
 //!
-//! One thread does all of it, and never blocks on a broker or a database. Sessions are opened on
-//! the control runtime ([`control`]) and handed over, the sink is polled, and the only waits are for
-//! the socket, bounded by the next status update. So a sink that does not answer delays no report.
+//! One thread does all of it, and never blocks on a broker or a database: sessions are opened on the
+//! control runtime ([`control`]), the sink is polled, and the only waits are for the socket, bounded
+//! by the next status update. So a sink that does not answer delays no report.
 //!
 //! # Why nothing is lost
 //!
-//! Postgres keeps every transaction that ends behind the slot's `confirmed_flush_lsn`, and moves it
+//! Postgres keeps every transaction that ends behind the slot's `confirmed_flush_lsn`, and moves that
 //! only to a position that this loop has reported in a status update. So it is enough that no
 //! position is reported too early:
 //!
 //! 1. An event gets a number when the sink takes it, in commit order, and stays in the *window*
-//!    until the sink reports the broker's confirm under that number. What is refused, returned,
-//!    timed out or unknown is not confirmed ([`crate::sink`]).
+//!    until the sink reports the broker's confirm under that number. An event that is refused,
+//!    returned, timed out or unknown is not confirmed ([`crate::sink`]).
 //! 2. An event that cannot be published counts as settled only once the dead-letter topic has
 //!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
 //! 3. The *ledger* closes a transaction at its commit end LSN once it and all earlier ones are
-//!    settled; that LSN is what may be reported. A keepalive's position is reported only while
-//!    nothing is unsettled and no transaction is half received ([`crate::source::progress`]).
+//!    settled; that LSN may be reported. A keepalive's position is reported only while nothing is
+//!    unsettled and no transaction is half received ([`crate::source::progress`]).
 //! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
 //!    `confirmed_flush_lsn`, and what was admitted is recognised by its position and skipped
 //!    ([`crate::delivery::admitted`]).
@@ -37,7 +37,7 @@
 //!    events, and stops the relay ([`control`]).
 //!
 //! A polled row stays unpublished in its table until its verdict is written, under a lease that ends
-//! with its process; points 1, 2, 5 and 6 hold in the same way.
+//! some time after its process has; points 1, 2, 5 and 6 hold in the same way.
 //!
 //! The invariants are listed in [`crate::delivery`] and tested there against a model.
 
@@ -48,7 +48,6 @@ mod dead_letter_gate;
 mod failure_policy;
 mod faults;
 mod feed;
-mod formats;
 mod preconditions;
 mod sink_driver;
 
@@ -61,12 +60,11 @@ use self::admit::Admitter;
 use self::control::StopFlags;
 use self::crash::CrashGuard;
 use self::failure_policy::{FailureOutcome, FailurePolicy, Moment};
-use self::feed::{Downstream, Feed};
+use self::feed::{Downstream, Feed, FeedStatus};
 pub use self::feed::{
     claims::{ClaimFeed, ClaimParts},
     slot::SlotFeed,
 };
-use self::formats::Formats;
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 use self::sink_driver::{SinkDriver, SinkFactory};
 use crate::base::clock::unix_now_us;
@@ -75,29 +73,28 @@ use crate::base::event::Sequence;
 use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
-use crate::health::{Pass, Phase, Recorder};
+use crate::health::{Phase, Recorder};
 use crate::metrics::{Metrics, PassMeter, Stage};
 use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
 
-/// Longest wait while something is in flight: confirms do not wake the loop.
+/// Longest wait while events are in flight: confirms do not wake the loop.
 const CONFIRM_TICK: Duration = Duration::from_millis(10);
-/// The same while the sink holds events back, which wait for the confirms of others.
+/// Longest wait while the sink holds events back until others are confirmed.
 const HELD_BACK_TICK: Duration = Duration::from_millis(1);
-/// Longest wait of an idle loop; keepalives below the socket's low water are answered from it.
+/// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than the
+/// socket's SO_RCVLOWAT.
 const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Longest wait for a confirm while the relay stops.
 const DRAIN_TICK: Duration = Duration::from_millis(2);
 
-/// What the loop is made of, whatever feeds it.
+/// What the loop is made of besides its feed.
 pub(crate) struct Parts {
     pub source: SourceSettings,
     pub delivery: DeliverySettings,
     pub sink_factory: SinkFactory,
     pub dead_letter_writer: DeadLetterWriter,
-    /// Records of the dead-letter topic.
     pub tail_events: Receiver<TailEvent>,
-    /// What other threads ask of the loop.
     pub flags: Arc<StopFlags>,
     pub metrics: Arc<Metrics>,
     pub recorder: Recorder,
@@ -105,12 +102,11 @@ pub(crate) struct Parts {
     pub origin: Instant,
 }
 
-/// Carries events of one feed.
 pub(crate) struct Relay<F> {
     feed: F,
     down: Downstream,
     tail_events: Receiver<TailEvent>,
-    /// What the loop is about, where it is not the feed that decides: draining, stopped.
+    /// The phase after the feed's own phases: draining, stopped.
     ending: Option<Phase>,
     /// It was logged that the dead-letter topic must be read first.
     awaits_history: bool,
@@ -125,9 +121,8 @@ impl<F: Feed> Relay<F> {
     pub(crate) fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, metrics, .. } = parts;
         let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;
-        let formats = Formats::new(&source);
         let down = Downstream {
-            admitter: Admitter::new(crash, formats, feed.origin()),
+            admitter: Admitter::new(crash, &source, feed.origin()),
             policy: FailurePolicy::new(&delivery, dead_letter_writer, &metrics),
             driver: SinkDriver::open(sink_factory, &delivery)?,
             meter: PassMeter::new(&metrics),
@@ -147,7 +142,7 @@ impl<F: Feed> Relay<F> {
         })
     }
 
-    /// Carries events until told to stop, or until it must not go on.
+    /// Carries events until a stop is requested, or a fault forbids to go on.
     pub(crate) fn run(mut self) -> Result<(), Fault> {
         let carried = self.carry();
         let outcome = self.drain(carried);
@@ -186,7 +181,7 @@ impl<F: Feed> Relay<F> {
         Ok(more)
     }
 
-    /// Waits for whatever comes next.
+    /// Waits for the feed or the sink.
     fn rest(&mut self) -> Result<(), Fault> {
         let sink = self.down.driver.sink.as_ref();
         let tick = match sink {
@@ -197,7 +192,7 @@ impl<F: Feed> Relay<F> {
         if self.feed.wait(tick, sink.is_some()) { Ok(()) } else { self.collect(F::CONFIRM_TICK) }
     }
 
-    /// Builds the next sink when it is time.
+    /// Builds the next sink when it is due.
     fn ensure_sink(&mut self, now: Instant) -> Result<(), Fault> {
         let Downstream { driver, policy, recorder, .. } = &mut self.down;
         if driver.rebuild(now, recorder)? {
@@ -206,7 +201,6 @@ impl<F: Feed> Relay<F> {
         Ok(())
     }
 
-    /// Takes note of what was read from the dead-letter topic.
     fn read_tail_events(&mut self) -> Result<(), Fault> {
         let Downstream { policy, driver, .. } = &mut self.down;
         for event in tail_event::waiting(&self.tail_events) {
@@ -215,21 +209,21 @@ impl<F: Feed> Relay<F> {
         Ok(())
     }
 
-    /// Publishes again what has waited long enough.
+    /// Publishes again the events whose wait is over.
     fn retry_due(&mut self, now: Instant) {
         let Downstream { policy, driver, meter, .. } = &mut self.down;
         let Some(sink) = &mut driver.sink else { return };
         let (next, has_room) = self.feed.next();
-        while let Some(sequence) = policy.take_due(now, next, has_room) {
+        while let Some(sequence) = policy.retries.take_due(now, next, has_room) {
             meter.retried();
             sink.retry(sequence);
         }
     }
 
-    /// Takes note of what the sink reports.
+    /// Takes the sink's reports.
     fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
-        // Events that wait behind one that has parked its key become dead letters before a later
-        // event of the key can come in: they stay in order.
+        // Events that wait in the sink behind one that has parked its key become dead letters before a
+        // later event of the key can come in. So they stay in order.
         let mut parked = self.collect_once(timeout)?;
         while parked {
             parked = self.collect_once(Duration::ZERO)?;
@@ -257,7 +251,9 @@ impl<F: Feed> Relay<F> {
                         Err(fault) => outcome = outcome.and(Err(fault)),
                     }
                 }
-                SinkReport::Suspect(sequence) => policy.suspect(sequence),
+                SinkReport::Suspect(sequence) => {
+                    policy.suspects.insert(sequence);
+                }
                 SinkReport::Reachable => {
                     tracing::info!("the broker answers again");
                     driver.reachable(recorder);
@@ -268,11 +264,11 @@ impl<F: Feed> Relay<F> {
             }
         }
         self.down.driver.done(reports, confirmed);
-        // A fault comes first: a new sink would only meet the same event again.
+        // A fault comes first: a new sink would meet the same event again.
         if let Some(reason) = broken
             && outcome.is_ok()
         {
-            self.down.driver.break_sink(&reason, self.feed.status().in_flight_events);
+            self.down.driver.break_sink(&reason, self.feed.in_flight());
         }
         outcome.map(|()| parked)
     }
@@ -317,8 +313,8 @@ impl<F: Feed> Relay<F> {
         Ok(outcome)
     }
 
-    /// Finishes the open transaction, settles what is in flight and reports it. A fault that stops
-    /// the relay still settles what was admitted before it.
+    /// Finishes the open transaction, settles what is in flight and reports it. After a fault, what
+    /// was admitted before it is still settled.
     fn drain(&mut self, carried: Result<(), Fault>) -> Result<(), Fault> {
         self.ending = Some(Phase::Draining);
         self.feed.close();
@@ -328,14 +324,14 @@ impl<F: Feed> Relay<F> {
         while Instant::now() < deadline {
             let has_sink = self.down.driver.sink.is_some();
             let reading = outcome.is_ok() && has_sink && self.feed.is_mid_transaction();
-            let in_flight = self.feed.status().in_flight_events;
+            let in_flight = self.feed.in_flight();
             if !reading && (!has_sink || in_flight <= self.down.policy.unpublishable) {
                 break;
             }
             if last_settled.0 != self.down.driver.settled_events {
                 last_settled = (self.down.driver.settled_events, Instant::now());
             }
-            // What waits behind a refused event of its key will never settle.
+            // Events that wait behind a refused event of their key will never settle.
             let in_vain = outcome.is_err() || self.feed.awaits_retries();
             if in_vain && last_settled.1.elapsed() > F::LAST_CONFIRM_WITHIN {
                 break;
@@ -368,32 +364,23 @@ impl<F: Feed> Relay<F> {
     }
 
     fn publish_status(&mut self) {
-        let status = self.feed.status();
+        let FeedStatus { connected, held, mut pass } = self.feed.status();
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
         meter.flush();
         policy.gate.update_breaker_gauge(unix_now_us());
-        let letters_unread = status.held && policy.gate.awaits_history();
-        if letters_unread && !self.awaits_history {
+        pass.letters_unread = held && policy.gate.awaits_history();
+        if pass.letters_unread && !self.awaits_history {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
-        self.awaits_history = letters_unread;
-        driver.log_silence(status.in_flight_events, status.in_flight_bytes);
-        let pass = Pass {
-            phase: self.ending.unwrap_or(status.phase),
-            sink_reachable: driver.is_reachable(),
-            letters_unread,
-            decoding_for: status.decoding_for,
-            settled_events: driver.settled_events,
-            in_flight_events: status.in_flight_events as u64,
-            in_flight_bytes: status.in_flight_bytes as u64,
-            received_lsn: status.received_lsn,
-            sent_lsn: status.sent_lsn,
-            confirmed_lsn: status.confirmed_lsn,
-        };
-        let gauge = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-        self.metrics.in_flight_events.set(gauge(status.in_flight_events));
-        self.metrics.in_flight_bytes.set(gauge(status.in_flight_bytes));
-        self.metrics.connected.set(i64::from(status.connected));
+        self.awaits_history = pass.letters_unread;
+        driver.log_silence(pass.in_flight_events, pass.in_flight_bytes);
+        pass.phase = self.ending.unwrap_or(pass.phase);
+        pass.sink_reachable = driver.is_reachable();
+        pass.settled_events = driver.settled_events;
+        let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
+        self.metrics.in_flight_events.set(gauge(pass.in_flight_events));
+        self.metrics.in_flight_bytes.set(gauge(pass.in_flight_bytes));
+        self.metrics.connected.set(i64::from(connected));
         let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         recorder.pass(&pass, now_ms);
     }

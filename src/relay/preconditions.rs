@@ -1,6 +1,5 @@
-//! What the loops would end with at their start, found without starting one: for `check`.
-//!
-//! Each of these is judged by the function that the loop itself calls.
+//! The faults with which a loop would end at its start, found for `check` by the functions that the
+//! loop itself calls.
 
 use super::crash;
 use crate::base::error::Fault;
@@ -13,7 +12,6 @@ use crate::source::publication::TableFacts;
 use crate::source::settings::SourceSettings;
 
 /// What the configuration and this machine lack for a loop.
-#[must_use]
 pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Finding> {
     let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
     let fault = outboxes.err().map(Fault::from);
@@ -21,9 +19,8 @@ pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Find
     std::iter::once(crash_file).chain(fault.map(Finding::fail)).collect()
 }
 
-/// Why rows of these tables could not become events, a table each; `tables` are those of the outboxes,
-/// in their order.
-#[must_use]
+/// Why rows of these tables could not become events, one fault per table. `tables` are those of the
+/// outboxes, in their order.
 pub fn unfit_routes(source: &SourceSettings, tables: &[TableFacts]) -> Vec<Fault> {
     let unfit = |(outbox, table): (&OutboxTable, &TableFacts)| {
         let columns = table.columns.iter().filter(|column| !column.generated);
@@ -39,8 +36,6 @@ pub fn unfit_routes(source: &SourceSettings, tables: &[TableFacts]) -> Vec<Fault
     source.outboxes.iter().zip(tables).filter_map(unfit).collect()
 }
 
-/// Why rows of this table could not become events.
-#[must_use]
 pub fn unfit_route(outbox: &OutboxTable, relation: &Relation) -> Option<Fault> {
     Plan::compile(outbox, 0, relation, false).err().map(Fault::from)
 }

@@ -1,4 +1,4 @@
-//! The sink as the loop has it: polled, dropped when it has broken, and built anew; and whether the
+//! Owns the sink: polls it, drops it when it has broken, builds the next one, and knows whether the
 //! broker takes events.
 
 use std::time::{Duration, Instant};
@@ -14,25 +14,23 @@ pub(crate) type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + 
 
 /// A new sink is never built without a pause.
 const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);
-/// An outage whose reason changes is logged no more often than this.
+/// An outage whose reason changes is logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
-
-/// A broker that is reachable and confirms nothing for this long is worth a line in the log.
+/// A reachable broker that confirms nothing for this long is logged.
 const SILENCE_LOGGED_AFTER: Duration = Duration::from_secs(5);
 
-/// The sink, and how to get another one.
 pub(super) struct SinkDriver {
-    /// None after one has broken, until the next is built.
+    /// None between a sink that has broken and the next.
     pub(super) sink: Option<Box<dyn Sink>>,
     factory: SinkFactory,
     rebuild_at: Instant,
     backoff: Backoff,
     reports: Vec<SinkReport>,
-    /// Events that were confirmed, themselves or their dead letters.
+    /// Events of which the event itself or its dead letter was confirmed.
     pub(super) settled_events: u64,
     broken: bool,
     outage: Option<Outage>,
-    /// What was last logged of an outage, and when.
+    /// When an outage was last logged, and its reason then.
     logged: Option<(Instant, String)>,
     silence: Silence,
 }
@@ -53,7 +51,6 @@ struct Outage {
 }
 
 impl SinkDriver {
-    /// Builds the first sink.
     pub(super) fn open(
         mut factory: SinkFactory,
         delivery: &DeliverySettings,
@@ -72,8 +69,8 @@ impl SinkDriver {
         })
     }
 
-    /// What the sink reports, waiting at most `timeout` for the first of it. The buffer goes back
-    /// with [`SinkDriver::done`].
+    /// The sink's reports; waits at most `timeout` for the first. [`SinkDriver::done`] takes the buffer
+    /// back.
     pub(super) fn poll(&mut self, timeout: Duration) -> Vec<SinkReport> {
         let mut reports = std::mem::take(&mut self.reports);
         match &mut self.sink {
@@ -83,7 +80,6 @@ impl SinkDriver {
         reports
     }
 
-    /// The reports of one poll are dealt with.
     pub(super) fn done(&mut self, buffer: Vec<SinkReport>, confirmed: bool) {
         self.reports = buffer;
         if confirmed {
@@ -92,42 +88,39 @@ impl SinkDriver {
         self.log_outage();
     }
 
-    /// Does the broker take what it is given?
     pub(super) fn is_reachable(&self) -> bool {
         !self.broken && self.outage.is_none()
     }
 
-    /// Why events wait; empty when they do not.
+    /// Why events wait for the broker; empty when they do not.
     pub(super) fn outage(&self) -> &str {
         self.outage.as_ref().map_or("", |outage| &outage.reason)
     }
 
-    /// Events wait for the broker.
     pub(super) fn unreachable(&mut self, reason: String, recorder: &mut Recorder) {
         recorder.note(&reason);
         self.outage = Some(Outage { reason, dead_letters_only: false });
     }
 
-    /// Dead letters wait for the dead-letter topic.
+    /// A dead letter cannot be written for now.
     pub(super) fn dead_letter_delayed(&mut self, reason: &str, recorder: &mut Recorder) {
         self.unreachable(format!("a dead letter cannot be written: {reason}"), recorder);
         self.outage.iter_mut().for_each(|outage| outage.dead_letters_only = true);
     }
 
-    /// The broker has confirmed a dead letter.
     pub(super) fn dead_letter_confirmed(&mut self, recorder: &mut Recorder) {
         if self.outage.as_ref().is_some_and(|outage| outage.dead_letters_only) {
             self.reachable(recorder);
         }
     }
 
-    /// The outage is over; the same one would be logged again.
+    /// The outage is over. If the same one returns, it is logged again.
     pub(super) fn reachable(&mut self, recorder: &mut Recorder) {
         (self.broken, self.outage, self.logged) = (false, None, None);
         recorder.note("");
     }
 
-    /// Logs why events wait: at once, and again when the reason has changed, but not too often.
+    /// Logs why events wait: at once, and again when the reason has changed.
     fn log_outage(&mut self) {
         let Some(Outage { reason, .. }) = &self.outage else { return };
         let logged = self.logged.as_ref();
@@ -137,8 +130,8 @@ impl SinkDriver {
         }
     }
 
-    /// Logs that a broker which can be reached has confirmed nothing for long.
-    pub(super) fn log_silence(&mut self, in_flight_events: usize, in_flight_bytes: usize) {
+    /// Logs that a reachable broker has confirmed nothing for long.
+    pub(super) fn log_silence(&mut self, in_flight_events: u64, in_flight_bytes: u64) {
         let (settled_events, Silence { since, logged, .. }) = (self.settled_events, &self.silence);
         if settled_events != self.silence.settled_events || in_flight_events == 0 {
             if let Some(since) = since.filter(|_| *logged) {
@@ -160,9 +153,9 @@ impl SinkDriver {
         }
     }
 
-    /// The sink can no longer say what became of events in flight: a new one will publish again
-    /// what is not confirmed. The old one ends at once, because it would go on with later events
-    /// of a key.
+    /// Drops a sink that can no longer report what became of events in flight: a new one will publish
+    /// again what is not confirmed. The old one ends at once, because it could go on with later
+    /// events of a key.
     pub(super) fn break_sink(&mut self, reason: &str, in_flight: usize) {
         if self.sink.take().is_none() {
             return;
@@ -178,7 +171,7 @@ impl SinkDriver {
         );
     }
 
-    /// Builds the next sink when it is time. True when there is a new one: everything that is not
+    /// Builds the next sink when it is due. True when there is a new one: then everything that is not
     /// settled must be published again.
     pub(super) fn rebuild(&mut self, now: Instant, recorder: &mut Recorder) -> Result<bool, Fault> {
         if self.sink.is_some() || now < self.rebuild_at {

@@ -1,41 +1,62 @@
-//! A channel for requests from the data thread to the control runtime, and one for the answers.
+//! Tasks of the control runtime, and the channels on which the data thread sends them requests and
+//! looks for their answers.
 
 use std::sync::mpsc as std_mpsc;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 
-/// The end of the data thread.
+/// The data thread's end. Dropping it ends the task.
 #[derive(Debug)]
 pub struct Link<Q, A> {
     requests: mpsc::Sender<Q>,
     answers: std_mpsc::Receiver<A>,
+    task: Option<AbortHandle>,
 }
 
-/// The end of the control runtime.
+/// The task's end.
 #[derive(Debug)]
-pub(super) struct LinkEnd<Q, A> {
-    pub(super) requests: mpsc::Receiver<Q>,
-    pub(super) answers: std_mpsc::SyncSender<A>,
-}
-
-/// Both ends. A request waits in the channel until the one before it is answered.
-pub(super) fn pair<Q, A>() -> (Link<Q, A>, LinkEnd<Q, A>) {
-    let (request_sender, requests) = mpsc::channel(1);
-    let (answer_sender, answers) = std_mpsc::sync_channel(4);
-    (Link { requests: request_sender, answers }, LinkEnd { requests, answers: answer_sender })
+pub(in crate::relay) struct LinkEnd<Q, A> {
+    pub(in crate::relay) requests: mpsc::Receiver<Q>,
+    pub(in crate::relay) answers: std_mpsc::SyncSender<A>,
 }
 
 impl<Q, A> Link<Q, A> {
-    /// False when another request waits already, or the process is ending.
-    pub fn request(&self, request: Q) -> bool {
+    /// Both ends, without a task. A request waits in the channel until the one before it is answered.
+    pub(in crate::relay) fn pair() -> (Link<Q, A>, LinkEnd<Q, A>) {
+        let (request_sender, requests) = mpsc::channel(1);
+        let (answer_sender, answers) = std_mpsc::sync_channel(4);
+        let link = Link { requests: request_sender, answers, task: None };
+        (link, LinkEnd { requests, answers: answer_sender })
+    }
+
+    pub(super) fn spawn<T>(runtime: &Handle, task: impl FnOnce(LinkEnd<Q, A>) -> T) -> Link<Q, A>
+    where
+        T: Future<Output = ()> + Send + 'static,
+    {
+        let (mut link, end) = Link::pair();
+        link.task = Some(runtime.spawn(task(end)).abort_handle());
+        link
+    }
+
+    /// False when another request is waiting already, or the process is ending.
+    pub(in crate::relay) fn request(&self, request: Q) -> bool {
         self.requests.try_send(request).is_ok()
     }
 
     /// The next answer, if there is one.
-    #[must_use]
-    pub fn answer(&self) -> Option<A> {
-        self.answers.try_recv().ok()
+    ///
+    /// # Panics
+    /// If the task has panicked: without its answers the loop would wait for ever.
+    pub(in crate::relay) fn answer(&self) -> Option<A> {
+        match self.answers.try_recv() {
+            Err(std_mpsc::TryRecvError::Disconnected) if self.task.is_some() => {
+                panic!("a task of the control runtime has ended")
+            }
+            answer => answer.ok(),
+        }
     }
 
     /// Waits for the next answer. For the end of the relay only.
@@ -43,8 +64,16 @@ impl<Q, A> Link<Q, A> {
         self.answers.recv_timeout(timeout).ok()
     }
 
-    /// No answer is wanted any more: the other end gives up.
-    pub fn close(&mut self) {
-        *self = pair().0;
+    /// Ends the task; there will be no answer.
+    pub(in crate::relay) fn close(&mut self) {
+        *self = Link::pair().0;
+    }
+}
+
+impl<Q, A> Drop for Link<Q, A> {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
     }
 }

@@ -1,30 +1,37 @@
-//! What the loop asks of the control runtime: sessions, the catalog, a position confirmed over SQL,
-//! and what the walsender does.
+//! What the loop needs from Postgres beside its stream: sessions, the catalog, a position confirmed
+//! over SQL, and what the walsender is doing.
 //!
-//! Connecting needs name resolution, TLS, authentication and queries, none of which the data thread
-//! may wait for. It sends a request over a channel, and looks for the answer when it comes by.
+//! All of it takes connections, with name resolution, TLS, authentication and queries, for which the
+//! data thread may not wait. Tasks on the control runtime do it; the loop looks for their answers
+//! once per pass.
 
 mod link;
 mod session_opener;
 mod sessions;
 mod slot_history;
 mod sql;
-#[cfg(test)]
-pub(super) mod testing;
 mod walsender;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
-use self::link::{Link, LinkEnd};
+use tokio::runtime::Handle;
+
+pub use self::link::Link;
+#[cfg(test)]
+pub(super) use self::link::LinkEnd;
 pub use self::session_opener::{OpenedSession, SessionNews};
 pub use self::sessions::SessionRequest;
 pub use self::slot_history::{Mover, PeerProgress};
-pub use self::sql::{CatalogLink, ConfirmedPosition};
+pub use self::sql::ConfirmedPosition;
 pub use self::walsender::{Walsender, WalsenderAnswer};
 use crate::doctor::fingerprint::KnownPublication;
 use crate::source::catalog::Catalog;
 use crate::source::settings::SourceSettings;
+
+/// Longest way of an answer from the control runtime to the data thread.
+const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 /// What other threads ask of the loop.
 #[derive(Debug, Default)]
@@ -35,51 +42,50 @@ pub struct StopFlags {
     pub source_stopping: AtomicBool,
 }
 
-/// Asks for a session.
 pub type SessionLink = Link<SessionRequest, SessionNews>;
-/// Confirms the last position without a stream.
-pub type ConfirmLink = Link<ConfirmedPosition, Result<(), String>>;
-/// Asks what the walsender does.
 pub type WalsenderLink = Link<Walsender, WalsenderAnswer>;
+/// A link that brings one answer and takes no requests.
+pub type CatalogLink = Link<(), Catalog>;
 
-/// The ends of the data thread.
+/// Starts tasks on the control runtime.
 #[derive(Debug)]
-pub struct ControlLinks {
-    pub(super) sessions: SessionLink,
-    pub(super) catalog: CatalogLink,
-    pub(super) confirm: ConfirmLink,
-    pub(super) walsender: WalsenderLink,
+pub struct Control {
+    pub runtime: Handle,
+    pub source: Arc<SourceSettings>,
+    /// The publication as this process met it.
+    pub known: Arc<KnownPublication>,
 }
 
-/// The ends of the control runtime.
-#[derive(Debug)]
-pub struct ControlEnds {
-    sessions: LinkEnd<SessionRequest, SessionNews>,
-    catalog: LinkEnd<u64, (u64, Catalog)>,
-    confirm: LinkEnd<ConfirmedPosition, Result<(), String>>,
-    walsender: LinkEnd<Walsender, WalsenderAnswer>,
-}
+impl Control {
+    /// Opens one session for each request.
+    pub(super) fn sessions(&self) -> SessionLink {
+        let (source, known) = (Arc::clone(&self.source), Arc::clone(&self.known));
+        Link::spawn(&self.runtime, |end| sessions::serve(source, known, end))
+    }
 
-/// Both ends of all links.
-#[must_use]
-pub fn links() -> (ControlLinks, ControlEnds) {
-    let (sessions, sessions_end) = link::pair();
-    let (catalog, catalog_end) = link::pair();
-    let (confirm, confirm_end) = link::pair();
-    let (walsender, walsender_end) = link::pair();
-    let catalog = CatalogLink::new(catalog);
-    let links = ControlLinks { sessions, catalog, confirm, walsender };
-    let (sessions, catalog) = (sessions_end, catalog_end);
-    let (confirm, walsender) = (confirm_end, walsender_end);
-    (links, ControlEnds { sessions, catalog, confirm, walsender })
-}
+    /// Looks at a walsender for each request.
+    pub(super) fn walsender(&self) -> WalsenderLink {
+        let source = Arc::clone(&self.source);
+        Link::spawn(&self.runtime, |end| walsender::serve(source, end))
+    }
 
-/// Answers requests until the loop is gone. Dropping the future between two requests loses nothing.
-pub async fn serve(settings: &SourceSettings, known: &KnownPublication, ends: ControlEnds) {
-    tokio::join!(
-        sessions::serve(settings, known, ends.sessions),
-        sql::serve_catalogs(settings, ends.catalog),
-        sql::serve_confirms(settings, ends.confirm),
-        walsender::serve(settings, ends.walsender),
-    );
+    /// Reads the catalog as it is from now on, however long that takes.
+    pub(super) fn read_catalog(&self) -> CatalogLink {
+        let source = Arc::clone(&self.source);
+        Link::spawn(&self.runtime, |end| async move {
+            let catalog = sql::read_catalog(&source).await;
+            let _nobody_waits = end.answers.try_send(catalog).is_err();
+        })
+    }
+
+    /// Confirms a position to the slot. Waits for it, a few seconds at most.
+    pub(super) fn confirm(&self, position: ConfirmedPosition) -> Result<(), String> {
+        let source = Arc::clone(&self.source);
+        let link: Link<(), _> = Link::spawn(&self.runtime, |end| async move {
+            let outcome = sql::confirm_in_time(&source, &position).await;
+            let _nobody_waits = end.answers.try_send(outcome).is_err();
+        });
+        let answer = link.answer_within(sql::CONFIRM_WITHIN + ANSWER_MARGIN);
+        answer.unwrap_or_else(|| Err("the process is ending".to_owned()))
+    }
 }

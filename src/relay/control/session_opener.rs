@@ -1,7 +1,8 @@
-//! One attempt at a session: connect, look who holds the slot, check, start to stream.
+//! One attempt at a session: connect, see who holds the slot, run the preflight checks, start to
+//! stream.
 //!
-//! The look comes first. A slot that another process holds, and a server in recovery, are waited
-//! for over this one SQL connection, without a line in the server's log.
+//! While another process holds the slot, or the server is in recovery, the attempt waits on one SQL
+//! connection: a START_REPLICATION that fails would write a line to the server's log each time.
 
 use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
@@ -24,60 +25,51 @@ use crate::source::settings::SourceSettings;
 use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 
-/// Longest way from a free slot to a session; starting to decode may take a while behind a long
-/// backlog.
+/// Limit from a free slot to a session; decoding may start late behind a long backlog.
 const OPEN_WITHIN: Duration = Duration::from_secs(120);
-/// Longest answer to one look.
+/// Limit for one query of the slot's state.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// Waits between looks grow from the first to the second: the time that a takeover may take is
-/// mostly this.
+/// The interval between two of them grows from the first to the second; a takeover takes mostly this
+/// long.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
-
-/// From one session to the next, whatever the reason.
+/// Shortest time between two sessions.
 pub(super) const LET_GO_GAP: Duration = Duration::from_millis(500);
 
-/// What the loop is told about its session.
 #[derive(Debug)]
 pub enum SessionNews {
-    /// A session, streaming.
     Opened(Box<OpenedSession>),
-    /// What is waited for.
+    /// What the attempt waits for.
     Waiting(Phase),
-    /// There will be no session.
+    /// Another attempt would fail in the same way.
     Failed(Fault),
 }
 
-/// A session and what was read about it once it held the slot.
+/// A session, and what was read once it held the slot.
 #[derive(Debug)]
 pub struct OpenedSession {
-    /// The connection, in copy mode.
     pub session: ReplicationSession,
-    /// Where the slot stood after the stream had started: nobody can move it any more.
+    /// Read after the stream had started, because nobody else can move the slot from then on.
     pub slot_confirmed: Lsn,
-    /// What peers confirmed since the last session.
+    /// What other relays confirmed since the last session.
     pub peers: Option<PeerProgress>,
-    /// Who moved the slot beyond that, if anybody did.
+    /// Who moved the slot beyond that, if it was moved.
     pub mover: Mover,
-    /// How long the server waits for a sign of life.
     pub wal_sender_timeout: Option<Duration>,
-    /// What the catalog says of tables.
     pub catalog: Catalog,
 }
 
-/// A replication connection that was opened before it was known that it is needed.
+/// A replication connection that was opened while it was not known yet whether the slot is free.
 type Early = Result<ReplicationClient, ConnectError>;
 
 /// Why there is no session.
 pub(super) enum Failed {
-    /// A person has to mend something.
     Fault(Fault),
-    /// The server is a standby; the fault says so.
     NotPrimary(Fault),
     Connect(ConnectError),
 }
 
-/// Attempts, and what is known from one to the next.
+/// Makes attempts, and keeps what one learns for the next.
 pub(super) struct SessionOpener<'a> {
     pub(super) settings: &'a SourceSettings,
     known: &'a KnownPublication,
@@ -86,9 +78,9 @@ pub(super) struct SessionOpener<'a> {
     text_only: bool,
     not_before: Instant,
     history: SlotHistory,
-    /// Warnings of the last preflight.
+    /// Warnings of the last preflight, which are not logged again.
     warned: Vec<String>,
-    /// Another process was seen to hold the slot: what this one waits for was in order then.
+    /// Another process was seen to hold the slot, so the configuration was correct at that time.
     pub(super) has_stood_by: bool,
 }
 
@@ -111,7 +103,7 @@ impl<'a> SessionOpener<'a> {
         }
     }
 
-    /// A session is wanted, not before `pause` is over.
+    /// A session is requested; it may open once `pause` has passed.
     pub(super) fn begins(&mut self, text_only: bool, confirmed: Lsn, pause: Duration) {
         self.shown = Phase::Connecting;
         self.text_only = text_only;
@@ -119,21 +111,20 @@ impl<'a> SessionOpener<'a> {
         self.history.begins(confirmed);
     }
 
-    /// Tells the loop what is waited for; true when that is news.
+    /// Reports to the loop what the attempt waits for; true when that has changed.
     pub(super) fn show(&mut self, phase: Phase) -> bool {
         let new = self.shown != phase;
         if new {
             self.shown = phase;
-            let _told = self.news.try_send(SessionNews::Waiting(phase)).is_ok();
+            let _reported = self.news.try_send(SessionNews::Waiting(phase)).is_ok();
         }
         new
     }
 
-    /// Waits until nobody holds the slot, and opens a session.
     pub(super) async fn attempt(&mut self) -> Result<OpenedSession, Failed> {
         let info = &self.settings.connection;
         let at_once = self.not_before <= Instant::now();
-        // Both connections at once, because each takes its time.
+        // Both connections are opened at the same time: that makes a takeover faster.
         let early = async { if at_once { Some(connect::open(info).await) } else { None } };
         let (sql, mut early) = tokio::join!(sql::connect(info), early);
         let mut server = Server::new(sql.map_err(Failed::Connect)?, &self.settings.slot).await?;
@@ -150,7 +141,7 @@ impl<'a> SessionOpener<'a> {
         }
     }
 
-    /// Gives `early` back when there was nothing to wait for.
+    /// Waits until nobody holds the slot. Returns `early` if that was so from the start.
     async fn wait_until_free(
         &mut self,
         server: &mut Server,
@@ -165,7 +156,7 @@ impl<'a> SessionOpener<'a> {
             if free && !server.checked {
                 return Ok(early);
             }
-            // It takes one of the server's WAL senders.
+            // An idle replication connection occupies one of max_wal_senders.
             early = None;
             if !server.checked {
                 let report = server.inspect(self.settings).await?;
@@ -178,8 +169,8 @@ impl<'a> SessionOpener<'a> {
                 return Ok(None);
             }
             if let Some(holder) = holder.filter(|holder| !self.history.is_own(holder.pid)) {
-                // The last session of this relay is no reason to wait once another process has
-                // had the slot.
+                // Once another process has had the slot, this relay's last session is no longer a
+                // reason to wait.
                 self.not_before = self.not_before.min(Instant::now() + LET_GO_GAP);
                 self.stand_by(holder);
             }
@@ -208,7 +199,7 @@ impl<'a> SessionOpener<'a> {
             messages: settings.messages.is_some(),
             binary: !self.text_only,
         };
-        // At once, because each takes its time. A stream that is dropped unread has moved nothing.
+        // Both run at the same time. A stream that is dropped unread has confirmed nothing.
         let streaming = async {
             let control = match early {
                 Some(control) => control,
@@ -218,7 +209,7 @@ impl<'a> SessionOpener<'a> {
         };
         let (report, session) = tokio::join!(server.inspect(settings), streaming);
         let report = report?;
-        // What the preflight says is told better than what the stream failed with because of it.
+        // The preflight explains a problem better than the error that START_REPLICATION met.
         self.check(server, &report)?;
         let publication = PublicationFingerprint::of(&report.facts);
         let server_facts = &report.facts.server;
@@ -226,7 +217,7 @@ impl<'a> SessionOpener<'a> {
             return Err(Failed::Fault(fault));
         }
         let session = session.map_err(Failed::Connect)?;
-        // Asked only now that the stream holds the slot: before, somebody could still have moved it.
+        // Read only now: before the stream held the slot, somebody could still have moved it.
         let slot = server.look().await?.held().unwrap_or_default();
         self.history.opened(session.backend_pid);
         self.history.look(&slot, Instant::now());
@@ -244,14 +235,14 @@ impl<'a> SessionOpener<'a> {
         })
     }
 
-    /// Judges a preflight. A warning is logged once, and again only after it has changed.
+    /// Logs the warnings of a preflight that are new, and returns its first fault.
     fn check(&mut self, server: &mut Server, report: &SourceReport) -> Result<(), Failed> {
         let warnings = report.findings.iter().filter(|finding| finding.is_warning());
         for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
             tracing::warn!(check = finding.topic, "{}", finding.text);
         }
         self.warned = warnings.map(|finding| finding.text.clone()).collect();
-        // Whatever else is wrong with it: on the primary it may be right.
+        // Whatever else is wrong on a standby may be right on the primary.
         if let Some(fault) = faults(&report.findings).find(|fault| fault.code == "source.standby") {
             return Err(Failed::NotPrimary(fault.clone()));
         }
@@ -271,7 +262,7 @@ impl<'a> SessionOpener<'a> {
 struct Server {
     sql: Sql,
     query: SlotQuery,
-    /// Its preflight found nothing that speaks against it.
+    /// Its preflight found no fault.
     checked: bool,
 }
 
@@ -290,8 +281,8 @@ impl Server {
     async fn inspect(&self, settings: &SourceSettings) -> Result<SourceReport, Failed> {
         let look = source_doctor::inspect(&self.sql.client, settings);
         let mut report = self.sql.within(OPEN_WITHIN, look).await.map_err(Failed::Connect)?;
-        // Whether a WAL sender is free, the replication login shows. The count may hold ours, which
-        // does not stream yet, or the one of our last session, which is about to end.
+        // The replication login shows whether a WAL sender is free. The count may include this
+        // attempt's own connection, or that of the last session, which is about to end.
         report.findings.retain(|finding| finding.topic != WAL_SENDERS);
         Ok(report)
     }

@@ -1,5 +1,6 @@
-//! Opens sessions when the loop asks for one, and waits patiently where waiting helps.
+//! Opens a session whenever the loop requests one, and retries as long as a retry can help.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::link::LinkEnd;
@@ -12,44 +13,38 @@ use crate::source::connect::ConnectErrorKind;
 use crate::source::settings::SourceSettings;
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
-/// wrong address is told and not retried for ever. A relay that has streamed, or has stood by for
+/// wrong address is reported and not retried for ever. A relay that has streamed, or has stood by for
 /// another one, never gives up.
 const STARTUP_GRACE: Duration = Duration::from_secs(10);
-/// A session that lived this long was no flash in the pan: waits begin small again.
+/// After a session of this length, or longer, the next waits begin short again.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
-/// Longest wait before the next look for a primary: a promotion is over in a moment.
+/// Longest wait before servers are asked again whether they are a primary: a promotion is quick.
 const PRIMARY_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A session is wanted.
 #[derive(Debug)]
 pub struct SessionRequest {
-    /// Columns are wanted in text form.
+    /// Columns are wanted in text form, not binary.
     pub text_only: bool,
-    /// The relay has ended the last one itself, with waits of its own between two.
+    /// The relay closed the last session itself, and has waited between the two already.
     pub at_once: bool,
     /// Everything before this position is known to be confirmed.
     pub confirmed: Lsn,
 }
 
-/// Opens sessions as long as somebody asks. Dropping the future between two requests loses nothing.
 pub(super) async fn serve(
-    settings: &SourceSettings,
-    known: &KnownPublication,
+    settings: Arc<SourceSettings>,
+    known: Arc<KnownPublication>,
     mut end: LinkEnd<SessionRequest, SessionNews>,
 ) {
     let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     let mut opened_at: Option<Instant> = None;
-    let mut opener = SessionOpener::new(settings, known, end.answers.clone());
+    let mut opener = SessionOpener::new(&settings, &known, end.answers.clone());
     while let Some(SessionRequest { text_only, at_once, confirmed }) = end.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
         let pause = pause(lasted, at_once, &mut backoff);
         opener.begins(text_only, confirmed, pause.unwrap_or_default());
-        // There is one request at a time, so that what comes meanwhile is the loop's end.
-        let news = tokio::select! {
-            news = open_patiently(&mut opener, grace_until, &mut backoff) => news,
-            _ = end.requests.recv() => return,
-        };
+        let news = open_patiently(&mut opener, grace_until, &mut backoff).await;
         if matches!(news, SessionNews::Opened(_)) {
             grace_until = None;
             opened_at = Some(Instant::now());
@@ -60,8 +55,8 @@ pub(super) async fn serve(
     }
 }
 
-/// How long to wait before the next session when the last one has lasted for so long. One that
-/// breaks as soon as it is open must not be asked for in circles.
+/// How long to wait before the next session after one that `lasted` so long: sessions that break as
+/// soon as they are open must not be opened in a tight loop.
 fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Option<Duration> {
     if lasted? > STEADY_AFTER {
         backoff.succeeded();
@@ -81,7 +76,7 @@ async fn open_patiently(
             Ok(opened) => return SessionNews::Opened(Box::new(opened)),
             Err(failed) => failed,
         };
-        // A standby had a connection for so long.
+        // The attempt had a connection for that long, and stood by on it.
         if began.elapsed() > STEADY_AFTER {
             backoff.succeeded();
         }

@@ -5,9 +5,8 @@
 //! somebody advanced or re-created the slot, or consumed it with another program: then events were
 //! skipped, and nobody may go on as if nothing had happened.
 //!
-//! What decides is evidence. A move is a peer's when a peer was seen to hold the slot at the look
-//! before the move was seen, or at that look itself, or a few seconds before while nobody held it.
-//! Everything else is not. Positions count only
+//! A move counts as a peer's only when a peer was seen to hold the slot: at the look before the move
+//! was seen, at that look itself, or a few seconds before while nobody held it. Positions count only
 //! on the system and timeline on which they were seen.
 
 use std::time::{Duration, Instant};
@@ -15,27 +14,27 @@ use std::time::{Duration, Instant};
 use crate::base::lsn::Lsn;
 use crate::source::slot_state::{HeldSlot, SlotHolder};
 
-/// Looks are much closer to each other. After a longer gap between two of them more may have
-/// happened than a peer's last report.
+/// Looks usually follow each other much faster. After a longer gap more may have happened than a
+/// peer's last report.
 const GAP_MAX: Duration = Duration::from_secs(10);
-/// How long after it was seen last a peer that ends may still confirm its position over SQL.
+/// A peer that stops may still confirm its position over SQL this long after it was last seen.
 const PEER_ENDS_WITHIN: Duration = Duration::from_secs(6);
 
-/// What the looks at the slot have shown since this relay last held it.
+/// What looks at the slot have shown since this relay last held it.
 #[derive(Debug, Default)]
 pub(super) struct SlotHistory {
     place: Option<SystemTimeline>,
     own_pid: Option<i32>,
-    /// What this relay itself knows to be confirmed.
+    /// The position up to which this relay itself knows everything to be confirmed.
     ours: Lsn,
     peers: Option<PeerProgress>,
     mover: Option<Mover>,
     last: Option<LastLook>,
-    /// When a peer was last seen to hold the slot; nobody else was since.
+    /// When a peer was last seen to hold the slot, if nobody else has held it since.
     peer_at: Option<Instant>,
 }
 
-/// Where a position means something.
+/// The range in which LSNs can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SystemTimeline {
     pub(super) system_id: String,
@@ -118,7 +117,8 @@ impl SlotHistory {
         self.last = Some(LastLook { at: now, holder, decoded, continuous: true });
     }
 
-    /// Was it a peer that moved the slot since the last look, and how long was the gap between?
+    /// Checks whether a peer moved the slot since the last look; returns the gap between the two
+    /// looks if it was long.
     fn judge(
         &self,
         slot: &HeldSlot,

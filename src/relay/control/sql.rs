@@ -1,14 +1,9 @@
-//! What the loop needs from Postgres beside its stream: the catalog anew, and the slot's position
-//! confirmed when there is no stream to confirm it on.
-//!
-//! Both take a connection for SQL, which the data thread may not wait for. They are carried out on
-//! the control runtime; the loop asks, and looks for the answer when it comes by.
+//! The catalog read anew, and the slot's position confirmed while there is no stream to confirm it on.
 
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::link::{Link, LinkEnd};
 use crate::base::backoff::Backoff;
 use crate::base::lsn::Lsn;
 use crate::source::catalog::{self, Catalog};
@@ -17,111 +12,26 @@ use crate::source::settings::SourceSettings;
 use crate::source::slot::{self, Advance};
 use crate::source::sql;
 
-/// Longest way to a catalog, connection included.
+/// Limit for reading the catalog, including the connection.
 const CATALOG_WITHIN: Duration = Duration::from_secs(30);
-/// Longest way to a confirmed position, connection included: the process is about to end.
-const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
+/// Limit for confirming a position, including the connection: the process is about to end.
+pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
 /// Less than [`CONFIRM_WITHIN`].
 const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
-/// The answer of the control runtime is on its way.
-const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 /// A position that the broker has confirmed, and where it means something.
 #[derive(Clone, Debug)]
 pub struct ConfirmedPosition {
     /// Everything before it is confirmed.
     pub lsn: Lsn,
-    /// The database system.
     pub system_id: String,
-    /// Its timeline.
     pub timeline: u32,
-    /// The walsender of the last session.
+    /// The walsender of this relay's last session.
     pub own_pid: i32,
 }
 
-/// Asks for the catalog. The answer to an earlier question is dropped.
-#[derive(Debug)]
-pub struct CatalogLink {
-    link: Link<u64, (u64, Catalog)>,
-    /// The last request.
-    number: u64,
-    awaited: bool,
-}
-
-impl CatalogLink {
-    pub(super) fn new(link: Link<u64, (u64, Catalog)>) -> CatalogLink {
-        CatalogLink { link, number: 0, awaited: false }
-    }
-
-    /// Asks for the catalog as it is from now on.
-    pub(in crate::relay) fn request(&mut self) {
-        self.number += 1;
-        self.awaited = self.link.request(self.number);
-    }
-
-    /// Has the catalog been asked for, and not come yet?
-    pub(in crate::relay) fn is_awaited(&self) -> bool {
-        self.awaited
-    }
-
-    /// The catalog that was asked for last, once it is there.
-    pub(in crate::relay) fn answer(&mut self) -> Option<Catalog> {
-        while let Some((number, catalog)) = self.link.answer() {
-            if self.awaited && number == self.number {
-                self.awaited = false;
-                return Some(catalog);
-            }
-        }
-        None
-    }
-
-    /// The catalog is not needed any more.
-    pub(in crate::relay) fn cancel(&mut self) {
-        self.awaited = false;
-    }
-}
-
-impl Link<ConfirmedPosition, Result<(), String>> {
-    /// Confirms a position to the slot. Waits for it, a few seconds at most.
-    pub(in crate::relay) fn confirm(&self, position: ConfirmedPosition) -> Result<(), String> {
-        let sent = self.request(position);
-        let answer = sent.then(|| self.answer_within(CONFIRM_WITHIN + ANSWER_MARGIN)).flatten();
-        answer.unwrap_or_else(|| Err("the process is ending".to_owned()))
-    }
-}
-
-/// Reads the catalog as often as it is asked for. A new request ends the one under way.
-pub(super) async fn serve_catalogs(
-    settings: &SourceSettings,
-    mut end: LinkEnd<u64, (u64, Catalog)>,
-) {
-    let mut next = end.requests.recv().await;
-    while let Some(number) = next {
-        next = tokio::select! {
-            catalog = read_patiently(settings) => {
-                let _unwanted = end.answers.try_send((number, catalog)).is_err();
-                end.requests.recv().await
-            }
-            newer = end.requests.recv() => newer,
-        };
-    }
-}
-
-/// Confirms positions.
-pub(super) async fn serve_confirms(
-    settings: &SourceSettings,
-    mut end: LinkEnd<ConfirmedPosition, Result<(), String>>,
-) {
-    while let Some(position) = end.requests.recv().await {
-        let confirming = timeout(CONFIRM_WITHIN, confirm(settings, &position));
-        let late = |_| Err(format!("not within {} s", CONFIRM_WITHIN.as_secs()));
-        let outcome = confirming.await.unwrap_or_else(late);
-        let _nobody_waits = end.answers.try_send(outcome).is_err();
-    }
-}
-
-/// Retries until the catalog was read.
-async fn read_patiently(settings: &SourceSettings) -> Catalog {
+/// Retries until the catalog has been read.
+pub(super) async fn read_catalog(settings: &SourceSettings) -> Catalog {
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let late = |_| {
@@ -148,10 +58,18 @@ async fn read(settings: &SourceSettings) -> Result<Catalog, ConnectError> {
     catalog::read(&sql.client, settings).await.map_err(|error| sql.error(&error))
 }
 
+pub(super) async fn confirm_in_time(
+    settings: &SourceSettings,
+    position: &ConfirmedPosition,
+) -> Result<(), String> {
+    let late = |_| Err(format!("not within {} s", CONFIRM_WITHIN.as_secs()));
+    timeout(CONFIRM_WITHIN, confirm(settings, position)).await.unwrap_or_else(late)
+}
+
 async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
     let ConfirmedPosition { lsn, system_id, timeline, own_pid } = position;
-    // A session that is left behind goes on with its statement, and would keep the slot.
+    // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
@@ -160,11 +78,11 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
         match advance.map_err(|fault| fault.what)? {
             Advance::Done => return Ok(()),
             Advance::NotOurs(why) => return Err(why),
-            // The position of a relay that has taken over counts, and not this one.
+            // A relay that has taken the slot over reports positions of its own.
             Advance::Active(Some(pid)) if pid != *own_pid => {
                 return Err(format!("another process reads the slot, pid {pid}"));
             }
-            // A walsender of ours may still be ending.
+            // A walsender of this relay may still be ending.
             Advance::Active(_) => tokio::time::sleep(backoff.next_delay()).await,
         }
     }

@@ -1,8 +1,7 @@
-//! What Postgres does while the stream is silent: the loop asks, the control runtime looks.
-//!
-//! The look goes over a connection of its own, to the server that the stream comes from: it also
-//! shows that this server can be reached. One request and one answer at a time.
+//! What the walsender is doing while the stream is silent, asked over a connection of its own to the
+//! server that the stream comes from: so an answer also shows that this server can be reached.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::mpsc;
@@ -14,31 +13,29 @@ use crate::source::settings::{ConnInfo, PostgresHost, SourceSettings, TargetSess
 use crate::source::sql::{self, Sql};
 use crate::source::walsender::{Activity, WalsenderLooks};
 
-/// Longest way to one answer, with a new connection.
+/// Limit for one answer, including a new connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
-/// The connection is closed when nothing was asked for so long.
-const KEEP: Duration = Duration::from_secs(5);
+/// An unused connection is closed after this.
+const KEEP_IDLE: Duration = Duration::from_secs(5);
 
 /// The server process that sends the stream.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walsender {
-    /// Its server.
     pub host: PostgresHost,
-    /// Its process id.
     pub pid: i32,
 }
 
-/// What was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WalsenderAnswer {
-    /// The process id that was asked for.
     pub pid: i32,
-    /// What it does; why Postgres did not say.
+    /// The error says why Postgres did not answer.
     pub activity: Result<Activity, String>,
 }
 
-/// Answers as long as somebody asks.
-pub(super) async fn serve(settings: &SourceSettings, mut end: LinkEnd<Walsender, WalsenderAnswer>) {
+pub(super) async fn serve(
+    settings: Arc<SourceSettings>,
+    mut end: LinkEnd<Walsender, WalsenderAnswer>,
+) {
     let mut looks = Looks { settings, open: None, looks: WalsenderLooks::default() };
     while let Some(walsender) = looks.next_request(&mut end.requests).await {
         let pid = walsender.pid;
@@ -51,19 +48,19 @@ pub(super) async fn serve(settings: &SourceSettings, mut end: LinkEnd<Walsender,
     }
 }
 
-struct Looks<'s> {
-    settings: &'s SourceSettings,
+struct Looks {
+    settings: Arc<SourceSettings>,
     open: Option<(PostgresHost, Sql)>,
     looks: WalsenderLooks,
 }
 
-impl Looks<'_> {
+impl Looks {
     async fn next_request(
         &mut self,
         requests: &mut mpsc::Receiver<Walsender>,
     ) -> Option<Walsender> {
         if self.open.is_some() {
-            if let Ok(request) = timeout(KEEP, requests.recv()).await {
+            if let Ok(request) = timeout(KEEP_IDLE, requests.recv()).await {
                 return request;
             }
             self.open = None;
@@ -78,13 +75,13 @@ impl Looks<'_> {
         {
             return Ok(activity);
         }
-        // A connection that was kept may have ended by itself: a new one tells.
+        // A kept connection may have broken in the meantime, so the answer comes from a new one.
         let (hosts, any) = (vec![host.clone()], TargetSessionAttrs::Any);
         let own = self.settings.connection.clone();
         let info = ConnInfo { hosts, target_session_attrs: any, ..own };
         let sql = match sql::connect(&info).await {
             Ok(sql) => sql,
-            // It lives, and lets nobody in for now: that says nothing about the stream.
+            // The server runs but accepts no connection now, which says nothing about the stream.
             Err(error) if error.sqlstate().is_some() && error.kind() == ConnectErrorKind::Retry => {
                 return Ok(Activity::Unclear);
             }

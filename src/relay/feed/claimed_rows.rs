@@ -1,9 +1,10 @@
 //! The claimed rows that have no verdict yet, and the verdicts of their batches.
 //!
-//! Rows are numbered when they come in, batch after batch, and keep their numbers until they are
-//! settled. The verdicts of a batch are sent once, when all its rows are settled. Where a row has
-//! failed, the others do not wait for it: what is known is sent at once, and the rest later.
+//! Rows are numbered as they come in, batch after batch, and keep their numbers until they are
+//! settled. The verdicts of a batch are sent once, when all its rows are settled. If a row has failed,
+//! the others do not wait for it: what is known is sent at once, and the rest later.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::delivery::window::NotInFlight;
-use crate::polling::batch::{Batch, FailedRow, PolledRow, Verdicts};
+use crate::polling::batch::{Batch, FailedRow, Late, PolledRow, Verdicts};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RowState {
@@ -20,7 +21,7 @@ enum RowState {
     Queued,
     /// The sink has it.
     Offered,
-    /// The sink has it, and it has failed: it waits, or is on its way again.
+    /// The sink has it, and an attempt has failed: it waits for the next, or is being retried.
     Failing,
 }
 
@@ -28,155 +29,135 @@ enum RowState {
 struct ClaimedRow {
     row: PolledRow,
     state: RowState,
-    /// What it weighs at the sink.
+    /// Its size at the sink.
     bytes: usize,
 }
 
-/// What is to be told of a batch.
 #[derive(Debug)]
 struct OpenBatch {
     claim: String,
     lsn: Lsn,
-    /// A row has failed: nothing is waited for any more.
+    /// A row has failed, so verdicts are sent as soon as they are known.
     broken_up: bool,
-    /// Not told yet.
+    /// Not sent yet.
     verdicts: Verdicts,
     answer: Option<oneshot::Sender<Verdicts>>,
+    /// Rows without a verdict.
+    rows: BTreeMap<Sequence, ClaimedRow>,
 }
 
-/// Verdicts to be sent, and the worker that waits for them, if one still does.
-#[derive(Debug)]
-pub(super) struct BatchVerdicts {
-    pub(super) claim: String,
-    pub(super) verdicts: Verdicts,
-    pub(super) answer: Option<oneshot::Sender<Verdicts>>,
-}
-
-/// A row that had failed before it was claimed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FailedBefore {
-    pub(super) sequence: Sequence,
-    pub(super) attempts: u32,
-}
-
-/// What the loop has in hand.
 #[derive(Debug, Default)]
 pub(super) struct ClaimedRows {
-    /// By the number of the first row; rows without a verdict, by theirs.
-    batches: BTreeMap<Sequence, (OpenBatch, BTreeMap<Sequence, ClaimedRow>)>,
+    /// By the number of their first row.
+    batches: BTreeMap<Sequence, OpenBatch>,
     /// Number of the next row that comes in.
-    next: Sequence,
+    pub(super) next: Sequence,
     /// Rows to be handed to the sink, in order.
     queue: VecDeque<Sequence>,
     /// Rows that the sink has, those of them that have failed, and the bytes of all.
-    offered: usize,
-    failing: usize,
-    bytes: usize,
-    /// Rows without a verdict, and the bytes that are kept of them here.
-    unsettled: usize,
-    held_bytes: usize,
+    pub(super) in_flight: usize,
+    pub(super) failing: usize,
+    pub(super) bytes: usize,
+    /// Rows without a verdict, and the bytes that they hold here.
+    pub(super) unsettled: usize,
+    pub(super) held_bytes: usize,
 }
 
 impl ClaimedRows {
-    /// Takes a batch in; says which of its rows have failed before.
-    pub(super) fn take(&mut self, batch: Batch) -> Vec<FailedBefore> {
+    /// Takes a batch in. Returns the rows that had failed before they were claimed, with their
+    /// attempts.
+    pub(super) fn take(&mut self, batch: Batch) -> Vec<(Sequence, u32)> {
         let Batch { claim, lsn, rows, answer } = batch;
-        let failed_before = (self.next..)
-            .zip(&rows)
-            .filter(|(_, row)| row.attempts > 0)
-            .map(|(sequence, row)| FailedBefore { sequence, attempts: row.attempts })
-            .collect();
         let first = self.next;
+        let numbered = (first..).zip(&rows).map(|(sequence, row)| (sequence, row.attempts));
+        let failed_before = numbered.filter(|(_, attempts)| *attempts > 0).collect();
         self.unsettled += rows.len();
         self.held_bytes += rows.iter().map(|row| row.tuple.len()).sum::<usize>();
         self.next += rows.len() as Sequence;
         self.queue.extend(first..self.next);
-        let (verdicts, answer) = (Verdicts::default(), Some(answer));
-        let batch = OpenBatch { claim, lsn, broken_up: false, verdicts, answer };
-        let item = |row| ClaimedRow { row, state: RowState::Queued, bytes: 0 };
-        let items = (first..).zip(rows.into_iter().map(item)).collect();
-        self.batches.insert(first, (batch, items));
+        let queued = |row| ClaimedRow { row, state: RowState::Queued, bytes: 0 };
+        let batch = OpenBatch {
+            claim,
+            lsn,
+            broken_up: false,
+            verdicts: Verdicts::default(),
+            answer: Some(answer),
+            rows: (first..).zip(rows.into_iter().map(queued)).collect(),
+        };
+        self.batches.insert(first, batch);
         failed_before
     }
 
-    /// The row that is handed to the sink next, and its number.
-    pub(super) fn next_queued(&self) -> Option<(Sequence, &PolledRow)> {
-        let sequence = *self.queue.front()?;
-        let (_, (_, items)) = self.batches.range(..=sequence).next_back()?;
-        items.get(&sequence).map(|item| (sequence, &item.row))
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queue.is_empty()
     }
 
-    /// The sink has taken it.
+    /// The row that is handed to the sink next.
+    pub(super) fn next_queued(&self) -> Option<(Sequence, &PolledRow)> {
+        let sequence = *self.queue.front()?;
+        let (_, batch) = self.batches.range(..=sequence).next_back()?;
+        batch.rows.get(&sequence).map(|claimed| (sequence, &claimed.row))
+    }
+
+    /// The sink has taken the row at the head of the queue.
     pub(super) fn offered(&mut self, bytes: usize) {
         let Some(sequence) = self.queue.pop_front() else { return };
-        let Some((_, item)) = self.find(sequence) else { return };
-        (item.state, item.bytes) = (RowState::Offered, bytes);
-        self.offered += 1;
+        let Some(batch) = self.batch_of(sequence) else { return };
+        let Some(claimed) = batch.rows.get_mut(&sequence) else { return };
+        (claimed.state, claimed.bytes) = (RowState::Offered, bytes);
+        self.in_flight += 1;
         self.bytes += bytes;
     }
 
-    /// The number of the row that comes in next.
-    pub(super) fn next(&self) -> Sequence {
-        self.next
-    }
-
-    /// Where the log stood when the row was claimed, and its place in the claim.
+    /// The server's LSN when the row was claimed, and the row's place in the claim.
     pub(super) fn position(&self, sequence: Sequence) -> Position {
         let found = self.batches.range(..=sequence).next_back();
-        found.map_or(Position::default(), |(first, (notes, _))| Position {
-            commit_lsn: notes.lsn,
+        found.map_or(Position::default(), |(first, batch)| Position {
+            commit_lsn: batch.lsn,
             ordinal: sequence - first,
         })
     }
 
-    fn find(&mut self, sequence: Sequence) -> Option<(&mut OpenBatch, &mut ClaimedRow)> {
-        let (_, (notes, items)) = self.batches.range_mut(..=sequence).next_back()?;
-        Some((notes, items.get_mut(&sequence)?))
+    fn batch_of(&mut self, sequence: Sequence) -> Option<&mut OpenBatch> {
+        self.batches.range_mut(..=sequence).next_back().map(|(_, batch)| batch)
     }
 
-    /// The broker has the row; says when it was written.
+    /// The broker has the row. Returns when it was written.
     pub(super) fn published(&mut self, sequence: Sequence) -> Result<i64, NotInFlight> {
-        let row = self.settle(sequence, |verdicts, row| verdicts.published.push(row.id.clone()))?;
+        let (row, verdicts) = self.settle(sequence)?;
+        verdicts.published.push(row.id);
         Ok(row.created_unix_us)
     }
 
-    /// The dead-letter topic has the row.
+    /// The dead-letter topic has the row. Returns when it was written.
     pub(super) fn failed(
         &mut self,
         sequence: Sequence,
         attempts: u32,
         reason: String,
     ) -> Result<i64, NotInFlight> {
-        let settled = self.settle(sequence, |verdicts, row| {
-            let (id, wait) = (row.id.clone(), Duration::ZERO);
-            verdicts.failed.push(FailedRow { id, attempts, reason, wait });
-        });
-        settled.map(|row| row.created_unix_us)
+        let (row, verdicts) = self.settle(sequence)?;
+        verdicts.failed.push(FailedRow { id: row.id, attempts, reason, wait: Duration::ZERO });
+        Ok(row.created_unix_us)
     }
 
-    fn settle(
-        &mut self,
-        sequence: Sequence,
-        tell: impl FnOnce(&mut Verdicts, &PolledRow),
-    ) -> Result<PolledRow, NotInFlight> {
+    /// Takes a row that the sink has out of its batch; its verdict is to be added.
+    fn settle(&mut self, sequence: Sequence) -> Result<(PolledRow, &mut Verdicts), NotInFlight> {
         let found = self.batches.range_mut(..=sequence).next_back();
-        let (_, (notes, items)) = found.ok_or(NotInFlight(sequence))?;
-        let sent = |item: &&ClaimedRow| matches!(item.state, RowState::Offered | RowState::Failing);
-        if items.get(&sequence).filter(sent).is_none() {
+        let (_, batch) = found.ok_or(NotInFlight(sequence))?;
+        let Entry::Occupied(entry) = batch.rows.entry(sequence) else {
+            return Err(NotInFlight(sequence));
+        };
+        if entry.get().state == RowState::Queued {
             return Err(NotInFlight(sequence));
         }
-        let item = items.remove(&sequence).ok_or(NotInFlight(sequence))?;
-        tell(&mut notes.verdicts, &item.row);
+        let claimed = entry.remove();
         self.unsettled -= 1;
-        self.held_bytes -= item.row.tuple.len();
-        self.leaves(item.state, item.bytes);
-        Ok(item.row)
-    }
-
-    fn leaves(&mut self, was: RowState, bytes: usize) {
-        self.offered -= 1;
-        self.failing -= usize::from(was == RowState::Failing);
-        self.bytes -= bytes;
+        self.held_bytes -= claimed.row.tuple.len();
+        self.in_flight -= 1;
+        self.failing -= usize::from(claimed.state == RowState::Failing);
+        self.bytes -= claimed.bytes;
+        Ok((claimed.row, &mut batch.verdicts))
     }
 
     /// The row has failed and will be tried again.
@@ -187,12 +168,13 @@ impl ClaimedRows {
         wait: Duration,
         reason: String,
     ) {
-        let Some((notes, item)) = self.find(sequence) else { return };
-        let id = item.row.id.clone();
-        notes.verdicts.noted.push(FailedRow { id, attempts, reason, wait });
-        notes.broken_up = true;
-        if item.state == RowState::Offered {
-            item.state = RowState::Failing;
+        let Some(batch) = self.batch_of(sequence) else { return };
+        let Some(claimed) = batch.rows.get_mut(&sequence) else { return };
+        let id = claimed.row.id.clone();
+        batch.verdicts.noted.push(FailedRow { id, attempts, reason, wait });
+        batch.broken_up = true;
+        if claimed.state == RowState::Offered {
+            claimed.state = RowState::Failing;
             self.failing += 1;
         }
     }
@@ -200,69 +182,37 @@ impl ClaimedRows {
     /// There is a new sink: everything that is not settled is handed over again, in order.
     pub(super) fn rewind(&mut self) {
         self.queue.clear();
-        for (_, items) in self.batches.values_mut() {
-            for (sequence, item) in items {
-                item.state = RowState::Queued;
-                self.queue.push_back(*sequence);
-            }
+        for (sequence, claimed) in self.batches.values_mut().flat_map(|batch| &mut batch.rows) {
+            claimed.state = RowState::Queued;
+            self.queue.push_back(*sequence);
         }
-        (self.offered, self.failing, self.bytes) = (0, 0, 0);
+        (self.in_flight, self.failing, self.bytes) = (0, 0, 0);
     }
 
-    /// Nothing more will be heard of what has no verdict: it is free again.
+    /// No confirms come any more: rows without a verdict are released to other claims.
     pub(super) fn give_back(&mut self) {
         self.queue.clear();
-        for (notes, items) in self.batches.values_mut() {
-            let rows = std::mem::take(items).into_values();
-            notes.verdicts.given_back.extend(rows.map(|item| item.row.id));
+        for batch in self.batches.values_mut() {
+            let rows = std::mem::take(&mut batch.rows).into_values();
+            batch.verdicts.given_back.extend(rows.map(|claimed| claimed.row.id));
         }
         (self.unsettled, self.held_bytes) = (0, 0);
-        (self.offered, self.failing, self.bytes) = (0, 0, 0);
+        (self.in_flight, self.failing, self.bytes) = (0, 0, 0);
     }
 
-    /// What can be told by now. Batches of which everything was told are gone.
-    pub(super) fn take_verdicts(&mut self) -> Vec<BatchVerdicts> {
+    /// Verdicts that can be sent by now, and the workers that wait for them. Batches without further
+    /// rows are removed.
+    pub(super) fn take_verdicts(&mut self) -> Vec<(Late, Option<oneshot::Sender<Verdicts>>)> {
         let mut all = Vec::new();
-        self.batches.retain(|_, (notes, items)| {
-            let done = items.is_empty();
-            if done || (notes.broken_up && !notes.verdicts.is_empty()) {
-                let verdicts = Verdicts { last: done, ..std::mem::take(&mut notes.verdicts) };
-                let claim = notes.claim.clone();
-                all.push(BatchVerdicts { claim, verdicts, answer: notes.answer.take() });
+        self.batches.retain(|_, batch| {
+            let last = batch.rows.is_empty();
+            if last || (batch.broken_up && !batch.verdicts.is_empty()) {
+                let verdicts = Verdicts { last, ..std::mem::take(&mut batch.verdicts) };
+                all.push((Late { claim: batch.claim.clone(), verdicts }, batch.answer.take()));
             }
-            !done
+            !last
         });
         all
-    }
-
-    /// Rows that the sink has.
-    pub(super) fn in_flight(&self) -> usize {
-        self.offered
-    }
-
-    /// Of them, those that have failed.
-    pub(super) fn failing(&self) -> usize {
-        self.failing
-    }
-
-    /// Bytes of the rows that the sink has.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// Rows without a verdict.
-    pub(super) fn unsettled(&self) -> usize {
-        self.unsettled
-    }
-
-    /// Bytes that are kept of them.
-    pub(super) fn held_bytes(&self) -> usize {
-        self.held_bytes
-    }
-
-    /// Is there a row to be handed over?
-    pub(super) fn has_queued(&self) -> bool {
-        !self.queue.is_empty()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The rows in rows, as workers and sink see them.
+//! Claimed rows, as workers and sink see them.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn offer_all(rows: &mut ClaimedRows) -> Vec<Sequence> {
 /// Passes the answers on, as the loop does.
 fn tell(rows: &mut ClaimedRows) -> Vec<(String, Verdicts)> {
     let sent = rows.take_verdicts().into_iter();
-    let late = sent.filter_map(|BatchVerdicts { claim, verdicts, answer }| match answer {
+    let late = sent.filter_map(|(Late { claim, verdicts }, answer)| match answer {
         Some(answer) => answer.send(verdicts).err().map(|verdicts| (claim, verdicts)),
         None => Some((claim, verdicts)),
     });
@@ -35,7 +35,7 @@ fn a_batch_is_told_once_when_all_of_it_is_settled() {
     let (batch, mut verdicts) = batch("a", &["1", "2"]);
     assert_eq!(rows.take(batch), []);
     assert_eq!(offer_all(&mut rows), [0, 1]);
-    assert_eq!((rows.in_flight(), rows.bytes()), (2, 20));
+    assert_eq!((rows.in_flight, rows.bytes), (2, 20));
     assert_eq!(rows.position(1), Position { commit_lsn: Lsn::from_wire(9), ordinal: 1 });
     assert_eq!(rows.published(1), Ok(7));
     assert_eq!(tell(&mut rows), []);
@@ -44,7 +44,7 @@ fn a_batch_is_told_once_when_all_of_it_is_settled() {
     assert_eq!(tell(&mut rows), []);
     let told = verdicts.try_recv().unwrap();
     assert_eq!((told.published, told.last), (vec!["2".to_owned(), "1".to_owned()], true));
-    assert_eq!((rows.in_flight(), rows.bytes()), (0, 0));
+    assert_eq!((rows.in_flight, rows.bytes), (0, 0));
     // THEN a receipt for what is gone is a defect, never ignored
     assert_eq!(rows.published(0), Err(NotInFlight(0)));
 }
@@ -56,7 +56,7 @@ fn what_has_failed_holds_up_no_other_row_of_its_batch() {
     rows.take(first);
     offer_all(&mut rows);
     rows.retrying(0, 1, Duration::from_secs(3), "no".into());
-    assert_eq!(rows.failing(), 1);
+    assert_eq!(rows.failing, 1);
     rows.published(1).unwrap();
     assert_eq!(tell(&mut rows), []);
     let told = verdicts.try_recv().unwrap();
@@ -66,7 +66,7 @@ fn what_has_failed_holds_up_no_other_row_of_its_batch() {
     let late = tell(&mut rows);
     assert_eq!(late.len(), 1);
     assert_eq!((late[0].0.as_str(), late[0].1.failed[0].attempts, late[0].1.last), ("a", 5, true));
-    assert_eq!((rows.in_flight(), rows.failing()), (0, 0));
+    assert_eq!((rows.in_flight, rows.failing), (0, 0));
     assert!(tell(&mut rows).is_empty());
 }
 
@@ -81,10 +81,10 @@ fn a_new_sink_gets_what_is_not_settled_in_the_same_order_under_the_same_numbers(
     rows.published(1).unwrap();
     rows.retrying(2, 1, Duration::ZERO, "no".into());
     rows.rewind();
-    assert_eq!((rows.in_flight(), rows.bytes(), rows.failing()), (0, 0, 0));
+    assert_eq!((rows.in_flight, rows.bytes, rows.failing), (0, 0, 0));
     assert_eq!(rows.published(0), Err(NotInFlight(0)), "the old sink has nothing to say");
     assert_eq!(offer_all(&mut rows), [0, 2, 3]);
-    assert_eq!(rows.find(3).unwrap().1.row.id, "4");
+    assert_eq!(rows.batch_of(3).unwrap().rows[&3].row.id, "4");
 }
 
 #[test]
@@ -108,5 +108,5 @@ fn attempts_of_earlier_processes_are_told() {
     let mut rows = ClaimedRows::default();
     let (mut first, _keep) = batch("a", &["1", "2"]);
     first.rows[1].attempts = 3;
-    assert_eq!(rows.take(first), [FailedBefore { sequence: 1, attempts: 3 }]);
+    assert_eq!(rows.take(first), [(1, 3)]);
 }

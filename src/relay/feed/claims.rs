@@ -1,7 +1,5 @@
-//! Events from claimed rows: the workers of [`crate::polling`] bring them in batches, and write down
-//! their verdicts.
-//!
-//! A row stays in the table until its verdict is written down, so there is no log to hold.
+//! Events from claimed rows: the workers of [`crate::polling`] bring them in batches and write their
+//! verdicts to the table. A row stays unpublished there until then, so nothing else must be held.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -11,15 +9,16 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
-use super::claimed_rows::{BatchVerdicts, ClaimedRows};
+use super::claimed_rows::ClaimedRows;
 use super::{Downstream, Feed, FeedStatus};
+use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
-use crate::health::Phase;
+use crate::health::{Pass, Phase};
 use crate::outbox::Plan;
 use crate::pgoutput::message::Tuple;
 use crate::pgoutput::relation::Relation;
@@ -30,44 +29,39 @@ use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 use crate::source::settings::SourceSettings;
 
-/// Longest wait for the last verdicts to be taken: a database that is away must not hold up the
-/// end, because the lease runs out.
+/// How long the end of the relay waits for the last verdicts to be taken. They may be left: then the
+/// lease of their rows runs out.
 const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
-/// What a feed of claimed rows is made of.
 pub struct ClaimParts {
-    /// `[source]`.
     pub source: SourceSettings,
-    /// `[delivery]`.
     pub delivery: DeliverySettings,
-    /// The table as its rows are brought.
+    /// The columns of a claimed row.
     pub relation: Relation,
     /// Most rows that all workers together bring at once.
     pub rows_at_once: usize,
-    /// Claimed rows.
     pub batches: Receiver<Batch>,
     /// Verdicts for which no worker waits.
     pub late: mpsc::Sender<Late>,
     /// Shows the workers whether rows are wanted.
     pub open: Arc<AtomicBool>,
-    /// Is there a connection to the database?
+    /// Whether there is a connection to the database.
     pub connected: Arc<AtomicBool>,
 }
 
-/// Takes claimed rows in.
 pub struct ClaimFeed {
     rows: ClaimedRows,
     plan: Plan,
     table: String,
     batches: Receiver<Batch>,
     late: mpsc::Sender<Late>,
-    /// A batch that has ended a wait.
+    /// The batch whose arrival has ended [`Feed::wait`].
     received: Option<Batch>,
     /// Verdicts for which there was no room in `late`.
     waiting: VecDeque<Late>,
     open: Arc<AtomicBool>,
     connected: Arc<AtomicBool>,
-    /// With more rows, or bytes, in memory no more are wanted.
+    /// While more rows, or bytes, are in memory, no more are wanted.
     rows_max: usize,
     bytes_max: usize,
     opens_crash_file: bool,
@@ -76,7 +70,6 @@ pub struct ClaimFeed {
 }
 
 impl ClaimFeed {
-    /// Compiles the route of the table.
     pub fn new(parts: ClaimParts) -> Result<ClaimFeed, Fault> {
         let ClaimParts { source, delivery, relation, batches, late, open, connected, .. } = parts;
         let table = relation.qualified_name();
@@ -99,20 +92,22 @@ impl ClaimFeed {
         })
     }
 
-    fn take(&mut self, batch: Batch, policy: &mut FailurePolicy) {
-        for failed in self.rows.take(batch) {
-            policy.has_failed_before(failed.sequence, failed.attempts);
+    fn take_batches(&mut self, policy: &mut FailurePolicy) {
+        while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
+            for (sequence, attempts) in self.rows.take(batch) {
+                policy.retries.has_failed_before(sequence, attempts, unix_now_us());
+            }
         }
     }
 
-    /// Offers the next row to the sink; nothing when there is no row, or no sink.
+    /// Offers the next row to the sink, if there are both.
     fn offer(&mut self, down: &mut Downstream) -> Result<Option<Offered>, Fault> {
         let Downstream { admitter, policy, driver, .. } = down;
         let Some(sink) = &mut driver.sink else { return Ok(None) };
         let Some((sequence, row)) = self.rows.next_queued() else { return Ok(None) };
         let position = self.rows.position(sequence);
         admitter.transaction.begin(position.commit_lsn, row.created_unix_us);
-        // The crash file knows a row by its id: that is the same whoever claims it.
+        // The crash file identifies a row by its id, which is the same in every claim.
         admitter.crash.begins(Lsn::from_wire(crash::fingerprint(&row.id)));
         let number = EventNumber { sequence, position, crash_ordinal: 0 };
         let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
@@ -124,8 +119,8 @@ impl ClaimFeed {
     }
 
     fn send_verdicts(&mut self) {
-        for BatchVerdicts { claim, verdicts, answer } in self.rows.take_verdicts() {
-            // A worker that is gone does not write down its verdicts.
+        for (Late { claim, verdicts }, answer) in self.rows.take_verdicts() {
+            // A worker that has ended writes nothing, so maintenance does.
             let unsent = match answer {
                 Some(answer) => answer.send(verdicts).err(),
                 None => Some(verdicts),
@@ -164,15 +159,13 @@ impl Feed for ClaimFeed {
         _now: Instant,
         _closing: bool,
     ) -> Result<bool, Fault> {
-        while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
-            self.take(batch, &mut down.policy);
-        }
+        self.take_batches(&mut down.policy);
         self.held = !down.policy.gate.admits();
         while !self.held {
             match self.offer(down)? {
                 Some(Offered::Taken { .. }) => {}
                 Some(Offered::SinkBroken) => {
-                    down.driver.break_sink("it refuses every event", self.rows.in_flight());
+                    down.driver.break_sink("it refuses every event", self.rows.in_flight);
                 }
                 Some(Offered::Full) | None => break,
             }
@@ -194,7 +187,7 @@ impl Feed for ClaimFeed {
     }
 
     fn awaits_confirms(&self) -> bool {
-        self.rows.in_flight() > 0 || self.rows.has_queued()
+        self.rows.in_flight > 0 || self.rows.has_queued()
     }
 
     fn confirmed(
@@ -220,7 +213,7 @@ impl Feed for ClaimFeed {
     }
 
     fn next(&self) -> (Sequence, bool) {
-        (self.rows.next(), !self.rows.has_queued())
+        (self.rows.next, !self.rows.has_queued())
     }
 
     fn rewind(&mut self, policy: &mut FailurePolicy) {
@@ -235,24 +228,24 @@ impl Feed for ClaimFeed {
             && down.policy.gate.admits()
             && !self.closed
             && self.waiting.is_empty()
-            && self.rows.unsettled() <= self.rows_max
-            && self.rows.held_bytes() <= self.bytes_max;
+            && self.rows.unsettled <= self.rows_max
+            && self.rows.held_bytes <= self.bytes_max;
         self.open.store(wanted, Ordering::Relaxed);
+    }
+
+    fn in_flight(&self) -> usize {
+        self.rows.in_flight
     }
 
     fn status(&self) -> FeedStatus {
         let connected = self.connected.load(Ordering::Relaxed);
-        FeedStatus {
+        let pass = Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },
-            connected,
-            held: self.held,
-            in_flight_events: self.rows.in_flight(),
-            in_flight_bytes: self.rows.bytes(),
-            received_lsn: Lsn::ZERO,
-            sent_lsn: Lsn::ZERO,
-            confirmed_lsn: Lsn::ZERO,
-            decoding_for: None,
-        }
+            in_flight_events: self.rows.in_flight as u64,
+            in_flight_bytes: self.rows.bytes as u64,
+            ..Pass::default()
+        };
+        FeedStatus { connected, held: self.held, pass }
     }
 
     fn close(&mut self) {
@@ -265,16 +258,14 @@ impl Feed for ClaimFeed {
     }
 
     fn awaits_retries(&self) -> bool {
-        self.rows.failing() > 0
+        self.rows.failing > 0
     }
 
-    /// Gives back what has no verdict.
+    /// Releases the rows that have no verdict.
     fn finish(&mut self, down: &mut Downstream, _fault: Option<&Fault>) -> usize {
-        // The sink sends nothing more, so that nothing overtakes what others publish of the same keys.
+        // First the sink ends: it must not send a row of a key that another process claims next.
         down.driver.sink = None;
-        while let Some(batch) = self.received.take().or_else(|| self.batches.try_recv().ok()) {
-            self.take(batch, &mut down.policy);
-        }
+        self.take_batches(&mut down.policy);
         self.rows.give_back();
         self.send_verdicts();
         let deadline = Instant::now() + VERDICTS_TAKEN_WITHIN;

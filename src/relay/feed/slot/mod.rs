@@ -1,5 +1,5 @@
-//! Events from a replication slot: one session after another is taken over, checked to be of the
-//! same slot, read, reported to, and given up.
+//! Events from a replication slot: opens one session after another, checks that each continues the
+//! same slot, reads its stream, and reports confirmed positions to it.
 
 mod replication;
 mod session;
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use self::replication::{PacketOutcome, Replication};
 use self::session::{Continuation, KnownSlot};
 use self::stall::{StallDetector, StreamState};
-use self::status_updates::{Due, StatusUpdates};
+use self::status_updates::StatusUpdates;
 use super::{Downstream, Feed, FeedStatus};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
@@ -22,22 +22,21 @@ use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
-use crate::health::Phase;
+use crate::health::{Pass, Phase};
 use crate::metrics::{Metrics, Stage};
 use crate::relay::admit::Admission;
 use crate::relay::control::{
-    CatalogLink, ConfirmLink, ControlLinks, OpenedSession, SessionLink, SessionNews,
-    SessionRequest, StopFlags, Walsender,
+    CatalogLink, Control, OpenedSession, SessionLink, SessionNews, SessionRequest, StopFlags,
+    Walsender,
 };
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
-/// How long a Postgres that shuts down may wait for this relay before the stream is closed.
+/// A Postgres that shuts down waits for its walsenders: the stream is closed after this.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// Reads a slot.
 pub struct SlotFeed {
     replication: Replication,
     connection: Connection,
@@ -50,32 +49,33 @@ pub struct SlotFeed {
     /// Since when Postgres has been shutting down.
     stopping_since: Option<Instant>,
     stall: StallDetector,
+    control: Control,
     sessions: SessionLink,
-    catalog: CatalogLink,
-    confirm: ConfirmLink,
-    source: SourceSettings,
+    /// The catalog is being read, because the next packet cannot be judged without it.
+    catalog: Option<CatalogLink>,
+    source: Arc<SourceSettings>,
     flags: Arc<StopFlags>,
     metrics: Arc<Metrics>,
 }
 
 enum Connection {
-    /// No session was asked for. The relay ended the last one itself, or lost it.
+    /// The relay has ended the last session itself, and requested no other.
     Closed,
+    /// The last session broke, and no other was requested.
     Lost,
     Requested,
     Open(Stream),
 }
 
 impl SlotFeed {
-    /// Asks for the first session at once: it can open while the sink finds its broker.
+    /// Requests the first session at once: it can open while the sink connects to its broker.
     pub fn new(
-        source: SourceSettings,
+        control: Control,
         delivery: &DeliverySettings,
-        links: ControlLinks,
         flags: Arc<StopFlags>,
         metrics: Arc<Metrics>,
     ) -> Result<SlotFeed, Fault> {
-        let ControlLinks { sessions, catalog, confirm, walsender } = links;
+        let (source, sessions) = (Arc::clone(&control.source), control.sessions());
         let text_only = !source.binary;
         sessions.request(SessionRequest { text_only, at_once: false, confirmed: Lsn::ZERO });
         Ok(SlotFeed {
@@ -87,23 +87,23 @@ impl SlotFeed {
             held: false,
             status_updates: StatusUpdates::new(source.stall_timeout),
             stopping_since: None,
-            stall: StallDetector::new(walsender, source.stall_timeout),
+            stall: StallDetector::new(control.walsender(), source.stall_timeout),
+            control,
             sessions,
-            catalog,
-            confirm,
+            catalog: None,
             source,
             flags,
             metrics,
         })
     }
 
-    /// What is known to be confirmed.
+    /// Everything before this position is known to be confirmed.
     fn known_confirmed(&self) -> Lsn {
         let floor = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.floor);
         self.replication.progress.reported().max(floor)
     }
 
-    /// Takes a session over, after making sure that it is of the same slot of the same system.
+    /// Begins to use a session, after checking that it is of the same slot of the same system.
     fn adopt(
         &mut self,
         opened: OpenedSession,
@@ -122,7 +122,7 @@ impl SlotFeed {
             Continuation::AfterPeers => self.replication.peers_confirmed(floor, policy),
             Continuation::First | Continuation::Same => {}
         }
-        // After a rewind, too: it may have gone back behind it.
+        // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor);
         let OpenedSession { session, slot_confirmed, wal_sender_timeout, catalog, .. } = opened;
         let (system_id, timeline) = (session.system_id.clone(), session.timeline);
@@ -147,7 +147,7 @@ impl SlotFeed {
         Ok(())
     }
 
-    /// The stream has ended; a fault where a new session would only meet the same.
+    /// The stream has ended. Returns a fault if a new session would end in the same way.
     fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
         if let Some(fault) = faults::of_stream(error, &self.source) {
             return Err(fault);
@@ -169,7 +169,7 @@ impl SlotFeed {
             self.metrics.source_reconnects.inc();
         }
         self.replication.interrupt();
-        self.catalog.cancel();
+        self.catalog = None;
         self.stall.disconnected();
     }
 
@@ -235,10 +235,11 @@ impl Feed for SlotFeed {
         now: Instant,
         closing: bool,
     ) -> Result<bool, Fault> {
-        if let Some(catalog) = self.catalog.answer() {
+        if let Some(catalog) = self.catalog.as_ref().and_then(CatalogLink::answer) {
+            self.catalog = None;
             self.replication.refresh(catalog);
         }
-        self.held = !down.policy.gate.admits() || self.catalog.is_awaited();
+        self.held = !down.policy.gate.admits() || self.catalog.is_some();
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink =
             driver.sink.as_mut().filter(|_| self.replication.window.has_room() && !self.held);
@@ -279,7 +280,7 @@ impl Feed for SlotFeed {
                     return Ok(false);
                 }
                 PacketOutcome::CatalogNeeded => {
-                    self.catalog.request();
+                    self.catalog = Some(self.control.read_catalog());
                     self.held = true;
                     stream.excuse_silence(now);
                     return Ok(false);
@@ -295,7 +296,7 @@ impl Feed for SlotFeed {
 
     fn hold(&mut self, now: Instant) {
         if let Connection::Open(stream) = &mut self.connection {
-            // The socket is not read, so its silence means nothing.
+            // The socket is not read, so silence does not mean that the connection is dead.
             stream.excuse_silence(now);
         }
         self.stall.excuse();
@@ -337,7 +338,7 @@ impl Feed for SlotFeed {
         self.replication.rewind(policy);
     }
 
-    /// Reports what Postgres may forget, when it is new or a status update is due.
+    /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_heard();
@@ -350,30 +351,34 @@ impl Feed for SlotFeed {
             return;
         }
         let new = reportable > self.replication.progress.reported();
-        if let Some(Due { reply_requested }) = self.status_updates.due(now, heard, new) {
+        if let Some(reply_requested) = self.status_updates.due(now, heard, new) {
             self.send_status(down, reply_requested);
         }
     }
 
+    fn in_flight(&self) -> usize {
+        self.replication.window.events()
+    }
+
     fn status(&self) -> FeedStatus {
-        let Replication { window, progress, .. } = &self.replication;
+        let Replication { window, progress, sent_lsn, .. } = &self.replication;
         let connected = matches!(self.connection, Connection::Open(_));
-        FeedStatus {
+        let pass = Pass {
             phase: if connected { Phase::Streaming } else { self.awaited },
-            connected,
-            held: self.held,
-            in_flight_events: window.events(),
-            in_flight_bytes: window.bytes(),
+            in_flight_events: window.events() as u64,
+            in_flight_bytes: window.bytes() as u64,
             received_lsn: progress.seen(),
-            sent_lsn: self.replication.sent_lsn(),
+            sent_lsn: *sent_lsn,
             confirmed_lsn: progress.reported(),
             decoding_for: self.stall.decoding_since().map(|since| since.elapsed()),
-        }
+            ..Pass::default()
+        };
+        FeedStatus { connected, held: self.held, pass }
     }
 
     fn close(&mut self) {
         if !matches!(self.connection, Connection::Open(_)) {
-            // A session that opens now would not be read, and would keep the slot from others.
+            // A session that opened now would not be read, and would keep the slot from others.
             self.sessions.close();
         }
     }
@@ -390,10 +395,10 @@ impl Feed for SlotFeed {
             Connection::Open(stream) => session::end(stream),
             Connection::Closed | Connection::Lost | Connection::Requested => false,
         };
-        // After a fault of the slot itself its positions may mean something else.
+        // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
-            session::confirm_over_sql(&self.confirm, slot, self.replication.reportable());
+            session::confirm_over_sql(&self.control, slot, self.replication.reportable());
         }
         self.replication.window.events()
     }

@@ -1,6 +1,7 @@
-//! What the stream brings: packets are decoded, recognised by position, and offered as candidates;
-//! and what of them is in flight, settled, and may be reported.
+//! Decodes the packets of the stream, skips what was admitted before, offers the rest as candidates,
+//! and keeps what of it is in flight, settled, and may be reported.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use crate::base::error::Fault;
@@ -26,37 +27,38 @@ use crate::source::progress::Progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
-/// A warning about rows is repeated no more often than this.
+/// A warning about ignored rows is repeated at most this often.
 const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketOutcome {
     Done,
-    /// It is done with, and the server wants a status update.
+    /// Done, and the server requests a status update.
     ReplyRequested,
     /// There is no room for it; offer it again.
     Full,
-    /// It can only be read from a stream in text mode.
+    /// Its columns can only be read from a stream in text mode.
     TextModeNeeded,
-    /// The catalog has to be read before it can be judged; offer it again then.
+    /// The catalog must be read first; offer it again then.
     CatalogNeeded,
     SinkBroken,
 }
 
-/// The state behind invariants I1 to I7 of [`crate::delivery`], and what decodes packets.
+/// The state behind invariants I1 to I7 of [`crate::delivery`], fed with packets.
 pub(super) struct Replication {
     pub(super) window: Window,
     pub(super) progress: Progress,
     ledger: Ledger,
     admitted: Admitted,
     outboxes: Outboxes,
-    sent_lsn: Lsn,
+    /// End of the last transaction that was handed to the sink.
+    pub(super) sent_lsn: Lsn,
     binary: bool,
     catalog: Catalog,
-    /// The catalog was read for the packet that comes next.
+    /// The catalog was read for the next packet.
     catalog_is_fresh: bool,
-    /// The transaction that is received, or was received last.
+    /// The transaction that is being received, or was received last.
     commit_lsn: Lsn,
     xid: u32,
     update_warnings: LogThrottle,
@@ -86,7 +88,7 @@ impl Replication {
         })
     }
 
-    /// A new connection: tables are described anew, and transactions begin again.
+    /// There is a new connection: tables are described again, and transactions begin again.
     pub(super) fn connected(&mut self, binary: bool, catalog: Catalog) {
         self.binary = binary;
         self.outboxes.forget();
@@ -95,21 +97,20 @@ impl Replication {
         self.progress.on_connected();
     }
 
-    /// The catalog was read anew for the packet that comes next.
     pub(super) fn refresh(&mut self, mut catalog: Catalog) {
         self.outboxes.set_known(std::mem::take(&mut catalog.outboxes));
         self.catalog = catalog;
         self.catalog_is_fresh = true;
     }
 
-    /// Where the slot stood when this process met it on this timeline.
+    /// The session starts with everything before `floor` confirmed.
     pub(super) fn starts_at(&mut self, floor: Lsn) {
         self.admitted.starts_at(floor);
     }
 
-    /// Another relay held the slot meanwhile and confirmed everything before `floor`. Events of this
-    /// relay that are still in flight settle as before, but hold nothing back below `floor`, and do
-    /// not come again: numbers from here on mean other events.
+    /// Another relay held the slot in the meantime and confirmed everything before `floor`. Events of
+    /// this relay that are still in flight settle as before, but hold nothing back below `floor`, and
+    /// are not received again: numbers from here on mean other events.
     pub(super) fn peers_confirmed(&mut self, floor: Lsn, policy: &mut FailurePolicy) {
         self.window.forget();
         policy.forget(self.window.next());
@@ -118,12 +119,11 @@ impl Replication {
         self.progress.on_reported(floor);
     }
 
-    /// The connection broke.
     pub(super) fn interrupt(&mut self) {
         self.admitted.interrupt();
     }
 
-    /// Another timeline: no position means anything any more.
+    /// Another timeline: its positions cannot be compared with those known here.
     pub(super) fn forget(&mut self, policy: &mut FailurePolicy) {
         self.admitted.forget();
         self.window.forget();
@@ -132,7 +132,7 @@ impl Replication {
         self.progress.forget();
     }
 
-    /// Everything from the first unsettled event on will be received and admitted anew.
+    /// Everything from the first unsettled event on will be received and admitted again.
     pub(super) fn rewind(&mut self, policy: &mut FailurePolicy) {
         let settled_below = self.window.settled_below();
         if let Some(position) = self.ledger.position_of(settled_below) {
@@ -144,29 +144,21 @@ impl Replication {
         policy.rewind(self.window.rewind());
     }
 
-    /// Is no transaction half received?
     pub(super) fn between_transactions(&self) -> bool {
         self.admitted.next().is_none()
     }
 
-    /// Up to where events were handed to the sink.
-    pub(super) fn sent_lsn(&self) -> Lsn {
-        self.sent_lsn
-    }
-
-    /// What Postgres may forget.
+    /// The newest position that may be reported to Postgres.
     pub(super) fn reportable(&mut self) -> Lsn {
         self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
         self.progress.reportable(self.ledger.is_clear())
     }
 
-    /// Where an event in flight stands.
     pub(super) fn position_of(&self, event: Sequence) -> Position {
         let open = Position { commit_lsn: self.commit_lsn, ordinal: 0 };
         self.ledger.position_of(event).unwrap_or(open)
     }
 
-    /// Takes one packet in.
     pub(super) fn take(
         &mut self,
         packet: Packet<'_>,
@@ -175,27 +167,24 @@ impl Replication {
         match packet {
             Packet::Frame(Frame::Keepalive { wal_end, reply_requested, .. }) => {
                 self.progress.on_keepalive(wal_end);
-                Ok(if reply_requested {
-                    PacketOutcome::ReplyRequested
-                } else {
-                    PacketOutcome::Done
-                })
+                if reply_requested {
+                    return Ok(PacketOutcome::ReplyRequested);
+                }
             }
             Packet::Frame(Frame::XLogData { wal_end, body, .. }) => {
                 self.progress.on_wal(wal_end);
                 let message = Message::parse(body).map_err(|error| self.garbled(&error))?;
-                self.message(message, admission)
+                return self.message(message, admission);
             }
             Packet::Notice(notice) => {
                 if notice.is_skipped_publication() {
                     return Err(publication_gap(&self.source, &notice.to_string()));
                 }
-                let text = notice.message;
-                tracing::info!(notice = text, "a notice from postgres");
-                Ok(PacketOutcome::Done)
+                tracing::info!(notice = notice.message, "a notice from postgres");
             }
-            Packet::Other => Ok(PacketOutcome::Done),
+            Packet::Other => {}
         }
+        Ok(PacketOutcome::Done)
     }
 
     fn message(
@@ -216,20 +205,14 @@ impl Replication {
             }
             Message::Commit { commit_lsn, end_lsn, .. } => {
                 if commit_lsn != self.commit_lsn {
-                    return Err(faults::protocol(
-                        "commit of another transaction",
-                        &faults::slot_place(&self.source),
-                    ));
+                    return Err(self.garbled("commit of another transaction"));
                 }
                 if self.admitted.commit() {
                     self.ledger.commit(end_lsn, self.window.next());
                     self.sent_lsn = end_lsn;
                 }
             }
-            Message::Relation(shape) => {
-                let relation = Relation::from(shape);
-                return self.learn(&relation);
-            }
+            Message::Relation(shape) => return self.learn(&Relation::from(shape)),
             Message::Update { relation } => self.ignore(relation, Ignored::Update, admission)?,
             Message::Delete { relation } => self.ignore(relation, Ignored::Delete, admission)?,
             Message::Truncate { relations } => {
@@ -250,8 +233,8 @@ impl Replication {
         Ok(PacketOutcome::Done)
     }
 
-    /// Every change belongs to a transaction, which begins once and ends once. Anything else would
-    /// be admitted at the position of another one.
+    /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would be
+    /// admitted at the position of another transaction.
     #[inline]
     fn check_sequence(&self, message: &Message<'_>) -> Result<(), Fault> {
         let what = match (message, self.between_transactions()) {
@@ -263,7 +246,6 @@ impl Replication {
         Err(self.garbled(&DecodeError { what, offset: 0 }))
     }
 
-    /// A table is described.
     fn learn(&mut self, relation: &Relation) -> Result<PacketOutcome, Fault> {
         let is_fresh = std::mem::take(&mut self.catalog_is_fresh);
         match self.outboxes.learn(relation, self.binary) {
@@ -277,9 +259,10 @@ impl Replication {
         }
     }
 
-    /// A table that is no outbox by name or object id. It may be one since the catalog was read: a
-    /// partition under its own name, say, because publish_via_partition_root was turned off. Its
-    /// rows must not be passed over before the catalog was asked.
+    /// A table that is no outbox by name or object id. It may have become one since the catalog was
+    /// read, for example a partition that appears under its own name because
+    /// publish_via_partition_root was turned off. Its rows must not be skipped before the catalog
+    /// has been read again.
     fn other_table(&mut self, relation: &Relation, is_fresh: bool) -> PacketOutcome {
         if !self.outboxes.resembles_outbox(relation, self.binary) {
             return PacketOutcome::Done;
@@ -302,33 +285,21 @@ impl Replication {
         tuple: Tuple<'_>,
         admission: &mut Admission<'_>,
     ) -> Result<PacketOutcome, Fault> {
-        match self.outboxes.plan(oid) {
-            Ok(Some(plan)) => {
-                let candidate = Candidate::Row(plan, tuple);
-                admit(&mut self.window, &mut self.admitted, &candidate, admission)
-            }
-            Ok(None) => {
-                admission.meter.ignored(Ignored::OtherTable);
-                Ok(PacketOutcome::Done)
-            }
-            Err(error) => {
-                Err(faults::protocol(&error.to_string(), &faults::slot_place(&self.source)))
-            }
-        }
+        let Some(plan) = self.outboxes.plan(oid).map_err(|error| self.garbled(&error))? else {
+            admission.meter.ignored(Ignored::OtherTable);
+            return Ok(PacketOutcome::Done);
+        };
+        admit(&mut self.window, &mut self.admitted, &Candidate::Row(plan, tuple), admission)
     }
 
-    /// A change that is no event.
+    /// A change that is not an event.
     fn ignore(
         &mut self,
         oid: u32,
         why: Ignored,
         admission: &mut Admission<'_>,
     ) -> Result<(), Fault> {
-        let plan = self.outboxes.plan(oid);
-        let plan = plan.map_err(|error| {
-            faults::protocol(&error.to_string(), &faults::slot_place(&self.source))
-        })?;
-        let Some(plan) = plan else {
+        let Some(plan) = self.outboxes.plan(oid).map_err(|error| self.garbled(&error))? else {
             admission.meter.ignored(Ignored::OtherTable);
             return Ok(());
         };
@@ -343,7 +314,7 @@ impl Replication {
         Ok(())
     }
 
-    fn garbled(&self, error: &DecodeError) -> Fault {
+    fn garbled(&self, error: &(impl Display + ?Sized)) -> Fault {
         faults::protocol(&error.to_string(), &faults::slot_place(&self.source))
     }
 }

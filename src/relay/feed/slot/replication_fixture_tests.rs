@@ -1,11 +1,14 @@
 //! A relay that reads a slot, with its sink and its broker in the process, driven by hand.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
+use tokio::runtime::Runtime;
+
 use super::super::*;
+use crate::base::runtime;
 use crate::config;
 use crate::dead_letter::tail_event;
 use crate::dead_letter::tail_event::TailEvent;
@@ -14,7 +17,7 @@ use crate::dead_letter::writer::DeadLetterWriter;
 use crate::health;
 use crate::metrics::Metrics;
 use crate::pgoutput::encoder::Encoder;
-use crate::relay::control;
+use crate::relay::control::Control;
 use crate::relay::crash::CrashGuard;
 use crate::relay::failure_policy::{FailureOutcome, Moment};
 use crate::relay::feed::Feed as _;
@@ -70,9 +73,15 @@ impl Fixture {
         let dead_letter_writer =
             DeadLetterWriter { settings: config.dead_letter, relay: "test".to_owned() };
         let broker = MemoryBroker::default();
-        let (links, _ends) = control::links();
-        let (source, counted) = (config.source.clone(), Arc::clone(&metrics));
-        let feed = SlotFeed::new(source, &config.delivery, links, Arc::default(), counted).unwrap();
+        // Nothing drives this runtime, so no session ever opens.
+        static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| runtime::current_thread().unwrap());
+        let control = Control {
+            runtime: RUNTIME.handle().clone(),
+            source: Arc::new(config.source.clone()),
+            known: Arc::default(),
+        };
+        let counted = Arc::clone(&metrics);
+        let feed = SlotFeed::new(control, &config.delivery, Arc::default(), counted).unwrap();
         let (_, tail_events) = tail_event::channel();
         let parts = Parts {
             source: config.source,
@@ -128,7 +137,7 @@ impl Fixture {
 
     pub(crate) fn take_due(&mut self) -> Option<Sequence> {
         let (next, has_room) = self.relay.feed.next();
-        self.relay.down.policy.take_due(self.now.instant, next, has_room)
+        self.relay.down.policy.retries.take_due(self.now.instant, next, has_room)
     }
 
     pub(crate) fn restart_crash_guard(&mut self) -> &mut CrashGuard {

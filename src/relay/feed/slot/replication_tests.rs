@@ -340,7 +340,7 @@ fn suspects_are_published_alone_until_they_are_settled() {
     let mut fixture = Fixture::new(&[]);
     let events = [("e1", "t", "k"), ("e2", "t", "l"), ("e3", "t", "m")];
     fixture.commit(&events).unwrap();
-    fixture.relay.down.policy.suspect(1);
+    fixture.relay.down.policy.suspects.insert(1);
     for _ in 0..2 {
         fixture.rebuild();
         let alone = Arc::default();
@@ -352,7 +352,7 @@ fn suspects_are_published_alone_until_they_are_settled() {
     assert_eq!(fixture.published(), ["e1", "e2", "e3"]);
     // GIVEN another timeline, on which the numbers mean other events
     fixture.commit(&[("e4", "t", "k")]).unwrap();
-    fixture.relay.down.policy.suspect(3);
+    fixture.relay.down.policy.suspects.insert(3);
     fixture.forget();
     fixture.rebuild();
     let alone = Arc::default();

@@ -1,19 +1,19 @@
-//! Whether a new session continues the slot that this relay has read before; and how the last one
-//! ends.
+//! Checks that a new session continues the slot that this relay has read before, and ends the last
+//! session.
 
 use std::time::{Duration, Instant};
 
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::relay::control::{ConfirmLink, ConfirmedPosition, OpenedSession, PeerProgress};
+use crate::relay::control::{ConfirmedPosition, Control, OpenedSession, PeerProgress};
 use crate::relay::faults;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
-/// How long the server may take to answer the end of the stream.
+/// How long the server may take to answer CopyDone.
 const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 
-/// What must stay the same from session to session.
+/// What must not change from session to session.
 #[derive(Clone, Debug)]
 pub(super) struct KnownSlot {
     pub(super) system_id: String,
@@ -24,19 +24,19 @@ pub(super) struct KnownSlot {
     pub(super) floor: Lsn,
 }
 
-/// How a session continues what was read before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Continuation {
     First,
-    /// Nothing that was read before means anything here.
+    /// Positions of the old timeline mean nothing on this one.
     OtherTimeline,
     Same,
-    /// The same slot, and another relay has confirmed events meanwhile.
+    /// The same slot, in which another relay has confirmed events in the meantime.
     AfterPeers,
 }
 
-/// Judges a session beside the slot as it was `known`, what this relay knows to be confirmed of it,
-/// and the newest position it has `received`.
+/// Compares a session with the slot as it was `known`, the position up to which this relay knows
+/// everything to be confirmed, and the newest position it has `received`. Returns the position up to
+/// which everything is confirmed now.
 pub(super) fn judge(
     source: &SourceSettings,
     known: Option<(&KnownSlot, Lsn)>,
@@ -80,7 +80,8 @@ pub(super) fn judge(
     Ok((floor, Continuation::AfterPeers))
 }
 
-/// The events between were published by a peer. A long gap between two looks is worth a check.
+/// A peer has published the events between the two positions. A long gap between two looks at the
+/// slot could hide something else, so a person should check it.
 fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
     let PeerProgress { confirmed: to, gap } = peers;
     let Some(gap) = gap else {
@@ -95,7 +96,7 @@ fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
     );
 }
 
-/// Sends the end of the stream; true when the server has confirmed the last position.
+/// Ends the stream; true when the server has answered, and so has read the last status update.
 pub(super) fn end(mut stream: Stream) -> bool {
     let deadline = Instant::now() + END_ANSWERED_WITHIN;
     let outcome = stream.say_done().map_err(StreamError::Io).and_then(|()| {
@@ -116,14 +117,14 @@ pub(super) fn end(mut stream: Stream) -> bool {
     matches!(outcome, Err(StreamError::Ended))
 }
 
-/// Reports the last position without a stream: what the broker has confirmed since the last report
-/// would be published again by the next process.
-pub(super) fn confirm_over_sql(link: &ConfirmLink, slot: &KnownSlot, lsn: Lsn) {
+/// Reports the last position without a stream. Otherwise the next process would publish again what
+/// the broker has confirmed since the last report.
+pub(super) fn confirm_over_sql(control: &Control, slot: &KnownSlot, lsn: Lsn) {
     let KnownSlot { system_id, timeline, own_pid, floor } = slot.clone();
     if lsn <= floor {
         return;
     }
-    match link.confirm(ConfirmedPosition { lsn, system_id, timeline, own_pid }) {
+    match control.confirm(ConfirmedPosition { lsn, system_id, timeline, own_pid }) {
         Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
         Err(why) => tracing::warn!(
             confirmed = %lsn, why,

@@ -1,16 +1,16 @@
-//! Whether a silent stream is a dead connection, or a Postgres that decodes.
+//! Decides whether a silent stream is a dead connection or a Postgres that is decoding.
 //!
-//! A walsender that decodes a large transaction whose rows are no events sends nothing and answers
-//! nothing, for minutes; a new connection would only decode the same again, and could not have the
-//! slot before the old process is through. So silence alone ends no connection: beyond the limit
-//! Postgres is asked what the walsender does ([`crate::relay::control`]). Where it is busy, the stream is
-//! kept for as long as that lasts. Where it has gone, or cannot be asked, or listens and yet is not
-//! heard, the connection is dead.
+//! A walsender that decodes a large transaction of other tables sends nothing and answers nothing for
+//! minutes. A new connection would only decode the same again, and could not use the slot before the
+//! old process is done. So silence alone ends no connection: beyond the limit Postgres is asked, over
+//! another connection, what the walsender is doing ([`crate::relay::control`]). While it is busy, the
+//! stream is kept. If it has ended, cannot be asked about, or is idle and yet nothing arrives, the
+//! connection is dead.
 //!
-//! There is no limit to being busy: as long as the process lives it has the slot, and whoever
-//! reconnects finds the slot in use. What can be done about a process that hangs, a person has to do.
+//! Being busy has no limit: the process holds the slot as long as it lives, and whoever reconnects
+//! finds the slot in use. Only a person can end a walsender that hangs.
 //!
-//! Pure but for the channel: time is an argument.
+//! Pure except for the link: time is an argument.
 
 use std::time::{Duration, Instant};
 
@@ -18,40 +18,36 @@ use crate::base::lsn::Lsn;
 use crate::relay::control::{Walsender, WalsenderAnswer, WalsenderLink};
 use crate::source::walsender::Activity;
 
-/// Bounds of the time between two looks; between them it is a quarter of the limit.
+/// The time between two looks is a quarter of the limit, within these bounds.
 const LOOK_EVERY_MIN: Duration = Duration::from_millis(50);
 const LOOK_EVERY_MAX: Duration = Duration::from_secs(1);
-/// One look may fall into a short wait: so many in a row must find a walsender that listens.
-const LISTENING_LOOKS: u32 = 3;
+/// One look may happen during a short wait, so this many in a row must find the walsender idle.
+const IDLE_LOOKS: u32 = 3;
 
-/// What the loop knows of the stream at one state.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StreamState {
     pub(super) now: Instant,
     /// When bytes last arrived.
     pub(super) heard: Instant,
-    /// The newest position that was received.
+    /// The newest position received.
     pub(super) seen: Lsn,
-    /// End of the server's WAL, as the watch last saw it.
+    /// End of the server's WAL, as the slot watch last saw it.
     pub(super) server: Lsn,
 }
 
-/// Judges the silence of one stream after another.
 pub(super) struct StallDetector {
     link: WalsenderLink,
     limit: Duration,
     walsender: Option<Walsender>,
-    /// A question is out.
+    /// A request is unanswered.
     asked: bool,
     look_due: Option<Instant>,
-    /// Looks in a row that found the walsender listening.
-    listening: u32,
-    /// When the walsender was last found busy.
+    /// Looks in a row that found the walsender idle.
+    idle_looks: u32,
     busy_at: Option<Instant>,
     seen: Lsn,
     /// Since when the server's WAL has been ahead of `seen`, and `seen` has not moved.
     behind_since: Option<Instant>,
-    /// Since when Postgres decodes, as far as we were told.
     decoding_since: Option<Instant>,
 }
 
@@ -63,7 +59,7 @@ impl StallDetector {
             walsender: None,
             asked: false,
             look_due: None,
-            listening: 0,
+            idle_looks: 0,
             busy_at: None,
             seen: Lsn::ZERO,
             behind_since: None,
@@ -71,13 +67,11 @@ impl StallDetector {
         }
     }
 
-    /// A new stream, sent by `walsender`.
     pub(super) fn connected(&mut self, walsender: Walsender) {
         self.disconnected();
         self.walsender = Some(walsender);
     }
 
-    /// The stream is over.
     pub(super) fn disconnected(&mut self) {
         self.walsender = None;
         self.decoding_since = None;
@@ -85,17 +79,17 @@ impl StallDetector {
         self.heard();
     }
 
-    /// The stream is not read on purpose; that it stands means nothing.
+    /// The stream is not read on purpose, so its position does not move.
     pub(super) fn excuse(&mut self) {
         self.behind_since = None;
     }
 
-    /// Since when Postgres decodes and no event can come.
+    /// Since when Postgres has been decoding without sending events.
     pub(super) fn decoding_since(&self) -> Option<Instant> {
         self.decoding_since
     }
 
-    /// Why the connection has to be taken for dead, if it has to.
+    /// Returns the reason if the connection must be considered dead.
     pub(super) fn judge(&mut self, state: StreamState) -> Option<String> {
         let StreamState { now, heard, seen, server } = state;
         if seen != self.seen {
@@ -110,12 +104,12 @@ impl StallDetector {
         }
         let long = |since: Instant| now.saturating_duration_since(since) > self.limit;
         let silent = long(heard);
-        // Keepalives may come in between: then the connection is well, and still nothing moves.
+        // Keepalives may arrive while the position does not move: then the connection is alive.
         let stands = self.behind_since.is_some_and(long);
         if !silent {
             self.heard();
             if self.behind_since.is_none() {
-                // All that there is has been received.
+                // Everything there is has been received.
                 self.flows(now);
             }
         }
@@ -131,11 +125,11 @@ impl StallDetector {
     }
 
     fn heard(&mut self) {
-        self.listening = 0;
+        self.idle_looks = 0;
         self.busy_at = None;
     }
 
-    /// Positions move.
+    /// The position moves.
     fn flows(&mut self, now: Instant) {
         if let Some(since) = self.decoding_since.take() {
             let seconds = now.saturating_duration_since(since).as_secs();
@@ -157,7 +151,7 @@ impl StallDetector {
         self.asked = false;
         let every = (self.limit / 4).clamp(LOOK_EVERY_MIN, LOOK_EVERY_MAX);
         self.look_due = Some(state.now + every);
-        // It may be late: about a stream that is over, or that has spoken since.
+        // The answer may be late: about an earlier stream, or one that has sent something since.
         if self.walsender.as_ref().is_none_or(|walsender| walsender.pid != pid) {
             return None;
         }
@@ -166,7 +160,7 @@ impl StallDetector {
         }
         match activity {
             Ok(Activity::Busy(with)) => {
-                self.listening = 0;
+                self.idle_looks = 0;
                 self.busy_at = Some(state.now);
                 self.decodes(state, pid, &with);
                 None
@@ -174,12 +168,12 @@ impl StallDetector {
             Ok(Activity::Unclear) => None,
             Ok(Activity::Waiting | Activity::Moving) if silent => self.unheard(state, pid),
             Ok(Activity::Moving) => {
-                // It reads once more what lies before the position that was confirmed.
+                // It decodes again what lies before the confirmed position.
                 self.decodes(state, pid, "WAL that is older than what it has to send");
                 None
             }
             Ok(Activity::Waiting) => {
-                // It has nothing for us. No need to look again soon.
+                // It has nothing to send. The next look can wait.
                 self.look_due = Some(state.now + self.limit);
                 self.flows(state.now);
                 None
@@ -191,12 +185,12 @@ impl StallDetector {
         }
     }
 
-    /// It listens, and we hear nothing. What it said last may still be on its way.
+    /// The walsender is idle and nothing arrives. What it sent last may still be on its way.
     fn unheard(&mut self, state: StreamState, pid: i32) -> Option<String> {
-        self.listening += 1;
+        self.idle_looks += 1;
         let since = self.busy_at.map_or(state.heard, |at| at.max(state.heard));
         let long = state.now.saturating_duration_since(since) > self.limit;
-        (long && self.listening >= LISTENING_LOOKS)
+        (long && self.idle_looks >= IDLE_LOOKS)
             .then(|| format!("its process {pid} waits for us, and nothing of it arrives"))
     }
 

@@ -1,9 +1,21 @@
 use super::*;
-use crate::relay::control::testing::{AnsweringEnd, walsender_pair};
+use crate::relay::control::{Link, LinkEnd};
 use crate::source::settings::PostgresHost;
 
 const LIMIT: Duration = Duration::from_secs(4);
 const LOOK: Duration = Duration::from_secs(1);
+
+/// The control runtime's end of the link.
+struct AnsweringEnd(LinkEnd<Walsender, WalsenderAnswer>);
+
+impl AnsweringEnd {
+    /// Answers the open request; returns its process id, if there is one.
+    fn answers(&mut self, activity: Result<Activity, String>) -> Option<i32> {
+        let pid = self.0.requests.try_recv().ok()?.pid;
+        self.0.answers.send(WalsenderAnswer { pid, activity }).ok()?;
+        Some(pid)
+    }
+}
 
 struct Stage {
     stall: StallDetector,
@@ -21,7 +33,8 @@ fn walsender(pid: i32) -> Walsender {
 
 /// A stream that has just been heard, and has received all that there is.
 fn stage() -> Stage {
-    let (link, walsender_worker) = walsender_pair();
+    let (link, end) = Link::pair();
+    let walsender_worker = AnsweringEnd(end);
     let mut stall = StallDetector::new(link, LIMIT);
     stall.connected(walsender(7));
     let (now, at) = (Instant::now(), Lsn::from_wire(100));
@@ -66,7 +79,7 @@ fn as_long_as_postgres_is_busy_the_stream_is_kept() {
         assert_eq!(stage.stall.decoding_since(), Some(heard));
     }
     // THEN a look that falls into a wait ends nothing, nor do several soon after
-    for _ in 0..LISTENING_LOOKS {
+    for _ in 0..IDLE_LOOKS {
         assert_eq!(stage.told(Ok(Activity::Waiting)), None);
     }
     assert!(stage.decodes());
@@ -81,7 +94,7 @@ fn as_long_as_postgres_is_busy_the_stream_is_kept() {
 fn a_walsender_that_listens_and_is_not_heard_is_at_the_end_of_a_dead_connection() {
     let mut stage = stage();
     stage.after(LIMIT + LOOK);
-    for _ in 1..LISTENING_LOOKS {
+    for _ in 1..IDLE_LOOKS {
         assert_eq!(stage.told(Ok(Activity::Moving)), None);
     }
     let dead = stage.told(Ok(Activity::Waiting)).unwrap();
@@ -99,7 +112,7 @@ fn a_walsender_that_was_busy_has_the_limit_once_more_to_be_heard() {
         looks += 1;
         assert!(looks < 100);
     }
-    assert!(stage.state.now - busy_at >= LIMIT - LOOK && looks >= LISTENING_LOOKS);
+    assert!(stage.state.now - busy_at >= LIMIT - LOOK && looks >= IDLE_LOOKS);
 }
 
 #[test]

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-/// Status updates are at least this far apart under load: what a killed relay has confirmed and
-/// not yet reported is repeated, so the gap is small; each update wakes the walsender, so it is
-/// not zero.
+/// Shortest time between two status updates. It is short because a killed relay repeats what it has
+/// not reported; it is not zero because each update wakes the walsender.
 const GAP: Duration = Duration::from_millis(20);
-/// Bounds of the time between two status updates, whatever `wal_sender_timeout` allows.
+/// Bounds of the interval that follows from `wal_sender_timeout`.
 const INTERVAL_MIN: Duration = Duration::from_millis(100);
 const INTERVAL_MAX: Duration = Duration::from_secs(10);
 
@@ -14,18 +13,11 @@ const INTERVAL_MAX: Duration = Duration::from_secs(10);
 pub(super) struct StatusUpdates {
     sent_at: Instant,
     interval: Duration,
-    /// The server has asked for an update.
+    /// The server has requested an update.
     pub(super) requested: bool,
-    /// A server that is silent for this long is asked to answer.
+    /// After this silence the server is asked for a keepalive.
     probe_after: Duration,
     probed_at: Option<Instant>,
-}
-
-/// A status update is due.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Due {
-    /// The server is asked to answer it.
-    pub(super) reply_requested: bool,
 }
 
 impl StatusUpdates {
@@ -39,7 +31,7 @@ impl StatusUpdates {
         }
     }
 
-    /// A new session. A third of the timeout, so that two updates may get lost.
+    /// A new session. The interval is a third of the timeout, so that two updates may get lost.
     pub(super) fn connected(&mut self, wal_sender_timeout: Option<Duration>) {
         let allowed = wal_sender_timeout.map_or(INTERVAL_MAX, |timeout| timeout / 3);
         self.interval = allowed.clamp(INTERVAL_MIN, INTERVAL_MAX);
@@ -50,9 +42,9 @@ impl StatusUpdates {
         (self.sent_at, self.requested) = (now, false);
     }
 
-    /// Whether an update is due, when the server was last `heard`, and there is something `new` to
-    /// report or not.
-    pub(super) fn due(&mut self, now: Instant, heard: Instant, new: bool) -> Option<Due> {
+    /// If an update is due: whether it requests a reply. `heard` is when bytes last arrived, and `new`
+    /// says that there is a new position to report.
+    pub(super) fn due(&mut self, now: Instant, heard: Instant, new: bool) -> Option<bool> {
         let silent = now.saturating_duration_since(heard) > self.probe_after;
         let probe = silent && self.probed_at.is_none_or(|at| heard > at);
         let since = now.saturating_duration_since(self.sent_at);
@@ -61,6 +53,6 @@ impl StatusUpdates {
             self.probed_at = Some(now);
         }
         let due = probe || since >= self.interval || (worth_it && since >= GAP);
-        due.then_some(Due { reply_requested: probe })
+        due.then_some(probe)
     }
 }
