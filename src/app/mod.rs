@@ -1,8 +1,6 @@
-//! Wiring and supervision: builds the parts, gives each its thread, waits for the first that ends.
-//!
-//! Four threads: the data thread (the loop), the admin thread (probes must answer when the loop is
-//! stuck), the one that reads the dead-letter topic, and this one: the control runtime with the
-//! connector, the slot watch and the signals.
+//! Starts the threads of a relay and waits for their end: the data thread with the loop, the admin
+//! thread, which answers probes even when the loop is stuck, the reader of the dead-letter topic, and
+//! the control runtime on the main thread with sessions, slot watch and signals.
 
 mod polling;
 pub mod startup;
@@ -14,7 +12,7 @@ use crate::base::error::Fault;
 use crate::base::os_ffi;
 use crate::config::Config;
 
-/// Relays until stopped.
+/// Relays until it is stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
     os_ffi::return_large_pieces();
     if config.sink.kind().shares_malloc_arena {

@@ -1,4 +1,4 @@
-//! The same for polling: the loop on the data thread, workers and maintenance on the control runtime.
+//! Runs a relay that polls a table: workers and maintenance run on the control runtime.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -27,21 +27,20 @@ use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long.
 const STARTUP_GRACE: Duration = Duration::from_secs(10);
-/// Verdicts on their way to maintenance.
+/// Capacity of the channel of verdicts to maintenance.
 const LATE_MAX: usize = 1024;
-/// How long workers and maintenance may take to write down the last verdicts.
+/// Limit for writing the last verdicts.
 const SETTLE_WITHIN: Duration = Duration::from_secs(10);
 
-/// Polls until stopped.
 pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Fault> {
     let observability = Observability::open(config)?;
     let runtime = runtime::current_thread()?;
-    // Once for the whole run: what comes between looking at the table and polling it is kept.
+    // One listener for the whole run, so that a signal between checking the table and polling it is
+    // not lost.
     let mut signals = runtime.block_on(async { ShutdownSignals::listen() })?;
     let prepared = runtime.block_on(async {
         tokio::select! {
             prepared = prepare(config, polling) => prepared.map(Some),
-            // Before there is anything to stop.
             _ = signals.next() => Ok(None),
         }
     });
@@ -53,7 +52,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         source: config.source.clone(),
         polling: polling.clone(),
         statements,
-        // Twice in memory: here, and in the sink.
+        // Rows are in memory twice: here, and in the sink.
         bytes_max: (config.delivery.window_bytes_max / (2 * polling.workers)).max(1),
         process: process_name(),
         batches: batch_sender,
@@ -103,7 +102,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     Ok(())
 }
 
-/// Watches over the loop, the workers and maintenance.
+/// Waits for the loop, the workers and maintenance.
 struct Supervisor<'a> {
     flags: &'a StopFlags,
     signals: ShutdownSignals,
@@ -112,7 +111,7 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    /// Waits until the loop has ended and its verdicts are written down.
+    /// Waits until the loop has ended and its verdicts are written.
     async fn run(
         mut self,
         shared: Arc<PollingShared>,
@@ -123,7 +122,7 @@ impl Supervisor<'_> {
             tasks.spawn(worker::work(Arc::clone(&shared)));
         }
         tasks.spawn(maintenance.run());
-        // Until everything is settled: it ends when it is dropped.
+        // Dropped, and so ended, when everything is settled.
         let mut renewing = JoinSet::new();
         renewing.spawn(maintenance::renew(Arc::clone(&shared)));
         drop(shared);
@@ -186,7 +185,7 @@ async fn connect(config: &Config) -> Result<Sql, Fault> {
     }
 }
 
-/// Names this process in the table.
+/// The name of this process in the table.
 fn process_name() -> String {
     let began = crate::base::clock::unix_now_us() / 1000;
     format!("{}:{}:{began:x}", host_name(), std::process::id())

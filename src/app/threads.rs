@@ -1,9 +1,8 @@
-//! The threads of a relay, whatever feeds it: the loop, the admin server, the reader of the
-//! dead-letter topic; and the signals that end them.
+//! The threads that every relay has: the loop, the admin server, the reader of the dead-letter topic;
+//! and the signals that end them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::SyncSender;
 use std::thread::JoinHandle;
 use std::time::Instant;
 
@@ -16,7 +15,7 @@ use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::config::Config;
 use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
-use crate::dead_letter::tail_event::{self, TailEvent};
+use crate::dead_letter::tail_event;
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
 use crate::health::{self, Facts, HealthLimits, Recorder};
@@ -25,7 +24,7 @@ use crate::relay::Parts;
 use crate::relay::control::StopFlags;
 use crate::sink::{self, Requirements};
 
-/// What every mode shows to other threads and takes from them, before there is a loop.
+/// What the threads share, and the admin server, which starts before the loop.
 pub(super) struct Observability {
     pub(super) origin: Instant,
     pub(super) metrics: Arc<Metrics>,
@@ -63,8 +62,17 @@ impl Observability {
         carry: impl FnOnce(Parts) -> Result<(), Fault> + Send + 'static,
     ) -> Result<Running, Fault> {
         let (events, tail_events) = tail_event::channel();
-        let letters = LetterReader::start(config, events, &self)?;
-        let Observability { origin, metrics, recorder, flags, admin, .. } = self;
+        let Observability { origin, metrics, recorder, facts, flags, admin } = self;
+        let tail = TailConfig {
+            broker: Arc::clone(&config.sink),
+            slot: config.source.slot.clone(),
+            parks_keys: config.delivery.on_dead_letter == OnDeadLetter::ParkKey,
+            settings: config.dead_letter.clone(),
+            events,
+            metrics: Arc::clone(&metrics),
+            has_source: Box::new(move || facts.snapshot().pass.phase.has_source()),
+        };
+        let tail = writes_dead_letters(config).then(|| DeadLetterTail::start(tail)).transpose()?;
         let stop = Arc::clone(&flags.stop);
         let parts = Parts {
             source: config.source.clone(),
@@ -84,27 +92,29 @@ impl Observability {
         let data = runtime::spawn("relay", move || {
             let _nobody_waits = sender.send(carry(parts)).is_err();
         })?;
-        Ok(Running { admin, letters, data, ended })
+        Ok(Running { admin, tail, data, ended })
     }
 }
 
-/// The threads beside this one.
+/// The threads that [`Observability::start`] has started.
 pub(super) struct Running {
-    pub(super) admin: Admin,
-    pub(super) letters: LetterReader,
-    pub(super) data: JoinHandle<()>,
-    /// How the loop ends; dropped unsent where it panics.
+    admin: Admin,
+    tail: Option<DeadLetterTail>,
+    data: JoinHandle<()>,
+    /// How the loop has ended. Dropped unsent if it has panicked.
     pub(super) ended: oneshot::Receiver<Result<(), Fault>>,
 }
 
 impl Running {
-    /// Waits for the threads to end, after the loop has.
+    /// Waits for the other threads, after the loop has ended.
     pub(super) fn finish(self, runtime: Runtime, outcome: Result<(), Fault>) -> Result<(), Fault> {
-        // Not dropped: a name that is being resolved would hold it up.
+        // Not dropped: that would wait for a name that is being resolved.
         runtime.shutdown_background();
         let joined = self.data.join();
         self.admin.stop();
-        self.letters.stop();
+        if let Some(tail) = self.tail {
+            tail.stop();
+        }
         joined.map_err(|_| panicked()).and(outcome)
     }
 }
@@ -119,45 +129,6 @@ pub(super) fn panicked() -> Fault {
     )
 }
 
-/// The reader of the dead-letter topic.
-pub(super) enum LetterReader {
-    Reads(DeadLetterTail),
-    /// No letter is ever written. The channel to the loop stays open, and is silent.
-    Silent(TailConfig),
-}
-
-impl LetterReader {
-    pub(super) fn start(
-        config: &Config,
-        events: SyncSender<TailEvent>,
-        observability: &Observability,
-    ) -> Result<LetterReader, Fault> {
-        let tail = TailConfig {
-            broker: Arc::clone(&config.sink),
-            slot: config.source.slot.clone(),
-            parks_keys: config.delivery.on_dead_letter == OnDeadLetter::ParkKey,
-            settings: config.dead_letter.clone(),
-            events,
-            metrics: Arc::clone(&observability.metrics),
-            facts: Arc::clone(&observability.facts),
-        };
-        match config.delivery.on_dead_letter {
-            OnDeadLetter::Halt => Ok(LetterReader::Silent(tail)),
-            OnDeadLetter::Continue | OnDeadLetter::ParkKey => {
-                DeadLetterTail::start(tail).map(LetterReader::Reads)
-            }
-        }
-    }
-
-    pub(super) fn stop(self) {
-        match self {
-            LetterReader::Reads(tail) => tail.stop(),
-            LetterReader::Silent(tail) => drop(tail),
-        }
-    }
-}
-
-/// What asks a relay to end.
 pub(super) struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
@@ -172,7 +143,7 @@ impl ShutdownSignals {
         })
     }
 
-    /// The next one's name. Cancelling it loses none.
+    /// The name of the next signal. The future may be dropped without losing one.
     pub(super) async fn next(&mut self) -> &'static str {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
@@ -192,7 +163,7 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
     tracing::info!(signal, "stopping: settling what is in flight");
 }
 
-#[must_use]
+/// What the broker must have, as far as the configuration says.
 pub fn sink_requirements(config: &Config) -> Requirements {
     let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
@@ -200,12 +171,15 @@ pub fn sink_requirements(config: &Config) -> Requirements {
         routes.filter_map(|route| route.topic.constant().map(str::to_owned)).collect();
     topics.sort();
     topics.dedup();
-    let writes = config.delivery.on_dead_letter != OnDeadLetter::Halt;
-    let dead_letters = writes.then(|| config.dead_letter.address.clone());
+    let dead_letters = writes_dead_letters(config).then(|| config.dead_letter.address.clone());
     Requirements { topics, dead_letters, ..Requirements::default() }
 }
 
-/// The name of this machine, for the letters it writes.
+fn writes_dead_letters(config: &Config) -> bool {
+    config.delivery.on_dead_letter != OnDeadLetter::Halt
+}
+
+/// The name of this machine, for dead letters and claims.
 pub(super) fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     name.trim().to_owned()

@@ -61,7 +61,7 @@ async fn list(
     let rows = AdminRows::new(prepare::table(&config.source)?, polling);
     let found = rows.list(client, status, &which, i64::from(args.limit)).await?;
     let lines = match args.json {
-        true => found.iter().map(|row| json_line(&row.to_json())).collect::<Result<_, _>>()?,
+        true => found.iter().map(json_line).collect::<Result<_, _>>()?,
         false if found.is_empty() => vec![format!("no row is {}", escaped(status))],
         false => [TABLE.head()].into_iter().chain(found.iter().map(table_row)).collect(),
     };

@@ -23,7 +23,6 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::health::{Facts, Phase};
 use crate::metrics::Metrics;
 use crate::sink::log::{LogRead, ReadFrom};
 use crate::sink::{Broker, UNREACHABLE};
@@ -50,7 +49,8 @@ pub(crate) struct TailConfig {
     pub(crate) settings: DeadLetterSettings,
     pub(crate) events: SyncSender<TailEvent>,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) facts: Arc<Facts>,
+    /// Whether the loop reads the slot or the table by now.
+    pub(crate) has_source: Box<dyn Fn() -> bool + Send>,
 }
 
 /// The running thread.
@@ -65,7 +65,7 @@ impl DeadLetterTail {
         let (end, ended) = mpsc::sync_channel(1);
         let stopped = Arc::clone(&stop);
         runtime::spawn("dead-letters", move || {
-            if wait_for_slot(&config.facts, &stopped) {
+            if wait_for_slot(&*config.has_source, &stopped) {
                 TailThread::new(config, stopped).run();
             }
             drop(end);
@@ -114,11 +114,10 @@ fn in_one_line(fault: &Fault) -> String {
     format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
 }
 
-/// Waits until this relay has the slot; until then the checks of the start report what is wrong.
-/// False when the thread must end.
-fn wait_for_slot(facts: &Facts, stop: &AtomicBool) -> bool {
-    let before = [Phase::Starting, Phase::Standby, Phase::Connecting, Phase::AwaitingPrimary];
-    while before.contains(&facts.snapshot().pass.phase) {
+/// Waits until this relay has the slot; until then the checks of the start report what is wrong. False when
+/// the thread must end.
+fn wait_for_slot(has_source: &dyn Fn() -> bool, stop: &AtomicBool) -> bool {
+    while !has_source() {
         if stop.load(Ordering::Relaxed) {
             return false;
         }

@@ -2,11 +2,11 @@ use super::*;
 use crate::base::error::Exit;
 use crate::base::finding::Finding;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicU32;
 
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter, KeyHash};
-use crate::health::{self, Pass, Recorder};
 use crate::sink::log::DeadLetterLog;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
 use crate::sink::{Requirements, Sink, SinkKind, StartupCheck};
@@ -50,32 +50,13 @@ impl Broker for FailingLog {
 struct TailFixture {
     broker: Arc<FailingLog>,
     metrics: Arc<Metrics>,
-    /// Keeps the facts.
-    _recorder: Recorder,
-    facts: Arc<Facts>,
 }
 
 fn fixture(faults: Vec<Fault>) -> TailFixture {
     let settings = MemorySettings { broker: Some(MemoryBroker::default()) };
-    let (mut recorder, facts) = health::facts(0);
-    let pass = Pass {
-        phase: Phase::Streaming,
-        sink_reachable: true,
-        letters_unread: false,
-        decoding_for: None,
-        settled_events: 0,
-        in_flight_events: 0,
-        in_flight_bytes: 0,
-        received_lsn: Lsn::ZERO,
-        sent_lsn: Lsn::ZERO,
-        confirmed_lsn: Lsn::ZERO,
-    };
-    recorder.pass(&pass, 0);
     TailFixture {
         broker: Arc::new(FailingLog { settings, faults: Mutex::new(faults) }),
         metrics: Arc::new(Metrics::new()),
-        _recorder: recorder,
-        facts,
     }
 }
 
@@ -137,7 +118,7 @@ impl TailFixture {
             settings: DeadLetterSettings::default(),
             events: news,
             metrics: Arc::clone(&self.metrics),
-            facts: Arc::clone(&self.facts),
+            has_source: Box::new(|| true),
         }
     }
 }
@@ -266,12 +247,9 @@ fn where_no_keys_are_parked_the_last_letters_are_told_first() {
 
 #[test]
 fn a_standby_reads_nothing_before_it_has_the_slot() {
-    let (mut recorder, facts) = health::facts(0);
-    let ends = AtomicBool::new(true);
-    for phase in [Phase::Starting, Phase::Standby, Phase::Connecting] {
-        recorder.phase(phase, 1);
-        assert!(!wait_for_slot(&facts, &ends), "{phase:?}");
-    }
-    recorder.phase(Phase::Streaming, 2);
-    assert!(wait_for_slot(&facts, &ends));
+    let (running, ends) = (AtomicBool::new(false), AtomicBool::new(true));
+    assert!(!wait_for_slot(&|| false, &ends));
+    assert!(wait_for_slot(&|| true, &ends));
+    let looks = AtomicU32::new(0);
+    assert!(wait_for_slot(&|| looks.fetch_add(1, Ordering::Relaxed) == 3, &running));
 }

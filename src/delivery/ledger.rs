@@ -1,9 +1,9 @@
-//! Which transactions are wholly confirmed, in the order in which they were committed.
+//! Which transactions are completely confirmed, in commit order.
 //!
-//! A transaction settles at its commit *end* LSN, and only when it and all before it are settled.
-//! Its events are consecutive in the window, so one number closes it: the first event that is not
-//! its own. Transactions without events fold into the one before, so the ledger never holds more
-//! entries than the window holds events.
+//! A transaction settles at its commit *end* LSN, and only when it and all before it are settled. Its
+//! events are consecutive in the window, so one number closes it: that of the first event after it. A
+//! transaction without events extends the entry before it, so the ledger never holds more entries than
+//! the window holds events.
 
 use std::collections::VecDeque;
 
@@ -29,13 +29,13 @@ struct Closed {
     commit_lsn: Lsn,
     end_lsn: Lsn,
     first: Sequence,
-    /// Settled when every event below this one is.
+    /// It is settled when every event below this one is.
     below: Sequence,
 }
 
 impl Ledger {
-    /// A transaction begins whose events start at `next`. `already` of its events were admitted
-    /// over an earlier connection: it stayed open here when that broke, and begins once more.
+    /// A transaction begins, whose events start at `next`. `already` of its events were admitted over
+    /// an earlier connection, which broke before its commit.
     pub fn begin(&mut self, commit_lsn: Lsn, next: Sequence, already: u64) {
         self.open = Some(Open { commit_lsn, first: next - already });
     }
@@ -55,15 +55,15 @@ impl Ledger {
         });
     }
 
-    /// Everything committed before `floor` was confirmed by another relay: a transaction that was
-    /// cut before it is not sent again, and ends there with the events it has.
+    /// Another relay has confirmed everything committed before `floor`. A transaction that was
+    /// interrupted before that is not sent again, and ends there with the events it has.
     pub fn close_below(&mut self, floor: Lsn, next: Sequence) {
         if self.open.is_some_and(|open| open.commit_lsn < floor) {
             self.commit(floor, next);
         }
     }
 
-    /// Every event below `settled_below` is confirmed; returns the LSN that Postgres may forget.
+    /// Every event below `settled_below` is confirmed. Returns the LSN that may be reported.
     pub fn settle(&mut self, settled_below: Sequence) -> Lsn {
         while let Some(first) = self.closed.front().filter(|first| first.below <= settled_below) {
             self.settled = first.end_lsn;
@@ -72,15 +72,13 @@ impl Ledger {
         self.settled
     }
 
-    /// Is nothing unconfirmed and nothing half received? Only then may a keepalive's position be
+    /// Whether nothing is unconfirmed or half received. Only then may a keepalive's position be
     /// reported.
-    #[must_use]
     pub fn is_clear(&self) -> bool {
         self.closed.is_empty() && self.open.is_none()
     }
 
-    /// Where the first event stood that is not settled in order, if it was admitted at all.
-    #[must_use]
+    /// Position of the first event that is not settled in order, if it was admitted at all.
     pub fn position_of(&self, settled_below: Sequence) -> Option<Position> {
         let at = self.closed.partition_point(|entry| entry.below <= settled_below);
         let closed = self.closed.get(at);
@@ -92,13 +90,13 @@ impl Ledger {
         Some(Position { commit_lsn, ordinal: settled_below.saturating_sub(first) })
     }
 
-    /// Forgets what is unsettled: it will be received and admitted anew.
+    /// Forgets what is unsettled: it will be received and admitted again.
     pub fn rewind(&mut self) {
         self.closed.clear();
         self.open = None;
     }
 
-    /// Forgets everything: the positions of another timeline mean nothing here.
+    /// Another timeline: its positions cannot be compared with these.
     pub fn forget(&mut self) {
         *self = Ledger::default();
     }

@@ -2,12 +2,12 @@
 //!
 //! | an event is | known to | until |
 //! |---|---|---|
-//! | received | [`admitted`] | it is new: a repetition is passed over |
+//! | received | [`admitted`] | it turns out to be new; a repetition is skipped |
 //! | admitted | [`window`], [`ledger`] | the sink confirms it |
 //! | settled | [`ledger`] | all of its transaction and of those before it are settled |
 //! | forgotten | nobody | its commit end LSN is reported to Postgres |
 //!
-//! All of it is pure: no clock, no socket. The invariants, held by the model test beside this file:
+//! All of it is pure: no clock, no socket. The model test beside this file checks the invariants:
 //!
 //! * I1 What is reported never exceeds the settled LSN, and never goes down.
 //! * I2 Settled means confirmed by the broker: at its destination, or in the dead-letter topic.

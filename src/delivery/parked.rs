@@ -1,23 +1,21 @@
-//! Keys whose events go to the dead-letter topic, until somebody releases them.
+//! Keys whose events go to the dead-letter topic until somebody releases them.
 //!
-//! The dead-letter topic is the only store: a letter parks its key, a release ends it, and whoever
-//! reads both in order knows what is parked. This set runs ahead of that reading, because it parks
-//! a key before its letter is written; a release that is read before that letter is older than it,
-//! and ends nothing.
+//! The dead-letter topic is the only store: a dead letter parks its key, a release ends that, and
+//! whoever reads both in order knows which keys are parked. This set is ahead of that reading, because
+//! it parks a key before its dead letter is written. A release that is read before that dead letter is
+//! older than it, and frees nothing.
 //!
-//! What stands before the event that parked a key has nothing to do with it, also in the next
-//! process: so a key is parked from a position on. LSNs go on from timeline to timeline, and so do
-//! parked keys.
+//! Events before the one that parked the key are not affected, in the next process either, so a key is
+//! parked from a position on. LSNs, and so parked keys, continue from timeline to timeline.
 //!
-//! A key is known by its hash ([`KeyHash`]), because a letter may hold only the beginning of it. So a
-//! parked key costs some 45 to 90 bytes, whatever its length.
+//! A key is known by its hash ([`KeyHash`]), because a dead letter may hold only its beginning. So a
+//! parked key takes some 45 to 90 bytes, whatever its length.
 
 use std::collections::HashMap;
 
 use crate::base::event::Position;
 use crate::dead_letter::writer::KeyHash;
 
-/// The parked keys.
 #[derive(Debug, Default)]
 pub struct ParkedKeys {
     keys: HashMap<KeyHash, Parked>,
@@ -27,17 +25,17 @@ pub struct ParkedKeys {
 struct Parked {
     /// The first event that parked the key.
     from: Position,
-    /// Letters of ours that park it and were not read back yet.
+    /// Dead letters of this process that park it and were not read back yet.
     unseen: u32,
 }
 
 impl ParkedKeys {
-    /// A letter of ours parks the key, for it and all events after it.
+    /// A dead letter of this process parks the key, for its event and all after it.
     pub fn park(&mut self, key: &[u8], position: Position) {
         self.entry(KeyHash::of(key), position).unseen += 1;
     }
 
-    /// A letter that parks the key was read.
+    /// A dead letter that parks the key was read.
     pub fn seen(&mut self, key: KeyHash, position: Position) {
         let parked = self.entry(key, position);
         parked.unseen = parked.unseen.saturating_sub(1);
@@ -56,21 +54,16 @@ impl ParkedKeys {
         }
     }
 
-    /// Must this event of the key wait in the dead-letter topic?
-    #[must_use]
+    /// Whether this event of the key must go to the dead-letter topic.
     pub fn holds(&self, key: &[u8], position: Position) -> bool {
         !self.is_empty()
             && self.keys.get(&KeyHash::of(key)).is_some_and(|parked| position >= parked.from)
     }
 
-    /// How many keys are parked.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.keys.len()
     }
 
-    /// Is no key parked?
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.keys.is_empty()
     }

@@ -1,10 +1,10 @@
 //! Which events are tried again, and when.
 //!
-//! An event whose failure may pass gets `attempts_max` attempts in all, with full jitter between
-//! them. Attempts belong to the event: a new sink does not give it new ones. All retries together
-//! keep to a budget: where much fails, what works must not drown in what does not. A retry that is
-//! confirmed costs nothing, so a mended route recovers ever faster; and while there is no room for
-//! anything that might drown, nothing is charged, or events that wait would keep all others out.
+//! An event whose failure may be temporary gets `attempts_max` attempts in all, with full jitter
+//! between them. Attempts belong to the event: a new sink does not give it new ones. A budget limits
+//! all retries together, so that many failing events leave room for those that succeed. A retry that
+//! is confirmed costs nothing, so events flow faster and faster once a route is mended. While the
+//! window is full nothing is charged, because the events that wait would keep all others out.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use crate::base::backoff::Backoff;
 use crate::base::event::Sequence;
 
-/// Retries that are allowed however little is published, and how many of them may be saved up.
+/// Retries that are allowed however little is published; no more than these can be saved up.
 const RESERVE: u64 = 100;
-/// As many of them come back each second.
+/// How many of them are granted again each second.
 const RESERVE_PER_SECOND: u64 = 10;
 /// The budget is counted in hundredths of a retry: a first attempt earns `percent` of them.
 const RETRY: u64 = 100;
@@ -29,18 +29,16 @@ pub struct Retries {
     budget: Budget,
 }
 
-/// The attempts of one event that have failed.
+/// The failed attempts of one event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attempts {
-    /// How many.
     pub count: u32,
-    /// When the first did, in microseconds since the Unix epoch.
+    /// Microseconds since the Unix epoch.
     pub first_failed_unix_us: i64,
 }
 
 impl Retries {
-    /// Nothing has failed. There are at most `budget_percent` retries in a hundred first attempts.
-    #[must_use]
+    /// There will be at most `budget_percent` retries in a hundred first attempts.
     pub fn new(attempts_max: u32, budget_percent: u32, backoff: Backoff) -> Retries {
         Retries {
             attempts_max,
@@ -51,7 +49,7 @@ impl Retries {
         }
     }
 
-    /// An attempt has failed; all that have.
+    /// An attempt has failed. Returns all that have.
     pub fn failed(&mut self, sequence: Sequence, now_unix_us: i64) -> Attempts {
         let attempts = self.so_far(sequence, now_unix_us);
         let attempts = Attempts { count: attempts.count + 1, ..attempts };
@@ -59,26 +57,22 @@ impl Retries {
         attempts
     }
 
-    /// So many attempts have failed elsewhere.
+    /// `count` attempts were made by an earlier claim of the row.
     pub fn has_failed_before(&mut self, sequence: Sequence, count: u32, now_unix_us: i64) {
         let attempts = Attempts { count, first_failed_unix_us: now_unix_us };
         self.failed.insert(sequence, attempts);
     }
 
-    /// The attempts that have failed before now.
-    #[must_use]
     pub fn so_far(&self, sequence: Sequence, now_unix_us: i64) -> Attempts {
         let none = Attempts { count: 0, first_failed_unix_us: now_unix_us };
         self.failed.get(&sequence).copied().unwrap_or(none)
     }
 
-    /// Was that the last attempt?
-    #[must_use]
     pub fn is_exhausted(&self, attempts: Attempts) -> bool {
         attempts.count >= self.attempts_max
     }
 
-    /// An event that has failed waits for its next attempt; says how long at least.
+    /// An event that has failed waits for its next attempt. Returns the shortest wait.
     pub fn wait(&mut self, sequence: Sequence, now: Instant) -> Duration {
         let count = self.failed.get(&sequence).map_or(1, |attempts| attempts.count);
         let wait = self.backoff.delay_after(count.saturating_sub(1));
@@ -86,8 +80,8 @@ impl Retries {
         wait
     }
 
-    /// An event whose wait is over, as far as the budget goes. `published` first attempts were
-    /// made until now; is there room for more?
+    /// An event whose wait is over, if the budget allows another retry. `published` first attempts were
+    /// made until now, and `has_room` says whether the window has room for more.
     pub fn take_due(
         &mut self,
         now: Instant,
@@ -102,7 +96,6 @@ impl Retries {
         Some(first.1)
     }
 
-    /// The broker has the event, perhaps after all.
     #[inline]
     pub fn settled(&mut self, sequence: Sequence) {
         if !self.failed.is_empty() && self.failed.remove(&sequence).is_some() {
@@ -110,7 +103,6 @@ impl Retries {
         }
     }
 
-    /// The event is given up.
     pub fn given_up(&mut self, sequence: Sequence) {
         self.failed.remove(&sequence);
     }
@@ -121,8 +113,8 @@ impl Retries {
         self.due.retain(|(_, sequence)| *sequence < next);
     }
 
-    /// Everything unsettled is published anew: nobody waits any more. `renumbered` when the numbers
-    /// mean other events.
+    /// Everything unsettled is published again, so no event waits any more. `renumbered` if the numbers
+    /// mean other events now.
     pub fn rewind(&mut self, renumbered: bool) {
         self.due.clear();
         if renumbered {
@@ -153,7 +145,7 @@ impl Budget {
 
     /// Pays for one retry if there is enough.
     fn pay(&mut self, now: Instant, published: Sequence) -> bool {
-        // After a rewind the count falls: the same events earn nothing twice.
+        // After a rewind the count falls, so the same events earn nothing twice.
         let earned = published.saturating_sub(self.published).saturating_mul(self.percent);
         self.published = self.published.max(published);
         let since = self.filled_at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));

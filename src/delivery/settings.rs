@@ -37,7 +37,6 @@ settings! {
     }
 }
 
-/// `on_dead_letter`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnDeadLetter {
     /// Later events of the key go on.

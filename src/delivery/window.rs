@@ -1,22 +1,21 @@
 //! The bounded set of events between admission and confirmation.
 //!
-//! Confirms arrive in any order; what may be forgotten is the contiguous prefix. So the window is
-//! a ring: `admit` appends, `settle` marks, and the settled prefix falls off the front. Its bound
-//! is what keeps memory flat when a broker stalls (G4): a full window stops intake, nothing else.
+//! Confirms arrive in any order, and Postgres may forget only the contiguous prefix. So the window is
+//! a ring: `admit` appends, `settle` marks, and the settled prefix is removed from the front. Its bound
+//! limits memory when a broker stalls: a full window stops intake, and nothing else.
 
 use std::collections::VecDeque;
 
 use crate::base::event::Sequence;
 
-/// Events that were admitted and are not yet known to be settled together with all before them.
 #[derive(Debug)]
 pub struct Window {
     /// Every event below this one is settled.
     settled_below: Sequence,
     ring: VecDeque<Slot>,
-    /// After a rewind: which of the events that will be admitted next were confirmed before it.
+    /// After a rewind: which of the next events were confirmed before it.
     confirmed_before: VecDeque<bool>,
-    /// Only from here on will the same events come again under the same numbers.
+    /// Only from this number on are the same events received again under the same numbers.
     same_from: Sequence,
     events: usize,
     bytes: usize,
@@ -31,14 +30,12 @@ struct Slot {
     settled: bool,
 }
 
-/// A receipt for an event that is not in the window: a bug in a sink, never ignored.
+/// A receipt for an event that is not in the window: a defect of a sink, which is never ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a receipt names event {0}, which is not in flight")]
 pub struct NotInFlight(pub Sequence);
 
 impl Window {
-    /// An empty window.
-    #[must_use]
     pub fn new(events_max: usize, bytes_max: usize) -> Window {
         Window {
             settled_below: 0,
@@ -52,19 +49,16 @@ impl Window {
         }
     }
 
-    /// May one more event come in? A single event larger than the byte bound still may, alone.
-    #[must_use]
+    /// Whether one more event may come in. One that is larger than the byte bound may come in alone.
     pub fn has_room(&self) -> bool {
         self.ring.len() < self.events_max && self.bytes < self.bytes_max
     }
 
     /// The number that the next admitted event will get.
-    #[must_use]
     pub fn next(&self) -> Sequence {
         self.settled_below + self.ring.len() as Sequence
     }
 
-    /// Takes an event in.
     pub fn admit(&mut self, bytes: usize, commit_unix_us: i64) -> Sequence {
         let sequence = self.next();
         self.confirmed_before.pop_front();
@@ -74,7 +68,7 @@ impl Window {
         sequence
     }
 
-    /// Marks an event as confirmed; says when its transaction was committed.
+    /// Marks an event as confirmed. Returns when its transaction was committed.
     pub fn settle(&mut self, sequence: Sequence) -> Result<i64, NotInFlight> {
         let slot = sequence
             .checked_sub(self.settled_below)
@@ -89,23 +83,22 @@ impl Window {
         Ok(commit_unix_us)
     }
 
-    /// Was the event that comes next confirmed before a rewind? Then it is passed over.
-    #[must_use]
+    /// Whether the next event was confirmed before a rewind. Then it is passed over.
     pub fn next_is_confirmed(&self) -> bool {
         self.confirmed_before.front() == Some(&true)
     }
 
-    /// Takes the next event in as one that needs no confirmation any more.
+    /// Admits the next event as one that is confirmed already.
     pub fn pass_over(&mut self) {
         self.confirmed_before.pop_front();
         self.ring.push_back(Slot { bytes: 0, commit_unix_us: 0, settled: true });
         self.advance();
     }
 
-    /// Everything that is not settled in order will be admitted anew, in the same order and under
-    /// the same numbers. For a sink that was rebuilt and can no longer report on the old ones.
+    /// Everything that is not settled in order will be admitted again, in the same order and under the
+    /// same numbers, for a sink that was rebuilt.
     ///
-    /// True when that cannot be, because some of it was admitted before another timeline: from here
+    /// True when that is impossible, because some of it was admitted on an earlier timeline: from here
     /// on the numbers mean other events.
     pub fn rewind(&mut self) -> bool {
         let rest = std::mem::take(&mut self.confirmed_before);
@@ -120,7 +113,7 @@ impl Window {
         renumbered
     }
 
-    /// What comes next has nothing to do with what is here: another timeline.
+    /// The next events are not those of the window: another timeline.
     pub fn forget(&mut self) {
         self.confirmed_before.clear();
         self.same_from = self.next();
@@ -134,25 +127,20 @@ impl Window {
     }
 
     /// Every event below this one is settled.
-    #[must_use]
     pub fn settled_below(&self) -> Sequence {
         self.settled_below
     }
 
-    /// Is nothing in flight?
-    #[must_use]
+    /// Whether nothing is in flight.
     pub fn is_empty(&self) -> bool {
         self.events == 0
     }
 
     /// Unsettled events.
-    #[must_use]
     pub fn events(&self) -> usize {
         self.events
     }
 
-    /// Bytes of the unsettled events.
-    #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }

@@ -1,11 +1,11 @@
-//! Whether the relay does its work, judged from progress and not from being alive.
+//! Whether the relay does its work, judged by its progress.
 //!
 //! The data thread publishes facts once per pass; the admin thread judges them against the clock.
-//! Nothing here reads a clock: every time is `_ms` since an origin that both threads share.
+//! Nothing here reads a clock: every time is in milliseconds since an origin that both threads share.
 //!
-//! Invariants: ready means streaming, broker reachable, and what is unconfirmed moves (G6).
-//! Unconfirmed events that settle count as progress even while the confirmed LSN stands, because
-//! a transaction of ten million rows moves the LSN once. An idle relay is ready for ever.
+//! Ready means: streaming, broker reachable, and unconfirmed events settle. That counts as progress
+//! even while the confirmed LSN does not move, because a transaction of ten million rows moves it
+//! once. An idle relay stays ready.
 
 mod facts;
 pub(crate) mod slot_watch;
@@ -14,28 +14,23 @@ use std::fmt;
 
 pub use self::facts::{Facts, Pass, Phase, Recorder, Snapshot, facts};
 
-/// How the relay stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as they print")]
 pub enum HealthState {
     Starting,
     Standby,
     /// There is no replication stream.
     Connecting,
-    /// All is well.
     Streaming,
-    /// All is well, and the table is polled.
     Polling,
     SinkDown,
-    /// Streaming, and yet nothing settles, or the data loop has stopped turning.
+    /// Nothing settles although the stream is open, or the loop finishes no pass.
     Stalled,
     Draining,
     Stopped,
 }
 
 impl HealthState {
-    /// The word for scripts.
-    #[must_use]
+    /// For scripts.
     pub const fn text(self) -> &'static str {
         match self {
             HealthState::Starting => "starting",
@@ -53,7 +48,6 @@ impl HealthState {
 
 /// Why the relay is not ready, and for how many milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "named as they print")]
 pub enum Unready {
     Starting,
     SlotBusy,
@@ -73,8 +67,7 @@ pub enum Unready {
 }
 
 impl Unready {
-    /// A stable word for scripts.
-    #[must_use]
+    /// For scripts.
     pub const fn code(self) -> &'static str {
         match self {
             Unready::Starting => "starting",
@@ -120,13 +113,11 @@ impl fmt::Display for Unready {
     }
 }
 
-/// How long is too long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HealthLimits {
-    /// Unconfirmed events that do not move for so long are a stall.
+    /// The relay is stalled when no unconfirmed event settles for this long.
     pub stall_ms: u64,
-    /// A data loop that does not come round for so long is stuck. Its longest single wait (one
-    /// connection attempt to one host) must stay below.
+    /// The loop is stuck when it finishes no pass for this long.
     pub heartbeat_ms: u64,
 }
 
@@ -136,18 +127,14 @@ impl Default for HealthLimits {
     }
 }
 
-/// A judgement: one state, and every reason against readiness.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Health {
-    /// How the relay stands.
     pub state: HealthState,
-    /// Events flow when there is none.
+    /// Every reason against readiness; the relay is ready when there is none.
     pub reasons: Vec<Unready>,
 }
 
 impl Health {
-    /// Judges the facts as of `now_ms`.
-    #[must_use]
     pub fn judge(facts: &Snapshot, limits: HealthLimits, now_ms: u64) -> Health {
         let age = |since_ms: u64| now_ms.saturating_sub(since_ms);
         let (state, reason) = judge_phase(facts, now_ms);
@@ -171,7 +158,7 @@ impl Health {
         reasons.extend(facts.decoding_since_ms.map(|since| Unready::Decoding(age(since))));
         let stalled = reasons.len() > stalled_from;
         let state = match state {
-            // The end and the way to it keep their names; what hinders them is in the reasons.
+            // These states keep their names; problems are in the reasons.
             HealthState::Draining | HealthState::Stopped => state,
             _ if stuck => HealthState::Stalled,
             HealthState::Streaming | HealthState::Polling if sink_down.is_some() => {
@@ -183,8 +170,7 @@ impl Health {
         Health { state, reasons }
     }
 
-    /// Why a restart would help, if it would: only a stuck data loop says so. A broker or database
-    /// that is down is no reason to restart the relay.
+    /// The reason for a restart: only a stuck loop is one. A broker or database that is down is none.
     pub fn stuck(&self) -> Option<Unready> {
         self.reasons.iter().copied().find(|reason| matches!(reason, Unready::LoopStuck(_)))
     }

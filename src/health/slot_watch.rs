@@ -1,7 +1,6 @@
-//! The slot seen from a second connection: its metrics stay true when the stream is stuck.
-//!
-//! It also notices what the stream cannot say: a Postgres that refuses newcomers because it shuts
-//! down, a slot that was lost, a publication that was changed so that events would be held back.
+//! Watches the slot over a second connection, so that its metrics stay correct when the stream is
+//! stuck. Also detects what the stream does not show: a Postgres that refuses new connections because
+//! it shuts down, a slot that was lost, a publication that was changed so that events are missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,16 +18,15 @@ use crate::source::settings::SourceSettings;
 use crate::source::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 
-/// The publication is looked at less often than the slot.
+/// The publication is read less often than the slot.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
-/// How often the watch asks whether the first session has come.
+/// How often the watch checks whether the first session is open.
 const FIRST_SESSION_TICK: Duration = Duration::from_millis(20);
-/// Longest answer to one look.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Limit for one query.
+const QUERY_WITHIN: Duration = Duration::from_secs(10);
 const SERVER_SQL: &str = "SELECT pg_catalog.current_setting('server_version_num')::integer,
     (SELECT system_identifier::pg_catalog.text FROM pg_catalog.pg_control_system())";
 
-/// What a watch needs.
 pub(crate) struct SlotWatch {
     pub(crate) settings: SourceSettings,
     pub(crate) metrics: Arc<Metrics>,
@@ -39,9 +37,9 @@ pub(crate) struct SlotWatch {
     pub(crate) stopping: Box<dyn Fn()>,
 }
 
-/// Watches until something is found that must stop the relay. Cancelling it loses nothing.
+/// Watches until it finds a fault that must stop the relay. It may be cancelled at any time.
 pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
-    // Until then the preflight is the one to say what is wrong.
+    // Until the first session the preflight reports what is wrong.
     let begins = [Phase::Starting, Phase::Connecting, Phase::AwaitingPrimary];
     while begins.contains(&watch.facts.snapshot().pass.phase) {
         tokio::time::sleep(FIRST_SESSION_TICK).await;
@@ -78,11 +76,11 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
         let query = SlotQuery::prepare(&sql.client, &settings.slot).await?;
         Ok((version, server.get::<_, String>(1), query))
     };
-    let (version, system_id, query) = sql.within(PATIENCE, prepare).await?;
+    let (version, system_id, query) = sql.within(QUERY_WITHIN, prepare).await?;
     let mut publication_due = Instant::now();
     loop {
-        let state = sql.within(PATIENCE, query.look(&sql.client)).await?;
-        // The next session's checks report a slot that is gone, with what to do about it.
+        let state = sql.within(QUERY_WITHIN, query.look(&sql.client)).await?;
+        // A slot that no longer exists is reported by the next session's preflight, which says more.
         if let Some(slot) = state.own_slot() {
             show(watch, &state, slot, ages);
             if slot.is_lost() || slot.wal_status.is_none() {
@@ -93,7 +91,7 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
         if Instant::now() >= publication_due {
             publication_due = Instant::now() + PUBLICATION_EVERY;
             let look = PublicationFingerprint::take(&sql.client, settings, version);
-            let now = sql.within(PATIENCE, look).await?;
+            let now = sql.within(QUERY_WITHIN, look).await?;
             if let Some(fault) = watch.known.compare(&system_id, now, settings) {
                 return Ok(fault);
             }
@@ -121,13 +119,15 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
     metrics.slot_lag_seconds.set(lag.as_secs_f64());
 }
 
-/// How old the oldest WAL is that the slot has not confirmed: remembers when the server stood where.
+/// The age of the oldest WAL that the slot has not confirmed.
 #[derive(Debug, Default)]
 struct LagAge {
+    /// When the server's WAL ended where.
     stood: VecDeque<(Lsn, Instant)>,
 }
 
-/// Looks remembered; beyond that every second one is dropped, so that any age still has a witness.
+/// Entries of [`LagAge`]. Beyond that every second one is dropped, so that ages become less exact and
+/// not unknown.
 const LOOKS_MAX: usize = 2048;
 
 impl LagAge {

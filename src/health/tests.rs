@@ -7,14 +7,10 @@ fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
-        letters_unread: false,
-        decoding_for: None,
-        settled_events: 0,
-        in_flight_events: 0,
-        in_flight_bytes: 0,
         received_lsn: Lsn::from_wire(300),
         sent_lsn: Lsn::from_wire(200),
         confirmed_lsn: Lsn::from_wire(100),
+        ..Pass::default()
     }
 }
 
@@ -212,4 +208,13 @@ fn reasons_read_as_sentences() {
     let reason = Unready::NoProgress { for_ms: 31_999, events: 12 };
     assert_eq!(reason.to_string(), "12 events unconfirmed, none settled for 31 s");
     assert_eq!(Unready::SinkDown(500).to_string(), "broker unreachable for 0 s");
+}
+
+#[test]
+fn a_relay_that_waits_for_its_slot_does_not_have_it() {
+    use Phase::{
+        AwaitingPrimary, Connecting, Draining, Polling, Standby, Starting, Stopped, Streaming,
+    };
+    assert!(![Starting, Standby, Connecting, AwaitingPrimary].iter().any(|it| it.has_source()));
+    assert!([Streaming, Polling, Draining, Stopped].iter().all(|it| it.has_source()));
 }

@@ -10,9 +10,7 @@ use prometheus::{
     Counter, Gauge, Histogram, HistogramOpts, IntCounter, IntGauge, Opts, Registry, Result,
 };
 
-/// Prometheus' metric types, as far as used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the words of Prometheus")]
 pub enum MetricKind {
     Counter,
     Gauge,
@@ -20,8 +18,7 @@ pub enum MetricKind {
 }
 
 impl MetricKind {
-    /// The word of the text format.
-    #[must_use]
+    /// As Prometheus' text format writes it.
     pub const fn text(self) -> &'static str {
         match self {
             MetricKind::Counter => "counter",
@@ -34,40 +31,31 @@ impl MetricKind {
 /// One entry of the table.
 #[derive(Clone, Copy, Debug)]
 pub struct MetricSpec {
-    /// Name of the metric.
     pub name: &'static str,
-    /// Type of the metric.
     pub kind: MetricKind,
-    /// Unit, for the documentation.
     pub unit: &'static str,
-    /// Help, one sentence.
     pub help: &'static str,
-    /// Label and all its values, if it has one.
+    /// Label and all its values.
     pub label: Option<(&'static str, &'static [&'static str])>,
-    /// Upper bounds of a histogram's buckets.
     pub buckets: &'static [f64],
 }
 
 impl MetricSpec {
     /// The label as the documentation shows it.
-    #[must_use]
     pub fn label_text(&self) -> String {
         match self.label {
             None => String::new(),
-            // The only open-ended value: the documentation would change with every release.
+            // The documentation would change with every release.
             Some((name, [version])) if *version == env!("CARGO_PKG_VERSION") => format!("`{name}`"),
             Some((name, values)) => format!("`{name}`: `{}`", values.join("`, `")),
         }
     }
 }
 
-/// The values of a label.
 pub trait LabelSet: Copy + PartialEq + 'static {
-    /// The label's name.
     const NAME: &'static str;
-    /// Its values as text, in the order of `ALL`.
+    /// In the order of `ALL`.
     const TEXTS: &'static [&'static str];
-    /// Its values.
     const ALL: &'static [Self];
     /// Position in `ALL`.
     fn index(self) -> usize;
@@ -75,9 +63,7 @@ pub trait LabelSet: Copy + PartialEq + 'static {
 
 /// A metric without a label.
 pub trait Scalar: Clone + Collector + Sized + 'static {
-    /// Type of the metric.
     const KIND: MetricKind;
-    /// Makes one.
     fn build(opts: Opts, buckets: &[f64]) -> Result<Self>;
 }
 
@@ -106,13 +92,10 @@ fn register<S: Scalar>(registry: &Registry, opts: Opts, spec: &MetricSpec) -> Re
     Ok(scalar)
 }
 
-/// Whatever a field of the table can be.
 pub trait Instrument: Sized {
-    /// Type of the metric.
     const KIND: MetricKind;
-    /// Its label and the label's values.
+    /// Name and values of the label.
     const LABEL: Option<(&'static str, &'static [&'static str])>;
-    /// Makes and registers it.
     fn register(registry: &Registry, spec: &MetricSpec) -> Result<Self>;
 }
 
@@ -133,13 +116,10 @@ pub struct Family<S, L> {
 }
 
 impl<S, L: LabelSet> Family<S, L> {
-    /// The child of a label value.
-    #[must_use]
     pub fn at(&self, value: L) -> &S {
         &self.children[value.index()]
     }
 
-    /// All children with their label values.
     pub fn iter(&self) -> impl Iterator<Item = (L, &S)> {
         L::ALL.iter().copied().zip(&self.children)
     }

@@ -6,7 +6,6 @@ macro_rules! label {
     ($(#[$doc:meta])* $label:ident $name:literal { $($value:ident = $text:expr),* $(,)? }) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "a value means what its text says")]
         pub enum $label {
             $($value,)*
         }
@@ -68,8 +67,6 @@ label! {
 }
 
 impl WalStatus {
-    /// The status from Postgres' word for it.
-    #[must_use]
     pub fn from_postgres(word: &str) -> WalStatus {
         let known = WalStatus::TEXTS.iter().position(|text| *text == word);
         known.map_or(WalStatus::Unknown, |index| WalStatus::ALL[index])

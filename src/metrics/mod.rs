@@ -1,12 +1,12 @@
-//! Metrics: the one table.
+//! The table of all metrics.
 //!
-//! Every metric is one entry below; the entry makes the typed handle, the registration, the row of
-//! `docs/metrics.md` and the check that nothing else in `src/` names a metric. Handles are plain
-//! atomics held directly, so counting costs one add and no look-up. Label values are enums: no
-//! label can take a value from a row, and the number of series is fixed when the process starts.
+//! An entry makes the typed handle, the registration, the row of `docs/metrics.md` and the check that
+//! nothing else in `src/` names a metric. Handles are plain atomics, so counting costs one addition and
+//! no look-up. Label values are enums: no label takes a value from a row, and the number of series is
+//! fixed when the process starts.
 //!
-//! The data thread confirms up to 250,000 events a second. What it would otherwise touch once per
-//! event it counts in a [`PassMeter`], which adds to the shared handles once per loop pass.
+//! The data thread confirms up to 250,000 events a second. What it would count once per event it
+//! counts in a [`PassMeter`], which adds to the shared handles once per pass of the loop.
 
 use std::sync::Mutex;
 
@@ -28,7 +28,7 @@ const LATENCY_SECONDS: &[f64] = &[
 ];
 /// One stage of one pass: from ten microseconds; a pass of ten seconds is a stuck loop.
 const STAGE_SECONDS: &[f64] = &[0.000_01, 0.000_1, 0.001, 0.01, 0.1, 1.0, 10.0];
-/// Not a histogram.
+/// For what is not a histogram.
 const NONE: &[f64] = &[];
 
 macro_rules! table {
@@ -136,15 +136,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All metrics at their starting values.
-    ///
     /// # Panics
     /// If the table has a duplicate or malformed name, which the tests of this module exclude.
-    #[must_use]
     pub fn new() -> Metrics {
         let metrics = Metrics::registered().expect("the metric table is well formed");
         metrics.info.at(Version::This).set(1);
-        // Before anything was measured, 0 would read as "no room left" or "nothing waits".
+        // Before the first measurement, 0 would mean that no room is left or that nothing waits.
         for unknown in [
             &metrics.slot_safe_wal_bytes,
             &metrics.backlog,
@@ -176,7 +173,7 @@ impl Metrics {
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
 
-    /// A counter can only be added to, so two readers at once would add the same difference twice.
+    /// The lock keeps two readers from adding the same difference to the counter of CPU time.
     fn read_process(&self) {
         let _one_reader = self.process_read.lock().unwrap_or_else(|broken| broken.into_inner());
         let Some(usage) = process::usage() else { return };
@@ -189,7 +186,6 @@ impl Metrics {
 }
 
 /// The table as Markdown, for `docs/metrics.md`.
-#[must_use]
 pub fn markdown_table() -> String {
     let mut text =
         String::from("| Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|\n");

@@ -1,4 +1,4 @@
-//! What the data thread counts within one pass, before it is shared.
+//! Counters of the data thread within one pass of its loop, before they are shared.
 
 use std::time::Duration;
 
@@ -20,27 +20,18 @@ pub struct PassMeter {
 }
 
 impl PassMeter {
-    /// Counts for these metrics.
-    #[must_use]
     pub fn new(metrics: &Metrics) -> PassMeter {
+        let local = |counter: &IntCounter| counter.local();
         PassMeter {
             latency: metrics.publish_latency_seconds.local(),
             stages: metrics.stage_seconds.iter().map(|(_, stage)| stage.local()).collect(),
-            outcomes: metrics
-                .events
-                .iter()
-                .map(|(_, counter)| IntCounter::local(counter))
-                .collect(),
-            ignored: metrics
-                .ignored_rows
-                .iter()
-                .map(|(_, counter)| IntCounter::local(counter))
-                .collect(),
+            outcomes: metrics.events.iter().map(|(_, counter)| local(counter)).collect(),
+            ignored: metrics.ignored_rows.iter().map(|(_, counter)| local(counter)).collect(),
             retries: metrics.retries.local(),
         }
     }
 
-    /// The broker has confirmed an event. A commit time ahead of our clock counts as no latency.
+    /// The broker has confirmed an event. A commit time ahead of this clock counts as no latency.
     pub fn published(&mut self, commit_unix_us: i64, now_unix_us: i64) {
         let latency_us = now_unix_us.saturating_sub(commit_unix_us).max(0);
         self.latency.observe(latency_us as f64 / 1e6);
@@ -52,22 +43,18 @@ impl PassMeter {
         self.outcomes[Outcome::DeadLettered.index()].inc();
     }
 
-    /// An event is tried again.
     pub fn retried(&mut self) {
         self.retries.inc();
     }
 
-    /// A change arrived that is no event.
     pub fn ignored(&mut self, why: Ignored) {
         self.ignored[why.index()].inc();
     }
 
-    /// This pass spent `spent` in `stage`.
     pub fn stage(&mut self, stage: Stage, spent: Duration) {
         self.stages[stage.index()].observe(spent.as_secs_f64());
     }
 
-    /// Makes the pass visible; does nothing for what was not counted.
     pub fn flush(&mut self) {
         self.latency.flush();
         self.stages.iter().for_each(LocalHistogram::flush);

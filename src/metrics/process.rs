@@ -1,10 +1,9 @@
 //! Memory and CPU time of this process, from `/proc`. See proc_pid_stat(5), proc_pid_status(5).
 
-/// Ticks per second in `/proc/PID/stat`. Linux fixed this at 100 for user space on every
-/// architecture Rust builds for, whatever the kernel's own timer runs at.
+/// Ticks per second in `/proc/PID/stat`. For user space Linux fixes this at 100 on every architecture
+/// that Rust supports, whatever the frequency of the kernel's own timer.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// What the process uses.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Usage {
     pub(super) resident_bytes: f64,
@@ -25,7 +24,7 @@ fn parse_resident(status: &str) -> Option<f64> {
 }
 
 fn parse_cpu(stat: &str) -> Option<f64> {
-    // The second field is the program's name in parentheses and may itself hold ") ".
+    // The second field is the program's name in parentheses, which may itself contain ") ".
     let (_, fields) = stat.rsplit_once(") ")?;
     let mut times = fields.split(' ').skip(11);
     let user: f64 = times.next()?.parse().ok()?;

@@ -1,6 +1,6 @@
-//! Rows as people see them, and failed rows put back.
+//! Lists the rows of a polled table, and puts failed rows back, for the commands.
 
-use serde_json::{Value, json};
+use serde::Serialize;
 use tokio_postgres::Client;
 
 use super::settings::{PollingSettings, StatusValues, WorkColumns};
@@ -10,41 +10,32 @@ use crate::outbox::settings::OutboxTable;
 use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
-/// Which rows are meant: those of one key, and those with one of these ids unless there are none.
+/// Selects rows by key, and by ids unless there are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RowFilter {
     pub(crate) ids: Vec<String>,
     pub(crate) key: Option<String>,
 }
 
-/// A row as people see it. The fields are those of its JSON.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A row as the commands show it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct AdminRow {
     pub(crate) id: String,
     pub(crate) key: Option<String>,
     pub(crate) status: String,
-    /// Attempts that have failed.
+    /// Failed attempts.
+    #[serde(rename = "retry_count")]
     pub(crate) attempts: i64,
+    #[serde(rename = "failure_reason")]
     pub(crate) reason: Option<String>,
     pub(crate) created_at: Option<String>,
     pub(crate) failed_at: Option<String>,
     pub(crate) next_retry_at: Option<String>,
-    /// Who has claimed it last.
+    /// The claim that had it last.
     pub(crate) locked_by: Option<String>,
 }
 
 impl AdminRow {
-    /// For scripts.
-    #[must_use]
-    pub(crate) fn to_json(&self) -> Value {
-        let AdminRow { id, key, status, attempts, reason, created_at, failed_at, .. } = self;
-        json!({
-            "id": id, "key": key, "status": status, "retry_count": attempts,
-            "failure_reason": reason, "created_at": created_at, "failed_at": failed_at,
-            "next_retry_at": self.next_retry_at, "locked_by": self.locked_by,
-        })
-    }
-
     fn read(row: &tokio_postgres::Row) -> Result<AdminRow, tokio_postgres::Error> {
         Ok(AdminRow {
             id: row.try_get(0)?,
@@ -60,7 +51,6 @@ impl AdminRow {
     }
 }
 
-/// The rows of one table.
 pub(crate) struct AdminRows<'a> {
     outbox: &'a OutboxTable,
     names: WorkColumns,
@@ -68,7 +58,6 @@ pub(crate) struct AdminRows<'a> {
 }
 
 impl<'a> AdminRows<'a> {
-    #[must_use]
     pub(crate) fn new(outbox: &'a OutboxTable, polling: &PollingSettings) -> AdminRows<'a> {
         AdminRows { outbox, names: polling.columns.quoted(), values: polling.words.quoted() }
     }
@@ -82,8 +71,9 @@ impl<'a> AdminRows<'a> {
         limit: i64,
     ) -> Result<Vec<AdminRow>, Fault> {
         let outbox = self.outbox;
-        let WorkColumns { status: status_name, retry_count, failure_reason, .. } = &self.names;
-        let WorkColumns { locked_by, order, .. } = &self.names;
+        let WorkColumns {
+            status: status_name, retry_count, failure_reason, locked_by, order, ..
+        } = &self.names;
         let time = |name: &str| {
             format!(
                 "pg_catalog.to_char({name}::pg_catalog.timestamptz AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"')"
@@ -106,11 +96,19 @@ impl<'a> AdminRows<'a> {
         rows.map_err(|error| query_fault(&error, "listing rows"))
     }
 
-    /// Failed rows are to be published again, with all their attempts. Says how many. A row that
-    /// was put back keeps the name of who had it: it stays with polling whatever happens.
+    /// Makes failed rows pending again, with all their attempts. Returns how many. A row that was put
+    /// back keeps the name of its last claim, so that it stays with polling after a handover.
     pub(crate) async fn put_back(&self, client: &Client, filter: &RowFilter) -> Result<u64, Fault> {
-        let WorkColumns { status, retry_count, next_retry_at, failed_at, .. } = &self.names;
-        let WorkColumns { failure_reason, locked_at, locked_by, .. } = &self.names;
+        let WorkColumns {
+            status,
+            retry_count,
+            next_retry_at,
+            failed_at,
+            failure_reason,
+            locked_at,
+            locked_by,
+            ..
+        } = &self.names;
         let StatusValues { pending, failed, .. } = &self.values;
         let table = quote_table(&self.outbox.schema, &self.outbox.table);
         let condition = self.condition(failed, filter);
@@ -129,10 +127,9 @@ impl<'a> AdminRows<'a> {
             let id = quote_ident(&self.outbox.columns.id);
             all.push(format!("{id}::pg_catalog.text IN ({})", ids.join(", ")));
         }
-        let key = filter.key.as_ref();
-        all.extend(
-            key.map(|key| format!("{} = {}", statements::key(self.outbox), quote_literal(key))),
-        );
+        if let Some(key) = &filter.key {
+            all.push(format!("{} = {}", statements::key(self.outbox), quote_literal(key)));
+        }
         all.join(" AND ")
     }
 }

@@ -1,4 +1,4 @@
-//! Claimed rows on their way from the database to the loop, and their verdicts on the way back.
+//! Claimed rows, which workers pass to the loop, and the verdicts that the loop returns.
 
 use std::time::Duration;
 
@@ -8,16 +8,14 @@ use tokio_postgres::Row as SqlRow;
 use super::statements::{ATTEMPTS, CREATED, EVENT, ID};
 use crate::base::lsn::Lsn;
 
-/// A claimed row.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PolledRow {
-    /// Id as text.
     pub id: String,
     /// When it was written, in microseconds since the Unix epoch.
     pub created_unix_us: i64,
     /// Attempts that have failed before.
     pub attempts: u32,
-    /// The event's columns as the stream would bring them, in text form.
+    /// The event's columns as pgoutput would send them, in text form.
     pub tuple: Vec<u8>,
 }
 
@@ -26,15 +24,14 @@ pub struct PolledRow {
 pub struct Batch {
     /// What the rows are marked with.
     pub claim: String,
-    /// Where the log stood.
+    /// The server's position when they were claimed.
     pub lsn: Lsn,
-    /// The rows.
     pub rows: Vec<PolledRow>,
-    /// Takes one answer: what has become of the rows. Those that are not in it come later.
+    /// Takes one answer. Verdicts that are not in it come as [`Late`].
     pub answer: oneshot::Sender<Verdicts>,
 }
 
-/// What has become of rows of one claim.
+/// The outcome of rows of one claim, by id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verdicts {
     /// The broker has confirmed them.
@@ -43,44 +40,37 @@ pub struct Verdicts {
     pub failed: Vec<FailedRow>,
     /// They will be tried again.
     pub noted: Vec<FailedRow>,
-    /// The loop has given them up, and no delivery is known.
+    /// The loop has ended before they were confirmed.
     pub given_back: Vec<String>,
     /// The loop has no further row of the claim.
     pub last: bool,
 }
 
-/// A row that could not be published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedRow {
-    /// Id as text.
     pub id: String,
     /// Attempts that have failed.
     pub attempts: u32,
-    /// Why the last did.
+    /// Why the last attempt has failed.
     pub reason: String,
-    /// How long until the next.
+    /// How long until the next attempt.
     pub wait: Duration,
 }
 
-/// Verdicts that come after their claim was settled.
+/// Verdicts for which no worker waits.
 #[derive(Debug)]
 pub struct Late {
-    /// Of which claim.
     pub claim: String,
-    /// What has become of its rows.
     pub verdicts: Verdicts,
 }
 
 impl Verdicts {
-    /// Is nothing known of any row?
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         let Verdicts { published, failed, noted, given_back, last: _ } = self;
         published.is_empty() && failed.is_empty() && noted.is_empty() && given_back.is_empty()
     }
 }
 
-/// Reads the rows of a claim.
 pub(crate) fn read(rows: &[SqlRow]) -> Result<Vec<PolledRow>, tokio_postgres::Error> {
     let read = |row: &SqlRow| {
         let attempts = row.try_get::<_, Option<i32>>(ATTEMPTS)?.unwrap_or_default();
@@ -104,14 +94,14 @@ fn tuple(row: &SqlRow) -> Result<Vec<u8>, tokio_postgres::Error> {
 fn encode(values: &[Option<&str>]) -> Vec<u8> {
     let size: usize = values.iter().map(|value| 5 + value.map_or(0, str::len)).sum();
     let mut bytes = Vec::with_capacity(2 + size);
-    // No table has more columns than fit.
+    // A table has at most 1,600 columns.
     bytes.extend_from_slice(&u16::try_from(values.len()).unwrap_or(u16::MAX).to_be_bytes());
     for value in values {
         match value {
             None => bytes.push(b'n'),
             Some(text) => {
                 bytes.push(b't');
-                // Postgres has no value beyond a gigabyte.
+                // A value has at most a gigabyte.
                 bytes.extend_from_slice(&u32::try_from(text.len()).unwrap_or(0).to_be_bytes());
                 bytes.extend_from_slice(text.as_bytes());
             }

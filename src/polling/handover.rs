@@ -1,15 +1,16 @@
-//! From polling to the slot: every row is carried by exactly one of the two.
+//! Moves a table from polling to the slot, so that exactly one of the two publishes each row.
 //!
-//! What a slot carries begins at its consistent point, and that point comes with a snapshot: rows
-//! that it shows belong to polling, all others to the slot. While no claim is made:
+//! A slot carries what is committed after its consistent point, and CREATE_REPLICATION_SLOT can export
+//! a snapshot of that point: rows that are visible in it belong to polling, all others to the slot.
+//! While no claim is made:
 //!
-//! 1. A temporary slot is made, and its snapshot exported.
+//! 1. A temporary slot is created, and its snapshot exported.
 //! 2. Under that snapshot, the rows that wait are marked as polling's (`locked_by`).
 //! 3. The slot is copied to its permanent name: the copy begins at the same point.
 //!
-//! From then on pollers claim only what is marked, or was claimed before: they publish the rest of
-//! what is theirs and end by themselves. Whoever writes need not stop. A crash before the third step
-//! leaves a mark that changes nothing, after it everything is done.
+//! From then on pollers claim only rows that are marked or were claimed before: they publish these and
+//! stop by themselves. Applications can write all the time. A crash before the third step leaves marks
+//! that change nothing; after it everything is done.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -25,10 +26,9 @@ use crate::source::faults::query_fault;
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 use crate::source::settings::SourceSettings;
 
-/// Marking a million rows takes its time, whatever the role's settings are.
-const PATIENT: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
+/// Marking a million rows takes longer than a role's settings may allow.
+const NO_TIMEOUTS: &str = "SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0";
 
-/// What a handover needs.
 pub(crate) struct TableHandover<'a> {
     pub(crate) source: &'a SourceSettings,
     pub(crate) polling: &'a PollingSettings,
@@ -36,20 +36,18 @@ pub(crate) struct TableHandover<'a> {
     pub(crate) prepared: &'a PreparedTable,
 }
 
-/// Where the table stands between polling and slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HandoverState {
-    /// The slot is there.
+    /// The slot exists.
     pub(crate) handed_over: bool,
-    /// Rows are left that polling has to publish.
+    /// Rows are left that polling must publish.
     pub(crate) left: bool,
-    /// The publication carries the table; if not, the slot belongs to something else.
+    /// The publication carries the table. If not, the slot belongs to something else.
     pub(crate) published: bool,
 }
 
 impl HandoverState {
-    /// As the database has it.
-    pub(crate) async fn ask(
+    pub(crate) async fn read(
         client: &Client,
         statements: &Statements,
     ) -> Result<HandoverState, tokio_postgres::Error> {
@@ -62,44 +60,42 @@ impl HandoverState {
     }
 
     /// Why the table must not be polled beside this slot.
-    #[must_use]
     pub(crate) fn fault(&self, source: &SourceSettings) -> Fault {
         if self.published { slot_exists(source) } else { foreign_slot(source) }
     }
 }
 
-/// The same, for a command.
+/// [`HandoverState::read`] with a fault for its error.
 pub(crate) async fn state(
     client: &Client,
     prepared: &PreparedTable,
 ) -> Result<HandoverState, Fault> {
-    let asked = HandoverState::ask(client, &prepared.statements).await;
-    asked.map_err(|error| query_fault(&error, "looking for the slot"))
+    let state = HandoverState::read(client, &prepared.statements).await;
+    state.map_err(|error| query_fault(&error, "looking for the slot"))
 }
 
 impl TableHandover<'_> {
-    /// Makes the slot and marks what is polling's; says how many rows that are. `client` must have
-    /// nothing under way; it waits for a claim that is being made, and none is made meanwhile.
+    /// Creates the slot and marks the rows of polling; returns how many. `client` must be outside a
+    /// transaction. A claim that is being made is waited for, and none is made in the meantime.
     pub(crate) async fn run(&self, client: &Client) -> Result<u64, Fault> {
-        // The same lock as that of a claim, held by the session instead of a transaction.
+        // The lock of a claim, held by the session instead of a transaction.
         let turn =
             |function| self.prepared.statements.turn.replace("pg_advisory_xact_lock", function);
-        client.batch_execute(PATIENT).await.map_err(query_failed)?;
+        client.batch_execute(NO_TIMEOUTS).await.map_err(query_failed)?;
         self.outwait().await?;
         client.batch_execute(&turn("pg_advisory_lock")).await.map_err(query_failed)?;
-        // Somebody else may have been first.
+        // Another handover may have been first.
         let marked = match state(client, self.prepared).await {
             Ok(HandoverState { handed_over: false, .. }) => self.make(client).await,
             Ok(state) => Err(state.fault(self.source)),
             Err(fault) => Err(fault),
         };
-        // It would end with the connection, too.
         client.batch_execute(&turn("pg_advisory_unlock")).await.map_err(query_failed)?;
         marked
     }
 
-    /// A slot waits for every transaction that is open. The old ones are waited for before claims are
-    /// held up.
+    /// Creating a slot waits for every open transaction. Creating one first, before claims are held up,
+    /// waits for the long ones.
     async fn outwait(&self) -> Result<(), Fault> {
         let mut control = self.control().await?;
         let waited = format!("{} NOEXPORT_SNAPSHOT", create(&temporary_name()));
@@ -109,7 +105,7 @@ impl TableHandover<'_> {
     async fn control(&self) -> Result<connect::ReplicationClient, Fault> {
         let opened = connect::open(&self.source.connection).await;
         let mut control = opened.map_err(|error| self.refused(&error))?;
-        control.query(PATIENT).await.map_err(|error| self.refused(&error))?;
+        control.query(NO_TIMEOUTS).await.map_err(|error| self.refused(&error))?;
         Ok(control)
     }
 
@@ -152,7 +148,7 @@ impl TableHandover<'_> {
         Ok(marked)
     }
 
-    /// Rows that were claimed before are polling's already.
+    /// Rows that were claimed before carry a name already.
     fn mark(&self) -> String {
         let WorkColumns { status, locked_by, .. } = self.polling.columns.quoted();
         let StatusValues { pending, in_progress, failed, .. } = self.polling.words.quoted();
@@ -167,7 +163,7 @@ fn query_failed(error: tokio_postgres::Error) -> Fault {
     query_fault(&error, "handing the table over")
 }
 
-/// Ends with its connection, some time after: no two are called the same, wherever they are made.
+/// Unique, because a temporary slot may outlive its connection for a moment.
 fn temporary_name() -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     format!("walrelay_handover_{:x}_{:x}", std::process::id(), now.as_micros())
@@ -187,7 +183,6 @@ fn no_snapshot() -> Fault {
     )
 }
 
-/// The table is the slot's.
 fn slot_exists(source: &SourceSettings) -> Fault {
     let slot = &source.slot;
     Fault::new(
@@ -203,7 +198,7 @@ fn slot_exists(source: &SourceSettings) -> Fault {
     )
 }
 
-/// A slot by chance of the same name.
+/// The slot has the same name by accident.
 fn foreign_slot(source: &SourceSettings) -> Fault {
     let SourceSettings { slot, publication, .. } = source;
     Fault::new(

@@ -1,6 +1,6 @@
-//! What is done beside the claims: ending those that are not renewed, settling what took longer than
-//! its claim, deleting what was published long ago, and measuring how much waits. Renewing has a
-//! connection of its own: nothing may delay it.
+//! Frees the rows of claims that are not renewed, settles rows that took longer than their claim,
+//! deletes old published rows, and measures the backlog. Claims are renewed over a connection of its
+//! own, so that nothing delays it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,31 +17,29 @@ use crate::base::error::Fault;
 use crate::metrics::Metrics;
 use crate::source::connect::ConnectError;
 
-/// How often it is looked how much waits.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Rows that are counted; there may be more.
+/// How often the backlog is measured.
+const BACKLOG_EVERY: Duration = Duration::from_secs(1);
+/// Most rows that are counted.
 const BACKLOG_MAX: i64 = 100_000;
-/// A tenth of the time for counting them, at most.
-const LOOK_COST: u32 = 10;
-/// Between two batches of a clean-up: other work goes first.
+/// Counting them may take one part of this many of the time.
+const BACKLOG_COST: u32 = 10;
+/// Pause between two batches of a clean-up.
 const CLEAN_PAUSE: Duration = Duration::from_millis(50);
 
-/// What one process does beside its workers.
 pub(crate) struct Maintenance {
     pub(crate) shared: Arc<PollingShared>,
     /// Verdicts from the loop for which no worker waits; it ends when the loop does.
     pub(crate) late: mpsc::Receiver<Late>,
-    /// Where the backlog is shown.
     pub(crate) metrics: Arc<Metrics>,
-    /// Called when the table belongs to the slot and nothing is left for polling.
+    /// Called when the slot exists and no rows are left for polling.
     pub(crate) handed_over: Box<dyn Fn(HandoverState) + Send + Sync>,
 }
 
 /// When each chore is due.
 struct Chores {
     expire: Instant,
-    look: Instant,
-    /// Never where nothing is to be deleted.
+    backlog: Instant,
+    /// None if published rows are kept.
     clean: Option<Instant>,
 }
 
@@ -51,10 +49,10 @@ impl Maintenance {
         let shared = Arc::clone(&self.shared);
         let mut reconnect = Reconnect::new(&shared);
         let now = Instant::now();
-        // A process that begins after an outage must not be quicker than those who hold claims.
+        // After an outage, processes that hold claims must have time to renew them.
         let expire = now + shared.polling.lease;
         let clean = shared.polling.cleanup.enabled.then_some(now);
-        let mut chores = Chores { expire, look: now, clean };
+        let mut chores = Chores { expire, backlog: now, clean };
         let mut held: Option<Late> = None;
         loop {
             let session = reconnect.session().await?;
@@ -68,12 +66,13 @@ impl Maintenance {
             };
             shared.connected.store(false, Ordering::Relaxed);
             broke(&shared, &error)?;
-            // Others could not renew their claims either.
+            // Other processes may have been unable to renew their claims, too.
             chores.expire = Instant::now() + shared.polling.lease;
         }
     }
 
-    /// One turn; false when there is nothing more to come. `held` is not settled yet.
+    /// Settles one late verdict or waits for the next chore; false when no verdict can come any more.
+    /// `held` is a verdict that was received and is not settled yet.
     async fn turn(
         &mut self,
         session: &PollingSession,
@@ -99,7 +98,7 @@ impl Maintenance {
             self.shared.settled.notify_one();
             *held = None;
         }
-        // Each of at most four statements ends at the server within the lease.
+        // The server ends each of at most four statements within the lease.
         session.within(self.shared.polling.lease * 4, self.chores(session, chores)).await?;
         Ok(true)
     }
@@ -120,15 +119,15 @@ impl Maintenance {
                 tracing::warn!(rows = void, "claims were void: their process has not renewed them");
             }
         }
-        if now >= chores.look {
-            match self.look(session).await {
+        if now >= chores.backlog {
+            match self.measure_backlog(session).await {
                 Err(error) if error.is_closed() => return Err(error),
                 Err(error) => {
                     tracing::warn!(error = %session.query_error(&error), "the backlog cannot be looked at");
                 }
                 Ok(()) => {}
             }
-            chores.look = now + LOOK_EVERY.max(now.elapsed() * LOOK_COST);
+            chores.backlog = now + BACKLOG_EVERY.max(now.elapsed() * BACKLOG_COST);
         }
         if chores.clean.is_some_and(|due| now >= due) {
             let cleanup = &polling.cleanup;
@@ -143,7 +142,7 @@ impl Maintenance {
                     }
                 }
                 Err(error) if error.is_closed() => return Err(error),
-                // A foreign key, a trigger: events go on all the same.
+                // Because of a foreign key or a trigger, for example. Events are still published.
                 Err(error) => {
                     tracing::warn!(error = %session.query_error(&error), "published rows cannot be deleted");
                 }
@@ -152,12 +151,12 @@ impl Maintenance {
         Ok(())
     }
 
-    async fn look(&self, session: &PollingSession) -> Result<(), tokio_postgres::Error> {
+    async fn measure_backlog(&self, session: &PollingSession) -> Result<(), tokio_postgres::Error> {
         let statements = &self.shared.statements;
         let backlog = session.client().query_one(&statements.backlog, &[&BACKLOG_MAX]).await?;
         self.metrics.backlog.set(backlog.try_get::<_, i64>(0)? as f64);
         self.metrics.backlog_age_seconds.set(backlog.try_get(1)?);
-        let state = HandoverState::ask(session.client(), statements).await?;
+        let state = HandoverState::read(session.client(), statements).await?;
         if state.handed_over && !state.left {
             (self.handed_over)(state);
         }
@@ -167,7 +166,7 @@ impl Maintenance {
 
 impl Chores {
     fn next(&self) -> Instant {
-        let next = self.expire.min(self.look);
+        let next = self.expire.min(self.backlog);
         self.clean.map_or(next, |clean| next.min(clean))
     }
 }
@@ -176,7 +175,7 @@ fn millis(span: Duration) -> i64 {
     i64::try_from(span.as_millis()).unwrap_or(i64::MAX)
 }
 
-/// Renews the claims of this process, until it is dropped.
+/// Renews the claims of this process until the future is dropped.
 pub(crate) async fn renew(shared: Arc<PollingShared>) -> Result<(), Fault> {
     let mut reconnect = Reconnect::new(&shared);
     let quarter = shared.polling.lease / 4;

@@ -1,22 +1,23 @@
 //! Polling: the outbox without a slot. Rows are claimed, published and marked.
 //!
 //! ```text
-//! table ─▶ worker ─▶ loop (crate::relay::polled) ─▶ sink ─▶ broker
-//!   ▲      claim      offer, retry, dead letter                │
-//!   └───── settle ◀── verdicts ◀────────────────────── receipts
+//! table ─▶ worker ─▶ loop (crate::relay) ─▶ sink ─▶ broker
+//!   ▲      claim      offer, retry, dead letter        │
+//!   └───── settle ◀── verdicts ◀────────────── receipts
 //! ```
 //!
-//! Workers and maintenance live on the control runtime, each with a connection of its own; the loop
-//! is the data thread, which never waits for a database. A worker has one claim at a time: it hands
-//! its rows over and waits for the verdicts. What takes longer than its claim (a row that waits for
-//! its retry) is settled by maintenance, which also renews claims, frees rows whose claims nobody
-//! renews, and deletes what was published long ago.
+//! Workers and maintenance run on the control runtime, each with a connection of its own; the loop
+//! runs on the data thread, which never waits for a database. A worker has one claim at a time: it
+//! passes the rows to the loop and waits for the verdicts. Maintenance settles rows that take longer
+//! than their claim (because they wait for a retry), renews claims, frees rows whose claims are no
+//! longer renewed, and deletes old published rows.
 //!
 //! * P1 A row is marked as published only after the broker has confirmed it.
 //! * P2 The rows of a key are in one claim at a time, and in order ([`statements`]).
-//! * P3 A row is settled under the name of its claim: what another claim has taken since is left
-//!   alone.
-//! * P4 A claim that is not renewed ends after the lease: nothing is lost with a process.
+//! * P3 A row is settled only while it still carries the name of its claim, so a row that another
+//!   claim has taken since is not touched.
+//! * P4 The rows of a claim that is not renewed are free after the lease, so a process that dies loses
+//!   nothing.
 
 pub(crate) mod admin_rows;
 pub mod batch;

@@ -1,4 +1,4 @@
-//! From the configuration and the table as it is to the statements.
+//! Writes the statements for a polled table from the configuration and the facts of the table.
 
 use super::settings::PollingSettings;
 use super::statements::{StatementInput, Statements};
@@ -8,7 +8,6 @@ use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::Relation;
 use crate::source::settings::SourceSettings;
 
-/// What is known before the first claim.
 #[derive(Clone, Debug)]
 pub(crate) struct PreparedTable {
     pub(crate) statements: Statements,
@@ -17,7 +16,6 @@ pub(crate) struct PreparedTable {
 }
 
 impl PreparedTable {
-    /// For a table that can be polled.
     pub(crate) fn of(
         facts: &PolledTableFacts,
         source: &SourceSettings,

@@ -1,4 +1,4 @@
-//! One connection with the statements of polling prepared.
+//! A connection on which the statements of polling are prepared.
 
 use std::time::Duration;
 
@@ -14,32 +14,28 @@ use crate::source::connect::{ConnectCause, ConnectError};
 use crate::source::settings::ConnInfo;
 use crate::source::sql::{self, Sql};
 
-/// A snapshot from before the turn would not show what the claim before has taken.
+/// A snapshot that was taken before the lock would not show the rows of the claim before.
 const BEGIN: &str = "BEGIN ISOLATION LEVEL READ COMMITTED";
 
-/// How much a claim may bring.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ClaimLimits {
-    /// Rows that are looked at.
+    /// Most rows that are examined.
     pub(crate) reach: usize,
-    /// Most bytes of payload; a single row may be larger.
+    /// Most bytes of payload; a single row may have more.
     pub(crate) bytes_max: usize,
 }
 
-/// What a claim has brought.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Claim {
-    /// Where the log stood.
+    /// The server's position at the claim.
     pub(crate) lsn: Lsn,
-    /// In their order.
     pub(crate) rows: Vec<PolledRow>,
-    /// Rows that were ready, as far as the claim looked.
+    /// Ready rows among those that were examined.
     pub(crate) ready: usize,
-    /// Those whose key was not busy, as far as there was room.
+    /// Those of them whose key was not busy, up to the size of a batch.
     pub(crate) free: usize,
 }
 
-/// A connection; dropping it closes it.
 pub(crate) struct PollingSession {
     sql: Sql,
     lease: Duration,
@@ -54,7 +50,6 @@ pub(crate) struct PollingSession {
 }
 
 impl PollingSession {
-    /// Connects and prepares.
     pub(crate) async fn open(
         info: &ConnInfo,
         statements: &Statements,
@@ -62,8 +57,8 @@ impl PollingSession {
     ) -> Result<PollingSession, ConnectError> {
         let sql = sql::connect(info).await?;
         let failed = |error| sql.error(&error);
-        // The server ends a statement before anybody here gives up waiting for it: one that went on
-        // unnoticed would claim rows for nobody.
+        // The server ends a statement before this side stops waiting for it. Otherwise a claim could
+        // succeed when nobody waits for its rows any more.
         let part = |percent: u128| (lease.as_millis() * percent / 100).max(1);
         let settings = format!(
             "SET lock_timeout = {}; SET statement_timeout = {}; \
@@ -102,20 +97,16 @@ impl PollingSession {
         })
     }
 
-    /// For statements that are not prepared.
-    #[must_use]
     pub(crate) fn client(&self) -> &Client {
         &self.sql.client
     }
 
-    /// An error of a query on this connection.
-    #[must_use]
     pub(crate) fn query_error(&self, error: &tokio_postgres::Error) -> ConnectError {
         self.sql.error(error)
     }
 
-    /// Waits for an answer. One that does not come within the limit does not come at all: the network
-    /// between here and the server may have lost the connection without saying so.
+    /// Waits for an answer. After the limit the connection counts as broken: the network may have dropped
+    /// it silently.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
@@ -127,9 +118,9 @@ impl PollingSession {
         }
     }
 
-    /// Claims rows and marks them with `claim`. All statements go out at once, and the rows are
-    /// fetched behind the COMMIT: the turn is held for as long as the server takes, whatever
-    /// happens here. Nothing when others had the turn for too long.
+    /// Claims rows and marks them with `claim`. All statements are sent at once, and the rows are fetched
+    /// after the COMMIT, so the lock is held only while the server works, whatever happens here. None if
+    /// others held the lock for too long.
     pub(crate) async fn claim(
         &self,
         claim: &str,
@@ -140,14 +131,14 @@ impl PollingSession {
         let parameters: [&(dyn ToSql + Sync); 3] = [&claim, &reach, &bytes_max];
         let client = self.client();
         let turn = async {
-            // Only here: a lock that the rows wait for later says nothing of the turn.
+            // Only here: a later lock timeout is about rows.
             client.query_one(&self.turn, &[]).await.map_err(|error| match error.code() {
                 Some(&SqlState::LOCK_NOT_AVAILABLE) => None,
                 _ => Some(error),
             })
         };
         self.within(self.lease, async {
-            // In this order: the first error is the one that counts, others follow from it.
+            // In this order, because later errors follow from the first.
             let done = tokio::try_join!(
                 biased;
                 failing(client.batch_execute(BEGIN)),
@@ -169,8 +160,8 @@ impl PollingSession {
         .await
     }
 
-    /// Frees everything of a claim. It waits for the turn: a claim that still waits for it in the
-    /// server is before this.
+    /// Frees all rows of a claim. It takes the lock, so a claim that still waits for the lock in the
+    /// server comes before it.
     pub(crate) async fn abandon(&self, claim: &str) -> Result<(), ConnectError> {
         let client = self.client();
         let parameters: [&(dyn ToSql + Sync); 1] = [&claim];
@@ -187,8 +178,8 @@ impl PollingSession {
         .await
     }
 
-    /// Writes down what became of rows of a claim, all of it or nothing. Returns how many of them were
-    /// somebody else's by then.
+    /// Writes the verdicts of a claim in one transaction. Returns how many of the rows no longer belonged
+    /// to the claim.
     pub(crate) async fn settle(
         &self,
         claim: &str,
@@ -210,7 +201,7 @@ impl PollingSession {
             client.batch_execute("BEGIN").await?;
         }
         let missed = |done: u64, of: usize| (of as u64).saturating_sub(done);
-        // First what has failed: a row may have been noted and published since.
+        // First the failures: a row may have been noted, and published since.
         self.write(&self.noted, claim, noted).await?;
         let mut lost = missed(self.write(&self.failed, claim, failed).await?, failed.len());
         for (statement, ids) in [(&self.published, published), (&self.given_back, given_back)] {
@@ -236,7 +227,7 @@ impl PollingSession {
         let ids: Vec<&str> = rows.iter().map(|row| row.id.as_str()).collect();
         let attempts: Vec<i32> =
             rows.iter().map(|row| i32::try_from(row.attempts).unwrap_or(i32::MAX)).collect();
-        // Text of Postgres has no zero byte.
+        // A text in Postgres cannot contain a zero byte.
         let reasons: Vec<String> = rows.iter().map(|row| row.reason.replace('\0', "")).collect();
         let waits: Vec<i64> = rows
             .iter()
@@ -246,14 +237,13 @@ impl PollingSession {
     }
 }
 
-/// As an error that says more than that there was no turn.
+/// Makes any error one that is not the lock's.
 async fn failing<T>(
     asked: impl Future<Output = Result<T, tokio_postgres::Error>>,
 ) -> Result<T, Option<tokio_postgres::Error>> {
     asked.await.map_err(Some)
 }
 
-/// The error where no answer comes within the limit.
 pub(super) fn unanswered() -> ConnectError {
     ConnectError::new("postgres", ConnectCause::Io("no answer within the lease".to_owned()))
 }

@@ -35,12 +35,9 @@ settings! {
     }
 }
 
-/// `on_published`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnPublished {
-    /// Its status changes.
     Update,
-    /// It is deleted.
     Delete,
 }
 
@@ -107,7 +104,7 @@ settings! {
 }
 
 impl WorkColumns {
-    /// The same names as SQL.
+    /// As SQL.
     pub(crate) fn quoted(&self) -> WorkColumns {
         WorkColumns {
             order: quote_ident(&self.order),
@@ -124,7 +121,7 @@ impl WorkColumns {
 }
 
 impl StatusValues {
-    /// The same values as SQL.
+    /// As SQL.
     pub(crate) fn quoted(&self) -> StatusValues {
         StatusValues {
             pending: quote_literal(&self.pending),

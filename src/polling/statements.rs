@@ -1,17 +1,17 @@
-//! The statements of polling, written once for a table.
+//! The SQL statements of polling, written once for a table.
 //!
-//! Names are quoted and status words stand in the text, so that the planner sees that the partial
-//! indexes of sql/polling.sql fit.
+//! Status values stand in the text and not in parameters, so that the planner can use the partial
+//! indexes of sql/polling.sql.
 //!
 //! # Order per key, and what it costs
 //!
 //! Claims are made one at a time for each table, over all processes: [`Statements::turn`] takes an
-//! advisory lock that ends with the transaction, and the claim is a statement of its own behind it,
-//! so that its snapshot shows what the claim before has taken. A claim passes over every key of
-//! which a row is claimed, or waits for its retry, and takes the others' rows from the oldest on. So
-//! the rows of a key are in one claim at a time, in order, and publishing them needs no further lock. It costs: claims do not run beside each other (publishing does), and a key
-//! is as fast as one batch after another. A row that somebody outside holds locked is skipped, and
-//! its key with it.
+//! advisory lock that ends with the transaction, and the claim is a separate statement after it, so
+//! that its snapshot shows what the claim before has taken. A claim skips every key of which a row is
+//! claimed or waits for its retry, and takes the rows of other keys from the oldest on. So the rows of
+//! a key are in one claim at a time, in order, and publishing them needs no further lock. The cost:
+//! claims do not run in parallel (publishing does), and a key progresses by one batch at a time. A row
+//! that another transaction has locked is skipped, and its key with it.
 
 use crate::base::template::Part;
 use crate::outbox::settings::OutboxTable;
@@ -19,17 +19,17 @@ use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
 use super::settings::{OnPublished, PollingSettings, StatusValues, WorkColumns};
 
-/// First half of the advisory lock that claims take turns by: "walr".
+/// First half of the key of the advisory lock: "walr".
 pub(crate) const TURN_CLASS: i32 = 0x7761_6C72;
 
-/// Columns of a fetched row: id as text, microseconds since the Unix epoch, failed attempts, and the
-/// first of the event's own columns.
+/// Columns of a fetched row: id as text, time of creation in microseconds since the Unix epoch, failed
+/// attempts, and the first of the event's columns.
 pub(crate) const ID: usize = 0;
 pub(crate) const CREATED: usize = 1;
 pub(crate) const ATTEMPTS: usize = 2;
 pub(crate) const EVENT: usize = 3;
 
-/// What the statements are made from. Types and operators are SQL.
+/// Types and operators are SQL.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StatementInput<'a> {
     pub(crate) outbox: &'a OutboxTable,
@@ -38,51 +38,47 @@ pub(crate) struct StatementInput<'a> {
     pub(crate) slot: &'a str,
     pub(crate) publication: &'a str,
     pub(crate) id_type: &'a str,
-    /// The operator that compares ids: no schema is searched for it but that of Postgres.
+    /// The operator that compares ids, with its schema unless that is pg_catalog.
     pub(crate) id_equality: &'a str,
     pub(crate) reason_type: &'a str,
-    /// Columns of the event, in the order in which they are read.
     pub(crate) event_columns: &'a [String],
 }
 
-/// One table's statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statements {
-    /// Waits for the turn to claim, within a transaction; returns where the log stands.
+    /// Takes the lock for claiming, within a transaction; returns the server's position.
     pub(crate) turn: String,
-    /// Claims, and counts: rows that were ready, those of keys that were free, those claimed.
-    /// Parameters: claim, how far to look, most bytes. The most rows stand in the text: from them the
-    /// planner learns that the way to each is its index.
+    /// Claims, and counts the rows that were ready, those of keys that were free, and those claimed.
+    /// Parameters: claim, most rows to examine, most bytes. The size of a batch stands in the text: it
+    /// tells the planner that few rows are looked up, so that it uses the index on the id.
     pub(crate) claim: String,
-    /// The rows of a claim. Parameter: claim. Not within the claim: a reader that is slow, or frozen,
-    /// would keep everybody from the turn.
+    /// The rows of a claim. Parameter: claim. Not part of the claim, because a slow reader would keep
+    /// the lock from everybody else.
     pub(crate) fetch: String,
-    /// Has the table been handed over? Are there rows that polling still has to publish? Does the
-    /// publication carry the table?
+    /// Whether the slot exists, whether rows are left for polling, and whether the publication carries
+    /// the table.
     pub(crate) left: String,
     /// Marks rows as published. Parameters: claim, ids.
     pub(crate) published: String,
-    /// Gives rows up. Parameters: claim, ids, attempts, reasons, waits in ms (not used).
+    /// Marks rows as failed. Parameters: claim, ids, attempts, reasons, waits in ms (not used).
     pub(crate) failed: String,
-    /// Notes a failure before a retry. Parameters: claim, ids, attempts, reasons, waits in ms.
+    /// Records a failure before a retry. Parameters: claim, ids, attempts, reasons, waits in ms.
     pub(crate) noted: String,
     /// Frees rows. Parameters: claim, ids.
     pub(crate) given_back: String,
-    /// Frees everything of a claim. Parameter: claim.
+    /// Frees all rows of a claim. Parameter: claim.
     pub(crate) abandoned: String,
-    /// Renews claims that were not renewed for so long. Parameters: claims, milliseconds.
+    /// Renews claims whose last renewal is too long ago. Parameters: claims, milliseconds.
     pub(crate) renew: String,
     /// Frees the rows of claims that were not renewed. Parameter: the lease in ms.
     pub(crate) expire: String,
     /// Deletes old published rows. Parameters: age in ms, most rows.
     pub(crate) clean: String,
-    /// How many rows are not published, and the age of the oldest. Parameter: most rows to count.
+    /// The number of unpublished rows, and the age of the oldest. Parameter: most rows to count.
     pub(crate) backlog: String,
 }
 
 impl Statements {
-    /// Writes the statements for a table.
-    #[must_use]
     pub(crate) fn of(table: &StatementInput<'_>) -> Statements {
         let writer = StatementWriter::new(table);
         Statements {
@@ -103,7 +99,7 @@ impl Statements {
     }
 }
 
-/// What the order holds for: the route's key, as SQL over `t`.
+/// The key within which order is kept: that of the route, as SQL over `t`.
 pub(super) fn key(outbox: &OutboxTable) -> String {
     let key = outbox.route.key(&outbox.columns);
     let parts = key.parts().iter().map(|part| match part {
@@ -113,9 +109,9 @@ pub(super) fn key(outbox: &OutboxTable) -> String {
     parts.collect::<Vec<_>>().join(" || ")
 }
 
-/// A condition on rows that are found by their ids. As a plain one it would tempt the planner to
-/// look them up by status instead: statistics of a quiet hour know no row but published ones, and
-/// what is believed to be one row is then read once for each id.
+/// A condition on rows that are looked up by id, hidden from the planner. Statistics from a quiet hour
+/// know only published rows, so the planner would expect one row of another status, look rows up by
+/// status, and read all of that status once for each id.
 fn checked(condition: &str) -> String {
     format!("CASE WHEN {condition} THEN true END")
 }
@@ -148,8 +144,8 @@ impl<'a> StatementWriter<'a> {
         }
     }
 
-    /// Where the log may not be looked at (some hosts), another number that rises does: positions only
-    /// say what was claimed before what. The table's own number is what claims of different tables differ by.
+    /// The position only orders claims, so where WAL functions may not be called (on some hosts), the
+    /// rising transaction id serves as well. The table's object id is the second half of the lock's key.
     fn turn(&self) -> String {
         let table = quote_literal(&self.table);
         format!(
@@ -160,9 +156,9 @@ impl<'a> StatementWriter<'a> {
         )
     }
 
-    /// What is stored is small (compressed, or elsewhere) and known without being read: only what may
-    /// fit is read and weighed. Busy keys are looked up by hash, whatever the planner believes of a
-    /// table whose statistics are from a quiet hour.
+    /// The stored size of a payload (compressed or TOASTed) is known without reading it, so only payloads
+    /// that may fit are read to learn their real size. `IN` makes the planner look busy keys up by hash,
+    /// whatever its statistics say.
     fn claim(&self) -> String {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { order, status, next_retry_at, locked_at, locked_by, .. } = &self.names;
@@ -170,7 +166,7 @@ impl<'a> StatementWriter<'a> {
         let key = key(self.polled.outbox);
         let batch_max = self.polled.polling.batch_max;
         let payload = quote_ident(&self.polled.outbox.columns.payload);
-        // Rows that no slot carries: written before there was one, or claimed before.
+        // Rows that no slot carries: there is no slot, or they were marked or claimed before it.
         let ours = format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists);
         let still_pending = checked(&format!("t.{status} = {pending}"));
         format!(
@@ -213,7 +209,8 @@ impl<'a> StatementWriter<'a> {
         )
     }
 
-    /// In the order of the claim. Text as the stream would bring it: `::text` differs for some types.
+    /// In the order of the claim. `concat` gives the text that pgoutput would send; for some types `::text`
+    /// does not.
     fn fetch(&self) -> String {
         let StatementWriter { table, id, .. } = self;
         let WorkColumns { order, created_at, retry_count, .. } = &self.names;
@@ -247,19 +244,18 @@ impl<'a> StatementWriter<'a> {
         )
     }
 
-    /// Rows of a claim that no other claim has taken over since.
+    /// Rows that still belong to the claim.
     fn mine(&self) -> String {
         let WorkColumns { status, locked_by, .. } = &self.names;
         let in_progress = &self.values.in_progress;
         format!("t.{status} = {in_progress} AND t.{locked_by} = $1")
     }
 
-    /// The rows that are named.
     fn named(&self) -> String {
         format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.polled.id_type)
     }
 
-    /// Of the rows that a list names, those of a claim.
+    /// Those rows of a list that still belong to the claim.
     fn mine_among(&self, list: &str) -> String {
         format!("{list} WHERE {} AND t.{} {} f.id", checked(&self.mine()), self.id, self.is)
     }
@@ -308,7 +304,7 @@ impl<'a> StatementWriter<'a> {
         )
     }
 
-    /// A row that was claimed once keeps the name of who did: no slot carries it.
+    /// A row that was claimed once keeps the claim's name, because no slot carries it.
     fn free(&self, which: &str) -> String {
         let table = &self.table;
         let WorkColumns { status, locked_at, .. } = &self.names;
@@ -316,7 +312,7 @@ impl<'a> StatementWriter<'a> {
         format!("UPDATE {table} t SET {status} = {pending}, {locked_at} = NULL {which}")
     }
 
-    /// Rows that another transaction has locked are left for the next time, and delay nothing.
+    /// Rows that another transaction has locked are skipped until the next renewal.
     fn renew(&self) -> String {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { status, locked_at, locked_by, .. } = &self.names;
@@ -331,7 +327,7 @@ impl<'a> StatementWriter<'a> {
         )
     }
 
-    /// Not before everybody has had the time to renew since the database came up.
+    /// Not before every process has had a lease's time to renew since the database was started.
     fn expire(&self) -> String {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { status, locked_at, .. } = &self.names;

@@ -1,4 +1,4 @@
-//! The polled table as it is: its columns and indexes, and what this role may do with it.
+//! Reads the polled table's columns and indexes, and what this role may do with it.
 
 use serde::Deserialize;
 use tokio_postgres::types::Type;
@@ -44,14 +44,12 @@ pub(crate) struct PolledTableFacts {
     pub(crate) oid: u32,
     /// `pg_class.relkind`.
     pub(crate) kind: String,
-    /// The server is a standby.
     pub(crate) standby: bool,
-    /// The role that is connected.
     pub(crate) role: String,
     pub(crate) may_select: bool,
     pub(crate) may_update: bool,
     pub(crate) may_delete: bool,
-    /// Of the server, for people.
+    /// Of the server, as text.
     pub(crate) version: String,
     pub(crate) columns: Vec<PolledColumn>,
     pub(crate) indexes: Vec<PolledIndex>,
@@ -63,14 +61,13 @@ pub(crate) struct PolledColumn {
     pub(crate) type_oid: u32,
     /// The type as SQL.
     pub(crate) type_sql: String,
-    /// What Postgres counts the type among (`pg_type.typcategory`).
+    /// `pg_type.typcategory`.
     pub(crate) category: String,
     pub(crate) not_null: bool,
-    /// What a new row has there that nobody has written, as SQL.
+    /// As SQL.
     pub(crate) default: Option<String>,
-    /// The operator that compares its values, as SQL, where it is none of Postgres' own.
+    /// The operator that compares its values, as SQL, if it is not in pg_catalog.
     own_equality: Option<String>,
-    /// Most characters.
     pub(crate) length_max: Option<i32>,
 }
 
@@ -82,7 +79,7 @@ pub(crate) struct PolledIndex {
     pub(crate) leads: Option<String>,
 }
 
-/// The table, if it is there.
+/// None if there is no such table.
 pub(crate) async fn gather(
     client: &Client,
     outbox: &OutboxTable,
@@ -96,17 +93,16 @@ impl PolledTableFacts {
         self.columns.iter().find(|column| column.name == name)
     }
 
-    /// The type of a column, as SQL.
     pub(crate) fn type_of(&self, column: &str) -> Option<&str> {
         self.column(column).map(|column| column.type_sql.as_str())
     }
 
-    /// The operator that compares values of a column: that of its type, wherever it is.
+    /// The operator that compares values of a column, as SQL.
     pub(crate) fn equality_of(&self, column: &str) -> &str {
         self.column(column).and_then(|column| column.own_equality.as_deref()).unwrap_or("=")
     }
 
-    /// The columns that an event may use and that are there, as the stream would describe them.
+    /// The existing columns that an event may use, as pgoutput would describe them.
     pub(crate) fn relation(&self, outbox: &OutboxTable) -> Relation {
         let names = &outbox.columns;
         let mut wanted = outbox.needed_columns();

@@ -1,9 +1,8 @@
-//! One worker: claims, hands over, waits, settles.
+//! A worker: claims rows, passes them to the loop, waits for the verdicts, and writes these down.
 //!
-//! A claim has a name, which marks its rows. If a connection breaks while a claim is made, the claim may
-//! exist: it is abandoned over the next connection, because nobody publishes its rows. If a connection
-//! breaks while rows are settled, they are settled again over the next, which changes nothing the second
-//! time.
+//! A claim has a name, which marks its rows. If a connection breaks during a claim, the claim may exist:
+//! then it is abandoned over the next connection, because nobody publishes its rows. If a connection
+//! breaks while rows are settled, they are settled again over the next, which changes nothing more.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -24,7 +23,7 @@ use crate::base::error::{Exit, Fault};
 use crate::source::connect::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use crate::source::settings::SourceSettings;
 
-/// How often a worker looks whether the loop takes batches again.
+/// How often a worker checks whether the loop takes batches again.
 const CLOSED_TICK: Duration = Duration::from_millis(20);
 
 /// What the workers of a process share.
@@ -34,21 +33,21 @@ pub(crate) struct PollingShared {
     pub(crate) statements: Statements,
     /// Most bytes of a claim.
     pub(crate) bytes_max: usize,
-    /// Names this process in the table.
+    /// The name of this process in the table.
     pub(crate) process: String,
-    /// To the loop. There is room for one batch of each worker.
+    /// To the loop, with room for one batch of each worker.
     pub(crate) batches: SyncSender<Batch>,
-    /// Only one worker of a process claims at a time: that is what the interval is about.
+    /// Only one worker of a process claims at a time, at the configured interval.
     pub(crate) schedule: tokio::sync::Mutex<ClaimSchedule>,
-    /// Does the loop take batches?
+    /// Whether the loop takes batches.
     pub(crate) open: Arc<AtomicBool>,
-    /// Is there a connection? Maintenance says so: its own is in use every second.
+    /// Whether there is a connection. Set by maintenance, which uses its own every second.
     pub(crate) connected: Arc<AtomicBool>,
-    /// Claims that are ours, to be renewed.
+    /// Claims of this process, which must be renewed.
     pub(crate) live: Mutex<BTreeSet<String>>,
-    /// Claims made.
+    /// Number of the next claim.
     pub(crate) claims: AtomicU64,
-    /// Rings when rows were settled.
+    /// Notified when rows were settled.
     pub(crate) settled: Notify,
     /// No more claims.
     pub(crate) stop: watch::Receiver<bool>,
@@ -59,7 +58,6 @@ impl PollingShared {
         format!("{}#{}", self.process, self.claims.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// A claim is ours from here on, or no more.
     pub(crate) fn set_live(&self, claim: &str, live: bool) {
         let mut all = self.live.lock().unwrap_or_else(PoisonError::into_inner);
         if live {
@@ -69,8 +67,6 @@ impl PollingShared {
         }
     }
 
-    /// The claims that are ours.
-    #[must_use]
     pub(crate) fn live(&self) -> Vec<String> {
         self.live.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
     }
@@ -80,7 +76,7 @@ impl PollingShared {
     }
 }
 
-/// Opens sessions, with waits between those that break.
+/// Opens sessions, and waits between those that break.
 pub(crate) struct Reconnect<'a> {
     shared: &'a PollingShared,
     backoff: Backoff,
@@ -94,14 +90,14 @@ impl<'a> Reconnect<'a> {
         Reconnect { shared, backoff, opened: false }
     }
 
-    /// A statement has worked: waits begin small again.
+    /// A statement has succeeded, so waits begin short again.
     pub(crate) fn works(&mut self) {
         self.backoff.succeeded();
     }
 
-    /// The next session, however long it takes; a fault when waiting would not help.
+    /// The next session. Retries until there is one, or a fault that no retry mends.
     pub(crate) async fn session(&mut self) -> Result<PollingSession, Fault> {
-        // The one before has broken, and perhaps at once.
+        // The last session has broken, perhaps at once.
         if std::mem::replace(&mut self.opened, true) {
             tokio::time::sleep(self.backoff.next_delay()).await;
         }
@@ -127,28 +123,28 @@ impl<'a> Reconnect<'a> {
     }
 }
 
-/// Claims and settles until it is asked to stop; no claim is open then.
+/// Claims and settles until a stop is requested. No claim is open then.
 pub(crate) async fn work(shared: Arc<PollingShared>) -> Result<(), Fault> {
     let mut reconnect = Reconnect::new(&shared);
     let mut stop = shared.stop.clone();
-    // A claim that may have been made.
-    let mut doubtful: Option<String> = None;
+    // A claim whose COMMIT may have succeeded.
+    let mut unsure: Option<String> = None;
     while !shared.is_stopping() {
         let session = tokio::select! {
             session = reconnect.session() => session?,
             _ = stop.changed() => break,
         };
-        if let Some(claim) = &doubtful {
+        if let Some(claim) = &unsure {
             if let Err(error) = session.abandon(claim).await {
                 broke(&shared, &error)?;
                 continue;
             }
             shared.set_live(claim, false);
         }
-        doubtful = claim_and_settle(&shared, session, &mut reconnect).await?;
+        unsure = claim_and_settle(&shared, session, &mut reconnect).await?;
     }
-    // Rows that were perhaps claimed need not wait for the lease to run out.
-    if let Some(claim) = doubtful
+    // Otherwise its rows would wait until the lease runs out.
+    if let Some(claim) = unsure
         && let Ok(session) = reconnect.session().await
     {
         let _best_effort = session.abandon(&claim).await;
@@ -156,7 +152,7 @@ pub(crate) async fn work(shared: Arc<PollingShared>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Logs that a connection broke; returns the fault when another would break, too.
+/// Logs that a connection broke. Returns a fault if the next would break in the same way.
 pub(super) fn broke(shared: &PollingShared, error: &ConnectError) -> Result<(), Fault> {
     if error.kind() == ConnectErrorKind::Fatal && !passes(error) {
         return Err(refused(shared, error));
@@ -165,14 +161,14 @@ pub(super) fn broke(shared: &PollingShared, error: &ConnectError) -> Result<(), 
     Ok(())
 }
 
-/// Timeouts, and a server that is a standby for now: another attempt may go well.
+/// Timeouts, and a server that is a standby for now: another attempt may succeed.
 fn passes(error: &ConnectError) -> bool {
     const PASSING: [&str; 6] = ["25006", "25P02", "25P03", "25P04", "55000", "55P03"];
     error.sqlstate().is_some_and(|state| PASSING.contains(&state))
 }
 
-/// Claims and settles until the connection breaks within a claim, and returns that claim's name; or
-/// until it is time to stop.
+/// Claims and settles until a stop is requested, or the connection breaks during a claim. Returns the
+/// name of that claim.
 async fn claim_and_settle(
     shared: &PollingShared,
     mut session: PollingSession,
@@ -180,7 +176,7 @@ async fn claim_and_settle(
 ) -> Result<Option<String>, Fault> {
     loop {
         let claim = shared.next_claim();
-        // Renewed from the moment it is made.
+        // Before it is made, so that it is renewed from its first moment.
         shared.set_live(&claim, true);
         let claimed = match take_turn(shared, &session, &claim).await {
             None => {
@@ -203,7 +199,7 @@ async fn claim_and_settle(
         loop {
             let settled = match &verdicts {
                 None => session.abandon(&claim).await,
-                // After an answer was lost, rows may be settled already.
+                // If only the answer was lost, the rows are settled already.
                 Some(verdicts) => session.settle(&claim, verdicts).await.map(|lost| {
                     warn_of_lost_rows(if again { 0 } else { lost });
                 }),
@@ -220,7 +216,7 @@ async fn claim_and_settle(
     }
 }
 
-/// Waits for this worker's turn and claims; nothing when it is time to stop.
+/// Waits until a claim is due, and claims. None when a stop is requested.
 async fn take_turn(
     shared: &PollingShared,
     session: &PollingSession,
@@ -251,10 +247,10 @@ async fn take_turn(
     let rows_max = shared.polling.batch_max;
     let limits = ClaimLimits { reach: schedule.reach(), bytes_max: shared.bytes_max };
     match session.claim(claim, limits).await {
-        // Others have the turn for longer: the table is being handed over, say.
+        // Another session holds the lock for longer, for example for a handover.
         Ok(None) => {
             schedule.failed(began);
-            tracing::debug!("no turn to claim within the time");
+            tracing::debug!("another session holds the lock for claiming");
             Some(Ok(Claim::default()))
         }
         Ok(Some(claimed)) => {
@@ -270,19 +266,19 @@ async fn take_turn(
     }
 }
 
-/// Gives the rows to the loop and waits for what becomes of them; nothing when there is no loop.
+/// Passes the rows to the loop and waits for the verdicts. None when the loop has ended.
 async fn hand_over(shared: &PollingShared, claim: &str, claimed: Claim) -> Option<Verdicts> {
     let (answer, verdicts) = oneshot::channel();
     let Claim { lsn, rows, .. } = claimed;
     let batch = Batch { claim: claim.to_owned(), lsn, rows, answer };
-    // There is room for one batch of each worker, and this is the only one of this worker.
+    // The channel has room for one batch of each worker.
     if shared.batches.try_send(batch).is_err() {
         return None;
     }
     verdicts.await.ok()
 }
 
-/// A statement that will be refused again.
+/// The fault of a statement that would be refused again.
 pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
     let tables = shared.source.outboxes.iter();
     let tables: Vec<String> = tables.map(|it| format!("{}.{}", it.schema, it.table)).collect();
@@ -299,7 +295,7 @@ pub(super) fn refused(shared: &PollingShared, error: &ConnectError) -> Fault {
     )
 }
 
-/// A trigger or a CHECK has failed. Names without a schema are not found in a session of the relay.
+/// How to mend a trigger or a CHECK that has failed.
 fn in_function(error: &ServerError) -> String {
     let context = error.context.lines().next().unwrap_or_default();
     match error.sqlstate.as_str() {
@@ -310,7 +306,6 @@ fn in_function(error: &ServerError) -> String {
     }
 }
 
-/// Rows were claimed by somebody else before they were settled.
 pub(super) fn warn_of_lost_rows(rows: u64) {
     if rows > 0 {
         tracing::warn!(
