@@ -3,14 +3,16 @@
 //! the control runtime on the main thread with sessions, slot watch and signals.
 
 mod polling;
-pub mod startup;
 mod streaming;
 mod threads;
 
 pub use self::threads::sink_requirements;
+use crate::admin::address;
 use crate::base::error::Fault;
+use crate::base::finding::Finding;
 use crate::base::os_ffi;
 use crate::config::Config;
+use crate::relay;
 
 /// Relays until it is stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
@@ -22,4 +24,13 @@ pub fn run(config: &Config) -> Result<(), Fault> {
         Some(polling) => polling::run(config, polling),
         None => streaming::run(config),
     }
+}
+
+/// Checks, for `check`, what [`run`] needs of this machine and of the configuration as a whole. Postgres
+/// is checked by [`crate::doctor`], the broker by [`crate::sink::Broker::inspect`].
+pub fn inspect(config: &Config) -> Vec<Finding> {
+    let slot = config.polling.is_none().then_some(config.source.slot.as_str());
+    let address = address::inspect(config.admin.listen, slot);
+    let loops = relay::inspect(&config.source, &config.delivery);
+    std::iter::once(address).chain(loops).collect()
 }

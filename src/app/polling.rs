@@ -1,6 +1,6 @@
 //! Runs a relay that polls a table: workers and maintenance run on the control runtime.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -57,22 +57,19 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
         process: process_name(),
         batches: batch_sender,
         schedule: ClaimSchedule::new(polling.interval, polling.batch_max).into(),
-        open: Arc::default(),
-        connected: Arc::default(),
+        open: AtomicBool::default(),
+        connected: AtomicBool::default(),
         live: Mutex::default(),
         claims: AtomicU64::default(),
         settled: Notify::new(),
         stop: stopped,
     });
     let claims = ClaimParts {
-        source: config.source.clone(),
+        shared: Arc::clone(&shared),
         delivery: config.delivery.clone(),
         relation,
-        rows_at_once: polling.workers * polling.batch_max,
         batches,
         late: late_sender,
-        open: Arc::clone(&shared.open),
-        connected: Arc::clone(&shared.connected),
     };
     let handed_over: Arc<OnceLock<HandoverState>> = Arc::default();
     let flags = Arc::clone(&observability.flags);
@@ -124,8 +121,7 @@ impl Supervisor<'_> {
         tasks.spawn(maintenance.run());
         // Dropped, and so ended, when everything is settled.
         let mut renewing = JoinSet::new();
-        renewing.spawn(maintenance::renew(Arc::clone(&shared)));
-        drop(shared);
+        renewing.spawn(maintenance::renew(shared));
         let mut found = None;
         let outcome = loop {
             tokio::select! {

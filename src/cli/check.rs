@@ -8,7 +8,7 @@ use serde_json::json;
 use tokio_postgres::Client;
 
 use super::output::{is_coloured, print, print_json};
-use crate::app::{sink_requirements, startup};
+use crate::app::{self, sink_requirements};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, Level, faults, is_sound};
 use crate::base::runtime;
@@ -49,7 +49,7 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
     let (mut findings, topics) = runtime::try_block_on(async { Ok(source(config).await) })?;
     findings.extend(inspect_sink(config, &topics));
-    findings.extend(startup::inspect(config));
+    findings.extend(app::inspect(config));
     match json {
         true => print_json(&to_json(&findings))?,
         false => print(&to_text(&findings, is_coloured(&std::io::stdout())))?,

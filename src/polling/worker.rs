@@ -40,9 +40,9 @@ pub(crate) struct PollingShared {
     /// Only one worker of a process claims at a time, at the configured interval.
     pub(crate) schedule: tokio::sync::Mutex<ClaimSchedule>,
     /// Whether the loop takes batches.
-    pub(crate) open: Arc<AtomicBool>,
+    pub(crate) open: AtomicBool,
     /// Whether there is a connection. Set by maintenance, which uses its own every second.
-    pub(crate) connected: Arc<AtomicBool>,
+    pub(crate) connected: AtomicBool,
     /// Claims of this process, which must be renewed.
     pub(crate) live: Mutex<BTreeSet<String>>,
     /// Number of the next claim.

@@ -60,11 +60,9 @@ use self::admit::Admitter;
 use self::control::StopFlags;
 use self::crash::CrashGuard;
 use self::failure_policy::{FailureOutcome, FailurePolicy, Moment};
+pub(crate) use self::feed::claims::{ClaimFeed, ClaimParts};
+pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
-pub use self::feed::{
-    claims::{ClaimFeed, ClaimParts},
-    slot::SlotFeed,
-};
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 use self::sink_driver::{SinkDriver, SinkFactory};
 use crate::base::clock::unix_now_us;

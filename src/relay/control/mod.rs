@@ -6,7 +6,6 @@
 //! once per pass.
 
 mod link;
-mod session_opener;
 mod sessions;
 mod slot_history;
 mod sql;
@@ -21,9 +20,8 @@ use tokio::runtime::Handle;
 pub use self::link::Link;
 #[cfg(test)]
 pub(super) use self::link::LinkEnd;
-pub use self::session_opener::{OpenedSession, SessionNews};
-pub use self::sessions::SessionRequest;
-pub use self::slot_history::{Mover, PeerProgress};
+pub use self::sessions::{OpenedSession, SessionNews, SessionRequest};
+pub use self::slot_history::{Mover, PeerProgress, SystemTimeline};
 pub use self::sql::ConfirmedPosition;
 pub use self::walsender::{Walsender, WalsenderAnswer};
 use crate::doctor::fingerprint::KnownPublication;

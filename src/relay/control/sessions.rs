@@ -1,16 +1,32 @@
-//! Opens a session whenever the loop requests one, and retries as long as a retry can help.
+//! Opens a session whenever the loop requests one: connects, sees who holds the slot, runs the
+//! preflight checks, starts to stream; and retries as long as a retry can help.
+//!
+//! While another process holds the slot, or the server is in recovery, an attempt waits on one SQL
+//! connection: a START_REPLICATION that fails would write a line to the server's log each time.
 
 use std::sync::Arc;
+use std::sync::mpsc as std_mpsc;
 use std::time::{Duration, Instant};
 
+use tokio::time::timeout;
+
 use super::link::LinkEnd;
-use super::session_opener::{Failed, LET_GO_GAP, SessionNews, SessionOpener};
+use super::slot_history::{Mover, PeerProgress, SlotHistory, SystemTimeline};
 use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
+use crate::base::finding::faults;
 use crate::base::lsn::Lsn;
-use crate::doctor::fingerprint::KnownPublication;
+use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
+use crate::doctor::server::WAL_SENDERS;
+use crate::doctor::source::{self as source_doctor, SourceReport};
 use crate::health::Phase;
-use crate::source::connect::ConnectErrorKind;
+use crate::source::catalog::{self, Catalog};
+use crate::source::connect::{
+    self, ConnectError, ConnectErrorKind, ReplicationClient, ReplicationSession, StartReplication,
+};
 use crate::source::settings::SourceSettings;
+use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
+use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
 /// wrong address is reported and not retried for ever. A relay that has streamed, or has stood by for
@@ -20,6 +36,16 @@ const STARTUP_GRACE: Duration = Duration::from_secs(10);
 const STEADY_AFTER: Duration = Duration::from_secs(10);
 /// Longest wait before servers are asked again whether they are a primary: a promotion is quick.
 const PRIMARY_INTERVAL: Duration = Duration::from_secs(1);
+/// Limit from a free slot to a session; decoding may start late behind a long backlog.
+const OPEN_WITHIN: Duration = Duration::from_secs(120);
+/// Limit for one query of the slot's state.
+const LOOK_WITHIN: Duration = Duration::from_secs(10);
+/// The interval between two of them grows from the first to the second; a takeover takes mostly this
+/// long.
+const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
+const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
+/// Shortest time between two sessions.
+const LET_GO_GAP: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 pub struct SessionRequest {
@@ -31,22 +57,57 @@ pub struct SessionRequest {
     pub confirmed: Lsn,
 }
 
+#[derive(Debug)]
+pub enum SessionNews {
+    Opened(Box<OpenedSession>),
+    /// What the attempt waits for.
+    Waiting(Phase),
+    /// Another attempt would fail in the same way.
+    Failed(Fault),
+}
+
+/// A session, and what was read once it held the slot.
+#[derive(Debug)]
+pub struct OpenedSession {
+    pub session: ReplicationSession,
+    pub place: SystemTimeline,
+    /// Read after the stream had started, because nobody else can move the slot from then on.
+    pub slot_confirmed: Lsn,
+    /// What other relays confirmed since the last session.
+    pub peers: Option<PeerProgress>,
+    /// Who moved the slot beyond that, if it was moved.
+    pub mover: Mover,
+    pub wal_sender_timeout: Option<Duration>,
+    pub catalog: Catalog,
+}
+
+/// A replication connection that was opened while it was not known yet whether the slot is free.
+type Early = Result<ReplicationClient, ConnectError>;
+
+/// Why there is no session.
+enum Failed {
+    Fault(Fault),
+    NotPrimary(Fault),
+    Connect(ConnectError),
+}
+
+/// Opens one session for each request.
 pub(super) async fn serve(
     settings: Arc<SourceSettings>,
     known: Arc<KnownPublication>,
     mut end: LinkEnd<SessionRequest, SessionNews>,
 ) {
-    let mut grace_until = Some(Instant::now() + STARTUP_GRACE);
-    let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
-    let mut opened_at: Option<Instant> = None;
     let mut opener = SessionOpener::new(&settings, &known, end.answers.clone());
+    let mut opened_at: Option<Instant> = None;
     while let Some(SessionRequest { text_only, at_once, confirmed }) = end.requests.recv().await {
         let lasted = opened_at.map(|at| at.elapsed());
-        let pause = pause(lasted, at_once, &mut backoff);
-        opener.begins(text_only, confirmed, pause.unwrap_or_default());
-        let news = open_patiently(&mut opener, grace_until, &mut backoff).await;
+        let pause = pause(lasted, at_once, &mut opener.backoff).unwrap_or_default();
+        (opener.shown, opener.text_only) = (Phase::Connecting, text_only);
+        opener.not_before = Instant::now() + pause;
+        opener.history.begins(confirmed);
+        let news = opener.open_patiently().await;
         if matches!(news, SessionNews::Opened(_)) {
-            grace_until = None;
+            opener.grace_until = None;
             opened_at = Some(Instant::now());
         }
         if end.answers.send(news).is_err() {
@@ -65,53 +126,262 @@ fn pause(lasted: Option<Duration>, at_once: bool, backoff: &mut Backoff) -> Opti
     Some(if at_once { LET_GO_GAP.saturating_sub(lasted?) } else { backoff.next_delay() })
 }
 
-async fn open_patiently(
-    opener: &mut SessionOpener<'_>,
+/// Makes attempts, and keeps what one learns for the next.
+struct SessionOpener<'a> {
+    settings: &'a SourceSettings,
+    known: &'a KnownPublication,
+    news: std_mpsc::SyncSender<SessionNews>,
+    backoff: Backoff,
+    /// Until then an unreachable database is a fault.
     grace_until: Option<Instant>,
-    backoff: &mut Backoff,
-) -> SessionNews {
-    loop {
-        let began = Instant::now();
-        let failed = match opener.attempt().await {
-            Ok(opened) => return SessionNews::Opened(Box::new(opened)),
-            Err(failed) => failed,
-        };
-        // The attempt had a connection for that long, and stood by on it.
-        if began.elapsed() > STEADY_AFTER {
-            backoff.succeeded();
+    shown: Phase,
+    text_only: bool,
+    not_before: Instant,
+    history: SlotHistory,
+    /// Warnings of the last preflight, which are not logged again.
+    warned: Vec<String>,
+}
+
+impl<'a> SessionOpener<'a> {
+    fn new(
+        settings: &'a SourceSettings,
+        known: &'a KnownPublication,
+        news: std_mpsc::SyncSender<SessionNews>,
+    ) -> SessionOpener<'a> {
+        SessionOpener {
+            settings,
+            known,
+            news,
+            backoff: Backoff::new(settings.reconnect_base, settings.reconnect_cap),
+            grace_until: Some(Instant::now() + STARTUP_GRACE),
+            shown: Phase::Connecting,
+            text_only: false,
+            not_before: Instant::now(),
+            history: SlotHistory::default(),
+            warned: Vec::new(),
         }
-        let (phase, fault, why) = match failed {
-            Failed::Fault(fault) => return SessionNews::Failed(fault),
-            Failed::NotPrimary(fault) => (Phase::AwaitingPrimary, fault.clone(), fault.what),
-            Failed::Connect(error) => {
-                let settings = opener.settings;
-                let (slot, publication) = (&settings.slot, &settings.publication);
-                let fault = error.fault(&settings.connection, slot, publication);
-                match error.kind() {
-                    ConnectErrorKind::Fatal => return SessionNews::Failed(fault),
-                    _ if error.is_wrong_role() => {
-                        (Phase::AwaitingPrimary, fault, error.to_string())
+    }
+
+    async fn open_patiently(&mut self) -> SessionNews {
+        loop {
+            let began = Instant::now();
+            let failed = match self.attempt().await {
+                Ok(opened) => return SessionNews::Opened(Box::new(opened)),
+                Err(failed) => failed,
+            };
+            // The attempt had a connection for that long, and stood by on it.
+            if began.elapsed() > STEADY_AFTER {
+                self.backoff.succeeded();
+            }
+            let (phase, fault, why) = match failed {
+                Failed::Fault(fault) => return SessionNews::Failed(fault),
+                Failed::NotPrimary(fault) => (Phase::AwaitingPrimary, fault.clone(), fault.what),
+                Failed::Connect(error) => {
+                    let SourceSettings { connection, slot, publication, .. } = self.settings;
+                    let fault = error.fault(connection, slot, publication);
+                    match error.kind() {
+                        ConnectErrorKind::Fatal => return SessionNews::Failed(fault),
+                        _ if error.is_wrong_role() => {
+                            (Phase::AwaitingPrimary, fault, error.to_string())
+                        }
+                        _ => (Phase::Connecting, fault, error.to_string()),
                     }
-                    _ => (Phase::Connecting, fault, error.to_string()),
                 }
+            };
+            if self.grace_until.is_some_and(|until| Instant::now() > until) {
+                return SessionNews::Failed(fault);
             }
+            let new = self.show(phase);
+            let delay = self.backoff.next_delay();
+            let retry_in_ms = delay.as_millis() as u64;
+            if phase == Phase::Connecting {
+                tracing::warn!(error = why, retry_in_ms, "no connection to postgres");
+                tokio::time::sleep(delay).await;
+            } else {
+                if new {
+                    tracing::warn!(error = why, "waiting for a primary");
+                }
+                tokio::time::sleep(delay.min(PRIMARY_INTERVAL)).await;
+            }
+        }
+    }
+
+    /// Reports to the loop what the attempt waits for; true when that has changed.
+    fn show(&mut self, phase: Phase) -> bool {
+        let new = self.shown != phase;
+        if new {
+            self.shown = phase;
+            let _reported = self.news.try_send(SessionNews::Waiting(phase)).is_ok();
+        }
+        new
+    }
+
+    async fn attempt(&mut self) -> Result<OpenedSession, Failed> {
+        let info = &self.settings.connection;
+        let at_once = self.not_before <= Instant::now();
+        // Both connections are opened at the same time: that makes a takeover faster.
+        let early = async { if at_once { Some(connect::open(info).await) } else { None } };
+        let (sql, mut early) = tokio::join!(sql::connect(info), early);
+        let mut server = Server::new(sql.map_err(Failed::Connect)?, &self.settings.slot).await?;
+        loop {
+            early = self.wait_until_free(&mut server, early).await?;
+            let opening = timeout(OPEN_WITHIN, self.open(&mut server, early.take())).await;
+            match opening.unwrap_or_else(|_| Err(Failed::Connect(server.sql.late(OPEN_WITHIN)))) {
+                // Another process was faster.
+                Err(Failed::Connect(error)) if error.kind() == ConnectErrorKind::Busy => {
+                    self.not_before = Instant::now() + LOOK_INTERVAL_MAX;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+
+    /// Waits until nobody holds the slot. Returns `early` if that was so from the start.
+    async fn wait_until_free(
+        &mut self,
+        server: &mut Server,
+        early: Option<Early>,
+    ) -> Result<Option<Early>, Failed> {
+        let mut early = early;
+        let mut interval = LOOK_INTERVAL_MIN;
+        loop {
+            let look = server.look().await?;
+            let holder = look.holder.as_ref();
+            let free = holder.is_none() && !look.in_recovery && self.not_before <= Instant::now();
+            if free && !server.checked {
+                return Ok(early);
+            }
+            // An idle replication connection occupies one of max_wal_senders.
+            early = None;
+            if !server.checked {
+                let report = server.inspect(self.settings).await?;
+                self.check(server, &report)?;
+            }
+            if let Some(slot) = look.held() {
+                self.history.look(&slot, Instant::now());
+            }
+            if free {
+                return Ok(None);
+            }
+            if let Some(holder) = holder.filter(|holder| !self.history.is_own(holder.pid)) {
+                // Once another process has had the slot, this relay's last session is no longer a
+                // reason to wait.
+                self.not_before = self.not_before.min(Instant::now() + LET_GO_GAP);
+                self.stand_by(holder);
+            }
+            tokio::time::sleep(interval).await;
+            interval = (interval * 2).min(LOOK_INTERVAL_MAX);
+        }
+    }
+
+    fn stand_by(&mut self, holder: &SlotHolder) {
+        // What this process waits for was in order when the other was seen to hold the slot.
+        self.grace_until = None;
+        if self.show(Phase::Standby) {
+            let (slot, SlotHolder { pid, application, .. }) = (&self.settings.slot, holder);
+            tracing::info!(slot, pid, application, "the slot is in use: standing by");
+        }
+    }
+
+    async fn open(
+        &mut self,
+        server: &mut Server,
+        early: Option<Early>,
+    ) -> Result<OpenedSession, Failed> {
+        let settings = self.settings;
+        let start = StartReplication {
+            slot: settings.slot.clone(),
+            publication: settings.publication.clone(),
+            messages: settings.messages.is_some(),
+            binary: !self.text_only,
         };
-        let grace_until = grace_until.filter(|_| !opener.has_stood_by);
-        if grace_until.is_some_and(|until| Instant::now() > until) {
-            return SessionNews::Failed(fault);
+        // Both run at the same time. A stream that is dropped unread has confirmed nothing.
+        let streaming = async {
+            let control = match early {
+                Some(control) => control,
+                None => connect::open(&settings.connection).await,
+            };
+            control?.start(&start).await
+        };
+        let (report, session) = tokio::join!(server.inspect(settings), streaming);
+        let report = report?;
+        // The preflight explains a problem better than the error that START_REPLICATION met.
+        self.check(server, &report)?;
+        let publication = PublicationFingerprint::of(&report.facts);
+        let server_facts = &report.facts.server;
+        if let Some(fault) = self.known.compare(&server_facts.system_id, publication, settings) {
+            return Err(Failed::Fault(fault));
         }
-        let new = opener.show(phase);
-        let delay = backoff.next_delay();
-        let retry_in_ms = delay.as_millis() as u64;
-        if phase == Phase::Connecting {
-            tracing::warn!(error = why, retry_in_ms, "no connection to postgres");
-            tokio::time::sleep(delay).await;
-        } else {
-            if new {
-                tracing::warn!(error = why, "waiting for a primary");
-            }
-            tokio::time::sleep(delay.min(PRIMARY_INTERVAL)).await;
+        let session = session.map_err(Failed::Connect)?;
+        // Read only now: before the stream held the slot, somebody could still have moved it.
+        let slot = server.look().await?.held().unwrap_or_default();
+        self.history.opened(session.backend_pid);
+        self.history.look(&slot, Instant::now());
+        let place =
+            SystemTimeline { system_id: session.system_id.clone(), timeline: session.timeline };
+        let (peers, mover) = self.history.ends(&place);
+        let catalog = catalog::read(&server.sql.client, settings).await;
+        Ok(OpenedSession {
+            session,
+            place,
+            slot_confirmed: slot.confirmed_flush,
+            peers,
+            mover,
+            wal_sender_timeout: server_facts.wal_sender_timeout(),
+            catalog: catalog.map_err(|error| Failed::Connect(server.sql.error(&error)))?,
+        })
+    }
+
+    /// Logs the warnings of a preflight that are new, and returns its first fault.
+    fn check(&mut self, server: &mut Server, report: &SourceReport) -> Result<(), Failed> {
+        let warnings = report.findings.iter().filter(|finding| finding.is_warning());
+        for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
+            tracing::warn!(check = finding.topic, "{}", finding.text);
         }
+        self.warned = warnings.map(|finding| finding.text.clone()).collect();
+        // Whatever else is wrong on a standby may be right on the primary.
+        if let Some(fault) = faults(&report.findings).find(|fault| fault.code == "source.standby") {
+            return Err(Failed::NotPrimary(fault.clone()));
+        }
+        if let Some(fault) = report.first_fault() {
+            return Err(Failed::Fault(fault.clone()));
+        }
+        if !std::mem::replace(&mut server.checked, true) {
+            let facts = &report.facts.server;
+            let (system_id, timeline) = (facts.system_id.clone(), facts.timeline);
+            self.history.connected(SystemTimeline { system_id, timeline });
+        }
+        Ok(())
+    }
+}
+
+/// The SQL connection of one attempt.
+struct Server {
+    sql: Sql,
+    query: SlotQuery,
+    /// Its preflight found no fault.
+    checked: bool,
+}
+
+impl Server {
+    async fn new(sql: Sql, slot: &str) -> Result<Server, Failed> {
+        let prepared = sql.within(LOOK_WITHIN, SlotQuery::prepare(&sql.client, slot)).await;
+        let query = prepared.map_err(Failed::Connect)?;
+        Ok(Server { sql, query, checked: false })
+    }
+
+    async fn look(&self) -> Result<SlotState, Failed> {
+        let look = self.sql.within(LOOK_WITHIN, self.query.look(&self.sql.client)).await;
+        look.map_err(Failed::Connect)
+    }
+
+    async fn inspect(&self, settings: &SourceSettings) -> Result<SourceReport, Failed> {
+        let look = source_doctor::inspect(&self.sql.client, settings);
+        let mut report = self.sql.within(OPEN_WITHIN, look).await.map_err(Failed::Connect)?;
+        // The replication login shows whether a WAL sender is free. The count may include this
+        // attempt's own connection, or that of the last session, which is about to end.
+        report.findings.retain(|finding| finding.topic != WAL_SENDERS);
+        Ok(report)
     }
 }
 

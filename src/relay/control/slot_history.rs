@@ -36,9 +36,9 @@ pub(super) struct SlotHistory {
 
 /// The range in which LSNs can be compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SystemTimeline {
-    pub(super) system_id: String,
-    pub(super) timeline: u32,
+pub struct SystemTimeline {
+    pub system_id: String,
+    pub timeline: u32,
 }
 
 #[derive(Debug)]

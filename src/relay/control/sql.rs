@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use super::slot_history::SystemTimeline;
 use crate::base::backoff::Backoff;
 use crate::base::lsn::Lsn;
 use crate::source::catalog::{self, Catalog};
@@ -24,8 +25,7 @@ const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
 pub struct ConfirmedPosition {
     /// Everything before it is confirmed.
     pub lsn: Lsn,
-    pub system_id: String,
-    pub timeline: u32,
+    pub place: SystemTimeline,
     /// The walsender of this relay's last session.
     pub own_pid: i32,
 }
@@ -68,7 +68,8 @@ pub(super) async fn confirm_in_time(
 
 async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Result<(), String> {
     let sql = sql::connect(&settings.connection).await.map_err(|error| error.to_string())?;
-    let ConfirmedPosition { lsn, system_id, timeline, own_pid } = position;
+    let ConfirmedPosition { lsn, place: SystemTimeline { system_id, timeline }, own_pid } =
+        position;
     // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;

@@ -3,8 +3,8 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
@@ -23,33 +23,27 @@ use crate::outbox::Plan;
 use crate::pgoutput::message::Tuple;
 use crate::pgoutput::relation::Relation;
 use crate::polling::batch::{Batch, Late};
+use crate::polling::worker::PollingShared;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
 use crate::relay::crash;
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
-use crate::source::settings::SourceSettings;
 
 /// How long the end of the relay waits for the last verdicts to be taken. They may be left: then the
 /// lease of their rows runs out.
 const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
-pub struct ClaimParts {
-    pub source: SourceSettings,
-    pub delivery: DeliverySettings,
+pub(crate) struct ClaimParts {
+    pub(crate) shared: Arc<PollingShared>,
+    pub(crate) delivery: DeliverySettings,
     /// The columns of a claimed row.
-    pub relation: Relation,
-    /// Most rows that all workers together bring at once.
-    pub rows_at_once: usize,
-    pub batches: Receiver<Batch>,
+    pub(crate) relation: Relation,
+    pub(crate) batches: Receiver<Batch>,
     /// Verdicts for which no worker waits.
-    pub late: mpsc::Sender<Late>,
-    /// Shows the workers whether rows are wanted.
-    pub open: Arc<AtomicBool>,
-    /// Whether there is a connection to the database.
-    pub connected: Arc<AtomicBool>,
+    pub(crate) late: mpsc::Sender<Late>,
 }
 
-pub struct ClaimFeed {
+pub(crate) struct ClaimFeed {
     rows: ClaimedRows,
     plan: Plan,
     table: String,
@@ -59,8 +53,7 @@ pub struct ClaimFeed {
     received: Option<Batch>,
     /// Verdicts for which there was no room in `late`.
     waiting: VecDeque<Late>,
-    open: Arc<AtomicBool>,
-    connected: Arc<AtomicBool>,
+    shared: Arc<PollingShared>,
     /// While more rows, or bytes, are in memory, no more are wanted.
     rows_max: usize,
     bytes_max: usize,
@@ -70,10 +63,12 @@ pub struct ClaimFeed {
 }
 
 impl ClaimFeed {
-    pub fn new(parts: ClaimParts) -> Result<ClaimFeed, Fault> {
-        let ClaimParts { source, delivery, relation, batches, late, open, connected, .. } = parts;
+    pub(crate) fn new(parts: ClaimParts) -> Result<ClaimFeed, Fault> {
+        let ClaimParts { shared, delivery, relation, batches, late } = parts;
         let table = relation.qualified_name();
-        let outbox = source.outboxes.first().ok_or_else(|| faults::protocol("no table", &table))?;
+        let rows_at_once = shared.polling.workers * shared.polling.batch_max;
+        let outbox =
+            shared.source.outboxes.first().ok_or_else(|| faults::protocol("no table", &table))?;
         Ok(ClaimFeed {
             rows: ClaimedRows::default(),
             plan: Plan::compile(outbox, 0, &relation, false)?.without_lsn(),
@@ -82,9 +77,8 @@ impl ClaimFeed {
             late,
             received: None,
             waiting: VecDeque::new(),
-            open,
-            connected,
-            rows_max: delivery.window_events_max.saturating_sub(parts.rows_at_once),
+            shared,
+            rows_max: delivery.window_events_max.saturating_sub(rows_at_once),
             bytes_max: delivery.window_bytes_max / 2,
             opens_crash_file: true,
             held: false,
@@ -177,12 +171,7 @@ impl Feed for ClaimFeed {
         if self.awaits_confirms() {
             return false;
         }
-        match self.batches.recv_timeout(tick) {
-            Ok(batch) => self.received = Some(batch),
-            Err(RecvTimeoutError::Timeout) => {}
-            // The workers have ended, and the relay ends with them.
-            Err(RecvTimeoutError::Disconnected) => std::thread::sleep(Self::CONFIRM_TICK),
-        }
+        self.received = self.batches.recv_timeout(tick).ok();
         true
     }
 
@@ -230,7 +219,7 @@ impl Feed for ClaimFeed {
             && self.waiting.is_empty()
             && self.rows.unsettled <= self.rows_max
             && self.rows.held_bytes <= self.bytes_max;
-        self.open.store(wanted, Ordering::Relaxed);
+        self.shared.open.store(wanted, Ordering::Relaxed);
     }
 
     fn in_flight(&self) -> usize {
@@ -238,7 +227,7 @@ impl Feed for ClaimFeed {
     }
 
     fn status(&self) -> FeedStatus {
-        let connected = self.connected.load(Ordering::Relaxed);
+        let connected = self.shared.connected.load(Ordering::Relaxed);
         let pass = Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },
             in_flight_events: self.rows.in_flight as u64,
@@ -250,11 +239,7 @@ impl Feed for ClaimFeed {
 
     fn close(&mut self) {
         self.closed = true;
-        self.open.store(false, Ordering::Relaxed);
-    }
-
-    fn is_mid_transaction(&self) -> bool {
-        false
+        self.shared.open.store(false, Ordering::Relaxed);
     }
 
     fn awaits_retries(&self) -> bool {

@@ -95,7 +95,9 @@ pub(crate) trait Feed {
     fn close(&mut self);
 
     /// Whether a transaction is half read: the next process would publish its first part again.
-    fn is_mid_transaction(&self) -> bool;
+    fn is_mid_transaction(&self) -> bool {
+        false
+    }
 
     /// Whether an event in flight can only be confirmed after another attempt.
     fn awaits_retries(&self) -> bool {

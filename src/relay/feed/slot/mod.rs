@@ -31,7 +31,6 @@ use crate::relay::control::{
 };
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
-use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
 
 /// A Postgres that shuts down waits for its walsenders: the stream is closed after this.
@@ -46,14 +45,12 @@ pub struct SlotFeed {
     text_only: bool,
     held: bool,
     status_updates: StatusUpdates,
-    /// Since when Postgres has been shutting down.
     stopping_since: Option<Instant>,
     stall: StallDetector,
     control: Control,
     sessions: SessionLink,
     /// The catalog is being read, because the next packet cannot be judged without it.
     catalog: Option<CatalogLink>,
-    source: Arc<SourceSettings>,
     flags: Arc<StopFlags>,
     metrics: Arc<Metrics>,
 }
@@ -75,26 +72,35 @@ impl SlotFeed {
         flags: Arc<StopFlags>,
         metrics: Arc<Metrics>,
     ) -> Result<SlotFeed, Fault> {
-        let (source, sessions) = (Arc::clone(&control.source), control.sessions());
-        let text_only = !source.binary;
-        sessions.request(SessionRequest { text_only, at_once: false, confirmed: Lsn::ZERO });
-        Ok(SlotFeed {
+        let source = Arc::clone(&control.source);
+        let mut feed = SlotFeed {
             replication: Replication::new(&source, delivery)?,
-            connection: Connection::Requested,
+            connection: Connection::Closed,
             awaited: Phase::Connecting,
             slot: None,
-            text_only,
+            text_only: !source.binary,
             held: false,
             status_updates: StatusUpdates::new(source.stall_timeout),
             stopping_since: None,
             stall: StallDetector::new(control.walsender(), source.stall_timeout),
+            sessions: control.sessions(),
             control,
-            sessions,
             catalog: None,
-            source,
             flags,
             metrics,
-        })
+        };
+        feed.request_session(false);
+        Ok(feed)
+    }
+
+    fn request_session(&mut self, at_once: bool) {
+        let (text_only, confirmed) = (self.text_only, self.known_confirmed());
+        self.sessions.request(SessionRequest { text_only, at_once, confirmed });
+        self.connection = Connection::Requested;
+    }
+
+    fn is_connected(&self) -> bool {
+        matches!(self.connection, Connection::Open(_))
     }
 
     /// Everything before this position is known to be confirmed.
@@ -113,7 +119,7 @@ impl SlotFeed {
         self.connection = Connection::Lost;
         self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
-        let source = &self.source;
+        let source = &self.control.source;
         let known = self.slot.as_ref().map(|slot| (slot, self.known_confirmed()));
         let (progress, policy) = (&self.replication.progress, &mut down.policy);
         let (floor, continuation) = session::judge(source, known, progress.seen(), &opened)?;
@@ -123,18 +129,17 @@ impl SlotFeed {
             Continuation::First | Continuation::Same => {}
         }
         // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.starts_at(floor);
-        let OpenedSession { session, slot_confirmed, wal_sender_timeout, catalog, .. } = opened;
-        let (system_id, timeline) = (session.system_id.clone(), session.timeline);
-        down.admitter.crash.takes_over(&system_id, timeline, &source.slot);
-        self.slot = Some(KnownSlot { system_id, timeline, own_pid: session.backend_pid, floor });
+        self.replication.admitted.starts_at(floor);
+        let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
+        down.admitter.crash.takes_over(&place.system_id, place.timeline, &source.slot);
+        self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
-        self.replication.connected(!self.text_only, catalog);
+        self.replication.connected(!self.text_only, opened.catalog);
         self.stall.connected(Walsender { host: session.host.clone(), pid: session.backend_pid });
         match Stream::new(session.transport, now) {
             Ok(stream) => {
                 tracing::info!(
-                    slot = source.slot, host = session.host.name, timeline,
+                    slot = source.slot, host = session.host.name, timeline = session.timeline,
                     confirmed = %slot_confirmed, "streaming"
                 );
                 self.connection = Connection::Open(stream);
@@ -149,7 +154,7 @@ impl SlotFeed {
 
     /// The stream has ended. Returns a fault if a new session would end in the same way.
     fn ended(&mut self, error: &StreamError) -> Result<bool, Fault> {
-        if let Some(fault) = faults::of_stream(error, &self.source) {
+        if let Some(fault) = faults::of_stream(error, &self.control.source) {
             return Err(fault);
         }
         self.lost(error);
@@ -157,18 +162,17 @@ impl SlotFeed {
     }
 
     fn lost(&mut self, error: &StreamError) {
-        let in_flight = self.replication.window.events();
-        tracing::warn!(error = %error, in_flight, "the stream ended: reconnecting");
+        tracing::warn!(error = %error, in_flight = self.in_flight(), "the stream ended: reconnecting");
         self.disconnect(Connection::Lost);
     }
 
     fn disconnect(&mut self, left: Connection) {
-        if matches!(self.connection, Connection::Open(_)) {
+        if self.is_connected() {
             self.connection = left;
             self.awaited = Phase::Connecting;
             self.metrics.source_reconnects.inc();
         }
-        self.replication.interrupt();
+        self.replication.admitted.interrupt();
         self.catalog = None;
         self.stall.disconnected();
     }
@@ -194,16 +198,15 @@ impl Feed for SlotFeed {
     const TIMES_STAGES: bool = true;
 
     fn origin(&self) -> String {
-        faults::slot_place(&self.source)
+        faults::slot_place(&self.control.source)
     }
 
     fn ensure_session(&mut self, down: &mut Downstream, now: Instant) -> Result<(), Fault> {
-        if let Connection::Open(_) = self.connection {
+        if self.is_connected() {
             let stopping = self.flags.source_stopping.load(Ordering::Relaxed);
             if stopping && now - *self.stopping_since.get_or_insert(now) > SHUTDOWN_GRACE {
-                let in_flight = self.replication.window.events();
                 tracing::warn!(
-                    in_flight,
+                    in_flight = self.in_flight(),
                     "postgres is shutting down and would wait for unconfirmed events: closing the stream"
                 );
                 self.disconnect(Connection::Lost);
@@ -213,20 +216,15 @@ impl Feed for SlotFeed {
         let lost = matches!(self.connection, Connection::Closed | Connection::Lost);
         if lost && down.driver.sink.is_some() {
             let at_once = matches!(self.connection, Connection::Closed);
-            let (text_only, confirmed) = (self.text_only, self.known_confirmed());
-            let request = SessionRequest { text_only, at_once, confirmed };
-            self.sessions.request(request);
-            self.connection = Connection::Requested;
+            self.request_session(at_once);
         }
         match self.sessions.answer() {
-            Some(SessionNews::Opened(opened)) => self.adopt(*opened, down, now),
-            Some(SessionNews::Waiting(phase)) => {
-                self.awaited = phase;
-                Ok(())
-            }
-            Some(SessionNews::Failed(fault)) => Err(fault),
-            None => Ok(()),
+            Some(SessionNews::Opened(opened)) => return self.adopt(*opened, down, now),
+            Some(SessionNews::Failed(fault)) => return Err(fault),
+            Some(SessionNews::Waiting(phase)) => self.awaited = phase,
+            None => {}
         }
+        Ok(())
     }
 
     fn intake(
@@ -362,7 +360,7 @@ impl Feed for SlotFeed {
 
     fn status(&self) -> FeedStatus {
         let Replication { window, progress, sent_lsn, .. } = &self.replication;
-        let connected = matches!(self.connection, Connection::Open(_));
+        let connected = self.is_connected();
         let pass = Pass {
             phase: if connected { Phase::Streaming } else { self.awaited },
             in_flight_events: window.events() as u64,
@@ -377,24 +375,21 @@ impl Feed for SlotFeed {
     }
 
     fn close(&mut self) {
-        if !matches!(self.connection, Connection::Open(_)) {
+        if !self.is_connected() {
             // A session that opened now would not be read, and would keep the slot from others.
             self.sessions.close();
         }
     }
 
     fn is_mid_transaction(&self) -> bool {
-        let connected = matches!(self.connection, Connection::Open(_));
-        connected && !self.replication.between_transactions()
+        self.is_connected() && !self.replication.between_transactions()
     }
 
     fn finish(&mut self, down: &mut Downstream, fault: Option<&Fault>) -> usize {
         self.send_status(down, false);
         let ending = std::mem::replace(&mut self.connection, Connection::Requested);
-        let reported = match ending {
-            Connection::Open(stream) => session::end(stream),
-            Connection::Closed | Connection::Lost | Connection::Requested => false,
-        };
+        let reported =
+            if let Connection::Open(stream) = ending { session::end(stream) } else { false };
         // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {

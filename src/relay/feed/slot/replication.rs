@@ -49,8 +49,8 @@ pub(super) enum PacketOutcome {
 pub(super) struct Replication {
     pub(super) window: Window,
     pub(super) progress: Progress,
+    pub(super) admitted: Admitted,
     ledger: Ledger,
-    admitted: Admitted,
     outboxes: Outboxes,
     /// End of the last transaction that was handed to the sink.
     pub(super) sent_lsn: Lsn,
@@ -103,11 +103,6 @@ impl Replication {
         self.catalog_is_fresh = true;
     }
 
-    /// The session starts with everything before `floor` confirmed.
-    pub(super) fn starts_at(&mut self, floor: Lsn) {
-        self.admitted.starts_at(floor);
-    }
-
     /// Another relay held the slot in the meantime and confirmed everything before `floor`. Events of
     /// this relay that are still in flight settle as before, but hold nothing back below `floor`, and
     /// are not received again: numbers from here on mean other events.
@@ -117,10 +112,6 @@ impl Replication {
         self.ledger.close_below(floor, self.window.next());
         self.progress.on_wal(floor);
         self.progress.on_reported(floor);
-    }
-
-    pub(super) fn interrupt(&mut self) {
-        self.admitted.interrupt();
     }
 
     /// Another timeline: its positions cannot be compared with those known here.

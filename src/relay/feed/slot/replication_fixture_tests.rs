@@ -189,7 +189,7 @@ impl Fixture {
             let head = Encoder::tag(b'M').u8(1).u64(0).cstr("outbox");
             last = self.give(&head.u32(content.len() as u32).bytes(&content).0)?;
             if last != PacketOutcome::Done {
-                self.replication().interrupt();
+                self.replication().admitted.interrupt();
                 return Ok(last);
             }
         }
@@ -240,7 +240,7 @@ impl Fixture {
     pub(crate) fn rebuild(&mut self) {
         self.set_sink(open(&self.broker));
         let Relay { feed, down, .. } = &mut self.relay;
-        feed.replication.interrupt();
+        feed.replication.admitted.interrupt();
         feed.replication.rewind(&mut down.policy);
     }
 

@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
-use crate::relay::control::{ConfirmedPosition, Control, OpenedSession, PeerProgress};
+use crate::relay::control::{
+    ConfirmedPosition, Control, OpenedSession, PeerProgress, SystemTimeline,
+};
 use crate::relay::faults;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Stream, StreamError};
@@ -16,8 +18,7 @@ const END_ANSWERED_WITHIN: Duration = Duration::from_secs(2);
 /// What must not change from session to session.
 #[derive(Clone, Debug)]
 pub(super) struct KnownSlot {
-    pub(super) system_id: String,
-    pub(super) timeline: u32,
+    pub(super) place: SystemTimeline,
     /// The walsender of the last session.
     pub(super) own_pid: i32,
     /// Everything before this position was confirmed when the last session began.
@@ -43,7 +44,7 @@ pub(super) fn judge(
     received: Lsn,
     opened: &OpenedSession,
 ) -> Result<(Lsn, Continuation), Fault> {
-    let OpenedSession { session, slot_confirmed, peers, mover, .. } = opened;
+    let OpenedSession { session, place, slot_confirmed, peers, mover, .. } = opened;
     let (xlogpos, slot_confirmed) = (session.xlogpos, *slot_confirmed);
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
@@ -54,13 +55,13 @@ pub(super) fn judge(
             false => Ok((floor, Continuation::First)),
         };
     };
-    if known.system_id != session.system_id {
-        return Err(faults::system_changed(source, &known.system_id, &session.system_id));
+    if known.place.system_id != place.system_id {
+        return Err(faults::system_changed(source, &known.place.system_id, &place.system_id));
     }
-    if known.timeline != session.timeline {
+    if known.place != *place {
         tracing::warn!(
-            from = known.timeline,
-            to = session.timeline,
+            from = known.place.timeline,
+            to = place.timeline,
             "postgres is on another timeline: nothing is known there, events may repeat"
         );
         return Ok((slot_confirmed, Continuation::OtherTimeline));
@@ -120,11 +121,11 @@ pub(super) fn end(mut stream: Stream) -> bool {
 /// Reports the last position without a stream. Otherwise the next process would publish again what
 /// the broker has confirmed since the last report.
 pub(super) fn confirm_over_sql(control: &Control, slot: &KnownSlot, lsn: Lsn) {
-    let KnownSlot { system_id, timeline, own_pid, floor } = slot.clone();
+    let KnownSlot { place, own_pid, floor } = slot.clone();
     if lsn <= floor {
         return;
     }
-    match control.confirm(ConfirmedPosition { lsn, system_id, timeline, own_pid }) {
+    match control.confirm(ConfirmedPosition { lsn, place, own_pid }) {
         Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
         Err(why) => tracing::warn!(
             confirmed = %lsn, why,
