@@ -5,6 +5,7 @@
 
 pub mod bench_target;
 mod broker;
+mod file;
 pub mod kafka;
 mod key_lanes;
 pub mod log;
@@ -18,7 +19,8 @@ pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE
 pub use self::publish::{Disposition, ErrorRow, Failure, PublishError, Sink, SinkReport};
 
 /// Every kind of broker there is.
-pub const SINKS: &[&SinkKind] = &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &memory::SINK];
+pub const SINKS: &[&SinkKind] =
+    &[&kafka::broker::SINK, &rabbitmq::broker::SINK, &file::broker::SINK, &memory::SINK];
 
 /// The kind of that name.
 pub(crate) fn kind_named(name: &str) -> Option<&'static SinkKind> {

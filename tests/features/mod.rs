@@ -2,6 +2,7 @@
 
 mod columns;
 mod commands;
+mod file;
 mod formats;
 mod messages;
 mod rabbitmq;

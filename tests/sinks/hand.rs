@@ -80,6 +80,8 @@ pub(crate) struct Hand {
     /// Of these, to be published alone.
     suspects: BTreeSet<Sequence>,
     pub(crate) refused: BTreeMap<Sequence, Failure>,
+    /// Of these, what the sink did not even take.
+    untaken: BTreeSet<Sequence>,
     /// Every failure that was told, in order.
     pub(crate) failures: Vec<(Sequence, Failure)>,
     /// In the order in which they were told.
@@ -107,6 +109,7 @@ impl Hand {
             backlog: BTreeSet::new(),
             suspects: BTreeSet::new(),
             refused: BTreeMap::new(),
+            untaken: BTreeSet::new(),
             failures: Vec::new(),
             confirmed: Vec::new(),
             settled: HashMap::new(),
@@ -169,7 +172,10 @@ impl Hand {
                 {
                     return self.reopen();
                 }
-                Err(PublishError::Failed(failure)) => self.failed(sequence, failure),
+                Err(PublishError::Failed(failure)) => {
+                    self.untaken.insert(sequence);
+                    self.failed(sequence, failure);
+                }
             }
             self.backlog.remove(&sequence);
         }
@@ -183,6 +189,7 @@ impl Hand {
     pub(crate) fn reopen(&mut self) {
         self.sink = None;
         self.refused.clear();
+        self.untaken.clear();
         self.backlog = self.events.keys().copied().collect();
         self.sink = Some(self.broker.open(None).unwrap_or_else(|faults| panic!("{faults:?}")));
     }
@@ -248,7 +255,14 @@ impl Hand {
     ) {
         let failed = self.refused.remove(&sequence);
         assert!(failed.is_some(), "event {sequence} has not failed");
-        self.sink.as_mut().expect("a sink").replace_with_dead_letter(sequence, writer, cause);
+        let sink = self.sink.as_mut().expect("a sink");
+        if !self.untaken.remove(&sequence) {
+            return sink.replace_with_dead_letter(sequence, writer, cause);
+        }
+        let published = self.events[&sequence].with_outbound(|event| {
+            writer.compose(event, cause, |letter| sink.publish_dead_letter(sequence, letter))
+        });
+        published.expect("room for a dead letter");
     }
 
     /// Gives up on what has failed.

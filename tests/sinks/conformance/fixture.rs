@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use walrelay::sink::{Broker, SINKS};
 
+use super::file::FileBed;
 use super::kafka::KafkaBed;
 use super::memory::MemoryBed;
 use super::rabbitmq::RabbitBed;
@@ -48,8 +49,14 @@ pub(crate) trait SinkFixture: Send {
     /// The event, such that the broker will never take it.
     fn poison(&mut self, event: Event) -> Event;
 
-    /// The event, such that the broker refuses it until [`SinkFixture::provide`].
-    fn refuse_for_now(&mut self, event: Event) -> Event;
+    /// The event, such that the broker refuses it until [`SinkFixture::provide`]; none where no event
+    /// is ever refused for a while.
+    fn refuse_for_now(&mut self, event: Event) -> Option<Event>;
+
+    /// Does the sink judge an event when it is published, so that nothing of its key waits behind it?
+    fn refuses_at_once(&self) -> bool {
+        false
+    }
 
     fn provide(&mut self, place: &Event);
 
@@ -78,6 +85,7 @@ fn make(kind: &str) -> Box<dyn SinkFixture> {
         "memory" => Box::new(MemoryBed::default()),
         "kafka" => Box::new(KafkaBed::start()),
         "rabbitmq" => Box::new(RabbitBed::start()),
+        "file" => Box::new(FileBed::start()),
         other => panic!("sink {other:?} has no bed: write one, so that the suite runs over it"),
     }
 }

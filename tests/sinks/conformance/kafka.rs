@@ -116,8 +116,8 @@ impl SinkFixture for KafkaBed {
         Event { value: Some(vec![b'x'; RECORD_BYTES_MAX + 1]), ..event }
     }
 
-    fn refuse_for_now(&mut self, event: Event) -> Event {
-        Event { topic: format!("{}{LATER}", event.topic), ..event }
+    fn refuse_for_now(&mut self, event: Event) -> Option<Event> {
+        Some(Event { topic: format!("{}{LATER}", event.topic), ..event })
     }
 
     fn provide(&mut self, place: &Event) {

@@ -1,21 +1,12 @@
-//! The broker in the process. It has no network: what would be lost on it is lost in its sink's ears.
+//! The broker in the process. It has no network: what would be lost on it is lost in the ears of its sink.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::time::Duration;
 
-use walrelay::base::error::Fault;
-use walrelay::base::event::{Outbound, Sequence};
-use walrelay::base::finding::Finding;
-use walrelay::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
-use walrelay::sink::log::{DeadLetterLog, ReadFrom};
 use walrelay::sink::memory::{MemoryBroker, MemorySettings};
-use walrelay::sink::{
-    Broker, Disposition, Failure, PublishError, Requirements, Sink, SinkKind, SinkReport,
-    StartupCheck,
-};
+use walrelay::sink::{Broker, Disposition, Failure};
 
 use super::fixture::{Arrived, SinkFixture};
+use super::heard::{Ears, Heard};
 use crate::hand::Event;
 use crate::section::Values;
 
@@ -53,7 +44,7 @@ impl SinkFixture for MemoryBed {
     fn broker(&self) -> Arc<dyn Broker> {
         // The section alone gives a broker that keeps nothing.
         drop(Values::default().configure("memory"));
-        let inner = MemorySettings { broker: Some(self.broker.clone()) };
+        let inner = Arc::new(MemorySettings { broker: Some(self.broker.clone()) });
         Arc::new(Heard { inner, ears: Arc::clone(&self.ears) })
     }
 
@@ -74,9 +65,9 @@ impl SinkFixture for MemoryBed {
         event
     }
 
-    fn refuse_for_now(&mut self, event: Event) -> Event {
+    fn refuse_for_now(&mut self, event: Event) -> Option<Event> {
         self.refuse(&event, Disposition::Transient);
-        event
+        Some(event)
     }
 
     fn provide(&mut self, _place: &Event) {
@@ -84,12 +75,11 @@ impl SinkFixture for MemoryBed {
     }
 
     fn lose_answers(&mut self) {
-        self.ears.deaf.store(true, Ordering::SeqCst);
+        self.ears.lose_answers();
     }
 
     fn cut(&mut self) {
-        self.ears.cuts.fetch_add(1, Ordering::SeqCst);
-        self.ears.deaf.store(false, Ordering::SeqCst);
+        self.ears.cut();
     }
 
     fn stall(&mut self) {
@@ -110,85 +100,5 @@ impl SinkFixture for MemoryBed {
 
     fn connections(&self) -> usize {
         0
-    }
-}
-
-#[derive(Debug, Default)]
-struct Ears {
-    deaf: AtomicBool,
-    cuts: AtomicUsize,
-}
-
-/// A memory broker whose answers may be lost.
-#[derive(Debug)]
-struct Heard {
-    inner: MemorySettings,
-    ears: Arc<Ears>,
-}
-
-impl Broker for Heard {
-    fn kind(&self) -> &'static SinkKind {
-        self.inner.kind()
-    }
-
-    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        let (inner, ears) = (self.inner.open(first)?, Arc::clone(&self.ears));
-        let cuts = ears.cuts.load(Ordering::SeqCst);
-        Ok(Box::new(HeardSink { inner, ears, cuts, lost: false }))
-    }
-
-    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
-        self.inner.inspect(wanted)
-    }
-
-    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
-        self.inner.prepare(wanted)
-    }
-
-    fn log(
-        &self,
-        dead_letters: &DeadLetterAddress,
-        from: ReadFrom,
-    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        self.inner.log(dead_letters, from)
-    }
-}
-
-struct HeardSink {
-    inner: Box<dyn Sink>,
-    ears: Arc<Ears>,
-    cuts: usize,
-    lost: bool,
-}
-
-impl Sink for HeardSink {
-    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        self.inner.publish(sequence, event)
-    }
-
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
-        let before = reports.len();
-        self.inner.poll(patience, reports);
-        if self.ears.deaf.load(Ordering::SeqCst) {
-            self.lost |= reports.len() > before;
-            reports.truncate(before);
-        }
-        if self.cuts != self.ears.cuts.load(Ordering::SeqCst) && self.lost {
-            self.lost = false;
-            reports.push(SinkReport::Broken("answers were lost".to_owned()));
-        }
-    }
-
-    fn retry(&mut self, sequence: Sequence) {
-        self.inner.retry(sequence);
-    }
-
-    fn replace_with_dead_letter(
-        &mut self,
-        sequence: Sequence,
-        writer: &DeadLetterWriter,
-        cause: &DeadLetterCause,
-    ) {
-        self.inner.replace_with_dead_letter(sequence, writer, cause);
     }
 }

@@ -1,7 +1,9 @@
 //! One suite over every sink there is: what the relay relies on, whatever the broker.
 
 mod faults;
+mod file;
 mod fixture;
+mod heard;
 mod kafka;
 mod letters;
 mod memory;

@@ -74,8 +74,8 @@ impl SinkFixture for RabbitBed {
         Event { value: Some(vec![b'x'; MESSAGE_BYTES_MAX + 1]), ..event }
     }
 
-    fn refuse_for_now(&mut self, event: Event) -> Event {
-        Event { topic: LATER.to_owned(), ..event }
+    fn refuse_for_now(&mut self, event: Event) -> Option<Event> {
+        Some(Event { topic: LATER.to_owned(), ..event })
     }
 
     fn provide(&mut self, place: &Event) {

@@ -275,13 +275,9 @@ impl Sink for Careful {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.0.publish(sequence, event)
     }
-    fn publish_alone(
-        &mut self,
-        sequence: Sequence,
-        event: &Outbound<'_>,
-    ) -> Result<(), PublishError> {
-        self.1.lock().unwrap().push(sequence);
-        self.0.publish(sequence, event)
+    fn publish_alone(&mut self, at: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
+        self.1.lock().unwrap().push(at);
+        self.0.publish(at, event)
     }
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.0.poll(patience, reports);

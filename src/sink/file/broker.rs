@@ -1,0 +1,173 @@
+//! The file as a broker: what the configuration leads to.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+
+use rustix::fs::{Access, FlockOperation, access, flock};
+
+use super::append::AppendFile;
+use super::bench_target::FileBenchTarget;
+use super::dead_letters::FileLog;
+use super::fault;
+use super::publish::FileSink;
+use super::settings::{FileSettings, folder};
+use crate::base::error::Fault;
+use crate::base::event::CloudEventsBinding;
+use crate::base::finding::Finding;
+use crate::base::settings::{Settings as _, Values};
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::bench_target::BenchTarget;
+use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
+use crate::sink::log::{DeadLetterLog, ReadFrom};
+use crate::sink::publish::Sink;
+use crate::sink::settings::{InvalidSetting, Surroundings};
+
+pub(in crate::sink) const SINK: SinkKind = SinkKind {
+    name: "file",
+    title: "a file",
+    keys: FileSettings::fields,
+    configure,
+    // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
+    routes: RouteRules::KAFKA,
+    binding: CloudEventsBinding::Kafka,
+    shares_malloc_arena: true,
+    errors: fault::rows,
+};
+
+fn configure(
+    values: &Values,
+    around: &Surroundings<'_>,
+) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
+    let mut settings = FileSettings::read(values);
+    let invalid = settings.complete(around);
+    if invalid.is_empty() { Ok(Arc::new(settings)) } else { Err(invalid) }
+}
+
+impl FileSettings {
+    /// The files that must be there.
+    fn files(&self, required: &Requirements) -> Vec<&Path> {
+        let dead_letters = required.dead_letters.as_ref().map(|_| &*self.dead_letters);
+        [&*self.path].into_iter().chain(dead_letters).collect()
+    }
+
+    /// Keeps a second relay from writing the same file, until this process ends. The lock is on a file
+    /// of its own, which no log rotation renames.
+    fn lock_relay(&self) -> Result<(), Fault> {
+        let mut path = self.path.clone().into_os_string();
+        path.push(".lock");
+        let path = PathBuf::from(path);
+        let mut held = self.relay_lock.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.is_some() {
+            return Ok(());
+        }
+        let options = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
+        let file = options.map_err(|error| fault::unusable(&path, &error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => *held = Some(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => return Err(fault::locked(&self.path, &path)),
+            Err(errno) => return Err(fault::unusable(&path, &errno.into())),
+        }
+        Ok(())
+    }
+}
+
+impl Broker for FileSettings {
+    fn kind(&self) -> &'static SinkKind {
+        &SINK
+    }
+
+    fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        let mut files = [&self.path, &self.dead_letters].map(|path| AppendFile::new(path));
+        if let Some(StartupCheck { required, .. }) = check {
+            let count = self.files(required).len();
+            let faults: Vec<Fault> = files[..count].iter_mut().filter_map(open_fault).collect();
+            if !faults.is_empty() {
+                return Err(faults);
+            }
+            self.lock_relay()?;
+        }
+        let [events, dead_letters] = files;
+        Ok(Box::new(FileSink::open(self, events, dead_letters)?))
+    }
+
+    fn inspect(&self, required: &Requirements) -> Vec<Finding> {
+        let found = |path: &Path| match look(path) {
+            Ok(true) => Finding::ok("sink", format!("{} can be written", path.display())),
+            Ok(false) => Finding::ok(
+                "sink",
+                format!("{} does not exist yet and can be created", path.display()),
+            ),
+            Err(error) => Finding::fail(fault::unusable(path, &error)),
+        };
+        self.files(required).into_iter().map(found).collect()
+    }
+
+    fn prepare(&self, required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+        let missing = self.files(required).into_iter().filter(|path| !path.exists());
+        let mut files: Vec<AppendFile> = missing.map(AppendFile::new).collect();
+        let faults: Vec<Fault> = files.iter_mut().filter_map(open_fault).collect();
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        Ok(files.iter().map(|file| format!("file {}", file.path.display())).collect())
+    }
+
+    fn log(
+        &self,
+        _dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
+        let log = FileLog::open(&self.dead_letters, &from);
+        Ok(Box::new(log.map_err(|error| fault::unusable(&self.dead_letters, &error))?))
+    }
+
+    fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
+        Ok(Arc::new(FileSettings { path: self.beside(name), ..self.clone() }))
+    }
+
+    fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
+        Ok(Box::new(FileBenchTarget::create(&self.beside(name))?))
+    }
+
+    fn bench_target_removal(&self, name: &str) -> String {
+        format!("rm -f {0} {0}.lock", self.beside(name).display())
+    }
+
+    fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {
+        let path = self.beside(name);
+        for path in [path.with_extension("jsonl.lock"), path] {
+            match std::fs::remove_file(&path) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    return Err(fault::unusable(&path, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+fn open_fault(file: &mut AppendFile) -> Option<Fault> {
+    file.open().err().map(|error| fault::unusable(&file.path, &error))
+}
+
+/// Whether the file is there; an error if it could not be written or created. Changes nothing.
+fn look(path: &Path) -> io::Result<bool> {
+    match std::fs::metadata(path) {
+        Ok(found) if found.is_file() => {
+            OpenOptions::new().read(true).append(true).open(path).map(|_: File| true)
+        }
+        Ok(_) => Err(io::Error::new(ErrorKind::InvalidInput, "it is not a regular file")),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            access(folder(path), Access::WRITE_OK | Access::EXEC_OK)?;
+            Ok(false)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[path = "broker_tests.rs"]
+mod tests;

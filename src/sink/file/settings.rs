@@ -1,0 +1,54 @@
+//! The `[sink.file]` section, typed.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use crate::base::settings::kind::FILLED;
+use crate::base::settings::{MIB, bytes, name_of, settings, text};
+use crate::sink::settings::{InvalidSetting, Surroundings};
+
+settings! {
+    /// The `[sink.file]` section.
+    #[derive(Clone, Debug)]
+    pub(crate) struct FileSettings {
+        /// File that events are appended to. Dead letters go to a file beside it, named after
+        /// `dead_letter.topic`.
+        pub(super) path: PathBuf = text(FILLED).required("/var/lib/walrelay/events.jsonl"),
+        /// Largest event, as bytes of key, value and headers. A larger one becomes a dead letter.
+        pub(super) event_bytes_max: usize = bytes(64 << 10, 1024 * MIB).default("16MiB"),
+        pub(super) dead_letters: PathBuf,
+        pub(super) relay_lock: RelayLock,
+    }
+}
+
+/// The lock file of a running relay, held until the last clone of the settings is dropped.
+pub(super) type RelayLock = Arc<Mutex<Option<File>>>;
+
+impl FileSettings {
+    /// The file of that name beside the file of the events.
+    pub(super) fn beside(&self, name: &str) -> PathBuf {
+        self.path.with_file_name(format!("{name}.jsonl"))
+    }
+
+    /// Sets the path of the dead letters, and returns what is wrong with the section.
+    pub(super) fn complete(&mut self, around: &Surroundings<'_>) -> Vec<InvalidSetting> {
+        let key = name_of!(FileSettings, path);
+        if self.path.file_name().is_none() {
+            let what = format!("{:?} does not end in the name of a file", self.path);
+            let mend = "path = \"/var/lib/walrelay/events.jsonl\"";
+            return vec![InvalidSetting::new("config.bad-value", key, what, mend)];
+        }
+        self.dead_letters = self.beside(&around.dead_letters.topic);
+        if self.dead_letters == self.path {
+            let place = self.path.display().to_string();
+            return vec![InvalidSetting::taken_by_dead_letters(key, &place, "dead_letter.topic")];
+        }
+        Vec::new()
+    }
+}
+
+/// The folder of a file.
+pub(super) fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}

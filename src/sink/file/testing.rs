@@ -1,0 +1,85 @@
+//! A folder of a test's own, and settings that lead there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::broker::SINK;
+use super::settings::FileSettings;
+use crate::base::event::Outbound;
+use crate::base::settings::kind::SettingValue;
+use crate::base::settings::{Settings as _, Values};
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::sink::broker::Broker;
+use crate::sink::settings::{InvalidSetting, Surroundings};
+
+pub(super) struct Folder(pub(super) PathBuf);
+
+impl Folder {
+    pub(super) fn new(name: &str) -> Folder {
+        let folder = format!("walrelay-file-{}-{name}", std::process::id());
+        let folder = std::env::temp_dir().join(folder);
+        std::fs::create_dir_all(&folder).unwrap();
+        Folder(folder)
+    }
+
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    pub(super) fn text(&self, name: &str) -> String {
+        std::fs::read_to_string(self.path(name)).unwrap()
+    }
+
+    /// The section with `events.jsonl` of this folder.
+    pub(super) fn settings(&self) -> FileSettings {
+        let mut settings = FileSettings::read(&values(&self.path("events.jsonl")));
+        assert_eq!(settings.complete(&around(&address())), []);
+        settings
+    }
+
+    pub(super) fn broker(&self) -> Arc<dyn Broker> {
+        configure(&self.path("events.jsonl"), &address()).unwrap()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).ok();
+    }
+}
+
+pub(super) fn configure(
+    path: &std::path::Path,
+    dead_letters: &DeadLetterAddress,
+) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
+    (SINK.configure)(&values(path), &around(dead_letters))
+}
+
+pub(super) fn address() -> DeadLetterAddress {
+    DeadLetterAddress { exchange: String::new(), topic: "outbox.dlq".to_owned() }
+}
+
+fn around(dead_letters: &DeadLetterAddress) -> Surroundings<'_> {
+    Surroundings { window_events_max: 16_384, window_bytes_max: 64 << 20, dead_letters }
+}
+
+fn values(path: &std::path::Path) -> Values {
+    let path = SettingValue::Text(path.display().to_string());
+    let size = SettingValue::Integer(1 << 20);
+    [("path".to_owned(), path), ("event_bytes_max".to_owned(), size)].into()
+}
+
+pub(super) fn event<'a>(id: &'a str, value: Option<&'a [u8]>) -> Outbound<'a> {
+    Outbound {
+        exchange: "",
+        topic: "orders",
+        key: Some(b"a"),
+        value,
+        id,
+        event_type: None,
+        content_type: None,
+        headers: &[],
+        commit_unix_us: 1_700_000_000_123_456,
+        partition: None,
+    }
+}

@@ -1,0 +1,113 @@
+//! A broker in the process has no connection: its answers are lost, and it stalls, in the ears of the sink.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use walrelay::base::error::Fault;
+use walrelay::base::event::{Outbound, Sequence};
+use walrelay::base::finding::Finding;
+use walrelay::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
+use walrelay::sink::log::{DeadLetterLog, ReadFrom};
+use walrelay::sink::{
+    Broker, PublishError, Requirements, Sink, SinkKind, SinkReport, StartupCheck,
+};
+
+#[derive(Debug, Default)]
+pub(super) struct Ears {
+    deaf: AtomicBool,
+    stalled: AtomicBool,
+    cuts: AtomicUsize,
+}
+
+impl Ears {
+    pub(super) fn lose_answers(&self) {
+        self.deaf.store(true, Ordering::SeqCst);
+    }
+
+    pub(super) fn cut(&self) {
+        self.cuts.fetch_add(1, Ordering::SeqCst);
+        self.deaf.store(false, Ordering::SeqCst);
+    }
+
+    pub(super) fn stall(&self, stalled: bool) {
+        self.stalled.store(stalled, Ordering::SeqCst);
+    }
+}
+
+/// A broker whose answers may be lost.
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub(super) inner: Arc<dyn Broker>,
+    pub(super) ears: Arc<Ears>,
+}
+
+impl Broker for Heard {
+    fn kind(&self) -> &'static SinkKind {
+        self.inner.kind()
+    }
+
+    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        let (inner, ears) = (self.inner.open(first)?, Arc::clone(&self.ears));
+        let cuts = ears.cuts.load(Ordering::SeqCst);
+        Ok(Box::new(HeardSink { inner, ears, cuts, lost: false }))
+    }
+
+    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
+        self.inner.inspect(wanted)
+    }
+
+    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+        self.inner.prepare(wanted)
+    }
+
+    fn log(
+        &self,
+        dead_letters: &DeadLetterAddress,
+        from: ReadFrom,
+    ) -> Result<Box<dyn DeadLetterLog>, Fault> {
+        self.inner.log(dead_letters, from)
+    }
+}
+
+struct HeardSink {
+    inner: Box<dyn Sink>,
+    ears: Arc<Ears>,
+    cuts: usize,
+    lost: bool,
+}
+
+impl Sink for HeardSink {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
+        self.inner.publish(sequence, event)
+    }
+
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+        if self.ears.stalled.load(Ordering::SeqCst) {
+            return std::thread::sleep(patience);
+        }
+        let before = reports.len();
+        self.inner.poll(patience, reports);
+        if self.ears.deaf.load(Ordering::SeqCst) {
+            self.lost |= reports.len() > before;
+            reports.truncate(before);
+        }
+        if self.cuts != self.ears.cuts.load(Ordering::SeqCst) && self.lost {
+            self.lost = false;
+            reports.push(SinkReport::Broken("answers were lost".to_owned()));
+        }
+    }
+
+    fn retry(&mut self, sequence: Sequence) {
+        self.inner.retry(sequence);
+    }
+
+    fn replace_with_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        self.inner.replace_with_dead_letter(sequence, writer, cause);
+    }
+}
