@@ -1,55 +1,52 @@
-//! Waits between attempts: exponential, with full jitter and a cap.
-//!
-//! Full jitter, because relays that lost the same server must not come back in step.
+//! Waits between attempts: exponential with a cap, and with full jitter, so that relays that lost the
+//! same server do not all reconnect at the same time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-/// A source of waits.
 #[derive(Debug)]
 pub struct Backoff {
     base: Duration,
     cap: Duration,
-    /// Waits since it last went well.
+    /// Waits since the last success.
     waits: u32,
-    dice: u64,
+    random: u64,
 }
 
 impl Backoff {
     /// The first wait is at most `base`, none is longer than `cap`.
     #[must_use]
     pub fn new(base: Duration, cap: Duration) -> Backoff {
-        // A hasher's random keys are all the randomness that jitter needs.
+        // The random keys of a hasher are random enough for jitter.
         Backoff::seeded(base, cap, RandomState::new().hash_one(0))
     }
 
-    /// The same with a known seed.
     #[must_use]
     pub fn seeded(base: Duration, cap: Duration, seed: u64) -> Backoff {
-        Backoff { base: base.min(cap), cap, waits: 0, dice: seed | 1 }
+        Backoff { base: base.min(cap), cap, waits: 0, random: seed | 1 }
     }
 
-    /// It went well: waits begin small again.
+    /// The next wait is at most `base` again.
     pub fn succeeded(&mut self) {
         self.waits = 0;
     }
 
-    /// The next wait: anything up to a ceiling that doubles.
+    /// A random wait below a ceiling that doubles with each call.
     pub fn next_delay(&mut self) -> Duration {
         let waits = self.waits;
         self.waits = waits.saturating_add(1);
         self.delay_after(waits)
     }
 
-    /// The wait after so many others, for a caller that counts for itself.
+    /// The wait after so many others, for a caller that counts attempts itself.
     pub fn delay_after(&mut self, waits: u32) -> Duration {
         // xorshift64
-        self.dice ^= self.dice << 13;
-        self.dice ^= self.dice >> 7;
-        self.dice ^= self.dice << 17;
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
         let doubled = 1_u32.checked_shl(waits).unwrap_or(u32::MAX);
         let ceiling = self.base.saturating_mul(doubled).min(self.cap);
-        ceiling.mul_f64((self.dice >> 11) as f64 / (1u64 << 53) as f64)
+        ceiling.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
     }
 }
 

@@ -4,11 +4,9 @@ use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-/// Lower-case hexadecimal.
 #[must_use]
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        // Writing to a string does not fail.
         write!(text, "{byte:02x}").ok();
         text
     })
@@ -25,18 +23,15 @@ pub(crate) fn push_unhexed(hex: &[u8], out: &mut Vec<u8>) -> Option<()> {
     Some(())
 }
 
-/// Why a percent-encoded text cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PercentError {
     /// A `%` is not followed by two hexadecimal digits.
     Digits,
-    /// A NUL ends a text for Postgres, and separates user from password in an AMQP login.
+    /// NUL ends a text in Postgres' protocol, and separates user and password in AMQP's.
     Nul,
-    /// The decoded bytes are not UTF-8.
     NotUtf8,
 }
 
-/// Decodes a percent-encoded part of a URL.
 pub(crate) fn percent_decode(text: &str) -> Result<String, PercentError> {
     let has_digits = |after: &str| {
         after.as_bytes().first_chunk::<2>().is_some_and(|it| it.iter().all(u8::is_ascii_hexdigit))

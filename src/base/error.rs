@@ -1,20 +1,17 @@
-//! How a failure is reported and what follows from it.
-//!
-//! [`Fault`] is the only shape in which a failure reaches a person: what is wrong, where, and the
-//! command or SQL that mends it. Its [`Exit`] is the process exit code. A stable [`Fault::code`]
-//! lets scripts and tests recognise a fault without reading prose.
+//! [`Fault`] is the only form in which a failure is reported to users: what is wrong, where, and the
+//! command or SQL that mends it. Scripts recognise it by its stable [`Fault::code`]; its [`Exit`] is
+//! the exit code of the process.
 
 use std::fmt;
 
 use crate::base::text::{escaped, escaped_lines};
 
-/// Why the process ends; the number is the exit code.
+/// The exit code of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Exit {
-    /// Done.
     Done = 0,
-    /// Failed for a reason that has no code of its own.
+    /// Any failure without a code of its own.
     Failed = 1,
     /// Bad usage or configuration.
     Usage = 2,
@@ -28,12 +25,10 @@ pub enum Exit {
     Halted = 6,
 }
 
-/// A failure as it is reported to a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     /// Stable name, e.g. `slot.missing`, `config.unknown-key`.
     pub code: &'static str,
-    /// The exit code it leads to.
     pub exit: Exit,
     /// What is wrong, one sentence.
     pub what: String,
@@ -44,7 +39,6 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A fault with its mending hint.
     pub fn new(
         exit: Exit,
         code: &'static str,
@@ -55,22 +49,22 @@ impl Fault {
         Fault { code, exit, what: what.into(), place: place.into(), mend: mend.into() }
     }
 
-    /// Logs it, where the process does not end with it.
+    /// For faults with which the process does not end.
     pub fn log(&self) {
         let Fault { code, what, place, mend, .. } = self;
         tracing::error!(code, "where" = place, mend, "{what}");
     }
 }
 
-/// What others wrote into it (a row, a broker, a file) stays within its line. Only `mend` has lines of
-/// its own.
-/// Where all faults are collected, one fault ends it as well.
+/// For functions that return all faults they find.
 impl From<Fault> for Vec<Fault> {
     fn from(fault: Fault) -> Vec<Fault> {
         vec![fault]
     }
 }
 
+/// Texts are escaped, because rows, brokers and files have a part in them; only `mend` has several
+/// lines.
 impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "error[{}]: {}", self.code, escaped(&self.what))?;

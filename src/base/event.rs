@@ -1,13 +1,12 @@
-//! The shared nouns: what travels from the outbox to a sink, and where in the log it stood.
+//! The event as it goes from the outbox to a sink, and its position in the log.
 
 use std::borrow::Cow;
 
 use crate::base::lsn::Lsn;
 use crate::base::text::truncated;
 
-/// Where an event stood: in the transaction whose commit record begins at `commit_lsn`, as the
-/// `ordinal`-th event of it (from 0). Positions of one slot on one timeline are totally ordered,
-/// because pgoutput delivers transactions in commit order and their rows always in the same order.
+/// The position of an event. Positions of one slot on one timeline are totally ordered, because
+/// pgoutput delivers transactions in commit order and their rows always in the same order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Position {
     /// `final_lsn` of Begin, which is `commit_lsn` of Commit.
@@ -16,7 +15,7 @@ pub struct Position {
     pub ordinal: u64,
 }
 
-/// The name an event has between admission and confirmation: consecutive from 0 per process.
+/// Identifies an event between admission and confirmation: consecutive from 0 per process.
 pub type Sequence = u64;
 
 /// An event ready to be published. Borrowed: a sink copies what it keeps.
@@ -24,28 +23,27 @@ pub type Sequence = u64;
 pub struct Outbound<'a> {
     /// RabbitMQ exchange; empty for Kafka.
     pub exchange: &'a str,
-    /// Kafka topic / RabbitMQ routing key.
+    /// Kafka topic or RabbitMQ routing key.
     pub topic: &'a str,
-    /// Ordering key; `None` has no order with anything.
+    /// Ordering key; `None` is not ordered with any event.
     pub key: Option<&'a [u8]>,
     /// Value; `None` is a Kafka tombstone.
     pub value: Option<&'a [u8]>,
-    /// Event id as text.
     pub id: &'a str,
-    /// Event type, where the row has one: a property of an AMQP message.
+    /// Of the row, if it has one: a property of an AMQP message.
     pub event_type: Option<&'a str>,
-    /// What the value is, where that is known: a property of an AMQP message.
+    /// Of the value, if it is known: a property of an AMQP message.
     pub content_type: Option<&'a str>,
-    /// Headers in order; `id` is among them where the preset wants it.
+    /// In order, with `id` if the preset has it.
     pub headers: &'a [(&'a str, &'a [u8])],
-    /// Commit time, microseconds since the Unix epoch.
+    /// Commit time.
     pub commit_unix_us: i64,
-    /// Explicit partition, where a column gives one.
+    /// Given by a column.
     pub partition: Option<i32>,
 }
 
 impl Outbound<'_> {
-    /// What the event weighs in the window: its bytes.
+    /// The bytes that count against the window.
     #[inline]
     #[must_use]
     pub fn size_bytes(&self) -> usize {
@@ -59,7 +57,7 @@ impl Outbound<'_> {
     }
 }
 
-/// How the protocol of a broker spells the attributes of CloudEvents.
+/// How the attributes of CloudEvents are named in the headers of a protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CloudEventsBinding {
     /// Kafka headers: `ce_id`.
@@ -72,7 +70,7 @@ pub enum CloudEventsBinding {
 /// Longer texts of a row are cut in errors and in the log.
 const BRIEF_BYTES_MAX: usize = 200;
 
-/// A text out of a row, as errors and the log show it: an id may have megabytes.
+/// Cuts a text of a row for errors and the log: an id may have megabytes.
 #[must_use]
 pub fn brief(text: &str) -> Cow<'_, str> {
     if text.len() <= BRIEF_BYTES_MAX {
@@ -82,11 +80,11 @@ pub fn brief(text: &str) -> Cow<'_, str> {
     Cow::Owned(format!("{begins}… ({} bytes)", text.len()))
 }
 
-/// A buffer that is kept from event to event keeps no more than this: an event of usual size needs no
-/// new memory, and one of hundreds of megabytes leaves nothing behind.
+/// The capacity that a reused buffer keeps: an event of usual size allocates nothing, and one of
+/// hundreds of megabytes does not hold its memory afterwards.
 pub const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Empties a buffer that only an unusually large event has needed, and gives its memory back.
+/// Frees an empty buffer that has grown beyond [`KEPT_BYTES_MAX`].
 #[inline]
 pub fn give_back(buffer: &mut Vec<u8>) {
     if buffer.capacity() > KEPT_BYTES_MAX {
@@ -94,30 +92,27 @@ pub fn give_back(buffer: &mut Vec<u8>) {
     }
 }
 
-/// Most headers of one event; more is an event error, so that a row cannot grow the relay.
+/// More headers than these are an error of the event.
 pub const HEADERS_MAX: usize = 32;
 
-/// Room on the stack for the headers of one event. [`Outbound::headers`] borrows from it.
+/// The headers of one event on the stack, from which [`Outbound::headers`] borrows.
 #[derive(Clone, Debug)]
 pub struct HeaderSlots<'a> {
     slots: [(&'a str, &'a [u8]); HEADERS_MAX],
     used: usize,
 }
 
-/// No room for another header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("more than {HEADERS_MAX} headers")]
 pub struct TooManyHeaders;
 
 impl<'a> HeaderSlots<'a> {
-    /// No headers.
     #[inline]
     #[must_use]
     pub const fn new() -> HeaderSlots<'a> {
         HeaderSlots { slots: [("", &[]); HEADERS_MAX], used: 0 }
     }
 
-    /// Adds a header.
     #[inline]
     pub fn push(&mut self, name: &'a str, value: &'a [u8]) -> Result<(), TooManyHeaders> {
         *self.slots.get_mut(self.used).ok_or(TooManyHeaders)? = (name, value);
@@ -125,7 +120,6 @@ impl<'a> HeaderSlots<'a> {
         Ok(())
     }
 
-    /// The headers in order.
     #[inline]
     #[must_use]
     pub fn as_slice(&self) -> &[(&'a str, &'a [u8])] {

@@ -1,4 +1,4 @@
-//! Numbers, sizes and durations as people read them.
+//! Numbers, sizes and durations for people.
 
 /// `1234567` as `1,234,567`, with this separator.
 #[must_use]
@@ -27,7 +27,7 @@ pub(crate) fn binary_size(bytes: u64) -> String {
     format!("{value:.1} TiB")
 }
 
-/// The two largest units: `3700` as `1 h 1 min`.
+/// At most two units: `3700` as `1 h 1 min`.
 #[must_use]
 pub(crate) fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);

@@ -1,7 +1,7 @@
 //! A position in the write-ahead log.
 //!
-//! The inner number is private so that an LSN can only come from the wire, from text or from
-//! zero: nothing in the relay may invent one by arithmetic (`end_lsn + 1` has lost data for others).
+//! The inner number is private: an LSN comes from the wire, from text, or is zero. No arithmetic makes
+//! one, because positions such as `end_lsn + 1` have lost data in other relays.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,17 +11,15 @@ use std::str::FromStr;
 pub struct Lsn(u64);
 
 impl Lsn {
-    /// `0/0`: "no position"; as a start position it means "where the slot stands".
+    /// No position; as a start position it means "where the slot stands".
     pub const ZERO: Lsn = Lsn(0);
 
-    /// An LSN as it came off the wire.
     #[inline]
     #[must_use]
     pub const fn from_wire(value: u64) -> Lsn {
         Lsn(value)
     }
 
-    /// The number that goes onto the wire.
     #[inline]
     #[must_use]
     pub const fn to_wire(self) -> u64 {
@@ -34,7 +32,6 @@ impl Lsn {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// True for `0/0`.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
@@ -47,7 +44,6 @@ impl fmt::Display for Lsn {
     }
 }
 
-/// Text that is not an LSN.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an LSN (expected two hexadecimal numbers, as in 16/B374D848)")]
 pub struct ParseLsnError(String);

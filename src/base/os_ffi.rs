@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Lets `poll` report a socket readable only once `bytes` are waiting (or it ended).
+/// `poll` reports the socket readable only when so many bytes have arrived, or it was closed.
 pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::Result<()> {
     let length = size_of::<c_int>() as libc::socklen_t;
     // SAFETY: the descriptor is open for the length of the borrow; the option is an int.
@@ -24,8 +24,8 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::R
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes all threads share one malloc arena. Call before any other thread exists. librdkafka allocates
-/// on one thread and frees on another, which makes glibc grow an arena for each.
+/// Makes all threads share one malloc arena, because librdkafka allocates on one thread and frees on
+/// another, so that glibc would grow an arena for each. Call before any other thread exists.
 pub(crate) fn share_malloc_arena() {
     // SAFETY: mallopt only sets a tunable.
     #[cfg(target_env = "gnu")]
@@ -34,8 +34,8 @@ pub(crate) fn share_malloc_arena() {
     }
 }
 
-/// Gives every large piece of memory back when it is free. By itself glibc raises the limit to the
-/// largest piece of up to 32 MB that was ever freed, and keeps twice as much. Call before any other
+/// Returns every large block to the system when it is freed. By default glibc raises its threshold to
+/// the largest block of up to 32 MB that was ever freed, and keeps twice as much. Call before any other
 /// thread exists.
 pub(crate) fn return_large_pieces() {
     // SAFETY: mallopt only sets a tunable.
@@ -46,8 +46,7 @@ pub(crate) fn return_large_pieces() {
     }
 }
 
-/// Gives free memory back to the system. glibc does so by itself only where it lies at the end of an
-/// arena, or was taken in one large piece.
+/// Returns free memory to the system. By itself glibc returns only large blocks and the end of an arena.
 pub(crate) fn trim_malloc() {
     // SAFETY: malloc_trim releases pages that hold nothing.
     #[cfg(target_env = "gnu")]
@@ -56,13 +55,12 @@ pub(crate) fn trim_malloc() {
     }
 }
 
-/// A file of 64-bit words, mapped into memory: what is stored in it outlives the process and costs one
-/// store.
+/// A file of 64-bit words mapped into memory: writing costs one store, and outlives the process.
 #[derive(Debug)]
 pub(crate) struct SharedWords {
     words: ptr::NonNull<AtomicU64>,
     count: usize,
-    /// Keeps the lock that its owner may hold.
+    /// Open as long as the mapping, because the owner may hold a lock on it.
     _file: File,
 }
 
@@ -96,13 +94,11 @@ impl SharedWords {
         Ok(SharedWords { words, count, _file: file })
     }
 
-    /// One of the words.
     #[must_use]
     pub(crate) fn load(&self, index: usize) -> u64 {
         self.words()[index].load(Ordering::Relaxed)
     }
 
-    /// Sets one of the words.
     #[inline]
     pub(crate) fn store(&self, index: usize, value: u64) {
         self.words()[index].store(value, Ordering::Relaxed);

@@ -7,30 +7,27 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::base::error::{Exit, Fault};
 
-/// A runtime that works only while its thread waits for it.
 pub(crate) fn current_thread() -> Result<Runtime, Fault> {
     let runtime = Builder::new_current_thread().enable_all().build();
     runtime.map_err(|error| refused("a runtime", &error))
 }
 
-/// A runtime with threads of its own.
 pub(crate) fn multi_thread(threads: usize, name: &str) -> Result<Runtime, Fault> {
     let mut builder = Builder::new_multi_thread();
     let runtime = builder.worker_threads(threads).thread_name(name).enable_all().build();
     runtime.map_err(|error| refused("a runtime", &error))
 }
 
-/// Waits for an answer outside any runtime.
+/// Awaits a future on a thread without a runtime.
 pub(crate) fn block_on<T>(answer: impl Future<Output = T>) -> Result<T, Fault> {
     Ok(current_thread()?.block_on(answer))
 }
 
-/// The same for an answer that may be a fault.
+/// Like [`block_on`], for a future that may fail.
 pub(crate) fn try_block_on<T>(answer: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
     block_on(answer)?
 }
 
-/// Starts a named thread.
 pub(crate) fn spawn<T: Send + 'static>(
     name: &str,
     work: impl FnOnce() -> T + Send + 'static,
@@ -39,7 +36,6 @@ pub(crate) fn spawn<T: Send + 'static>(
     spawned.map_err(|error| refused(&format!("the thread {name}"), &error))
 }
 
-/// The system has refused `what`.
 pub(crate) fn refused(what: &str, error: &io::Error) -> Fault {
     Fault::new(
         Exit::Failed,

@@ -1,25 +1,23 @@
-//! A value that must never be seen: not in logs, errors, `config show`, panics or `Debug`.
+//! A value that must never appear in logs, errors, `config show`, panics or `Debug`.
 
 use std::fmt;
 
-/// Text that prints as `***`.
+/// Prints as `***`.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Secret(String);
 
 impl Secret {
-    /// Hides `value`.
     #[must_use]
     pub fn new(value: impl Into<String>) -> Secret {
         Secret(value.into())
     }
 
-    /// The value itself, to be handed to a client library and nowhere else.
+    /// The value, for client libraries only.
     #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    /// True when there is nothing to hide.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -28,7 +26,7 @@ impl Secret {
 
 impl fmt::Debug for Secret {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -1,36 +1,29 @@
-//! `outbox.event.${aggregatetype}`: text with column names in it.
-//!
-//! Parsed once, when the configuration is read. `$${` stands for a literal `${`.
+//! Templates such as `outbox.event.${aggregatetype}`: text with names of columns. `$${` is a literal
+//! `${`.
 
 use std::fmt;
 
-/// A parsed template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Template {
     parts: Vec<Part>,
 }
 
-/// A piece of a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
-    /// Copied as it is.
     Literal(String),
-    /// Replaced by the column's text.
+    /// Is replaced by the text of this column.
     Column(String),
 }
 
-/// Text that is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
-    /// `${` without `}`.
     #[error("\"${{\" at character {0} is never closed with \"}}\"")]
     Unclosed(usize),
-    /// `${}`.
     #[error("\"${{}}\" at character {0} names no column")]
     Empty(usize),
 }
 
-/// The template as a person wrote it.
+/// As it was written.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.parts.iter().try_for_each(|part| match part {
@@ -41,7 +34,6 @@ impl fmt::Display for Template {
 }
 
 impl Template {
-    /// Parses `text`.
     pub fn parse(text: &str) -> Result<Template, TemplateError> {
         let mut parts = Vec::new();
         let mut literal = String::new();
@@ -73,19 +65,18 @@ impl Template {
         Ok(Template { parts })
     }
 
-    /// The template that is one column and nothing else.
+    /// A template of this column alone.
     #[must_use]
     pub fn column(name: &str) -> Template {
         Template { parts: vec![Part::Column(name.to_owned())] }
     }
 
-    /// Its pieces in order.
     #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The columns it needs, in order of appearance.
+    /// The names of its columns in order.
     pub fn columns(&self) -> impl Iterator<Item = &str> {
         self.parts.iter().filter_map(|part| match part {
             Part::Column(name) => Some(name.as_str()),
@@ -93,7 +84,7 @@ impl Template {
         })
     }
 
-    /// Its text with these values for its columns; nothing when one of them is missing.
+    /// None when a column has no value.
     pub fn render<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> Option<String> {
         let part = |part: &Part| match part {
             Part::Literal(text) => Some(text.clone()),
@@ -102,7 +93,7 @@ impl Template {
         self.parts.iter().map(part).collect()
     }
 
-    /// Its text when no column is in it.
+    /// Its text if it has no column.
     #[must_use]
     pub fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {

@@ -1,8 +1,6 @@
-//! Texts from outside, made safe to show: they cannot move a terminal's cursor, turn the direction of a
-//! line, or look like a line of the relay's own.
-//!
-//! Every text that comes from a row, a broker, a server, a file or the environment passes through here
-//! on its way to a log, a fault or a table.
+//! Escapes texts from outside (rows, brokers, servers, files, the environment) before they reach a log, a
+//! fault or a table, so that they cannot move the cursor of a terminal, change the direction of a line,
+//! or forge a line of the relay.
 
 use std::fmt::Write;
 
@@ -13,7 +11,6 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
     for chunk in bytes.utf8_chunks() {
         push_escaped(&mut text, chunk.valid());
         for byte in chunk.invalid() {
-            // Writing to a string does not fail.
             write!(text, "\\x{byte:02x}").ok();
         }
     }
@@ -28,13 +25,13 @@ pub(crate) fn escaped(text: &str) -> String {
     out
 }
 
-/// The same for a text of several lines: their ends stay.
+/// Like [`escaped`], but keeps line ends.
 #[must_use]
 pub(crate) fn escaped_lines(text: &str) -> String {
     text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
 }
 
-/// A text as one word of a shell: what it holds is not obeyed, and moves no cursor.
+/// A text as one word of a shell.
 #[must_use]
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", escaped(text).replace('\'', r"'\''"))
@@ -47,14 +44,12 @@ pub(crate) fn truncated(text: &str, bytes_max: usize) -> &str {
     &text[..end.unwrap_or(0)]
 }
 
-/// JSON that can be shown: what [`escaped`] escapes stands in texts only, and is written as JSON
-/// writes it.
+/// Escapes JSON: what [`escaped`] escapes occurs only in JSON strings, so it is written as `\uXXXX`.
 #[must_use]
 pub(crate) fn json_shown(json: &str) -> String {
     let mut out = String::with_capacity(json.len());
     for c in json.chars() {
         if is_hidden(c) {
-            // Writing to a string does not fail.
             write!(out, "\\u{:04x}", u32::from(c)).ok();
         } else {
             out.push(c);
@@ -63,7 +58,7 @@ pub(crate) fn json_shown(json: &str) -> String {
     out
 }
 
-/// The same for text in which a line ends where one ends on the screen: JSON lines, TOML.
+/// Like [`json_shown`], but keeps line ends: for JSON lines and TOML.
 #[must_use]
 pub(crate) fn json_lines_shown(text: &str) -> String {
     text.split('\n').map(json_shown).collect::<Vec<_>>().join("\n")

@@ -1,8 +1,8 @@
-//! Times as people write them: RFC 3339 in UTC.
+//! RFC 3339 times in UTC.
 
 const DAY_US: i64 = 86_400_000_000;
 
-/// Appends `unix_us` as RFC 3339 in UTC with microseconds.
+/// Appends `unix_us` with microseconds: `2026-01-02T03:04:05.678000Z`.
 pub fn push_rfc3339(out: &mut Vec<u8>, unix_us: i64) {
     let (year, month, day) = civil_from_days(unix_us.div_euclid(DAY_US));
     let of_day_us = unix_us.rem_euclid(DAY_US);
@@ -25,7 +25,6 @@ pub fn push_rfc3339(out: &mut Vec<u8>, unix_us: i64) {
     out.push(b'Z');
 }
 
-/// `unix_us` as RFC 3339 in UTC with microseconds.
 #[must_use]
 pub fn rfc3339(unix_us: i64) -> String {
     let mut text = Vec::with_capacity(27);
@@ -33,8 +32,8 @@ pub fn rfc3339(unix_us: i64) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Reads `2026-01-02T03:04:05.678Z`, `2026-01-02 03:04+01:00` or `2026-01-02`; without an offset it
-/// is UTC. Microseconds since the Unix epoch.
+/// Reads `2026-01-02T03:04:05.678Z`, `2026-01-02 03:04+01:00` or `2026-01-02` as microseconds since the
+/// Unix epoch. Without an offset it is UTC.
 #[must_use]
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;

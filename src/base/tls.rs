@@ -1,13 +1,13 @@
-//! What both sides need of TLS: roots, a client's identity, and a verifier, on rustls.
+//! TLS with rustls for sources and sinks: roots, the client's certificate, and a verifier.
 //!
-//! The provider is handed in, never taken from the process: other libraries in the process may have
-//! installed another one, or none. What differs from rustls' own verifier, and why:
+//! The provider is always passed in: other libraries may have installed another one for the process.
+//! The verifier differs from that of rustls in two ways:
 //!
-//! * the name may be left unchecked, in both forms rustls reports a wrong one (libpq's `verify-ca`);
-//! * a server certificate that is itself among the roots is trusted, though it is marked as a CA
-//!   (`openssl req -x509` marks it so, and half of all self-made certificates come from there).
+//! * the name can be left unchecked (libpq's `verify-ca`);
+//! * a server certificate that is itself among the roots is trusted even if it is marked as a CA, as
+//!   `openssl req -x509` marks it.
 //!
-//! Invariant: no error quotes a file's content; a line may be of a private key.
+//! No error quotes the content of a file, which may be a private key.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -25,7 +25,6 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
 };
 
-/// Why no TLS configuration can be made from the settings.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TlsError(String);
@@ -40,16 +39,13 @@ impl TlsError {
     }
 }
 
-/// A file that a setting names.
 #[derive(Clone, Copy, Debug)]
 pub struct PemFile<'a> {
-    /// The setting.
+    /// The name of the setting, for errors.
     pub parameter: &'static str,
-    /// The file, when it is set.
     pub path: Option<&'a Path>,
 }
 
-/// A certificate chain and its key.
 #[derive(Debug)]
 pub struct ClientIdentity {
     chain: Vec<CertificateDer<'static>>,
@@ -58,13 +54,11 @@ pub struct ClientIdentity {
     key_path: PathBuf,
 }
 
-/// The cryptography in use.
 #[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-/// A client's configuration with this verifier.
 pub fn client_config(
     provider: Arc<CryptoProvider>,
     verifier: Arc<dyn ServerCertVerifier>,
@@ -84,7 +78,7 @@ pub fn client_config(
     Ok(Arc::new(config))
 }
 
-/// The certificates of the file; the system's roots when none is set.
+/// The certificates of the file, or those of the system when none is set.
 pub fn roots(file: PemFile<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let PemFile { parameter, path } = file;
     if let Some(path) = path {
@@ -98,7 +92,7 @@ pub fn roots(file: PemFile<'_>) -> Result<Vec<CertificateDer<'static>>, TlsError
     Ok(found)
 }
 
-/// The certificates of a file, at least one.
+/// At least one certificate.
 pub fn certificates(
     parameter: &'static str,
     path: &Path,
@@ -110,7 +104,6 @@ pub fn certificates(
     if found.is_empty() { Err(wrong(pem::Error::NoItemsFound)) } else { Ok(found) }
 }
 
-/// The client's identity, when one is set.
 pub fn identity(cert: PemFile<'_>, key: PemFile<'_>) -> Result<Option<ClientIdentity>, TlsError> {
     let half = |present: PemFile<'_>, missing: PemFile<'_>| {
         let (present, missing) = (present.parameter, missing.parameter);
@@ -135,7 +128,7 @@ pub fn identity(cert: PemFile<'_>, key: PemFile<'_>) -> Result<Option<ClientIden
     }
 }
 
-/// The library's text for a broken file quotes its lines.
+/// The library's own error would quote lines of the file.
 fn file_error(none: &str, parameter: &'static str, path: &Path, error: &pem::Error) -> TlsError {
     match error {
         pem::Error::Io(error) => TlsError::in_file(parameter, path, error),
@@ -144,17 +137,17 @@ fn file_error(none: &str, parameter: &'static str, path: &Path, error: &pem::Err
     }
 }
 
-/// Trusts what these roots have signed, or are.
+/// Trusts certificates that one of the roots has signed, and the roots themselves.
 #[derive(Debug)]
 pub struct RootsVerifier {
     chain: Arc<WebPkiServerVerifier>,
     roots: Vec<CertificateDer<'static>>,
+    /// Must the certificate have the name of the server?
     name: bool,
     provider: Arc<CryptoProvider>,
 }
 
 impl RootsVerifier {
-    /// `name` says whether the certificate must bear the server's.
     pub fn new(
         roots: Vec<CertificateDer<'static>>,
         name: bool,
@@ -188,11 +181,11 @@ impl ServerCertVerifier for RootsVerifier {
     ) -> Result<ServerCertVerified, rustls::Error> {
         use rustls::Error::InvalidCertificate;
         match self.chain.verify_server_cert(end_entity, intermediates, name, ocsp, now) {
-            // The chain is checked before the name, so a wrong name means a right chain.
+            // rustls checks the chain before the name, so here the chain is valid.
             Err(InvalidCertificate(
                 CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
             )) if !self.name => Ok(ServerCertVerified::assertion()),
-            // "A CA where a server is expected" has no variant of its own. Its dates are checked before.
+            // A CA certificate where that of a server is expected. Its dates were checked before.
             Err(InvalidCertificate(CertificateError::Other(_)))
                 if self.roots.iter().any(|root| root == end_entity) =>
             {

@@ -1,4 +1,4 @@
-//! What the relay obeys, made of the values that hold.
+//! Makes the typed configuration of the effective values.
 
 use std::sync::Arc;
 
@@ -19,27 +19,21 @@ use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::source::conninfo::{self, ConnInfoError};
 use crate::source::settings::{ConnInfo, SourceSettings};
 
-/// Everything the relay obeys, typed and checked.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// `[source]`, with `[route]` folded into each outbox.
+    /// With `[route]` in each outbox.
     pub source: SourceSettings,
-    /// `[source.polling]`, where `source.mode` says so.
+    /// If `source.mode` is `polling`.
     pub polling: Option<PollingSettings>,
-    /// `[sink]`, and the section of its kind.
+    /// `[sink]` with the section of its kind.
     pub sink: Arc<dyn Broker>,
-    /// `[delivery]`.
     pub delivery: DeliverySettings,
-    /// `[dead_letter]`.
     pub dead_letter: DeadLetterSettings,
-    /// `[admin]`.
     pub admin: AdminSettings,
 }
 
-/// Makes what the relay obeys of the values; nothing when something in them cannot be used.
-///
-/// A value that could not be read has been reported already and is replaced by something harmless:
-/// what is made here is dropped when there is any problem.
+/// Returns none when a part cannot be made. Values that could not be read have been reported already and
+/// have arbitrary replacements here; the caller drops the result if there is any problem.
 pub(crate) fn build(
     effective: &Effective,
     problems: &mut Vec<Problem>,
@@ -111,7 +105,7 @@ fn sink(
         if let Some(name) = &name {
             path = path.child(name);
         }
-        // A value that cannot be read at all has been reported.
+        // A value that cannot be read has been reported already.
         if !effective.broken.contains(&path) {
             problems.push(effective.problem(&path, code, &what, &mend));
         }

@@ -1,7 +1,5 @@
-//! What single values cannot show: values that contradict each other, or a promise of the relay.
-//!
-//! Everything refused here would otherwise come to light with the first event, or not at all. What
-//! a sink alone can judge, the sink judges.
+//! Finds values that contradict each other or a promise of the relay, which would otherwise show with the
+//! first event or never. Each sink checks its own section itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,7 +16,6 @@ use crate::polling::settings::{PollingSettings, StatusValues};
 use crate::sink::{RouteRules, SinkKind};
 use crate::source::settings::SourceSettings;
 
-/// Of a bearer token.
 const TOKEN_BYTES_MIN: usize = 16;
 const CONFLICT: &str = "config.conflict";
 const BAD_VALUE: &str = "config.bad-value";
@@ -46,7 +43,6 @@ pub(crate) fn check(file: &ConfigFile, effective: &Effective, problems: &mut Vec
     checks.token();
 }
 
-/// The path of the outbox table of that index.
 fn outbox(index: usize) -> Path {
     path_of!(ConfigFile.source / SourceSection.outbox).index(index)
 }
@@ -62,7 +58,7 @@ impl Checks<'_> {
         self.problems.push(self.effective.problem(path, code, what, mend));
     }
 
-    /// Polling is about one table, and its batches must fit into the window.
+    /// Polling has one table, and its batches fit into the window.
     fn polling(&mut self) {
         if self.file.source.mode != SourceMode::Polling {
             return;
@@ -117,7 +113,7 @@ impl Checks<'_> {
             return;
         }
         let (low, high) = (units::show_duration(low), units::show_duration(high));
-        // The complaint belongs to whichever of the two was given.
+        // The place of the fault is the key that was given.
         let given = self.effective.settings.get(base).map(|setting| &setting.origin);
         let at = if given == Some(&Origin::Default) { cap } else { base };
         let what = format!("the first wait ({low}) is longer than the longest ({high})");
@@ -156,7 +152,7 @@ impl Checks<'_> {
         self.route(&path_of!(ConfigFile.route), &self.file.route, sink);
     }
 
-    /// The keys that are given in this section: those that it inherits are judged where they are.
+    /// Checks only keys that are given in this section; inherited ones are checked where they are given.
     fn route(&mut self, section: &Path, route: &Route, sink: &SinkKind) {
         let topic = section.child(name_of!(Route, topic));
         let own = self.effective.settings.contains_key(&topic);
@@ -173,14 +169,9 @@ impl Checks<'_> {
             self.effective.entries(&headers).map(|(name, _)| name.to_owned()).collect();
         for name in names {
             let path = headers.child(&name);
-            let taken = match name.as_str() {
-                "id" => Some("the header id always carries the event id"),
-                name => {
-                    let mut reserved = sink.routes.own_headers.iter();
-                    reserved.find(|(own, _)| *own == name).map(|(_, why)| *why)
-                }
-            };
-            if let Some(what) = taken {
+            let id = ("id", "the header id always carries the event id");
+            let mut reserved = [id].into_iter().chain(sink.routes.own_headers.iter().copied());
+            if let Some((_, what)) = reserved.find(|(own, _)| *own == name) {
                 self.refuse(&path, CONFLICT, what, "choose another name");
             } else if name.is_empty() {
                 self.refuse(&path, BAD_VALUE, "a header needs a name", "name it or remove it");
@@ -200,7 +191,7 @@ impl Checks<'_> {
         }
     }
 
-    /// A short one can be guessed.
+    /// A short token can be guessed.
     fn token(&mut self) {
         let token = self.file.admin.token.as_ref();
         if token.is_some_and(|token| token.expose().len() < TOKEN_BYTES_MIN) {

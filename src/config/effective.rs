@@ -1,5 +1,4 @@
-//! What holds once all layers are laid and every default is filled in, with the origin of each
-//! value: [`super::sections`] types it, [`super::show`] prints it.
+//! The values of the complete layers with the defaults filled in, and the origin of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,27 +8,25 @@ use super::sections::{ConfigFile, SourceSection, path_of, root};
 use crate::base::settings::kind::{Lookup, RawValue, SettingValue};
 use crate::base::settings::{Absent, KeyRow, SettingField, Shape, Used, Values, name_of};
 
-/// A value of its kind, and where it comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct Setting {
     pub(crate) row: KeyRow,
     pub(crate) value: SettingValue,
     pub(crate) origin: Origin,
-    /// True when the value was given as a reference to a secret.
+    /// Was it given as `{ env = … }` or `{ file = … }`?
     pub(crate) referenced: bool,
 }
 
-/// Every value that holds.
 #[derive(Clone, Debug, Default)]
 pub struct Effective {
     pub(crate) settings: BTreeMap<Path, Setting>,
     /// Keys without a value, and what that means.
     pub(crate) unset: BTreeMap<Path, &'static str>,
-    /// Sections that appear, and where.
+    /// Sections that appear, and where they appear first.
     pub(crate) sections: BTreeMap<Path, Origin>,
     /// Number of outbox tables.
     pub(crate) outboxes: usize,
-    /// Keys that are missing or not readable: a problem has been reported.
+    /// Keys that are missing or could not be read, which has been reported.
     pub(crate) broken: BTreeSet<Path>,
 }
 
@@ -61,8 +58,8 @@ pub(crate) fn settle(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Pro
     (effective, problems)
 }
 
-/// `source.outbox[5]` without its predecessors is a slip that would add tables by default. The
-/// answer is how many tables stand before the first gap.
+/// `source.outbox[5]` without the tables before it is a mistake, which would add default tables. Returns
+/// the number of tables before the first gap.
 fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) -> usize {
     let given = |index: &usize| layers.sections.get(&array.index(*index));
     let Some(gap) = (0..count).find(|index| given(index).is_none()) else { return count };
@@ -75,8 +72,7 @@ fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) -> usize {
 }
 
 impl Effective {
-    /// Where the value at `path` comes from; for a default, the line of the file where its section
-    /// begins, if there is one.
+    /// The origin of the value; for a default, the line of the file where its section begins, if any.
     pub(crate) fn origin(&self, path: &Path) -> Origin {
         match self.settings.get(path) {
             Some(setting) if setting.origin != Origin::Default => setting.origin.clone(),
@@ -88,7 +84,6 @@ impl Effective {
         }
     }
 
-    /// A problem of the value at `path`.
     pub(crate) fn problem(
         &self,
         path: &Path,
@@ -99,7 +94,7 @@ impl Effective {
         Problem::at(&self.origin(path), path, code, what, mend)
     }
 
-    /// The entries of a table whose names the user chose.
+    /// The entries of a map.
     pub(crate) fn entries(&self, path: &Path) -> impl Iterator<Item = (&str, &Setting)> {
         let parent = path.clone();
         self.settings.iter().filter_map(move |(path, setting)| match path.step_below(&parent) {
@@ -108,7 +103,6 @@ impl Effective {
         })
     }
 
-    /// Does the section at `path` play a part?
     fn is_used(&self, path: &Path, used: Used) -> bool {
         match used {
             Used::Always => true,
@@ -167,7 +161,7 @@ impl Effective {
         }
     }
 
-    /// The values of all sections that play a part; what one inherits from another is filled in.
+    /// The values of all sections that are used, with inherited ones filled in.
     pub(crate) fn values(&self) -> Values {
         match self.value(root(), &Path::default()) {
             Some(SettingValue::Section(values)) => values,

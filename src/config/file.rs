@@ -1,7 +1,5 @@
-//! TOML laid over what is there: the configuration file, and what a flag gives for a section.
-//!
-//! The parser's own rendering of an error quotes the line, and a line may hold a password: only
-//! its message and its position are used.
+//! Adds TOML to the layers: the configuration file, and sections given by a flag. Of a syntax error only
+//! message and position are reported, because the line may contain a password.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,10 +13,9 @@ use crate::base::settings::kind::RawValue;
 use crate::base::settings::{KeyRow, Shape};
 use crate::base::text::nearest;
 
-/// The origin of a stretch of TOML.
+/// Returns the origin of a span of TOML.
 type Locate<'a> = &'a dyn Fn(Range<usize>) -> Origin;
 
-/// Lays the text of a file named `name` into `layers`.
 pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
     let name: Arc<str> = name.into();
     let locate = |span: Range<usize>| {
@@ -37,7 +34,7 @@ pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
     }
 }
 
-/// Both from 1; columns count characters.
+/// Both count from 1; a column is a character.
 fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.matches('\n').count() + 1;
@@ -59,12 +56,11 @@ fn lay_section(
             Some(shape) => {
                 lay(layers, shape, path.child(name), value.get_ref(), &origin, locate);
             }
-            None => layers.problems.push(unknown(section, path, name, &origin)),
+            None => layers.problems.push(unknown_key(section, path, name, &origin)),
         }
     }
 }
 
-/// Lays one TOML value over what is there.
 pub(crate) fn lay(
     layers: &mut Layers,
     shape: &Shape,
@@ -114,7 +110,7 @@ fn lay_value(layers: &mut Layers, row: KeyRow, path: Path, value: &DeValue<'_>, 
     }
 }
 
-/// A TOML value as a raw one; an error for a table that is no reference to a secret.
+/// Fails for a table that does not refer to a secret.
 pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
     Ok(match value {
         DeValue::String(text) => RawValue::Text(text.to_string()),
@@ -140,7 +136,7 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
     })
 }
 
-fn unknown(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
+fn unknown_key(section: &Shape, path: &Path, name: &str, origin: &Origin) -> Problem {
     let names = || section.fields().iter().map(|field| field.name);
     let elsewhere = || keys().iter().find(|key| key.name == name).map(|key| key.path());
     let mend = match nearest(name, names()).map(str::to_owned).or_else(elsewhere) {

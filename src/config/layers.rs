@@ -1,7 +1,6 @@
-//! File, environment and flags laid over each other: one raw value and one origin per path.
-//!
-//! Only names are judged here. Values are read only once every layer is in place, so a value that a
-//! later layer replaces is never complained about.
+//! The layers of the configuration (file, environment, flags): one raw value and its origin per path.
+//! Values are read only when all layers are complete, so that an invalid value that a later layer
+//! replaces is no problem.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -22,7 +21,7 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
-    /// For faults: with the column, where there is one.
+    /// For faults: with the column, if it has one.
     pub(crate) fn place(&self) -> String {
         match self {
             Origin::File { name, line, column } => format!("{name}:{line}:{column}"),
@@ -46,7 +45,7 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A fault, and the origin that gives it its place among the others.
+/// A fault, and the origin by which faults are sorted.
 #[derive(Debug)]
 pub(crate) struct Problem {
     pub(crate) origin: Origin,
@@ -64,7 +63,6 @@ impl Problem {
         Problem { origin: origin.clone(), fault }
     }
 
-    /// A problem of the value at `path`.
     pub(crate) fn at(
         origin: &Origin,
         path: impl fmt::Display,
@@ -76,18 +74,16 @@ impl Problem {
     }
 }
 
-/// A raw value.
 pub(crate) struct Entry {
     pub(crate) row: KeyRow,
     pub(crate) raw: RawValue,
     pub(crate) origin: Origin,
 }
 
-/// All layers.
 #[derive(Default)]
 pub(crate) struct Layers {
     pub(crate) entries: BTreeMap<Path, Entry>,
-    /// Sections that appear, even if nothing stands in them, and where they appear first.
+    /// All sections that appear, even empty ones, and where each appears first.
     pub(crate) sections: BTreeMap<Path, Origin>,
     pub(crate) problems: Vec<Problem>,
 }
@@ -102,16 +98,16 @@ impl Layers {
         self.sections.entry(section).or_insert_with(|| origin.clone());
     }
 
-    /// How many elements an array of tables has.
+    /// The number of elements of an array of tables.
     pub(crate) fn count(&self, array: &Path) -> usize {
-        let ends = self.sections.keys().filter_map(|path| match path.step_below(array) {
-            Some(Segment::Index(index)) => Some(index + 1),
-            Some(Segment::Name(_)) | None => None,
-        });
-        ends.max().unwrap_or(0)
+        let count = |path: &Path| match path.step_below(array) {
+            Some(Segment::Index(index)) => index + 1,
+            Some(Segment::Name(_)) | None => 0,
+        };
+        self.sections.keys().map(count).max().unwrap_or(0)
     }
 
-    /// An array given anew replaces the old one whole.
+    /// Removes an array: a new one replaces all of its elements.
     pub(crate) fn forget(&mut self, array: &Path) {
         self.entries.retain(|path, _| path.step_below(array).is_none());
         self.sections.retain(|path, _| path.step_below(array).is_none());

@@ -1,10 +1,7 @@
-//! The effective configuration.
-//!
-//! Each part of the relay declares its section with `settings!`, and [`sections`] says where it
-//! stands. File, environment and flags are laid over each other by path ([`layers`]), read and
-//! completed ([`effective`]), held against each other ([`check`]) and typed ([`build`]). No step
-//! stops at its first problem: a person mends everything in one go, before the first event moves.
-//! Secrets are [`crate::base::secret::Secret`] from the moment they are read.
+//! The configuration. Each part of the relay declares its section with `settings!`; [`sections`] puts
+//! them together. File, environment and flags become [`layers`]; [`effective`] reads the values and
+//! fills in defaults; [`check`] finds contradictions; [`build`] makes the typed [`Config`]. No step
+//! stops at the first problem, so that all of them are reported at once.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -32,9 +29,12 @@ use sections::{ConfigFile, path_of};
 
 pub use build::Config;
 pub use effective::Effective;
+pub use reference::reference;
+pub use schema::schema;
 pub use sections::AdminSettings;
+pub use show::show;
 
-/// Where the configuration is when nobody says otherwise.
+/// The configuration file if none is named.
 pub const DEFAULT_FILE: &str = "walrelay.toml";
 
 /// Where to look for the configuration. No `Debug`: variables and settings may hold secrets.
@@ -54,16 +54,14 @@ pub struct Request {
     pub variables: BTreeMap<String, String>,
 }
 
-/// A configuration, and how it came about.
 #[derive(Clone, Debug)]
 pub struct Loaded {
-    /// What the relay obeys.
     pub config: Config,
     /// Every value with its origin, for [`show`].
     pub effective: Effective,
 }
 
-/// Reads the configuration; the error is every problem there is, in order of place.
+/// Reads the configuration; the error is the list of all problems, sorted by place.
 pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     let mut layers = Layers::default();
     let place = lay_file(&mut layers, request);
@@ -77,7 +75,7 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
         let path = path_of!(ConfigFile.admin / AdminSettings.listen);
         overrides::shorthand(&mut layers, "--listen", path, listen);
     }
-    // Nothing of a file that cannot be read as TOML was laid: every key would be called missing.
+    // Without the values of the file, every required key would be reported as missing, too.
     let is_fatal = |code| matches!(code, "config.syntax" | "config.unreadable");
     if layers.problems.iter().any(|problem| is_fatal(problem.fault.code)) {
         return Err(in_order(layers.problems, &place));
@@ -85,32 +83,13 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
 
     let env = |name: &str| request.variables.get(name).cloned();
     let (effective, mut problems) = effective::settle(layers, &env);
-    let config = build::build(&effective, &mut problems, &env);
-    match config {
+    match build::build(&effective, &mut problems, &env) {
         Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
         Some(_) | None => Err(in_order(problems, &place)),
     }
 }
 
-/// The effective configuration as TOML with the origin of each value; secrets are hidden.
-#[must_use]
-pub fn show(effective: &Effective) -> String {
-    show::show(effective)
-}
-
-/// The JSON Schema of the configuration file.
-#[must_use]
-pub fn schema() -> String {
-    format!("{:#}", schema::schema())
-}
-
-/// docs/configuration.md.
-#[must_use]
-pub fn reference() -> String {
-    reference::document()
-}
-
-/// Lays the file; the answer is where to look for what no layer says.
+/// Adds the file to the layers; returns the place of problems that have no other place.
 fn lay_file(layers: &mut Layers, request: &Request) -> String {
     let path = request.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
     let name = path.display().to_string();
@@ -121,7 +100,7 @@ fn lay_file(layers: &mut Layers, request: &Request) -> String {
         }
         Err(error) => error.kind(),
     };
-    // The environment alone may say everything; what it leaves out is reported as missing.
+    // The environment may contain everything; what it does not is reported as missing.
     if request.file.is_none() && error == ErrorKind::NotFound {
         return format!("{name} (no such file) and the environment");
     }
@@ -137,7 +116,7 @@ fn lay_file(layers: &mut Layers, request: &Request) -> String {
     name
 }
 
-/// Faults by place; `place` stands for the whole, where a fault has no place of its own.
+/// The faults sorted by place; `place` is that of faults without one.
 fn in_order(mut problems: Vec<Problem>, place: &str) -> Vec<Fault> {
     problems.sort_by(|a, b| a.origin.cmp(&b.origin));
     let faults = problems.into_iter().map(|Problem { mut fault, .. }| {

@@ -1,7 +1,5 @@
-//! Environment variables and `--set` as the upper layers.
-//!
-//! An unknown `WALRELAY_` variable is a problem like an unknown key: a misspelt override that is
-//! quietly ignored is found in production. A complaint names the variable or key, never its value.
+//! Adds environment variables and flags to the layers. An unknown `WALRELAY_` variable is an error like
+//! an unknown key, because a misspelt one would be ignored silently. Errors never quote a value.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +13,10 @@ use crate::base::settings::kind::{RawValue, ValueKind};
 use crate::base::settings::{KeyRow, Shape};
 use crate::base::text::nearest;
 
-/// Variables of the relay that are no configuration keys.
+/// Variables of the relay that are not configuration keys.
 const OTHER_VARIABLES: &[&str] = &["WALRELAY_CONFIG", "WALRELAY_LOG"];
 const DEVELOPER_PREFIX: &str = "WALRELAY_DEV_";
 
-/// Lays every `WALRELAY_` variable over what is there.
 pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, String>) {
     for (name, value) in variables {
         let Some(rest) = name.strip_prefix("WALRELAY_") else { continue };
@@ -28,14 +25,14 @@ pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, Stri
         }
         let steps: Vec<String> = rest.split("__").map(str::to_lowercase).collect();
         let origin = Origin::Variable(name.clone());
-        match find(&steps, Spelling::Variable) {
+        match find(&steps, true) {
             Some(found) => assign(layers, found, value, &origin),
             None => layers.problems.push(unknown_variable(name, &origin)),
         }
     }
 }
 
-/// Lays `--set KEY=VALUE` flags over what is there.
+/// `--set KEY=VALUE`.
 pub(crate) fn flags(layers: &mut Layers, settings: &[String]) {
     for (position, setting) in settings.iter().enumerate() {
         let Some((key, value)) = setting.split_once('=') else {
@@ -46,14 +43,14 @@ pub(crate) fn flags(layers: &mut Layers, settings: &[String]) {
             continue;
         };
         let origin = Origin::Flag { position, name: format!("--set {key}") };
-        match find(&split_key(key.trim()), Spelling::Key) {
+        match find(&split_key(key.trim()), false) {
             Some(found) => assign(layers, found, value.trim(), &origin),
             None => layers.problems.push(unknown_key(key.trim(), &origin)),
         }
     }
 }
 
-/// Lays the value of a flag that is short for one key.
+/// A flag that is short for one key.
 pub(crate) fn shorthand(layers: &mut Layers, flag: &str, path: Path, value: &str) {
     let row = keys().iter().find(|key| key.path() == path.to_string()).map(|key| key.row);
     let origin = Origin::Flag { position: usize::MAX, name: flag.to_owned() };
@@ -62,20 +59,8 @@ pub(crate) fn shorthand(layers: &mut Layers, flag: &str, path: Path, value: &str
     }
 }
 
-/// How chosen names are spelt: a variable has neither dots nor small letters.
-#[derive(Clone, Copy)]
-enum Spelling {
-    Variable,
-    Key,
-}
-
-/// What a variable or flag sets.
-enum OverrideTarget {
-    Value(KeyRow),
-    Table(&'static Shape),
-}
-
-fn find(steps: &[String], spelling: Spelling) -> Option<(OverrideTarget, Path)> {
+/// What a variable or a flag sets: a key or a section, with its path.
+fn find(steps: &[String], is_variable: bool) -> Option<(Shape, Path)> {
     let mut shape = root();
     let mut path = Path::default();
     for (position, step) in steps.iter().enumerate() {
@@ -89,30 +74,26 @@ fn find(steps: &[String], spelling: Spelling) -> Option<(OverrideTarget, Path)> 
                 path = path.index(step.parse().ok().filter(|index| *index < 1000)?);
             }
             Shape::Map(row) => {
-                let path = path.child(&chosen_name(row, &steps[position..], spelling)?);
-                return Some((OverrideTarget::Value(*row), path));
+                let name = chosen_name(row, &steps[position..], is_variable);
+                return (!name.is_empty()).then(|| (Shape::Key(*row), path.child(&name)));
             }
             Shape::Key(_) => return None,
         }
     }
-    let found = match shape {
-        Shape::Key(row) => OverrideTarget::Value(*row),
-        shape => OverrideTarget::Table(shape),
-    };
-    Some((found, path)).filter(|(_, path)| !path.is_root())
+    (!path.is_root()).then(|| (shape.clone(), path))
 }
 
-fn chosen_name(row: &KeyRow, steps: &[String], spelling: Spelling) -> Option<String> {
-    let name = match (spelling, row.kind) {
-        // Client properties are spelt with dots, headers with underscores.
-        (Spelling::Variable, ValueKind::Secret) => steps.join(".").replace('_', "."),
-        (Spelling::Variable, _) => steps.join("__"),
-        (Spelling::Key, _) => steps.join("."),
-    };
-    Some(name).filter(|name| !name.is_empty())
+/// A name that the user chose. A variable has no dots: client properties, which are secrets, have dots
+/// in their names, headers have underscores.
+fn chosen_name(row: &KeyRow, steps: &[String], is_variable: bool) -> String {
+    match row.kind {
+        ValueKind::Secret if is_variable => steps.join(".").replace('_', "."),
+        _ if is_variable => steps.join("__"),
+        _ => steps.join("."),
+    }
 }
 
-/// `a.b[0]."c.d"` as its names.
+/// The steps of `a.b[0]."c.d"`.
 fn split_key(key: &str) -> Vec<String> {
     let mut steps = vec![String::new()];
     let mut quoted = false;
@@ -127,25 +108,20 @@ fn split_key(key: &str) -> Vec<String> {
     steps
 }
 
-fn assign(
-    layers: &mut Layers,
-    (found, path): (OverrideTarget, Path),
-    value: &str,
-    origin: &Origin,
-) {
-    match (found, DeValue::parse(value)) {
-        (OverrideTarget::Value(row), _) => layers.set(path, row, raw_word(row.kind, value), origin),
-        (OverrideTarget::Table(shape), Ok(parsed)) => {
-            lay(layers, shape, path, parsed.get_ref(), origin, &|_| origin.clone());
+fn assign(layers: &mut Layers, (shape, path): (Shape, Path), value: &str, origin: &Origin) {
+    match (shape, DeValue::parse(value)) {
+        (Shape::Key(row), _) => layers.set(path, row, raw_word(row.kind, value), origin),
+        (shape, Ok(parsed)) => {
+            lay(layers, &shape, path, parsed.get_ref(), origin, &|_| origin.clone());
         }
-        (OverrideTarget::Table(_), Err(_)) => {
+        (_, Err(_)) => {
             let mend = "write TOML: { name = \"value\" } for a section, [ ... ] for an array";
             layers.bad(&path, origin, "a section needs a TOML table or array", mend);
         }
     }
 }
 
-/// A word, unless it is TOML for a list or for a reference to a secret.
+/// TOML for a list or for a reference to a secret; otherwise a word.
 fn raw_word(kind: ValueKind, value: &str) -> RawValue {
     let is_toml = match kind {
         ValueKind::Secret | ValueKind::Url => value.starts_with('{'),
@@ -158,7 +134,7 @@ fn raw_word(kind: ValueKind, value: &str) -> RawValue {
 }
 
 fn unknown_variable(name: &str, origin: &Origin) -> Problem {
-    // The common prefix would make everything look near: compare what follows it.
+    // The common prefix would make all names look similar.
     let tail = |name: &str| name.trim_start_matches("WALRELAY_").replace("__", "_");
     let others = OTHER_VARIABLES.iter().map(|&known| known.to_owned());
     let known: Vec<String> = keys().iter().map(KnownKey::variable).chain(others).collect();

@@ -1,23 +1,18 @@
-//! The name of one configured value: `source.outbox[0].table`.
-//!
-//! One spelling serves the file, the environment and `--set`, so that a later layer always finds
-//! exactly what an earlier one has set.
+//! The path of a configured value: `source.outbox[0].table`. File, environment and `--set` use the same
+//! paths, so that a later layer replaces exactly what an earlier one has set.
 
 use std::fmt;
 
-/// One step of a [`Path`].
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Segment {
     Name(String),
     Index(usize),
 }
 
-/// Where a value stands in the configuration.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Path(Vec<Segment>);
 
 impl Path {
-    /// The path of these names.
     pub(crate) fn of(names: &[&str]) -> Path {
         Path(names.iter().map(|name| Segment::Name((*name).to_owned())).collect())
     }
@@ -34,12 +29,11 @@ impl Path {
         Path(self.0.iter().cloned().chain([step]).collect())
     }
 
-    /// What it stands in.
     pub(crate) fn parent(&self) -> Path {
         Path(self.0[..self.0.len().saturating_sub(1)].to_vec())
     }
 
-    /// Its last name; empty for the root.
+    /// The last name; empty for the root and for an index.
     pub(crate) fn last(&self) -> &str {
         match self.0.last() {
             Some(Segment::Name(name)) => name,
@@ -47,7 +41,7 @@ impl Path {
         }
     }
 
-    /// The step right below `parent`, when `self` is below it.
+    /// The step after `parent`, if the path is below it.
     pub(crate) fn step_below(&self, parent: &Path) -> Option<&Segment> {
         if self.0.starts_with(&parent.0) { self.0.get(parent.0.len()) } else { None }
     }
@@ -56,19 +50,19 @@ impl Path {
         self.0.is_empty()
     }
 
-    /// Every path above it, the root left out.
+    /// Every path above it except the root.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = Path> + '_ {
         (1..self.0.len()).map(|length| Path(self.0[..length].to_vec()))
     }
 
-    /// The header of its table in a TOML file: no indices.
+    /// The header of its table in a TOML file, which has no indices.
     pub(crate) fn header(&self) -> String {
         let named = |segment: &&Segment| matches!(segment, Segment::Name(_));
         Path(self.0.iter().filter(named).cloned().collect()).to_string()
     }
 }
 
-/// A TOML key, quoted only when it must be.
+/// A TOML key, quoted only if TOML requires it.
 pub(crate) fn bare_or_quoted(name: &str) -> String {
     let bare = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
     if !name.is_empty() && name.chars().all(bare) {

@@ -22,15 +22,22 @@ each value comes from; `walrelay config schema` prints a JSON Schema for editors
 * Without any `[[source.outbox]]` and without `[source.messages]`, the outbox is `public.outbox`.
 ";
 
-/// The whole document.
-pub(crate) fn document() -> String {
+const TABLE_HEAD: &str = "| Key | Kind | Default | Meaning | Variable |\n|---|---|---|---|---|\n";
+
+#[must_use]
+pub fn reference() -> String {
     let mut out = OPENING.to_owned();
     let mut current = "";
     for key in keys() {
         let KnownKey { section, name, row, doc } = key;
         if section != current {
             current = section;
-            out.push_str(&heading(section));
+            let header = match section.split_once("[]") {
+                Some((array, "")) => format!("[[{array}]]"),
+                Some((array, rest)) => format!("[{array}{rest}]"),
+                None => format!("[{section}]"),
+            };
+            out.push_str(&format!("\n## `{header}`\n\n{TABLE_HEAD}"));
         }
         let absent = match row.absent {
             Absent::Default("") => "empty".to_owned(),
@@ -43,15 +50,4 @@ pub(crate) fn document() -> String {
         out.push_str(&format!("| `{name}` | {} | {absent} | {doc} | `{variable}` |\n", row.kind));
     }
     out
-}
-
-fn heading(section: &str) -> String {
-    let written = match section.split_once("[]") {
-        Some((array, "")) => format!("[[{array}]]"),
-        Some((array, rest)) => format!("[{array}{rest}]"),
-        None => format!("[{section}]"),
-    };
-    format!(
-        "\n## `{written}`\n\n| Key | Kind | Default | Meaning | Variable |\n|---|---|---|---|---|\n"
-    )
 }

@@ -1,4 +1,4 @@
-//! `config schema`: the declared keys as JSON Schema, for editors.
+//! `config schema`: the JSON Schema of the configuration file, for editors.
 
 use serde_json::{Map, Value as Json, json};
 
@@ -6,8 +6,8 @@ use super::sections::root;
 use crate::base::settings::kind::{SettingValue, ValueKind};
 use crate::base::settings::{Absent, KeyRow, SettingField, Shape};
 
-/// The schema of the configuration file, draft 2020-12.
-pub(crate) fn schema() -> Json {
+#[must_use]
+pub fn schema() -> String {
     let mut schema = of_shape(root(), "");
     let extra = json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -32,7 +32,7 @@ pub(crate) fn schema() -> Json {
     if let (Json::Object(schema), Json::Object(extra)) = (&mut schema, extra) {
         schema.extend(extra);
     }
-    schema
+    format!("{schema:#}")
 }
 
 fn reference(name: &str, description: &str) -> Json {

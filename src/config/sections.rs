@@ -1,7 +1,5 @@
-//! The configuration file as one declaration.
-//!
-//! Each part of the relay declares its own section; this file says where each stands. A section of
-//! a sink is that of the sink's folder.
+//! The configuration file as one declaration. Each part of the relay declares its own section, and so
+//! does each sink; this file puts them together.
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;
@@ -21,7 +19,6 @@ use crate::sink::{self, SINKS, SinkKind};
 use crate::source::settings::SourceSettings;
 
 settings! {
-    /// The whole file.
     pub(crate) struct ConfigFile {
         pub(crate) source: SourceSection = section(),
         pub(crate) route: Route = section(),
@@ -33,7 +30,6 @@ settings! {
 }
 
 settings! {
-    /// The `[source]` section with those below it.
     pub(crate) struct SourceSection {
         /// Where Postgres is: `postgres://user@host:5432/database?sslmode=verify-full`. Of several
         /// hosts (`a:5432,b:5432`) the primary is used, unless `target_session_attrs` says
@@ -49,7 +45,6 @@ settings! {
     }
 }
 
-/// How events are found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SourceMode {
     Cdc,
@@ -62,7 +57,6 @@ impl Choice for SourceMode {
 }
 
 settings! {
-    /// The `[admin]` section.
     #[derive(Clone, Debug)]
     pub struct AdminSettings {
         /// IP address and port of `/metrics`, `/livez`, `/readyz`, `/status` and `/api`.
@@ -85,7 +79,7 @@ impl Settings for SinkSection {
         let doc = "Broker. `memory` confirms everything and keeps nothing, for measuring the source alone.";
         let mut fields = kind.default("kafka").fields("kind", doc);
         for sink in SINKS {
-            // Without a key of its own it has no section.
+            // A sink without keys has no section.
             let rows = (sink.keys)();
             if rows.is_empty() {
                 continue;
@@ -112,7 +106,7 @@ impl SinkSection {
     }
 }
 
-/// The path of a key, step by step: the declaration, and its field.
+/// The path of a key, as declarations and their fields: a wrong name does not compile.
 macro_rules! path_of {
     ($($section:ident.$field:ident)/+) => {
         $crate::config::path::Path::of(&[$($crate::base::settings::name_of!($section, $field)),+])
@@ -120,19 +114,16 @@ macro_rules! path_of {
 }
 pub(crate) use path_of;
 
-/// The whole file.
 pub(crate) fn root() -> &'static Shape {
     static ROOT: LazyLock<Shape> =
         LazyLock::new(|| Shape::Section(ConfigFile::fields(), Used::Always));
     &ROOT
 }
 
-/// A key of the file. In its path `[]` stands for an array of tables, and `*` for a name that the
-/// user chooses.
+/// A declared key. In its path `[]` stands for an index, `*` for a name that the user chooses.
 pub(crate) struct KnownKey {
-    /// The section, as in `source.outbox[].route`.
+    /// `source.outbox[].route`.
     pub(crate) section: String,
-    /// The name in the section.
     pub(crate) name: String,
     pub(crate) row: KeyRow,
     pub(crate) doc: &'static str,
@@ -143,14 +134,14 @@ impl KnownKey {
         format!("{}.{}", self.section, self.name)
     }
 
-    /// The environment variable that sets it; `N` stands for an index, `NAME` for a chosen name.
+    /// The environment variable; `N` stands for an index, `NAME` for a name that the user chooses.
     pub(crate) fn variable(&self) -> String {
         let steps = self.path().replace("[]", ".N").replace('*', "NAME");
         format!("WALRELAY_{}", steps.replace('.', "__").to_uppercase())
     }
 }
 
-/// Every key, in the order of the declarations.
+/// All keys in the order of their declaration.
 pub(crate) fn keys() -> &'static [KnownKey] {
     static KEYS: LazyLock<Vec<KnownKey>> = LazyLock::new(|| {
         let mut keys = Vec::new();

@@ -1,7 +1,5 @@
-//! `config show`: the effective configuration as TOML, each value with its origin.
-//!
-//! Secrets are hidden by kind; of a table of secrets those are shown whose names are known to hold
-//! none, as its declaration says.
+//! `config show`: the effective configuration as TOML, each value with its origin. Secrets are hidden,
+//! except entries of a map of secrets whose names its declaration knows to be harmless.
 
 use super::effective::{Effective, Setting};
 use super::path::{Path, bare_or_quoted};
@@ -11,8 +9,8 @@ use crate::base::settings::{SettingField, Shape, units};
 
 const HIDDEN: &str = "***";
 
-/// The effective configuration as text.
-pub(crate) fn show(effective: &Effective) -> String {
+#[must_use]
+pub fn show(effective: &Effective) -> String {
     let mut out = String::new();
     section(effective, root(), &Path::default(), false, &mut out);
     out

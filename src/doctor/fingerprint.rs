@@ -1,10 +1,9 @@
-//! The publication as this process met it, and what has happened to it since.
+//! Detects changes of the publication since this process first connected.
 //!
-//! Rows that are written while a publication does not cover their table are left out of the stream
-//! without a word. A look at the present state cannot show that: all may be as it was. So the catalog
-//! rows themselves are compared, by object id and by the transaction that wrote them, which nobody
-//! can put back. What was met first is kept as long as the process lives, over every connection: a
-//! gap may open and close while there is none.
+//! Rows that are written while a publication does not cover their table are silently missing from the
+//! stream. The present state cannot show that, because the change may have been undone. So the rows of
+//! the catalog are compared by object id and `xmin`, which nobody can restore. The first state is kept
+//! as long as the process lives, because a gap may open and close between two connections.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -18,7 +17,6 @@ use crate::source::faults::{publication_problem, republish_sql};
 use crate::source::publication::{CatalogRow, PublishedFacts, RowKind, TableFacts, published};
 use crate::source::settings::SourceSettings;
 
-/// The publication at one time, to be compared with another.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublicationFingerprint {
     published: PublishedFacts,
@@ -26,7 +24,7 @@ pub(crate) struct PublicationFingerprint {
 }
 
 impl PublicationFingerprint {
-    /// The publication as it is now: one round trip.
+    /// One round trip.
     pub(crate) async fn take(
         client: &Client,
         settings: &SourceSettings,
@@ -35,14 +33,13 @@ impl PublicationFingerprint {
         Ok(PublicationFingerprint { published: published(client, settings).await?, server_version })
     }
 
-    /// The publication as the doctor has seen it.
     pub(crate) fn of(facts: &SourceFacts) -> PublicationFingerprint {
         let (published, server_version) = (facts.published.clone(), facts.server.version);
         PublicationFingerprint { published, server_version }
     }
 
-    /// The fault, if what changed between `self` and `now` could have held back an event.
-    /// Tables and columns that came are no fault.
+    /// A fault if the change from `self` to `now` could have held back an event. New tables and columns
+    /// are no fault.
     fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
         let mut findings = tables::judge(&now.published.tables, &settings.outboxes);
         let version = self.server_version;
@@ -59,8 +56,8 @@ impl PublicationFingerprint {
         self.published.publication.as_ref().map_or(&[], |publication| &publication.rows)
     }
 
-    /// All is as it should be now, but a row of the catalog was written since: what was published
-    /// in between cannot be known.
+    /// A row of the catalog was written in between: what was published meanwhile is unknown, although
+    /// the present state is correct.
     fn rewritten(&self, now: &PublicationFingerprint, name: &str) -> Option<String> {
         let (before, after) = self.rows().iter().find_map(|before| {
             let after = now.rows().iter().find(|after| same_subject(before, after))?;
@@ -89,7 +86,7 @@ impl PublicationFingerprint {
         })
     }
 
-    /// An outbox table's membership is that of another table than before.
+    /// An outbox table was replaced by another one, which was added to the publication.
     fn replaced(&self, now: &PublicationFingerprint, name: &str) -> Option<String> {
         let mut pairs = self.published.tables.iter().zip(&now.published.tables);
         let differs = |(before, after): &(&TableFacts, &TableFacts)| {
@@ -102,7 +99,7 @@ impl PublicationFingerprint {
         ))
     }
 
-    /// Takes note of rows for tables and schemas that were not there before.
+    /// Adds the rows of new tables and schemas.
     fn add_new_rows(&mut self, now: PublicationFingerprint) {
         let Some(known) = &mut self.published.publication else { return };
         for row in now.published.publication.into_iter().flat_map(|publication| publication.rows) {
@@ -132,22 +129,22 @@ fn same_subject(one: &CatalogRow, other: &CatalogRow) -> bool {
     (one.kind, one.about) == (other.kind, other.about)
 }
 
-/// The publication as this process met it. Whoever connects compares.
+/// The publication as this process first found it, shared by all connections.
 #[derive(Debug, Default)]
 pub struct KnownPublication(Mutex<Option<(String, PublicationFingerprint)>>);
 
 impl KnownPublication {
-    /// Compares the publication of database system `system_id` as it is `now` with what was met
-    /// first. Another system has nothing in common with it; the session reports that.
+    /// Compares the publication of database system `system_id` with the one found first. Another system
+    /// is not compared; the session reports it.
     pub(crate) fn compare(
         &self,
         system_id: &str,
         now: PublicationFingerprint,
         settings: &SourceSettings,
     ) -> Option<Fault> {
-        let mut met = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some((known_system, known)) = met.as_mut() else {
-            *met = Some((system_id.to_owned(), now));
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some((known_system, known)) = first.as_mut() else {
+            *first = Some((system_id.to_owned(), now));
             return None;
         };
         if known_system != system_id {

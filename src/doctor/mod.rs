@@ -1,7 +1,5 @@
-//! What could keep the relay from working, found by asking Postgres without changing anything.
-//!
-//! What Postgres says is asked in `source` and `polling`; here it is judged. Everything is judged for
-//! `check` by the functions that the relay itself starts with.
+//! Finds what could keep the relay from working, without changing anything. `source` and `polling` query
+//! Postgres; this module judges the answers, for `check` and for the start of the relay alike.
 
 pub mod fingerprint;
 pub(crate) mod polled_columns;

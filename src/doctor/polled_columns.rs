@@ -1,7 +1,5 @@
-//! The columns that polling writes: are they there, and can they hold it?
-//!
-//! What a table refuses when a row is settled is refused after the row was published, and again after
-//! each restart: it has to be known before.
+//! Judges whether the columns that polling writes exist and can hold what it writes. A value that the
+//! table refuses would be refused only after the row was published, and again after each restart.
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
@@ -10,7 +8,7 @@ use crate::polling::settings::PollingSettings;
 use crate::polling::table_facts::{PolledColumn, PolledTableFacts};
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
 
-/// The table as it is, and as it is configured.
+/// The table and its configuration.
 pub(super) struct PolledTable<'a> {
     pub(super) facts: &'a PolledTableFacts,
     pub(super) outbox: &'a OutboxTable,
@@ -18,7 +16,6 @@ pub(super) struct PolledTable<'a> {
 }
 
 impl PolledTable<'_> {
-    /// Its name in SQL.
     pub(super) fn quoted(&self) -> String {
         quote_table(&self.outbox.schema, &self.outbox.table)
     }
@@ -27,9 +24,9 @@ impl PolledTable<'_> {
 /// A column that polling reads and writes.
 struct WorkColumn<'a> {
     name: &'a str,
-    /// The type in the shipped table, as SQL.
+    /// Its SQL type in `sql/polling.sql`.
     wanted: &'static str,
-    /// And what follows it there.
+    /// What follows the type there.
     rest: &'static str,
     use_: ColumnUse,
 }
@@ -37,11 +34,11 @@ struct WorkColumn<'a> {
 #[derive(PartialEq, Eq)]
 enum ColumnUse {
     Written,
-    /// NULL is written there when a row is settled.
+    /// Set to NULL when a row is settled.
     Emptied,
-    /// Whoever has claimed a row; whether that is NULL says whether a slot carries the row.
+    /// Who has claimed the row; NULL until then, on which the handover to a slot relies.
     Claim,
-    /// Which words it takes is another question.
+    /// Its values are checked in `status_values`.
     Status,
 }
 
@@ -70,7 +67,7 @@ fn column_problem(code: &'static str, what: String, mend: String) -> Finding {
     Finding::fail(Fault::new(Exit::Source, code, what, "source.polling.columns", mend))
 }
 
-/// Those that are not there, with the SQL that adds them. Rows from before count as published.
+/// The SQL of the fault adds the columns, with existing rows as published.
 pub(super) fn absent_columns(table: &PolledTable<'_>) -> Option<Finding> {
     let PolledTable { facts, outbox, polling } = table;
     let work = work_columns(polling);
@@ -87,7 +84,7 @@ pub(super) fn absent_columns(table: &PolledTable<'_>) -> Option<Finding> {
         if *use_ == ColumnUse::Status {
             let words = &polling.words;
             add.push_str(&format!(" DEFAULT {}", quote_literal(&words.published)));
-            // In one transaction: a row that is written between the two would never be polled.
+            // In one transaction: a row written between the two would count as published.
             begin = "BEGIN; ";
             then = format!(
                 " ALTER TABLE {quoted} ALTER COLUMN {column} SET DEFAULT {}; COMMIT; (rows that are there count as published)",
@@ -111,7 +108,6 @@ pub(super) fn absent_columns(table: &PolledTable<'_>) -> Option<Finding> {
     ))
 }
 
-/// Those that cannot hold what is written there.
 pub(super) fn unfit_columns(table: &PolledTable<'_>) -> Vec<Finding> {
     let work = work_columns(table.polling);
     let there = work.iter().filter_map(|it| Some((it, table.facts.column(it.name)?)));
@@ -125,7 +121,7 @@ fn unfit_column(
 ) -> Option<Finding> {
     let WorkColumn { name, wanted, use_, .. } = work;
     let fits = match *wanted {
-        // Postgres counts days and times of day among the same.
+        // Postgres puts date and time into the same category.
         "timestamptz" => {
             found.category == "D"
                 && found.type_sql != "date"

@@ -1,4 +1,5 @@
-//! The polled table: has it what polling needs, may we write it, and will a claim find an index?
+//! Judges the polled table: whether it has what polling needs, may be written, and has the indexes that
+//! claims use.
 
 use std::slice;
 
@@ -18,17 +19,16 @@ use crate::source::publication;
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
 
-/// The longest name of a claim: host (64), process, start and number.
+/// The greatest length of a claim's name: host (64), process, start and number.
 const CLAIM_CHARS: i32 = 110;
 
-/// What was found; without a table only the fault.
+/// Without a table there is only its fault.
 #[derive(Clone, Debug)]
 pub(crate) struct PolledTableReport {
     pub(crate) facts: Option<PolledTableFacts>,
     pub(crate) findings: Vec<Finding>,
 }
 
-/// Looks at the table; changes nothing.
 pub(crate) async fn inspect(
     client: &Client,
     outbox: &OutboxTable,
@@ -38,8 +38,8 @@ pub(crate) async fn inspect(
         publication::tables(client, slice::from_ref(outbox)),
         table_facts::gather(client, outbox),
     );
-    let told = |error| query_fault(&error, "looking at the outbox table");
-    let (found, facts) = looked.map_err(told)?;
+    let (found, facts) =
+        looked.map_err(|error| query_fault(&error, "looking at the outbox table"))?;
     let problems = found.iter().flat_map(|table| tables::faults(table, outbox, ReadBy::Polling));
     let mut problems: Vec<Finding> = problems.map(Finding::fail).collect();
     let Some(facts) = facts else {
@@ -65,7 +65,7 @@ pub(crate) async fn inspect(
     Ok(PolledTableReport { facts: Some(facts), findings })
 }
 
-/// Looks at the table and writes the statements; the first fault when it cannot be polled.
+/// Inspects the table and prepares the statements; fails with the first fault.
 pub(crate) async fn prepare(
     client: &Client,
     source: &SourceSettings,
@@ -81,14 +81,13 @@ pub(crate) async fn prepare(
             Ok(PreparedTable::of(&facts, source, outbox, polling))
         }
         (Some(fault), _) => Err(fault.clone()),
-        (None, None) => Err(gone(outbox)),
+        // The table was dropped between the two queries of `inspect`.
+        (None, None) => {
+            let what = format!("outbox table {}.{} does not exist", outbox.schema, outbox.table);
+            let mend = "sql/polling.sql makes the shipped one";
+            Err(table_problem("table.missing", what, mend))
+        }
     }
-}
-
-/// The table was dropped between two looks.
-fn gone(outbox: &OutboxTable) -> Fault {
-    let what = format!("outbox table {}.{} does not exist", outbox.schema, outbox.table);
-    table_problem("table.missing", what, "sql/polling.sql makes the shipped one")
 }
 
 fn standby() -> Fault {
@@ -123,14 +122,14 @@ fn lacking_rights(table: &PolledTable<'_>) -> Option<Finding> {
     )))
 }
 
-/// What works, and will be slow, out of order, or end after a while.
+/// The table can be polled, but slowly, out of order, or not for long.
 fn warnings(table: &PolledTable<'_>) -> Vec<Finding> {
     let mut findings = missing_indexes(table);
     findings.extend(unpolled_default(table));
     let PolledTable { facts, polling, .. } = table;
     let claim = &polling.columns.locked_by;
     let length = facts.column(claim).and_then(|column| column.length_max);
-    // It would end the relay before a row moves, perhaps after days.
+    // A claim with a longer name ends the relay, perhaps after days.
     if let Some(length) = length.filter(|length| *length < CLAIM_CHARS) {
         findings.push(Finding::warn(
             "table.column-type",
@@ -164,7 +163,7 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
         })
     };
     let status = quote_ident(&columns.status);
-    // The indexes of a partitioned table cannot be made beside its writers.
+    // Postgres cannot create an index on a partitioned table concurrently.
     let create = if facts.kind == "p" { "CREATE INDEX" } else { "CREATE INDEX CONCURRENTLY" };
     let cleans = polling.cleanup.enabled && polling.on_published == OnPublished::Update;
     let mut served = vec![
@@ -193,7 +192,7 @@ fn missing_indexes(table: &PolledTable<'_>) -> Vec<Finding> {
     texts.into_iter().map(|text| Finding::warn("table.index", text)).collect()
 }
 
-/// New rows that nobody polls: their status is another word, unless who writes them says it.
+/// Rows with the default status would never be polled.
 fn unpolled_default(table: &PolledTable<'_>) -> Option<Finding> {
     let (name, pending) = (&table.polling.columns.status, &table.polling.words.pending);
     let default = table.facts.column(name)?.default.as_deref();

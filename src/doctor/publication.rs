@@ -1,9 +1,8 @@
-//! What the publication lets through.
+//! Judges whether the publication publishes every row of the outbox tables.
 //!
-//! Whatever a publication holds back is lost without a trace, because Postgres decodes it and moves
-//! on. So everything that could hold back a row of an outbox is refused at the start, and looked for
-//! again while streaming: a publication that was made anew in between may have left a gap that nothing
-//! else shows (PostgreSQL 18 skips it with a notice only).
+//! Rows that a publication omits are lost silently, because Postgres decodes them and moves on. So
+//! everything that could omit a row is refused at the start and checked again while streaming: a
+//! publication that was recreated in between may have left a gap (PostgreSQL 18 skips it with a notice).
 
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
@@ -14,10 +13,9 @@ use crate::source::publication::{
 use crate::source::quote::{quote_ident, quote_table};
 use crate::source::settings::SourceSettings;
 
-/// The server sends generated columns from this version on, when asked to.
+/// The first version that can publish generated columns.
 const SENDS_GENERATED_COLUMNS: u32 = 180_000;
 
-/// What the publication's content means for the outboxes.
 pub(super) fn judge(
     published: &PublishedFacts,
     settings: &SourceSettings,
@@ -84,7 +82,7 @@ fn operations(publication: &PublicationFacts, name: &str) -> Vec<Finding> {
     findings
 }
 
-/// One outbox table as the publication covers it.
+/// An outbox table and the publication.
 struct CoveredTable<'a> {
     name: &'a str,
     publication: &'a PublicationFacts,
@@ -151,8 +149,8 @@ impl CoveredTable<'_> {
         )
     }
 
-    /// Dropping and adding the table is the only way that leaves the publication's other tables
-    /// alone; in one transaction it leaves no gap.
+    /// Dropping and adding the table changes no other table of the publication, and in one transaction
+    /// it leaves no gap.
     fn reset_sql(&self) -> String {
         let (publication, table) =
             (quote_ident(self.name), quote_table(&self.table.schema, &self.table.name));

@@ -1,7 +1,6 @@
-//! Does the WAL that a slot still has to deliver reach back to before its publication?
-//!
-//! The catalog tells only that it may. What settles it is to read: the stream is opened and read
-//! through without a status update, which moves nothing.
+//! Finds out whether the WAL that a slot still has to deliver is older than the publication. The catalog
+//! only shows that it may be; so the stream is read to its end without a status update, which does not
+//! move the slot.
 
 use std::time::{Duration, Instant};
 
@@ -15,23 +14,20 @@ use crate::source::publication::{CatalogRow, RowKind};
 use crate::source::settings::SourceSettings;
 use crate::source::stream::{Packet, Stream, StreamError};
 
-/// Longest reading.
 const READ_WITHIN: Duration = Duration::from_secs(2);
-/// Longest wait for the socket.
 const TICK: Duration = Duration::from_millis(50);
 
-/// What a reading came to.
 enum ReadThrough {
-    /// The publication was there all the time.
+    /// The publication existed all the time.
     Whole,
-    /// It was not, as the server says.
+    /// It did not; the text is from the server.
     Gap(String),
-    /// That could not be found out.
+    /// Why it could not be found out.
     Unknown(String),
 }
 
-/// What `run` would meet in the WAL behind the slot. Nothing to tell of a slot that is in use, or
-/// that has delivered all, or whose WAL begins after the publication was made.
+/// What `run` would find in the WAL of the slot. Finds nothing if the slot is in use, has delivered
+/// everything, or is younger than the publication.
 pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> Vec<Finding> {
     let (Some(publication), Some(slot)) = (&facts.published.publication, &facts.slot) else {
         return Vec::new();
@@ -42,8 +38,8 @@ pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> V
     if slot.confirmed_flush >= end {
         return Vec::new();
     }
-    // Ids wrap around. What a slot still has to deliver was written by transactions that had not
-    // ended before its horizon.
+    // Transaction ids wrap around. What a slot still has to deliver was written by transactions that
+    // had not ended before its horizon.
     let is_young = |xmin: u32| (xmin.wrapping_sub(horizon) as i32) >= 0;
     let (name, slot) = (&settings.publication, &slot.name);
     let warn = |text| Finding::warn("publication.young", text);
@@ -66,7 +62,7 @@ pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> V
             && is_young(row.xmin)
     };
     let later = publication.rows.iter().filter(joined_later);
-    let told = later.map(|row| {
+    let warnings = later.map(|row| {
         warn(format!(
             "{} was put into publication {name} while slot {slot} stood still: rows that were \
              written before are not published; compare them with the broker \
@@ -74,7 +70,7 @@ pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> V
             row.name
         ))
     });
-    told.collect()
+    warnings.collect()
 }
 
 async fn read_through(settings: &SourceSettings, end: Lsn) -> ReadThrough {

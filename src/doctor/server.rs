@@ -1,4 +1,4 @@
-//! The server and the role.
+//! Judges the server and the role.
 
 use std::time::Duration;
 
@@ -10,16 +10,14 @@ use crate::source::init::close_messages_sql;
 use crate::source::quote::quote_ident;
 use crate::source::settings::SourceSettings;
 
-/// The oldest release that is supported.
+/// The oldest supported release.
 const OLDEST_MAJOR: u32 = 14;
-/// The finding about free WAL senders.
 pub(crate) const WAL_SENDERS: &str = "source.wal-senders";
-/// A pause of the relay, of its machine or of the network that is longer ends the stream.
+/// Postgres ends the stream when relay, machine or network pause for longer than the setting.
 const WAL_SENDER_TIMEOUT_MIN: Duration = Duration::from_secs(2);
-/// For so long a relay that vanished keeps the slot from the one that takes over.
+/// As long as the setting, a relay that has vanished keeps others from using the slot.
 const WAL_SENDER_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
-/// What the server means for a relay with these settings.
 pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
     [
         Some(version(facts)),
@@ -60,10 +58,10 @@ fn version(facts: &SourceFacts) -> Finding {
     )
 }
 
-/// Which libraries a replication role may load. A server without the setting lets it load any.
+/// Which libraries a role with REPLICATION may load; without the setting it may load any.
 fn output_plugins(facts: &SourceFacts) -> Option<Finding> {
     let Some(allowed) = &facts.server.output_plugins else {
-        // The relay's own role may not see the setting, so its absence tells nothing.
+        // A role that may not see the setting cannot tell whether the server has it.
         return facts.server.sees_all_settings.then(|| {
             Finding::warn(
                 "source.minor",
@@ -136,7 +134,7 @@ fn role(facts: &SourceFacts) -> Finding {
     )
 }
 
-/// A reader of our own slot already has its sender, so none needs to be free for it.
+/// If the slot is being read, its reader has a WAL sender already, and none needs to be free.
 fn wal_senders(facts: &SourceFacts) -> Finding {
     let (used, max) = (facts.server.wal_senders_used, facts.server.max_wal_senders);
     let reading = facts.slot.as_ref().is_some_and(|slot| slot.active_pid.is_some());
@@ -159,28 +157,24 @@ fn wal_senders(facts: &SourceFacts) -> Finding {
     }
 }
 
-/// How long Postgres keeps the slot for a relay that it hears no more.
+/// How long Postgres keeps the slot active for a relay that no longer answers.
 fn wal_sender_timeout(facts: &SourceFacts) -> Finding {
     let topic = "source.wal-sender-timeout";
-    let seconds = facts.server.wal_sender_timeout().map(|timeout| timeout.as_secs_f64());
-    let (is, why) = match (facts.server.wal_sender_timeout(), seconds) {
-        (Some(timeout), Some(seconds)) if timeout < WAL_SENDER_TIMEOUT_MIN => (
-            format!("{seconds} s"),
-            "Postgres ends the stream at every pause of the relay or of the network that is longer",
-        ),
-        (Some(timeout), Some(seconds)) if timeout > WAL_SENDER_TIMEOUT_MAX => (
-            format!("{seconds} s"),
-            "when the relay's machine or network fails, Postgres keeps the slot for it that long, \
-             and no other relay can take over",
-        ),
-        (_, Some(seconds)) => {
-            return Finding::ok(topic, format!("wal_sender_timeout is {seconds} s"));
+    let timeout = facts.server.wal_sender_timeout();
+    let is = timeout.map_or("0".to_owned(), |timeout| format!("{} s", timeout.as_secs_f64()));
+    let why = match timeout {
+        Some(timeout) if timeout < WAL_SENDER_TIMEOUT_MIN => {
+            "Postgres ends the stream at every pause of the relay or of the network that is longer"
         }
-        (_, None) => (
-            "0".to_owned(),
+        Some(timeout) if timeout > WAL_SENDER_TIMEOUT_MAX => {
+            "when the relay's machine or network fails, Postgres keeps the slot for it that long, \
+             and no other relay can take over"
+        }
+        Some(_) => return Finding::ok(topic, format!("wal_sender_timeout is {is}")),
+        None => {
             "when the relay's machine or network fails, Postgres may keep the slot for it until \
-             TCP gives up, and no other relay can take over",
-        ),
+             TCP gives up, and no other relay can take over"
+        }
     };
     Finding::warn(
         topic,
@@ -191,7 +185,7 @@ fn wal_sender_timeout(facts: &SourceFacts) -> Finding {
     )
 }
 
-/// Slots only matter until ours is there.
+/// Free slots matter only until the relay has its own.
 fn replication_slots(facts: &SourceFacts) -> Option<Finding> {
     if facts.slot.is_some() {
         return None;
@@ -206,7 +200,7 @@ fn replication_slots(facts: &SourceFacts) -> Option<Finding> {
     Some(Finding::fail(no_free_slot(&facts.server.slots, Some(max))))
 }
 
-/// Whoever may emit a message makes an event.
+/// Every role that may emit a logical message can publish an event.
 fn messages(facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding> {
     settings.messages.as_ref()?;
     let sql = close_messages_sql(&facts.server)?;

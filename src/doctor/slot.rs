@@ -1,4 +1,4 @@
-//! The slot as it stands.
+//! Judges the replication slot.
 
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
@@ -32,7 +32,7 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
     findings
 }
 
-/// A slot of that name is there, and it cannot be the relay's.
+/// The slot has the configured name, but cannot be the relay's.
 fn not_ours(slot: &SlotFacts, database: &str) -> Option<Fault> {
     let name = &slot.name;
     let (code, what) = match (&slot.plugin, &slot.database) {
@@ -71,8 +71,8 @@ fn two_phase(slot: &SlotFacts) -> Option<Fault> {
     slot.two_phase.then(|| slot_problem("slot.two-phase", what, mend))
 }
 
-/// Confirmed beyond the end of WAL: the server went back in time, or someone confirmed too much.
-/// Either way Postgres would silently skip what is written until it gets there.
+/// Confirmed beyond the end of WAL: the server was restored from an older backup, or somebody else has
+/// confirmed too much. Postgres would silently skip what is written up to that position.
 fn ahead(slot: &SlotFacts, facts: &SourceFacts) -> Option<Fault> {
     let (name, confirmed, end) = (&slot.name, slot.confirmed_flush, facts.server.current_lsn);
     (confirmed > end && !facts.server.standby).then(|| {

@@ -1,7 +1,5 @@
-//! Everything that could keep the slot from being read, found before the first event moves.
-//!
-//! [`inspect`] asks Postgres once ([`facts`](crate::source::facts)), then judges purely. A finding that
-//! fails carries a fault with the exact command or SQL that mends it. Nothing is changed here.
+//! Finds everything that could keep the slot from being read: queries Postgres once
+//! ([`facts`](crate::source::facts)), then judges the answers without side effects.
 
 use tokio_postgres::{Client, Error};
 
@@ -12,37 +10,35 @@ use crate::source::facts::{self, SourceFacts};
 use crate::source::faults::query_fault;
 use crate::source::settings::SourceSettings;
 
-/// What was found.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceReport {
-    /// The facts it rests on.
     pub(crate) facts: SourceFacts,
-    /// Server, role, tables, publication, slot.
+    /// Of server, role, tables, publication and slot, in this order.
     pub(crate) findings: Vec<Finding>,
 }
 
 impl SourceReport {
-    /// The fault that matters most: what makes others follow comes first, and the slot comes
-    /// after the publication because it must be made after it. A lost slot outranks all: events are
-    /// missing already, and mending the rest would hide that.
+    /// The fault to mend first. Causes come before their consequences, and the publication before the
+    /// slot, because the slot must be created after it. A lost slot comes before everything else:
+    /// events are missing already, and mending the rest would hide that.
     pub(crate) fn first_fault(&self) -> Option<&Fault> {
         let lost = faults(&self.findings).find(|fault| fault.code == "slot.lost");
         lost.or_else(|| faults(&self.findings).next())
     }
 }
 
-/// Looks at everything the relay needs from Postgres: one round trip, read only.
+/// One round trip, read only.
 pub(crate) async fn inspect(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<SourceReport, Error> {
-    // Boxed: all statements are under way at once, once per connection.
+    // Boxed, because the future of all concurrent statements is large.
     let facts = Box::pin(facts::gather(client, settings)).await?;
     let findings = judge(&facts, settings);
     Ok(SourceReport { facts, findings })
 }
 
-/// The same for a command.
+/// Like [`inspect`], for commands.
 pub(crate) async fn report(
     client: &Client,
     settings: &SourceSettings,
@@ -51,7 +47,6 @@ pub(crate) async fn report(
     report.map_err(|error| query_fault(&error, "looking for what is missing"))
 }
 
-/// What the facts mean, in order of importance.
 fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Finding> {
     let (version, slot_exists) = (facts.server.version, facts.slot.is_some());
     let mut findings = server::judge(facts, settings);

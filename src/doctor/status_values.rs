@@ -1,9 +1,9 @@
-//! Does the status column take the configured values?
+//! Checks whether the status column accepts the configured values.
 //!
-//! An enum, a short column, a domain and a CHECK of the status alone are asked with the words
-//! themselves, and no row. A CHECK of several columns or with a collation of its own, or a trigger, only
-//! shows with the rows. So does whatever calls a function or an operator of somebody's own: who looks may be a
-//! superuser, and would run it with all his rights.
+//! Enums, short columns, domains and CHECKs of the status alone are evaluated with the values, without
+//! any row. CHECKs of several columns or with a collation of their own, and triggers, only show with
+//! rows. Nothing that calls a user's function or operator is evaluated: the role may be a superuser, and
+//! the function would run with all of its rights.
 
 use tokio_postgres::{Client, Error, Row};
 
@@ -25,7 +25,7 @@ const CHECKS_SQL: &str = "
           AND (d.refclassid IN ('pg_catalog.pg_proc'::pg_catalog.regclass, 'pg_catalog.pg_operator'::pg_catalog.regclass)
             OR d.refclassid = 'pg_catalog.pg_type'::pg_catalog.regclass
               AND EXISTS (SELECT FROM pg_catalog.pg_type t WHERE t.oid = d.refobjid AND t.typtype = 'd')))";
-/// A domain is no more than its base and its CHECKs, and those may call anything.
+/// Does a CHECK of the type, or of a domain below it, call a function or operator?
 const OWN_CODE_SQL: &str = "
     WITH RECURSIVE kinds (oid) AS (
         SELECT $1::pg_catalog.oid
@@ -34,7 +34,7 @@ const OWN_CODE_SQL: &str = "
         JOIN pg_catalog.pg_depend d ON d.classid = 'pg_catalog.pg_constraint'::pg_catalog.regclass AND d.objid = c.oid
         WHERE d.refclassid IN ('pg_catalog.pg_proc'::pg_catalog.regclass, 'pg_catalog.pg_operator'::pg_catalog.regclass))";
 
-/// Words that will be refused.
+/// Finds values that the column will refuse.
 pub(super) async fn inspect(
     client: &Client,
     table: &PolledTable<'_>,
@@ -68,7 +68,7 @@ pub(super) async fn inspect(
     Ok(findings)
 }
 
-/// Why a word is not taken, and what changes that.
+/// Why a value is refused, and the SQL that changes that.
 async fn refusal(
     client: &Client,
     table: &str,
@@ -108,8 +108,7 @@ async fn refusal(
     Ok(None)
 }
 
-/// Classes 22 and 23: it is no value of the type. Anything else (a type that may not be named) says
-/// nothing of the word.
+/// Classes 22 and 23: the value is not of the type. Other errors say nothing about the value.
 fn is_of_the_value(state: &str) -> bool {
     state.starts_with("22") || state.starts_with("23")
 }

@@ -1,5 +1,5 @@
-//! The outbox tables, for the slot and for polling alike: are they there, are they tables, and do they
-//! have the columns that the configuration names?
+//! Judges the outbox tables, for the slot and for polling: whether they exist, are tables, and have the
+//! configured columns.
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
@@ -8,19 +8,17 @@ use crate::outbox::settings::OutboxTable;
 use crate::source::publication::TableFacts;
 use crate::source::quote::{quote_ident, quote_table};
 
-/// How an outbox table is read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ReadBy {
     Slot,
     Polling,
 }
 
-/// A fault of the outbox table.
 pub(super) fn table_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
     Fault::new(Exit::Source, code, what, "source.outbox", mend)
 }
 
-/// The tables as the slot needs them.
+/// For the slot.
 pub(crate) fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Finding> {
     let judge_one = |(table, outbox): (&TableFacts, &OutboxTable)| {
         let faults = faults(table, outbox, ReadBy::Slot);
@@ -33,7 +31,6 @@ pub(crate) fn judge(tables: &[TableFacts], outboxes: &[OutboxTable]) -> Vec<Find
     tables.iter().zip(outboxes).flat_map(judge_one).collect()
 }
 
-/// What keeps events from being made of the table's rows.
 pub(super) fn faults(table: &TableFacts, outbox: &OutboxTable, by: ReadBy) -> Vec<Fault> {
     let Some(kind) = table.kind.as_deref() else { return vec![missing(table, by)] };
     let mut faults: Vec<Fault> = wrong_kind(table, kind, by).into_iter().collect();
@@ -72,7 +69,7 @@ fn missing(table: &TableFacts, by: ReadBy) -> Fault {
     table_problem("table.missing", format!("outbox table {wanted} does not exist"), mend)
 }
 
-/// Only ordinary and partitioned tables have rows of their own.
+/// Only ordinary and partitioned tables can be read.
 fn wrong_kind(table: &TableFacts, kind: &str, by: ReadBy) -> Option<Fault> {
     let is = match kind {
         "r" | "p" => return None,

@@ -1,7 +1,7 @@
-//! The macro that declares a section: its struct, its rows, and its defaults.
+//! The macro that declares a section.
 
-/// Declares a section. A field without `=` is no key: who reads the section sets it. A name in
-/// brackets is the key's, where it is not that of the field.
+/// Declares a struct with [`Settings`](super::Settings) and `Default`. A field without `=` is not a
+/// key; the caller sets it. A key that is not named like its field has its name in brackets.
 macro_rules! settings {
     ($(#[$outer:meta])* $vis:vis struct $name:ident {
         $($(#[doc = $doc:literal])* $of:vis $field:ident $([$key:literal])?

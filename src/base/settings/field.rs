@@ -1,4 +1,4 @@
-//! What a declared section consists of, and the macro that declares one.
+//! What a declared section consists of.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,6 @@ use super::kind::{RawValue, SettingValue, ValueKind};
 /// The values of a section by name.
 pub(crate) type Values = BTreeMap<String, SettingValue>;
 
-/// One row of a section.
 #[derive(Clone, Debug)]
 pub(crate) struct SettingField {
     pub(crate) name: &'static str,
@@ -15,53 +14,47 @@ pub(crate) struct SettingField {
     pub(crate) shape: Shape,
 }
 
-/// What stands under a name.
 #[derive(Clone, Debug)]
 pub(crate) enum Shape {
-    /// A value.
     Key(KeyRow),
     /// Values under names that the user chooses.
     Map(KeyRow),
     Section(Vec<SettingField>, Used),
-    /// An array of such sections.
+    /// An array of tables.
     Sections(Box<Shape>),
 }
 
 impl Shape {
-    /// The rows of a section.
     pub(crate) fn fields(&self) -> &[SettingField] {
         if let Shape::Section(fields, _) = self { fields } else { &[] }
     }
 
-    /// What stands under that name in a section.
     pub(crate) fn child(&self, name: &str) -> Option<&Shape> {
         self.fields().iter().find(|field| field.name == name).map(|field| &field.shape)
     }
 }
 
-/// When a section plays a part; otherwise nothing in it is missed, and no default filled in.
+/// When a section is used. In a section that is not, no key is required and no default filled in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Used {
     Always,
-    /// When it is there.
+    /// When it appears.
     Given,
-    /// When the key beside it has this value.
+    /// When this key beside it has this value.
     Chosen(&'static str, &'static str),
 }
 
-/// What a value may be, and what holds without one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KeyRow {
     pub(crate) kind: ValueKind,
     pub(crate) absent: Absent,
-    /// The default where the table is polled, when it is another.
+    /// The default when the table is polled, if it differs.
     pub(crate) polled: Option<&'static str>,
-    /// Of secrets under names that the user chooses: beginnings of names whose values may be shown.
+    /// Prefixes of names whose values may be shown, in a map of secrets.
     pub(crate) open: &'static [&'static str],
 }
 
 impl KeyRow {
-    /// The default as a value, where there is one.
     pub(crate) fn default_value(&self, is_polled: bool) -> Option<SettingValue> {
         let Absent::Default(text) = self.absent else { return None };
         let text = self.polled.filter(|_| is_polled).unwrap_or(text);
@@ -69,23 +62,23 @@ impl KeyRow {
     }
 }
 
-/// What holds when a key is absent.
+/// What an absent key means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// This value, spelled as in the environment.
+    /// This value, written as in an environment variable.
     Default(&'static str),
-    /// Nothing; the text says what that means.
+    /// No value; the text says what that means.
     Means(&'static str),
-    /// What stands under the same name in this section.
+    /// The value of the same name in this section.
     Inherited(&'static str),
     /// A problem; the text is an example of a value.
     Required(&'static str),
 }
 
-/// A section that was declared.
+/// A section declared with `settings!`.
 pub(crate) trait Settings: Default {
     fn fields() -> Vec<SettingField>;
-    /// A key that is absent has its default.
+    /// An absent key has its default.
     fn read(values: &Values) -> Self;
 }
 

@@ -1,7 +1,6 @@
-//! What a value may be, and how it is read.
-//!
-//! The file gives typed values, the environment and flags give words; both end in the same
-//! [`SettingValue`] after the same checks. A complaint about a secret never quotes it.
+//! The kinds of values and how they are read. Values of the file have types, those of the environment
+//! and of flags are words; both become the same [`SettingValue`] after the same checks. An error about
+//! a secret never quotes it.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,51 +11,43 @@ use crate::base::secret::Secret;
 use crate::base::template::Template;
 use crate::base::text::nearest;
 
-/// The kind of a configuration value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum ValueKind {
-    /// A text of a certain form.
     Text(TextRule),
-    /// A text with columns in it.
     Template,
     /// A secret that is shown with its password masked.
     Url,
-    /// A text that is never shown.
     Secret,
     Bool,
     Integer(i64, i64),
-    /// A number of bytes.
     Bytes(i64, i64),
-    /// A duration in milliseconds.
+    /// In milliseconds.
     Duration(u64, u64),
     /// One of these words.
     Choice(fn() -> Vec<&'static str>),
     Strings(TextRule),
 }
 
-/// What a text must look like.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TextRule {
-    /// The same in the language of JSON Schema.
+    /// For the JSON Schema.
     pub(crate) pattern: &'static str,
-    /// The same for people.
+    /// For error texts.
     pub(crate) wanted: &'static str,
     pub(crate) holds: fn(&str) -> bool,
 }
 
-/// Any text but the empty one.
 pub(crate) const FILLED: TextRule = TextRule {
     pattern: "^.+$",
     wanted: "a text that is not empty",
     holds: |text| !text.is_empty(),
 };
-/// The name of a column, a table, a publication.
+/// The name of a column, a table or a publication.
 pub(crate) const IDENTIFIER: TextRule = TextRule {
     pattern: "^.{1,63}$",
     wanted: "a Postgres identifier of 1 to 63 bytes, without quotes",
     holds: |text| (1..=63).contains(&text.len()) && !text.contains(['"', '\0']),
 };
-/// The name of a Kafka topic.
 pub(crate) const TOPIC: TextRule = TextRule {
     pattern: "^[A-Za-z0-9._-]{1,249}$",
     wanted: "1 to 249 letters, digits, dots, underscores and dashes",
@@ -67,7 +58,6 @@ pub(crate) const TOPIC: TextRule = TextRule {
             && text != ".."
     },
 };
-/// Where to listen.
 pub(crate) const ADDRESS: TextRule = TextRule {
     pattern: "^.+:[0-9]+$",
     wanted: "an IP address and a port, as in 127.0.0.1:9464",
@@ -77,7 +67,7 @@ pub(crate) const ADDRESS: TextRule = TextRule {
 /// A value as it was given. No `Debug`: it may be a secret.
 #[derive(Clone)]
 pub(crate) enum RawValue {
-    /// Text without a type, from the environment or a flag.
+    /// From the environment or a flag, without a type.
     Word(String),
     Text(String),
     Bool(bool),
@@ -87,11 +77,10 @@ pub(crate) enum RawValue {
     Variable(String),
     /// `{ file = "/run/secrets/x" }`.
     File(String),
-    /// Something that no key takes; the text names it.
+    /// A TOML value of this type, which no key accepts.
     Foreign(&'static str),
 }
 
-/// A value of its kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingValue {
     /// Of [`ValueKind::Text`], [`ValueKind::Template`] and [`ValueKind::Choice`].
@@ -109,11 +98,9 @@ pub(crate) enum SettingValue {
     Sections(Vec<SettingValue>),
 }
 
-/// Why a value cannot be read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct BadValue {
     pub(crate) what: String,
-    /// What to write instead.
     pub(crate) mend: String,
 }
 
@@ -125,21 +112,50 @@ fn bad(what: impl Into<String>, mend: impl Into<String>) -> BadValue {
 pub(crate) type Lookup<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 impl ValueKind {
-    /// Reads `raw` as a value of this kind.
     pub(crate) fn read(self, raw: &RawValue, env: Lookup<'_>) -> Result<SettingValue, BadValue> {
         Ok(match self {
             ValueKind::Url | ValueKind::Secret => SettingValue::Secret(self.read_secret(raw, env)?),
-            ValueKind::Bool => SettingValue::Bool(self.read_bool(raw)?),
-            ValueKind::Integer(..) | ValueKind::Bytes(..) => {
-                SettingValue::Integer(self.read_number(raw)?)
+            ValueKind::Bool => SettingValue::Bool(match raw {
+                RawValue::Bool(flag) => *flag,
+                RawValue::Word(word) => word.parse().map_err(|_| {
+                    bad(format!("{word:?} is not true or false"), "write true or false")
+                })?,
+                other => return Err(self.mismatch(other)),
+            }),
+            ValueKind::Integer(min, max) => {
+                let (number, shown) = match raw {
+                    RawValue::Integer(number) => (Some(*number), number.to_string()),
+                    RawValue::Word(word) => match word.trim().replace('_', "").parse() {
+                        Ok(number) => (Some(number), i64::to_string(&number)),
+                        Err(_) => (None, format!("{word:?}")),
+                    },
+                    other => return Err(self.mismatch(other)),
+                };
+                let show = |number| i64::to_string(&number);
+                let number = in_range(number, &shown, (min, max), show, "an integer", "")?;
+                SettingValue::Integer(number)
+            }
+            ValueKind::Bytes(min, max) => {
+                let (size, shown) = match raw {
+                    RawValue::Integer(size) => {
+                        (Some(*size).filter(|it| *it >= 0), size.to_string())
+                    }
+                    other => {
+                        let text = self.text_of(other)?;
+                        (units::parse_bytes(text), format!("{text:?}"))
+                    }
+                };
+                let hint = ", as in \"64MiB\"";
+                let bounds = (min, max);
+                let size = in_range(size, &shown, bounds, units::show_bytes, "a size", hint)?;
+                SettingValue::Integer(size)
             }
             ValueKind::Duration(min_ms, max_ms) => {
                 let text = self.text_of(raw)?;
+                let (ms, shown) = (units::parse_duration_ms(text), format!("{text:?}"));
                 let show = |ms| units::show_duration(Duration::from_millis(ms));
-                let range = Range { min: min_ms, max: max_ms, name: "a duration" };
                 let hint = " with its unit, as in \"200ms\" or \"30s\"";
-                let ms = units::parse_duration_ms(text);
-                let ms = range.read(ms, &format!("{text:?}"), show, hint)?;
+                let ms = in_range(ms, &shown, (min_ms, max_ms), show, "a duration", hint)?;
                 SettingValue::Duration(Duration::from_millis(ms))
             }
             ValueKind::Strings(rule) => SettingValue::Strings(self.read_strings(raw, rule)?),
@@ -216,47 +232,6 @@ impl ValueKind {
         Ok(Secret::new(secret))
     }
 
-    fn read_bool(self, raw: &RawValue) -> Result<bool, BadValue> {
-        match raw {
-            RawValue::Bool(flag) => Ok(*flag),
-            RawValue::Word(word) => word
-                .parse()
-                .map_err(|_| bad(format!("{word:?} is not true or false"), "write true or false")),
-            other => Err(self.mismatch(other)),
-        }
-    }
-
-    fn read_number(self, raw: &RawValue) -> Result<i64, BadValue> {
-        match self {
-            ValueKind::Bytes(min, max) => {
-                let range = Range { min, max, name: "a size" };
-                let (size, shown) = match raw {
-                    RawValue::Integer(number) => {
-                        (Some(*number).filter(|size| *size >= 0), number.to_string())
-                    }
-                    other => {
-                        let text = self.text_of(other)?;
-                        (units::parse_bytes(text), format!("{text:?}"))
-                    }
-                };
-                range.read(size, &shown, units::show_bytes, ", as in \"64MiB\"")
-            }
-            ValueKind::Integer(min, max) => {
-                let range = Range { min, max, name: "an integer" };
-                let (number, shown) = match raw {
-                    RawValue::Integer(number) => (Some(*number), number.to_string()),
-                    RawValue::Word(word) => match word.trim().replace('_', "").parse() {
-                        Ok(number) => (Some(number), i64::to_string(&number)),
-                        Err(_) => (None, format!("{word:?}")),
-                    },
-                    other => return Err(self.mismatch(other)),
-                };
-                range.read(number, &shown, |number| number.to_string(), "")
-            }
-            _ => Err(self.mismatch(raw)),
-        }
-    }
-
     fn read_strings(self, raw: &RawValue, rule: TextRule) -> Result<Vec<String>, BadValue> {
         let texts: Vec<String> = match raw {
             RawValue::Word(word) => {
@@ -273,7 +248,7 @@ impl ValueKind {
         Ok(texts)
     }
 
-    /// What a value of this kind is called, and what one looks like.
+    /// The name of this kind and an example, for error texts.
     fn described(self) -> (&'static str, String) {
         const SECRET: &str = "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
         let (name, example) = match self {
@@ -312,13 +287,9 @@ impl fmt::Display for ValueKind {
                 write!(f, "size, {} to {}", units::show_bytes(*min), units::show_bytes(*max))
             }
             ValueKind::Duration(min_ms, max_ms) => {
-                let [min, max] = [*min_ms, *max_ms].map(Duration::from_millis);
-                write!(
-                    f,
-                    "duration, {} to {}",
-                    units::show_duration(min),
-                    units::show_duration(max)
-                )
+                let [min, max] =
+                    [*min_ms, *max_ms].map(|ms| units::show_duration(Duration::from_millis(ms)));
+                write!(f, "duration, {min} to {max}")
             }
             ValueKind::Choice(words) => write!(f, "`{}`", words().join("`, `")),
             ValueKind::Strings(_) => f.write_str("list of strings"),
@@ -326,31 +297,22 @@ impl fmt::Display for ValueKind {
     }
 }
 
-/// The bounds of a value.
-struct Range<T> {
-    min: T,
-    max: T,
-    /// What is read, as in `a size`.
-    name: &'static str,
-}
-
-impl<T: PartialOrd + Copy> Range<T> {
-    /// `value`, when it could be read and is within the bounds; `shown` is how it was written.
-    fn read(
-        &self,
-        value: Option<T>,
-        shown: &str,
-        show: impl Fn(T) -> String,
-        hint: &str,
-    ) -> Result<T, BadValue> {
-        let (name, min, max) = (self.name, show(self.min), show(self.max));
-        let what = match value {
-            Some(value) if self.min <= value && value <= self.max => return Ok(value),
-            Some(_) => format!("{shown} is not in the range {min} to {max}"),
-            None => format!("{shown} is not {name}"),
-        };
-        Err(bad(what, format!("write {name} from {min} to {max}{hint}")))
-    }
+/// Returns `value` if it was understood and is within the bounds; `shown` is how it was written.
+fn in_range<T: PartialOrd + Copy>(
+    value: Option<T>,
+    shown: &str,
+    (min, max): (T, T),
+    show: impl Fn(T) -> String,
+    name: &str,
+    hint: &str,
+) -> Result<T, BadValue> {
+    let (least, most) = (show(min), show(max));
+    let what = match value {
+        Some(value) if min <= value && value <= max => return Ok(value),
+        Some(_) => format!("{shown} is not in the range {least} to {most}"),
+        None => format!("{shown} is not {name}"),
+    };
+    Err(bad(what, format!("write {name} from {least} to {most}{hint}")))
 }
 
 #[cfg(test)]

@@ -1,9 +1,7 @@
-//! How a section of the configuration file is declared: once, with [`settings!`].
-//!
-//! A declaration is the struct that the program reads, and the rows from which the file, the
-//! environment and flags are read and checked, and from which docs/configuration.md, the JSON
-//! Schema and `config show` are written. A row is a field: its document, name, type, kind and
-//! default. A kind that does not fit the type does not compile, and neither does a wrong name.
+//! A section of the configuration is declared once, with [`settings!`]: as a struct whose fields name
+//! their kind and default. From it the file, the environment and flags are read and checked, and
+//! docs/configuration.md, the JSON Schema and `config show` are written. A kind that does not fit the
+//! type of its field does not compile.
 
 mod declare;
 mod field;

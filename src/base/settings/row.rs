@@ -1,4 +1,4 @@
-//! The rows of a declaration: what kind of value a key has, and what holds without one.
+//! The rows of a declaration: the kind of a key's value, and what its absence means.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::base::template::Template;
 /// A declared row whose value becomes a `T`.
 pub(crate) struct Row<T> {
     shape: Shape,
-    /// The rows of that section stand in this one as if they were its own.
+    /// The fields of that section belong to this one.
     is_flattened: bool,
     read: fn(&Values, &str, Option<&SettingValue>) -> T,
 }
@@ -29,32 +29,28 @@ impl<T> Row<T> {
         self
     }
 
-    /// Without one it has this value.
     pub(crate) fn default(self, text: &'static str) -> Row<T> {
         self.with(|row| row.absent = Absent::Default(text))
     }
 
-    /// It may be absent; the text says what that means.
+    /// `meaning` says what it means without a value.
     pub(crate) fn or_none(self, meaning: &'static str) -> Row<T> {
         self.with(|row| row.absent = Absent::Means(meaning))
     }
 
-    /// It must be given, as in the example.
     pub(crate) fn required(self, example: &'static str) -> Row<T> {
         self.with(|row| row.absent = Absent::Required(example))
     }
 
-    /// The default where the table is polled.
     pub(crate) fn default_when_polled(self, text: &'static str) -> Row<T> {
         self.with(|row| row.polled = Some(text))
     }
 
-    /// Secrets whose names begin so may be shown.
+    /// Secrets whose names have one of these prefixes may be shown.
     pub(crate) fn showing(self, beginnings: &'static [&'static str]) -> Row<T> {
         self.with(|row| row.open = beginnings)
     }
 
-    /// Its rows in the section.
     pub(crate) fn fields(self, name: &'static str, doc: &'static str) -> Vec<SettingField> {
         match self.shape {
             Shape::Section(fields, _) if self.is_flattened => fields,
@@ -62,7 +58,6 @@ impl<T> Row<T> {
         }
     }
 
-    /// Its value in the section.
     pub(crate) fn value(&self, values: &Values, name: &str) -> T {
         let default = match &self.shape {
             Shape::Key(row) => row.default_value(false),
@@ -80,57 +75,48 @@ fn key<T: SettingType>(kind: ValueKind) -> Row<T> {
     Row { shape: Shape::Key(row), is_flattened: false, read }
 }
 
-/// A text of this form.
 pub(crate) fn text<T: SettingType<Form = String>>(rule: TextRule) -> Row<T> {
     key(ValueKind::Text(rule))
 }
 
-/// A text with columns in it.
 pub(crate) fn template<T: SettingType<Form = Template>>() -> Row<T> {
     key(ValueKind::Template)
 }
 
-/// One of the words that the function names.
+/// One of these words.
 pub(crate) fn word<T: SettingType<Form = String>>(words: fn() -> Vec<&'static str>) -> Row<T> {
     key(ValueKind::Choice(words))
 }
 
-/// One of the type's words.
 pub(crate) fn choice<T: Choice>() -> Row<T> {
     key(ValueKind::Choice(|| T::WORDS.iter().map(|(word, _)| *word).collect()))
 }
 
-/// A text that is never shown.
 pub(crate) fn secret<T: SettingType<Form = Secret>>() -> Row<T> {
     key(ValueKind::Secret)
 }
 
-/// The same, shown with its password masked.
+/// A secret that is shown with its password masked.
 pub(crate) fn url<T: SettingType<Form = Secret>>() -> Row<T> {
     key(ValueKind::Url)
 }
 
-/// True or false.
 pub(crate) fn flag<T: SettingType<Form = bool>>() -> Row<T> {
     key(ValueKind::Bool)
 }
 
-/// A number.
 pub(crate) fn integer<T: SettingType<Form = i64>>(min: i64, max: i64) -> Row<T> {
     key(ValueKind::Integer(min, max))
 }
 
-/// A number of bytes.
 pub(crate) fn bytes<T: SettingType<Form = i64>>(min: i64, max: i64) -> Row<T> {
     key(ValueKind::Bytes(min, max))
 }
 
-/// A duration; the bounds are milliseconds.
 pub(crate) fn duration<T: SettingType<Form = Duration>>(min_ms: u64, max_ms: u64) -> Row<T> {
     key(ValueKind::Duration(min_ms, max_ms))
 }
 
-/// A list of texts of this form.
 pub(crate) fn strings<T: SettingType<Form = Vec<String>>>(rule: TextRule) -> Row<T> {
     key(ValueKind::Strings(rule))
 }
@@ -159,13 +145,12 @@ fn section_of<T: Settings>(value: Option<&SettingValue>) -> Option<T> {
     }
 }
 
-/// A section.
 pub(crate) fn section<T: Settings>() -> Row<T> {
     let shape = Shape::Section(T::fields(), Used::Always);
     Row::section(|values, name, _| section_of(values.get(name)).unwrap_or_default(), shape)
 }
 
-/// A section whose keys are those of the section of that name where they are absent.
+/// A section whose absent keys are those of another section.
 pub(crate) fn section_over<T: Settings>(inherited: &'static str) -> Row<T> {
     let mut fields = T::fields();
     for field in &mut fields {
@@ -176,19 +161,17 @@ pub(crate) fn section_over<T: Settings>(inherited: &'static str) -> Row<T> {
     Row { shape: Shape::Section(fields, Used::Always), ..section() }
 }
 
-/// A section that plays a part when it is there.
 pub(crate) fn optional_section<T: Settings>() -> Row<Option<T>> {
     let shape = Shape::Section(T::fields(), Used::Given);
     Row::section(|values, name, _| section_of(values.get(name)), shape)
 }
 
-/// A section that plays a part when the key beside it has this value.
+/// A section that is used when the key beside it has this value.
 pub(crate) fn section_when<T: Settings>(key: &'static str, value: &'static str) -> Row<Option<T>> {
     let shape = Shape::Section(T::fields(), Used::Chosen(key, value));
     Row { shape, ..optional_section() }
 }
 
-/// An array of sections.
 pub(crate) fn sections<T: Settings>() -> Row<Vec<T>> {
     Row::section(
         |values, name, _| match values.get(name) {
@@ -201,7 +184,7 @@ pub(crate) fn sections<T: Settings>() -> Row<Vec<T>> {
     )
 }
 
-/// The rows of another declaration, as if they were this section's own.
+/// The fields of another declaration in this section.
 pub(crate) fn flattened<T: Settings>() -> Row<T> {
     let shape = Shape::Section(T::fields(), Used::Always);
     Row { shape, is_flattened: true, read: |values, _, _| T::read(values) }

@@ -8,18 +8,15 @@ use super::kind::SettingValue;
 use crate::base::secret::Secret;
 use crate::base::template::Template;
 
-/// A type that a key may have.
 pub(crate) trait SettingType {
-    /// The type of what it is made of.
+    /// The type of the value that it is made of; it must be that of the kind.
     type Form;
-    /// Without a value it becomes something harmless: then the key may be absent, or a problem has
-    /// been reported.
+    /// Without a value, returns anything: the key may be absent, or a problem has been reported.
     fn read(value: Option<&SettingValue>) -> Self;
 }
 
-/// A type that has a word for each of its values.
+/// A type with a word for each of its values.
 pub(crate) trait Choice: Copy + 'static {
-    /// The words.
     const WORDS: &'static [(&'static str, Self)];
 }
 

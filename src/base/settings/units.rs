@@ -1,4 +1,4 @@
-//! Sizes, durations and masked URLs: text in, text out.
+//! Reads and writes sizes and durations, and masks URLs.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ pub(crate) fn show_bytes(bytes: i64) -> String {
     }
 }
 
-/// `200ms`, `30s`, `1m30s`. A number without a unit is nothing: people disagree on what it means.
+/// `200ms`, `30s`, `1m30s`. A number without a unit is refused, because its meaning is ambiguous.
 pub(crate) fn parse_duration_ms(text: &str) -> Option<u64> {
     let mut total_ms: u64 = 0;
     let mut rest = text;
@@ -62,14 +62,14 @@ pub(crate) fn show_duration(duration: Duration) -> String {
     format!("{ms}ms")
 }
 
-/// A URL with its password hidden. What cannot be taken apart with certainty is hidden whole.
+/// A URL with its password hidden. A URL that cannot be parsed with certainty is hidden as a whole.
 pub(crate) fn mask_url(url: &str) -> String {
     const HIDDEN: &str = "***";
     let Some((scheme, rest)) = url.split_once("://") else { return HIDDEN.to_owned() };
     if !scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+') {
         return HIDDEN.to_owned();
     }
-    // The last `@`: an unescaped one may stand in the password, and all before the last is hidden.
+    // The last `@`, because the password may contain one that is not escaped.
     let (user, after) = match rest.rsplit_once('@') {
         Some((login, _)) if login.contains(['/', '?', '#']) => return HIDDEN.to_owned(),
         Some((login, after)) => match login.split_once(':') {
@@ -85,7 +85,7 @@ pub(crate) fn mask_url(url: &str) -> String {
     format!("{scheme}://{user}{masked}")
 }
 
-/// Hides everything from the first parameter that may be a secret on: its value may hold an `&`.
+/// Hides the first parameter that may be a secret and all after it: its value may contain `&`.
 fn mask_query(query: &str) -> String {
     let mut shown = Vec::new();
     for parameter in query.split('&') {
