@@ -7,6 +7,8 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::fault;
 use super::producer_ffi::{Producer, ProducerAnswers, TopicId};
+use super::record_limit::RecordLimit;
+use super::settings::KafkaSettings;
 use crate::base::event::{Outbound, Sequence};
 use crate::sink::publish::SinkReport;
 
@@ -19,6 +21,7 @@ const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 
 pub(super) struct ProducerClient {
     pub(super) producer: Producer,
+    pub(super) record_limit: RecordLimit,
     /// Events that were handed over and not answered.
     pub(super) in_flight: usize,
     /// The topic of the first event, and when that was handed over.
@@ -28,10 +31,16 @@ pub(super) struct ProducerClient {
 }
 
 impl ProducerClient {
-    /// It connects in the background.
-    pub(super) fn new(properties: &[(String, String)]) -> Result<ProducerClient, String> {
+    /// The producer connects in the background. `own` properties win over those of the settings.
+    pub(super) fn new(
+        settings: &KafkaSettings,
+        own: &[(&str, &str)],
+    ) -> Result<ProducerClient, String> {
+        let mut properties = settings.effective_properties();
+        properties.extend(own.iter().map(|(name, value)| ((*name).into(), (*value).into())));
         Ok(ProducerClient {
-            producer: Producer::new(properties)?,
+            producer: Producer::new(&properties)?,
+            record_limit: settings.record_limit.clone(),
             in_flight: 0,
             first_sent: None,
             confirmed_any: false,
@@ -81,6 +90,9 @@ impl ProducerClient {
         let answers = self.producer.poll(patience_ms);
         self.in_flight -= answers.confirmed.len() + answers.failed.len();
         self.confirmed_any |= !answers.confirmed.is_empty();
+        if let Some(bytes_max) = answers.record_limit {
+            self.record_limit.learn(bytes_max);
+        }
         answers
     }
 

@@ -86,6 +86,7 @@ fn unusable(sink: &mut KafkaSink, topic: &str) -> Option<Code> {
     sink.producer().metadata(Some(topic), TOPIC_REQUEST_MS).unwrap_or_else(Some)
 }
 
+/// Fails as [`open_checked`] does; a topic that only rows lead to may be missing, with a warning.
 pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<Finding> {
     // A request for metadata must not create the topic.
     let mut settings = settings.clone();
@@ -108,30 +109,19 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
     if let Some(address) = &required.dead_letters {
         found.push(Finding::ok("sink", format!("dead letters go to topic {}", address.topic)));
     }
-    let is_unchecked = |topic: &&String| !topics.contains(topic.as_str());
-    let of_rows: Vec<&String> = required.from_rows.iter().filter(is_unchecked).collect();
+    let of_rows = required.from_rows.iter().filter(|topic| !topics.contains(topic.as_str()));
+    let of_rows: Vec<&String> = of_rows.collect();
     if topics.is_empty() && of_rows.is_empty() {
         let text = "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics";
         found.push(Finding::warn("sink", text));
     }
-    inspect_topics_of_rows(&mut sink, &settings, &of_rows, &mut found);
-    found
-}
-
-/// A topic that only rows lead to may be missing: that is a warning.
-fn inspect_topics_of_rows(
-    sink: &mut KafkaSink,
-    settings: &KafkaSettings,
-    topics: &[&String],
-    found: &mut Vec<Finding>,
-) {
     let mut existing = 0;
-    for topic in topics.iter().take(TOPICS_OF_ROWS_MAX) {
-        let Some(code) = unusable(sink, topic) else {
+    for topic in of_rows.iter().take(TOPICS_OF_ROWS_MAX) {
+        let Some(code) = unusable(&mut sink, topic) else {
             existing += 1;
             continue;
         };
-        let Fault { what, mend, .. } = cluster::topic_unusable(code, settings, topic);
+        let Fault { what, mend, .. } = cluster::topic_unusable(code, &settings, topic);
         let mend = mend.replace('\n', "; ");
         let text = format!("{what}, and rows of the outbox lead to it; {mend}");
         found.push(Finding::warn("sink", text));
@@ -141,9 +131,9 @@ fn inspect_topics_of_rows(
             format!("topics that rows of the outbox lead to are there ({existing} looked at)");
         found.push(Finding::ok("sink", text));
     }
-    let rest = topics.len().saturating_sub(TOPICS_OF_ROWS_MAX);
-    if rest > 0 {
+    if let Some(rest @ 1..) = of_rows.len().checked_sub(TOPICS_OF_ROWS_MAX) {
         let text = format!("{rest} more topics that rows lead to were not looked at");
         found.push(Finding::warn("sink", text));
     }
+    found
 }

@@ -134,10 +134,7 @@ impl IsolatedProducer {
 
     fn client(&mut self) -> Result<&mut ProducerClient, String> {
         if self.client.is_none() {
-            let mut properties = self.settings.effective_properties();
-            properties
-                .extend(PROPERTIES.iter().map(|(name, value)| ((*name).into(), (*value).into())));
-            self.client = Some(ProducerClient::new(&properties)?);
+            self.client = Some(ProducerClient::new(&self.settings, PROPERTIES)?);
         }
         self.client.as_mut().ok_or_else(String::new)
     }
@@ -153,9 +150,6 @@ impl IsolatedProducer {
             let recovered = lane.map(|lane| self.events.take_recovered(lane));
             self.recovered.extend(recovered.unwrap_or_default());
             self.reports.push(SinkReport::Confirmed(*sequence));
-        }
-        if let Some(bytes_max) = answers.record_limit {
-            self.settings.record_limit.learn(bytes_max);
         }
         let failed_any = !answers.failed.is_empty();
         for (sequence, code, _) in answers.failed {

@@ -28,12 +28,13 @@ pub(super) struct Producer {
     topics: HashMap<Box<str>, TopicId>,
     handles: Vec<*mut c::rd_kafka_topic_t>,
     partitioner: Partitioner,
-    /// Kept for its capacity.
-    vus: Vec<c::rd_kafka_vu_t>,
 }
 
 // SAFETY: librdkafka handles may be used from any thread.
 unsafe impl Send for Producer {}
+
+/// `RD_KAFKA_PARTITION_UA`: librdkafka chooses the partition.
+const ANY_PARTITION: i32 = -1;
 
 /// Topics of one producer are numbered from 0.
 pub(super) type TopicId = usize;
@@ -71,20 +72,14 @@ impl Producer {
         unsafe {
             let conf = c::rd_kafka_conf_new();
             for (name, value) in properties {
-                let (Ok(c_name), Ok(c_value)) =
-                    (CString::new(name.as_str()), CString::new(value.as_str()))
-                else {
+                let texts = (CString::new(name.as_str()), CString::new(value.as_str()));
+                let (Ok(name), Ok(value)) = texts else {
                     c::rd_kafka_conf_destroy(conf);
                     return Err(format!("property {name} contains a NUL byte"));
                 };
-                let outcome = c::rd_kafka_conf_set(
-                    conf,
-                    c_name.as_ptr(),
-                    c_value.as_ptr(),
-                    message.as_mut_ptr(),
-                    message.len(),
-                );
-                if outcome != c::rd_kafka_conf_res_t::RD_KAFKA_CONF_OK {
+                let (text, length) = (message.as_mut_ptr(), message.len());
+                let set = c::rd_kafka_conf_set(conf, name.as_ptr(), value.as_ptr(), text, length);
+                if set != c::rd_kafka_conf_res_t::RD_KAFKA_CONF_OK {
                     c::rd_kafka_conf_destroy(conf);
                     return Err(text_of(message.as_ptr()));
                 }
@@ -98,14 +93,8 @@ impl Producer {
                 return Err(text_of(message.as_ptr()));
             }
             let queue = c::rd_kafka_queue_get_main(rk);
-            Ok(Producer {
-                rk,
-                queue,
-                topics: HashMap::new(),
-                handles: Vec::new(),
-                partitioner: partitioner(properties),
-                vus: Vec::with_capacity(8),
-            })
+            let (topics, handles) = (HashMap::new(), Vec::new());
+            Ok(Producer { rk, queue, topics, handles, partitioner: partitioner(properties) })
         }
     }
 
@@ -121,26 +110,22 @@ impl Producer {
         let headers = native_headers(event)?;
         let (key, key_len) = pointer_of(event.key);
         let (value, value_len) = pointer_of(event.value);
-        use c::rd_kafka_vtype_t as kind;
-        self.vus.clear();
-        let vus = &mut self.vus;
-        vus.push(vu(kind::RD_KAFKA_VTYPE_RKT, |u| u.rkt = self.handles[topic]));
-        vus.push(vu(kind::RD_KAFKA_VTYPE_MSGFLAGS, |u| u.i = c::RD_KAFKA_MSG_F_COPY));
-        vus.push(vu(kind::RD_KAFKA_VTYPE_KEY, |u| u.mem = mem(key, key_len)));
-        vus.push(vu(kind::RD_KAFKA_VTYPE_VALUE, |u| u.mem = mem(value, value_len)));
-        vus.push(vu(kind::RD_KAFKA_VTYPE_TIMESTAMP, |u| u.i64_ = event.commit_unix_us / 1000));
         // The opaque is a number that is never dereferenced: the sequence, and in the lowest bit
         // whether the event asked for its partition.
         let opaque = (sequence as usize) << 1 | usize::from(event.partition.is_some());
-        vus.push(vu(kind::RD_KAFKA_VTYPE_OPAQUE, |u| u.ptr = ptr::without_provenance_mut(opaque)));
-        if let Some(partition) = partition {
-            vus.push(vu(kind::RD_KAFKA_VTYPE_PARTITION, |u| u.i32_ = partition));
-        }
-        if !headers.is_null() {
-            vus.push(vu(kind::RD_KAFKA_VTYPE_HEADERS, |u| u.headers = headers));
-        }
-        // SAFETY: the array is initialised as each vtype wants it; on success librdkafka owns
-        // `headers`, on failure it is still ours.
+        use c::rd_kafka_vtype_t as kind;
+        let vus = [
+            vu(kind::RD_KAFKA_VTYPE_RKT, |u| u.rkt = self.handles[topic]),
+            vu(kind::RD_KAFKA_VTYPE_MSGFLAGS, |u| u.i = c::RD_KAFKA_MSG_F_COPY),
+            vu(kind::RD_KAFKA_VTYPE_KEY, |u| u.mem = mem(key, key_len)),
+            vu(kind::RD_KAFKA_VTYPE_VALUE, |u| u.mem = mem(value, value_len)),
+            vu(kind::RD_KAFKA_VTYPE_TIMESTAMP, |u| u.i64_ = event.commit_unix_us / 1000),
+            vu(kind::RD_KAFKA_VTYPE_OPAQUE, |u| u.ptr = ptr::without_provenance_mut(opaque)),
+            vu(kind::RD_KAFKA_VTYPE_PARTITION, |u| u.i32_ = partition.unwrap_or(ANY_PARTITION)),
+            vu(kind::RD_KAFKA_VTYPE_HEADERS, |u| u.headers = headers),
+        ];
+        // SAFETY: the array is initialised as each vtype wants it, and null headers are none; on
+        // success librdkafka owns `headers`, on failure it is still ours.
         unsafe {
             let error = c::rd_kafka_produceva(self.rk, vus.as_ptr(), vus.len());
             if error.is_null() {

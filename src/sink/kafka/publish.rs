@@ -12,7 +12,6 @@ use super::key_order::{Destination, KeyOrder};
 use super::partition_warmup::{PartitionState, PartitionWarmup};
 use super::producer_ffi::{Producer, TopicId};
 use super::record::Record;
-use super::record_limit::RecordLimit;
 use super::settings::KafkaSettings;
 use super::{cluster, fault};
 use crate::base::error::Fault;
@@ -40,7 +39,6 @@ pub(super) struct KafkaSink {
     /// Events that need not wait any more. They are sent before any event that is handed over now.
     released: BTreeSet<Sequence>,
     isolated: IsolatedProducer,
-    record_limit: RecordLimit,
     reports: Vec<SinkReport>,
     /// While the cluster is unreachable: when it was reported or asked last.
     unreachable_at: Option<Instant>,
@@ -50,7 +48,7 @@ pub(super) struct KafkaSink {
 impl KafkaSink {
     /// The producer connects in the background.
     pub(super) fn new(settings: &KafkaSettings) -> Result<KafkaSink, Fault> {
-        let normal = ProducerClient::new(&settings.effective_properties());
+        let normal = ProducerClient::new(settings, &[]);
         Ok(KafkaSink {
             key_hasher: KeyHasher::default(),
             normal: normal.map_err(|reason| cluster::refused_property(&reason))?,
@@ -60,7 +58,6 @@ impl KafkaSink {
             held: BTreeMap::new(),
             released: BTreeSet::new(),
             isolated: IsolatedProducer::new(settings.clone()),
-            record_limit: settings.record_limit.clone(),
             reports: Vec::new(),
             unreachable_at: None,
             counted_at: Instant::now(),
@@ -203,9 +200,6 @@ impl KafkaSink {
         if !uncounted.is_empty() {
             self.normal.producer.ask_partitions(&uncounted);
         }
-        if let Some(bytes_max) = answers.record_limit {
-            self.record_limit.learn(bytes_max);
-        }
         self.handle_failed(answers.failed);
         (!answers.confirmed.is_empty(), answers.errors)
     }
@@ -320,7 +314,7 @@ impl Sink for KafkaSink {
         sequence: Sequence,
         letter: &Outbound<'_>,
     ) -> Result<(), PublishError> {
-        let record = self.record_limit.fit_dead_letter(letter, self.lane(letter));
+        let record = self.normal.record_limit.fit_dead_letter(letter, self.lane(letter));
         self.isolated.events.add_troubled(sequence, record);
         Ok(())
     }
