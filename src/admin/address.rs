@@ -1,4 +1,4 @@
-//! Whether the admin address can be taken: for `check`, without taking it.
+//! Checks, for `walrelay check`, that the admin server can listen on its address.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
@@ -15,7 +15,8 @@ const TOPIC: &str = "admin.listen";
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 const ANSWER_BYTES_MAX: u64 = 256 * 1024;
 
-/// What `run` would come to. `slot` is ours; a relay of it that has the address is probably the one that runs.
+/// `slot` is the configured one: a relay of this slot that has the address is probably the one that
+/// `check` is about.
 #[must_use]
 pub(crate) fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
     let Err(error) = bind(listen) else {
@@ -26,29 +27,22 @@ pub(crate) fn inspect(listen: SocketAddr, slot: Option<&str>) -> Finding {
         _ => None,
     };
     let fault = listen_fault(listen, &error);
-    match holder {
-        None => Finding::fail(fault),
-        Some(theirs) if theirs.as_deref() == slot => {
-            let of = slot.map_or_else(String::new, |slot| format!(" of slot {slot}"));
-            Finding::warn(
-                TOPIC,
-                format!(
-                    "a relay{of} runs already, and listens on {listen}; a second one on this machine needs another admin.listen"
-                ),
-            )
-        }
-        Some(theirs) => {
-            let whose = theirs.map_or_else(
-                || "a relay that polls".to_owned(),
-                |slot| format!("the relay of slot {slot}"),
-            );
-            let what = format!("{}: {whose} listens there", fault.what);
-            Finding::fail(Fault { what, ..fault })
-        }
+    let Some(holder) = holder else { return Finding::fail(fault) };
+    let relay = match &holder {
+        Some(slot) => format!("relay of slot {slot}"),
+        None => "relay that polls".to_owned(),
+    };
+    if holder.as_deref() == slot {
+        let text = format!(
+            "a {relay} runs already, and listens on {listen}; a second one on this machine needs another admin.listen"
+        );
+        return Finding::warn(TOPIC, text);
     }
+    let what = format!("{}: the {relay} listens there", fault.what);
+    Finding::fail(Fault { what, ..fault })
 }
 
-/// Bound, and not listened on: a relay that starts meanwhile is not in its way.
+/// Binds without listening, so that a relay that starts meanwhile can listen.
 fn bind(listen: SocketAddr) -> std::io::Result<()> {
     let socket = Socket::new(Domain::for_address(listen), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;
@@ -84,14 +78,13 @@ fn status(listen: SocketAddr) -> Option<Value> {
     serde_json::from_str(body).ok()
 }
 
-/// The slot of a relay, where this is the status of one.
+/// The slot of the relay, if this is the `/status` of one; a relay that polls has none.
 fn relay(status: &Value) -> Option<Option<String>> {
     let ours =
         ["version", "in_flight", "dead_letters"].iter().all(|name| status.get(name).is_some());
     ours.then(|| status["slot"]["name"].as_str().map(str::to_owned))
 }
 
-/// The fault when the address cannot be taken.
 pub(super) fn listen_fault(listen: SocketAddr, error: &std::io::Error) -> Fault {
     let port = listen.port();
     let other = "or give another address: [admin] listen = \"127.0.0.1:9465\"";

@@ -1,13 +1,12 @@
 //! A listener whose clients cannot pile up, nor keep others waiting.
 //!
 //! A fixed number of connections is served at once. Where that many are open, the one that has been
-//! idle longest is closed for the next one, so a probe never waits behind other clients. A
-//! connection whose request is under way is idle last, before it one that has shown the token.
+//! idle longest is closed for the next one, so a probe never waits behind other clients. A connection
+//! whose request is being handled is closed last; before it, one that has sent the token.
 //!
-//! Each connection also ends at a fixed age, whatever it is doing: waiting to send its request, or
-//! taking its answer one byte at a time. An age instead of an idle time, because a client that sends
-//! a byte a second is never idle. Only a client that has shown the token gets more: reading a long
-//! log takes a while.
+//! Each connection is also closed at a fixed age. The age counts and not the idle time, because a
+//! client that sends or takes a byte a second is never idle. A client that has sent the token gets
+//! more time, because reading a long log takes a while.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -25,51 +24,47 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// Connections served at once.
-const CONNECTIONS_MAX: usize = 64;
-/// Age at which a connection is cut that has not sent the head of a request.
-const HEAD_MAX: Duration = Duration::from_secs(2);
-/// Age at which any connection is cut: Prometheus' own default for a scrape.
-const AGE_MAX: Duration = Duration::from_secs(10);
-/// What a client that was let in gets on top.
+/// How much longer the connection of a client that has sent the token may last.
 const AGE_MORE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (no file descriptors left), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How long a connection that was closed may take to give its place up before the next is closed, too.
+/// How long a closed connection may take to end before the next one is closed, too.
 const CLOSE_WAIT: Duration = Duration::from_millis(20);
 
-/// How many connections, and how old they may be.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
     pub(super) connections_max: usize,
+    /// Greatest age of a connection without the head of a request.
     pub(super) head_max: Duration,
     pub(super) age_max: Duration,
 }
 
 impl Default for Bounds {
     fn default() -> Bounds {
-        Bounds { connections_max: CONNECTIONS_MAX, head_max: HEAD_MAX, age_max: AGE_MAX }
+        // Ten seconds are the timeout of a scrape in Prometheus.
+        let [head_max, age_max] = [2, 10].map(Duration::from_secs);
+        Bounds { connections_max: 64, head_max, age_max }
     }
 }
 
-/// What is known of a connection, to it, to its watchdog and to the listener.
+/// Shared by a connection, its watchdog and the listener.
 #[derive(Debug)]
 struct ConnectionState {
     accepted_at: Instant,
     /// When a byte was last read or written.
     active_at: Instant,
-    /// The head of its request has come.
+    /// The head of the request was read.
     has_asked: bool,
-    /// Its request is being carried out.
+    /// The request is being handled.
     is_under_way: bool,
-    /// It has shown the token.
+    /// The client has sent the token.
     is_let_in: bool,
     /// A second descriptor of the socket, to close it from outside; none once it was closed.
     socket: Option<Socket>,
 }
 
 impl ConnectionState {
-    /// Wakes reader and writer: the one gets an end of file, the other an error.
+    /// Wakes the tasks that read and write: reading ends, writing fails.
     fn close(&mut self) {
         if let Some(socket) = self.socket.take() {
             let _already_gone = socket.shutdown(Shutdown::Both).is_err();
@@ -77,20 +72,17 @@ impl ConnectionState {
     }
 }
 
-#[derive(Debug)]
-struct SharedConnection(Mutex<ConnectionState>);
+type SharedState = Mutex<ConnectionState>;
 
-impl SharedConnection {
-    fn state(&self) -> MutexGuard<'_, ConnectionState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+fn locked(state: &SharedState) -> MutexGuard<'_, ConnectionState> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Closes a connection that has grown too old. It is given more time for what it has done by then.
-async fn close_when_old(connection: Weak<SharedConnection>, bounds: Bounds) {
+/// Closes a connection that has grown too old for what its client has done by then.
+async fn close_when_old(connection: Weak<SharedState>, bounds: Bounds) {
     let may_stay = |earned: fn(&ConnectionState) -> bool| {
         let connection = connection.upgrade()?;
-        let mut state = connection.state();
+        let mut state = locked(&connection);
         if !earned(&state) {
             state.close();
         }
@@ -105,33 +97,31 @@ async fn close_when_old(connection: Weak<SharedConnection>, bounds: Bounds) {
     }
 }
 
-/// Who is at the other end.
 #[derive(Clone, Debug)]
 pub(super) struct AdminClient {
     pub(super) addr: SocketAddr,
-    connection: Arc<SharedConnection>,
+    connection: Arc<SharedState>,
 }
 
 impl AdminClient {
-    /// May stay longer.
+    /// The client has sent the token: its connection may last longer.
     pub(super) fn let_in(&self) {
-        self.connection.state().is_let_in = true;
+        locked(&self.connection).is_let_in = true;
     }
 
-    /// Has asked; its request is under way until what is returned is dropped.
+    /// The client has sent a request, which is being handled until the guard is dropped.
     pub(super) fn asks(&self) -> RequestUnderWay {
-        let mut state = self.connection.state();
+        let mut state = locked(&self.connection);
         (state.has_asked, state.is_under_way) = (true, true);
         RequestUnderWay(Arc::clone(&self.connection))
     }
 }
 
-/// A request that is under way.
-pub(super) struct RequestUnderWay(Arc<SharedConnection>);
+pub(super) struct RequestUnderWay(Arc<SharedState>);
 
 impl Drop for RequestUnderWay {
     fn drop(&mut self) {
-        let mut state = self.0.state();
+        let mut state = locked(&self.0);
         (state.is_under_way, state.active_at) = (false, Instant::now());
     }
 }
@@ -146,7 +136,7 @@ pub(super) struct Bounded {
     listener: TcpListener,
     permits: Arc<Semaphore>,
     bounds: Bounds,
-    open: Vec<Weak<SharedConnection>>,
+    open: Vec<Weak<SharedState>>,
 }
 
 impl Bounded {
@@ -155,8 +145,8 @@ impl Bounded {
         Bounded { listener, permits, bounds, open: Vec::new() }
     }
 
-    /// A place for one more connection, if need be that of another one.
-    async fn place(&mut self) -> OwnedSemaphorePermit {
+    /// A permit for one more connection; if need be, another one is closed for it.
+    async fn permit(&mut self) -> OwnedSemaphorePermit {
         loop {
             if let Ok(permit) = Arc::clone(&self.permits).try_acquire_owned() {
                 return permit;
@@ -174,31 +164,32 @@ impl Bounded {
     fn close_idlest(&mut self) -> bool {
         self.open.retain(|connection| connection.strong_count() > 0);
         let open = self.open.iter().filter_map(Weak::upgrade);
-        let open = open.filter(|connection| connection.state().socket.is_some());
+        let open = open.filter(|connection| locked(connection).socket.is_some());
         let idlest = open.min_by_key(|connection| {
-            let state = connection.state();
+            let state = locked(connection);
             (state.is_under_way, state.is_let_in, state.active_at)
         });
-        idlest.map(|connection| connection.state().close()).is_some()
+        idlest.map(|connection| locked(&connection).close()).is_some()
     }
 
     async fn accept_one(&mut self) -> io::Result<(AdminConnection, SocketAddr)> {
         let (stream, addr) = self.listener.accept().await?;
         let socket = Some(SockRef::from(&stream).try_clone()?);
-        let permit = self.place().await;
+        let permit = self.permit().await;
         let now = Instant::now();
-        let shared = Arc::new(SharedConnection(Mutex::new(ConnectionState {
+        let shared = Arc::new(Mutex::new(ConnectionState {
             accepted_at: now,
             active_at: now,
             has_asked: false,
             is_under_way: false,
             is_let_in: false,
             socket,
-        })));
+        }));
         self.open.push(Arc::downgrade(&shared));
         let watchdog = tokio::spawn(close_when_old(Arc::downgrade(&shared), self.bounds));
-        let watchdog = watchdog.abort_handle();
-        Ok((AdminConnection { stream, shared, watchdog, _permit: permit }, addr))
+        let connection =
+            AdminConnection { stream, shared, watchdog: watchdog.abort_handle(), _permit: permit };
+        Ok((connection, addr))
     }
 }
 
@@ -223,10 +214,9 @@ impl Listener for Bounded {
     }
 }
 
-/// A connection that notes when it was last active.
 pub(super) struct AdminConnection {
     stream: TcpStream,
-    shared: Arc<SharedConnection>,
+    shared: Arc<SharedState>,
     watchdog: AbortHandle,
     _permit: OwnedSemaphorePermit,
 }
@@ -236,19 +226,19 @@ impl AdminConnection {
         AdminClient { addr, connection: Arc::clone(&self.shared) }
     }
 
-    fn noted<T>(&self, answer: Poll<T>) -> Poll<T> {
-        if answer.is_ready() {
-            self.shared.state().active_at = Instant::now();
+    fn active<T>(&self, outcome: Poll<T>) -> Poll<T> {
+        if outcome.is_ready() {
+            locked(&self.shared).active_at = Instant::now();
         }
-        answer
+        outcome
     }
 }
 
 impl Drop for AdminConnection {
-    /// Whoever still knows its client must not keep the socket open.
+    /// An [`AdminClient`] that is still alive must not keep the socket open.
     fn drop(&mut self) {
         self.watchdog.abort();
-        self.shared.state().socket = None;
+        locked(&self.shared).socket = None;
     }
 }
 
@@ -258,8 +248,8 @@ impl AsyncRead for AdminConnection {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let answer = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.noted(answer)
+        let outcome = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.active(outcome)
     }
 }
 
@@ -269,8 +259,8 @@ impl AsyncWrite for AdminConnection {
         cx: &mut Context<'_>,
         buf: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let answer = Pin::new(&mut self.stream).poll_write(cx, buf);
-        self.noted(answer)
+        let outcome = Pin::new(&mut self.stream).poll_write(cx, buf);
+        self.active(outcome)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -4,9 +4,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use super::super::*;
-use super::{exchange, letters};
-use crate::health::{self, HealthLimits};
-use crate::metrics::Metrics;
+use super::{exchange, letters, view};
 
 fn on_runtime<F: Future>(test: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -110,14 +108,7 @@ fn who_was_let_in_may_stay_longer() {
 #[test]
 fn a_probe_does_not_wait_behind_idle_clients() {
     const LARGE_BYTES: usize = 64 << 20;
-    let (_recorder, facts) = health::facts(0);
-    let view = AdminView {
-        metrics: Arc::new(Metrics::new()),
-        facts,
-        limits: HealthLimits::default(),
-        clock: Arc::new(|| 0),
-        slot: None,
-    };
+    let (_recorder, view) = view(None);
     // GIVEN a server on which no connection grows too old
     let hour = Duration::from_secs(3600);
     let bounds = Bounds { head_max: hour, age_max: hour, ..Bounds::default() };
@@ -128,7 +119,7 @@ fn a_probe_does_not_wait_behind_idle_clients() {
     // behind them, and reading a large one slowly
     let mut idle = Vec::new();
     for number in 0..bounds.connections_max {
-        let mut client = TcpStream::connect(admin.addr()).unwrap();
+        let mut client = TcpStream::connect(admin.addr).unwrap();
         client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let sent = match number % 4 {
             0 => "",
@@ -144,7 +135,7 @@ fn a_probe_does_not_wait_behind_idle_clients() {
     }
     // WHEN it is probed THEN it answers, however often
     for _ in 0..2 * bounds.connections_max {
-        let answer = exchange(admin.addr(), "GET /livez HTTP/1.1\r\nHost: relay\r\n\r\n");
+        let answer = exchange(admin.addr, "GET /livez HTTP/1.1\r\nHost: relay\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
 }

@@ -1,11 +1,9 @@
-//! The relay as seen from outside: `/metrics`, `/livez`, `/readyz`, `/status`, a page, and dead
-//! letters under `/api`.
+//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, a page, and dead letters under `/api`.
 //!
-//! The server has a thread and a runtime of its own and shares nothing with the data thread but
-//! atomics, so it answers truthfully while the data thread is stuck. What needs no token only reads
-//! those. Clients cannot pile up, nor keep a probe waiting: one request per connection, a fixed
-//! number of connections of which idle ones give way, a fixed time for each (see `bounded`); no body
-//! is read before the token (see `api`).
+//! It has a thread and a runtime of its own and shares nothing with the data thread but atomics, so it
+//! answers while the data thread is stuck. Clients cannot pile up, nor keep a probe waiting: there is
+//! one request per connection, and number and age of connections are limited (see `bounded`); no body
+//! is read before the token was checked (see `api`).
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -18,6 +16,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::middleware::{Next, from_fn, map_response};
 use axum::response::Response;
 use axum::routing::get;
+use serde_json::json;
 use tokio::sync::watch;
 
 use self::address::listen_fault;
@@ -37,18 +36,20 @@ mod bounded;
 mod page;
 mod status;
 
-/// How long a stop waits for requests under way.
+/// How long a stop waits for requests that are being handled.
 const STOP_GRACE: Duration = Duration::from_secs(2);
+
 /// A running server; dropping it stops it.
 pub(crate) struct Admin {
-    addr: SocketAddr,
+    #[cfg(test)]
+    pub(crate) addr: SocketAddr,
     api: Arc<Api>,
     stop: watch::Sender<bool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Admin {
-    /// Binds `listen` and serves from a new thread. The address is taken when this returns.
+    /// Binds `listen` and serves from a new thread.
     pub(crate) fn start(
         listen: SocketAddr,
         view: AdminView,
@@ -73,37 +74,28 @@ impl Admin {
             runtime.block_on(serve(listener, bounds, router, stopped));
             runtime.shutdown_background();
         };
-        let thread = runtime::spawn("admin", serving).map_err(not_started)?;
-        let admin = Admin { addr, api, stop, thread: Some(thread) };
-        tracing::info!(addr = %admin.addr, "admin server listens");
-        Ok(admin)
+        let thread = Some(runtime::spawn("admin", serving).map_err(not_started)?);
+        tracing::info!(%addr, "admin server listens");
+        Ok(Admin {
+            #[cfg(test)]
+            addr,
+            api,
+            stop,
+            thread,
+        })
     }
+}
 
-    /// Where it listens; the port is a real one even when 0 was asked for.
-    #[cfg(test)]
-    pub(crate) fn addr(&self) -> SocketAddr {
-        self.addr
-    }
-
-    /// Stops accepting, lets requests under way end (at most two seconds) and a job settle what it
-    /// has in flight, and joins the thread.
-    pub(crate) fn stop(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
+impl Drop for Admin {
+    /// Stops accepting, waits for requests that are being handled and for a job to settle what it has
+    /// in flight, and joins the thread.
+    fn drop(&mut self) {
         self.stop.send_replace(true);
         let Some(thread) = self.thread.take() else { return };
         self.api.end();
         if thread.join().is_err() {
             tracing::error!("admin server panicked");
         }
-    }
-}
-
-impl Drop for Admin {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
@@ -147,9 +139,9 @@ async fn serve(
     }
 }
 
-/// A sender that is gone means stop, too.
 async fn until_stopped(mut stopped: watch::Receiver<bool>) {
-    let _gone = stopped.wait_for(|stop| *stop).await.is_err();
+    // A sender that was dropped means stop, too.
+    let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
 fn router(view: AdminView) -> Router {
@@ -160,13 +152,13 @@ fn router(view: AdminView) -> Router {
         .route("/readyz", get(readyz))
         .route("/status", get(show_status))
         .fallback(async || {
-            let text = "not here; try /, /metrics, /livez, /readyz, /status, /api/dlq\n";
+            let text = "not found; try /, /metrics, /livez, /readyz, /status, /api/dlq\n";
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
         .with_state(Arc::new(view))
 }
 
-/// While a request is carried out, its connection is no idle one.
+/// Marks the connection of a request that is being handled.
 async fn under_way(
     ConnectInfo(client): ConnectInfo<AdminClient>,
     request: Request,
@@ -176,8 +168,8 @@ async fn under_way(
     next.run(request).await
 }
 
-/// One request per connection: what a scrape saves by keeping it is less than what an idle
-/// connection costs. The page may load nothing and run nothing.
+/// Closes the connection after each request, because keeping one open costs more than it saves a
+/// scrape; and keeps the page from loading or running anything.
 async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let mut set = |name, value| headers.insert(name, HeaderValue::from_static(value));
@@ -197,22 +189,21 @@ async fn metrics(State(view): State<Arc<AdminView>>) -> Response {
 }
 
 async fn livez(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Response {
-    verdict(&headers, "live", view.health().stuck().as_slice())
+    verdict(&headers, "live", view.judge().1.stuck().as_slice())
 }
 
 async fn readyz(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Response {
-    verdict(&headers, "ready", &view.health().reasons)
+    verdict(&headers, "ready", &view.judge().1.reasons)
 }
 
-/// 200 and the word, or 503 and one line per reason; JSON for those who ask for it.
+/// 200 and the word, or 503 and one line per reason; JSON where the request accepts it.
 fn verdict(headers: &HeaderMap, word: &'static str, reasons: &[Unready]) -> Response {
     let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if wants_json(headers) {
-        let reasons = status::reasons(reasons);
-        let body = serde_json::json!({ word: reasons.is_empty(), "reasons": reasons });
+        let body = json!({ word: reasons.is_empty(), "reasons": status::reasons(reasons) });
         return answer(code, JSON, format!("{body}\n"));
     }
-    let lines: String = reasons.iter().map(|why| format!("{}: {why}\n", why.code())).collect();
+    let lines: String = reasons.iter().map(|it| format!("{}: {it}\n", it.code())).collect();
     answer(code, TEXT, if lines.is_empty() { format!("{word}\n") } else { lines })
 }
 
@@ -222,14 +213,11 @@ fn wants_json(headers: &HeaderMap) -> bool {
 }
 
 async fn show_status(State(view): State<Arc<AdminView>>) -> Response {
-    match serde_json::to_string_pretty(&status::Status::of(&view)) {
-        Ok(text) => answer(StatusCode::OK, JSON, text + "\n"),
-        Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),
-    }
+    answer(StatusCode::OK, JSON, format!("{:#}\n", status::to_json(&view)))
 }
 
 async fn show_page(State(view): State<Arc<AdminView>>) -> Response {
-    answer(StatusCode::OK, HTML, page::render(&status::Status::of(&view)))
+    answer(StatusCode::OK, HTML, page::render(&view))
 }
 
 #[cfg(test)]

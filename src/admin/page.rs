@@ -1,10 +1,11 @@
-//! The page for people: one self-contained document, no script; `maud` escapes all it shows.
+//! The page for people: one self-contained document without scripts. `maud` escapes all texts.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use super::status::{PollingStatus, SlotStatus, Status};
+use super::status::{AdminView, count, wal_status};
 use crate::base::figures::{binary_size, duration, grouped};
-use crate::health::HealthState;
+use crate::health::{Health, HealthState, Pass, Snapshot};
+use crate::metrics::{Metrics, Outcome, Point};
 
 const STYLE: &str = r#"
 :root { color-scheme: light dark; --ink: #1b1f24; --dim: #5d6670; --paper: #fbfbfa;
@@ -29,9 +30,11 @@ footer { margin-top: 1.75rem; font-size: .875rem; }
 a { color: inherit; margin-right: 1rem; }
 "#;
 
-/// The whole document.
-pub(super) fn render(status: &Status) -> String {
-    let Status { events, in_flight, .. } = status;
+pub(super) fn render(view: &AdminView) -> String {
+    let (Snapshot { pass, .. }, health) = view.judge();
+    let metrics = &*view.metrics;
+    let in_flight =
+        format!("{} · {}", number(pass.in_flight_events), binary_size(pass.in_flight_bytes));
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -43,19 +46,18 @@ pub(super) fn render(status: &Status) -> String {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                (heading(status))
+                (heading(view, &health))
                 (table("Events", &[
-                    ("published", number(events.published)),
-                    ("dead-lettered", number(events.dead_lettered)),
-                    ("retries", number(events.retries)),
-                    (
-                        "in flight",
-                        format!("{} · {}", number(in_flight.events), binary_size(in_flight.bytes)),
-                    ),
+                    ("published", number(metrics.events.at(Outcome::Published).get())),
+                    ("dead-lettered", number(metrics.events.at(Outcome::DeadLettered).get())),
+                    ("retries", number(metrics.retries.get())),
+                    ("in flight", in_flight),
                 ]))
-                (dead_letters(status))
-                @if let Some(slot) = &status.slot { (positions_and_slot(status, slot)) }
-                @if let Some(polling) = &status.polling { (polled_table(polling)) }
+                (dead_letters(metrics))
+                @match &view.slot {
+                    Some(name) => (positions_and_slot(&pass, metrics, name)),
+                    None => (polled_table(metrics)),
+                }
                 footer.dim {
                     @for path in ["metrics", "status", "readyz", "livez"] {
                         a href={ "/" (path) } { (path) }
@@ -67,22 +69,23 @@ pub(super) fn render(status: &Status) -> String {
     page.into_string()
 }
 
-fn heading(status: &Status) -> Markup {
-    let tone = match status.health {
-        HealthState::Streaming | HealthState::Polling if status.ready => "good",
+fn heading(view: &AdminView, health: &Health) -> Markup {
+    let tone = match health.state {
+        HealthState::Streaming | HealthState::Polling if health.reasons.is_empty() => "good",
         HealthState::Starting
         | HealthState::Standby
         | HealthState::Connecting
         | HealthState::Draining => "warn",
         _ => "bad",
     };
-    let note = Some(&status.note).filter(|note| !note.is_empty());
-    let lines: Vec<&String> = status.reasons.iter().map(|why| &why.text).chain(note).collect();
+    let note = Some(view.facts.note()).filter(|note| !note.is_empty());
+    let lines = health.reasons.iter().map(ToString::to_string).chain(note);
+    let lines: Vec<String> = lines.collect();
     html! {
         header {
-            h1 { "walrelay " span.dim { (status.version) } }
-            span class={ "state " (tone) } { (status.state.replace('_', " ")) }
-            span.dim { "up " (duration(status.uptime_seconds)) }
+            h1 { "walrelay " span.dim { (env!("CARGO_PKG_VERSION")) } }
+            span class={ "state " (tone) } { (health.state.text().replace('_', " ")) }
+            span.dim { "up " (duration((view.clock)() / 1000)) }
         }
         @if !lines.is_empty() {
             ul class=(tone) { @for line in lines { li { (line) } } }
@@ -90,55 +93,51 @@ fn heading(status: &Status) -> Markup {
     }
 }
 
-fn dead_letters(status: &Status) -> Markup {
-    let letters = &status.dead_letters;
-    let breaker = if letters.breaker_open { "open" } else { "closed" };
+fn dead_letters(metrics: &Metrics) -> Markup {
+    let breaker = if metrics.dlq_breaker_open.get() == 1 { "open" } else { "closed" };
     table(
         "Dead letters",
         &[
-            ("open", known(letters.open.map(number))),
-            (
-                "age of the oldest",
-                known(letters.oldest_age_seconds.map(|age| duration(age as u64))),
-            ),
-            ("parked keys", number(u64::try_from(letters.parked_keys).unwrap_or(0))),
+            ("open", known(metrics.dlq_depth.get(), number)),
+            ("age of the oldest", known(metrics.dlq_oldest_age_seconds.get(), duration)),
+            ("parked keys", number(unsigned(metrics.dlq_parked_keys.get()))),
             ("breaker", breaker.to_owned()),
-            ("failed writes", number(letters.publish_failed)),
+            ("failed writes", number(metrics.dlq_publish_failed.get())),
         ],
     )
 }
 
-fn polled_table(polling: &PollingStatus) -> Markup {
+fn polled_table(metrics: &Metrics) -> Markup {
     table(
         "Table",
         &[
-            ("rows not published", known(polling.backlog.map(number))),
-            (
-                "age of the oldest",
-                known(polling.backlog_age_seconds.map(|age| duration(age as u64))),
-            ),
-            ("claims that ran out", number(polling.expired_claims)),
-            ("rows cleaned up", number(polling.cleaned_rows)),
+            ("rows not published", known(metrics.backlog.get(), number)),
+            ("age of the oldest", known(metrics.backlog_age_seconds.get(), duration)),
+            ("claims that ran out", number(metrics.expired_claims.get())),
+            ("rows cleaned up", number(metrics.cleaned_rows.get())),
         ],
     )
 }
 
-fn positions_and_slot(status: &Status, slot: &SlotStatus) -> Markup {
-    let bytes = |bytes: i64| binary_size(u64::try_from(bytes).unwrap_or(0));
+fn positions_and_slot(pass: &Pass, metrics: &Metrics, name: &str) -> Markup {
+    let lag_bytes = unsigned(metrics.slot_lag_bytes.at(Point::Confirmed).get());
+    let lag = format!("{} · {:.1} s", binary_size(lag_bytes), metrics.slot_lag_seconds.get());
+    let safe_wal = count(metrics.slot_safe_wal_bytes.get());
+    let safe_wal = safe_wal.map(|bytes| binary_size(unsigned(bytes)));
     html! {
         (table("Log positions", &[
-            ("received", status.lsn.received.clone()),
-            ("sent to the broker", status.lsn.sent.clone()),
-            ("confirmed", status.lsn.confirmed.clone()),
+            ("received", pass.received_lsn.to_string()),
+            ("sent to the broker", pass.sent_lsn.to_string()),
+            ("confirmed", pass.confirmed_lsn.to_string()),
         ]))
         (table("Slot", &[
-            ("name", slot.name.clone()),
-            ("streaming", if slot.active { "yes" } else { "no" }.to_owned()),
-            ("WAL status", slot.wal_status.unwrap_or("not read yet").to_owned()),
-            ("lag", format!("{} · {:.1} s", bytes(slot.lag_bytes.confirmed), slot.lag_seconds)),
-            ("WAL retained", bytes(slot.retained_wal_bytes)),
-            ("WAL until danger", slot.safe_wal_bytes.map_or("no limit known".to_owned(), bytes)),
-            ("reconnects", number(status.events.source_reconnects)),
+            ("name", name.to_owned()),
+            ("streaming", if metrics.slot_active.get() == 1 { "yes" } else { "no" }.to_owned()),
+            ("WAL status", wal_status(metrics).unwrap_or("not read yet").to_owned()),
+            ("lag", lag),
+            ("WAL retained", binary_size(unsigned(metrics.slot_retained_wal_bytes.get()))),
+            ("WAL until danger", safe_wal.unwrap_or_else(|| "no limit known".to_owned())),
+            ("reconnects", number(metrics.source_reconnects.get())),
         ]))
     }
 }
@@ -154,8 +153,12 @@ fn table(title: &str, rows: &[(&str, String)]) -> Markup {
     }
 }
 
-fn known(value: Option<String>) -> String {
-    value.unwrap_or_else(|| "not known".to_owned())
+fn known(gauge: f64, shown: fn(u64) -> String) -> String {
+    count(gauge).map_or_else(|| "not known".to_owned(), |value| shown(unsigned(value)))
+}
+
+fn unsigned(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or_default()
 }
 
 /// `1234567` as `1 234 567`, with narrow no-break spaces.

@@ -27,19 +27,26 @@ fn stage() -> Stage {
 }
 
 fn stage_of(slot: Option<&str>) -> Stage {
-    let (recorder, facts) = health::facts(0);
-    let metrics = Arc::new(Metrics::new());
     let now_ms = Arc::new(AtomicU64::new(0));
     let clock = Arc::clone(&now_ms);
+    let (recorder, view) = view(slot);
+    let view = AdminView { clock: Arc::new(move || clock.load(Ordering::Relaxed)), ..view };
+    let metrics = Arc::clone(&view.metrics);
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters()).unwrap();
+    Stage { addr: admin.addr, admin: Some(admin), recorder, metrics, now_ms }
+}
+
+/// What a server shows, and what changes that.
+pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
+    let (recorder, facts) = health::facts(0);
     let view = AdminView {
-        metrics: Arc::clone(&metrics),
+        metrics: Arc::new(Metrics::new()),
         facts,
         limits: HealthLimits::default(),
-        clock: Arc::new(move || clock.load(Ordering::Relaxed)),
+        clock: clock_since(Instant::now()),
         slot: slot.map(str::to_owned),
     };
-    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters()).unwrap();
-    Stage { addr: admin.addr(), admin: Some(admin), recorder, metrics, now_ms }
+    (recorder, view)
 }
 
 /// Nobody may act on them.
@@ -52,14 +59,10 @@ fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
-        letters_unread: false,
-        decoding_for: None,
-        settled_events: 0,
-        in_flight_events: 0,
-        in_flight_bytes: 0,
         received_lsn: Lsn::from_wire(0x16_0000_0300),
         sent_lsn: Lsn::from_wire(0x16_0000_0200),
         confirmed_lsn: Lsn::from_wire(0x16_0000_0100),
+        ..Pass::default()
     }
 }
 
@@ -251,14 +254,7 @@ fn an_endless_header_is_refused() {
 fn an_address_in_use_is_a_fault_that_says_how_to_mend_it() {
     let stage = stage();
     let taken = stage.addr;
-    let (_recorder, facts) = health::facts(0);
-    let view = AdminView {
-        metrics: Arc::new(Metrics::new()),
-        facts,
-        limits: HealthLimits::default(),
-        clock: clock_since(Instant::now()),
-        slot: None,
-    };
+    let (_recorder, view) = view(None);
     let fault = Admin::start(taken, view, letters()).err().unwrap();
     assert_eq!((fault.code, fault.exit), ("admin.listen", Exit::Usage));
     assert!(fault.what.contains(&taken.to_string()));
@@ -273,7 +269,7 @@ fn a_stop_frees_the_address_and_is_not_held_up_by_an_idle_client() {
     get(stage.addr, "/livez");
     // WHEN the server is stopped
     let begun = Instant::now();
-    stage.admin.take().unwrap().stop();
+    drop(stage.admin.take());
     // THEN it ends within the grace and nobody listens any more
     assert!(begun.elapsed() < STOP_GRACE + Duration::from_secs(3));
     assert!(TcpStream::connect(stage.addr).is_err());

@@ -111,7 +111,7 @@ impl Running {
         // Not dropped: that would wait for a name that is being resolved.
         runtime.shutdown_background();
         let joined = self.data.join();
-        self.admin.stop();
+        drop(self.admin);
         if let Some(tail) = self.tail {
             tail.stop();
         }

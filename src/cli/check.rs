@@ -1,5 +1,6 @@
-//! `walrelay check`: everything that could keep the relay from working, found without changing
-//! anything. One line per finding, how to mend it below, exit 1 when something must be mended.
+//! `walrelay check`: finds everything that could keep the relay from working, without changing
+//! anything. It prints a line for each finding, with what mends it below, and exits 1 when something
+//! must be mended.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -27,13 +28,9 @@ use crate::source::sampled_topics::{self, SampledTopics};
 use crate::source::settings::SourceSettings;
 use crate::source::sql::{self, Sql};
 
-/// SQLSTATE of a server that has no WAL sender left.
+/// SQLSTATE of a server all of whose WAL senders are in use.
 const TOO_MANY_CONNECTIONS: &str = "53300";
 
-/// What was found in Postgres: a line each, and the topics that rows lead to, a table each.
-type SourceCheck = (Vec<Finding>, Vec<SampledTopics>);
-
-/// Connects for SQL the way the relay does.
 pub(crate) async fn connect(settings: &SourceSettings) -> Result<Client, Fault> {
     connect_sql(settings).await.map(|sql| sql.client)
 }
@@ -44,8 +41,8 @@ async fn connect_sql(settings: &SourceSettings) -> Result<Sql, Fault> {
     connected.map_err(|error| error.fault(connection, slot, publication))
 }
 
-/// Looks at the source, the broker and this machine, and prints what was found. What cannot be
-/// reached is a finding too, so that the others are still seen.
+/// Inspects the source, the broker and this machine. A server that cannot be reached is a finding,
+/// too, so that the findings of the others are still printed.
 pub(crate) fn run(config: &Config, json: bool) -> Result<Exit, Fault> {
     let (mut findings, topics) = runtime::try_block_on(async { Ok(source(config).await) })?;
     findings.extend(inspect_sink(config, &topics));
@@ -74,10 +71,10 @@ fn inspect_sink(config: &Config, rows: &[SampledTopics]) -> Vec<Finding> {
     found
 }
 
-/// Inspects the source.
-pub(super) async fn source(config: &Config) -> SourceCheck {
+/// Inspects the source; also returns, for each table, the topics that sampled rows lead to.
+pub(super) async fn source(config: &Config) -> (Vec<Finding>, Vec<SampledTopics>) {
     let settings = &config.source;
-    let looked = async {
+    let inspected = async {
         let sql = connect_sql(settings).await?;
         let client = &sql.client;
         let mut findings = match &config.polling {
@@ -88,7 +85,7 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
             Finding::warn(
                 "source.no-tls",
                 format!(
-                    "the link to {} is not encrypted: events can be read on the way; let Postgres speak TLS (ssl = on) and write sslmode=verify-full in source.url",
+                    "the connection to {} is not encrypted, so events can be read on the way; set ssl = on in Postgres and sslmode=verify-full in source.url",
                     sql.server
                 ),
             )
@@ -101,7 +98,7 @@ pub(super) async fn source(config: &Config) -> SourceCheck {
         }
         Ok((findings, topics))
     };
-    looked.await.unwrap_or_else(|fault| (vec![Finding::fail(fault)], Vec::new()))
+    inspected.await.unwrap_or_else(|fault| (vec![Finding::fail(fault)], Vec::new()))
 }
 
 async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Finding>, Fault> {
@@ -116,8 +113,8 @@ async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Findi
     Ok(findings)
 }
 
-/// Why the server lets the relay log in, and not replicate: a connection pooler in between, say. That
-/// all WAL senders are in use is the doctor's to judge: ours may be one of them.
+/// Why the server lets the relay log in but not replicate, for example because of a connection pooler.
+/// Whether too few WAL senders are left is for the doctor to judge: a relay of ours may use one.
 async fn unable_to_stream(settings: &SourceSettings) -> Option<Fault> {
     let error = connect::open(&settings.connection).await.err()?;
     let fault = || error.fault(&settings.connection, &settings.slot, &settings.publication);
@@ -139,7 +136,7 @@ async fn inspect_polled(
         let state = handover::state(client, &prepared).await?;
         if state.handed_over {
             let fault = state.fault(settings);
-            // `run` ends only once nothing is left to it.
+            // As long as rows are left to polling, `run` still has work.
             findings.push(match state.left {
                 false => Finding::fail(fault),
                 true => Finding::warn(
@@ -160,7 +157,6 @@ fn to_json(findings: &[Finding]) -> serde_json::Value {
     json!({ "ok": is_sound(findings), "findings": shown })
 }
 
-/// The lines, and what follows from them.
 fn to_text(findings: &[Finding], colours: bool) -> String {
     let warned = findings.iter().filter(|finding| finding.is_warning()).count();
     lines(findings, colours) + &summary(faults(findings).count(), warned)

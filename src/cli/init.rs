@@ -1,5 +1,5 @@
-//! `walrelay init`: makes what is missing in Postgres and at the broker, or prints the SQL for the
-//! first. What it may not do itself it says, with who may.
+//! `walrelay init`: makes what is missing in Postgres and at the broker, or prints the SQL for
+//! Postgres. What only a superuser may do it prints instead.
 
 use tokio_postgres::Client;
 
@@ -24,13 +24,13 @@ const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// What was done, and what was not.
 #[derive(Debug, Default, PartialEq)]
-struct Done {
-    /// Things that were made, each told as it was.
+struct InitReport {
+    /// How many things were made.
     made: usize,
-    /// Things that only a superuser may make.
-    told: usize,
-    /// What is there and wrong, or still missing.
-    left: Vec<Finding>,
+    /// How many things are left to a superuser.
+    left_to_superuser: usize,
+    /// What is wrong, or still missing.
+    failed: Vec<Finding>,
 }
 
 /// Makes what is missing in Postgres, then at the broker, with a line for each thing, and says in the
@@ -40,38 +40,37 @@ pub(crate) fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit
     if sql {
         return Ok(runtime::try_block_on(script(config, role))?);
     }
-    let mut done = runtime::try_block_on(source(config, role))?;
+    let mut report = runtime::try_block_on(source(config, role))?;
     let made = config.sink.prepare(&sink_requirements(config));
     for thing in made.iter().flatten() {
         print_line(&format!("+ make {thing}"));
-        done.made += 1;
+        report.made += 1;
     }
     let failed = made.as_ref().err().map_or(0, Vec::len);
-    let lines = check::lines(&done.left, is_coloured(&std::io::stdout()));
-    print(&(lines + &summary(&done, failed)))?;
+    let lines = check::lines(&report.failed, is_coloured(&std::io::stdout()));
+    print(&(lines + &summary(&report, failed)))?;
     made?;
-    Ok(if done.left.is_empty() { Exit::Done } else { Exit::Failed })
+    Ok(if report.failed.is_empty() { Exit::Done } else { Exit::Failed })
 }
 
-/// Of everything: faults at the broker end the command.
-fn summary(done: &Done, failed_at_broker: usize) -> String {
-    let failed = done.left.len() + failed_at_broker;
+fn summary(report: &InitReport, failed_at_broker: usize) -> String {
+    let failed = report.failed.len() + failed_at_broker;
     if failed > 0 {
         return check::summary(failed, 0);
     }
-    let made = match done.made {
+    let made = match report.made {
         0 => String::new(),
         1 => "1 thing was made; ".to_owned(),
         made => format!("{made} things were made; "),
     };
-    match (done.told, done.made) {
+    match (report.left_to_superuser, report.made) {
         (0, 0) => "nothing is missing\n".to_owned(),
         (0, _) => format!("{made}now nothing is missing\n"),
-        (told, _) => format!("{made}{told} left to a superuser (!)\n"),
+        (left, _) => format!("{made}{left} left to a superuser (!)\n"),
     }
 }
 
-/// The SQL that `source` would run.
+/// Prints the SQL that [`source`] would run.
 async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
     let settings = &config.source;
     let client = connect(settings).await?;
@@ -86,7 +85,7 @@ async fn script(config: &Config, role: Option<&str>) -> Result<Exit, Fault> {
 }
 
 /// Makes what is missing in Postgres.
-async fn source(config: &Config, role: Option<&str>) -> Result<Done, Fault> {
+async fn source(config: &Config, role: Option<&str>) -> Result<InitReport, Fault> {
     let settings = &config.source;
     let client = connect(settings).await?;
     if let Some(polling) = &config.polling {
@@ -94,13 +93,13 @@ async fn source(config: &Config, role: Option<&str>) -> Result<Done, Fault> {
     }
     let steps = planned(&client, settings, role).await?;
     init::run(&client, &steps, print_step).await?;
-    let mut left = source_doctor::report(&client, settings).await?.findings;
-    left.retain(|finding| finding.level == Level::Fail);
-    let told = steps.iter().filter(|step| step.hint).count();
-    Ok(Done { made: steps.len() - told, told, left })
+    let mut failed = source_doctor::report(&client, settings).await?.findings;
+    failed.retain(|finding| finding.level == Level::Fail);
+    let left_to_superuser = steps.iter().filter(|step| step.hint).count();
+    Ok(InitReport { made: steps.len() - left_to_superuser, left_to_superuser, failed })
 }
 
-/// On a server that fails with one of these no step could succeed, or none would be of use.
+/// Faults with which every step would fail or be of no use.
 const HOPELESS: [&str; 4] =
     ["source.version", "source.standby", "source.wal-level", "source.output-plugins"];
 
@@ -117,7 +116,7 @@ async fn planned(
     init::plan(&report.facts, settings, &relay)
 }
 
-/// A step that is taken, or that somebody else must take.
+/// Prints a step that is taken, or that a superuser must take.
 pub(super) fn print_step(step: &InitStep) {
     if step.hint {
         print_line(&format!("! {}: run this as a superuser: {}", step.what, step.sql));
@@ -126,8 +125,7 @@ pub(super) fn print_step(step: &InitStep) {
     }
 }
 
-/// A polled table needs nothing but itself. Only the shipped one is made: one of other names has its
-/// own designer.
+/// Only the shipped table is made; a table of another name is not ours to design.
 async fn lacks_polled_table(
     client: &Client,
     settings: &SourceSettings,
@@ -147,16 +145,16 @@ async fn make_polled_table(
     client: &Client,
     settings: &SourceSettings,
     polling: &PollingSettings,
-) -> Result<Done, Fault> {
+) -> Result<InitReport, Fault> {
     if !lacks_polled_table(client, settings, polling).await? {
-        return Ok(Done::default());
+        return Ok(InitReport::default());
     }
     print_line("+ make outbox table public.outbox, to be polled");
     let made = client.batch_execute(POLLING_SQL).await;
     made.map_err(|error| query_fault(&error, "making the outbox table"))?;
     let report = polled_table::inspect(client, prepare::table(settings)?, polling).await?;
     match faults(&report.findings).next() {
-        None => Ok(Done { made: 1, ..Done::default() }),
+        None => Ok(InitReport { made: 1, ..InitReport::default() }),
         Some(fault) => Err(fault.clone()),
     }
 }

@@ -31,8 +31,8 @@ async fn from_nothing_to_ready_and_back() {
     assert_eq!(script(&config, None).await, Ok(Exit::Done));
     assert!(failed().await > 0);
     let done = source(&config, None).await.unwrap();
-    assert_eq!((done.made, done.told, done.left), (3, 0, Vec::new()));
-    assert_eq!(source(&config, None).await, Ok(Done::default()));
+    assert_eq!((done.made, done.left_to_superuser, done.failed), (3, 0, Vec::new()));
+    assert_eq!(source(&config, None).await, Ok(InitReport::default()));
     assert_eq!(failed().await, 0);
 
     let show = SlotAction::Show { json: true };
@@ -67,7 +67,7 @@ async fn init_is_refused_where_it_cannot_help() {
 
 #[test]
 fn one_summary_is_about_both_sides() {
-    let done = |made, told| Done { made, told, left: Vec::new() };
+    let done = |made, left_to_superuser| InitReport { made, left_to_superuser, failed: Vec::new() };
     assert_eq!(summary(&done(0, 0), 0), "nothing is missing\n");
     assert_eq!(summary(&done(1, 0), 0), "1 thing was made; now nothing is missing\n");
     assert_eq!(summary(&done(4, 0), 0), "4 things were made; now nothing is missing\n");
@@ -75,7 +75,7 @@ fn one_summary_is_about_both_sides() {
     assert_eq!(summary(&done(0, 1), 0), "1 left to a superuser (!)\n");
     // WHEN something is left to mend THEN nothing is said to be well
     let fault = Fault::new(Exit::Slot, "slot.plugin", "another plugin", "", "choose another");
-    let left = Done { left: vec![Finding::fail(fault)], ..done(2, 0) };
+    let left = InitReport { failed: vec![Finding::fail(fault)], ..done(2, 0) };
     assert_eq!(summary(&left, 1), "not ready: 2 to mend (✗), 0 to look at (!)\n");
     assert_eq!(summary(&done(2, 0), 1), "not ready: 1 to mend (✗), 0 to look at (!)\n");
 }

@@ -35,11 +35,23 @@ pub(super) struct LogOptions<'a> {
 
 /// Starts logging and reads the configuration; faults of both are reported together.
 pub(super) fn prepare(log: LogOptions<'_>, request: &Request) -> Result<Config, Vec<Fault>> {
-    match (start(log.level, log.faults), config::load(request)) {
-        (Ok(()), loaded) => loaded.map(|loaded| loaded.config),
-        (Err(fault), loaded) => {
-            Err([fault].into_iter().chain(loaded.err().into_iter().flatten()).collect())
+    let ((), loaded) =
+        both(start(log.level, log.faults).map_err(Vec::from), config::load(request))?;
+    Ok(loaded.config)
+}
+
+/// Both results, or the faults of both.
+pub(super) fn both<A, B>(
+    a: Result<A, Vec<Fault>>,
+    b: Result<B, Vec<Fault>>,
+) -> Result<(A, B), Vec<Fault>> {
+    match (a, b) {
+        (Ok(a), Ok(b)) => Ok((a, b)),
+        (Err(mut faults), Err(more)) => {
+            faults.extend(more);
+            Err(faults)
         }
+        (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
     }
 }
 

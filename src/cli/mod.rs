@@ -27,7 +27,7 @@ mod progress;
 mod slot;
 
 use args::{Args, Command, ConfigAction};
-use logging::{LogOptions, Style, prepare};
+use logging::{LogOptions, Style, both, prepare};
 use output::print;
 
 /// Runs the process's command line.
@@ -94,18 +94,6 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
         Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,
     })
-}
-
-/// Both results, or the faults of both.
-fn both<A, B>(a: Result<A, Vec<Fault>>, b: Result<B, Vec<Fault>>) -> Result<(A, B), Vec<Fault>> {
-    match (a, b) {
-        (Ok(a), Ok(b)) => Ok((a, b)),
-        (Err(mut faults), Err(more)) => {
-            faults.extend(more);
-            Err(faults)
-        }
-        (Err(faults), Ok(_)) | (Ok(_), Err(faults)) => Err(faults),
-    }
 }
 
 #[cfg(test)]

@@ -20,6 +20,6 @@ mod replay_guard;
 pub(crate) mod tail;
 pub mod tail_event;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub(crate) mod view;
 pub mod writer;

@@ -3,7 +3,7 @@
 //! While dead letters of a key are open, a release would publish later events before earlier ones, so
 //! it is refused unless the request insists.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -127,33 +127,29 @@ fn check_none_open(
     index: &DeadLetterIndex,
     releases: &[Resolution],
 ) -> Result<(), Fault> {
-    let keys: Vec<&RecordKey> = releases.iter().filter_map(|it| it.key.as_ref()).collect();
-    let mut open: HashMap<KeyHash, usize> = keys.iter().map(|key| (key.hash(), 0)).collect();
+    let keys = releases.iter().filter_map(|release| release.key.as_ref());
+    let keys: HashMap<KeyHash, &RecordKey> = keys.map(|key| (key.hash(), key)).collect();
+    let (mut letters, mut names) = (0, BTreeSet::new());
     topic.letters(&DeadLetterFilter::default(), index, |letter, _| {
-        if let Some(count) = letter.key_hash().and_then(|key| open.get_mut(&key)) {
-            *count += 1;
+        if let Some(key) = letter.key_hash().and_then(|key| keys.get(&key)) {
+            letters += 1;
+            names.insert(key.name());
         }
         Ok(true)
     })?;
-    let letters: usize = open.values().sum();
-    let names = keys.iter().filter(|key| open[&key.hash()] > 0).map(|key| key.name());
-    let mut names: Vec<String> = names.collect();
-    names.sort_unstable();
-    let what = match &names[..] {
-        [] => return Ok(()),
-        [key] => format!("{letters} dead letters of key {key} are open"),
-        [key, ..] => {
-            format!("{letters} dead letters of {} keys are open, one of them {key}", names.len())
-        }
+    let Some(key) = names.first() else { return Ok(()) };
+    let what = match names.len() {
+        1 => format!("{letters} dead letters of key {key} are open"),
+        count => format!("{letters} dead letters of {count} keys are open, one of them {key}"),
     };
+    let key = quoted(key);
     Err(Fault::new(
         Exit::Failed,
         "dead-letter.key-has-open",
         format!("{what}: later events would overtake them"),
         "",
         format!(
-            "walrelay dlq replay --key {0} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {0} --anyway",
-            quoted(&names[0])
+            "walrelay dlq replay --key {key} (or discard), then release it;\nor, whatever the order: walrelay dlq release --key {key} --anyway"
         ),
     ))
 }
@@ -222,12 +218,12 @@ fn append(
 fn not_parked(key: &str, index: &DeadLetterIndex) -> Fault {
     let mut keys = key_names(index.releases());
     keys.sort();
-    let more = keys.len().saturating_sub(NAMED_MAX);
-    keys.truncate(NAMED_MAX);
-    let mend = match (keys.is_empty(), more) {
-        (true, _) => "no key is parked; there is nothing to release".to_owned(),
-        (false, 0) => format!("name one that is parked: {}", keys.join(", ")),
-        (false, _) => format!("name one that is parked: {}, and {more} more", keys.join(", ")),
+    let mend = match keys.len().saturating_sub(NAMED_MAX) {
+        _ if keys.is_empty() => "no key is parked; there is nothing to release".to_owned(),
+        0 => format!("name one that is parked: {}", keys.join(", ")),
+        more => {
+            format!("name one that is parked: {}, and {more} more", keys[..NAMED_MAX].join(", "))
+        }
     };
     let what = format!("key {key:?} is not parked");
     Fault::new(Exit::Failed, "dead-letter.not-parked", what, "", mend)

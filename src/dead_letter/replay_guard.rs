@@ -2,7 +2,7 @@
 //! letters come in faster than they are resolved. It checks what is written to the log meanwhile; time
 //! is an argument.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use super::fold::Change;
 use super::record::{
@@ -69,9 +69,26 @@ impl ReplayGuard {
     ) -> Result<(), Fault> {
         match record {
             LogRecord::DeadLetter(letter) => self.check_letter(letter, change, now_unix_us),
-            LogRecord::Resolution(resolution) => self.check_resolution(resolution),
-            LogRecord::Foreign => Ok(()),
+            LogRecord::Resolution(resolution) if self.is_replayed_twice(resolution) => {
+                let id = escaped(&resolution.event_id);
+                Err(Fault::new(
+                    Exit::Failed,
+                    "dead-letter.two-replays",
+                    format!("another replay is running and has replayed event {id}, too"),
+                    escaped(&resolution.relay),
+                    "let one of them end, then: walrelay dlq replay",
+                ))
+            }
+            LogRecord::Resolution(_) | LogRecord::Foreign => Ok(()),
         }
+    }
+
+    /// Of two replays at once, each skips what the other one has resolved; but an event that both
+    /// have published before that arrives twice.
+    fn is_replayed_twice(&self, resolution: &Resolution) -> bool {
+        resolution.kind == ResolutionKind::Replayed
+            && resolution.relay != self.by
+            && self.published.contains_key(&resolution.id())
     }
 
     fn check_letter(&mut self, letter: &DeadLetter, change: Change, now: i64) -> Result<(), Fault> {
@@ -108,25 +125,6 @@ impl ReplayGuard {
             "find out what fails now: walrelay dlq list --since 15m",
         ))
     }
-
-    /// Of two replays at once, each skips what the other one has resolved. An event that both have
-    /// published arrives twice; then this one stops.
-    fn check_resolution(&self, resolution: &Resolution) -> Result<(), Fault> {
-        let is_twice = resolution.kind == ResolutionKind::Replayed
-            && resolution.relay != self.by
-            && self.published.contains_key(&resolution.id());
-        if !is_twice {
-            return Ok(());
-        }
-        let id = escaped(&resolution.event_id);
-        Err(Fault::new(
-            Exit::Failed,
-            "dead-letter.two-replays",
-            format!("another replay is running and has replayed event {id}, too"),
-            escaped(&resolution.relay),
-            "let one of them end, then: walrelay dlq replay",
-        ))
-    }
 }
 
 fn comes_back(what: String, letter: &DeadLetter) -> Fault {
@@ -149,25 +147,24 @@ fn route_and_class(letter: &DeadLetter) -> RouteAndClass {
 /// A count over the last [`TREND_S`] seconds.
 #[derive(Debug, Default)]
 struct RecentCount {
-    /// Each second and its count, at the second modulo the length.
-    seconds: [(i64, usize); TREND_S as usize],
+    /// Each second with its count, oldest first.
+    seconds: VecDeque<(i64, usize)>,
 }
 
 impl RecentCount {
     fn add(&mut self, added: usize, now_unix_us: i64) {
         let second = now_unix_us.div_euclid(1_000_000);
-        let at = usize::try_from(second.rem_euclid(TREND_S)).unwrap_or_default();
-        let (known, count) = &mut self.seconds[at];
-        if *known != second {
-            (*known, *count) = (second, 0);
+        match self.seconds.back_mut() {
+            Some((at, count)) if *at == second => *count += added,
+            _ => self.seconds.push_back((second, added)),
         }
-        *count += added;
+        self.seconds.retain(|(at, _)| *at > second - TREND_S);
     }
 
     fn sum(&self, now_unix_us: i64) -> usize {
         let second = now_unix_us.div_euclid(1_000_000);
-        let is_recent = |(at, _): &&(i64, usize)| (second - TREND_S + 1..=second).contains(at);
-        self.seconds.iter().filter(is_recent).map(|(_, count)| count).sum()
+        let recent = self.seconds.iter().filter(|(at, _)| *at > second - TREND_S);
+        recent.map(|(_, count)| count).sum()
     }
 }
 

@@ -4,9 +4,10 @@ use crate::base::finding::Finding;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
 
-use crate::base::event::{Outbound, Position};
+use crate::base::event::Position;
 use crate::base::lsn::Lsn;
-use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter, KeyHash};
+use crate::dead_letter::testing::{Spec, write};
+use crate::dead_letter::writer::{DeadLetterAddress, KeyHash};
 use crate::sink::log::DeadLetterLog;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
 use crate::sink::{Requirements, Sink, SinkKind, StartupCheck};
@@ -63,34 +64,18 @@ fn fixture(faults: Vec<Fault>) -> TailFixture {
 impl TailFixture {
     /// Letters that park their keys, of a process that has just died.
     fn write(&self, keys: usize) {
-        let writer =
-            DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
         let mut sink = self.broker.open(None).unwrap();
+        let failed_unix_us = unix_now_us() - 5_000_000;
         for n in 0..keys {
             let key = n.to_string();
-            let cause = DeadLetterCause {
-                class: "unroutable".to_owned(),
-                reason: String::new(),
-                attempts: 1,
-                first_failed_unix_us: 0,
-                failed_unix_us: unix_now_us() - 5_000_000,
-                position: Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 },
-                incomplete: false,
-                parks_key: true,
-            };
-            let event = Outbound {
-                exchange: "",
-                topic: "orders",
-                key: Some(key.as_bytes()),
-                value: None,
+            let spec = Spec {
                 id: &key,
-                event_type: None,
-                content_type: None,
-                headers: &[],
-                commit_unix_us: 0,
-                partition: None,
+                key: Some(&key),
+                failed_unix_us,
+                parks_key: true,
+                ..Spec::default()
             };
-            writer.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
+            write(&mut *sink, spec);
         }
         sink.poll(Duration::ZERO, &mut Vec::new());
     }

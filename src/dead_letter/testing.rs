@@ -25,18 +25,18 @@ pub(super) const SECOND: i64 = 1_000_000;
 /// When the first letter was given up.
 pub(super) const BEGAN: i64 = 1_000 * SECOND;
 
-/// One letter to be written.
+/// A dead letter to be written.
 #[derive(Clone, Copy)]
-pub(super) struct Spec<'a> {
-    pub(super) id: &'a str,
-    pub(super) key: Option<&'a str>,
-    pub(super) topic: &'a str,
-    pub(super) class: &'a str,
-    pub(super) value: &'a str,
-    pub(super) failed_unix_us: i64,
-    pub(super) parks_key: bool,
-    pub(super) incomplete: bool,
-    pub(super) ordinal: u64,
+pub(crate) struct Spec<'a> {
+    pub(crate) id: &'a str,
+    pub(crate) key: Option<&'a str>,
+    pub(crate) topic: &'a str,
+    pub(crate) class: &'a str,
+    pub(crate) value: &'a str,
+    pub(crate) failed_unix_us: i64,
+    pub(crate) parks_key: bool,
+    pub(crate) incomplete: bool,
+    pub(crate) ordinal: u64,
 }
 
 impl Default for Spec<'_> {
@@ -53,6 +53,35 @@ impl Default for Spec<'_> {
             ordinal: 0,
         }
     }
+}
+
+/// Writes a dead letter as the relay `relay` would.
+pub(crate) fn write(sink: &mut dyn Sink, spec: Spec<'_>) {
+    let settings = DeadLetterSettings { value_bytes_max: 16, ..DeadLetterSettings::default() };
+    let writer = DeadLetterWriter { settings, relay: "relay".to_owned() };
+    let cause = DeadLetterCause {
+        class: spec.class.to_owned(),
+        reason: "nobody wants it".to_owned(),
+        attempts: 5,
+        first_failed_unix_us: spec.failed_unix_us,
+        failed_unix_us: spec.failed_unix_us,
+        position: Position { commit_lsn: Lsn::from_wire(1), ordinal: spec.ordinal },
+        incomplete: spec.incomplete,
+        parks_key: spec.parks_key,
+    };
+    let event = Outbound {
+        exchange: "",
+        topic: spec.topic,
+        key: spec.key.map(str::as_bytes),
+        value: Some(spec.value.as_bytes()),
+        id: spec.id,
+        event_type: None,
+        content_type: None,
+        headers: &[("id", spec.id.as_bytes())],
+        commit_unix_us: 1,
+        partition: None,
+    };
+    writer.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
 }
 
 pub(super) struct TopicFixture {
@@ -105,33 +134,10 @@ impl TopicFixture {
         self.now.get() - BEGAN
     }
 
-    /// Writes a letter as the relay would.
     pub(super) fn write(&self, spec: Spec<'_>) {
-        let settings = DeadLetterSettings { value_bytes_max: 16, ..DeadLetterSettings::default() };
-        let writer = DeadLetterWriter { settings, relay: "relay".to_owned() };
-        let cause = DeadLetterCause {
-            class: spec.class.to_owned(),
-            reason: "nobody wants it".to_owned(),
-            attempts: 5,
-            first_failed_unix_us: spec.failed_unix_us,
-            failed_unix_us: spec.failed_unix_us,
-            position: Position { commit_lsn: Lsn::from_wire(1), ordinal: spec.ordinal },
-            incomplete: spec.incomplete,
-            parks_key: spec.parks_key,
-        };
-        let event = Outbound {
-            exchange: "",
-            topic: spec.topic,
-            key: spec.key.map(str::as_bytes),
-            value: Some(spec.value.as_bytes()),
-            id: spec.id,
-            event_type: None,
-            content_type: None,
-            headers: &[("id", spec.id.as_bytes())],
-            commit_unix_us: 1,
-            partition: None,
-        };
-        writer.compose(&event, &cause, |letter| self.publish(letter));
+        let mut sink: Box<dyn Sink> = self.settings.open(None).unwrap();
+        write(&mut *sink, spec);
+        sink.poll(Duration::ZERO, &mut Vec::new());
     }
 
     /// `count` letters `e0`, `e1`, ... of the keys 0 to 4, a second apart.

@@ -1,4 +1,4 @@
-//! Requests that are refused or have failed, as JSON: the same four fields as on the command line.
+//! Refused and failed requests as JSON, with the same four fields as on the command line.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -8,22 +8,19 @@ use crate::admin::answer::{JSON, answer};
 use crate::base::error::{Exit, Fault};
 use crate::base::text::json_shown;
 
+/// Everything that is wrong with a request. The first fault is the answer; the others are listed in
+/// it as `more`.
 #[derive(Debug)]
-pub(super) struct ApiError {
-    status: StatusCode,
-    /// The first one is the answer, the others stand beside it as `more`.
-    faults: Vec<Fault>,
-}
+pub(super) struct ApiError(Vec<Fault>);
 
 impl ApiError {
     pub(super) fn new(
-        status: StatusCode,
         code: &'static str,
         what: impl Into<String>,
         place: &str,
         mend: impl Into<String>,
     ) -> ApiError {
-        ApiError { status, faults: vec![Fault::new(Exit::Usage, code, what, place, mend)] }
+        Fault::new(Exit::Usage, code, what, place, mend).into()
     }
 
     pub(super) fn bad_request(
@@ -31,45 +28,53 @@ impl ApiError {
         place: &str,
         mend: impl Into<String>,
     ) -> ApiError {
-        ApiError::new(StatusCode::BAD_REQUEST, "api.bad-request", what, place, mend)
+        ApiError::new("api.bad-request", what, place, mend)
     }
 
-    /// Something broke here.
     pub(super) fn internal(what: impl Into<String>) -> ApiError {
-        let mend = "report what the relay has logged";
-        ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, "api.broken", what, "", mend)
+        ApiError::new("api.broken", what, "", "report what the relay has logged")
+    }
+
+    fn status(&self) -> StatusCode {
+        let Some(fault) = self.0.first() else { return StatusCode::INTERNAL_SERVER_ERROR };
+        match (fault.code, fault.exit) {
+            ("api.token-missing" | "api.token-wrong", _) => StatusCode::UNAUTHORIZED,
+            ("api.closed", _) => StatusCode::FORBIDDEN,
+            ("api.not-here" | "api.no-job", _) => StatusCode::NOT_FOUND,
+            ("dead-letter.unknown" | "dead-letter.not-parked", _) => StatusCode::NOT_FOUND,
+            ("api.job-under-way", _) => StatusCode::CONFLICT,
+            ("api.body-too-large", _) => StatusCode::PAYLOAD_TOO_LARGE,
+            ("api.not-json", _) => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ("api.broken", _) => StatusCode::INTERNAL_SERVER_ERROR,
+            ("api.busy", _) | (_, Exit::Sink) => StatusCode::SERVICE_UNAVAILABLE,
+            (_, Exit::Usage) => StatusCode::BAD_REQUEST,
+            _ => StatusCode::CONFLICT,
+        }
     }
 }
 
 impl From<Fault> for ApiError {
     fn from(fault: Fault) -> ApiError {
-        let status = match (fault.code, fault.exit) {
-            ("dead-letter.unknown" | "dead-letter.not-parked", _) => StatusCode::NOT_FOUND,
-            (_, Exit::Usage) => StatusCode::BAD_REQUEST,
-            (_, Exit::Sink) => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::CONFLICT,
-        };
-        ApiError { status, faults: vec![fault] }
+        ApiError(vec![fault])
     }
 }
 
-/// Everything that is wrong with a request.
 impl From<Vec<Fault>> for ApiError {
     fn from(faults: Vec<Fault>) -> ApiError {
-        ApiError { status: StatusCode::BAD_REQUEST, faults }
+        ApiError(faults)
     }
 }
 
 impl IntoResponse for ApiError {
     fn into_response(self) -> Response {
-        let mut faults = self.faults.iter().map(fault_json);
+        let mut faults = self.0.iter().map(fault_json);
         let mut body = faults.next().unwrap_or(Value::Null);
         let more: Vec<Value> = faults.collect();
         if !more.is_empty() {
             body["more"] = more.into();
         }
-        let mut response = json_answer(self.status, &body);
-        let extra = match self.status {
+        let mut response = json_answer(self.status(), &body);
+        let extra = match self.status() {
             StatusCode::UNAUTHORIZED => Some((header::WWW_AUTHENTICATE, "Bearer")),
             StatusCode::SERVICE_UNAVAILABLE => Some((header::RETRY_AFTER, "5")),
             _ => None,

@@ -8,7 +8,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::error::{ApiError, fault_json};
@@ -71,7 +70,7 @@ impl ReplayJobs {
         if let Some(job) = last.as_deref().filter(|job| locked(&job.outcome).is_none()) {
             let what = format!("job {}, a {}, is under way", job.number, job.job.action.name());
             let mend = "wait for it (GET /api/dlq/job), or stop it (DELETE /api/dlq/job)";
-            return Err(ApiError::new(StatusCode::CONFLICT, "api.job-under-way", what, "", mend));
+            return Err(ApiError::new("api.job-under-way", what, "", mend));
         }
         let clock = (self.new_clock)();
         let job = Arc::new(HttpJob {
@@ -96,7 +95,7 @@ impl ReplayJobs {
         locked(&self.last).clone().ok_or_else(|| {
             let what = "this process has had no job";
             let mend = "begin one: POST /api/dlq/replay or /api/dlq/discard";
-            ApiError::new(StatusCode::NOT_FOUND, "api.no-job", what, "", mend)
+            ApiError::new("api.no-job", what, "", mend)
         })
     }
 

@@ -72,8 +72,7 @@ impl Api {
     ) -> ApiResult {
         let permit = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| {
             let what = "the dead-letter topic is being read for other requests";
-            let status = StatusCode::SERVICE_UNAVAILABLE;
-            ApiError::new(status, "api.busy", what, "", "try again in a moment")
+            ApiError::new("api.busy", what, "", "try again in a moment")
         })?;
         let worked = tokio::task::spawn_blocking(move || {
             let _until_done = permit;
@@ -117,7 +116,7 @@ async fn check_token(
 fn not_here() -> ApiError {
     let mend =
         "GET /api/dlq, /api/dlq/ID or /api/dlq/job; POST /api/dlq/replay, /discard or /release";
-    ApiError::new(StatusCode::NOT_FOUND, "api.not-here", "there is nothing here", "", mend)
+    ApiError::new("api.not-here", "there is nothing here", "", mend)
 }
 
 async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {

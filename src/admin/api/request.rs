@@ -4,7 +4,7 @@
 
 use axum::body::{Body, to_bytes};
 use axum::extract::Request;
-use axum::http::{HeaderMap, StatusCode, Uri, header};
+use axum::http::{HeaderMap, Uri, header};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
@@ -166,7 +166,6 @@ async fn body(request: Request<Body>) -> Result<Map<String, Value>, ApiError> {
     let (head, body) = request.into_parts();
     if !is_json(&head.headers) {
         return Err(ApiError::new(
-            StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "api.not-json",
             "the body is not declared as JSON",
             "Content-Type",
@@ -175,8 +174,7 @@ async fn body(request: Request<Body>) -> Result<Map<String, Value>, ApiError> {
     }
     let too_large = || {
         let what = format!("the body is longer than {BODY_BYTES_MAX} bytes, or was not sent whole");
-        let status = StatusCode::PAYLOAD_TOO_LARGE;
-        ApiError::new(status, "api.body-too-large", what, BODY, "send less")
+        ApiError::new("api.body-too-large", what, BODY, "send less")
     };
     let length = head.headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok());
     if length.and_then(|text| text.parse().ok()).is_some_and(|bytes: usize| bytes > BODY_BYTES_MAX)

@@ -1,17 +1,15 @@
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use super::super::{Admin, AdminView as Shown, clock_since};
+use super::super::Admin;
+use super::super::tests::view;
 use super::*;
-use crate::base::event::{Outbound, Position};
-use crate::base::lsn::Lsn;
 use crate::base::secret::Secret;
-use crate::dead_letter::writer::{DeadLetterCause, DeadLetterSettings, DeadLetterWriter};
-use crate::health::{self, HealthLimits};
-use crate::metrics::Metrics;
+use crate::dead_letter::testing::{Spec, write};
+use crate::dead_letter::writer::DeadLetterSettings;
 use crate::sink::memory::{MemoryBroker, MemorySettings};
 use crate::sink::{Broker, Disposition, Failure};
 
@@ -29,14 +27,7 @@ struct ApiFixture {
 fn fixture_with(token: Option<&str>) -> ApiFixture {
     let broker = MemoryBroker::default();
     let settings = MemorySettings { broker: Some(broker.clone()) };
-    let (_recorder, facts) = health::facts(0);
-    let view = Shown {
-        metrics: Arc::new(Metrics::new()),
-        facts,
-        limits: HealthLimits::default(),
-        clock: clock_since(Instant::now()),
-        slot: Some("relay".to_owned()),
-    };
+    let (_recorder, view) = view(Some("relay"));
     let letters = DeadLetterAccess {
         broker: Arc::new(settings.clone()),
         address: DeadLetterSettings::default().address,
@@ -53,34 +44,11 @@ fn fixture() -> ApiFixture {
 impl ApiFixture {
     /// `count` letters `e0`, `e1`, ... of the keys `k0` to `k2`, a second apart.
     fn write(&self, count: i64, parks_key: bool) {
-        let writer =
-            DeadLetterWriter { settings: DeadLetterSettings::default(), relay: "relay".to_owned() };
         let mut sink = self.settings.open(None).unwrap();
         for n in 0..count {
-            let (id, key, failed) = (format!("e{n}"), format!("k{}", n % 3), n * SECOND);
-            let cause = DeadLetterCause {
-                class: "unroutable".to_owned(),
-                reason: "nobody wants it".to_owned(),
-                attempts: 5,
-                first_failed_unix_us: failed,
-                failed_unix_us: failed,
-                position: Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 },
-                incomplete: false,
-                parks_key,
-            };
-            let event = Outbound {
-                exchange: "",
-                topic: "orders",
-                key: Some(key.as_bytes()),
-                value: Some(b"payload"),
-                id: &id,
-                event_type: None,
-                content_type: None,
-                headers: &[],
-                commit_unix_us: failed,
-                partition: None,
-            };
-            writer.compose(&event, &cause, |letter| sink.publish(0, letter).unwrap());
+            let (id, key, failed_unix_us) = (format!("e{n}"), format!("k{}", n % 3), n * SECOND);
+            let (id, key) = (&*id, Some(&*key));
+            write(&mut *sink, Spec { id, key, failed_unix_us, parks_key, ..Spec::default() });
         }
         sink.poll(Duration::ZERO, &mut Vec::new());
     }
@@ -93,7 +61,7 @@ impl ApiFixture {
 
     /// Sends a request with these headers; status, head and body of the answer.
     fn request(&self, first: &str, headers: &str, body: &str) -> (u16, String, Value) {
-        exchange(self.admin.addr(), first, headers, body)
+        exchange(self.admin.addr, first, headers, body)
     }
 
     fn get(&self, path: &str) -> (u16, Value) {
@@ -182,7 +150,7 @@ fn without_a_token_it_is_closed_and_says_which_key_opens_it() {
         assert!(body["where"] == "admin.token" && body["mend"].as_str().unwrap().contains("admin"));
     }
     // THEN what needs no token stays open
-    let (status, _, _) = exchange(fixture_with(None).admin.addr(), "GET /status", "", "");
+    let (status, _, _) = exchange(fixture_with(None).admin.addr, "GET /status", "", "");
     assert_eq!(status, 200);
 }
 
@@ -300,7 +268,7 @@ fn the_end_of_the_process_settles_a_job() {
     assert_eq!(fixture.post("/api/dlq/replay", r#"{"all":true,"rate":"30/min"}"#).0, 202);
     let ApiFixture { broker, admin, .. } = fixture;
     let api = Arc::clone(&admin.api);
-    admin.stop();
+    drop(admin);
     let job = api.jobs.last().unwrap().json();
     assert_eq!(job["state"], "stopped", "{job}");
     let resolved = broker.arrived().len() - 30 - job["progress"]["done"].as_u64().unwrap() as usize;

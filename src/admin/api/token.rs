@@ -1,21 +1,21 @@
-//! Who may use `/api`: whoever sends the token of `admin.token`.
+//! Checks that a request to `/api` has the token of `admin.token`.
 //!
-//! Hashes are compared, and all of their bytes: the time that takes says nothing about the token, nor
-//! about its length. Neither the token nor what was sent instead is kept, returned or logged.
+//! All bytes of the two hashes are compared, so that the time tells nothing about the token or its
+//! length. Neither the token nor what was sent instead is kept, returned or logged.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
 use crate::base::log_throttle::LogThrottle;
 use crate::base::secret::Secret;
 
-/// Somebody who guesses must not fill the log.
+/// A client that guesses tokens must not fill the log.
 const WARN_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct TokenCheck {
@@ -36,9 +36,8 @@ impl TokenCheck {
     pub(super) fn check(&self, headers: &HeaderMap, from: SocketAddr) -> Result<(), ApiError> {
         let Some(token) = &self.token else {
             return Err(ApiError::new(
-                StatusCode::FORBIDDEN,
                 "api.closed",
-                "there is no token, so no request can be accepted",
+                "no token is configured, so every request is refused",
                 "admin.token",
                 "set admin.token, e.g. by WALRELAY_ADMIN__TOKEN, and start the relay again",
             ));
@@ -54,7 +53,7 @@ impl TokenCheck {
         if warnings.permit(Instant::now()).is_some() {
             tracing::warn!(target: "audit", who = %from, "refused: a wrong token was sent");
         }
-        Err(unauthorized("api.token-wrong", "this is not the token"))
+        Err(unauthorized("api.token-wrong", "the token is wrong"))
     }
 }
 
@@ -68,5 +67,5 @@ fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
 
 fn unauthorized(code: &'static str, what: &str) -> ApiError {
     let mend = "send the header: Authorization: Bearer TOKEN, with the value of admin.token";
-    ApiError::new(StatusCode::UNAUTHORIZED, code, what, "Authorization", mend)
+    ApiError::new(code, what, "Authorization", mend)
 }

@@ -1,12 +1,12 @@
-//! The words of `walrelay dlq`.
+//! The arguments of `walrelay dlq`.
 
 use clap::{Args, Subcommand};
 
 use crate::dead_letter::filter::FilterText;
 
 const REPLAY_HELP: &str = "\
-A replay hands events over in the order of their keys, and stops by itself at the first one that is
-refused again, or when new dead letters come in. What was delivered is resolved; run it again for
+A replay publishes events in the order of their keys. It stops by itself at the first event that is
+refused again, and when new dead letters come in. What was delivered is resolved; run it again for
 the rest. Events carry the header dlq-replay-count.
 
 Examples:
@@ -14,7 +14,6 @@ Examples:
   walrelay dlq replay --topic orders --rate 50/s
   walrelay dlq replay --all";
 
-/// What to do with dead letters.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DlqAction {
     /// List dead letters; open ones unless others are named.
@@ -22,15 +21,15 @@ pub(crate) enum DlqAction {
         after_help = "Examples:\n  walrelay dlq list --since 2h\n  walrelay dlq list --state all --json | jq .event_id"
     )]
     List(ListArgs),
-    /// Show one dead letter and everything that happened to it.
+    /// Show one dead letter with its history.
     #[command(
         after_help = "Example:\n  walrelay dlq show 6f1f7b0e-93d5-4a51-9a43-3f3e5a7c8f10 --payload"
     )]
     Show(ShowArgs),
-    /// Publish the events of dead letters after all.
+    /// Publish the events of dead letters.
     #[command(after_help = REPLAY_HELP)]
     Replay(WorkArgs),
-    /// Give dead letters up; they stay in the log.
+    /// Mark dead letters as not to be published; they stay in the topic.
     #[command(
         after_help = "Example:\n  walrelay dlq discard --key customer-7 --until 2026-11-21 --dry-run"
     )]
@@ -68,10 +67,10 @@ pub(crate) struct ShowArgs {
 pub(crate) struct WorkArgs {
     #[command(flatten)]
     pub(crate) filter: FilterText,
-    /// All of them; without it, a filter must be given.
+    /// All dead letters (of --state); without it, a filter must be given.
     #[arg(long)]
     pub(crate) all: bool,
-    /// At most so many in a while, as in 50/s or 300/min.
+    /// Highest rate, as in 50/s or 300/min.
     #[arg(long, value_name = "RATE")]
     pub(crate) rate: Option<String>,
     /// Only list what would be done.

@@ -1,7 +1,6 @@
-//! The words of the command line.
+//! The arguments of the command line. Doc comments are the help texts.
 //!
-//! No value of `--set` is parsed here: an error of the argument parser quotes what it got, and that
-//! may be a secret.
+//! Values of `--set` are not parsed here, because clap quotes a wrong value, which may be a secret.
 
 mod compare;
 mod dlq;
@@ -58,7 +57,6 @@ pub(crate) struct Args {
     pub(crate) command: Command,
 }
 
-/// Where the configuration comes from.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Configuration")]
 pub(crate) struct ConfigurationArgs {
@@ -77,11 +75,11 @@ pub(crate) struct ConfigurationArgs {
 }
 
 impl ConfigurationArgs {
-    /// The same together with the environment.
+    /// These arguments together with the environment.
     pub(crate) fn request(&self) -> Request {
         let text = |value: &OsString| value.to_string_lossy().into_owned();
         Request {
-            // A variable that is set to nothing says nothing.
+            // A variable that is set to an empty text counts as not set.
             file: self.config.as_ref().filter(|name| !name.is_empty()).map(PathBuf::from),
             settings: self.set.iter().map(text).collect(),
             slot: self.slot.clone(),
@@ -93,7 +91,6 @@ impl ConfigurationArgs {
     }
 }
 
-/// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Relay until stopped; SIGTERM settles what is in flight and exits 0.
@@ -101,7 +98,7 @@ pub(crate) enum Command {
     /// Logs, and the fault that ends it, go to standard error: text on a terminal, JSON otherwise.
     #[command(after_help = "Example:\n  walrelay --config /etc/walrelay.toml run")]
     Run,
-    /// Look for everything that would end `run`, without changing anything; exits 1 when there is something.
+    /// Find everything that would end `run`, without changing anything; exits 1 if it finds something.
     #[command(
         after_help = "Example:\n  walrelay check --json | jq '.findings[] | select(.level != \"ok\")'"
     )]
@@ -126,7 +123,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: SlotAction,
     },
-    /// Look into the dead-letter topic, and act on it.
+    /// List dead letters, publish their events, discard them, release parked keys.
     #[command(
         after_help = "Examples:\n  walrelay dlq list --since 2h\n  walrelay dlq replay --topic orders --rate 50/s"
     )]
@@ -140,7 +137,7 @@ pub(crate) enum Command {
     /// The relay that `compare` measures.
     #[command(name = COMPARE_RELAY, hide = true, after_help = "Started by: walrelay compare")]
     CompareRelay,
-    /// Look at the rows of a polled table, put failed ones back, or move it to a slot.
+    /// List the rows of a polled table, retry failed ones, or move the table to a slot.
     #[command(after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox retry --all")]
     Outbox {
         #[command(subcommand)]
@@ -175,16 +172,16 @@ pub(crate) enum SlotAction {
     /// Drop the slot; events not yet relayed are no longer kept.
     #[command(after_help = "Example:\n  walrelay slot drop walrelay")]
     Drop {
-        /// The slot's name, typed out to confirm.
+        /// The name of the slot, to confirm.
         name: Option<String>,
         /// Do not ask for the name.
         #[arg(long)]
         yes: bool,
     },
-    /// Show where the slot stands.
+    /// Show the state of the slot.
     #[command(after_help = "Example:\n  walrelay slot show")]
     Show {
-        /// One JSON object.
+        /// Print JSON.
         #[arg(long)]
         json: bool,
     },

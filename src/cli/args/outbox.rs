@@ -1,4 +1,4 @@
-//! The words of `walrelay outbox`.
+//! The arguments of `walrelay outbox`.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -10,7 +10,6 @@ source.mode = \"cdc\" and start the relay again.
 Example:
   walrelay outbox handover";
 
-/// What to do with the rows of a polled table.
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum OutboxAction {
     /// List rows; failed ones unless another status is named.
@@ -18,7 +17,7 @@ pub(crate) enum OutboxAction {
         after_help = "Examples:\n  walrelay outbox list\n  walrelay outbox list --status pending --json | jq .id"
     )]
     List(ListRows),
-    /// Put failed rows back: they are published again, with all their attempts.
+    /// Make failed rows pending again, with all their attempts.
     #[command(
         after_help = "Examples:\n  walrelay outbox retry 4711 4712\n  walrelay outbox retry --all"
     )]
@@ -26,7 +25,7 @@ pub(crate) enum OutboxAction {
     /// Move the table from polling to a replication slot, without losing or repeating an event.
     #[command(after_help = HANDOVER_HELP)]
     Handover {
-        /// Do not wait until polling has published what is left to it.
+        /// Do not wait until polling has published the rows that are left to it.
         #[arg(long)]
         no_wait: bool,
     },
