@@ -9,7 +9,7 @@
 //! letter without a key may be written twice, to two of them) it is the one with the latest time.
 //! Applying a record twice changes nothing.
 //!
-//! This rule ([`apply`]) stands above two stores. [`DeadLetterIndex`] holds what the commands need in
+//! Two stores share this rule ([`apply`]). [`DeadLetterIndex`] holds what the commands need in
 //! 65 to 130 bytes for each dead letter: the id is a hash, and texts stay in the log. A relay keeps
 //! [`super::open_dead_letters::OpenDeadLetters`], which only counts, in 16 to 18 bytes.
 

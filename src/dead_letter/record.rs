@@ -8,7 +8,7 @@ use crate::base::event::Outbound;
 use crate::base::text::{escaped, shown};
 use crate::base::time::rfc3339;
 
-/// Where a record stands. Offsets rise within a partition; RabbitMQ has one partition.
+/// The position of a record. Offsets rise within a partition; RabbitMQ has one partition.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PartitionOffset {
     pub partition: i32,

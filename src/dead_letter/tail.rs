@@ -65,7 +65,7 @@ impl DeadLetterTail {
         let (end, ended) = mpsc::sync_channel(1);
         let stopped = Arc::clone(&stop);
         runtime::spawn("dead-letters", move || {
-            if wait_for_slot(&*config.has_source, &stopped) {
+            if wait_for_source(&*config.has_source, &stopped) {
                 TailThread::new(config, stopped).run();
             }
             drop(end);
@@ -114,9 +114,9 @@ fn in_one_line(fault: &Fault) -> String {
     format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
 }
 
-/// Waits until this relay has the slot; until then the checks of the start report what is wrong. False when
-/// the thread must end.
-fn wait_for_slot(has_source: &dyn Fn() -> bool, stop: &AtomicBool) -> bool {
+/// Waits until this relay has its source; until then the checks of the start report what is wrong.
+/// False when the thread must end.
+fn wait_for_source(has_source: &dyn Fn() -> bool, stop: &AtomicBool) -> bool {
     while !has_source() {
         if stop.load(Ordering::Relaxed) {
             return false;

@@ -233,8 +233,8 @@ fn where_no_keys_are_parked_the_last_letters_are_told_first() {
 #[test]
 fn a_standby_reads_nothing_before_it_has_the_slot() {
     let (running, ends) = (AtomicBool::new(false), AtomicBool::new(true));
-    assert!(!wait_for_slot(&|| false, &ends));
-    assert!(wait_for_slot(&|| true, &ends));
+    assert!(!wait_for_source(&|| false, &ends));
+    assert!(wait_for_source(&|| true, &ends));
     let looks = AtomicU32::new(0);
-    assert!(wait_for_slot(&|| looks.fetch_add(1, Ordering::Relaxed) == 3, &running));
+    assert!(wait_for_source(&|| looks.fetch_add(1, Ordering::Relaxed) == 3, &running));
 }

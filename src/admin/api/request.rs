@@ -58,7 +58,7 @@ struct JobOptions {
 
 const JOB_OPTIONS: [&str; 4] = ["all", "rate", "dry_run", "reason"];
 
-/// `GET /api/dlq`: a filter, and how many letters.
+/// `GET /api/dlq`: a filter, and the limit.
 pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
     let mut query = query(uri)?;
     let limit = match query.remove("limit") {

@@ -2,7 +2,6 @@
 //!
 //! Values of `--set` are not parsed here, because clap quotes a wrong value, which may be a secret.
 
-mod compare;
 mod dlq;
 mod outbox;
 
@@ -15,7 +14,6 @@ use clap::{Parser, Subcommand};
 use crate::compare::relay_process::COMMAND as COMPARE_RELAY;
 use crate::config::Request;
 
-pub(crate) use compare::CompareArgs;
 pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
 
@@ -42,6 +40,17 @@ Examples:
   walrelay --set delivery.attempts_max=3 run
   walrelay dlq list --since 2h          what could not be published lately
   walrelay compare --html compare.html  the slot against polling, here";
+
+const COMPARE_HELP: &str = "\
+Runs the slot, then polling at each interval, under the same load, in a scratch schema, slot and
+topic (or queue) that are removed at the end, also after Ctrl-C. Broker, logins and [delivery] are
+those of the configuration; its tables, slot and topics are left alone. Exits 1 when an event is
+missing. docs/compare.md says what is measured.
+
+Examples:
+  walrelay compare
+  walrelay compare --rates 100,1000,5000 --intervals 200ms,1s --duration 1m --html compare.html
+  walrelay compare --json | jq '.runs[] | {mode, interval_ms, rate, p99: .latency_ms.p99}'";
 
 /// Carries outbox events from a Postgres replication slot to Kafka or RabbitMQ.
 #[derive(Parser)]
@@ -132,7 +141,7 @@ pub(crate) enum Command {
         action: DlqAction,
     },
     /// Measure the slot against polling, on your own Postgres and broker.
-    #[command(after_help = compare::AFTER_HELP)]
+    #[command(after_help = COMPARE_HELP)]
     Compare(CompareArgs),
     /// The relay that `compare` measures.
     #[command(name = COMPARE_RELAY, hide = true, after_help = "Started by: walrelay compare")]
@@ -196,4 +205,26 @@ pub(crate) enum ConfigAction {
     /// The JSON Schema of the configuration file.
     #[command(after_help = "Example:\n  walrelay config schema > walrelay.schema.json")]
     Schema,
+}
+
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct CompareArgs {
+    /// Events per second, one run of each mode for each.
+    #[arg(long, value_name = "LIST", default_value = "100,1000")]
+    pub(crate) rates: String,
+    /// Intervals of polling; none measures the slot alone.
+    #[arg(long, value_name = "LIST", default_value = "100ms,500ms,2s")]
+    pub(crate) intervals: String,
+    /// How long each run is measured.
+    #[arg(long, value_name = "DURATION", default_value = "30s")]
+    pub(crate) duration: String,
+    /// Events of the backlog that each mode drains; 0 for none.
+    #[arg(long, value_name = "N", default_value_t = 20_000)]
+    pub(crate) backlog: u64,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Also write a page with plots.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) html: Option<PathBuf>,
 }
