@@ -17,8 +17,8 @@ use crate::doctor::polled_table;
 use crate::polling::claim_schedule::ClaimSchedule;
 use crate::polling::handover::{self, HandoverState};
 use crate::polling::maintenance::{self, Maintenance};
-use crate::polling::prepare::PreparedTable;
 use crate::polling::settings::PollingSettings;
+use crate::polling::statements::Statements;
 use crate::polling::worker::{self, PollingShared};
 use crate::relay::control::StopFlags;
 use crate::relay::{ClaimFeed, ClaimParts, Relay};
@@ -44,7 +44,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
             _ = signals.next() => Ok(None),
         }
     });
-    let Some(PreparedTable { statements, relation }) = prepared? else { return Ok(()) };
+    let Some(statements) = prepared? else { return Ok(()) };
     let (batch_sender, batches) = sync_channel(polling.workers);
     let (late_sender, late) = mpsc::channel(LATE_MAX);
     let (stop_workers, stopped) = watch::channel(false);
@@ -67,7 +67,6 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     let claims = ClaimParts {
         shared: Arc::clone(&shared),
         delivery: config.delivery.clone(),
-        relation,
         batches,
         late: late_sender,
     };
@@ -156,14 +155,14 @@ fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<
     }
 }
 
-async fn prepare(config: &Config, polling: &PollingSettings) -> Result<PreparedTable, Fault> {
+async fn prepare(config: &Config, polling: &PollingSettings) -> Result<Statements, Fault> {
     let sql = connect(config).await?;
-    let prepared = polled_table::prepare(&sql.client, &config.source, polling).await?;
-    let state = handover::state(&sql.client, &prepared).await?;
+    let statements = polled_table::prepare(&sql.client, &config.source, polling).await?;
+    let state = handover::state(&sql.client, &statements).await?;
     if state.handed_over && !state.left {
         return Err(state.fault(&config.source));
     }
-    Ok(prepared)
+    Ok(statements)
 }
 
 async fn connect(config: &Config) -> Result<Sql, Fault> {

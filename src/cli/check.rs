@@ -20,8 +20,9 @@ use crate::delivery::settings::OnDeadLetter;
 use crate::doctor::polled_table::{self, PolledTableReport};
 use crate::doctor::{publication_age, source as source_doctor};
 use crate::polling::handover;
-use crate::polling::prepare::{self, PreparedTable};
 use crate::polling::settings::PollingSettings;
+use crate::polling::statements::Statements;
+use crate::polling::table_facts::polled_outbox;
 use crate::relay;
 use crate::source::connect;
 use crate::source::sampled_topics::{self, SampledTopics};
@@ -126,14 +127,14 @@ async fn inspect_polled(
     settings: &SourceSettings,
     polling: &PollingSettings,
 ) -> Result<Vec<Finding>, Fault> {
-    let outbox = prepare::table(settings)?;
+    let outbox = polled_outbox(settings)?;
     let PolledTableReport { facts, mut findings } =
         polled_table::inspect(client, outbox, polling).await?;
     if let Some(facts) = facts.filter(|_| is_sound(&findings)) {
-        let prepared = PreparedTable::of(&facts, settings, outbox, polling);
-        let unfit = relay::unfit_route(outbox, &prepared.relation);
+        let statements = Statements::of(&facts, settings, outbox, polling);
+        let unfit = relay::unfit_route(outbox, &statements.event);
         findings.extend(unfit.map(Finding::fail));
-        let state = handover::state(client, &prepared).await?;
+        let state = handover::state(client, &statements).await?;
         if state.handed_over {
             let fault = state.fault(settings);
             // As long as rows are left to polling, `run` still has work.

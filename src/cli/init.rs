@@ -11,8 +11,8 @@ use crate::base::finding::{Finding, Level, faults};
 use crate::base::runtime;
 use crate::config::Config;
 use crate::doctor::{polled_table, source as source_doctor};
-use crate::polling::prepare;
 use crate::polling::settings::PollingSettings;
+use crate::polling::table_facts::polled_outbox;
 use crate::source::facts::{self, RoleFacts, SourceFacts};
 use crate::source::faults::query_fault;
 use crate::source::init::{self, InitStep};
@@ -131,7 +131,7 @@ async fn lacks_polled_table(
     settings: &SourceSettings,
     polling: &PollingSettings,
 ) -> Result<bool, Fault> {
-    let outbox = prepare::table(settings)?;
+    let outbox = polled_outbox(settings)?;
     let report = polled_table::inspect(client, outbox, polling).await?;
     let is_shipped = (outbox.schema.as_str(), outbox.table.as_str()) == ("public", "outbox");
     match faults(&report.findings).next() {
@@ -152,7 +152,7 @@ async fn make_polled_table(
     print_line("+ make outbox table public.outbox, to be polled");
     let made = client.batch_execute(POLLING_SQL).await;
     made.map_err(|error| query_fault(&error, "making the outbox table"))?;
-    let report = polled_table::inspect(client, prepare::table(settings)?, polling).await?;
+    let report = polled_table::inspect(client, polled_outbox(settings)?, polling).await?;
     match faults(&report.findings).next() {
         None => Ok(InitReport { made: 1, ..InitReport::default() }),
         Some(fault) => Err(fault.clone()),

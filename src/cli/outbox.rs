@@ -14,8 +14,9 @@ use crate::config::Config;
 use crate::doctor::{polled_table, source as source_doctor};
 use crate::polling::admin_rows::{AdminRow, AdminRows, RowFilter};
 use crate::polling::handover::{self, TableHandover};
-use crate::polling::prepare::{self, PreparedTable};
 use crate::polling::settings::PollingSettings;
+use crate::polling::statements::Statements;
+use crate::polling::table_facts::polled_outbox;
 use crate::source::faults::query_fault;
 use crate::source::init;
 use crate::source::settings::SourceSettings;
@@ -58,7 +59,7 @@ async fn list(
         RowStatus::Failed => &known.failed,
     };
     let which = RowFilter { ids: Vec::new(), key: args.key.clone() };
-    let rows = AdminRows::new(prepare::table(&config.source)?, polling);
+    let rows = AdminRows::new(polled_outbox(&config.source)?, polling);
     let found = rows.list(client, status, &which, i64::from(args.limit)).await?;
     let lines = match args.json {
         true => found.iter().map(json_line).collect::<Result<_, _>>()?,
@@ -94,9 +95,9 @@ fn table_row(row: &AdminRow) -> String {
 async fn is_handed_over(
     client: &Client,
     source: &SourceSettings,
-    prepared: &PreparedTable,
+    statements: &Statements,
 ) -> Result<bool, Fault> {
-    let state = handover::state(client, prepared).await?;
+    let state = handover::state(client, statements).await?;
     if state.handed_over && !state.published {
         return Err(state.fault(source));
     }
@@ -118,8 +119,8 @@ async fn retry(
             "name ids, --key KEY or --all; walrelay outbox list shows what has failed",
         ));
     }
-    let prepared = polled_table::prepare(client, &config.source, polling).await?;
-    if is_handed_over(client, &config.source, &prepared).await? {
+    let statements = polled_table::prepare(client, &config.source, polling).await?;
+    if is_handed_over(client, &config.source, &statements).await? {
         return Err(Fault::new(
             Exit::Slot,
             "slot.exists",
@@ -129,7 +130,7 @@ async fn retry(
         ));
     }
     let which = RowFilter { ids: args.ids.clone(), key: args.key.clone() };
-    let rows = AdminRows::new(prepare::table(&config.source)?, polling);
+    let rows = AdminRows::new(polled_outbox(&config.source)?, polling);
     let count = rows.put_back(client, &which).await?;
     print_line(&format!("{count} rows are to be published again"));
     if count > 0 {
@@ -147,15 +148,14 @@ async fn handover(
     client: &Client,
     no_wait: bool,
 ) -> Result<Exit, Fault> {
-    let prepared = polled_table::prepare(client, &config.source, polling).await?;
+    let statements = polled_table::prepare(client, &config.source, polling).await?;
     let slot = &config.source.slot;
-    if is_handed_over(client, &config.source, &prepared).await? {
+    if is_handed_over(client, &config.source, &statements).await? {
         print_line(&format!("slot {slot} exists already"));
     } else {
         make_publication(config, client).await?;
         print_line("dividing the rows; this waits for open transactions to end");
-        let (source, outbox) = (&config.source, prepare::table(&config.source)?);
-        let handover = TableHandover { source, polling, outbox, prepared: &prepared };
+        let handover = TableHandover { source: &config.source, statements: &statements };
         let marked = handover.run(client).await?;
         print_line(&format!("+ made slot {slot}: it carries what is written from now on"));
         print_line(&format!("{marked} pending rows are left to polling"));
@@ -163,11 +163,11 @@ async fn handover(
     if no_wait {
         print_line("once the relays that poll have ended:");
     } else {
-        wait(&prepared, client).await?;
+        wait(&statements, client).await?;
         print_line("nothing is left to polling");
     }
     print_line("now: source.mode = \"cdc\" in the configuration, and start the relay again");
-    let key = &prepare::table(&config.source)?.columns.key;
+    let key = &polled_outbox(&config.source)?.columns.key;
     print_line(&format!(
         "set columns.key = {key:?} and route.topic if they are not set: cdc has other defaults"
     ));
@@ -188,12 +188,12 @@ async fn make_publication(config: &Config, client: &Client) -> Result<(), Fault>
     }
 }
 
-async fn wait(prepared: &PreparedTable, client: &Client) -> Result<(), Fault> {
+async fn wait(statements: &Statements, client: &Client) -> Result<(), Fault> {
     let mut printed_at = Instant::now();
-    while handover::state(client, prepared).await?.left {
+    while handover::state(client, statements).await?.left {
         if printed_at.elapsed() > PROGRESS_EVERY {
             printed_at = Instant::now();
-            let backlog = &prepared.statements.backlog;
+            let backlog = &statements.backlog;
             let row = client.query_one(backlog, &[&1_000_000_i64]).await;
             let row = row.map_err(|error| query_fault(&error, "counting rows"))?;
             let waiting: i64 = row.get(0);

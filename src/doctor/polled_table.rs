@@ -11,9 +11,9 @@ use super::tables::{self, ReadBy, table_problem};
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::{Finding, faults};
 use crate::outbox::settings::OutboxTable;
-use crate::polling::prepare::{self, PreparedTable};
 use crate::polling::settings::{OnPublished, PollingSettings};
-use crate::polling::table_facts::{self, PolledIndex, PolledTableFacts};
+use crate::polling::statements::Statements;
+use crate::polling::table_facts::{self, PolledIndex, PolledTableFacts, polled_outbox};
 use crate::source::faults::query_fault;
 use crate::source::publication;
 use crate::source::quote::{quote_ident, quote_literal};
@@ -70,15 +70,15 @@ pub(crate) async fn prepare(
     client: &Client,
     source: &SourceSettings,
     polling: &PollingSettings,
-) -> Result<PreparedTable, Fault> {
-    let outbox = prepare::table(source)?;
+) -> Result<Statements, Fault> {
+    let outbox = polled_outbox(source)?;
     let PolledTableReport { facts, findings } = inspect(client, outbox, polling).await?;
     match (faults(&findings).next(), facts) {
         (None, Some(facts)) => {
             for finding in findings.iter().filter(|finding| finding.is_warning()) {
                 tracing::warn!("{}", finding.text);
             }
-            Ok(PreparedTable::of(&facts, source, outbox, polling))
+            Ok(Statements::of(&facts, source, outbox, polling))
         }
         (Some(fault), _) => Err(fault.clone()),
         // The table was dropped between the two queries of `inspect`.

@@ -16,14 +16,11 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio_postgres::Client;
 
-use super::prepare::PreparedTable;
-use super::settings::{PollingSettings, StatusValues, WorkColumns};
 use super::statements::Statements;
 use crate::base::error::{Exit, Fault};
-use crate::outbox::settings::OutboxTable;
 use crate::source::connect;
 use crate::source::faults::query_fault;
-use crate::source::quote::{quote_ident, quote_literal, quote_table};
+use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::settings::SourceSettings;
 
 /// Marking a million rows takes longer than a role's settings may allow.
@@ -31,9 +28,7 @@ const NO_TIMEOUTS: &str = "SET statement_timeout = 0; SET idle_in_transaction_se
 
 pub(crate) struct TableHandover<'a> {
     pub(crate) source: &'a SourceSettings,
-    pub(crate) polling: &'a PollingSettings,
-    pub(crate) outbox: &'a OutboxTable,
-    pub(crate) prepared: &'a PreparedTable,
+    pub(crate) statements: &'a Statements,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,16 +56,38 @@ impl HandoverState {
 
     /// Why the table must not be polled beside this slot.
     pub(crate) fn fault(&self, source: &SourceSettings) -> Fault {
-        if self.published { slot_exists(source) } else { foreign_slot(source) }
+        let SourceSettings { slot, publication, .. } = source;
+        let (code, what, mend) = if self.published {
+            (
+                "slot.exists",
+                format!(
+                    "slot {slot} exists: it carries the rows of this table, and polling would publish them twice"
+                ),
+                format!(
+                    "source.mode = \"cdc\" goes on from the slot. Before it is dropped (walrelay slot drop {slot}), what it has carried must be marked, or polling publishes all of it again: docs/polling.md, Moving back"
+                ),
+            )
+        } else {
+            // The slot has the same name by accident.
+            (
+                "slot.foreign",
+                format!(
+                    "slot {slot} exists, and publication {publication} does not carry this table: nothing would publish its rows"
+                ),
+                "give source.slot a name of its own, the same for all relays that poll this table"
+                    .to_owned(),
+            )
+        };
+        Fault::new(Exit::Slot, code, what, "source.slot", mend)
     }
 }
 
 /// [`HandoverState::read`] with a fault for its error.
 pub(crate) async fn state(
     client: &Client,
-    prepared: &PreparedTable,
+    statements: &Statements,
 ) -> Result<HandoverState, Fault> {
-    let state = HandoverState::read(client, &prepared.statements).await;
+    let state = HandoverState::read(client, statements).await;
     state.map_err(|error| query_fault(&error, "looking for the slot"))
 }
 
@@ -79,13 +96,12 @@ impl TableHandover<'_> {
     /// transaction. A claim that is being made is waited for, and none is made in the meantime.
     pub(crate) async fn run(&self, client: &Client) -> Result<u64, Fault> {
         // The lock of a claim, held by the session instead of a transaction.
-        let turn =
-            |function| self.prepared.statements.turn.replace("pg_advisory_xact_lock", function);
+        let turn = |function| self.statements.turn.replace("pg_advisory_xact_lock", function);
         client.batch_execute(NO_TIMEOUTS).await.map_err(query_failed)?;
         self.outwait().await?;
         client.batch_execute(&turn("pg_advisory_lock")).await.map_err(query_failed)?;
         // Another handover may have been first.
-        let marked = match state(client, self.prepared).await {
+        let marked = match state(client, self.statements).await {
             Ok(HandoverState { handed_over: false, .. }) => self.make(client).await,
             Ok(state) => Err(state.fault(self.source)),
             Err(fault) => Err(fault),
@@ -121,14 +137,13 @@ impl TableHandover<'_> {
         let rows = control.query(&exported).await.map_err(|error| self.refused(&error))?;
         let snapshot = rows.first().and_then(|row| row.get(2)).cloned().flatten();
         let snapshot = snapshot.ok_or_else(no_snapshot)?;
-        let mark = self.mark();
         let begin = format!(
             "BEGIN ISOLATION LEVEL REPEATABLE READ; SET TRANSACTION SNAPSHOT {}",
             quote_literal(&snapshot)
         );
         let marked = async {
             client.batch_execute(&begin).await?;
-            let marked = client.execute(&mark, &[]).await?;
+            let marked = client.execute(&self.statements.mark, &[]).await?;
             client.batch_execute("COMMIT").await?;
             Ok(marked)
         };
@@ -146,16 +161,6 @@ impl TableHandover<'_> {
         // The temporary slot ends with its connection.
         drop(control);
         Ok(marked)
-    }
-
-    /// Rows that were claimed before carry a name already.
-    fn mark(&self) -> String {
-        let WorkColumns { status, locked_by, .. } = self.polling.columns.quoted();
-        let StatusValues { pending, in_progress, failed, .. } = self.polling.words.quoted();
-        let table = quote_table(&self.outbox.schema, &self.outbox.table);
-        format!(
-            "UPDATE {table} SET {locked_by} = 'handover' WHERE {status} IN ({pending}, {in_progress}, {failed}) AND {locked_by} IS NULL"
-        )
     }
 }
 
@@ -180,34 +185,5 @@ fn no_snapshot() -> Fault {
         "postgres made a slot and returned no snapshot",
         "",
         "report it with the server's version; nothing was changed",
-    )
-}
-
-fn slot_exists(source: &SourceSettings) -> Fault {
-    let slot = &source.slot;
-    Fault::new(
-        Exit::Slot,
-        "slot.exists",
-        format!(
-            "slot {slot} exists: it carries the rows of this table, and polling would publish them twice"
-        ),
-        "source.slot",
-        format!(
-            "source.mode = \"cdc\" goes on from the slot. Before it is dropped (walrelay slot drop {slot}), what it has carried must be marked, or polling publishes all of it again: docs/polling.md, Moving back"
-        ),
-    )
-}
-
-/// The slot has the same name by accident.
-fn foreign_slot(source: &SourceSettings) -> Fault {
-    let SourceSettings { slot, publication, .. } = source;
-    Fault::new(
-        Exit::Slot,
-        "slot.foreign",
-        format!(
-            "slot {slot} exists, and publication {publication} does not carry this table: nothing would publish its rows"
-        ),
-        "source.slot",
-        "give source.slot a name of its own, the same for all relays that poll this table",
     )
 }

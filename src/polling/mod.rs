@@ -26,7 +26,6 @@ pub(crate) mod handover;
 pub(crate) mod maintenance;
 #[cfg(test)]
 mod plan_tests;
-pub(crate) mod prepare;
 pub(crate) mod session;
 pub mod settings;
 pub(crate) mod statements;

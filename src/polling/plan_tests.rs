@@ -6,7 +6,8 @@ use serde_json::Value;
 use tokio_postgres::{Client, SimpleQueryMessage};
 
 use super::settings::{Cleanup, PollingSettings};
-use super::statements::{StatementInput, Statements};
+use super::statements::Statements;
+use super::table_facts;
 use crate::base::template::Template;
 use crate::source::testing;
 
@@ -54,16 +55,8 @@ async fn statistics_of_a_quiet_hour_make_no_statement_read_its_rows_again_and_ag
     let mut outbox = testing::outbox();
     outbox.columns.key = "event_key".into();
     outbox.route.key = Some(Template::column("event_key"));
-    let statements = Statements::of(&StatementInput {
-        outbox: &outbox,
-        polling: &polling,
-        slot: &source.slot,
-        publication: &source.publication,
-        id_type: "bigint",
-        id_equality: "=",
-        reason_type: "text",
-        event_columns: &["id".into(), "event_key".into(), "payload".into()],
-    });
+    let facts = table_facts::gather(&client, &outbox).await.unwrap().unwrap();
+    let statements = Statements::of(&facts, &source, &outbox, &polling);
     // GIVEN statistics from when all was published, and a burst since
     for sql in [
         "ALTER TABLE outbox SET (autovacuum_enabled = off)",

@@ -13,11 +13,13 @@
 //! claims do not run in parallel (publishing does), and a key progresses by one batch at a time. A row
 //! that another transaction has locked is skipped, and its key with it.
 
+use super::settings::{OnPublished, PollingSettings, StatusValues, WorkColumns};
+use super::table_facts::PolledTableFacts;
 use crate::base::template::Part;
 use crate::outbox::settings::OutboxTable;
+use crate::pgoutput::relation::{Column, Relation};
 use crate::source::quote::{quote_ident, quote_literal, quote_table};
-
-use super::settings::{OnPublished, PollingSettings, StatusValues, WorkColumns};
+use crate::source::settings::SourceSettings;
 
 /// First half of the key of the advisory lock: "walr".
 pub(crate) const TURN_CLASS: i32 = 0x7761_6C72;
@@ -29,23 +31,10 @@ pub(crate) const CREATED: usize = 1;
 pub(crate) const ATTEMPTS: usize = 2;
 pub(crate) const EVENT: usize = 3;
 
-/// Types and operators are SQL.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct StatementInput<'a> {
-    pub(crate) outbox: &'a OutboxTable,
-    pub(crate) polling: &'a PollingSettings,
-    /// The slot to which the table may have been handed over, and its publication.
-    pub(crate) slot: &'a str,
-    pub(crate) publication: &'a str,
-    pub(crate) id_type: &'a str,
-    /// The operator that compares ids, with its schema unless that is pg_catalog.
-    pub(crate) id_equality: &'a str,
-    pub(crate) reason_type: &'a str,
-    pub(crate) event_columns: &'a [String],
-}
-
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Statements {
+    /// The columns of the event, in the order in which `fetch` returns them.
+    pub(crate) event: Relation,
     /// Takes the lock for claiming, within a transaction; returns the server's position.
     pub(crate) turn: String,
     /// Claims, and counts the rows that were ready, those of keys that were free, and those claimed.
@@ -74,17 +63,43 @@ pub(crate) struct Statements {
     pub(crate) expire: String,
     /// Deletes old published rows. Parameters: age in ms, most rows.
     pub(crate) clean: String,
+    /// Marks the rows of polling for a handover, except those that carry the name of a claim already.
+    pub(crate) mark: String,
     /// The number of unpublished rows, and the age of the oldest. Parameter: most rows to count.
     pub(crate) backlog: String,
 }
 
 impl Statements {
-    pub(crate) fn of(table: &StatementInput<'_>) -> Statements {
-        let writer = StatementWriter::new(table);
+    /// For a table that can be polled.
+    pub(crate) fn of(
+        facts: &PolledTableFacts,
+        source: &SourceSettings,
+        outbox: &OutboxTable,
+        polling: &PollingSettings,
+    ) -> Statements {
+        let type_of = |column| facts.type_of(column).unwrap_or("text");
+        let writer = StatementWriter {
+            outbox,
+            polling,
+            publication: &source.publication,
+            table: quote_table(&outbox.schema, &outbox.table),
+            id: quote_ident(&outbox.columns.id),
+            id_type: type_of(&outbox.columns.id),
+            is: facts.equality_of(&outbox.columns.id),
+            reason_type: type_of(&polling.columns.failure_reason),
+            names: polling.columns.quoted(),
+            values: polling.words.quoted(),
+            slot_exists: format!(
+                "EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {} AND database = pg_catalog.current_database())",
+                quote_literal(&source.slot)
+            ),
+        };
+        let event = facts.relation(outbox);
         Statements {
             turn: writer.turn(),
             claim: writer.claim(),
-            fetch: writer.fetch(),
+            fetch: writer.fetch(&event),
+            event,
             left: writer.left(),
             published: writer.published(),
             failed: writer.failed(),
@@ -94,6 +109,7 @@ impl Statements {
             renew: writer.renew(),
             expire: writer.expire(),
             clean: writer.clean(),
+            mark: writer.mark(),
             backlog: writer.backlog(),
         }
     }
@@ -116,34 +132,23 @@ fn checked(condition: &str) -> String {
     format!("CASE WHEN {condition} THEN true END")
 }
 
-/// Quoted names and values of one table.
+/// Quoted names and values of one table. Types and operators are SQL.
 struct StatementWriter<'a> {
-    polled: &'a StatementInput<'a>,
+    outbox: &'a OutboxTable,
+    polling: &'a PollingSettings,
+    publication: &'a str,
     table: String,
     id: String,
+    id_type: &'a str,
+    /// The operator that compares ids, with its schema unless that is pg_catalog.
     is: &'a str,
+    reason_type: &'a str,
     names: WorkColumns,
     values: StatusValues,
     slot_exists: String,
 }
 
-impl<'a> StatementWriter<'a> {
-    fn new(polled: &'a StatementInput<'a>) -> StatementWriter<'a> {
-        let StatementInput { outbox, polling, slot, .. } = polled;
-        StatementWriter {
-            polled,
-            table: quote_table(&outbox.schema, &outbox.table),
-            id: quote_ident(&outbox.columns.id),
-            is: polled.id_equality,
-            names: polling.columns.quoted(),
-            values: polling.words.quoted(),
-            slot_exists: format!(
-                "EXISTS (SELECT FROM pg_catalog.pg_replication_slots WHERE slot_name = {} AND database = pg_catalog.current_database())",
-                quote_literal(slot)
-            ),
-        }
-    }
-
+impl StatementWriter<'_> {
     /// The position only orders claims, so where WAL functions may not be called (on some hosts), the
     /// rising transaction id serves as well. The table's object id is the second half of the lock's key.
     fn turn(&self) -> String {
@@ -163,9 +168,9 @@ impl<'a> StatementWriter<'a> {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { order, status, next_retry_at, locked_at, locked_by, .. } = &self.names;
         let StatusValues { pending, in_progress, .. } = &self.values;
-        let key = key(self.polled.outbox);
-        let batch_max = self.polled.polling.batch_max;
-        let payload = quote_ident(&self.polled.outbox.columns.payload);
+        let key = key(self.outbox);
+        let batch_max = self.polling.batch_max;
+        let payload = quote_ident(&self.outbox.columns.payload);
         // Rows that no slot carries: there is no slot, or they were marked or claimed before it.
         let ours = format!("(t.{locked_by} IS NOT NULL OR NOT {})", self.slot_exists);
         let still_pending = checked(&format!("t.{status} = {pending}"));
@@ -211,15 +216,15 @@ impl<'a> StatementWriter<'a> {
 
     /// In the order of the claim. `concat` gives the text that pgoutput would send; for some types `::text`
     /// does not.
-    fn fetch(&self) -> String {
+    fn fetch(&self, event: &Relation) -> String {
         let StatementWriter { table, id, .. } = self;
         let WorkColumns { order, created_at, retry_count, .. } = &self.names;
         let mine = self.mine();
-        let text = |name: &String| {
-            let name = quote_ident(name);
+        let text = |column: &Column| {
+            let name = quote_ident(&column.name);
             format!(", CASE WHEN t.{name} IS NOT NULL THEN pg_catalog.concat(t.{name}) END")
         };
-        let event: String = self.polled.event_columns.iter().map(text).collect();
+        let event: String = event.columns.iter().map(text).collect();
         format!(
             "SELECT t.{id}::pg_catalog.text, CASE WHEN pg_catalog.isfinite(t.{created_at}) \
              THEN (extract(epoch FROM t.{created_at}::pg_catalog.timestamptz) * 1000000)::bigint END, t.{retry_count}::integer{event} \
@@ -238,9 +243,9 @@ impl<'a> StatementWriter<'a> {
              ELSE true END, CASE WHEN {slot_exists} THEN \
              EXISTS (SELECT FROM pg_catalog.pg_publication_tables WHERE pubname = {} AND schemaname = {} AND tablename = {}) \
              ELSE false END",
-            quote_literal(self.polled.publication),
-            quote_literal(&self.polled.outbox.schema),
-            quote_literal(&self.polled.outbox.table)
+            quote_literal(self.publication),
+            quote_literal(&self.outbox.schema),
+            quote_literal(&self.outbox.table)
         )
     }
 
@@ -252,7 +257,7 @@ impl<'a> StatementWriter<'a> {
     }
 
     fn named(&self) -> String {
-        format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.polled.id_type)
+        format!("pg_catalog.unnest($2::pg_catalog.text[]::{}[]) AS f (id)", self.id_type)
     }
 
     /// Those rows of a list that still belong to the claim.
@@ -264,7 +269,7 @@ impl<'a> StatementWriter<'a> {
         let table = &self.table;
         let WorkColumns { status, locked_at, next_retry_at, .. } = &self.names;
         let mine = self.mine_among(&self.named());
-        if self.polled.polling.on_published == OnPublished::Delete {
+        if self.polling.on_published == OnPublished::Delete {
             return format!("DELETE FROM {table} t USING {mine}");
         }
         let published = &self.values.published;
@@ -294,13 +299,13 @@ impl<'a> StatementWriter<'a> {
         let table = &self.table;
         let mine = self.mine_among(&format!(
             "ROWS FROM (pg_catalog.unnest($2::pg_catalog.text[]::{}[]), pg_catalog.unnest($3::integer[]), pg_catalog.unnest($4::pg_catalog.text[]), pg_catalog.unnest($5::bigint[])) AS f (id, attempts, reason, wait_ms)",
-            self.polled.id_type
+            self.id_type
         ));
         format!(
             "UPDATE {table} t SET {retry_count} = greatest(t.{retry_count}, f.attempts), {failure_reason} = f.reason::{}, {set} \
              FROM {mine}",
             // A cast that is written out cuts what is too long.
-            self.polled.reason_type
+            self.reason_type
         )
     }
 
@@ -352,6 +357,15 @@ impl<'a> StatementWriter<'a> {
              AND {created_at} < pg_catalog.now() - $1::bigint * interval '1 ms' \
              ORDER BY {created_at} LIMIT $2::bigint FOR UPDATE SKIP LOCKED)) AND {}",
             checked(&format!("{status} = {published}"))
+        )
+    }
+
+    fn mark(&self) -> String {
+        let table = &self.table;
+        let WorkColumns { status, locked_by, .. } = &self.names;
+        let StatusValues { pending, in_progress, failed, .. } = &self.values;
+        format!(
+            "UPDATE {table} SET {locked_by} = 'handover' WHERE {status} IN ({pending}, {in_progress}, {failed}) AND {locked_by} IS NULL"
         )
     }
 

@@ -4,10 +4,12 @@ use serde::Deserialize;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
+use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 use crate::pgoutput::relation::{Column, Relation};
 use crate::source::json_row::document_opt;
 use crate::source::quote::quote_table;
+use crate::source::settings::SourceSettings;
 
 const SQL: &str = "
 SELECT pg_catalog.json_build_object('oid', c.oid::bigint, 'kind', c.relkind,
@@ -77,6 +79,14 @@ pub(crate) struct PolledIndex {
     pub(crate) condition: Option<String>,
     /// Its first column, if that is one.
     pub(crate) leads: Option<String>,
+}
+
+/// The polled table. The configuration makes sure that there is one.
+pub(crate) fn polled_outbox(source: &SourceSettings) -> Result<&OutboxTable, Fault> {
+    source.outboxes.first().ok_or_else(|| {
+        let (what, mend) = ("polling needs a table", "write [[source.outbox]]");
+        Fault::new(Exit::Usage, "config.missing-key", what, "source.outbox", mend)
+    })
 }
 
 /// None if there is no such table.

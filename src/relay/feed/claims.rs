@@ -21,7 +21,6 @@ use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Phase};
 use crate::outbox::Plan;
 use crate::pgoutput::message::Tuple;
-use crate::pgoutput::relation::Relation;
 use crate::polling::batch::{Batch, Late};
 use crate::polling::worker::PollingShared;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
@@ -36,8 +35,6 @@ const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 pub(crate) struct ClaimParts {
     pub(crate) shared: Arc<PollingShared>,
     pub(crate) delivery: DeliverySettings,
-    /// The columns of a claimed row.
-    pub(crate) relation: Relation,
     pub(crate) batches: Receiver<Batch>,
     /// Verdicts for which no worker waits.
     pub(crate) late: mpsc::Sender<Late>,
@@ -64,14 +61,15 @@ pub(crate) struct ClaimFeed {
 
 impl ClaimFeed {
     pub(crate) fn new(parts: ClaimParts) -> Result<ClaimFeed, Fault> {
-        let ClaimParts { shared, delivery, relation, batches, late } = parts;
+        let ClaimParts { shared, delivery, batches, late } = parts;
+        let relation = &shared.statements.event;
         let table = relation.qualified_name();
         let rows_at_once = shared.polling.workers * shared.polling.batch_max;
         let outbox =
             shared.source.outboxes.first().ok_or_else(|| faults::protocol("no table", &table))?;
         Ok(ClaimFeed {
             rows: ClaimedRows::default(),
-            plan: Plan::compile(outbox, 0, &relation, false)?.without_lsn(),
+            plan: Plan::compile(outbox, 0, relation, false)?.without_lsn(),
             table,
             batches,
             late,
