@@ -73,7 +73,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     let handed_over: Arc<OnceLock<HandoverState>> = Arc::default();
     let flags = Arc::clone(&observability.flags);
     let maintenance = Maintenance {
-        shared: Arc::clone(&shared),
+        shared,
         late,
         metrics: Arc::clone(&observability.metrics),
         handed_over: Box::new({
@@ -86,8 +86,8 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     };
     let carry = |parts| Relay::new(parts, ClaimFeed::new(claims)?)?.run();
     let mut running = observability.start(config, carry)?;
-    let supervisor = Supervisor { flags: &flags, signals, stop_workers, ended: &mut running.ended };
-    let outcome = runtime.block_on(supervisor.run(shared, maintenance));
+    let supervising = supervise(&flags, signals, stop_workers, &mut running.ended, maintenance);
+    let outcome = runtime.block_on(supervising);
     running.finish(runtime, outcome)?;
     let Some(state) = handed_over.get() else { return Ok(()) };
     if !state.published {
@@ -98,54 +98,47 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     Ok(())
 }
 
-/// Waits for the loop, the workers and maintenance.
-struct Supervisor<'a> {
-    flags: &'a StopFlags,
-    signals: ShutdownSignals,
+/// Waits until the loop has ended and its verdicts are written.
+async fn supervise(
+    flags: &StopFlags,
+    mut signals: ShutdownSignals,
     stop_workers: watch::Sender<bool>,
-    ended: &'a mut oneshot::Receiver<Result<(), Fault>>,
-}
-
-impl Supervisor<'_> {
-    /// Waits until the loop has ended and its verdicts are written.
-    async fn run(
-        mut self,
-        shared: Arc<PollingShared>,
-        maintenance: Maintenance,
-    ) -> Result<(), Fault> {
-        let mut tasks = JoinSet::new();
-        for _ in 0..shared.polling.workers {
-            tasks.spawn(worker::work(Arc::clone(&shared)));
-        }
-        tasks.spawn(maintenance.run());
-        // Dropped, and so ended, when everything is settled.
-        let mut renewing = JoinSet::new();
-        renewing.spawn(maintenance::renew(shared));
-        let mut found = None;
-        let outcome = loop {
-            tokio::select! {
-                outcome = &mut *self.ended => break outcome.unwrap_or(Ok(())),
-                Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
-                Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
-                signal = self.signals.next() => stop(self.flags, signal),
-            }
-            if found.is_some() {
-                self.flags.stop.store(true, Ordering::Relaxed);
-            }
-        };
-        self.stop_workers.send_replace(true);
-        let settled = tokio::time::timeout(SETTLE_WITHIN, async {
-            while let Some(ended) = tasks.join_next().await {
-                found = found.take().or(fault_of(ended));
-            }
-        });
-        if settled.await.is_err() {
-            tracing::warn!(
-                "the database did not take the last verdicts: rows of this process are free when their lease runs out, and some may be published again"
-            );
-        }
-        found.map_or(outcome, Err)
+    ended: &mut oneshot::Receiver<Result<(), Fault>>,
+    maintenance: Maintenance,
+) -> Result<(), Fault> {
+    let shared = Arc::clone(&maintenance.shared);
+    let mut tasks = JoinSet::new();
+    for _ in 0..shared.polling.workers {
+        tasks.spawn(worker::work(Arc::clone(&shared)));
     }
+    tasks.spawn(maintenance.run());
+    // Dropped, and so ended, when everything is settled.
+    let mut renewing = JoinSet::new();
+    renewing.spawn(maintenance::renew(shared));
+    let mut found = None;
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut *ended => break outcome.unwrap_or(Ok(())),
+            Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
+            Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
+            signal = signals.next() => stop(flags, signal),
+        }
+        if found.is_some() {
+            flags.stop.store(true, Ordering::Relaxed);
+        }
+    };
+    stop_workers.send_replace(true);
+    let settled = tokio::time::timeout(SETTLE_WITHIN, async {
+        while let Some(ended) = tasks.join_next().await {
+            found = found.take().or(fault_of(ended));
+        }
+    });
+    if settled.await.is_err() {
+        tracing::warn!(
+            "the database did not take the last verdicts: rows of this process are free when their lease runs out, and some may be published again"
+        );
+    }
+    found.map_or(outcome, Err)
 }
 
 fn fault_of(ended: Result<Result<(), Fault>, tokio::task::JoinError>) -> Option<Fault> {

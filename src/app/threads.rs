@@ -115,7 +115,7 @@ impl Running {
         if let Some(tail) = self.tail {
             tail.stop();
         }
-        joined.map_err(|_| panicked()).and(outcome)
+        outcome.and(joined.map_err(|_| panicked()))
     }
 }
 

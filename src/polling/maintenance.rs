@@ -116,7 +116,10 @@ impl Maintenance {
             let void = client.execute(&statements.expire, &[&millis(polling.lease)]).await?;
             if void > 0 {
                 self.metrics.expired_claims.inc_by(void);
-                tracing::warn!(rows = void, "claims were void: their process has not renewed them");
+                tracing::warn!(
+                    rows = void,
+                    "rows were freed: their process has not renewed its claims"
+                );
             }
         }
         if now >= chores.backlog {

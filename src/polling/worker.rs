@@ -310,7 +310,7 @@ pub(super) fn warn_of_lost_rows(rows: u64) {
     if rows > 0 {
         tracing::warn!(
             rows,
-            "rows were not ours any more when they were settled: the lease ran out, or somebody changed them; they may be published twice"
+            "rows no longer belonged to their claim when they were settled: the lease ran out, or somebody changed them; they may be published twice"
         );
     }
 }

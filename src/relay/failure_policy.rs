@@ -342,7 +342,7 @@ impl FailurePolicy {
                 Ok(FailureOutcome::DeadLetterDelayed(failure.reason))
             }
             Disposition::Terminal | Disposition::Halt => {
-                Err(self.stops_over(faults::letter_refused(&failure)))
+                Err(self.stops_over(faults::dead_letter_refused(&failure)))
             }
         }
     }
@@ -361,7 +361,7 @@ impl FailurePolicy {
     pub(super) fn dead_letter_refused(&mut self, failure: &Failure) -> Fault {
         self.note_unknown(failure);
         self.metrics.dlq_publish_failed.inc();
-        faults::letter_refused(failure)
+        faults::dead_letter_refused(failure)
     }
 
     /// Counts and logs an answer that has no entry in the sink's table of errors.

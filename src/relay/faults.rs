@@ -75,7 +75,7 @@ pub(super) fn breaker_open(
 }
 
 /// The dead-letter topic will never accept this dead letter, or the broker no event at all.
-pub(super) fn letter_refused(failure: &Failure) -> Fault {
+pub(super) fn dead_letter_refused(failure: &Failure) -> Fault {
     if failure.disposition == Disposition::Halt {
         return unable(failure);
     }
@@ -127,7 +127,7 @@ pub(super) fn system_changed(source: &SourceSettings, known: &str, found: &str) 
         "slot.other-system",
         format!("this is another database system ({found}); events so far came from {known}"),
         format!("slot {}", source.slot),
-        "check source.url; if the database was replaced on purpose, start the relay anew",
+        "check source.url; if the database was replaced on purpose, start the relay again",
     )
 }
 
@@ -136,9 +136,9 @@ pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover:
     let who = match mover {
         Mover::Recreated => "it was dropped and created again".to_owned(),
         Mover::Program(name) if name.is_empty() => {
-            "an SQL session held it meanwhile and advanced it".to_owned()
+            "an SQL session held it in the meantime and advanced it".to_owned()
         }
-        Mover::Program(name) => format!("the program {name:?} held it meanwhile"),
+        Mover::Program(name) => format!("the program {name:?} held it in the meantime"),
         Mover::Unseen => {
             "it was moved while this relay did not hold it, and no other relay was seen \
              to hold it"
@@ -157,7 +157,7 @@ pub(super) fn slot_moved(source: &SourceSettings, known: Lsn, found: Lsn, mover:
             "find out who advanced the slot (pg_replication_slot_advance), re-created it or read it (pg_recvlogical); \
              relays that share a slot need the same role and application_name in source.url; \
              compare the outbox rows committed between {known} and {found} with the broker, then \
-             start the relay anew to go on from {found}"
+             start the relay again to go on from {found}"
         ),
     )
 }
@@ -173,7 +173,7 @@ pub(super) fn went_back(source: &SourceSettings, seen: Lsn, found: Lsn) -> Fault
         ),
         format!("slot {}", source.slot),
         "compare the outbox with the broker: events after the restored position were published \
-         and are gone from the database; then start the relay anew to go on from the slot",
+         and are gone from the database; then start the relay again to go on from the slot",
     )
 }
 

@@ -167,7 +167,7 @@ impl SinkDriver {
             error = reason,
             in_flight,
             retry_in_ms = delay.as_millis() as u64,
-            "the sink lost track of what is in flight: building a new one"
+            "the sink no longer knows what is in flight: building a new one"
         );
     }
 

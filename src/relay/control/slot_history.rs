@@ -3,7 +3,7 @@
 //! A slot may be ahead of what this relay reported for two reasons. A peer, another relay on the
 //! same slot, confirmed events: then they are published, and this relay goes on after them. Or
 //! somebody advanced or re-created the slot, or consumed it with another program: then events were
-//! skipped, and nobody may go on as if nothing had happened.
+//! skipped, and the relay must stop.
 //!
 //! A move counts as a peer's only when a peer was seen to hold the slot: at the look before the move
 //! was seen, at that look itself, or a few seconds before while nobody held it. Positions count only
@@ -71,7 +71,7 @@ pub enum Mover {
 }
 
 impl SlotHistory {
-    /// A session is wanted; everything before `ours` is known to be confirmed.
+    /// A session is requested; everything before `ours` is known to be confirmed.
     pub(super) fn begins(&mut self, ours: Lsn) {
         *self = SlotHistory {
             place: self.place.take(),

@@ -1,4 +1,4 @@
-//! The catalog read anew, and the slot's position confirmed while there is no stream to confirm it on.
+//! Reads the catalog again, and confirms the slot's position when there is no stream for that.
 
 use std::time::Duration;
 
@@ -45,7 +45,7 @@ pub(super) async fn read_catalog(settings: &SourceSettings) -> Catalog {
                 let delay = backoff.next_delay();
                 tracing::warn!(
                     error = %error, retry_in_ms = delay.as_millis() as u64,
-                    "the stream waits: the catalog has to be read, to tell a new table from a partition of an outbox"
+                    "the stream waits: the catalog must be read to distinguish a new table from a partition of an outbox"
                 );
                 tokio::time::sleep(delay).await;
             }

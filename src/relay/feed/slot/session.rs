@@ -92,7 +92,7 @@ fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
     tracing::warn!(
         slot, %from, %to, gap_s = gap.as_secs(),
         "another relay held the slot when it was last seen, and is gone: going on after what the \
-         slot has confirmed; if anybody advanced or re-created the slot meanwhile, compare the \
+         slot has confirmed; if anybody advanced or re-created the slot since, compare the \
          outbox rows committed between from and to with the broker"
     );
 }

@@ -191,7 +191,7 @@ impl StallDetector {
         let since = self.busy_at.map_or(state.heard, |at| at.max(state.heard));
         let long = state.now.saturating_duration_since(since) > self.limit;
         (long && self.idle_looks >= IDLE_LOOKS)
-            .then(|| format!("its process {pid} waits for us, and nothing of it arrives"))
+            .then(|| format!("its process {pid} is idle, and nothing of it arrives"))
     }
 
     fn decodes(&mut self, state: StreamState, pid: i32, with: &str) {
@@ -204,7 +204,7 @@ impl StallDetector {
             pid,
             busy_with = with,
             seconds = state.now.saturating_duration_since(since).as_secs(),
-            "postgres decodes and sends nothing meanwhile: waiting for it"
+            "postgres decodes and sends nothing: waiting for it"
         );
     }
 }
