@@ -4,14 +4,14 @@ use crate::cli::slot;
 use crate::config::AdminSettings;
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
-use crate::sink::memory::MemorySettings;
+use crate::sink::testing::MemoryBroker;
 use crate::source::testing;
 
 fn config(source: SourceSettings) -> Config {
     Config {
         source,
         polling: None,
-        sink: std::sync::Arc::new(MemorySettings::default()),
+        sink: std::sync::Arc::new(MemoryBroker::default()),
         delivery: DeliverySettings::default(),
         dead_letter: DeadLetterSettings::default(),
         admin: AdminSettings::default(),

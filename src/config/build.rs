@@ -46,11 +46,14 @@ pub(crate) fn build(
     let kind = file.sink.kind()?;
     let exchange = kind.routes.exchange_key.and_then(|key| file.sink.own.get(key));
     let exchange = exchange.map(|value| Template::read(Some(value)));
+    let exchange_key =
+        format!("sink.{}.{}", kind.name, kind.routes.exchange_key.unwrap_or_default());
     let ConfigFile { source: SourceSection { own, outbox, mut messages, polling, .. }, .. } = file;
     let mut outboxes: Vec<OutboxTable> = outbox.into_iter().map(OutboxTable::from).collect();
     let routes = outboxes.iter_mut().map(|outbox| &mut outbox.route);
     for route in routes.chain(messages.iter_mut().map(|messages| &mut messages.route)) {
         route.exchange.clone_from(&exchange);
+        route.exchange_key.clone_from(&exchange_key);
         route.binding = kind.binding;
     }
     Some(Config {

@@ -19,7 +19,6 @@ use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{PayloadFormat, Preset};
 use crate::sink::Broker;
 use crate::sink::kafka::settings::KafkaSettings;
-use crate::sink::memory::MemorySettings;
 
 const MINIMAL: &str = "\
 [source]
@@ -314,7 +313,7 @@ fn the_environment_alone_is_enough() {
     let variables =
         [("WALRELAY_SOURCE__URL", "postgres://walrelay@db/app"), ("WALRELAY_SINK__KIND", "memory")];
     let config = load_with("", &variables, &[]).unwrap().config;
-    assert!((&*config.sink as &dyn Any).is::<MemorySettings>());
+    assert_eq!(config.sink.kind().name, "memory");
     assert_eq!(config.source.connection.hosts[0].name, "db");
 }
 

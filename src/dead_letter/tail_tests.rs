@@ -9,13 +9,13 @@ use crate::base::lsn::Lsn;
 use crate::dead_letter::testing::{Spec, write};
 use crate::dead_letter::writer::{DeadLetterAddress, KeyHash};
 use crate::sink::log::DeadLetterLog;
-use crate::sink::memory::{MemoryBroker, MemorySettings};
+use crate::sink::testing::MemoryBroker;
 use crate::sink::{Requirements, Sink, SinkKind, StartupCheck};
 
 /// The memory broker, whose log cannot be opened until these are used up.
 #[derive(Debug)]
 struct FailingLog {
-    settings: MemorySettings,
+    settings: MemoryBroker,
     faults: Mutex<Vec<Fault>>,
 }
 
@@ -54,7 +54,7 @@ struct TailFixture {
 }
 
 fn fixture(faults: Vec<Fault>) -> TailFixture {
-    let settings = MemorySettings { broker: Some(MemoryBroker::default()) };
+    let settings = MemoryBroker::default();
     TailFixture {
         broker: Arc::new(FailingLog { settings, faults: Mutex::new(faults) }),
         metrics: Arc::new(Metrics::new()),

@@ -15,7 +15,7 @@ use crate::dead_letter::writer::{
     DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
 };
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
-use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
+use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{
     Broker, Disposition, Failure, PublishError, Requirements, Sink, SinkKind, SinkReport,
     StartupCheck,
@@ -86,7 +86,6 @@ pub(crate) fn write(sink: &mut dyn Sink, spec: Spec<'_>) {
 
 pub(super) struct TopicFixture {
     pub(super) broker: MemoryBroker,
-    settings: MemorySettings,
     address: DeadLetterAddress,
     pub(super) stop: AtomicBool,
     now: Cell<i64>,
@@ -96,7 +95,6 @@ impl TopicFixture {
     pub(super) fn new() -> TopicFixture {
         let broker = MemoryBroker::default();
         TopicFixture {
-            settings: MemorySettings { broker: Some(broker.clone()) },
             broker,
             address: DeadLetterSettings::default().address,
             stop: AtomicBool::new(false),
@@ -105,13 +103,13 @@ impl TopicFixture {
     }
 
     pub(super) fn topic(&self) -> DeadLetterTopic<'_> {
-        DeadLetterTopic { broker: &self.settings, address: &self.address, stop: &self.stop }
+        DeadLetterTopic { broker: &self.broker, address: &self.address, stop: &self.stop }
     }
 
     /// The same broker with a flaw.
     pub(super) fn flawed(&self, flaw: Flaw) -> Flawed {
         Flawed {
-            inner: self.settings.clone(),
+            inner: self.broker.clone(),
             flaw,
             sinks: AtomicUsize::new(0),
             logs: AtomicUsize::new(0),
@@ -135,7 +133,7 @@ impl TopicFixture {
     }
 
     pub(super) fn write(&self, spec: Spec<'_>) {
-        let mut sink: Box<dyn Sink> = self.settings.open(None).unwrap();
+        let mut sink: Box<dyn Sink> = self.broker.open(None).unwrap();
         write(&mut *sink, spec);
         sink.poll(Duration::ZERO, &mut Vec::new());
     }
@@ -151,7 +149,7 @@ impl TopicFixture {
 
     /// Writes anything.
     pub(super) fn publish(&self, record: &Outbound<'_>) {
-        let mut sink: Box<dyn Sink> = self.settings.open(None).unwrap();
+        let mut sink: Box<dyn Sink> = self.broker.open(None).unwrap();
         sink.publish(0, record).unwrap();
         sink.poll(Duration::ZERO, &mut Vec::new());
     }
@@ -209,7 +207,7 @@ pub(super) enum Flaw {
 /// A memory broker with a flaw, which counts what is opened.
 #[derive(Debug)]
 pub(super) struct Flawed {
-    inner: MemorySettings,
+    inner: MemoryBroker,
     flaw: Flaw,
     pub(super) sinks: AtomicUsize,
     logs: AtomicUsize,

@@ -116,7 +116,7 @@ impl CompiledRoute {
         let key = compiler.template(&route.key(columns), "route.key")?;
         let exchange = route.exchange.as_ref();
         let exchange = exchange
-            .map(|template| compiler.template(template, "sink.rabbitmq.exchange"))
+            .map(|template| compiler.template(template, &route.exchange_key))
             .transpose()?;
         let partition = route.partition.as_deref();
         let partition =

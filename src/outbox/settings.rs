@@ -151,9 +151,11 @@ settings! {
         pub preset: Preset = choice().default("walrelay"),
         /// Column that holds an explicit Kafka partition.
         pub partition: Option<String> = text(IDENTIFIER).or_none("the partitioner decides"),
-        /// RabbitMQ exchange (`sink.rabbitmq.exchange`); none for other sinks. Where there is one,
-        /// the topic is a routing key and need not be a Kafka topic name.
+        /// The exchange of the sink, where its kind has exchanges. Then the topic is a routing key and need
+        /// not be a Kafka topic name.
         pub exchange: Option<Template>,
+        /// The key that the exchange comes from, as errors name it.
+        pub exchange_key: String,
         /// How the attributes of CloudEvents are spelled.
         pub binding: CloudEventsBinding,
     }

@@ -29,8 +29,8 @@ pub(super) fn unsupported() -> Fault {
     Fault::new(
         Exit::Usage,
         "sink.no-scratch",
-        "this sink has no broker from which a consumer could read",
+        "compare cannot measure with this sink: it keeps nothing that could be read back",
         "sink.kind",
-        "sink.kind = \"kafka\" or \"rabbitmq\"",
+        "choose another sink.kind, for example \"kafka\"",
     )
 }

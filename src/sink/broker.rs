@@ -1,5 +1,4 @@
-//! A kind of broker, a configured broker of that kind, and what is asked of it before the first
-//! event.
+//! What the rest of the relay knows of a kind of broker, and of a configured broker of that kind.
 
 use std::any::Any;
 use std::fmt;
@@ -17,48 +16,43 @@ use crate::sink::log::{self, DeadLetterLog};
 use crate::sink::publish::{ErrorRow, Sink};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
-/// Code of the fault of a broker that does not answer for now: waiting may help.
+/// The code of a fault that may pass by waiting: the broker does not answer.
 pub const UNREACHABLE: &str = "sink.unreachable";
 
-/// Reads a section, and refuses what contradicts itself or a promise of the relay.
+/// Reads a section. Refuses settings that contradict each other, another section or a promise.
 pub(crate) type Configure =
     fn(&Values, &Surroundings<'_>) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>>;
 
-/// Everything that the rest of the relay knows about a kind of broker.
 pub struct SinkKind {
     /// The value of `sink.kind`, and the name of its section.
     pub name: &'static str,
-    /// Its name for people.
+    /// As messages call it.
     pub title: &'static str,
-    /// The keys of its section.
     pub(crate) keys: fn() -> Vec<SettingField>,
     pub(crate) configure: Configure,
-    /// What `[route]` may say.
     pub(crate) routes: RouteRules,
     pub(crate) binding: CloudEventsBinding,
-    /// Do its threads allocate from one malloc arena? That keeps memory small where one of them is
-    /// busy; where several are, they wait for the arena's lock.
+    /// Whether all threads allocate from one malloc arena. That keeps memory small where one thread is
+    /// busy; where several are, they would wait for the lock of the arena.
     pub(crate) shares_malloc_arena: bool,
-    /// Every answer that it gives to a publish.
+    /// Its rows of docs/errors.md.
     pub(crate) errors: fn() -> Vec<ErrorRow>,
 }
 
-/// What a kind of broker asks of routes.
+/// What a kind of broker allows in `[route]`.
 pub(crate) struct RouteRules {
-    /// What is wrong with a topic that has no columns, and what to write instead.
+    /// Checks a topic without columns; the error is what is wrong and what to write instead.
     pub(crate) check_topic: fn(&str) -> Result<(), (String, String)>,
-    /// Is the dead-letter topic one of the topics that events may go to? Then no route leads there.
+    /// Whether dead letters share a namespace with events: then no route may lead to their topic.
     pub(crate) reach_dead_letters: bool,
-    /// May an event ask for its partition?
     pub(crate) have_partitions: bool,
-    /// Headers that the sink itself sets, and why.
+    /// Headers that the sink sets itself, each with the reason.
     pub(crate) own_headers: &'static [(&'static str, &'static str)],
-    /// The key of the section whose template says the exchange of each event.
+    /// The key of its section that holds the template of the exchange.
     pub(crate) exchange_key: Option<&'static str>,
 }
 
 impl RouteRules {
-    /// Topics are named as in Kafka.
     pub(crate) const KAFKA: RouteRules = RouteRules {
         check_topic: check_kafka_topic,
         reach_dead_letters: true,

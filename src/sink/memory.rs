@@ -1,388 +1,97 @@
-//! A broker in the process: what is left of the relay's cost is the source's.
-//!
-//! Without a [`MemoryBroker`] that somebody looks into, everything is confirmed and nothing kept.
-//! Tests hold one, read back what arrived, and give it the faults that brokers have.
+//! A sink that confirms every event and keeps none: what is left of the relay's cost is the source's.
 
-use std::collections::{HashSet, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
 use super::log::{DeadLetterLog, LogRead, ReadFrom};
-use super::{
-    Broker, Disposition, Failure, PublishError, Requirements, RouteRules, Sink, SinkKind,
-    SinkReport, StartupCheck,
-};
+use super::publish::{PublishError, Sink, SinkReport};
 use crate::base::error::Fault;
 use crate::base::event::{CloudEventsBinding, Outbound, Sequence};
 use crate::base::finding::Finding;
-use crate::dead_letter::record::{LogEntry, PartitionOffset};
-use crate::dead_letter::writer::{
-    CLASS_PARKED, DeadLetterAddress, DeadLetterCause, DeadLetterWriter, EVENT_ID,
-};
+use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
 
-/// `kind = "memory"`.
-#[derive(Clone, Debug, Default)]
-pub struct MemorySettings {
-    /// Where events are kept; nowhere when there is none.
-    pub broker: Option<MemoryBroker>,
-}
+const EVENTS_ARE_DROPPED: &str = "sink.kind is memory: events are confirmed and dropped";
 
-/// What the rest of the relay knows of it.
 pub(super) const SINK: SinkKind = SinkKind {
     name: "memory",
     title: "memory",
     keys: Vec::new,
-    configure: |_values, _around| Ok(Arc::new(MemorySettings::default())),
+    configure: |_values, _around| Ok(Arc::new(NullBroker)),
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
     shares_malloc_arena: true,
     errors: Vec::new,
 };
 
-impl Broker for MemorySettings {
+#[derive(Debug)]
+struct NullBroker;
+
+impl Broker for NullBroker {
     fn kind(&self) -> &'static SinkKind {
         &SINK
     }
 
-    fn open(&self, _first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        if self.broker.is_none() {
-            tracing::warn!("sink.kind is memory: events are confirmed and dropped");
-        }
-        Ok(Box::new(MemorySink { broker: self.broker.clone(), ..MemorySink::default() }))
+    fn open(&self, _check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        tracing::warn!("{EVENTS_ARE_DROPPED}");
+        Ok(Box::new(NullSink(Vec::new())))
     }
 
-    fn inspect(&self, _wanted: &Requirements) -> Vec<Finding> {
-        vec![Finding::warn("sink", "sink.kind is memory: events are dropped")]
+    fn inspect(&self, _required: &Requirements) -> Vec<Finding> {
+        vec![Finding::warn("sink", EVENTS_ARE_DROPPED)]
     }
 
-    fn prepare(&self, _wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+    fn prepare(&self, _required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
         Ok(Vec::new())
     }
 
     fn log(
         &self,
-        dead_letters: &DeadLetterAddress,
-        from: ReadFrom,
+        _dead_letters: &DeadLetterAddress,
+        _from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
-        Ok(Box::new(MemoryLog::open(self.broker.clone(), &dead_letters.topic, &from)))
+        Ok(Box::new(EmptyLog { end_reported: false }))
     }
 }
 
-/// What a [`MemorySink`] publishes to. Clones are the same broker.
-#[derive(Clone, Debug, Default)]
-pub struct MemoryBroker(Arc<Mutex<State>>);
+/// Holds the reports of the next poll.
+struct NullSink(Vec<SinkReport>);
 
-/// An event as it arrived.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Arrived {
-    /// Topic.
-    pub topic: String,
-    /// Key.
-    pub key: Option<Vec<u8>>,
-    /// Value.
-    pub value: Option<Vec<u8>>,
-    /// Event id.
-    pub id: String,
-    /// Headers in order.
-    pub headers: Vec<(String, Vec<u8>)>,
-    /// Event type.
-    pub event_type: Option<String>,
-    /// What the value is.
-    pub content_type: Option<String>,
-    /// Commit time, microseconds since the Unix epoch.
-    pub commit_unix_us: i64,
-    /// Partition, where one was given.
-    pub partition: Option<i32>,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    arrived: Vec<Arrived>,
-    /// Takes nothing in while it is full.
-    full: bool,
-    /// Answers nothing while it is down.
-    down: bool,
-    /// Takes events and does not answer: what is confirmed is kept back.
-    silent: bool,
-    /// Answers to events that bear one of these ids.
-    refusals: Vec<(String, Failure)>,
-    /// The answer to dead letters.
-    letters_refused: Option<Failure>,
-}
-
-impl State {
-    fn refusal(&self, event: &Arrived) -> Option<&Failure> {
-        if event.headers.iter().any(|(name, _)| name == EVENT_ID) {
-            return self.letters_refused.as_ref();
-        }
-        self.refusals.iter().find(|(id, _)| *id == event.id).map(|(_, failure)| failure)
-    }
-}
-
-impl MemoryBroker {
-    /// Everything that arrived, in order.
-    #[must_use]
-    pub fn arrived(&self) -> Vec<Arrived> {
-        self.state().arrived.clone()
-    }
-
-    /// Takes nothing until it is up again.
-    pub fn set_down(&self, down: bool) {
-        self.state().down = down;
-    }
-
-    /// Its sinks take no event in until there is room again.
-    pub fn set_full(&self, full: bool) {
-        self.state().full = full;
-    }
-
-    /// Takes events and confirms none until it speaks again.
-    pub fn set_silent(&self, silent: bool) {
-        self.state().silent = silent;
-    }
-
-    /// Refuses the event `id` with `failure` until [`MemoryBroker::accept`].
-    pub fn refuse(&self, id: &str, failure: Failure) {
-        self.state().refusals.push((id.to_owned(), failure));
-    }
-
-    /// Refuses dead letters with `failure` until [`MemoryBroker::accept`].
-    pub fn refuse_letters(&self, failure: Failure) {
-        self.state().letters_refused = Some(failure);
-    }
-
-    /// Ends all refusals.
-    pub fn accept(&self) {
-        let mut state = self.state();
-        state.refusals.clear();
-        state.letters_refused = None;
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Publishes in order; behind an event that is refused, its key waits.
-#[derive(Debug, Default)]
-struct MemorySink {
-    broker: Option<MemoryBroker>,
-    waiting: VecDeque<Waiting>,
-    unreachable: bool,
-    reports: Vec<SinkReport>,
-}
-
-#[derive(Debug)]
-struct Waiting {
-    sequence: Sequence,
-    event: Arrived,
-    /// Waits for its retry, or its burial.
-    refused: bool,
-}
-
-impl Arrived {
-    fn copy(event: &Outbound<'_>) -> Arrived {
-        let own = |(name, value): &(&str, &[u8])| ((*name).to_owned(), value.to_vec());
-        Arrived {
-            topic: event.topic.to_owned(),
-            key: event.key.map(<[u8]>::to_vec),
-            value: event.value.map(<[u8]>::to_vec),
-            id: event.id.to_owned(),
-            headers: event.headers.iter().map(own).collect(),
-            event_type: event.event_type.map(str::to_owned),
-            content_type: event.content_type.map(str::to_owned),
-            commit_unix_us: event.commit_unix_us,
-            partition: event.partition,
-        }
-    }
-
-    /// Its letter.
-    fn letter(&self, writer: &DeadLetterWriter, cause: &DeadLetterCause) -> Arrived {
-        let headers: Vec<(&str, &[u8])> =
-            self.headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
-        let event = Outbound {
-            exchange: "",
-            topic: &self.topic,
-            key: self.key.as_deref(),
-            value: self.value.as_deref(),
-            id: &self.id,
-            event_type: self.event_type.as_deref(),
-            content_type: self.content_type.as_deref(),
-            headers: &headers,
-            commit_unix_us: self.commit_unix_us,
-            partition: self.partition,
-        };
-        writer.compose(&event, cause, Arrived::copy)
-    }
-}
-
-impl Sink for MemorySink {
+impl Sink for NullSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        let Some(broker) = &self.broker else {
-            std::hint::black_box(event);
-            self.reports.push(SinkReport::Confirmed(sequence));
-            return Ok(());
-        };
-        if broker.state().full {
-            return Err(PublishError::QueueFull);
-        }
-        let event = Arrived::copy(event);
-        self.waiting.push_back(Waiting { sequence, event, refused: false });
+        // The event must be made, or there would be nothing to measure.
+        std::hint::black_box(event);
+        self.0.push(SinkReport::Confirmed(sequence));
         Ok(())
     }
 
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
-        if let Some(broker) = self.broker.clone() {
-            self.deliver(&broker);
-        }
-        if self.reports.is_empty() {
+        if self.0.is_empty() {
             std::thread::sleep(patience);
         }
-        reports.append(&mut self.reports);
+        reports.append(&mut self.0);
     }
 
-    fn retry(&mut self, sequence: Sequence) {
-        let found = self.waiting.iter_mut().find(|waiting| waiting.sequence == sequence);
-        if let Some(waiting) = found {
-            waiting.refused = false;
-        }
-    }
+    /// Never called: nothing fails.
+    fn retry(&mut self, _sequence: Sequence) {}
 
+    /// Never called: nothing fails.
     fn replace_with_dead_letter(
         &mut self,
-        sequence: Sequence,
-        writer: &DeadLetterWriter,
-        cause: &DeadLetterCause,
+        _sequence: Sequence,
+        _writer: &DeadLetterWriter,
+        _cause: &DeadLetterCause,
     ) {
-        let at = self.waiting.iter().position(|waiting| waiting.sequence == sequence);
-        let Some(at) = at else { return };
-        let buried = &mut self.waiting[at];
-        buried.event = buried.event.letter(writer, cause);
-        buried.refused = false;
-        let key = buried.event.key.clone();
-        if !cause.parks_key || key.is_none() {
-            return;
-        }
-        for behind in self.waiting.iter_mut().skip(at + 1) {
-            if behind.event.key == key && !behind.refused {
-                behind.refused = true;
-                self.reports.push(SinkReport::Failed(behind.sequence, parked(&behind.event)));
-            }
-        }
     }
 }
 
-/// An earlier event of its key was buried.
-fn parked(event: &Arrived) -> Failure {
-    Failure {
-        disposition: Disposition::Terminal,
-        known: true,
-        key: event.key.as_deref().map(Box::from),
-        class: CLASS_PARKED.to_owned(),
-        subject: format!("event {}, topic {}", event.id, event.topic),
-        reason: "an earlier event of its key is a dead letter".to_owned(),
-        mend: String::new(),
-    }
+struct EmptyLog {
+    end_reported: bool,
 }
 
-impl MemorySink {
-    fn deliver(&mut self, broker: &MemoryBroker) {
-        let mut state = broker.state();
-        if state.down != self.unreachable {
-            self.unreachable = state.down;
-            self.reports.push(match state.down {
-                true => SinkReport::Unreachable("the memory broker is down".to_owned()),
-                false => SinkReport::Reachable,
-            });
-        }
-        if state.down || state.silent {
-            return;
-        }
-        let mut held: HashSet<Vec<u8>> = HashSet::new();
-        for mut waiting in std::mem::take(&mut self.waiting) {
-            let Waiting { sequence, event, refused } = &mut waiting;
-            let behind = event.key.as_ref().is_some_and(|key| held.contains(key));
-            if !*refused && !behind {
-                let Some(failure) = state.refusal(event) else {
-                    self.reports.push(SinkReport::Confirmed(*sequence));
-                    state.arrived.push(waiting.event);
-                    continue;
-                };
-                let key = event.key.as_deref().map(Box::from);
-                self.reports
-                    .push(SinkReport::Failed(*sequence, Failure { key, ..failure.clone() }));
-                *refused = true;
-            }
-            held.extend(event.key.clone());
-            self.waiting.push_back(waiting);
-        }
-    }
-}
-
-/// A reader of one topic.
-pub(super) struct MemoryLog {
-    broker: Option<MemoryBroker>,
-    topic: String,
-    /// How many of everything that arrived has been looked at.
-    next: usize,
-    /// How many there were when it was opened.
-    end: usize,
-    end_told: bool,
-}
-
-impl MemoryLog {
-    pub(super) fn open(broker: Option<MemoryBroker>, topic: &str, from: &ReadFrom) -> MemoryLog {
-        let arrived = broker.as_ref().map(MemoryBroker::arrived).unwrap_or_default();
-        let end = arrived.len();
-        let next = match from {
-            ReadFrom::Beginning => 0,
-            ReadFrom::Time(time) => {
-                let at = |event: &Arrived| event.topic == topic && event.commit_unix_us >= *time;
-                arrived.iter().position(at).unwrap_or(end)
-            }
-            ReadFrom::End => end,
-        };
-        MemoryLog { broker, topic: topic.to_owned(), next, end, end_told: false }
-    }
-
-    /// The next entry, if there is one by now.
-    fn entry(&mut self) -> Option<LogEntry> {
-        let broker = self.broker.as_ref()?;
-        let limit = if self.end_told { usize::MAX } else { self.end };
-        let state = broker.state();
-        while let Some(event) = state.arrived.get(self.next).filter(|_| self.next < limit) {
-            let partition = event.partition.unwrap_or(0);
-            let same = |other: &&Arrived| {
-                other.topic == self.topic && other.partition.unwrap_or(0) == partition
-            };
-            let offset = state.arrived[..self.next].iter().filter(same).count();
-            self.next += 1;
-            if event.topic == self.topic {
-                return Some(LogEntry {
-                    position: PartitionOffset {
-                        partition,
-                        offset: i64::try_from(offset).unwrap_or(i64::MAX),
-                    },
-                    written_unix_us: event.commit_unix_us,
-                    key: event.key.clone(),
-                    value: event.value.clone(),
-                    headers: event.headers.clone(),
-                    event_type: event.event_type.clone(),
-                    content_type: event.content_type.clone(),
-                });
-            }
-        }
-        None
-    }
-}
-
-impl DeadLetterLog for MemoryLog {
+impl DeadLetterLog for EmptyLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
-        if let Some(entry) = self.entry() {
-            return Ok(LogRead::Entry(entry));
-        }
-        if !self.end_told {
-            self.end_told = true;
+        if !std::mem::replace(&mut self.end_reported, true) {
             return Ok(LogRead::End);
         }
         std::thread::sleep(patience);

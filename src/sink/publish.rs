@@ -1,7 +1,7 @@
 //! What a sink does with events, and what it reports about them.
 //!
-//! A sink lives on the data thread and never blocks it. It fails closed: what it does not report
-//! as confirmed is unconfirmed.
+//! A sink is called on the data thread and never blocks it. It fails closed: an event that it does not
+//! report as confirmed is unconfirmed.
 
 use std::fmt;
 use std::time::Duration;
@@ -87,35 +87,30 @@ pub enum SinkReport {
     Unable(Failure),
 }
 
-/// Why an event was not published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What follows from it.
     pub disposition: Disposition,
-    /// Is it an answer that this release knows?
+    /// Whether this release knows the answer of the broker.
     pub known: bool,
-    /// Ordering key of the event, where it has one.
+    /// Ordering key of the event.
     pub key: Option<Box<[u8]>>,
     /// Stable name, e.g. `kafka.message-size-too-large`.
     pub class: String,
-    /// Which event, as far as the sink can tell.
+    /// Event and topic, as far as the sink knows them.
     pub subject: String,
-    /// For people.
     pub reason: String,
-    /// What mends it.
     pub mend: String,
 }
 
-/// What follows from a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// The broker is unwell: no attempt is counted, everything unsettled is published again.
+    /// The broker is unavailable: no attempt is counted, and everything unsettled is published again.
     Outage,
-    /// This event may pass later.
+    /// This event may be accepted later.
     Transient,
-    /// This event will never pass.
+    /// This event will never be accepted.
     Terminal,
-    /// No event will pass with these settings, and waiting mends nothing: the relay stops.
+    /// No event will be accepted with these settings, and waiting does not help: the relay stops.
     Halt,
 }
 
@@ -130,16 +125,12 @@ impl fmt::Display for Disposition {
     }
 }
 
-/// An answer that a broker may give to a publish, and what follows from it: a line of
-/// `docs/errors.md`.
+/// A row of docs/errors.md: an answer of a broker to a publish, and what follows from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ErrorRow {
-    /// As the protocol or the client library numbers or names it.
+    /// The number or name in the protocol or client library.
     pub code: String,
-    /// For people.
     pub description: String,
-    /// [`Failure::class`].
     pub class: String,
-    /// [`Failure::disposition`].
     pub disposition: Disposition,
 }

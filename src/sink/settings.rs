@@ -1,9 +1,8 @@
-//! How a sink is configured: it is handed its own `[sink.NAME]` section, and says which settings
-//! are invalid.
+//! What a sink needs beside its own section to check its settings, and what it reports.
 
 use crate::dead_letter::writer::DeadLetterAddress;
 
-/// What a sink's settings are held against: values of other sections.
+/// Values of other sections that a sink checks its own against.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Surroundings<'a> {
     pub(crate) window_events_max: usize,
@@ -11,7 +10,6 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) dead_letters: &'a DeadLetterAddress,
 }
 
-/// Why a section cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidSetting {
     /// The key in the section.

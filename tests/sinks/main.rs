@@ -3,11 +3,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
 
+use walrelay::{base, dead_letter, sink};
+
 mod amqp;
 mod conformance;
 mod hand;
 mod reading;
 mod section;
+/// The broker that unit tests hold, so that the suite tells whether it is like the others.
+#[allow(dead_code, reason = "unit tests use the rest")]
+#[path = "../../src/sink/testing.rs"]
+mod testing;
 
 mod blocked;
 mod closes;

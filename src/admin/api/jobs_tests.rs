@@ -2,14 +2,14 @@ use super::*;
 use crate::dead_letter::filter::DeadLetterFilter;
 use crate::dead_letter::replay::ReplayAction;
 use crate::dead_letter::writer::DeadLetterSettings;
-use crate::sink::memory::MemorySettings;
+use crate::sink::testing::MemoryBroker;
 
 #[test]
 fn a_job_goes_by_its_own_clock_and_not_by_the_one_of_the_system() {
     // GIVEN a clock that stands
     let jobs = ReplayJobs { new_clock: || Box::new(|| 86_400_000_000), ..ReplayJobs::default() };
     let access = DeadLetterAccess {
-        broker: Arc::new(MemorySettings::default()),
+        broker: Arc::new(MemoryBroker::default()),
         address: DeadLetterSettings::default().address,
         token: None,
     };

@@ -10,7 +10,7 @@ use super::*;
 use crate::base::secret::Secret;
 use crate::dead_letter::testing::{Spec, write};
 use crate::dead_letter::writer::DeadLetterSettings;
-use crate::sink::memory::{MemoryBroker, MemorySettings};
+use crate::sink::testing::MemoryBroker;
 use crate::sink::{Broker, Disposition, Failure};
 
 const TOKEN: &str = "a-token-of-some-length";
@@ -20,21 +20,19 @@ const JSON_BODY: &str = "Content-Type: application/json\r\n";
 /// A server, and letters at a broker.
 struct ApiFixture {
     broker: MemoryBroker,
-    settings: MemorySettings,
     admin: Admin,
 }
 
 fn fixture_with(token: Option<&str>) -> ApiFixture {
     let broker = MemoryBroker::default();
-    let settings = MemorySettings { broker: Some(broker.clone()) };
     let (_recorder, view) = view(Some("relay"));
     let letters = DeadLetterAccess {
-        broker: Arc::new(settings.clone()),
+        broker: Arc::new(broker.clone()),
         address: DeadLetterSettings::default().address,
         token: token.map(Secret::new),
     };
     let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters).unwrap();
-    ApiFixture { broker, settings, admin }
+    ApiFixture { broker, admin }
 }
 
 fn fixture() -> ApiFixture {
@@ -44,7 +42,7 @@ fn fixture() -> ApiFixture {
 impl ApiFixture {
     /// `count` letters `e0`, `e1`, ... of the keys `k0` to `k2`, a second apart.
     fn write(&self, count: i64, parks_key: bool) {
-        let mut sink = self.settings.open(None).unwrap();
+        let mut sink = self.broker.open(None).unwrap();
         for n in 0..count {
             let (id, key, failed_unix_us) = (format!("e{n}"), format!("k{}", n % 3), n * SECOND);
             let (id, key) = (&*id, Some(&*key));

@@ -52,7 +52,7 @@ Examples:
   walrelay compare --rates 100,1000,5000 --intervals 200ms,1s --duration 1m --html compare.html
   walrelay compare --json | jq '.runs[] | {mode, interval_ms, rate, p99: .latency_ms.p99}'";
 
-/// Carries outbox events from a Postgres replication slot to Kafka or RabbitMQ.
+/// Carries outbox events from a Postgres replication slot to Kafka, RabbitMQ or a file.
 #[derive(Parser)]
 #[command(name = "walrelay", version, long_version = LONG_VERSION.as_str(), after_help = AFTER_HELP)]
 #[command(subcommand_required = true, arg_required_else_help = true, max_term_width = 100)]

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use walrelay::sink::memory::{MemoryBroker, MemorySettings};
 use walrelay::sink::{Broker, Disposition, Failure};
 
 use super::fixture::{Arrived, SinkFixture};
 use super::heard::{Ears, Heard};
 use crate::hand::Event;
 use crate::section::Values;
+use crate::testing::MemoryBroker;
 
 #[derive(Default)]
 pub(crate) struct MemoryBed {
@@ -44,7 +44,7 @@ impl SinkFixture for MemoryBed {
     fn broker(&self) -> Arc<dyn Broker> {
         // The section alone gives a broker that keeps nothing.
         drop(Values::default().configure("memory"));
-        let inner = Arc::new(MemorySettings { broker: Some(self.broker.clone()) });
+        let inner = Arc::new(self.broker.clone());
         Arc::new(Heard { inner, ears: Arc::clone(&self.ears) })
     }
 

@@ -23,7 +23,7 @@ use crate::relay::failure_policy::{FailureOutcome, Moment};
 use crate::relay::feed::Feed as _;
 use crate::relay::feed::slot::SlotFeed;
 use crate::relay::{Parts, Relay};
-use crate::sink::memory::{Arrived, MemoryBroker, MemorySettings};
+use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
 
 pub(crate) struct Fixture {
@@ -267,7 +267,7 @@ impl Fixture {
 }
 
 pub(crate) fn open(broker: &MemoryBroker) -> Box<dyn Sink> {
-    MemorySettings { broker: Some(broker.clone()) }.open(None).unwrap()
+    broker.clone().open(None).unwrap()
 }
 
 pub(crate) fn header(event: &Arrived, name: &str) -> String {
