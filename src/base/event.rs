@@ -84,7 +84,7 @@ pub fn brief(text: &str) -> Cow<'_, str> {
 /// hundreds of megabytes does not hold its memory afterwards.
 pub const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// Frees an empty buffer that has grown beyond [`KEPT_BYTES_MAX`].
+/// Frees a buffer that has grown beyond [`KEPT_BYTES_MAX`], with its content.
 #[inline]
 pub fn give_back(buffer: &mut Vec<u8>) {
     if buffer.capacity() > KEPT_BYTES_MAX {

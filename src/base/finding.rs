@@ -1,18 +1,14 @@
-//! What an inspection of Postgres, of the broker or of this machine found, one line each.
-//!
-//! An inspection collects all findings and never stops at the first, because a person repairs faster
-//! with the whole list. It knows nothing of what is inspected: sources and sinks both make findings.
+//! What an inspection of Postgres, of the broker or of this machine has found. An inspection never stops
+//! at the first problem, so that all of them are reported at once.
 
 use serde_json::{Value, json};
 
 use crate::base::error::Fault;
 
-/// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// As it should be.
     Ok,
-    /// It works, and deserves a look.
+    /// The relay can start, but the user should look at it.
     Warn,
     /// The relay must not start.
     Fail,
@@ -21,28 +17,24 @@ pub enum Level {
 /// One line of a report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
     pub level: Level,
-    /// Stable name; that of the fault where there is one.
+    /// Stable name; the code of the fault, if there is one.
     pub topic: &'static str,
-    /// What was found, one line. A warning says how to mend it in the same line.
+    /// One line; that of a warning also says how to mend it.
     pub text: String,
-    /// The fault of a finding that fails; it says how to mend it.
+    /// For [`Level::Fail`].
     pub fault: Option<Fault>,
 }
 
 impl Finding {
-    /// As it should be.
     pub fn ok(topic: &'static str, text: impl Into<String>) -> Finding {
         Finding { level: Level::Ok, topic, text: text.into(), fault: None }
     }
 
-    /// Works, and deserves a look.
     pub fn warn(topic: &'static str, text: impl Into<String>) -> Finding {
         Finding { level: Level::Warn, topic, text: text.into(), fault: None }
     }
 
-    /// Must be mended first.
     #[must_use]
     pub fn fail(fault: Fault) -> Finding {
         let text = if fault.place.is_empty() {
@@ -53,13 +45,11 @@ impl Finding {
         Finding { level: Level::Fail, topic: fault.code, text, fault: Some(fault) }
     }
 
-    /// True for what works, and deserves a look.
     #[must_use]
     pub fn is_warning(&self) -> bool {
         self.level == Level::Warn
     }
 
-    /// The finding for scripts.
     #[must_use]
     pub fn to_json(&self) -> Value {
         let level = match self.level {
@@ -76,12 +66,10 @@ impl Finding {
     }
 }
 
-/// The faults among findings, in their order. Without one, nothing must be mended.
 pub fn faults(findings: &[Finding]) -> impl Iterator<Item = &Fault> {
     findings.iter().filter_map(|finding| finding.fault.as_ref())
 }
 
-/// True when nothing must be mended.
 #[must_use]
 pub fn is_sound(findings: &[Finding]) -> bool {
     faults(findings).next().is_none()

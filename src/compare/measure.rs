@@ -223,7 +223,7 @@ impl<'a> Measurement<'a> {
         share: LoadShare,
         measured: u64,
     ) -> Result<RunResult, Fault> {
-        self.meter.sample_cpu().await?;
+        self.meter.sample_cpu(false).await?;
         let cpu_s = self.meter.cpu_s();
         let used = less(relay.process.cost(), relay.used_before);
         relay.process.stop().await?;
@@ -292,7 +292,7 @@ impl<'a> Measurement<'a> {
             self.reader.check()?;
             ticks += 1;
             if ticks.is_multiple_of(TICKS_PER_CPU_SAMPLE) {
-                self.meter.sample_cpu().await?;
+                self.meter.sample_cpu(false).await?;
             }
             self.watcher.progress(&RunProgress {
                 what: relay.what.clone(),

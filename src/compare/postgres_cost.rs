@@ -139,12 +139,7 @@ impl PostgresMeter {
     /// Counts the CPU time of the relay's backends from now on.
     pub(super) async fn begin_cpu(&mut self) -> Result<(), Fault> {
         self.cpu = CpuTimes::default();
-        self.add_cpu_sample(true).await
-    }
-
-    /// Has to be called often, because backends start and end.
-    pub(super) async fn sample_cpu(&mut self) -> Result<(), Fault> {
-        self.add_cpu_sample(false).await
+        self.sample_cpu(true).await
     }
 
     /// CPU time of all backends seen; none when the database is on another machine.
@@ -152,7 +147,8 @@ impl PostgresMeter {
         self.is_local.then(|| self.cpu.total_s())
     }
 
-    async fn add_cpu_sample(&mut self, is_first: bool) -> Result<(), Fault> {
+    /// Has to be called often, because backends start and end.
+    pub(super) async fn sample_cpu(&mut self, is_first: bool) -> Result<(), Fault> {
         const BACKENDS: &str =
             "SELECT pid, backend_type = 'autovacuum worker' FROM pg_catalog.pg_stat_activity
             WHERE application_name = $1

@@ -53,10 +53,11 @@ impl RelayOrder {
     pub(crate) fn receive() -> Result<RelayOrder, Fault> {
         let mut line = String::new();
         let read = io::stdin().lock().read_line(&mut line).map_err(|error| error.to_string());
-        let order =
-            read.and_then(|_| serde_json::from_str(&line).map_err(|_| "no order came".to_owned()));
+        let order = read.and_then(|_| {
+            serde_json::from_str(&line).map_err(|_| "standard input holds no order".to_owned())
+        });
         let order = order.map_err(|reason| {
-            let what = format!("this command is for `walrelay compare` alone: {reason}");
+            let what = format!("this command is only for `walrelay compare`: {reason}");
             Fault::new(Exit::Usage, "compare.no-order", what, "", "walrelay compare --help")
         })?;
         runtime::spawn("parent", || {
@@ -160,7 +161,7 @@ impl RelayProcess {
         // The input stays open, because the relay stops at its end.
         match relay.process.stdin.as_mut().map(|input| writeln!(input, "{line}")) {
             Some(Ok(())) => Ok(relay),
-            Some(Err(_)) | None => Err(relay.failed("it did not take its order")),
+            Some(Err(_)) | None => Err(relay.failed("it did not read its order")),
         }
     }
 

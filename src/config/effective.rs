@@ -31,7 +31,7 @@ pub struct Effective {
 }
 
 /// Reads every value and fills in the defaults.
-pub(crate) fn settle(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Problem>) {
+pub(crate) fn resolve(mut layers: Layers, env: Lookup<'_>) -> (Effective, Vec<Problem>) {
     let outbox = path_of!(ConfigFile.source / SourceSection.outbox);
     let messages = path_of!(ConfigFile.source / SourceSection.messages);
     let outboxes = match layers.count(&outbox) {

@@ -24,7 +24,7 @@ pub(crate) fn read(layers: &mut Layers, name: &str, text: &str) {
     };
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
-        lay_section(layers, root(), &Path::default(), table.get_ref(), &locate);
+        set_section(layers, root(), &Path::default(), table.get_ref(), &locate);
     }
     for error in errors {
         let origin = locate(error.span().unwrap_or(0..0));
@@ -42,7 +42,7 @@ fn line_and_column(text: &str, offset: usize) -> (usize, usize) {
     (line, before[start..].chars().count() + 1)
 }
 
-fn lay_section(
+fn set_section(
     layers: &mut Layers,
     section: &Shape,
     path: &Path,
@@ -54,14 +54,14 @@ fn lay_section(
         let name = name.get_ref();
         match section.child(name) {
             Some(shape) => {
-                lay(layers, shape, path.child(name), value.get_ref(), &origin, locate);
+                set_toml(layers, shape, path.child(name), value.get_ref(), &origin, locate);
             }
             None => layers.problems.push(unknown_key(section, path, name, &origin)),
         }
     }
 }
 
-pub(crate) fn lay(
+pub(crate) fn set_toml(
     layers: &mut Layers,
     shape: &Shape,
     path: Path,
@@ -70,23 +70,23 @@ pub(crate) fn lay(
     locate: Locate<'_>,
 ) {
     match (shape, value) {
-        (Shape::Key(row), _) => lay_value(layers, *row, path, value, origin),
+        (Shape::Key(row), _) => set_value(layers, *row, path, value, origin),
         (Shape::Section(..), DeValue::Table(table)) => {
             layers.open(path.clone(), origin);
-            lay_section(layers, shape, &path, table, locate);
+            set_section(layers, shape, &path, table, locate);
         }
         (Shape::Map(row), DeValue::Table(table)) => {
             layers.open(path.clone(), origin);
             for (name, value) in table {
                 let path = path.child(name.get_ref());
-                lay_value(layers, *row, path, value.get_ref(), &locate(name.span()));
+                set_value(layers, *row, path, value.get_ref(), &locate(name.span()));
             }
         }
         (Shape::Sections(element), DeValue::Array(items)) => {
-            layers.forget(&path);
+            layers.remove_array(&path);
             for (index, item) in items.iter().enumerate() {
                 let at = locate(item.span());
-                lay(layers, element, path.index(index), item.get_ref(), &at, locate);
+                set_toml(layers, element, path.index(index), item.get_ref(), &at, locate);
             }
         }
         (Shape::Sections(_), _) => {
@@ -100,7 +100,7 @@ pub(crate) fn lay(
     }
 }
 
-fn lay_value(layers: &mut Layers, row: KeyRow, path: Path, value: &DeValue<'_>, origin: &Origin) {
+fn set_value(layers: &mut Layers, row: KeyRow, path: Path, value: &DeValue<'_>, origin: &Origin) {
     match raw_of(value) {
         Ok(raw) => layers.set(path, row, raw, origin),
         Err(what) => {
@@ -116,9 +116,9 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
         DeValue::String(text) => RawValue::Text(text.to_string()),
         DeValue::Boolean(flag) => RawValue::Bool(*flag),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
-            .map_or(RawValue::Foreign("an integer beyond 64 bits"), RawValue::Integer),
-        DeValue::Float(_) => RawValue::Foreign("a float"),
-        DeValue::Datetime(_) => RawValue::Foreign("a date or time"),
+            .map_or(RawValue::Unsupported("an integer beyond 64 bits"), RawValue::Integer),
+        DeValue::Float(_) => RawValue::Unsupported("a float"),
+        DeValue::Datetime(_) => RawValue::Unsupported("a date or time"),
         DeValue::Array(items) => {
             let items = items.iter().map(|item| raw_of(item.get_ref()));
             RawValue::List(items.collect::<Result<_, _>>()?)

@@ -108,7 +108,7 @@ impl Layers {
     }
 
     /// Removes an array: a new one replaces all of its elements.
-    pub(crate) fn forget(&mut self, array: &Path) {
+    pub(crate) fn remove_array(&mut self, array: &Path) {
         self.entries.retain(|path, _| path.step_below(array).is_none());
         self.sections.retain(|path, _| path.step_below(array).is_none());
     }

@@ -64,7 +64,7 @@ pub struct Loaded {
 /// Reads the configuration; the error is the list of all problems, sorted by place.
 pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     let mut layers = Layers::default();
-    let place = lay_file(&mut layers, request);
+    let place = read_file(&mut layers, request);
     overrides::environment(&mut layers, &request.variables);
     overrides::flags(&mut layers, &request.settings);
     if let Some(slot) = &request.slot {
@@ -82,7 +82,7 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     }
 
     let env = |name: &str| request.variables.get(name).cloned();
-    let (effective, mut problems) = effective::settle(layers, &env);
+    let (effective, mut problems) = effective::resolve(layers, &env);
     match build::build(&effective, &mut problems, &env) {
         Some(config) if problems.is_empty() => Ok(Loaded { config, effective }),
         Some(_) | None => Err(in_order(problems, &place)),
@@ -90,7 +90,7 @@ pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
 }
 
 /// Adds the file to the layers; returns the place of problems that have no other place.
-fn lay_file(layers: &mut Layers, request: &Request) -> String {
+fn read_file(layers: &mut Layers, request: &Request) -> String {
     let path = request.file.clone().unwrap_or_else(|| PathBuf::from(DEFAULT_FILE));
     let name = path.display().to_string();
     let error = match std::fs::read_to_string(&path) {

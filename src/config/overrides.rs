@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use toml::de::DeValue;
 
-use super::file::{lay, raw_of};
+use super::file::{raw_of, set_toml};
 use super::layers::{Layers, Origin, Problem};
 use super::path::Path;
 use super::sections::{KnownKey, keys, root};
@@ -112,7 +112,7 @@ fn assign(layers: &mut Layers, (shape, path): (Shape, Path), value: &str, origin
     match (shape, DeValue::parse(value)) {
         (Shape::Key(row), _) => layers.set(path, row, raw_word(row.kind, value), origin),
         (shape, Ok(parsed)) => {
-            lay(layers, &shape, path, parsed.get_ref(), origin, &|_| origin.clone());
+            set_toml(layers, &shape, path, parsed.get_ref(), origin, &|_| origin.clone());
         }
         (_, Err(_)) => {
             let mend = "write TOML: { name = \"value\" } for a section, [ ... ] for an array";

@@ -65,11 +65,12 @@ fn line(name: &str, setting: &Setting) -> String {
 fn shown(name: &str, setting: &Setting) -> String {
     let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
     let Setting { row, value, referenced, .. } = setting;
-    let is_open = || !referenced && row.open.iter().any(|beginning| name.starts_with(beginning));
+    let may_show =
+        || !referenced && row.shown_prefixes.iter().any(|prefix| name.starts_with(prefix));
     match (value, row.kind) {
         (SettingValue::Text(text), _) => quoted(text),
         (SettingValue::Secret(secret), ValueKind::Url) => quoted(&units::mask_url(secret.expose())),
-        (SettingValue::Secret(secret), _) if is_open() => quoted(secret.expose()),
+        (SettingValue::Secret(secret), _) if may_show() => quoted(secret.expose()),
         (SettingValue::Bool(flag), _) => flag.to_string(),
         (SettingValue::Integer(bytes), ValueKind::Bytes(..)) => quoted(&units::show_bytes(*bytes)),
         (SettingValue::Integer(number), _) => number.to_string(),

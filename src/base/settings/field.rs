@@ -51,7 +51,7 @@ pub(crate) struct KeyRow {
     /// The default when the table is polled, if it differs.
     pub(crate) polled: Option<&'static str>,
     /// Prefixes of names whose values may be shown, in a map of secrets.
-    pub(crate) open: &'static [&'static str],
+    pub(crate) shown_prefixes: &'static [&'static str],
 }
 
 impl KeyRow {

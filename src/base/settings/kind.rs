@@ -78,7 +78,7 @@ pub(crate) enum RawValue {
     /// `{ file = "/run/secrets/x" }`.
     File(String),
     /// A TOML value of this type, which no key accepts.
-    Foreign(&'static str),
+    Unsupported(&'static str),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -181,7 +181,7 @@ impl ValueKind {
             RawValue::Integer(_) => "an integer",
             RawValue::List(_) => "an array",
             RawValue::Variable(_) | RawValue::File(_) => "a table",
-            RawValue::Foreign(name) => name,
+            RawValue::Unsupported(name) => name,
         };
         let (name, example) = self.described();
         bad(format!("expected {name}, found {found}"), format!("write {example}"))

@@ -47,8 +47,8 @@ impl<T> Row<T> {
     }
 
     /// Secrets whose names have one of these prefixes may be shown.
-    pub(crate) fn showing(self, beginnings: &'static [&'static str]) -> Row<T> {
-        self.with(|row| row.open = beginnings)
+    pub(crate) fn showing(self, prefixes: &'static [&'static str]) -> Row<T> {
+        self.with(|row| row.shown_prefixes = prefixes)
     }
 
     pub(crate) fn fields(self, name: &'static str, doc: &'static str) -> Vec<SettingField> {
@@ -68,7 +68,7 @@ impl<T> Row<T> {
 }
 
 fn key<T: SettingType>(kind: ValueKind) -> Row<T> {
-    let row = KeyRow { kind, absent: Absent::Means("none"), polled: None, open: &[] };
+    let row = KeyRow { kind, absent: Absent::Means("none"), polled: None, shown_prefixes: &[] };
     let read = |values: &Values, name: &str, default: Option<&SettingValue>| {
         T::read(values.get(name).or(default))
     };

@@ -54,8 +54,8 @@ pub(crate) fn parse_duration_ms(text: &str) -> Option<u64> {
 /// A duration in the largest unit that divides it.
 pub(crate) fn show_duration(duration: Duration) -> String {
     let ms = u64::try_from(duration.as_millis()).unwrap_or(u64::MAX);
-    for (unit, factor) in [("h", 3_600_000), ("m", 60_000), ("s", 1000)] {
-        if ms >= factor && ms.is_multiple_of(factor) {
+    for (unit, factor) in &SPANS[1..] {
+        if ms >= *factor && ms.is_multiple_of(*factor) {
             return format!("{}{unit}", ms / factor);
         }
     }

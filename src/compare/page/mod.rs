@@ -7,7 +7,7 @@ mod tests;
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
-use self::plots::ModeStyles;
+use self::plots::Plots;
 use super::measures::{POSTGRES, RELAY};
 use super::numbers;
 use super::plan::{ComparisonPlan, KEYS, PAYLOAD_BYTES};
@@ -20,7 +20,8 @@ const METHOD: &str = include_str!("method.html");
 const TITLE: &str = "CDC and polling, compared";
 
 pub(crate) fn render(report: &ComparisonReport) -> String {
-    let (rates, styles) = (report.by_rate(), ModeStyles::new(report));
+    let rates = report.by_rate();
+    let plots = Plots::new(report, &rates);
     let drains = report.drains_by_mode();
     let backlog = drains.iter().map(|drain| drain.result.events).max().unwrap_or(0);
     let page = html! {
@@ -35,12 +36,12 @@ pub(crate) fn render(report: &ComparisonReport) -> String {
             body {
                 header { h1 { (TITLE) } p.dim { (report.place()) } }
                 (answer(&Verdict::of(report)))
-                @if !rates.is_empty() { (figures(report, &rates, &styles)) }
+                @if !rates.is_empty() { (figures(report, &rates, &plots)) }
                 @if !drains.is_empty() {
                     @let note = format!(
                         "{} events written before the relay began", numbers::count(backlog)
                     );
-                    (section("Draining a backlog", &note, plots::drains(&drains, &styles)))
+                    (section("Draining a backlog", &note, plots.drains(&drains)))
                 }
                 @let tables = tables::all(report);
                 @if !tables.is_empty() {
@@ -80,7 +81,7 @@ fn answer(verdict: &Verdict) -> Markup {
     }
 }
 
-fn figures(report: &ComparisonReport, rates: &[RateGroup<'_>], styles: &ModeStyles) -> Markup {
+fn figures(report: &ComparisonReport, rates: &[RateGroup<'_>], plots: &Plots<'_>) -> Markup {
     let known = report.runs.iter().all(|run| run.result.postgres.cpu_s.is_some());
     let unknown = match report.machine.database_is_local {
         true => "The CPU time of Postgres could not be read for every run.",
@@ -90,34 +91,34 @@ fn figures(report: &ComparisonReport, rates: &[RateGroup<'_>], styles: &ModeStyl
         (section(
             "Key figures",
             "INSERT sent to consumer, half of the events and 99 of 100",
-            html! { div.grid { @for at in rates { (key_figures(at, styles)) } } },
+            html! { div.grid { @for at in rates { (key_figures(at, plots)) } } },
         ))
         (section(
             "Latency",
             "share of the delivered events that had arrived after this time; further left is \
              sooner, the scale is logarithmic",
-            html! { (styles.legend()) (plots::latencies(rates, styles)) },
+            html! { (plots.legend()) (plots.latencies()) },
         ))
         (section(
             "Second by second",
             "the same scales at every rate, logarithmic; a line passes over seconds in which \
              nothing arrived",
-            html! { (styles.legend()) (plots::timelines(rates, styles)) },
+            html! { (plots.legend()) (plots.timelines()) },
         ))
         (section(
             "What it cost Postgres",
             "the load's own share taken off",
             html! {
                 @if !known { p.note { (unknown) } }
-                (plots::costs(POSTGRES, rates, styles))
+                (plots.costs(POSTGRES))
             },
         ))
-        (section("What it cost the relay", "", plots::costs(RELAY, rates, styles)))
+        (section("What it cost the relay", "", plots.costs(RELAY)))
     }
 }
 
 /// p50 and p99 of every mode in large digits.
-fn key_figures(at: &RateGroup<'_>, styles: &ModeStyles) -> Markup {
+fn key_figures(at: &RateGroup<'_>, plots: &Plots<'_>) -> Markup {
     html! {
         table.key {
             thead {
@@ -129,9 +130,9 @@ fn key_figures(at: &RateGroup<'_>, styles: &ModeStyles) -> Markup {
             }
             tbody {
                 @for run in &at.runs {
-                    tr class=(styles.of(run.result.mode)) {
+                    tr class=(plots.class(run.result.mode)) {
                         th scope="row" {
-                            span.who { (styles.sample(run.result.mode)) (run.result.mode.name()) }
+                            span.who { (plots.sample(run.result.mode)) (run.result.mode.name()) }
                             (badge(run))
                         }
                         (key_figure(run.latencies.p50_ms()))

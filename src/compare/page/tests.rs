@@ -112,8 +112,8 @@ fn many_rates_and_intervals_stay_apart() {
     let runs = modes.iter().map(|mode| testing::run(*mode, 100)).collect();
     let report = ComparisonReport { runs, ..ComparisonReport::default() };
     // WHEN styles are given
-    let styles = ModeStyles::new(&report);
-    let given: Vec<&str> = modes.iter().map(|mode| styles.of(*mode)).collect();
+    let plots = Plots::new(&report, &[]);
+    let given: Vec<&str> = modes.iter().map(|mode| plots.class(*mode)).collect();
     // THEN they go from the first step to the last, never back
     assert_eq!((given[0], given[7]), ("p1", "p5"));
     assert!(given.is_sorted(), "{given:?}");
@@ -128,7 +128,7 @@ fn the_slot_has_its_look_whoever_else_takes_part() {
         let result = |mode| RunResult { mode, ..RunResult::default() };
         let runs = modes.iter().map(|mode| Run { result: result(*mode), ..Run::default() });
         let report = ComparisonReport { runs: runs.collect(), ..ComparisonReport::default() };
-        assert_eq!(ModeStyles::new(&report).of(CaptureMode::Cdc), "cdc");
+        assert_eq!(Plots::new(&report, &[]).class(CaptureMode::Cdc), "cdc");
     }
 }
 
