@@ -15,13 +15,11 @@ pub struct Backoff {
 
 impl Backoff {
     /// The first wait is at most `base`, none is longer than `cap`.
-    #[must_use]
     pub fn new(base: Duration, cap: Duration) -> Backoff {
         // The random keys of a hasher are random enough for jitter.
         Backoff::seeded(base, cap, RandomState::new().hash_one(0))
     }
 
-    #[must_use]
     pub fn seeded(base: Duration, cap: Duration, seed: u64) -> Backoff {
         Backoff { base: base.min(cap), cap, waits: 0, random: seed | 1 }
     }

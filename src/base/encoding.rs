@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
-#[must_use]
 pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
         write!(text, "{byte:02x}").ok();
@@ -44,7 +43,6 @@ pub(crate) fn percent_decode(text: &str) -> Result<String, PercentError> {
 }
 
 /// Encodes one part of a path: `/` becomes `%2F`.
-#[must_use]
 pub(crate) fn percent_encode(part: &str) -> String {
     const RESERVED: &AsciiSet =
         &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');

@@ -45,7 +45,6 @@ pub struct Outbound<'a> {
 impl Outbound<'_> {
     /// The bytes that count against the window.
     #[inline]
-    #[must_use]
     pub fn size_bytes(&self) -> usize {
         let headers: usize =
             self.headers.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -71,7 +70,6 @@ pub enum CloudEventsBinding {
 const BRIEF_BYTES_MAX: usize = 200;
 
 /// Cuts a text of a row for errors and the log: an id may have megabytes.
-#[must_use]
 pub fn brief(text: &str) -> Cow<'_, str> {
     if text.len() <= BRIEF_BYTES_MAX {
         return Cow::Borrowed(text);
@@ -108,7 +106,6 @@ pub struct TooManyHeaders;
 
 impl<'a> HeaderSlots<'a> {
     #[inline]
-    #[must_use]
     pub const fn new() -> HeaderSlots<'a> {
         HeaderSlots { slots: [("", &[]); HEADERS_MAX], used: 0 }
     }
@@ -121,7 +118,6 @@ impl<'a> HeaderSlots<'a> {
     }
 
     #[inline]
-    #[must_use]
     pub fn as_slice(&self) -> &[(&'a str, &'a [u8])] {
         &self.slots[..self.used]
     }

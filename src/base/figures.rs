@@ -1,7 +1,6 @@
 //! Numbers, sizes and durations for people.
 
 /// `1234567` as `1,234,567`, with this separator.
-#[must_use]
 pub(crate) fn grouped(number: u64, separator: char) -> String {
     let digits = number.to_string();
     let mut text = String::with_capacity(digits.len() * 2);
@@ -15,7 +14,6 @@ pub(crate) fn grouped(number: u64, separator: char) -> String {
 }
 
 /// `1536` as `1.5 KiB`.
-#[must_use]
 pub(crate) fn binary_size(bytes: u64) -> String {
     let mut value = bytes as f64;
     for unit in ["B", "KiB", "MiB", "GiB"] {
@@ -28,7 +26,6 @@ pub(crate) fn binary_size(bytes: u64) -> String {
 }
 
 /// At most two units: `3700` as `1 h 1 min`.
-#[must_use]
 pub(crate) fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -35,7 +35,6 @@ impl Finding {
         Finding { level: Level::Warn, topic, text: text.into(), fault: None }
     }
 
-    #[must_use]
     pub fn fail(fault: Fault) -> Finding {
         let text = if fault.place.is_empty() {
             fault.what.clone()
@@ -45,12 +44,10 @@ impl Finding {
         Finding { level: Level::Fail, topic: fault.code, text, fault: Some(fault) }
     }
 
-    #[must_use]
     pub fn is_warning(&self) -> bool {
         self.level == Level::Warn
     }
 
-    #[must_use]
     pub fn to_json(&self) -> Value {
         let level = match self.level {
             Level::Ok => "ok",
@@ -70,7 +67,6 @@ pub fn faults(findings: &[Finding]) -> impl Iterator<Item = &Fault> {
     findings.iter().filter_map(|finding| finding.fault.as_ref())
 }
 
-#[must_use]
 pub fn is_sound(findings: &[Finding]) -> bool {
     faults(findings).next().is_none()
 }

@@ -15,24 +15,20 @@ impl Lsn {
     pub const ZERO: Lsn = Lsn(0);
 
     #[inline]
-    #[must_use]
     pub const fn from_wire(value: u64) -> Lsn {
         Lsn(value)
     }
 
     #[inline]
-    #[must_use]
     pub const fn to_wire(self) -> u64 {
         self.0
     }
 
     /// Bytes of WAL from `earlier` to `self`; zero when `earlier` is not earlier.
-    #[must_use]
     pub const fn bytes_since(self, earlier: Lsn) -> u64 {
         self.0.saturating_sub(earlier.0)
     }
 
-    #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == 0
     }

@@ -94,7 +94,6 @@ impl SharedWords {
         Ok(SharedWords { words, count, _file: file })
     }
 
-    #[must_use]
     pub(crate) fn load(&self, index: usize) -> u64 {
         self.words()[index].load(Ordering::Relaxed)
     }

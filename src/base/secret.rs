@@ -7,18 +7,15 @@ use std::fmt;
 pub struct Secret(String);
 
 impl Secret {
-    #[must_use]
     pub fn new(value: impl Into<String>) -> Secret {
         Secret(value.into())
     }
 
     /// The value, for client libraries only.
-    #[must_use]
     pub fn expose(&self) -> &str {
         &self.0
     }
 
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }

@@ -66,12 +66,10 @@ impl Template {
     }
 
     /// A template of this column alone.
-    #[must_use]
     pub fn column(name: &str) -> Template {
         Template { parts: vec![Part::Column(name.to_owned())] }
     }
 
-    #[must_use]
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
@@ -94,7 +92,6 @@ impl Template {
     }
 
     /// Its text if it has no column.
-    #[must_use]
     pub fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {
             [Part::Literal(text)] => Some(text),

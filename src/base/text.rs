@@ -5,11 +5,10 @@
 use std::fmt::Write;
 
 /// Bytes as text: control characters and what is not UTF-8 are escaped.
-#[must_use]
 pub(crate) fn shown(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
-        push_escaped(&mut text, chunk.valid());
+        text += &escaped(chunk.valid());
         for byte in chunk.invalid() {
             write!(text, "\\x{byte:02x}").ok();
         }
@@ -18,53 +17,37 @@ pub(crate) fn shown(bytes: &[u8]) -> String {
 }
 
 /// Text with its control characters escaped.
-#[must_use]
 pub(crate) fn escaped(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    push_escaped(&mut out, text);
-    out
+    replace_hidden(text, |c| c.escape_default().to_string())
 }
 
 /// Like [`escaped`], but keeps line ends.
-#[must_use]
 pub(crate) fn escaped_lines(text: &str) -> String {
     text.split('\n').map(escaped).collect::<Vec<_>>().join("\n")
 }
 
-/// A text as one word of a shell.
-#[must_use]
+/// A text as one quoted word of a shell, without control characters.
 pub(crate) fn quoted(text: &str) -> String {
     format!("'{}'", escaped(text).replace('\'', r"'\''"))
 }
 
 /// The beginning of a text, of at most so many bytes.
-#[must_use]
 pub(crate) fn truncated(text: &str, bytes_max: usize) -> &str {
     let end = (0..=bytes_max.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
     &text[..end.unwrap_or(0)]
 }
 
 /// Escapes JSON: what [`escaped`] escapes occurs only in JSON strings, so it is written as `\uXXXX`.
-#[must_use]
 pub(crate) fn json_shown(json: &str) -> String {
-    let mut out = String::with_capacity(json.len());
-    for c in json.chars() {
-        if is_hidden(c) {
-            write!(out, "\\u{:04x}", u32::from(c)).ok();
-        } else {
-            out.push(c);
-        }
-    }
-    out
+    replace_hidden(json, |c| format!("\\u{:04x}", u32::from(c)))
 }
 
 /// Like [`json_shown`], but keeps line ends: for JSON lines and TOML.
-#[must_use]
 pub(crate) fn json_lines_shown(text: &str) -> String {
     text.split('\n').map(json_shown).collect::<Vec<_>>().join("\n")
 }
 
-/// The candidate that `name` was most likely meant to be.
+/// The candidate that is most similar to `name`, if any is similar.
 pub(crate) fn nearest<'a>(
     name: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -79,14 +62,16 @@ pub(crate) fn nearest<'a>(
         .map(|(_, candidate)| candidate)
 }
 
-fn push_escaped(out: &mut String, text: &str) {
+fn replace_hidden(text: &str, escape: impl Fn(char) -> String) -> String {
+    let mut out = String::with_capacity(text.len());
     for c in text.chars() {
         if is_hidden(c) {
-            out.extend(c.escape_default());
+            out += &escape(c);
         } else {
             out.push(c);
         }
     }
+    out
 }
 
 /// Control characters (C0, DEL, C1), marks that end a line or a paragraph, and marks that turn the

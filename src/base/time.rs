@@ -25,7 +25,6 @@ pub fn push_rfc3339(out: &mut Vec<u8>, unix_us: i64) {
     out.push(b'Z');
 }
 
-#[must_use]
 pub fn rfc3339(unix_us: i64) -> String {
     let mut text = Vec::with_capacity(27);
     push_rfc3339(&mut text, unix_us);
@@ -34,7 +33,6 @@ pub fn rfc3339(unix_us: i64) -> String {
 
 /// Reads `2026-01-02T03:04:05.678Z`, `2026-01-02 03:04+01:00` or `2026-01-02` as microseconds since the
 /// Unix epoch. Without an offset it is UTC.
-#[must_use]
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());

@@ -54,7 +54,6 @@ pub struct ClientIdentity {
     key_path: PathBuf,
 }
 
-#[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }

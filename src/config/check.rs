@@ -97,14 +97,11 @@ impl Checks<'_> {
             (name_of!(StatusValues, published), &words.published),
             (name_of!(StatusValues, failed), &words.failed),
         ];
-        let mut seen: BTreeMap<&str, Path> = BTreeMap::new();
-        for (name, word) in words {
-            let path = section.child(name);
-            if let Some(first) = seen.insert(word, path.clone()) {
-                let what = format!("the same word as {first}: the two could not be told apart");
-                self.refuse(&path, CONFLICT, &what, "give each status a word of its own");
-            }
-        }
+        let words = words.map(|(name, word)| (section.child(name), word.clone()));
+        let what = |_: &str, first: &Path| {
+            format!("the same word as {first}: the two could not be told apart")
+        };
+        self.distinct(words.into(), what, "give each status a word of its own");
     }
 
     fn waits(&mut self, base: &Path, low: Duration, cap: &Path, high: Duration) {
@@ -122,18 +119,29 @@ impl Checks<'_> {
     }
 
     fn tables(&mut self) {
+        let sections = self.file.source.outbox.iter().enumerate();
+        let tables = sections.map(|(index, section)| {
+            (outbox(index).child(name_of!(OutboxSection, table)), section.table.to_string())
+        });
+        let tables = tables.filter(|(path, _)| !self.effective.broken.contains(path)).collect();
+        let what = |table: &str, first: &Path| format!("{table} is already the table of {first}");
+        self.distinct(tables, what, "remove one of the two");
+    }
+
+    /// Refuses a value that an earlier path has, too.
+    fn distinct(
+        &mut self,
+        values: Vec<(Path, String)>,
+        what: fn(&str, &Path) -> String,
+        mend: &str,
+    ) {
         let mut seen: BTreeMap<String, Path> = BTreeMap::new();
-        for (index, section) in self.file.source.outbox.iter().enumerate() {
-            let path = outbox(index).child(name_of!(OutboxSection, table));
-            if self.effective.broken.contains(&path) {
-                continue;
-            }
-            let table = section.table.to_string();
-            if let Some(first) = seen.get(&table) {
-                let what = format!("{table} is already the table of {first}");
-                self.refuse(&path, CONFLICT, &what, "remove one of the two");
-            } else {
-                seen.insert(table, path);
+        for (path, value) in values {
+            match seen.get(&value) {
+                Some(first) => self.refuse(&path, CONFLICT, &what(&value, first), mend),
+                None => {
+                    seen.insert(value, path);
+                }
             }
         }
     }

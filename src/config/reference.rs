@@ -24,7 +24,6 @@ each value comes from; `walrelay config schema` prints a JSON Schema for editors
 
 const TABLE_HEAD: &str = "| Key | Kind | Default | Meaning | Variable |\n|---|---|---|---|---|\n";
 
-#[must_use]
 pub fn reference() -> String {
     let mut out = OPENING.to_owned();
     let mut current = "";
@@ -47,7 +46,8 @@ pub fn reference() -> String {
             Absent::Required(_) => "**required**".to_owned(),
         };
         let (doc, variable) = (doc.replace('|', "\\|"), key.variable());
-        out.push_str(&format!("| `{name}` | {} | {absent} | {doc} | `{variable}` |\n", row.kind));
+        let kind = row.kind.documented();
+        out.push_str(&format!("| `{name}` | {kind} | {absent} | {doc} | `{variable}` |\n"));
     }
     out
 }

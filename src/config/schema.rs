@@ -6,7 +6,6 @@ use super::sections::root;
 use crate::base::settings::kind::{SettingValue, ValueKind};
 use crate::base::settings::{Absent, KeyRow, SettingField, Shape};
 
-#[must_use]
 pub fn schema() -> String {
     let mut schema = of_shape(root(), "");
     let extra = json!({

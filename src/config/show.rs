@@ -9,7 +9,6 @@ use crate::base::settings::{SettingField, Shape, units};
 
 const HIDDEN: &str = "***";
 
-#[must_use]
 pub fn show(effective: &Effective) -> String {
     let mut out = String::new();
     section(effective, root(), &Path::default(), false, &mut out);

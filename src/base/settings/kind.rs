@@ -3,7 +3,6 @@
 //! a secret never quotes it.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use super::units;
@@ -183,7 +182,7 @@ impl ValueKind {
             RawValue::Variable(_) | RawValue::File(_) => "a table",
             RawValue::Unsupported(name) => name,
         };
-        let (name, example) = self.described();
+        let (_, name, example) = self.described();
         bad(format!("expected {name}, found {found}"), format!("write {example}"))
     }
 
@@ -227,7 +226,7 @@ impl ValueKind {
             other => return Err(self.mismatch(other)),
         };
         if secret.is_empty() && is_url {
-            return Err(bad("the value is empty", format!("write {}", self.described().1)));
+            return Err(bad("the value is empty", format!("write {}", self.described().2)));
         }
         Ok(Secret::new(secret))
     }
@@ -248,51 +247,49 @@ impl ValueKind {
         Ok(texts)
     }
 
-    /// The name of this kind and an example, for error texts.
-    fn described(self) -> (&'static str, String) {
-        const SECRET: &str = "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
-        let (name, example) = match self {
-            ValueKind::Text(rule) => ("a string", rule.wanted),
-            ValueKind::Template => {
-                ("a template", "a text with columns in it, as in \"outbox.event.${aggregatetype}\"")
-            }
-            ValueKind::Url => ("a URL, { env = \"NAME\" } or { file = \"PATH\" }", SECRET),
-            ValueKind::Secret => ("a string, { env = \"NAME\" } or { file = \"PATH\" }", SECRET),
-            ValueKind::Bool => ("true or false", "true or false"),
-            ValueKind::Integer(min, max) => {
-                return ("an integer", format!("an integer from {min} to {max}"));
-            }
-            ValueKind::Bytes(..) => ("a size", "a size, as in \"64MiB\""),
-            ValueKind::Duration(..) => ("a duration", "a duration, as in \"200ms\" or \"30s\""),
-            ValueKind::Choice(words) => {
-                return ("one of a few words", format!("one of {}", words().join(", ")));
-            }
-            ValueKind::Strings(_) => ("an array of strings", "an array, as in [\"a\", \"b\"]"),
-        };
-        (name, example.to_owned())
+    /// How docs/configuration.md names this kind.
+    pub(crate) fn documented(self) -> String {
+        self.described().0
     }
-}
 
-/// For docs/configuration.md.
-impl fmt::Display for ValueKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Its name in the documentation; its name and an example for error texts.
+    fn described(self) -> (String, &'static str, String) {
+        const SECRET: &str = "\"value\", { env = \"NAME\" } or { file = \"/run/secrets/x\" }";
+        let fixed = |doc: &str, name, example: &str| (doc.to_owned(), name, example.to_owned());
         match self {
-            ValueKind::Text(_) => f.write_str("string"),
-            ValueKind::Template => f.write_str("template"),
-            ValueKind::Url => f.write_str("URL, secret"),
-            ValueKind::Secret => f.write_str("secret"),
-            ValueKind::Bool => f.write_str("true or false"),
-            ValueKind::Integer(min, max) => write!(f, "integer, {min} to {max}"),
+            ValueKind::Text(rule) => fixed("string", "a string", rule.wanted),
+            ValueKind::Template => {
+                let example = "a text with columns in it, as in \"outbox.event.${aggregatetype}\"";
+                fixed("template", "a template", example)
+            }
+            ValueKind::Url => {
+                fixed("URL, secret", "a URL, { env = \"NAME\" } or { file = \"PATH\" }", SECRET)
+            }
+            ValueKind::Secret => {
+                fixed("secret", "a string, { env = \"NAME\" } or { file = \"PATH\" }", SECRET)
+            }
+            ValueKind::Bool => fixed("true or false", "true or false", "true or false"),
+            ValueKind::Integer(min, max) => {
+                let example = format!("an integer from {min} to {max}");
+                (format!("integer, {min} to {max}"), "an integer", example)
+            }
             ValueKind::Bytes(min, max) => {
-                write!(f, "size, {} to {}", units::show_bytes(*min), units::show_bytes(*max))
+                let [min, max] = [min, max].map(units::show_bytes);
+                fixed(&format!("size, {min} to {max}"), "a size", "a size, as in \"64MiB\"")
             }
             ValueKind::Duration(min_ms, max_ms) => {
                 let [min, max] =
-                    [*min_ms, *max_ms].map(|ms| units::show_duration(Duration::from_millis(ms)));
-                write!(f, "duration, {min} to {max}")
+                    [min_ms, max_ms].map(|ms| units::show_duration(Duration::from_millis(ms)));
+                let example = "a duration, as in \"200ms\" or \"30s\"";
+                fixed(&format!("duration, {min} to {max}"), "a duration", example)
             }
-            ValueKind::Choice(words) => write!(f, "`{}`", words().join("`, `")),
-            ValueKind::Strings(_) => f.write_str("list of strings"),
+            ValueKind::Choice(words) => {
+                let (words, example) = (words(), format!("one of {}", words().join(", ")));
+                (format!("`{}`", words.join("`, `")), "one of a few words", example)
+            }
+            ValueKind::Strings(_) => {
+                fixed("list of strings", "an array of strings", "an array, as in [\"a\", \"b\"]")
+            }
         }
     }
 }
