@@ -4,8 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{Grid, load_average, median, unix_seconds, write_report};
-use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
+use walrelay_harness::bench::{
+    load_average, markdown, median, terminal, unix_seconds, write_report,
+};
+use walrelay_harness::stats::{Table, human_bytes, human_count, human_ms, human_rate};
 use walrelay_harness::{HarnessError, Result};
 
 use crate::chaos::{Chaos, Kills};
@@ -80,7 +82,7 @@ impl Report {
 
     /// For a terminal.
     pub(crate) fn terminal(&self) -> String {
-        format!("{}\n{}", Grid::terminal_all(&self.grids()), self.conditions())
+        format!("{}\n{}", terminal(&self.grids()), self.conditions())
     }
 
     /// Writes both files; tells their names.
@@ -90,7 +92,7 @@ impl Report {
         let settings: String = self.contenders.iter().map(settings).collect();
         let markdown = format!(
             "{}\n{}\n\n### Settings\n{settings}",
-            Grid::markdown_all(&self.grids()),
+            markdown(&self.grids()),
             self.conditions()
         );
         write_report(folder, "peers", &json, &markdown)
@@ -113,7 +115,7 @@ impl Report {
         )
     }
 
-    fn grids(&self) -> Vec<Grid> {
+    fn grids(&self) -> Vec<Table> {
         let grid = |part: &Part| match part {
             Part::Drain => self.drain_grid(),
             Part::Latency => self.latency_grid(),
@@ -122,7 +124,7 @@ impl Report {
         self.parts.iter().map(grid).collect()
     }
 
-    fn drain_grid(&self) -> Grid {
+    fn drain_grid(&self) -> Table {
         let header = [
             "relay",
             "events/s",
@@ -135,7 +137,7 @@ impl Report {
         ];
         let rounds = self.drain.iter().map(|run| run.round).max().unwrap_or(0);
         let title = format!("Drain of {} rows, median of {rounds}", human_count(self.rows));
-        let mut grid = Grid::new(title, &header);
+        let mut grid = Table::new(title, header);
         for entry in &self.contenders {
             if self.is_missing(entry, &mut grid, header.len()) {
                 continue;
@@ -153,7 +155,7 @@ impl Report {
         grid
     }
 
-    fn latency_grid(&self) -> Grid {
+    fn latency_grid(&self) -> Table {
         let header = [
             "relay",
             "events/s",
@@ -169,7 +171,7 @@ impl Report {
             "load before",
         ];
         let title = format!("Latency in ms, insert → consumer, {} s a rate", self.seconds_per_rate);
-        let mut grid = Grid::new(title, &header);
+        let mut grid = Table::new(title, header);
         for entry in &self.contenders {
             if self.is_missing(entry, &mut grid, header.len()) {
                 continue;
@@ -199,7 +201,7 @@ impl Report {
         grid
     }
 
-    fn chaos_grid(&self) -> Grid {
+    fn chaos_grid(&self) -> Table {
         let header = [
             "relay",
             "committed",
@@ -212,7 +214,7 @@ impl Report {
             "confirmed after",
             "load before",
         ];
-        let mut grid = Grid::new(format!("Kills: {}", self.kills()), &header);
+        let mut grid = Table::new(format!("Kills: {}", self.kills()), header);
         let seconds =
             |time: Option<f64>| time.map_or("not in time".into(), |s| format!("{s:.1} s"));
         for entry in &self.contenders {
@@ -263,7 +265,7 @@ impl Report {
         })
     }
 
-    fn is_missing(&self, entry: &Entry, grid: &mut Grid, columns: usize) -> bool {
+    fn is_missing(&self, entry: &Entry, grid: &mut Table, columns: usize) -> bool {
         let Some(why) = &entry.missing else { return false };
         without_figures(entry.name, &format!("not measured: {why}"), grid, columns);
         true
@@ -294,7 +296,7 @@ fn drained(name: &str, runs: &[&Run]) -> Vec<String> {
 }
 
 /// A row that says why it has none.
-fn without_figures(name: &str, why: &str, grid: &mut Grid, columns: usize) {
+fn without_figures(name: &str, why: &str, grid: &mut Table, columns: usize) {
     let head: Vec<&str> = why.lines().take(2).map(str::trim).collect();
     let mut cells = vec![name.to_owned(), head.join(": ")];
     cells.resize(columns, "–".into());

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{Grid, load_average, unix_seconds, write_report};
-use walrelay_harness::stats::{human_bytes, human_count, human_ms, human_rate};
+use walrelay_harness::bench::{load_average, markdown, terminal, unix_seconds, write_report};
+use walrelay_harness::stats::{Table, human_bytes, human_count, human_ms, human_rate};
 use walrelay_harness::{HarnessError, Result};
 
 use crate::drain::{Contender, Run};
@@ -62,14 +62,14 @@ impl Report {
     /// For a terminal.
     pub(crate) fn terminal(&self) -> String {
         let grids = self.grids();
-        format!("{}\n{}", Grid::terminal_all(&grids), self.conditions())
+        format!("{}\n{}", terminal(&grids), self.conditions())
     }
 
     /// Writes both files; tells their names.
     pub(crate) fn write(&self, folder: &Path) -> Result<String> {
         let json = serde_json::to_string_pretty(self)
             .map_err(|error| HarnessError::Other(format!("the report: {error}")))?;
-        let markdown = format!("{}\n{}\n", Grid::markdown_all(&self.grids()), self.conditions());
+        let markdown = format!("{}\n{}\n", markdown(&self.grids()), self.conditions());
         write_report(folder, "relay", &(json + "\n"), &markdown)
     }
 
@@ -96,13 +96,13 @@ impl Report {
         told.collect()
     }
 
-    fn grids(&self) -> Vec<Grid> {
+    fn grids(&self) -> Vec<Table> {
         let grids =
             [self.drain_grid(), self.latency_grid(), self.growth_grid(), self.target_grid()];
         grids.into_iter().filter(|grid| !grid.is_empty()).collect()
     }
 
-    fn drain_grid(&self) -> Grid {
+    fn drain_grid(&self) -> Table {
         let rounds = self.drain.iter().map(|run| run.round).max().unwrap_or(0);
         let title = format!(
             "Drain of {} rows, median of {rounds} (lowest – highest)",
@@ -118,7 +118,7 @@ impl Report {
             "first event",
             "load before",
         ];
-        let mut grid = Grid::new(title, &header);
+        let mut grid = Table::new(title, header);
         let mut contenders: Vec<Contender> = Vec::new();
         for run in &self.drain {
             if !contenders.contains(&run.contender) {
@@ -149,7 +149,7 @@ impl Report {
         grid
     }
 
-    fn latency_grid(&self) -> Grid {
+    fn latency_grid(&self) -> Table {
         let title = format!("Latency in ms, {} s at each rate", self.seconds_per_rate);
         let header = [
             "events/s",
@@ -163,12 +163,12 @@ impl Report {
             "memory",
             "load late p99",
         ];
-        let mut grid = Grid::new(title, &header);
+        let mut grid = Table::new(title, header);
         for rate in &self.latency {
             let row = |name: &str, points: &Points, more: [String; 3]| {
                 let ms = [points.p50, points.p90, points.p99, points.p999, points.max];
                 let first = [human_count(rate.events_per_s), name.to_owned()];
-                first.into_iter().chain(ms.map(human_ms)).chain(more).collect()
+                first.into_iter().chain(ms.map(human_ms)).chain(more).collect::<Vec<_>>()
             };
             let nothing = || [const { String::new() }; 3];
             grid.row(row("commit → pg_recvlogical", &rate.leg1_ms, nothing()));
@@ -183,10 +183,10 @@ impl Report {
         grid
     }
 
-    fn growth_grid(&self) -> Grid {
+    fn growth_grid(&self) -> Table {
         let header =
             ["grows", "rows", "per transaction", "keys", "CPU-µs per event", "peak memory"];
-        let mut grid = Grid::new("Growth, through Kafka", &header);
+        let mut grid = Table::new("Growth, through Kafka", header);
         for cost in &self.growth {
             grid.row(vec![
                 cost.case.axis.name().into(),
@@ -200,8 +200,8 @@ impl Report {
         grid
     }
 
-    fn target_grid(&self) -> Grid {
-        let mut grid = Grid::new("Targets", &["", "what", "measured", "target"]);
+    fn target_grid(&self) -> Table {
+        let mut grid = Table::new("Targets", ["", "what", "measured", "target"]);
         for target in &self.targets {
             let number = |value: f64| match target.unit {
                 "×" => format!("{value:.2} ×"),

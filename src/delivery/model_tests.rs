@@ -2,6 +2,7 @@
 //! in any order, fails and is rebuilt, a link that breaks anywhere.
 
 use proptest::prelude::*;
+use walrelay_harness::kit::volume;
 
 use super::admitted::{Admitted, Transaction};
 use super::ledger::Ledger;
@@ -194,7 +195,7 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: volume(1_000, 4_000), ..ProptestConfig::default() })]
 
     #[test]
     fn nothing_is_lost_nothing_runs_ahead_and_reconnects_repeat_nothing(

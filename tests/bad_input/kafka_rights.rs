@@ -1,38 +1,25 @@
 //! A Kafka that does not let everybody do everything.
 
-use walrelay_harness::{Kafka, free_port};
+use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, free_port};
 
 use crate::support::faults::CliFixture;
 
 const SECRET: &str = "relay-secret-42";
 
-/// A broker with a second listener for the user `relay`, who may do nothing. The first is for the
-/// test's own hands.
+/// A broker with a second listener for the user `relay`, who has no rights. The first is for the
+/// test itself.
 fn strict() -> (Kafka, u16) {
-    let mut kafka = Kafka::start().unwrap();
-    kafka.stop().unwrap();
     let port = free_port().unwrap();
-    let path = kafka.folder().join("server.properties");
-    let mut after = String::new();
-    for line in std::fs::read_to_string(&path).unwrap().lines() {
-        let more = match line.split_once('=') {
-            Some(("listeners" | "advertised.listeners", _)) => {
-                format!(",STRICT://127.0.0.1:{port}")
-            }
-            Some(("listener.security.protocol.map", _)) => ",STRICT:SASL_PLAINTEXT".to_owned(),
-            _ => String::new(),
-        };
-        after.push_str(&format!("{line}{more}\n"));
-    }
-    after.push_str(&format!(
+    let listener =
+        KafkaListener { name: "STRICT", protocol: "SASL_PLAINTEXT", port, advertised_port: port };
+    let extra = format!(
         "sasl.enabled.mechanisms=PLAIN\n\
          listener.name.strict.plain.sasl.jaas.config=\
          org.apache.kafka.common.security.plain.PlainLoginModule required user_relay=\"{SECRET}\";\n\
          authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer\n\
          super.users=User:ANONYMOUS\n"
-    ));
-    std::fs::write(&path, after).unwrap();
-    kafka.start_again().unwrap();
+    );
+    let kafka = Kafka::start_with(&KafkaOptions { listener: Some(listener), extra }).unwrap();
     (kafka, port)
 }
 

@@ -62,7 +62,6 @@ impl DeadLetterFixture {
         case
     }
 
-    /// Replaces lines of `[delivery]` or `[dead_letter]`.
     pub(crate) fn reconfigure(&mut self, from: &str, to: &str) {
         assert!(self.config.extra.contains(from), "{}", self.config.extra);
         self.config.extra = self.config.extra.replace(from, to);
@@ -77,7 +76,6 @@ impl DeadLetterFixture {
         self.site.relay_with(self.config.clone())
     }
 
-    /// A relay that need not become ready.
     pub(crate) fn start(&self) -> RelayProcess {
         crate::support::start(self.config.clone(), &self.site.name)
     }
@@ -90,7 +88,6 @@ impl DeadLetterFixture {
         self.spawn(words).wait()
     }
 
-    /// Runs a command that must succeed.
     #[track_caller]
     pub(crate) fn must(&self, words: &[&str]) -> Ended {
         let ended = self.walrelay(words);
@@ -161,7 +158,6 @@ impl DeadLetterFixture {
         }
     }
 
-    /// Inserts one event and returns its id.
     pub(crate) fn insert_one(&self, aggregate_type: &str, key: &str, seq: u64) -> String {
         self.insert_before(aggregate_type, key, seq).0
     }
@@ -197,7 +193,6 @@ impl DeadLetterFixture {
     }
 }
 
-/// The event ids of listed dead letters.
 pub(crate) fn ids(letters: &[Value]) -> Vec<String> {
     letters.iter().map(|letter| letter["event_id"].as_str().unwrap().to_owned()).collect()
 }

@@ -18,7 +18,6 @@ fn count(relay: &RelayProcess, name: &str) -> f64 {
     metric(relay, name).unwrap_or_default()
 }
 
-/// Kills the relay at the moment when a metric of this process is this high.
 fn kill_at(relay: &mut RelayProcess, name: &str, at_least: f64) {
     until(name, LIMIT, || (count(relay, name) >= at_least).then_some(()));
     relay.restart().unwrap();

@@ -7,7 +7,7 @@ use walrelay_harness::{Broker, BrokerKind};
 use super::fixture::{DeadLetterFixture, held};
 use crate::support::broker::wait_durable;
 use crate::support::{
-    LIMIT, machine, metric, name_on, on_both_brokers, shared_postgres, until, volume,
+    LIMIT, half_machine, metric, name_on, on_both_brokers, shared_postgres, until, volume,
 };
 
 on_both_brokers!(a_broker_that_is_down_for_long_under_load_makes_no_dead_letter);
@@ -20,7 +20,7 @@ fn a_broker_that_is_down_for_long_under_load_makes_no_dead_letter(kind: BrokerKi
     // Every event has the fixture's own route, whatever its type.
     case.config.topic.clone_from(&name);
     wait_durable(kind, Instant::now());
-    let _machine = machine();
+    let _machine = half_machine();
     let (mut relay, reader) = (case.relay(), case.site.reader());
     let (events, down, load) = volume((8_000, 15, 20), (30_000, 60, 75));
     let load = case.site.writers(events, Duration::from_secs(load));

@@ -53,7 +53,6 @@ impl Spec {
 /// Dead letters that a test writes itself, without a relay.
 pub(crate) struct DlqFixture {
     case: DeadLetterFixture,
-    /// The same configuration as the commands get.
     config: Config,
     truth: Vec<TruthRow>,
 }

@@ -7,7 +7,7 @@ use walrelay_harness::BrokerKind;
 use walrelay_harness::kit::now_us;
 
 use super::fixture::{DlqFixture, SECOND, Spec};
-use crate::support::{LIMIT, machine, on_both_brokers, volume};
+use crate::support::{LIMIT, half_machine, on_both_brokers, volume};
 
 const KEYS: usize = 1_000;
 /// What a replay has handed over and not resolved when it is killed.
@@ -17,7 +17,7 @@ on_both_brokers!(many_dead_letters_are_found_and_replayed_across_a_kill);
 
 fn many_dead_letters_are_found_and_replayed_across_a_kill(kind: BrokerKind) {
     let mut bench = DlqFixture::on(kind, "dlq_many");
-    let _machine = machine();
+    let _machine = half_machine();
     let letters = volume(8_000, 100_000);
     // GIVEN letters of the last day, one each second
     let first = now_us() - letters as i64 * SECOND;

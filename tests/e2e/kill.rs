@@ -29,7 +29,7 @@ use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, RabbitMq};
 use self::causes::Moments;
 use crate::support::broker::{Destination, wait_durable};
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, name_on, on_both_brokers, seed, until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, seed, until, volume,
 };
 
 /// What a kill finds in flight, at most: small, because an outage fills any window.
@@ -91,7 +91,7 @@ fn nothing_is_lost_whatever_is_killed(kind: BrokerKind) {
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
     let site = Fixture::new(&postgres, destination, &name_on(kind, "kill"));
     wait_durable(kind, Instant::now());
-    let _machine = machine();
+    let _machine = half_machine();
     let began = Instant::now();
     // GIVEN a relay, a reader, a watch on the confirmed LSN
     let mut config = site.config();

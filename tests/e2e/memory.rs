@@ -7,7 +7,7 @@ use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::stats::human_bytes;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, proc};
 
-use crate::support::{Fixture, LIMIT, machine, metric, on_both_brokers, until, volume};
+use crate::support::{Fixture, LIMIT, half_machine, metric, on_both_brokers, until, volume};
 
 const WINDOW_BYTES: u64 = 64 << 20;
 /// What the process may need beside its window and its code.
@@ -30,7 +30,7 @@ fn assert_lean(relay: &RelayProcess) {
 on_both_brokers!(a_transaction_larger_than_the_window_passes_through_a_small_process);
 
 fn a_transaction_larger_than_the_window_passes_through_a_small_process(kind: BrokerKind) {
-    let _machine = machine();
+    let _machine = half_machine();
     let site = Fixture::on(kind, "memory_rows");
     let (mut relay, reader) = (site.relay(), site.reader());
     // As many bytes in fewer rows, where it is not for the rows.

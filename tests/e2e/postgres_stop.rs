@@ -7,8 +7,8 @@ use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::broker::wait_durable;
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, metric, name_on, on_both_brokers, shared_kafka, until,
-    volume,
+    Fixture, LIMIT, Repeatable, metric, name_on, on_both_brokers, shared_kafka, until, volume,
+    whole_machine,
 };
 
 const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
@@ -16,7 +16,7 @@ const SINK_DEAD_LIMIT: Duration = Duration::from_secs(15);
 
 #[test]
 fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
-    let _machine = machine();
+    let _machine = whole_machine();
     let _repeatable = Repeatable::new("e2e::postgres_stop");
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Fixture::new(&postgres, shared_kafka(), "postgres_stop");
@@ -50,7 +50,7 @@ fn a_fast_shutdown_ends_although_the_broker_is_dead(kind: BrokerKind) {
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Fixture::new(&postgres, &broker, &name_on(kind, "postgres_stop_dead"));
     wait_durable(kind, Instant::now());
-    let _machine = machine();
+    let _machine = whole_machine();
     let window = 1_000;
     let mut config = site.config();
     config.extra = format!("[delivery]\nwindow_events_max = {window}\n");

@@ -5,7 +5,7 @@ use std::time::Duration;
 use walrelay_harness::proxy::Proxy;
 use walrelay_harness::relay::{RelayConfig, RelayProcess, Response, get};
 
-use crate::support::{Fixture, LIMIT, machine, metric, shared_postgres, until};
+use crate::support::{Fixture, LIMIT, metric, shared_postgres, until, whole_machine};
 
 /// Rows that take Postgres many times the limit to decode.
 const ROWS: u32 = 2_000_000;
@@ -20,7 +20,7 @@ fn ready(relay: &RelayProcess) -> Option<Response> {
 
 #[test]
 fn a_postgres_that_decodes_in_silence_is_waited_for() {
-    let _machine = machine();
+    let _machine = whole_machine();
     // GIVEN a relay with little patience, and a table that is none of its business
     let site = Fixture::shared("silence_decoding");
     site.execute("create table other (n int4)");

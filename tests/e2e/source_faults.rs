@@ -7,14 +7,14 @@ use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, metric, name_on, on_both_brokers, shared_kafka, until,
-    volume,
+    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, shared_kafka,
+    until, volume,
 };
 
 on_both_brokers!(a_living_relay_repeats_nothing_whatever_its_source_does);
 
 fn a_living_relay_repeats_nothing_whatever_its_source_does(kind: BrokerKind) {
-    let _machine = machine();
+    let _machine = half_machine();
     let _repeatable = Repeatable::new("e2e::source_faults");
     // GIVEN a relay that reaches Postgres over a network that can be cut, under load
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();

@@ -10,7 +10,8 @@ use walrelay_harness::{BrokerKind, RabbitMq};
 
 use crate::support::broker::wait_durable;
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, metric, on_both_brokers, shared_postgres, until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, metric, on_both_brokers, shared_postgres, until,
+    volume, whole_machine,
 };
 
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
@@ -21,7 +22,7 @@ const STOP_LIMIT: Duration = Duration::from_secs(8);
 on_both_brokers!(a_sigterm_under_load_repeats_nothing);
 
 fn a_sigterm_under_load_repeats_nothing(kind: BrokerKind) {
-    let _machine = machine();
+    let _machine = half_machine();
     let _repeatable = Repeatable::new("e2e::stop");
     // GIVEN a relay under load
     let site = Fixture::on(kind, "stop_under_load");
@@ -82,7 +83,7 @@ fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
     let mut broker = RabbitMq::start().unwrap();
     let site = Fixture::new(shared_postgres(), &broker, "stop_without_rabbitmq");
     wait_durable(BrokerKind::RabbitMq, Instant::now());
-    let _machine = machine();
+    let _machine = whole_machine();
     let mut config = site.config();
     let window: u32 = 500;
     config.extra =

@@ -11,7 +11,7 @@ use walrelay_harness::stats::{Table, human_duration};
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, name_on, on_both_brokers, seed, start, until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, seed, start, until, volume,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
@@ -54,7 +54,7 @@ fn takeovers_lose_nothing_and_nobody_gives_up(kind: BrokerKind) {
         BrokerKind::RabbitMq => (&RABBITMQ, 6_000),
     };
     let name = name_on(kind, "takeover");
-    let _machine = machine();
+    let _machine = half_machine();
     let _repeatable = Repeatable::new("e2e::takeover");
     // GIVEN two relays on one slot, under load
     let settings = vec![("wal_sender_timeout".to_owned(), WAL_SENDER_TIMEOUT_MS.to_owned())];

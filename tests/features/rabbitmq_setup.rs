@@ -30,8 +30,8 @@ fn init_makes_exchange_queues_and_bindings_and_says_so_once() {
     ]);
     scene.carry(&[]);
     shared().assert_holds(&name, "all", 1);
-    let listed = shared().ctl(&["-q", "list_queues", "-p", &name, "type", "durable"]);
-    assert!(!listed.contains("classic") && !listed.contains("false"), "{listed}");
+    let listed = shared().queues(&name, "type,durable");
+    assert!(!listed.contains("classic") && !listed.contains("\"durable\":false"), "{listed}");
 }
 
 #[test]
@@ -43,7 +43,7 @@ fn a_queue_type_and_an_exchange_type_are_what_init_makes() {
         .push_str("exchange = \"fan\"\nexchange_type = \"fanout\"\nqueue_type = \"classic\"\n");
     scene.sink.push_str("queues = { c = \"\" }\n");
     scene.walrelay(&["init"]).assert_done();
-    let listed = shared().ctl(&["-q", "list_queues", "-p", &name, "name", "type"]);
+    let listed = shared().queues(&name, "type");
     assert!(listed.contains("classic"), "{listed}");
     scene.carry(&[]);
     shared().assert_holds(&name, "c", 1);
@@ -103,8 +103,10 @@ fn an_alternate_exchange_is_pointed_out_wherever_it_comes_from() {
     let words = ["! exchange outbox.events has the alternate exchange spill", "count as delivered"];
     scene.walrelay(&["check"]).assert_done().assert_says(&words);
     broker.exchange(&name, "by.policy", r#"{"type": "topic", "durable": true}"#);
-    let policy = r#"{"alternate-exchange": "spill"}"#;
-    broker.ctl(&["set_policy", "-p", &name, "--apply-to", "exchanges", "ae", "^by", policy]);
+    let definition = r#"{"alternate-exchange": "spill"}"#;
+    let policy =
+        format!(r#"{{"pattern": "^by", "apply-to": "exchanges", "definition": {definition}}}"#);
+    broker.api("PUT", &format!("policies/{name}/ae"), &policy);
     scene.sink.push_str("exchange = \"by.policy\"\n");
     scene.sink.push_str(&broker.management());
     let words = ["! exchange by.policy has the alternate exchange spill"];
@@ -144,9 +146,8 @@ fn events_go_over_tls_by_password_and_by_certificate() {
     scene.sink = good.replace("@localhost:", "@127.0.0.1:") + "server_name = \"localhost\"\n";
     scene.walrelay(&["check"]).assert_done();
     // GIVEN a user of the certificate's name, without a password
-    broker.ctl(&["add_user", "client", "unused"]);
-    broker.ctl(&["clear_password", "client"]);
-    broker.ctl(&["set_permissions", "-p", &name, "client", "", ".*", ""]);
+    broker.api("PUT", "users/client", r#"{"password_hash": "", "tags": ""}"#);
+    broker.allow_user(&name, "client", ["", ".*", ""]);
     let (cert, key) = (broker.file("client.crt"), broker.file("client.key"));
     let identity = format!("auth = \"external\"\ncert_file = {cert:?}\nkey_file = {key:?}\n");
     scene.sink = good.replace(&format!("{name}:{name}@"), "") + &identity;
@@ -163,8 +164,8 @@ fn the_second_host_is_taken_when_the_first_is_away() {
     let mut scene = waiting("rabbit_hosts", ALL);
     let (name, broker) = (scene.name.clone(), shared());
     let (away, port) = (free_port().unwrap(), broker.node.port());
-    broker.ctl(&["add_user", "o/d d@", "p:w/%"]);
-    broker.ctl(&["set_permissions", "-p", &name, "o/d d@", ".*", ".*", ".*"]);
+    broker.api("PUT", "users/o%2Fd%20d%40", r#"{"password": "p:w/%", "tags": ""}"#);
+    broker.allow_user(&name, "o%2Fd%20d%40", ALL);
     let login = "o%2Fd%20d%40:p%3Aw%2F%25";
     scene.sink = sink(&format!("amqp://{login}@127.0.0.1:{away},127.0.0.1:{port}/{name}"));
     scene.sink.push_str("queues = { kept = \"#\" }\n");
@@ -224,8 +225,8 @@ fn what_dead_letters_need_is_insisted_on_and_made_by_init() {
         "✓ queue outbox.dlq, for dead letters, is there: a stream",
         "✓ queue outbox.dlq is bound to exchange outbox.dlx",
     ]);
-    let listed = shared().ctl(&["-q", "list_queues", "-p", &name, "name", "type"]);
-    assert!(listed.contains("outbox.dlq\tstream"), "{listed}");
+    let declared = shared().api("GET", &format!("queues/{name}/outbox.dlq?columns=type"), "");
+    assert!(declared.contains("stream"), "{declared}");
     scene.carry(&[]);
     shared().assert_holds(&name, "kept", 1);
     // WHEN the binding goes THEN that is told, and init makes it

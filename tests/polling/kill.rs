@@ -8,13 +8,13 @@ use walrelay_harness::oracle;
 use walrelay_harness::relay::RelayProcess;
 
 use super::{config, polled_site, statuses, wait_settled};
-use crate::support::{Fixture, LIMIT, Repeatable, machine, seed, start, until, volume};
+use crate::support::{Fixture, LIMIT, Repeatable, half_machine, seed, start, until, volume};
 
 const HOLDERS: &str = "select coalesce(string_agg(distinct locked_by, ' '), '') from outbox where status = 'in_progress'";
 
 #[test]
 fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
-    let _alone = machine();
+    let _alone = half_machine();
     let _repeat = Repeatable::new("polling::kill");
     let site = polled_site(Fixture::shared("polling_kill"));
     let reader = site.reader();

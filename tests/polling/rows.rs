@@ -2,7 +2,6 @@
 
 use crate::support::faults::CliFixture;
 
-/// The shipped table, from the folder that users take it from.
 const POLLING_SQL: &str = include_str!("../../sql/polling.sql");
 
 /// A database with the shipped table and a topic, polled.
@@ -155,7 +154,6 @@ fn the_clean_up_takes_old_published_rows_and_no_other() {
     assert_eq!(scene.sql("SELECT count(*) FROM outbox WHERE status = 'published'"), "26");
 }
 
-/// Polls until `asked` says `t`, and stops.
 #[track_caller]
 fn poll_until(scene: &CliFixture<'_>, asked: &str) {
     let mut relay = scene.spawn(&["run"]);

@@ -10,7 +10,7 @@ use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 use super::{config, polled_site, statuses, wait_settled};
 use crate::support::broker::{Reader, wait_durable};
 use crate::support::{
-    Fixture, LIMIT, Repeatable, machine, name_on, on_both_brokers, query, shared_kafka,
+    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, query, shared_kafka,
     shared_postgres, start, until, volume,
 };
 
@@ -31,7 +31,7 @@ fn stop(relay: &mut RelayProcess) {
 
 #[test]
 fn processes_that_come_and_go_do_no_work_twice() {
-    let _alone = machine();
+    let _alone = half_machine();
     let site = polled_site(Fixture::shared("polling_together"));
     let reader = site.reader();
     let settings = "interval = \"10ms\"\nworkers = 8\nbatch_max = 50";
@@ -68,7 +68,7 @@ fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
     let name = name_on(kind, "polling_outage");
     let site = polled_site(Fixture::new(shared_postgres(), &broker, &name));
     wait_durable(kind, Instant::now());
-    let _alone = machine();
+    let _alone = half_machine();
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"2s\""));
     let writers = site.writers(5_000, Duration::from_secs(6));
@@ -89,7 +89,7 @@ fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
 
 #[test]
 fn a_database_that_crashes_is_come_back_to() {
-    let _alone = machine();
+    let _alone = half_machine();
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = polled_site(Fixture::new(&postgres, shared_kafka(), "polling_crash"));
     let reader = site.reader();
@@ -118,7 +118,7 @@ fn a_database_that_crashes_is_come_back_to() {
 
 #[test]
 fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repeated() {
-    let _alone = machine();
+    let _alone = half_machine();
     let _repeat = Repeatable::new("polling::together::a_table_moves");
     let site = polled_site(Fixture::shared("polling_move"));
     // The publication is the handover's business, too.

@@ -59,7 +59,6 @@ impl Drop for Server {
     }
 }
 
-/// A message as it came in.
 #[derive(Clone, Debug)]
 pub(crate) struct Published {
     pub(crate) tag: u64,
@@ -75,7 +74,6 @@ impl Published {
         self.properties.message_id().as_ref().expect("a message id").as_str()
     }
 
-    /// The header `key`, as text.
     pub(crate) fn key(&self) -> String {
         let headers = self.properties.headers().as_ref().expect("headers").inner();
         match headers.get("key") {
@@ -153,7 +151,6 @@ impl Peer {
         }
     }
 
-    /// The next message, if one comes in time.
     pub(crate) fn next_within(&mut self, patience: Duration) -> io::Result<Option<Published>> {
         let deadline = Instant::now() + patience;
         loop {
@@ -249,7 +246,6 @@ impl Peer {
         self.partial = Some((published, u64::MAX));
     }
 
-    /// Puts what was said on the wire.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.wire.flush()
     }

@@ -20,7 +20,6 @@ fn five(prefix: &str) -> Vec<Event> {
     (0..5).map(|i| Event::new("k", format!("{prefix}{i}"))).collect()
 }
 
-/// Collects `count` messages.
 fn collect(peer: &mut Peer, count: usize) -> io::Result<Vec<Published>> {
     (0..count).map(|_| peer.next()).collect()
 }

@@ -1,13 +1,16 @@
-//! Drives a sink as the relay does, and holds it to its word: nothing is told twice, nothing is
-//! told that was not handed over, and what a broken sink leaves open goes to the next one in order.
+//! Drives a sink as the relay does, and checks its reports: no event is reported twice, none that was
+//! not published, and what a broken sink leaves open goes to the next one in order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use walrelay::base::event::{Outbound, Sequence};
-use walrelay::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use walrelay::base::event::{Outbound, Position, Sequence};
+use walrelay::base::lsn::Lsn;
+use walrelay::dead_letter::writer::{
+    DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
+};
 use walrelay::sink::{
     Broker, Disposition, Failure, PublishError, Requirements, Sink, SinkReport, StartupCheck,
 };
@@ -25,6 +28,26 @@ pub(crate) fn seed() -> u64 {
         Ok(text) => text.parse().expect("WALRELAY_SEED is a number"),
         Err(_) => u64::try_from(walrelay_harness::kit::now_us()).unwrap() % 1_000_000,
     })
+}
+
+/// A writer of dead letters to this destination, which need not exist.
+pub(crate) fn dead_letter_writer(exchange: &str, topic: &str) -> DeadLetterWriter {
+    let address = DeadLetterAddress { exchange: exchange.to_owned(), topic: topic.to_owned() };
+    let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
+    DeadLetterWriter { settings, relay: "walrelay@test".to_owned() }
+}
+
+pub(crate) fn dead_letter_cause(class: &str) -> DeadLetterCause {
+    DeadLetterCause {
+        class: class.to_owned(),
+        reason: "for a test".to_owned(),
+        attempts: 5,
+        first_failed_unix_us: 1_700_000_001_000_000,
+        failed_unix_us: 1_700_000_002_500_000,
+        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 0 },
+        incomplete: false,
+        parks_key: false,
+    }
 }
 
 #[derive(Clone, Debug, Default)]
@@ -265,7 +288,6 @@ impl Hand {
         published.expect("room for a dead letter");
     }
 
-    /// Gives up on what has failed.
     pub(crate) fn forget_refused(&mut self) {
         for sequence in std::mem::take(&mut self.refused).into_keys() {
             self.events.remove(&sequence);
@@ -273,7 +295,6 @@ impl Hand {
         }
     }
 
-    /// Polls until `done`.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Hand) -> bool) {
         let began = Instant::now();
@@ -288,7 +309,6 @@ impl Hand {
         }
     }
 
-    /// Polls until nothing is in flight.
     #[track_caller]
     pub(crate) fn settle(&mut self) {
         self.until("everything is settled", |hand| hand.in_flight() == 0);

@@ -1,14 +1,10 @@
 //! What the Kafka client gives back as failed: whole batches, for one of them, and without the time.
 
-use walrelay::base::event::Position;
-use walrelay::base::lsn::Lsn;
-use walrelay::dead_letter::writer::{
-    self, DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
-};
+use walrelay::dead_letter::writer;
 use walrelay::sink::log::ReadFrom;
 use walrelay_harness::consumer;
 
-use crate::hand::{Event, Hand};
+use crate::hand::{Event, Hand, dead_letter_cause, dead_letter_writer};
 use crate::kafka_log::{broker, kafka, open};
 use crate::reading::whole;
 
@@ -59,23 +55,8 @@ fn what_has_failed_once_keeps_the_time_of_its_commit() {
     for name in ["batches-mended", "batches-dlq"] {
         consumer::create_topic(&kafka().bootstrap(), name, 1, &[("retention.ms", "-1")]).unwrap();
     }
-    let address = DeadLetterAddress { exchange: String::new(), topic: "batches-dlq".to_owned() };
-    let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
-    let cause = DeadLetterCause {
-        class: "test.refused".to_owned(),
-        reason: "for a test".to_owned(),
-        attempts: 1,
-        first_failed_unix_us: COMMITTED_UNIX_US + 1,
-        failed_unix_us: COMMITTED_UNIX_US + 1,
-        position: Position { commit_lsn: Lsn::from_wire(1), ordinal: 0 },
-        incomplete: false,
-        parks_key: false,
-    };
-    hand.replace_with_dead_letter(
-        buried,
-        &DeadLetterWriter { settings, relay: "test".to_owned() },
-        &cause,
-    );
+    let writer = dead_letter_writer("", "batches-dlq");
+    hand.replace_with_dead_letter(buried, &writer, &dead_letter_cause("test.refused"));
     hand.retry(mended);
     hand.settle();
     // THEN both say when their transaction was committed

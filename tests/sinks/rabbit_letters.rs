@@ -1,46 +1,24 @@
 //! Dead letters through a real RabbitMQ: as the event was, in its place, whatever AMQP can carry.
 
-use walrelay::base::event::Position;
-use walrelay::base::lsn::Lsn;
 use walrelay::dead_letter::record::LogEntry;
-use walrelay::dead_letter::writer::{
-    self, DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
-};
+use walrelay::dead_letter::writer::{self, DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::log::ReadFrom;
 use walrelay::sink::{Disposition, PublishError};
 use walrelay_harness::rabbit::Rabbit;
 
-use crate::hand::{Event, Hand};
+use crate::hand::{Event, Hand, dead_letter_cause, dead_letter_writer};
 use crate::reading::whole;
 use crate::real::{self, arrange, event};
 
-/// A writer of one's own; where it leads to is not made yet.
 fn writer(name: &str) -> DeadLetterWriter {
-    let address =
-        DeadLetterAddress { exchange: format!("{name}.dlx"), topic: format!("{name}.dlq") };
-    let settings = DeadLetterSettings { address, ..DeadLetterSettings::default() };
-    DeadLetterWriter { settings, relay: "walrelay@test".to_owned() }
+    dead_letter_writer(&format!("{name}.dlx"), &format!("{name}.dlq"))
 }
 
-/// Makes it.
 fn make(rabbit: &mut Rabbit, writer: &DeadLetterWriter) {
     let DeadLetterAddress { exchange, topic } = &writer.settings.address;
     rabbit.declare_exchange(exchange, "direct").unwrap();
     rabbit.declare_stream(topic).unwrap();
     rabbit.bind(topic, exchange, topic).unwrap();
-}
-
-fn cause(class: &str) -> DeadLetterCause {
-    DeadLetterCause {
-        class: class.to_owned(),
-        reason: "because".to_owned(),
-        attempts: 5,
-        first_failed_unix_us: 1_700_000_001_000_000,
-        failed_unix_us: 1_700_000_002_500_000,
-        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 0 },
-        incomplete: false,
-        parks_key: false,
-    }
 }
 
 fn letters(writer: &DeadLetterWriter) -> Vec<LogEntry> {
@@ -80,7 +58,7 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
     hand.until("a failure", |hand| !hand.failures.is_empty());
     assert_eq!(hand.failures[0].1.key.as_deref(), Some(&all[..]));
     // WHEN it is buried THEN it is confirmed under its number, and the next of its key goes
-    hand.replace_with_dead_letter(buried, &writer, &cause("rabbitmq.no-route"));
+    hand.replace_with_dead_letter(buried, &writer, &dead_letter_cause("rabbitmq.no-route"));
     hand.settle();
     assert_eq!(hand.confirmed, [buried, behind]);
     // THEN its letter has key, value and headers as they were
@@ -119,7 +97,7 @@ fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits
     let behind = hand.publish(&event("nowhere", "here", "a1").keyed("a"));
     hand.until("a failure", |hand| hand.failures.len() == 1);
     // GIVEN no exchange WHEN it is buried THEN that fails, under its number
-    hand.replace_with_dead_letter(poison, &writer, &cause("rabbitmq.no-route"));
+    hand.replace_with_dead_letter(poison, &writer, &dead_letter_cause("rabbitmq.no-route"));
     hand.until("another failure", |hand| hand.failures.len() == 2);
     let (sequence, failure) = hand.failures[1].clone();
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.not-found"));
@@ -157,7 +135,7 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     hand.replace_with_dead_letter(
         poison,
         &writer,
-        &DeadLetterCause { parks_key: true, ..cause("rabbitmq.no-route") },
+        &DeadLetterCause { parks_key: true, ..dead_letter_cause("rabbitmq.no-route") },
     );
     hand.until("all of the key", |hand| hand.failures.len() == 4);
     let parked: Vec<_> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
@@ -169,7 +147,7 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
     }
     // WHEN each is buried, and another comes as a letter THEN all are there, in order
     for sequence in behind {
-        hand.replace_with_dead_letter(sequence, &writer, &cause(writer::CLASS_PARKED));
+        hand.replace_with_dead_letter(sequence, &writer, &dead_letter_cause(writer::CLASS_PARKED));
     }
     publish_dead_letter(&mut hand, &writer, &event("parked", "here", "a4").keyed("a"));
     hand.settle();
@@ -182,7 +160,7 @@ fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
 /// As the relay does with what never reached the sink.
 fn publish_dead_letter(hand: &mut Hand, writer: &DeadLetterWriter, event: &Event) {
     let letter = event.with_outbound(|event| {
-        writer.compose(event, &cause("rabbitmq.name-too-long"), |letter| Event {
+        writer.compose(event, &dead_letter_cause("rabbitmq.name-too-long"), |letter| Event {
             exchange: letter.exchange.to_owned(),
             topic: letter.topic.to_owned(),
             key: letter.key.map(<[u8]>::to_vec),
@@ -243,7 +221,11 @@ fn a_header_that_the_broker_refuses_does_not_make_the_letter_impossible() {
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.precondition-failed"));
     assert!(failure.known && failure.disposition == Disposition::Terminal);
     // WHEN it is buried THEN the letter is taken, and says what it is without
-    hand.replace_with_dead_letter(poison, &writer, &cause("rabbitmq.precondition-failed"));
+    hand.replace_with_dead_letter(
+        poison,
+        &writer,
+        &dead_letter_cause("rabbitmq.precondition-failed"),
+    );
     hand.settle();
     let entries = letters(&writer);
     assert_eq!(ids(&entries), ["a0"]);

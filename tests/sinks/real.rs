@@ -38,7 +38,6 @@ pub(crate) fn arrange(rabbit: &mut Rabbit, name: &str, key: &str, arguments: &[(
     rabbit.bind(name, name, key).unwrap();
 }
 
-/// Of the exchange `name`, with its value naming it.
 pub(crate) fn event(name: &str, topic: &str, id: impl Into<String>) -> Event {
     Event { exchange: name.to_owned(), ..Event::new(topic, id) }
 }
@@ -47,7 +46,6 @@ fn id(delivery: &Delivery) -> &str {
     delivery.properties.message_id.as_deref().expect("a message id")
 }
 
-/// Takes everything out of a queue.
 fn take_ids(rabbit: &mut Rabbit, queue: &str) -> Vec<String> {
     rabbit.take(queue).unwrap().iter().map(|held| id(held).to_owned()).collect()
 }

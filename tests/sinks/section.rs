@@ -18,7 +18,6 @@ impl Values {
         self
     }
 
-    /// The broker of that kind.
     pub(crate) fn configure(&self, kind: &str) -> Arc<dyn Broker> {
         let own = self.0.iter().map(|(key, value)| format!("sink.{kind}.{key}={value}"));
         let others = [format!("sink.kind={kind}"), "source.url=postgres://u@db/app".to_owned()];

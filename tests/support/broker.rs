@@ -21,7 +21,6 @@ pub(crate) fn wait_durable(kind: BrokerKind, declared: Instant) {
     }
 }
 
-/// Where a relay publishes to, and where its events are read.
 pub(crate) enum Destination {
     Kafka {
         brokers: String,
@@ -213,7 +212,6 @@ impl Reader {
         }
     }
 
-    /// Waits until so much has arrived.
     #[track_caller]
     pub(crate) fn wait_until(&self, wanted: u64, limit: Duration) {
         match self {

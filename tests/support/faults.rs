@@ -28,16 +28,13 @@ pub(crate) struct CliFixture<'p> {
     postgres: &'p Postgres,
     pub(crate) name: String,
     folder: PathBuf,
-    /// `source.url`.
     pub(crate) url: String,
     /// More lines of `[source]`, then any `[[source.outbox]]`.
     pub(crate) source: String,
-    /// Lines of `[route]`.
     pub(crate) route: String,
     /// Whole lines of `[sink]` and below.
     pub(crate) sink: String,
     pub(crate) extra: String,
-    /// `admin.listen`.
     pub(crate) listen: String,
     pub(crate) env: Vec<(String, String)>,
 }
@@ -96,7 +93,6 @@ impl<'p> CliFixture<'p> {
         format!("outbox.event.{}", self.name)
     }
 
-    /// Runs SQL in the scene's database.
     #[track_caller]
     pub(crate) fn sql(&self, sql: &str) -> String {
         self.postgres.psql(&self.name, sql).unwrap_or_else(|error| panic!("{error}\n{sql}"))
@@ -184,7 +180,6 @@ impl<'p> CliFixture<'p> {
         }
     }
 
-    /// Starts `walrelay WORDS --config FILE`.
     pub(crate) fn spawn(&self, words: &[&str]) -> Relay {
         let file = self.write_config();
         Relay::spawn(&self.folder, &file, words, &self.env)
@@ -233,7 +228,6 @@ impl<'p> CliFixture<'p> {
         self.sql(&format!("BEGIN; {sql}; COMMIT; SELECT pg_current_wal_lsn()"))
     }
 
-    /// `confirmed_flush_lsn` is behind `lsn`.
     pub(crate) fn held_before(&self, lsn: &str) -> bool {
         let name = &self.name;
         let sql = format!(

@@ -58,10 +58,19 @@ pub(crate) fn shared_rabbitmq() -> &'static RabbitMq {
     RABBITMQ.get_or_init(|| RabbitMq::start().unwrap())
 }
 
-/// Held by tests that load the machine or assert a time: they take turns.
-pub(crate) fn machine() -> MutexGuard<'static, ()> {
-    static MACHINE: Mutex<()> = Mutex::new(());
-    MACHINE.lock().unwrap_or_else(PoisonError::into_inner)
+/// Held by tests that load the machine; two may run at once.
+static HALVES: [Mutex<()>; 2] = [Mutex::new(()), Mutex::new(())];
+
+/// For a test that loads the machine and asserts no time.
+pub(crate) fn half_machine() -> MutexGuard<'static, ()> {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let half = NEXT.fetch_add(1, Ordering::Relaxed) % 2;
+    HALVES[half as usize].lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// For a test that asserts a time: none that loads the machine runs beside it.
+pub(crate) fn whole_machine() -> [MutexGuard<'static, ()>; 2] {
+    HALVES.each_ref().map(|half| half.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Polls until `look` finds something.
@@ -138,7 +147,6 @@ impl Fixture {
         Fixture { name: name.into(), url, destination }
     }
 
-    /// A fixture on the shared Postgres and Kafka.
     pub(crate) fn shared(name: &str) -> Fixture {
         Fixture::new(shared_postgres(), shared_kafka(), name)
     }
@@ -152,7 +160,6 @@ impl Fixture {
         self.destination.kind()
     }
 
-    /// The configuration of a relay for this fixture.
     pub(crate) fn config(&self) -> RelayConfig {
         RelayConfig {
             slot: self.name.clone(),
@@ -188,7 +195,6 @@ impl Fixture {
         self.destination.limit_route(&self.name, topic, bytes_max);
     }
 
-    /// Reads what has arrived in it.
     pub(crate) fn reader_of(&self, topic: &str) -> Reader {
         self.destination.reader(topic)
     }
@@ -311,7 +317,6 @@ pub(crate) fn start(config: RelayConfig, name: &str) -> RelayProcess {
     RelayProcess::start(&binary, &folder, config).unwrap()
 }
 
-/// The sample of `/metrics` by that name, once the relay answers.
 pub(crate) fn metric(relay: &RelayProcess, name: &str) -> Option<f64> {
     relay.metrics().ok()?.get(name).copied()
 }

@@ -1,5 +1,8 @@
 //! One RabbitMQ for the tests of its configuration: plain and TLS listeners, the management API,
 //! logins by certificate. Users and virtual hosts are each test's own.
+//!
+//! Everything is asked over the management API: a call of `rabbitmqctl` starts an Erlang node, which
+//! costs seconds of CPU time.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -79,29 +82,34 @@ management.tcp.port = {management_port}
         self.folder.join(name).display().to_string()
     }
 
-    /// `rabbitmqctl`.
-    #[track_caller]
-    pub(crate) fn ctl(&self, args: &[&str]) -> String {
-        self.node.ctl(args).unwrap_or_else(|error| panic!("{args:?}: {error}"))
-    }
-
-    /// A virtual host with a place for dead letters, and a user of the same name and password with
+    /// A virtual host with a queue for dead letters, and a user of the same name and password with
     /// these rights to configure, write and read there.
     #[track_caller]
     pub(crate) fn tenant(&self, name: &str, rights: [&str; 3]) {
-        self.ctl(&["add_vhost", name]);
-        self.ctl(&["add_user", name, name]);
-        self.ctl(&["set_user_tags", name, "management", "policymaker"]);
+        self.api("PUT", &format!("vhosts/{name}"), "{}");
+        let user = format!(r#"{{"password": {name:?}, "tags": "management,policymaker"}}"#);
+        self.api("PUT", &format!("users/{name}"), &user);
         self.allow(name, rights);
-        // The management API works in it, too.
-        self.ctl(&["set_permissions", "-p", name, "guest", ".*", ".*", ".*"]);
-        let url = format!("amqp://guest:guest@127.0.0.1:{}/{name}", self.node.port());
-        Rabbit::open(&url).and_then(|mut guest| guest.declare_dead_letters()).unwrap();
+        self.allow_user(name, "guest", ALL);
+        self.guest(name).declare_dead_letters().unwrap();
     }
 
     #[track_caller]
-    pub(crate) fn allow(&self, name: &str, [configure, write, read]: [&str; 3]) {
-        self.ctl(&["set_permissions", "-p", name, name, configure, write, read]);
+    pub(crate) fn allow(&self, name: &str, rights: [&str; 3]) {
+        self.allow_user(name, name, rights);
+    }
+
+    #[track_caller]
+    pub(crate) fn allow_user(&self, vhost: &str, user: &str, [configure, write, read]: [&str; 3]) {
+        let body =
+            format!(r#"{{"configure": {configure:?}, "write": {write:?}, "read": {read:?}}}"#);
+        self.api("PUT", &format!("permissions/{vhost}/{user}"), &body);
+    }
+
+    /// A connection of `guest` to a tenant's virtual host.
+    fn guest(&self, name: &str) -> Rabbit {
+        let url = format!("amqp://guest:guest@127.0.0.1:{}/{name}", self.node.port());
+        Rabbit::open(&url).unwrap()
     }
 
     /// A tenant's `[sink]`, over the plain port.
@@ -116,19 +124,24 @@ management.tcp.port = {management_port}
         format!("{}ca_file = {:?}\n", sink(&url), self.file("ca.crt"))
     }
 
-    /// The line that lets `check` see bindings.
     pub(crate) fn management(&self) -> String {
         format!("management_url = \"http://127.0.0.1:{}\"\n", self.management_port)
     }
 
-    /// A tenant's queue holds this many messages, soon: a quorum queue is slow to tell.
+    /// Waits until a tenant's queue holds this many messages: a quorum queue counts late.
     #[track_caller]
     pub(crate) fn assert_holds(&self, tenant: &str, queue: &str, messages: u64) {
-        let line = format!("{queue}\t{messages}");
-        let words = ["-q", "list_queues", "-p", tenant, "name", "messages", "--no-table-headers"];
+        let mut guest = self.guest(tenant);
         super::until(&format!("{messages} messages in {queue}"), super::LIMIT, || {
-            self.ctl(&words).lines().any(|found| found == line).then_some(())
+            (guest.message_count(queue).unwrap() == messages).then_some(())
         });
+        guest.close();
+    }
+
+    /// One column of a tenant's queues, as JSON.
+    #[track_caller]
+    pub(crate) fn queues(&self, tenant: &str, columns: &str) -> String {
+        self.api("GET", &format!("queues/{tenant}?columns={columns}"), "")
     }
 
     #[track_caller]
@@ -145,9 +158,9 @@ management.tcp.port = {management_port}
         self.api("POST", &path, &format!("{{\"routing_key\": {key:?}}}"));
     }
 
-    /// Asks the management API as `guest`.
+    /// Asks the management API as `guest`, which must succeed; returns the whole answer.
     #[track_caller]
-    pub(crate) fn api(&self, method: &str, path: &str, body: &str) {
+    pub(crate) fn api(&self, method: &str, path: &str, body: &str) -> String {
         let mut stream = TcpStream::connect(("127.0.0.1", self.management_port)).unwrap();
         let length = body.len();
         write!(
@@ -159,6 +172,7 @@ management.tcp.port = {management_port}
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         assert!(answer.starts_with("HTTP/1.1 20"), "{method} {path}: {answer}");
+        answer
     }
 }
 
@@ -174,7 +188,6 @@ pub(crate) struct TlsServer {
 }
 
 impl TlsServer {
-    /// With the certificate of that name.
     pub(crate) fn start(broker: &Broker, name: &str) -> TlsServer {
         let port = free_port().unwrap();
         let (cert, key) =
@@ -197,7 +210,6 @@ impl Drop for TlsServer {
     }
 }
 
-/// All rights: configure, write, read.
 pub(crate) const ALL: [&str; 3] = [".*", ".*", ".*"];
 
 /// An event that waits, and a tenant of the broker with these rights; nothing else is there than

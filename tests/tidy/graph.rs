@@ -18,7 +18,6 @@ pub(crate) struct Import {
     pub(crate) line: usize,
 }
 
-/// What a file brings into scope.
 struct Module {
     file: String,
     path: Vec<String>,

@@ -100,7 +100,6 @@ fn is_backward(import: &Import) -> bool {
     })
 }
 
-/// Imports that point the wrong way.
 pub(crate) fn violations(imports: &[Import]) -> Vec<String> {
     let wrong = imports.iter().filter(|import| {
         is_backward(import) && !EXCEPTIONS.iter().any(|exception| excepts(exception, import))
@@ -110,7 +109,6 @@ pub(crate) fn violations(imports: &[Import]) -> Vec<String> {
         .collect()
 }
 
-/// Folders that are in no group.
 pub(crate) fn strangers(sources: &[Source]) -> Vec<String> {
     let known = |name: &str| group(name).is_some() || COMPOSITION.contains(&name);
     let folders = sources.iter().map(|source| (&source.path, folder(&source.path)));

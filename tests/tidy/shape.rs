@@ -4,11 +4,8 @@ use std::collections::BTreeMap;
 
 use crate::{Source, is_test_file, text};
 
-/// No file is longer.
 const FILE_LINES_HARD: usize = 600;
-/// A longer file must be named with its reason.
 const FILE_LINES_SOFT: usize = 400;
-/// No function is longer.
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Spelled in two halves, or this file would be the first to break its rule.

@@ -19,12 +19,10 @@ pub(super) struct Moments {
 
 #[derive(Debug, Default)]
 pub(super) struct Causes {
-    /// After a kill of the relay.
     pub(super) relay: u64,
     /// After a kill of the relay and a crash of Postgres, which forgets what it was told of late:
     /// with both gone nobody knows it.
     pub(super) relay_and_postgres: u64,
-    /// After a kill of the broker alone.
     pub(super) broker: u64,
     pub(super) unexplained: u64,
     pub(super) first_unexplained: Vec<String>,

@@ -21,11 +21,9 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(2);
 /// A broker under load may think for a while; a declaration of a quorum queue elects a leader.
 const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 const CHANNEL: u16 = 1;
-/// Bytes of a frame beside what it carries.
 const FRAME_OVERHEAD_BYTES: usize = 8;
 const BASIC: u16 = 60;
 
-/// Where a broker is and who asks.
 struct Address {
     address: String,
     user: String,
@@ -59,7 +57,6 @@ fn decoded(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// A message as a queue gave it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Delivery {
     pub consumer: String,
@@ -80,7 +77,6 @@ pub(crate) enum Event {
     Returned(String),
 }
 
-/// A message whose frames are not complete yet.
 struct Partial {
     is_return: bool,
     delivery: Delivery,
@@ -100,7 +96,6 @@ impl Client {
         Client::open_within(url, ANSWER_LIMIT)
     }
 
-    /// The same, with a limit for each answer.
     pub(crate) fn open_within(url: &str, answer_limit: Duration) -> Result<Client> {
         let place = Address::parse(url).ok_or_else(|| {
             HarnessError::Other("not amqp://user:password@host:port/vhost".into())
@@ -168,7 +163,6 @@ impl Client {
         self.answer(answer)
     }
 
-    /// Appends a message to what is sent at the next flush.
     pub(crate) fn publish(
         &mut self,
         (exchange, routing_key): (&str, &str),

@@ -1,11 +1,9 @@
 //! What benchmarks share: tables, progress, the load average, a median, and the slots that each
 //! measurement gets afresh.
 
-mod grid;
 mod progress;
 mod source;
 
-pub use grid::Grid;
 pub use progress::Progress;
 pub use source::{PUBLICATION, Source};
 
@@ -13,7 +11,17 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::stats::Table;
 use crate::{HarnessError, Result, proc};
+
+/// The tables as a terminal shows them.
+pub fn terminal(tables: &[Table]) -> String {
+    tables.iter().map(Table::to_string).collect::<Vec<_>>().join("\n")
+}
+
+pub fn markdown(tables: &[Table]) -> String {
+    tables.iter().map(Table::markdown).collect::<Vec<_>>().join("\n")
+}
 
 pub fn exit(outcome: Result<()>) -> ExitCode {
     match outcome {
@@ -29,7 +37,6 @@ pub fn unix_seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
-/// The load average over the last minute.
 pub fn load_average() -> f64 {
     proc::load_average().map_or(0.0, |[minute, _, _]| minute)
 }

@@ -48,7 +48,6 @@ impl Broker {
         }
     }
 
-    /// Starts the stopped broker on its port and data; returns when it answers.
     pub fn start_again(&mut self) -> Result<()> {
         match self {
             Broker::Kafka(kafka) => kafka.start_again(),

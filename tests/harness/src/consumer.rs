@@ -26,7 +26,6 @@ use crate::rabbit::{self, Rabbit};
 use crate::stats::Latencies;
 use crate::{HarnessError, Result};
 
-/// How long a topic may take to appear in metadata after its creation.
 const METADATA_WAIT: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +73,6 @@ pub struct Seen {
 }
 
 impl Seen {
-    /// Records per second between the first and the last one.
     pub fn rate_per_second(&self) -> f64 {
         let span_us = self.last_us.zip(self.first_us).map_or(0, |(last, first)| last - first);
         if span_us <= 0 { 0.0 } else { (self.count - 1) as f64 * 1e6 / span_us as f64 }
@@ -111,7 +109,6 @@ impl Shared {
     }
 }
 
-/// A consumer thread over some topics or queues.
 pub struct Consumer {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -151,7 +148,6 @@ impl Consumer {
         self.shared.count.load(Ordering::Acquire)
     }
 
-    /// Waits until `n` records were counted since the start.
     pub fn wait_until(&self, n: u64, timeout: Duration) -> Result<()> {
         let began = Instant::now();
         while self.count() < n {
@@ -190,12 +186,10 @@ impl Consumer {
         std::mem::take(&mut *self.shared.seen())
     }
 
-    /// A copy of what was seen so far.
     pub fn snapshot(&self) -> Seen {
         self.shared.seen().clone()
     }
 
-    /// Ends the thread and hands over what was seen.
     pub fn stop(mut self) -> Seen {
         self.end();
         self.reset()

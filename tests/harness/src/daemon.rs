@@ -12,7 +12,6 @@ use walrelay_harness::{HarnessError, Result};
 
 use crate::service::Service;
 
-/// The socket's name in the daemon's folder.
 pub(crate) const SOCKET: &str = "control.sock";
 /// Ends an answer: all went well.
 pub(crate) const WELL: &str = ".";

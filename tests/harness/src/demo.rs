@@ -118,7 +118,6 @@ fn show(settings: &Settings) -> Result<bool> {
     Ok(exact)
 }
 
-/// Runs a command as a person would type it.
 fn prepare(
     screen: &Screen,
     binary: &Path,

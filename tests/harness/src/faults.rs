@@ -6,13 +6,11 @@ use crate::kit::Rng;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
-    /// `kill -9` of the relay.
     pub relay_kills: usize,
     /// The relay's clock is stopped for a while.
     pub freezes: usize,
     pub terminations: usize,
     pub crashes: usize,
-    /// `kill -9` of the broker.
     pub broker_kills: usize,
     pub alarms: usize,
 }
@@ -28,7 +26,6 @@ pub enum Fault {
     Alarm,
 }
 
-/// Faults of one service, by time since the start.
 pub type Lane = Vec<(Duration, Fault)>;
 
 pub struct Plan {

@@ -55,7 +55,6 @@ pub fn run_folder() -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// A new folder for one service, owned by `user`.
 pub(crate) fn service_folder(name: &str, user: Option<User>) -> Result<PathBuf> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.subsec_nanos());
@@ -103,7 +102,6 @@ fn own_uid() -> Result<u32> {
     Ok(fs::metadata("/proc/self").map_err(HarnessError::io("looking at /proc/self"))?.uid())
 }
 
-/// The major version that tests run on when they do not name one.
 const POSTGRES_MAJOR: u32 = 17;
 
 /// The folder with `postgres`, `initdb` and `psql`; when no major version is named, the usual one,

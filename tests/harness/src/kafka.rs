@@ -22,8 +22,25 @@ const PORT_ATTEMPTS: u32 = 3;
 // Without performance data, which a JVM that is killed leaves in /tmp.
 const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
 
-/// The dead-letter topic that every broker has.
 const DEAD_LETTERS: &str = "outbox.dlq";
+
+/// What a broker is started with beyond the usual.
+#[derive(Clone, Debug, Default)]
+pub struct KafkaOptions {
+    pub listener: Option<KafkaListener>,
+    pub extra: String,
+}
+
+/// A listener beside that of [`Kafka::bootstrap`].
+#[derive(Clone, Debug)]
+pub struct KafkaListener {
+    pub name: &'static str,
+    /// `PLAINTEXT`, `SASL_PLAINTEXT`, …
+    pub protocol: &'static str,
+    pub port: u16,
+    /// Where clients that came by this listener are sent to.
+    pub advertised_port: u16,
+}
 
 /// A running Kafka. Dropping it removes it.
 pub struct Kafka {
@@ -35,9 +52,13 @@ pub struct Kafka {
 impl Kafka {
     /// Makes a data folder and starts the broker; returns when it answers.
     pub fn start() -> Result<Kafka> {
+        Kafka::start_with(&KafkaOptions::default())
+    }
+
+    pub fn start_with(options: &KafkaOptions) -> Result<Kafka> {
         let mut attempt = 1;
         loop {
-            match Kafka::start_once() {
+            match Kafka::start_once(options) {
                 Err(error) if attempt < PORT_ATTEMPTS && error.is_port_clash() => attempt += 1,
                 outcome => {
                     let kafka = outcome?;
@@ -50,14 +71,14 @@ impl Kafka {
         }
     }
 
-    fn start_once() -> Result<Kafka> {
+    fn start_once(options: &KafkaOptions) -> Result<Kafka> {
         let install = install::kafka()?;
         let user = install::service_user(&["postgres", "nobody"])?;
         let (port, controller_port) = (ports::free()?, ports::free()?);
         let kind = Kind { name: "Kafka", short: "kafka", end: "KILL" };
         let process = Process::new(kind, user, "")?;
         let path = process.folder().join("server.properties");
-        std::fs::write(&path, properties(process.folder(), port, controller_port))
+        std::fs::write(&path, properties(process.folder(), (port, controller_port), options))
             .map_err(HarnessError::io(format!("writing {}", path.display())))?;
         // Every broker gets the same identity; they never meet.
         let mut copy = process.command("cp");
@@ -83,17 +104,14 @@ impl Kafka {
         self.process.wait_ready(START_LIMIT, |_| answers(port))
     }
 
-    /// `127.0.0.1:PORT`.
     pub fn bootstrap(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The broker's port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Starts the stopped broker on its port and data; returns when it answers.
     pub fn start_again(&mut self) -> Result<()> {
         self.launch()
     }
@@ -117,22 +135,32 @@ impl DerefMut for Kafka {
     }
 }
 
-/// The JVM of `JAVA_HOME`, else the one on the path.
 fn java() -> PathBuf {
     let home = std::env::var_os("JAVA_HOME").map(|home| Path::new(&home).join("bin/java"));
     home.filter(|java| java.is_file()).unwrap_or_else(|| "java".into())
 }
 
-fn properties(folder: &Path, port: u16, controller_port: u16) -> String {
+fn properties(
+    folder: &Path,
+    (port, controller_port): (u16, u16),
+    KafkaOptions { listener, extra }: &KafkaOptions,
+) -> String {
+    let listener = listener.as_ref();
+    let or_none = |text: Option<String>| text.unwrap_or_default();
+    let more_listeners =
+        or_none(listener.map(|it| format!(",{}://127.0.0.1:{}", it.name, it.port)));
+    let more_advertised =
+        or_none(listener.map(|it| format!(",{}://127.0.0.1:{}", it.name, it.advertised_port)));
+    let more_protocols = or_none(listener.map(|it| format!(",{}:{}", it.name, it.protocol)));
     format!(
         "process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller_port}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}{more_listeners}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port}{more_advertised}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{more_protocols}
 log.dirs={folder}/data
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
@@ -145,6 +173,7 @@ transaction.state.log.num.partitions=4
 share.coordinator.state.topic.replication.factor=1
 share.coordinator.state.topic.min.isr=1
 group.initial.rebalance.delay.ms=0
+{extra}
 ",
         folder = folder.display()
     )

@@ -35,7 +35,6 @@ pub fn payload_hash(bytes: &[u8]) -> u128 {
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator that repeats itself for the same seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -46,7 +45,6 @@ impl Rng {
         Rng(mixed.next_u64())
     }
 
-    /// The next 64 random bits.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -61,7 +59,6 @@ impl Rng {
         u64::try_from(wide >> 64).unwrap_or(0)
     }
 
-    /// Uniform in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }
@@ -102,7 +99,6 @@ pub fn block_on<T: Send>(future: impl Future<Output = Result<T>> + Send) -> Resu
     })
 }
 
-/// A single-threaded runtime with timers and sockets.
 pub(crate) fn runtime() -> Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()

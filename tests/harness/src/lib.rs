@@ -37,7 +37,7 @@ mod rabbitmq;
 pub use broker::{Broker, BrokerKind};
 pub use error::{HarnessError, Result};
 pub use install::{cache_folder, run_folder};
-pub use kafka::Kafka;
+pub use kafka::{Kafka, KafkaListener, KafkaOptions};
 pub use ports::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;

@@ -17,7 +17,6 @@ pub use steady::{Stamp, SteadyLoad, SteadyReport};
 use crate::kit::{Session, block_on};
 use crate::{HarnessError, Result};
 
-/// Creates an outbox table of the Debezium shape, if it is missing.
 pub fn create_outbox(url: &str, table: &str) -> Result<()> {
     let table = table_name(table)?;
     let sql = format!(

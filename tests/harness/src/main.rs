@@ -72,7 +72,6 @@ fn usage(problem: &str) -> ExitCode {
     ExitCode::from(2)
 }
 
-/// The services named, each once, or all.
 fn service_names(given: &[String]) -> Result<Vec<&'static str>, String> {
     let unknown = given.iter().find(|name| !ALL.contains(&name.as_str()));
     if let Some(name) = unknown {

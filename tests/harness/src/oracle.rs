@@ -23,7 +23,6 @@ const OFFENDERS_SHOWN: usize = 5;
 pub struct TruthRow {
     pub id: String,
     pub key: String,
-    /// The payload's `seq`.
     pub seq: i64,
     /// [`payload_hash`] of the payload as the server prints it.
     pub hash: u128,
@@ -66,7 +65,6 @@ fn read(url: &str, table: &str, id: &str, hashed: &str) -> Result<Vec<TruthRow>>
     })
 }
 
-/// A kind of fault: how many, and the first few in words.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Offences {
     pub count: u64,

@@ -28,7 +28,6 @@ dynamic_shared_memory_type = mmap
 log_line_prefix = '%m [%p] '
 ";
 
-/// How a PostgreSQL should differ from the usual one.
 #[derive(Clone, Debug, Default)]
 pub struct PostgresOptions {
     /// Settings, appended to `postgresql.conf` and so stronger than the harness's own.
@@ -85,7 +84,6 @@ impl Postgres {
         Ok(postgres)
     }
 
-    /// Makes a streaming standby of `primary` and starts it.
     pub fn standby(primary: &Postgres) -> Result<Postgres> {
         let (bin, user, port) =
             (primary.bin.clone(), install::service_user(&["postgres", "nobody"])?, ports::free()?);
@@ -128,7 +126,6 @@ impl Postgres {
         })
     }
 
-    /// The TCP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
@@ -159,13 +156,11 @@ impl Postgres {
         self.process.wait(limit)
     }
 
-    /// Immediate shutdown: no checkpoint, recovery at the next start.
     pub fn crash(&mut self) -> Result<()> {
         self.process.signal("QUIT")?;
         self.process.wait(END_LIMIT).map(drop)
     }
 
-    /// Kills the server and its backends with SIGKILL.
     pub fn kill9(&mut self) -> Result<()> {
         // The leader first: it would take a killed backend for a crash and start recovery. Orphans
         // would end by themselves, but not at once, and a walsender could go on sending meanwhile.
@@ -187,7 +182,6 @@ impl Postgres {
         Ok(())
     }
 
-    /// Starts the stopped server on its port and data; returns when it answers.
     pub fn start_again(&mut self) -> Result<()> {
         self.launch()
     }

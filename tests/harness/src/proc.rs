@@ -29,13 +29,11 @@ pub fn cpu_seconds(pid: u32) -> Result<f64> {
     Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }
 
-/// Resident memory of a process, now and at its peak.
 pub fn memory(pid: u32) -> Result<Memory> {
     parse_memory(&read_proc(pid, "status")?)
         .ok_or_else(|| HarnessError::Other(format!("process {pid} has no memory: it has ended")))
 }
 
-/// The machine's load average over 1, 5 and 15 minutes.
 pub fn load_average() -> Result<[f64; 3]> {
     let text =
         std::fs::read_to_string("/proc/loadavg").map_err(HarnessError::io("/proc/loadavg"))?;
@@ -70,7 +68,6 @@ fn parse_memory(status: &str) -> Option<Memory> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Walsender {
     pub pid: u32,
-    /// `application_name` of its client.
     pub application_name: String,
 }
 
@@ -87,12 +84,10 @@ pub fn walsenders(url: &str) -> Result<Vec<Walsender>> {
     })
 }
 
-/// CPU seconds of all walsenders that are connected now.
 pub fn walsender_cpu_seconds(url: &str) -> Result<f64> {
     walsenders(url)?.iter().map(|walsender| cpu_seconds(walsender.pid)).sum()
 }
 
-/// Sends a signal to one process, by its id.
 pub fn signal(pid: u32, signal: Signal) -> Result<()> {
     let raw = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let target = raw.ok_or_else(|| HarnessError::Other(format!("{pid} is no process id")))?;
@@ -100,7 +95,6 @@ pub fn signal(pid: u32, signal: Signal) -> Result<()> {
         .map_err(|errno| HarnessError::io(format!("signal {pid}"))(errno.into()))
 }
 
-/// Watches a process's resident memory until stopped.
 pub struct MemorySampler {
     peak_bytes: Arc<AtomicU64>,
     stop: Arc<AtomicBool>,

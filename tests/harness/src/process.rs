@@ -23,7 +23,6 @@ const END_LIMIT: Duration = Duration::from_secs(30);
 const FREEZE_LIMIT: Duration = Duration::from_secs(5);
 const DROP_LIMIT: Duration = Duration::from_secs(3);
 
-/// What sets one kind of service apart.
 pub(crate) struct Kind {
     pub(crate) name: &'static str,
     pub(crate) short: &'static str,
@@ -63,7 +62,6 @@ impl Process {
         self.pid
     }
 
-    /// A command that runs as the service's user in its folder.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.current_dir(&self.folder);
@@ -74,7 +72,6 @@ impl Process {
         command
     }
 
-    /// Starts the service with `command`'s program, arguments and environment.
     pub(crate) fn spawn(&mut self, command: &Command) -> Result<()> {
         if self.child.is_some() {
             return Err(HarnessError::Other(format!("{} runs already", self.kind.name)));
@@ -119,7 +116,6 @@ impl Process {
         matches!(self.ended(), Ok(None)) && self.child.is_some()
     }
 
-    /// Sends a signal to the service's leader.
     pub(crate) fn signal(&self, signal: &str) -> Result<()> {
         self.send(signal, self.pid.to_string())
     }

@@ -155,7 +155,6 @@ impl Program {
         lines.iter().skip(skip).cloned().collect::<Vec<_>>().join("\n")
     }
 
-    /// Whether any kept line of its output contains `text`.
     pub fn said(&self, text: &str) -> bool {
         let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         lines.iter().any(|line| line.contains(text))

@@ -37,7 +37,6 @@ enum Way {
 }
 
 impl Proxy {
-    /// In front of a port of this machine.
     pub fn start(target: u16) -> Result<Proxy> {
         let port = crate::free_port()?;
         let at = ("127.0.0.1", port);

@@ -51,7 +51,6 @@ pub enum Outcome {
     Returned(String),
 }
 
-/// A connection that makes, removes, looks, reads and publishes. After a refusal it can go on.
 pub struct Rabbit {
     client: Client,
 }
@@ -65,7 +64,6 @@ impl Rabbit {
         self.client.close();
     }
 
-    /// Declares a durable exchange: `topic`, `fanout`, …
     pub fn declare_exchange(&mut self, name: &str, kind: &str) -> Result<()> {
         let (exchange, kind) = (name.into(), kind.into());
         let durable = true;
@@ -111,7 +109,6 @@ impl Rabbit {
         self.queue_declare(name, true, &all).map(drop)
     }
 
-    /// Declares a stream: a log, which reading does not empty.
     pub fn declare_stream(&mut self, name: &str) -> Result<()> {
         self.queue_declare(name, true, &[("x-queue-type", Value::from("stream"))]).map(drop)
     }
@@ -144,7 +141,6 @@ impl Rabbit {
         }
     }
 
-    /// Lets the exchange route what `key` matches into the queue.
     pub fn bind(&mut self, queue: &str, exchange: &str, key: &str) -> Result<()> {
         let (queue, exchange, routing_key) = (queue.into(), exchange.into(), key.into());
         let bind = Bind { queue, exchange, routing_key, ..Default::default() };
@@ -253,7 +249,6 @@ impl Rabbit {
         self.client.publish((exchange, routing_key), properties, body, mandatory);
     }
 
-    /// Sends what was appended. A broker with an alarm lets this wait.
     pub fn flush(&mut self) -> Result<()> {
         self.client.flush()
     }

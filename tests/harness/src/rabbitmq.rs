@@ -23,7 +23,6 @@ const PORT_ATTEMPTS: u32 = 3;
 const MEMORY_LIMIT_FRACTION: f64 = 0.4;
 const DISK_FREE_LIMIT_BYTES: u64 = 50_000_000;
 
-/// What a node is started with, beyond its places and ports.
 #[derive(Clone, Debug, Default)]
 pub struct RabbitOptions {
     /// Plugins, such as `rabbitmq_management`.
@@ -137,17 +136,14 @@ impl RabbitMq {
         format!("walrelay{}@localhost", self.port)
     }
 
-    /// A URL with the default user and virtual host.
     pub fn amqp_url(&self) -> String {
         url(self.port)
     }
 
-    /// The AMQP port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// Where the node's own `epmd` listens.
     pub fn epmd_port(&self) -> u16 {
         self.epmd_port
     }
@@ -180,7 +176,6 @@ impl RabbitMq {
         self.ctl(&["eval", &limits]).map(drop)
     }
 
-    /// Starts the stopped node on its port and data; returns when a client can work with it.
     pub fn start_again(&mut self) -> Result<()> {
         self.launch()
     }

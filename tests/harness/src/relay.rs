@@ -29,7 +29,6 @@ pub fn default_binary() -> Result<PathBuf> {
     })
 }
 
-/// A relay process and its successors after [`Program::restart`].
 pub struct RelayProcess {
     program: Program,
     admin: SocketAddr,

@@ -14,7 +14,6 @@ pub(crate) enum Service {
 }
 
 impl Service {
-    /// Starts it; the line says how long that took and where it is.
     pub(crate) fn start(name: &str) -> Result<(Service, String)> {
         let start = Instant::now();
         let service = match name {

@@ -56,15 +56,12 @@ impl Latencies {
     }
 }
 
-/// The points of a latency distribution that tables show.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Percentiles {
     pub count: u64,
     pub mean_ms: f64,
     pub p50_ms: f64,
-    /// 95th percentile.
     pub p95_ms: f64,
-    /// 99th percentile.
     pub p99_ms: f64,
     pub max_ms: f64,
 }
@@ -166,6 +163,13 @@ impl Table {
 
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
+    }
+
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | ").replace('\n', " "));
+        let rule = vec!["---".to_owned(); self.header.len()];
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        format!("### {}\n\n{}{}{rows}", self.title, line(&self.header), line(&rule))
     }
 
     fn cell(row: &[String], column: usize) -> &str {

@@ -12,7 +12,6 @@ use super::memory::MemoryBed;
 use super::rabbitmq::RabbitBed;
 use crate::hand::Event;
 
-/// An event as the broker holds it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
     pub(crate) key: Option<Vec<u8>>,

@@ -8,7 +8,7 @@ use rdkafka::message::{BorrowedMessage, Headers as _, Message as _};
 use rdkafka::{ClientConfig, Offset, TopicPartitionList};
 use walrelay::sink::Broker;
 use walrelay_harness::proxy::Proxy;
-use walrelay_harness::{Kafka, consumer};
+use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, consumer};
 
 use super::fixture::{Arrived, SinkFixture};
 use crate::hand::{Event, LIMIT};
@@ -29,25 +29,14 @@ pub(crate) struct KafkaBed {
 
 impl KafkaBed {
     pub(crate) fn start() -> KafkaBed {
-        let mut kafka = Kafka::start().unwrap();
-        kafka.stop().unwrap();
         let port = walrelay_harness::free_port().unwrap();
         let proxy = Proxy::start(port).unwrap();
-        let path = kafka.folder().join("server.properties");
-        let (before, proxied) = (std::fs::read_to_string(&path).unwrap(), proxy.port);
-        let mut after = String::new();
-        for line in before.lines() {
-            let more = match line.split_once('=') {
-                // A client is sent on to the address under which it came.
-                Some(("listeners", _)) => format!(",PROXIED://127.0.0.1:{port}"),
-                Some(("advertised.listeners", _)) => format!(",PROXIED://127.0.0.1:{proxied}"),
-                Some(("listener.security.protocol.map", _)) => ",PROXIED:PLAINTEXT".to_owned(),
-                _ => String::new(),
-            };
-            after.push_str(&format!("{line}{more}\n"));
-        }
-        std::fs::write(&path, after).unwrap();
-        kafka.start_again().unwrap();
+        // A client is sent on to the address under which it came.
+        let advertised_port = proxy.port;
+        let listener =
+            KafkaListener { name: "PROXIED", protocol: "PLAINTEXT", port, advertised_port };
+        let options = KafkaOptions { listener: Some(listener), ..KafkaOptions::default() };
+        let kafka = Kafka::start_with(&options).unwrap();
         KafkaBed { kafka, proxy, topics: Vec::new() }
     }
 

@@ -1,39 +1,23 @@
 //! What is given up: its dead letter arrives, in its place, and takes nothing with it.
 
-use walrelay::base::event::Position;
-use walrelay::base::lsn::Lsn;
-use walrelay::dead_letter::writer::{
-    self, DeadLetterAddress, DeadLetterCause, DeadLetterSettings, DeadLetterWriter,
-};
+use walrelay::dead_letter::writer::{self, DeadLetterCause, DeadLetterWriter};
 use walrelay::sink::Disposition;
 
 use super::fixture::{Arrived, SinkFixture, each};
 use super::{compare, event, publish};
-use crate::hand::{Event, Hand};
+use crate::hand::{Event, Hand, dead_letter_cause, dead_letter_writer};
 
 /// Less than what the poison of any broker weighs.
 const VALUE_BYTES_MAX: usize = 100_000;
 
-/// Writes to that place.
 fn writer(place: &Event) -> DeadLetterWriter {
-    let address =
-        DeadLetterAddress { exchange: place.exchange.clone(), topic: place.topic.clone() };
-    let value_bytes_max = VALUE_BYTES_MAX;
-    let settings = DeadLetterSettings { address, value_bytes_max, ..DeadLetterSettings::default() };
-    DeadLetterWriter { settings, relay: "conformance".to_owned() }
+    let mut writer = dead_letter_writer(&place.exchange, &place.topic);
+    writer.settings.value_bytes_max = VALUE_BYTES_MAX;
+    writer
 }
 
 fn cause(class: &str, parks_key: bool) -> DeadLetterCause {
-    DeadLetterCause {
-        class: class.to_owned(),
-        reason: "for a test".to_owned(),
-        attempts: 3,
-        first_failed_unix_us: 1_700_000_001_000_000,
-        failed_unix_us: 1_700_000_002_000_000,
-        position: Position { commit_lsn: Lsn::from_wire(0x16_B374_D848), ordinal: 0 },
-        incomplete: false,
-        parks_key,
-    }
+    DeadLetterCause { parks_key, ..dead_letter_cause(class) }
 }
 
 fn header(arrived: &Arrived, name: &str) -> Option<String> {
@@ -77,11 +61,11 @@ fn a_dead_letter_arrives_whole_and_settles_under_the_number_of_its_event() {
         assert_eq!(header(arrived, writer::ORIGINAL_EXCHANGE).unwrap_or_default(), place.exchange);
         assert_eq!(of(writer::ERROR_CLASS), "test.refused");
         assert_eq!(of(writer::ERROR_MSG), "for a test");
-        assert_eq!(of(writer::ATTEMPTS), "3");
-        assert_eq!(of(writer::FAILED_AT), "2023-11-14T22:13:22.000000Z");
+        assert_eq!(of(writer::ATTEMPTS), "5");
+        assert_eq!(of(writer::FAILED_AT), "2023-11-14T22:13:22.500000Z");
         assert_eq!(of(writer::LSN), "16/B374D848");
         assert_eq!(of(writer::COMMIT_TS), "2023-11-14T22:13:20.000000Z");
-        assert_eq!(of(writer::RELAY), "conformance");
+        assert_eq!(of(writer::RELAY), "walrelay@test");
         assert_eq!(header(arrived, writer::PARKS_KEY), None);
         let cut = value.len() > VALUE_BYTES_MAX;
         let size = header(arrived, writer::VALUE_SIZE);

@@ -15,7 +15,6 @@ use super::LIMIT;
 
 const BINARY: &str = env!("CARGO_BIN_EXE_walrelay");
 
-/// A running `walrelay`; killed when dropped.
 pub(crate) struct Relay {
     child: Child,
     words: String,

@@ -36,7 +36,6 @@ impl TopicRecord {
         found.1.as_deref().map(|value| std::str::from_utf8(value).unwrap())
     }
 
-    /// Names of the headers in their order.
     pub(crate) fn header_names(&self) -> Vec<&str> {
         self.headers.iter().map(|(name, _)| name.as_str()).collect()
     }

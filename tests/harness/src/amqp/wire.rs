@@ -59,7 +59,6 @@ pub(crate) fn table(entries: impl IntoIterator<Item = (String, Value)>) -> Field
     table
 }
 
-/// What comes with a message; AMQP's other properties are left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Properties {
     pub content_type: Option<String>,
@@ -68,13 +67,11 @@ pub struct Properties {
     pub delivery_mode: Option<u8>,
     pub message_id: Option<String>,
     pub timestamp_s: Option<u64>,
-    /// `type`.
     pub kind: Option<String>,
     pub app_id: Option<String>,
 }
 
 impl Properties {
-    /// The header of that name, as bytes.
     pub fn header(&self, name: &str) -> Option<&[u8]> {
         let found = self.headers.iter().find(|(known, _)| known == name)?;
         match &found.1 {
@@ -178,7 +175,6 @@ impl Wire {
         Ok(Wire { socket, input: Frames::default(), output: Vec::new(), silent: false })
     }
 
-    /// The next frame that has been read already.
     pub(crate) fn buffered(&mut self) -> io::Result<Option<AMQPFrame>> {
         self.input.next()
     }
@@ -210,7 +206,6 @@ impl Wire {
         self.output = written.into_inner().0;
     }
 
-    /// Writes a method of the connection itself.
     pub fn connection(&mut self, method: connection::AMQPMethod) {
         self.write(&AMQPFrame::Method(0, AMQPClass::Connection(method)));
     }
@@ -219,7 +214,6 @@ impl Wire {
         self.socket.write_all(&std::mem::take(&mut self.output))
     }
 
-    /// Leaves the connection open when this is dropped.
     pub fn fall_silent(&mut self) {
         self.silent = true;
     }

@@ -12,7 +12,6 @@ const BASE_SLOT: &str = "bench_base";
 const OUTBOX: &str = "public.outbox";
 const WALSENDER_LIMIT: Duration = Duration::from_secs(10);
 
-/// PostgreSQL 17 with an empty outbox.
 pub struct Source {
     postgres: Postgres,
     next: AtomicU64,
@@ -92,7 +91,6 @@ impl Source {
         Ok(name)
     }
 
-    /// A slot at the end of the WAL.
     pub fn fresh_slot(&self) -> Result<String> {
         let name = format!("bench_{}", self.number());
         create_slot(&self.url(), PUBLICATION, &name, OUTBOX)?;

@@ -90,7 +90,6 @@ fn client(brokers: &str) -> Result<AdminClient<DefaultClientContext>> {
     Ok(config.create()?)
 }
 
-/// The end offset of each partition of a topic.
 pub fn end_offsets(brokers: &str, topic: &str) -> Result<BTreeMap<i32, i64>> {
     let consumer: BaseConsumer = super::config(brokers).create()?;
     let partitions = partitions(&consumer, topic, super::METADATA_WAIT)?;
@@ -118,7 +117,6 @@ impl DrainWatch {
         Ok(DrainWatch { consumer, topic: topic.into(), partitions })
     }
 
-    /// Records in the topic now, over all partitions.
     pub fn records(&self) -> Result<i64> {
         Ok(ends(&self.consumer, &self.topic, &self.partitions)?.values().sum())
     }

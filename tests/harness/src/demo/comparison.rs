@@ -13,7 +13,6 @@ const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../target/demo");
 /// One run of each mode takes about four seconds more.
 const LONGEST: Duration = Duration::from_secs(12);
 
-/// Compares on the demo's own services; the table goes to the terminal.
 pub(super) fn run(
     screen: &Screen,
     binary: &Path,

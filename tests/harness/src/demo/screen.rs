@@ -2,7 +2,6 @@
 
 use std::io::{IsTerminal as _, Write as _};
 
-/// Standard output as the demo uses it.
 pub(super) struct Screen {
     terminal: bool,
     colours: bool,

@@ -9,14 +9,12 @@ use crate::oracle::Verdict;
 use crate::proc::Memory;
 use crate::stats::{Latencies, human_bytes, human_count, human_duration, human_ms, human_rate};
 
-/// A fault and what came of it.
 pub(super) struct Faulted {
     pub(super) name: &'static str,
     pub(super) repeated: u64,
     pub(super) latencies: Latencies,
 }
 
-/// The burst, from its first row to its last arrival.
 pub(super) struct Burst {
     pub(super) rows: u64,
     pub(super) written: Duration,

@@ -21,10 +21,8 @@ pub(super) struct Watcher<'a> {
     began: Instant,
     records: Consumer,
     latency: Consumer,
-    /// Of the line that is being drawn.
     line: Latencies,
     line_since: Instant,
-    /// Of the phase that is being watched.
     phase: Seen,
     quiet: Latencies,
 }
@@ -53,7 +51,6 @@ impl<'a> Watcher<'a> {
         Ok(())
     }
 
-    /// Shows what arrives until something is done.
     pub(super) fn live_until(&mut self, done: impl Fn() -> bool) -> Result<()> {
         let began = Instant::now();
         while !done() {
@@ -125,14 +122,12 @@ impl<'a> Watcher<'a> {
         seen.records.iter().map(|record| record.id.as_str()).collect::<HashSet<_>>().len() as u64
     }
 
-    /// Records beyond the first of their event, so far.
     pub(super) fn repeated(&self) -> u64 {
         let seen = self.records.snapshot();
         let ids: HashSet<&str> = seen.records.iter().map(|record| record.id.as_str()).collect();
         (seen.records.len() - ids.len()) as u64
     }
 
-    /// The longest time without an arrival after a moment.
     pub(super) fn longest_pause_since(&self, from_us: i64) -> Duration {
         let seen = self.records.snapshot();
         let mut last_us = from_us;
@@ -155,7 +150,6 @@ impl<'a> Watcher<'a> {
         self.take_seen().latencies
     }
 
-    /// What arrived in the current phase, which ends.
     pub(super) fn take_seen(&mut self) -> Seen {
         self.tick();
         std::mem::take(&mut self.phase)

@@ -15,10 +15,8 @@ pub struct Backlog {
     pub url: String,
     pub table: String,
     pub rows: u64,
-    /// Rows per transaction; the last one may be smaller.
     pub rows_per_transaction: u64,
     pub keys: u64,
-    /// Value of `aggregatetype`.
     pub aggregatetype: String,
     /// Payload size aimed at; the default of 230 B gives 330 B of WAL payload.
     pub payload_bytes: u64,
@@ -41,7 +39,6 @@ impl Backlog {
         }
     }
 
-    /// Writes it all and waits for the end.
     pub fn fill(&self) -> Result<BacklogReport> {
         let sql = self.sql()?;
         let began = Instant::now();

@@ -21,7 +21,6 @@ use crate::{HarnessError, Result};
 pub struct ChaosWriters {
     pub url: String,
     pub table: String,
-    /// The table of keys and their sequences, made by the run.
     pub keys_table: String,
     /// Values of `aggregatetype`; a key belongs to one of them for ever.
     pub aggregatetypes: Vec<String>,
@@ -29,7 +28,6 @@ pub struct ChaosWriters {
     pub writers: u64,
     pub keys: u64,
     pub keys_per_transaction_max: u64,
-    /// Largest transaction; sizes are log-uniform in `1..=rows_max`.
     pub rows_max: u64,
     /// Share of transactions that end in ROLLBACK.
     pub rollback_share: f64,
@@ -55,7 +53,6 @@ pub struct ChaosReport {
     pub rolled_back: u64,
     /// Rows inserted and then rolled back, savepoints included.
     pub events_rolled_back: u64,
-    /// Transactions that rolled back to a savepoint and went on.
     pub savepoint_rollbacks: u64,
     pub copies: u64,
     /// Transactions that an outage ended before COMMIT was sent.

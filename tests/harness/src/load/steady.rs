@@ -34,14 +34,11 @@ pub struct SteadyLoad {
     pub table: String,
     pub rate_per_second: f64,
     pub duration: Duration,
-    /// Connections, each with a thread of its own.
     pub connections: u64,
     /// Distinct keys; at least one per connection.
     pub keys: u64,
-    /// Value of `aggregatetype`.
     pub aggregatetype: String,
     pub payload_bytes: usize,
-    /// What `t` means.
     pub stamp: Stamp,
     /// Makes ids repeatable, and two loads of one table distinct.
     pub seed: u64,
@@ -49,7 +46,6 @@ pub struct SteadyLoad {
 
 #[derive(Clone, Copy, Debug)]
 pub struct SteadyReport {
-    /// Events committed: all that were due.
     pub events: u64,
     /// Wall clock from the first due time to the last commit.
     pub elapsed: Duration,

@@ -23,7 +23,6 @@ const LOOK_TIMEOUT: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConfirmedSample {
-    /// `confirmed_flush_lsn`.
     pub lsn: u64,
     /// Wall clock right after the answer: what it tells was true by then.
     pub at_us: i64,
@@ -63,7 +62,6 @@ impl ConfirmedSampler {
         self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Ends the thread and hands over the samples, in order of time.
     pub fn stop(mut self) -> Vec<ConfirmedSample> {
         self.end();
         std::mem::take(&mut *self.shared.samples.lock().unwrap_or_else(PoisonError::into_inner))
@@ -101,7 +99,6 @@ async fn sample(url: &str, slot: &str, interval: Duration, shared: &Shared) -> R
     Ok(())
 }
 
-/// What the comparison of samples with records found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ConfirmedVerdict {
     pub samples: u64,

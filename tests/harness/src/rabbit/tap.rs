@@ -38,7 +38,6 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Listens on a port of its own.
     pub fn start(broker_port: u16) -> Result<Tap> {
         let listening = || HarnessError::io("listen in front of RabbitMQ");
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).map_err(listening())?;
@@ -58,7 +57,6 @@ impl Tap {
         format!("amqp://guest:guest@127.0.0.1:{}/%2f", self.port)
     }
 
-    /// Cuts every connection, whatever is on its way.
     pub fn cut(&self) {
         for link in lock(&self.links).drain(..) {
             // One that has ended by itself cannot be cut.

@@ -2,42 +2,29 @@
 
 use std::net::SocketAddr;
 
-/// What is written into the relay's configuration file.
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// `source.url`.
     pub url: String,
-    /// `source.slot`.
     pub slot: String,
-    /// `source.publication`.
     pub publication: String,
-    /// `source.outbox.table`.
     pub table: String,
-    /// `route.topic`.
     pub topic: String,
     /// `route.key`, where it is not the default.
     pub key: Option<String>,
     /// `sink.kafka.brokers`; the memory sink when empty.
     pub brokers: String,
-    /// `sink.kafka.properties`.
     pub properties: Vec<(String, String)>,
-    /// More lines for `[source]`, as TOML.
     pub source_extra: String,
-    /// More lines for `[sink.kafka]`, as TOML.
     pub kafka_extra: String,
     pub rabbitmq: Option<RabbitTarget>,
     /// Whole sections, as TOML: `[delivery]`, `[dead_letter]`.
     pub extra: String,
-    /// Environment of the process, over its inherited one.
     pub env: Vec<(String, String)>,
 }
 
-/// The `[sink.rabbitmq]` section.
 #[derive(Clone, Debug)]
 pub struct RabbitTarget {
-    /// `url`.
     pub url: String,
-    /// `exchange`.
     pub exchange: String,
     pub extra: String,
 }

@@ -16,7 +16,6 @@ use walrelay_harness::{Kafka, Postgres, PostgresOptions};
 
 use crate::LIMIT;
 
-/// The Kafka that no test hurts.
 fn kafka() -> &'static Kafka {
     static KAFKA: OnceLock<Kafka> = OnceLock::new();
     KAFKA.get_or_init(|| Kafka::start().unwrap())

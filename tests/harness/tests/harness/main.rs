@@ -12,5 +12,4 @@ mod services;
 
 use std::time::Duration;
 
-/// Longest wait for anything that should happen soon.
 const LIMIT: Duration = Duration::from_secs(60);

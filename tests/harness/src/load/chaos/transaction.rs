@@ -41,7 +41,6 @@ impl From<Error> for Broken {
     }
 }
 
-/// How one chunk of rows is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
     Insert,
