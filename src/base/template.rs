@@ -65,6 +65,12 @@ impl Template {
         Ok(Template { parts })
     }
 
+    /// A template of this text alone.
+    #[must_use]
+    pub fn literal(text: &str) -> Template {
+        Template { parts: vec![Part::Literal(text.to_owned())] }
+    }
+
     /// A template of this column alone.
     pub fn column(name: &str) -> Template {
         Template { parts: vec![Part::Column(name.to_owned())] }

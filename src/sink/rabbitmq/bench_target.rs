@@ -1,9 +1,10 @@
-//! An exchange and a queue of one's own for a while, read as messages come.
+//! A temporary exchange and queue, read as messages come.
 //!
-//! The queue is of the type that `init` makes (a stream has no place here: then a quorum queue).
-//! Messages are handed out without acknowledgement: what a consumer has seen was delivered, and an
-//! acknowledgement would only put load on the broker that is measured.
+//! The queue has the type that `init` makes, except that a quorum queue replaces a stream, which cannot
+//! be consumed without acknowledgements. What a consumer has seen was delivered; an acknowledgement
+//! would only load the broker that is measured.
 
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt as _;
@@ -11,15 +12,17 @@ use lapin::Consumer;
 use lapin::options::{BasicConsumeOptions, ExchangeDeleteOptions, QueueDeleteOptions};
 use lapin::types::FieldTable;
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
-use super::fault::ConnectionLoss;
-use super::mend_hints::MendHints;
+use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::message::short;
 use super::probe::{Probe, STREAM};
 use super::settings::RabbitSettings;
+use super::setup_faults::SetupFaults;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
+use crate::base::template::Template;
 use crate::sink::bench_target::{Arrival, BenchTarget};
 
 const TOPIC: &str = "topic";
@@ -28,25 +31,24 @@ const READER: &str = "walrelay-compare";
 pub(super) struct RabbitBenchTarget {
     settings: RabbitSettings,
     consumer: Consumer,
-    /// Closed with this.
     _connection: AmqpConnection,
-    /// Last: what it carries must be gone first.
+    /// Dropped last, after the connection.
     runtime: Runtime,
 }
 
-/// The same broker with this exchange and nothing else to look for.
-pub(super) fn toward(settings: &RabbitSettings, name: &str) -> RabbitSettings {
+/// The same broker with this exchange and no other requirement.
+pub(super) fn settings_for(settings: &RabbitSettings, name: &str) -> RabbitSettings {
     RabbitSettings {
-        exchange: Some(name.to_owned()),
+        exchange: Template::literal(name),
         exchange_type: TOPIC.to_owned(),
-        queues: std::collections::BTreeMap::new(),
+        queues: BTreeMap::new(),
         management: None,
         ..settings.clone()
     }
 }
 
-/// Makes exchange, queue and binding, and begins to read.
-pub(super) fn make(settings: &RabbitSettings, name: &str) -> Result<RabbitBenchTarget, Fault> {
+/// Creates exchange, queue and binding, and starts a consumer.
+pub(super) fn create(settings: &RabbitSettings, name: &str) -> Result<RabbitBenchTarget, Fault> {
     let runtime = runtime::multi_thread(1, "compare-consumer")?;
     let (connection, consumer) = runtime.block_on(async {
         let connection = AmqpConnection::open_once(settings).await?;
@@ -57,10 +59,7 @@ pub(super) fn make(settings: &RabbitSettings, name: &str) -> Result<RabbitBenchT
 }
 
 async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<Consumer, Fault> {
-    let failed = |what: &str| {
-        let what = format!("{what} {name}");
-        move |loss| MendHints(settings).not_made(&what, &loss)
-    };
+    let failed = |what: &str| SetupFaults(settings).not_made(format!("{what} {name}"));
     let kind = if settings.queue_type == STREAM { "quorum" } else { &settings.queue_type };
     probe.declare_exchange(name, TOPIC).await.map_err(failed("exchange"))?;
     probe.declare_queue(name, kind).await.map_err(failed("queue"))?;
@@ -71,33 +70,33 @@ async fn start(settings: &RabbitSettings, probe: &Probe, name: &str) -> Result<C
     begun.await.map_err(|error| failed("a consumer of queue")(error.into()))
 }
 
-pub(super) fn by_hand(settings: &RabbitSettings, name: &str) -> String {
+pub(super) fn removal(settings: &RabbitSettings, name: &str) -> String {
     ["queue", "exchange"]
-        .map(|what| MendHints(settings).admin(&format!("delete {what} name={name}")))
+        .map(|what| SetupFaults(settings).admin(&format!("delete {what} name={name}")))
         .join("\n")
 }
 
-/// Removes queue and exchange; what is not there is removed already.
+/// Removes queue and exchange, as far as they exist.
 pub(super) fn remove(settings: &RabbitSettings, name: &str) -> Result<(), Fault> {
-    runtime::block_on(async {
+    runtime::try_block_on(async {
         let connection = AmqpConnection::open_once(settings).await.map_err(|fault| Fault {
-            mend: format!("{}\n{}", fault.mend, by_hand(settings, name)),
+            mend: format!("{}\n{}", fault.mend, removal(settings, name)),
             ..fault
         })?;
-        let removed = async {
+        let removing = async {
             let channel = connection.probe.new_channel().await?;
             channel.queue_delete(short(name), QueueDeleteOptions::default()).await?;
             channel.exchange_delete(short(name), ExchangeDeleteOptions::default()).await?;
-            Ok::<_, ConnectionLoss>(())
+            AmqpResult::Ok(())
         };
-        let removed = removed.await;
+        let removed = removing.await;
         connection.close().await;
         removed.map_err(|loss| {
             let what = format!("cannot delete queue and exchange {name}: {}", loss.text);
-            let mend = by_hand(settings, name);
+            let mend = removal(settings, name);
             Fault::new(Exit::Sink, "sink.scratch-left", what, settings.place(), mend)
         })
-    })?
+    })
 }
 
 impl BenchTarget for RabbitBenchTarget {
@@ -112,7 +111,7 @@ impl BenchTarget for RabbitBenchTarget {
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
         let RabbitBenchTarget { runtime, consumer, settings, .. } = self;
         let ended = |reason: &str| Err(ConnectionLoss::of(reason).unreachable(settings));
-        match runtime.block_on(async { tokio::time::timeout(patience, consumer.next()).await }) {
+        match runtime.block_on(async { timeout(patience, consumer.next()).await }) {
             Err(_) => Ok(None),
             Ok(Some(Ok(delivery))) => {
                 Ok(Some(Arrival { at: Instant::now(), value: delivery.data }))

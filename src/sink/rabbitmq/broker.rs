@@ -1,9 +1,9 @@
-//! RabbitMQ as a broker: what the configuration leads to.
+//! RabbitMQ as one of the sinks.
 
 use std::sync::Arc;
 
-use super::settings::{self, RabbitSection, RabbitSettings};
-use super::{RabbitSink, bench_target, dead_letters, doctor, fault, topology};
+use super::settings::{self, RabbitSettings};
+use super::{RabbitSink, bench_target, dead_letters, doctor, fault, init};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
 use crate::base::finding::Finding;
@@ -14,11 +14,10 @@ use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck};
 
-/// What the rest of the relay knows of it.
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "rabbitmq",
     title: "RabbitMQ",
-    keys: RabbitSection::fields,
+    keys: RabbitSettings::fields,
     configure,
     routes: RouteRules {
         check_topic: settings::check_routing_key,
@@ -28,8 +27,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
         exchange_key: Some("exchange"),
     },
     binding: CloudEventsBinding::Amqp,
-    // Our thread and lapin's are busy at once: over a shared arena they cost a quarter more, and
-    // with arenas of their own the memory stays the same.
+    // The sink's thread and lapin's are busy at once: with a shared arena they take a quarter more
+    // CPU, and with separate ones no more memory.
     shares_malloc_arena: false,
     errors: fault::rows,
 };
@@ -38,7 +37,7 @@ fn configure(
     values: &Values,
     around: &Surroundings<'_>,
 ) -> Result<Arc<dyn Broker>, Vec<InvalidSetting>> {
-    Ok(Arc::new(RabbitSection::read(values).settings(around)?))
+    Ok(Arc::new(RabbitSettings::from_values(values, around)?))
 }
 
 impl Broker for RabbitSettings {
@@ -46,16 +45,16 @@ impl Broker for RabbitSettings {
         &SINK
     }
 
-    fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        Ok(Box::new(RabbitSink::open(self, first)?))
+    fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
+        Ok(Box::new(RabbitSink::open(self, check)?))
     }
 
-    fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
-        doctor::inspect(self, wanted)
+    fn inspect(&self, required: &Requirements) -> Vec<Finding> {
+        doctor::inspect(self, required)
     }
 
-    fn prepare(&self, wanted: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
-        topology::prepare(self, wanted)
+    fn prepare(&self, required: &Requirements) -> Result<Vec<String>, Vec<Fault>> {
+        init::prepare(self, required)
     }
 
     fn log(
@@ -67,15 +66,15 @@ impl Broker for RabbitSettings {
     }
 
     fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Ok(Arc::new(bench_target::toward(self, name)))
+        Ok(Arc::new(bench_target::settings_for(self, name)))
     }
 
     fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
-        Ok(Box::new(bench_target::make(self, name)?))
+        Ok(Box::new(bench_target::create(self, name)?))
     }
 
     fn bench_target_removal(&self, name: &str) -> String {
-        bench_target::by_hand(self, name)
+        bench_target::removal(self, name)
     }
 
     fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {

@@ -1,10 +1,10 @@
-//! A connection with one confirm channel to publish on, and a [`Probe`] to ask over.
+//! A connection with a channel in confirm mode, and a [`Probe`] for questions.
 //!
-//! The socket is dialled here and handed to lapin: a connection attempt has a deadline, lapin's side
-//! can be cut from here, and TLS is ours as well ([`super::tls`]).
+//! The socket is connected here and then given to lapin, so that a connection attempt has a deadline,
+//! the socket can be shut down whatever lapin does, and TLS is the relay's own ([`super::tls`]).
 
 use std::io;
-use std::net::{Shutdown, SocketAddr};
+use std::net::Shutdown;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -21,11 +21,13 @@ use socket2::{SockRef, Socket, TcpKeepalive};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use super::fault::{AmqpResult, COMMAND_INVALID, ConnectionLoss};
+use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::fault::COMMAND_INVALID;
 use super::message::FRAME_BYTES_MAX;
 use super::probe::Probe;
-use super::settings::{RabbitHost, RabbitLogin, RabbitSettings};
+use super::settings::{RabbitLogin, RabbitSettings};
 use super::tls::{self, TlsBridge};
+use super::uri::RabbitHost;
 use crate::base::error::Fault;
 use crate::sink::UNREACHABLE;
 
@@ -33,15 +35,15 @@ const CLOSE_WITHIN: Duration = Duration::from_millis(500);
 
 type ConnectionEvents = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
-/// An open connection.
 pub(super) struct AmqpConnection {
     pub(super) probe: Probe,
     /// In confirm mode.
     pub(super) channel: Channel,
-    /// Which of the hosts it is to.
+    /// Index in [`RabbitSettings::hosts`].
     pub(super) host: usize,
     events: ConnectionEvents,
-    /// Cut with the connection, so that nothing of it is delivered behind what the next one sends.
+    /// Shut down with the connection, so that the broker receives nothing of it after what the next
+    /// connection sends.
     _socket: ShutdownOnDrop,
     _tls: Option<TlsBridge>,
 }
@@ -52,69 +54,64 @@ struct ShutdownOnDrop(Socket);
 
 impl Drop for ShutdownOnDrop {
     fn drop(&mut self) {
-        // It may have been closed by the other side.
-        let _gone_already = self.0.shutdown(Shutdown::Both).is_err();
+        // The other side may have closed it already.
+        let _is_closed = self.0.shutdown(Shutdown::Both).is_err();
     }
 }
 
 impl AmqpConnection {
-    /// To the first host that lets us in, beginning with number `from`; else what they all said, with
-    /// what follows from the most final of them.
+    /// Connects to the first host that accepts the login, beginning with number `from`. The loss has
+    /// the texts of all hosts, and the code of one whose refusal is final, if there is one.
     pub(super) async fn open(settings: &RabbitSettings, from: usize) -> AmqpResult<AmqpConnection> {
-        let mut losses: Vec<ConnectionLoss> = Vec::new();
         let count = settings.hosts.len();
-        for at in (0..count).map(|step| from.wrapping_add(step) % count) {
-            let host = &settings.hosts[at];
-            match AmqpConnection::log_in(settings, at).await {
+        let mut losses: Vec<ConnectionLoss> = Vec::with_capacity(count);
+        for host in (0..count).map(|step| from.wrapping_add(step) % count) {
+            match AmqpConnection::log_in(settings, host).await {
                 Ok(connection) => return Ok(connection),
                 Err(loss) => {
-                    losses.push(ConnectionLoss { text: format!("{host}: {}", loss.text), ..loss });
+                    let text = format!("{}: {}", settings.hosts[host], loss.text);
+                    losses.push(ConnectionLoss { text, ..loss });
                 }
             }
         }
-        let text = losses.iter().map(|loss| loss.text.as_str()).collect::<Vec<_>>().join("; ");
-        let most_final = losses.iter().position(ConnectionLoss::is_final).or(count.checked_sub(1));
-        Err(match most_final {
+        let texts: Vec<&str> = losses.iter().map(|loss| loss.text.as_str()).collect();
+        let text = texts.join("; ");
+        let last = count.checked_sub(1);
+        Err(match losses.iter().position(ConnectionLoss::is_final).or(last) {
             Some(at) => ConnectionLoss { text, ..losses.swap_remove(at) },
             None => ConnectionLoss::of("no host is configured"),
         })
     }
 
-    /// The same for a command, which has no other use for the loss than to show it.
+    /// Connects for a command, which reports the loss as a fault.
     pub(super) async fn open_once(settings: &RabbitSettings) -> Result<AmqpConnection, Fault> {
         let opened = AmqpConnection::open(settings, 0).await;
         opened.map_err(|loss| loss.unreachable(settings))
     }
 
-    async fn log_in(settings: &RabbitSettings, at: usize) -> AmqpResult<AmqpConnection> {
-        let host = &settings.hosts[at];
+    async fn log_in(settings: &RabbitSettings, host: usize) -> AmqpResult<AmqpConnection> {
         let limit = settings.connect_timeout;
         let late = || ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()));
-        let dialled = timeout(limit, dial(settings, host)).await;
+        let dialled = timeout(limit, dial(settings, &settings.hosts[host])).await;
         let (stream, tls) = dialled.map_err(|_| late())??;
-        // Cut when the login fails: lapin's thread would wait for ever on a server that is silent.
+        // Shut down when the login fails: lapin's thread would wait for a silent server for ever.
         let socket = ShutdownOnDrop(SockRef::from(&stream).try_clone()?);
         let opening = async {
-            let connection = shake_hands(settings, host, stream).await?;
+            let connection = shake_hands(settings, &settings.hosts[host], stream).await?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
             let channel = connection.create_channel().await?;
             channel.confirm_select(ConfirmSelectOptions::default()).await?;
-            lapin::Result::Ok((connection, channel, events))
+            AmqpResult::Ok((connection, channel, events))
         };
-        let opened = match timeout(limit, opening).await {
-            Ok(opened) => opened.map_err(ConnectionLoss::from),
-            Err(_) => Err(late()),
-        };
-        let opened = opened.map_err(|loss| likely_cause(settings, loss, tls.as_ref()));
-        let (connection, channel, events) = opened?;
+        let opened = timeout(limit, opening).await.unwrap_or_else(|_| Err(late()));
+        let (connection, channel, events) =
+            opened.map_err(|loss| likely_cause(settings, loss, tls.as_ref()))?;
         let probe = Probe(Arc::new(connection));
-        let connection =
-            AmqpConnection { probe, channel, host: at, events, _socket: socket, _tls: tls };
-        Ok(connection)
+        Ok(AmqpConnection { probe, channel, host, events, _socket: socket, _tls: tls })
     }
 
-    /// The next event of the connection. The close of a probe's channel is left out: lapin reports
-    /// it as if it were the connection's.
+    /// Returns the next event. Errors of a probe's channel are left out: lapin reports the close of
+    /// any channel as an error of the connection.
     pub(super) async fn event(&mut self) -> Option<Event> {
         loop {
             let event = self.events.next().await;
@@ -124,7 +121,7 @@ impl AmqpConnection {
         }
     }
 
-    /// Why it ended, if it says so in time.
+    /// Returns why the connection ended, if that is reported within `patience`.
     pub(super) async fn reason(&mut self, patience: Duration) -> Option<ConnectionLoss> {
         let reason = async {
             loop {
@@ -136,64 +133,65 @@ impl AmqpConnection {
         timeout(patience, reason).await.ok().flatten()
     }
 
-    /// Can messages be published over it?
+    /// True while messages can be published.
     pub(super) fn is_open(&self) -> bool {
         self.probe.0.status().connected() && self.channel.status().connected()
     }
 
-    /// Does the broker take no messages for now?
+    /// True while a resource alarm of the broker blocks publishers (`connection.blocked`).
     pub(super) fn is_blocked(&self) -> bool {
         self.probe.0.status().blocked()
     }
 
     pub(super) async fn close(&self) {
-        let farewell = self.probe.0.close(200, "".into());
-        let _in_time = timeout(CLOSE_WITHIN, farewell).await.is_ok();
+        let _in_time = timeout(CLOSE_WITHIN, self.probe.0.close(200, "".into())).await.is_ok();
     }
 }
 
-/// What the AMQP client is given, and what carries its bytes when they are encrypted.
+/// Connects the socket that lapin is given. With TLS it is one end of the bridge.
 async fn dial(
     settings: &RabbitSettings,
     host: &RabbitHost,
-) -> io::Result<(TcpStream, Option<TlsBridge>)> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    let addresses: Vec<SocketAddr> = lookup_host((host.name.as_str(), host.port)).await?.collect();
+) -> AmqpResult<(TcpStream, Option<TlsBridge>)> {
+    let addresses = lookup_host((host.name.as_str(), host.port)).await?;
+    let mut connected = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     for address in addresses {
-        let stream = match TcpStream::connect(address).await {
-            Ok(stream) => stream,
-            Err(error) => {
-                last = error;
-                continue;
-            }
-        };
-        stream.set_nodelay(true)?;
-        let socket = SockRef::from(&stream);
-        // What a dead connection still holds must not be delivered behind what the next one sends.
-        socket.set_linger(Some(Duration::ZERO))?;
-        socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(settings.heartbeat))?;
-        let Some(tls) = &settings.tls else { return Ok((stream, None)) };
-        let (plain, bridge) = TlsBridge::over(tls::connect(stream, &host.name, tls).await?)?;
-        return Ok((plain, Some(bridge)));
+        connected = TcpStream::connect(address).await;
+        if connected.is_ok() {
+            break;
+        }
     }
-    Err(last)
+    let stream = connected?;
+    stream.set_nodelay(true)?;
+    let socket = SockRef::from(&stream);
+    // The kernel must not send what a dead connection still holds after what the next one sends.
+    socket.set_linger(Some(Duration::ZERO))?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(settings.heartbeat))?;
+    if !settings.is_encrypted {
+        return Ok((stream, None));
+    }
+    let encrypted = tls::connect(stream, &host.name, &settings.tls_files).await;
+    let explain = |error: io::Error| tls::explain(&error).unwrap_or_else(|| error.into());
+    let (plain, bridge) = TlsBridge::over(encrypted.map_err(explain)?)?;
+    Ok((plain, Some(bridge)))
 }
 
-/// A server that hangs up during the login, or is silent, gives no reason: this adds the likely one.
+/// Adds the likely cause to the loss of a server that closes the connection during the login, or is
+/// silent, without a reason.
 fn likely_cause(
     settings: &RabbitSettings,
     loss: ConnectionLoss,
     tls: Option<&TlsBridge>,
 ) -> ConnectionLoss {
     if let Some(failure) = tls.and_then(TlsBridge::failure) {
-        return failure.clone().into();
+        return failure.clone();
     }
-    // What a login mechanism that is not there is answered with.
+    // The broker's answer to a login mechanism that it does not have.
     if loss.code == Some(COMMAND_INVALID) && settings.login == RabbitLogin::External {
         let mend = "rabbitmq-plugins enable rabbitmq_auth_mechanism_ssl, and in rabbitmq.conf: auth_mechanisms.1 = EXTERNAL";
         return loss.caused_by("sink.login", mend, true);
     }
-    if loss.code.is_none() && settings.tls.is_none() {
+    if loss.code.is_none() && !settings.is_encrypted {
         let mend = "if that is a TLS port, write amqps:// in sink.rabbitmq.url; else see the broker's log, and try: rabbitmq-diagnostics listeners";
         return loss.caused_by(UNREACHABLE, mend, false);
     }
@@ -205,7 +203,7 @@ async fn shake_hands(
     host: &RabbitHost,
     stream: TcpStream,
 ) -> lapin::Result<lapin::Connection> {
-    // lapin connects again when the server hangs up before its first frame, and never otherwise.
+    // lapin connects once more if the server closes the connection before its first frame.
     let stream = Arc::new(Mutex::new(Some(stream)));
     let connect = async move |_uri: AMQPUri, _runtime: Runtime<async_rs::Tokio>| {
         let stream = stream.lock().unwrap_or_else(PoisonError::into_inner).take();

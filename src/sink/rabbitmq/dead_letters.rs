@@ -1,24 +1,24 @@
-//! The dead-letter queue as a log: a stream, read without consuming.
+//! Reads the dead-letter queue, a stream, without consuming it.
 //!
-//! A stream hands a record out as often as it is asked for; an acknowledgement only asks for more.
-//! The broker reads it in the channel's own process, in these steps, and the end rests on them:
-//! * a consumer begins when the channel knows from the stream's process how far the stream reaches.
-//!   A second consumer on the channel waits for that process behind the first. So when the second
-//!   is cancelled and another question answered, the first has begun;
-//! * an acknowledgement makes the channel send what it owes up to the last record, before it takes
-//!   up the next question. So a question that is answered behind the last acknowledgement, with
-//!   nothing in between, was answered at the end.
+//! A stream delivers a record as often as it is asked for; an acknowledgement only asks for more. The
+//! end of the log is found by the order in which the broker works, which is that of the channel's own
+//! process:
+//! * A consumer begins when the channel has learned from the stream's process how far the stream
+//!   reaches. A second consumer on the channel waits for that process behind the first. So when the
+//!   second has been cancelled and another question answered, the first has begun.
+//! * An acknowledgement makes the channel send what it owes, up to the last record, before it takes
+//!   the next request. So a question that is answered behind the last acknowledgement, with no record
+//!   in between, was answered at the end.
 //!
 //! Memory is bounded by [`PREFETCH`], give or take what the broker wrote as one chunk.
 //!
-//! Two things end a reader's connection or channel, and reading goes on over another connection. A
-//! broker closes the channel of a reader that has left a record unacknowledged for half an hour, as
-//! a slow replay does with what waits for its turn: it goes on behind the last record. And anybody
-//! may write to the stream, also what the client cannot read: header names that are no text end its
-//! connection. Then it goes on first behind the last record (it was perhaps the line), then one
-//! further each time.
+//! After two kinds of loss reading goes on over another connection. A broker closes the channel of a
+//! reader that leaves a record unacknowledged for half an hour, as a slow replay does: reading goes on
+//! behind the last record. And anybody can write to the stream, also what lapin cannot parse, such as
+//! header names that are not text: reading goes on behind the last record first, because the
+//! connection itself may have been at fault, and one record further each time after that.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use futures_util::{FutureExt as _, StreamExt as _};
 use lapin::message::Delivery;
@@ -28,73 +28,74 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{Channel, Consumer};
 use tokio::runtime::Runtime;
+use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
-use super::fault::{AmqpResult, ConnectionLoss, PRECONDITION_FAILED};
-use super::mend_hints::MendHints;
+use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::fault::PRECONDITION_FAILED;
 use super::message::{KEY_HEADER, OFFSET_HEADER, short};
 use super::probe::Probe;
 use super::settings::RabbitSettings;
+use super::setup_faults::SetupFaults;
+use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::dead_letter::record::{LogEntry, PartitionOffset};
 use crate::dead_letter::writer::{DeadLetterAddress, TYPE};
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
-/// Records on their way; a window's worth would be hundreds of megabytes of large ones.
+/// Records that the broker sends ahead; a window's worth of large ones would be hundreds of megabytes.
 const PREFETCH: u16 = 64;
-/// They are asked for again in halves, so that some are always on their way.
+/// Acknowledging halves keeps some records on their way.
 const ACK_EVERY: u64 = PREFETCH as u64 / 2;
-/// How far the broker's clock may be behind the relay's: a seek goes by the broker's.
+/// Seconds that the broker's clock, by which it seeks, may be behind the relay's.
 const CLOCK_SKEW_S: i64 = 60;
-/// Most connections in a row that may end over what cannot be read.
+/// How many connections in a row may end over what cannot be read.
 const GARBLED_MAX: i64 = 100;
-/// How long a connection that has ended may take to say why.
+/// How long the broker's reason for a close may take.
 const REASON_WITHIN: Duration = Duration::from_millis(500);
 const READER: &str = "walrelay";
 const SECOND_READER: &str = "walrelay.second";
 
-/// A reader of the stream, from a connection of its own.
 pub(super) struct StreamLog {
     settings: RabbitSettings,
     address: DeadLetterAddress,
     from: ReadFrom,
     opened_unix_us: i64,
-    reading: StreamConsumer,
+    consumer: StreamConsumer,
     /// Offset of the last record.
     last: Option<i64>,
-    /// Connections that have ended since over what cannot be read.
+    /// Connections that have ended since then over what cannot be read.
     garbled: i64,
     end_reported: bool,
-    /// Last: what it carries must be gone first. Its thread answers heartbeats while nobody reads.
+    /// Dropped last, after the connection. Its thread answers heartbeats while nobody reads.
     runtime: Runtime,
 }
 
-/// One consumer, and how far it has got.
 struct StreamConsumer {
-    consumer: Consumer,
+    deliveries: Consumer,
     channel: Channel,
     connection: AmqpConnection,
-    /// The tag that was taken last, and the one up to which more was asked for.
-    taken: u64,
+    /// The tag of the last delivery, and of the last one acknowledged.
+    delivered: u64,
     acked: u64,
 }
 
-/// Opens the log. What is written after this returned is read by [`ReadFrom::End`].
+/// Opens the log. [`ReadFrom::End`] reads what is written after this has returned.
 pub(super) fn open(
     settings: &RabbitSettings,
     address: &DeadLetterAddress,
     from: ReadFrom,
 ) -> Result<StreamLog, Fault> {
     let runtime = runtime::multi_thread(1, "dead-letters")?;
-    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    let reading = runtime.block_on(StreamConsumer::open(settings, address, offset(&from)))?;
+    let opened_unix_us = unix_now_us();
+    let consumer = runtime.block_on(StreamConsumer::open(settings, address, offset(&from)))?;
     Ok(StreamLog {
         settings: settings.clone(),
         address: address.clone(),
         from,
-        opened_unix_us: i64::try_from(since_epoch.as_micros()).unwrap_or(i64::MAX),
-        reading,
+        opened_unix_us,
+        consumer,
         last: None,
         garbled: 0,
         end_reported: false,
@@ -102,11 +103,11 @@ pub(super) fn open(
     })
 }
 
-/// Can the stream be read, without taking anything from it?
+/// Starts a consumer and stops it again, to see whether the stream can be read.
 pub(super) async fn can_read(probe: &Probe, queue: &str) -> AmqpResult<()> {
     let channel = probe.new_channel().await?;
     let _consumer = start(&channel, queue, offset(&ReadFrom::End)).await?;
-    begun(&channel, queue).await?;
+    has_begun(&channel, queue).await?;
     let _closed = channel.close(200, "".into()).await.is_ok();
     Ok(())
 }
@@ -116,9 +117,9 @@ async fn start(channel: &Channel, queue: &str, offset: AMQPValue) -> lapin::Resu
     consume(channel, queue, READER, offset).await
 }
 
-/// The consumer on the channel has begun: what was there for it to read is in its hands, as far as
-/// it fits.
-async fn begun(channel: &Channel, queue: &str) -> lapin::Result<()> {
+/// Waits until the consumer on the channel has begun: what there was to read has been delivered, up
+/// to [`PREFETCH`].
+async fn has_begun(channel: &Channel, queue: &str) -> lapin::Result<()> {
     consume(channel, queue, SECOND_READER, offset(&ReadFrom::End)).await?;
     channel.basic_cancel(short(SECOND_READER), BasicCancelOptions::default()).await?;
     count(channel, queue).await.map(drop)
@@ -136,15 +137,15 @@ async fn consume(
     channel.basic_consume(short(queue), short(tag), options, arguments).await
 }
 
-/// How many records the queue says it has, seconds ago; and a question whose answer comes behind
-/// everything that the channel sent before it.
+/// Asks for the number of records, which the broker knows with a delay of seconds. The answer comes
+/// behind everything that the channel sent before it.
 async fn count(channel: &Channel, queue: &str) -> lapin::Result<u32> {
     let options = QueueDeclareOptions { passive: true, ..QueueDeclareOptions::default() };
     let answer = channel.queue_declare(short(queue), options, FieldTable::default()).await?;
     Ok(answer.message_count())
 }
 
-/// Where a consumer begins.
+/// The `x-stream-offset` of a consumer.
 fn offset(from: &ReadFrom) -> AMQPValue {
     match from {
         ReadFrom::Beginning => AMQPValue::LongString("first".into()),
@@ -156,21 +157,21 @@ fn offset(from: &ReadFrom) -> AMQPValue {
     }
 }
 
-/// Where a consumer begins after the `garbled`-th connection in a row has ended over what it cannot
-/// read, when it has read up to `last`.
+/// The offset of the next consumer when the `garbled`-th connection in a row has ended over what
+/// cannot be read, and `last` was the last record.
 fn restart(last: Option<i64>, from: &ReadFrom, opened_unix_us: i64, garbled: i64) -> AMQPValue {
     match (last, from) {
         (Some(last), _) => AMQPValue::LongLongInt(last + garbled),
-        // News: some of what is older comes, too, or else some of it is missed.
+        // Some older records may come, too; otherwise new ones would be missed.
         (None, ReadFrom::End) if garbled == 1 => offset(&ReadFrom::Time(opened_unix_us)),
         (None, ReadFrom::End) => offset(&ReadFrom::End),
-        // It is not known where it began: from the first record on they have numbers.
+        // The offset where reading began is not known: from the first record on it is.
         (None, ReadFrom::Beginning | ReadFrom::Time(_)) => AMQPValue::LongLongInt(garbled - 1),
     }
 }
 
 impl StreamConsumer {
-    /// Begins to read over a connection of its own.
+    /// Starts to read over a connection of its own.
     async fn open(
         settings: &RabbitSettings,
         address: &DeadLetterAddress,
@@ -180,36 +181,35 @@ impl StreamConsumer {
         let connection = AmqpConnection::open_once(settings).await?;
         let started = async {
             let channel = connection.probe.new_channel().await?;
-            let consumer = start(&channel, queue, offset).await?;
-            match begun(&channel, queue).await.map_err(ConnectionLoss::from) {
+            let deliveries = start(&channel, queue, offset).await?;
+            match has_begun(&channel, queue).await.map_err(ConnectionLoss::from) {
                 Err(loss) if loss.code.is_some() => Err(loss),
-                // Its connection has ended, perhaps over what it was sent: reading finds out.
-                Ok(()) | Err(_) => Ok((channel, consumer)),
+                // The connection may have ended over a record; reading will find out.
+                Ok(()) | Err(_) => Ok((channel, deliveries)),
             }
         };
-        let started = started.await;
-        let (channel, consumer) =
-            started.map_err(|loss| MendHints(settings).unreadable(address, &loss))?;
-        Ok(StreamConsumer { consumer, channel, connection, taken: 0, acked: 0 })
+        let unreadable = |loss| SetupFaults(settings).unreadable(address, &loss);
+        let (channel, deliveries) = started.await.map_err(unreadable)?;
+        Ok(StreamConsumer { deliveries, channel, connection, delivered: 0, acked: 0 })
     }
 
-    /// A record that is here already.
-    fn arrived(&mut self) -> AmqpResult<Option<Delivery>> {
+    /// Returns a record that has been delivered already.
+    fn delivered(&mut self) -> AmqpResult<Option<Delivery>> {
         self.next().now_or_never().transpose()
     }
 
     async fn next(&mut self) -> AmqpResult<Delivery> {
         let ended = || ConnectionLoss::of("the broker ended the reading");
-        let record = self.consumer.next().await.ok_or_else(ended)??;
-        self.taken = record.delivery_tag;
+        let record = self.deliveries.next().await.ok_or_else(ended)??;
+        self.delivered = record.delivery_tag;
         Ok(record)
     }
 
-    /// Acknowledges what was taken.
-    async fn ask_for_more(&mut self) -> lapin::Result<()> {
-        if self.taken > self.acked {
-            self.channel.basic_ack(self.taken, BasicAckOptions { multiple: true }).await?;
-            self.acked = self.taken;
+    /// Acknowledges what was delivered, so that the broker sends more.
+    async fn acknowledge(&mut self) -> lapin::Result<()> {
+        if self.delivered > self.acked {
+            self.channel.basic_ack(self.delivered, BasicAckOptions { multiple: true }).await?;
+            self.acked = self.delivered;
         }
         Ok(())
     }
@@ -221,99 +221,94 @@ impl DeadLetterLog for StreamLog {
         let was_reported = self.end_reported;
         let read = runtime.block_on(async {
             match self.read(patience).await {
-                Err(loss) => self.after(loss).await,
+                Err(loss) => self.resume(loss).await,
                 Ok(read) => Ok(read),
             }
         });
-        match read? {
-            Some(record) => {
-                let entry = entry(record);
-                let entry = entry
-                    .ok_or_else(|| MendHints(&self.settings).not_a_stream(&self.address.topic))?;
-                (self.last, self.garbled) = (Some(entry.position.offset), 0);
-                Ok(LogRead::Entry(entry))
-            }
-            None if self.end_reported && !was_reported => Ok(LogRead::End),
-            None => Ok(LogRead::Nothing),
-        }
+        let Some(record) = read? else {
+            let has_ended = self.end_reported && !was_reported;
+            return Ok(if has_ended { LogRead::End } else { LogRead::Nothing });
+        };
+        let not_a_stream = || SetupFaults(&self.settings).not_a_stream(&self.address.topic);
+        let entry = entry(record).ok_or_else(not_a_stream)?;
+        (self.last, self.garbled) = (Some(entry.position.offset), 0);
+        Ok(LogRead::Entry(entry))
     }
 }
 
 impl StreamLog {
-    /// The next record; none at the end, which is noted, and when the patience is over.
+    /// Returns the next record, or none at the end and when the patience is over.
     async fn read(&mut self, patience: Duration) -> AmqpResult<Option<Delivery>> {
-        let reading = &mut self.reading;
-        if reading.taken >= reading.acked + ACK_EVERY {
-            reading.ask_for_more().await?;
+        let consumer = &mut self.consumer;
+        if consumer.delivered >= consumer.acked + ACK_EVERY {
+            consumer.acknowledge().await?;
         }
-        if let Some(record) = reading.arrived()? {
+        if let Some(record) = consumer.delivered()? {
             return Ok(Some(record));
         }
-        reading.ask_for_more().await?;
+        consumer.acknowledge().await?;
         if !self.end_reported {
-            let count = count(&reading.channel, &self.address.topic).await?;
-            if let Some(record) = reading.arrived()? {
+            let count = count(&consumer.channel, &self.address.topic).await?;
+            if let Some(record) = consumer.delivered()? {
                 return Ok(Some(record));
             }
-            // A second witness, where there is one: a stream that has shown nothing and says it has
-            // records is still to show them.
-            let shown = self.last.is_some() || self.garbled > 1;
-            self.end_reported = self.from != ReadFrom::Beginning || shown || count == 0;
+            // If nothing has been delivered from the beginning on, the count must agree.
+            let has_delivered = self.last.is_some() || self.garbled > 1;
+            self.end_reported = self.from != ReadFrom::Beginning || has_delivered || count == 0;
             if self.end_reported {
                 return Ok(None);
             }
         }
-        tokio::time::timeout(patience, reading.next()).await.ok().transpose()
+        timeout(patience, consumer.next()).await.ok().transpose()
     }
 
     /// Goes on after a loss, where that is possible.
-    async fn after(&mut self, mut loss: ConnectionLoss) -> Result<Option<Delivery>, Fault> {
-        // What came before it is read first: the loss will be met again.
-        match self.reading.arrived() {
+    async fn resume(&mut self, mut loss: ConnectionLoss) -> Result<Option<Delivery>, Fault> {
+        // Records that were delivered before the loss are read first; the loss will be met again.
+        match self.consumer.delivered() {
             Ok(Some(record)) => return Ok(Some(record)),
             Err(known) if known.code.is_some() || known.is_garbled => loss = known,
             Ok(None) | Err(_) => {}
         }
-        // Has the broker closed the channel because of records that wait here?
-        let waited_long =
+        let too_late =
             loss.code == Some(PRECONDITION_FAILED) && loss.text.contains("acknowledgement");
-        if let Some(last) = self.last.filter(|_| waited_long) {
-            return self.read_on(AMQPValue::LongLongInt(last + 1)).await;
+        if let Some(last) = self.last.filter(|_| too_late) {
+            return self.reopen(AMQPValue::LongLongInt(last + 1)).await;
         }
-        // An error of a connection that has ended says that it has, and not why.
+        // The channel's error may only say that the connection has ended, and not why.
         if loss.code.is_none() && !loss.is_garbled {
-            loss = self.reading.connection.reason(REASON_WITHIN).await.unwrap_or(loss);
+            loss = self.consumer.connection.reason(REASON_WITHIN).await.unwrap_or(loss);
         }
-        let hints = MendHints(&self.settings);
+        let faults = SetupFaults(&self.settings);
         if !loss.is_garbled {
-            return Err(hints.unreadable(&self.address, &loss));
+            return Err(faults.unreadable(&self.address, &loss));
         }
         self.garbled += 1;
         if self.garbled > GARBLED_MAX {
-            return Err(hints.garbled(&self.address, self.last.map_or(0, |last| last + 1)));
+            return Err(faults.garbled(&self.address, self.last.map_or(0, |last| last + 1)));
         }
         let start = restart(self.last, &self.from, self.opened_unix_us, self.garbled);
         if self.garbled > 1 {
             let (queue, offset) = (&self.address.topic, passed_over(&start));
             tracing::warn!(queue, offset, "a foreign record that cannot be read is passed over");
         }
-        self.read_on(start).await
+        self.reopen(start).await
     }
 
-    async fn read_on(&mut self, offset: AMQPValue) -> Result<Option<Delivery>, Fault> {
-        self.reading.connection.close().await;
-        self.reading = StreamConsumer::open(&self.settings, &self.address, offset).await?;
+    async fn reopen(&mut self, offset: AMQPValue) -> Result<Option<Delivery>, Fault> {
+        self.consumer.connection.close().await;
+        self.consumer = StreamConsumer::open(&self.settings, &self.address, offset).await?;
         Ok(None)
     }
 }
 
 impl Drop for StreamLog {
     fn drop(&mut self) {
-        self.runtime.block_on(self.reading.connection.close());
+        self.runtime.block_on(self.consumer.connection.close());
     }
 }
 
-/// What stands before the place where reading goes on.
+/// The offset before the one where reading goes on.
 fn passed_over(start: &AMQPValue) -> Option<i64> {
     match start {
         AMQPValue::LongLongInt(offset) => Some(offset - 1),
@@ -321,7 +316,7 @@ fn passed_over(start: &AMQPValue) -> Option<i64> {
     }
 }
 
-/// A record as it was written; none without a place in a stream.
+/// Reads a record; none without an offset in a stream.
 fn entry(record: Delivery) -> Option<LogEntry> {
     let properties = record.properties;
     let text = |text: &Option<ShortString>| text.as_ref().map(ToString::to_string);
@@ -351,8 +346,8 @@ fn entry(record: Delivery) -> Option<LogEntry> {
     Some(entry)
 }
 
-/// What we write comes back as text, and from later brokers as bytes where it is no text. Numbers
-/// and tables are not ours.
+/// The relay's headers come back as text, and from later brokers as bytes where they are not text.
+/// Numbers and tables are of others.
 fn bytes(value: &AMQPValue) -> Option<Vec<u8>> {
     match value {
         AMQPValue::LongString(text) => Some(text.as_bytes().to_vec()),

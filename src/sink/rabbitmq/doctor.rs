@@ -1,21 +1,19 @@
-//! What must be there before the first event.
+//! Checks that the configured exchanges and queues exist and can be used.
 //!
-//! At the start AMQP is asked, over the connection that events will take, and the management API
-//! where there is one. `check` asks the same, and says what cannot be known. Neither changes
+//! `run` checks at its start, over the connection that events will take, and asks the management API
+//! if there is one. `check` does the same and also reports what cannot be known. Neither changes
 //! anything.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use serde_json::Value as Json;
-
 use super::connection::AmqpConnection;
-use super::fault::AmqpResult;
-use super::management::{ExchangeBinding, ManagementApi, Routability, queue_doubts, routability};
-use super::mend_hints::{DIRECT, Purpose};
-use super::probe::DeadLetterQueue;
+use super::connection_loss::AmqpResult;
+use super::dead_letters;
+use super::management::{ExchangeBinding, ManagementApi, Routability, queue_warnings, routability};
+use super::probe::{DeadLetterQueue, ExchangeDifference, Probe};
 use super::settings::RabbitSettings;
-use super::topology::Topology;
+use super::setup_faults::{DIRECT, NOT_A_STREAM, Purpose, SetupFaults};
 use super::uri::NAME_BYTES_MAX;
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
@@ -23,25 +21,24 @@ use crate::base::runtime;
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::Requirements;
 
-/// Queues that are looked at one by one.
-const QUEUES_MAX: usize = 100;
+/// Queues, or routing keys of rows, that are looked at one by one.
+const LOOKED_AT_MAX: usize = 100;
 
-/// Looks at what is wanted over an open connection; more thoroughly for a person who asks than at
-/// each start.
-pub(super) async fn look(
+/// Checks over an open connection. With `thorough` it also reports what a start need not repeat.
+pub(super) async fn check(
     settings: &RabbitSettings,
-    wanted: &Requirements,
+    required: &Requirements,
     connection: &AmqpConnection,
     thorough: bool,
 ) -> Vec<Finding> {
-    let broker = Topology::new(settings, &connection.probe);
-    let mut doctor = Doctor { settings, wanted, broker, found: Vec::new(), thorough };
+    let (probe, faults) = (&connection.probe, SetupFaults(settings));
+    let mut doctor = Doctor { settings, required, probe, faults, found: Vec::new(), thorough };
     doctor.unencrypted();
     // A fault that was found may have ended the connection.
     if let Err(loss) = doctor.declared().await
         && is_sound(&doctor.found)
     {
-        doctor.fault(loss.unreachable(settings));
+        doctor.fail(loss.unreachable(settings));
     }
     if is_sound(&doctor.found) {
         doctor.bindings().await;
@@ -49,98 +46,133 @@ pub(super) async fn look(
     doctor.found
 }
 
-/// The same over a connection of its own, for `check`.
-pub(super) fn inspect(settings: &RabbitSettings, wanted: &Requirements) -> Vec<Finding> {
-    let looked = runtime::block_on(async {
+/// Checks over a connection of its own, for the command `check`.
+pub(super) fn inspect(settings: &RabbitSettings, required: &Requirements) -> Vec<Finding> {
+    let inspected = runtime::try_block_on(async {
         let connection = AmqpConnection::open_once(settings).await?;
         let (host, vhost) = (&settings.hosts[connection.host], &settings.vhost);
         let answers = format!("rabbitmq answers at {host}, virtual host {vhost}");
         let mut found = vec![Finding::ok("sink", answers)];
-        found.extend(look(settings, wanted, &connection, true).await);
+        found.extend(check(settings, required, &connection, true).await);
         connection.close().await;
         Ok(found)
     });
-    let failed = |fault| vec![Finding::fail(fault)];
-    looked.and_then(|found| found).unwrap_or_else(failed)
+    inspected.unwrap_or_else(|fault| vec![Finding::fail(fault)])
+}
+
+/// Finds out what the queue for dead letters is, as far as the login may know, and why the login
+/// cannot read it, if it cannot.
+pub(super) async fn dead_letter_queue(
+    probe: &Probe,
+    faults: SetupFaults<'_>,
+    address: &DeadLetterAddress,
+) -> AmqpResult<(DeadLetterQueue, Option<Fault>)> {
+    let kind = probe.queue_kind(&address.topic).await?;
+    match dead_letters::can_read(probe, &address.topic).await {
+        Ok(()) if kind == DeadLetterQueue::Unknown => Ok((DeadLetterQueue::Stream, None)),
+        Ok(()) => Ok((kind, None)),
+        Err(loss) if loss.code.is_none() => Err(loss),
+        Err(loss) => {
+            let fault = faults.unreadable(address, &loss);
+            let kind = match kind {
+                _ if fault.code == NOT_A_STREAM => DeadLetterQueue::NotAStream,
+                // Queues of other types can have such a limit, too.
+                DeadLetterQueue::TruncatedStream(_) => DeadLetterQueue::Unknown,
+                kind => kind,
+            };
+            Ok((kind, Some(fault)))
+        }
+    }
 }
 
 struct Doctor<'a> {
     settings: &'a RabbitSettings,
-    wanted: &'a Requirements,
-    broker: Topology<'a>,
+    required: &'a Requirements,
+    probe: &'a Probe,
+    faults: SetupFaults<'a>,
     found: Vec<Finding>,
     thorough: bool,
 }
 
 impl Doctor<'_> {
-    fn well(&mut self, text: String) {
+    fn ok(&mut self, text: String) {
         self.found.push(Finding::ok("sink", text));
     }
 
-    fn doubt(&mut self, text: String) {
+    fn fail(&mut self, fault: Fault) {
+        self.found.push(Finding::fail(fault));
+    }
+
+    /// AMQP and the management API may give the same warning.
+    fn warn(&mut self, text: String) {
         let finding = Finding::warn("sink", text);
         if !self.found.contains(&finding) {
             self.found.push(finding);
         }
     }
 
-    /// A doubt that only a person who asks wants to read each time.
-    fn remark(&mut self, text: String) {
+    fn warn_if_thorough(&mut self, text: String) {
         if self.thorough {
-            self.doubt(text);
+            self.warn(text);
         }
     }
 
-    fn fault(&mut self, fault: Fault) {
-        self.found.push(Finding::fail(fault));
+    /// Warns of a fault that only events of some rows would meet.
+    fn warn_of_rows(&mut self, fault: &Fault) {
+        let Fault { what, mend, .. } = fault;
+        self.warn(format!("{what}, and rows of the outbox lead to it; {mend}"));
     }
 
     fn unencrypted(&mut self) {
-        let local = |name: &str| {
-            name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-        };
         let settings = self.settings;
-        let remote = settings.hosts.iter().find(|host| !local(&host.name));
-        if let (None, Some(host)) = (&settings.tls, remote) {
-            self.doubt(format!(
+        let is_remote = |name: &str| {
+            let address = name.parse::<IpAddr>();
+            name != "localhost" && !address.is_ok_and(|address| address.is_loopback())
+        };
+        let remote = settings.hosts.iter().find(|host| is_remote(&host.name));
+        if let Some(host) = remote.filter(|_| !settings.is_encrypted) {
+            self.warn(format!(
                 "amqp:// to {host} is not encrypted: password and events can be read on the way; write amqps:// in sink.rabbitmq.url"
             ));
         }
-        let api = settings.management.as_ref().and_then(|api| api.unencrypted());
-        if let Some(host) = api.filter(|host| !local(host)) {
-            self.doubt(format!(
-                "http:// to {host} is not encrypted: the password can be read on the way; write https:// in sink.rabbitmq.management_url"
+        let api = settings.management.as_ref().filter(|api| !api.tls);
+        if let Some(api) = api.filter(|api| is_remote(&api.host.name)) {
+            self.warn(format!(
+                "http:// to {} is not encrypted: the password can be read on the way; write https:// in sink.rabbitmq.management_url",
+                api.host.name
             ));
         }
     }
 
-    /// Exchanges and queues, as AMQP knows them.
+    /// Checks exchanges and queues over AMQP.
     async fn declared(&mut self) -> AmqpResult<()> {
-        let (settings, wanted) = (self.settings, self.wanted);
+        let (settings, required) = (self.settings, self.required);
+        let exchange = settings.exchange.constant();
         let mut queues: BTreeSet<&String> = settings.queues.keys().collect();
-        match settings.exchange.as_deref() {
-            None => self.remark(
+        match exchange {
+            None => self.warn_if_thorough(
                 "the exchange comes from rows: none can be looked at before the first event"
                     .to_owned(),
             ),
-            // There, a routing key is the name of a queue.
-            Some("") => queues.extend(&wanted.topics),
+            // The default exchange takes the routing key as the name of a queue.
+            Some("") => queues.extend(&required.topics),
             Some(name) => self.exchange(Purpose::Events, name).await?,
         }
         for queue in &queues {
             if self.queue_exists(Purpose::Events, queue).await? {
-                self.well(format!("queue {queue} is there"));
+                self.ok(format!("queue {queue} is there"));
             }
         }
-        let direct = settings.exchange.as_deref() == Some("");
-        let of_rows = wanted.from_rows.iter().filter(|name| direct && name.len() <= NAME_BYTES_MAX);
-        for queue in of_rows.filter(|queue| !queues.contains(queue)).take(QUEUES_MAX) {
-            if !self.broker.probe.queue_exists(queue).await? {
-                self.doubt(of_some_rows(&self.broker.hints.queue_missing(Purpose::Events, queue)));
+        if exchange == Some("") {
+            let from_rows = required.from_rows.iter().filter(|name| name.len() <= NAME_BYTES_MAX);
+            for queue in from_rows.filter(|queue| !queues.contains(queue)).take(LOOKED_AT_MAX) {
+                if !self.probe.queue_exists(queue).await? {
+                    self.warn_of_rows(&self.faults.queue_missing(Purpose::Events, queue));
+                }
             }
         }
-        let Some(address) = &wanted.dead_letters else { return Ok(()) };
-        // The default exchange is always there, and may not be asked for.
+        let Some(address) = &required.dead_letters else { return Ok(()) };
+        // The default exchange always exists, and the broker refuses a question for it.
         if !address.exchange.is_empty() {
             self.exchange(Purpose::DeadLetters, &address.exchange).await?;
         }
@@ -151,94 +183,100 @@ impl Doctor<'_> {
     }
 
     async fn exchange(&mut self, purpose: Purpose, name: &str) -> AmqpResult<()> {
-        let (settings, dead_letters) = (self.settings, self.wanted.dead_letters.as_ref());
-        if !self.broker.probe.exchange_exists(name).await? {
-            self.fault(self.broker.hints.exchange_missing(purpose, name));
+        let kind = purpose.types(self.settings).0;
+        let any_type = purpose == Purpose::DeadLetters;
+        let Some(differences) = self.probe.exchange(name, kind, any_type).await? else {
+            self.fail(self.faults.exchange_missing(purpose, name));
+            return Ok(());
+        };
+        if !self.probe.may_publish(name).await? {
+            let dead_letters = self.required.dead_letters.as_ref();
+            self.fail(self.faults.publish_forbidden(purpose, name, dead_letters));
+        }
+        let faults = self.faults.exchange_unusable(purpose, name, &differences);
+        if !faults.is_empty() {
+            self.found.extend(faults.into_iter().map(Finding::fail));
             return Ok(());
         }
-        if !self.broker.probe.may_publish(name).await? {
-            self.fault(self.broker.hints.publish_forbidden(purpose, name, dead_letters));
+        let is_hidden = differences.contains(&ExchangeDifference::Hidden);
+        let subject = purpose.subject("exchange", name);
+        if purpose == Purpose::Events && !is_hidden {
+            self.ok(format!("{subject} is there: {kind}, durable"));
+        } else {
+            self.ok(format!("{subject} is there"));
         }
-        let differences = self.broker.differences(purpose, name).await?;
-        let faults = self.broker.hints.exchange_unusable(purpose, name, &differences);
-        if faults.is_empty() {
-            let (kind, subject) = (&settings.exchange_type, purpose.subject("exchange", name));
-            if purpose == Purpose::DeadLetters {
-                self.well(format!("{subject} is there"));
-            } else if differences.hidden {
-                self.well(format!("{subject} is there"));
-                self.remark(format!(
-                    "whether exchange {name} is durable and of type {kind} cannot be known: this login may not declare it, which run does not need"
-                ));
-            } else {
-                self.well(format!("{subject} is there: {kind}, durable"));
-            }
-            if let Some(alternate) = &differences.alternate {
-                self.alternate(name, alternate);
-            }
-            if differences.auto_delete {
-                self.doubt(format!("exchange {name} deletes itself with its last binding"));
+        for difference in differences {
+            match difference {
+                ExchangeDifference::Hidden if purpose == Purpose::Events => {
+                    self.warn_if_thorough(format!(
+                        "whether exchange {name} is durable and of type {kind} cannot be known: this login may not declare it, which run does not need"
+                    ));
+                }
+                ExchangeDifference::Alternate(alternate) => self.alternate(name, &alternate),
+                ExchangeDifference::AutoDelete => {
+                    self.warn(format!("exchange {name} deletes itself with its last binding"));
+                }
+                _ => {}
             }
         }
-        self.found.extend(faults.into_iter().map(Finding::fail));
         Ok(())
     }
 
     fn alternate(&mut self, name: &str, alternate: &str) {
-        self.doubt(format!(
+        self.warn(format!(
             "exchange {name} has the alternate exchange {alternate}: events that no queue is bound for go there and count as delivered"
         ));
     }
 
     async fn queue_exists(&mut self, purpose: Purpose, name: &str) -> AmqpResult<bool> {
-        let fault = match self.broker.probe.queue_exists(name).await {
+        let fault = match self.probe.queue_exists(name).await {
             Ok(true) => return Ok(true),
-            Ok(false) => self.broker.hints.queue_missing(purpose, name),
-            Err(loss) if loss.code.is_some() => self.broker.hints.queue_unusable(name, &loss),
+            Ok(false) => self.faults.queue_missing(purpose, name),
+            Err(loss) if loss.code.is_some() => self.faults.queue_unusable(name, &loss),
             Err(loss) => return Err(loss),
         };
-        self.fault(fault);
+        self.fail(fault);
         Ok(false)
     }
 
     async fn stream(&mut self, address: &DeadLetterAddress) -> AmqpResult<()> {
         let name = &address.topic;
         let subject = Purpose::DeadLetters.subject("queue", name);
-        let (kind, unreadable) = self.broker.dead_letter_queue(address).await?;
+        let (kind, unreadable) = dead_letter_queue(self.probe, self.faults, address).await?;
         match kind {
             DeadLetterQueue::NotAStream => {
-                self.fault(self.broker.hints.not_a_stream(name));
+                self.fail(self.faults.not_a_stream(name));
                 return Ok(());
             }
-            DeadLetterQueue::Stream => self.well(format!("{subject} is there: a stream")),
-            DeadLetterQueue::TruncatedStream(limit) => self.doubt(format!(
+            DeadLetterQueue::Stream => self.ok(format!("{subject} is there: a stream")),
+            DeadLetterQueue::TruncatedStream(limit) => self.warn(format!(
                 "queue {name} is a stream that forgets dead letters, open ones too ({limit})"
             )),
             DeadLetterQueue::Unknown => {
-                self.well(format!("{subject} is there"));
-                self.remark(format!(
+                self.ok(format!("{subject} is there"));
+                self.warn_if_thorough(format!(
                     "whether queue {name} is a stream cannot be known: this login may neither declare nor read it"
                 ));
             }
         }
         if let Some(Fault { what, mend, .. }) = unreadable {
-            self.remark(format!(
+            self.warn_if_thorough(format!(
                 "{what}: walrelay dlq needs it, and so do parked keys after a restart; to mend it: {mend}"
             ));
         }
         Ok(())
     }
 
-    /// Whether something is bound, as far as that can be known.
+    /// Checks bindings, if there is a management API to ask.
     async fn bindings(&mut self) {
-        let (settings, wanted) = (self.settings, self.wanted);
-        let exchange = settings.exchange.as_deref().filter(|name| !name.is_empty());
-        let letters = wanted.dead_letters.as_ref().filter(|it| !it.exchange.is_empty());
+        let (settings, required) = (self.settings, self.required);
+        let exchange = settings.exchange.constant().filter(|name| !name.is_empty());
+        let letters = required.dead_letters.as_ref().filter(|it| !it.exchange.is_empty());
         let Some(api) = ManagementApi::of(settings) else {
             let names = exchange.into_iter().chain(letters.map(|it| it.exchange.as_str()));
             let names = names.collect::<Vec<_>>().join(" and ");
             if !names.is_empty() {
-                self.remark(format!(
+                self.warn_if_thorough(format!(
                     "what is bound to exchange {names} cannot be seen over AMQP: set sink.rabbitmq.management_url to have it looked at"
                 ));
             }
@@ -247,93 +285,71 @@ impl Doctor<'_> {
         if let Some(name) = exchange
             && let Err(error) = self.event_bindings(&api, name).await
         {
-            self.doubt(error);
+            self.warn(error);
         }
         if let Some(address) = letters
             && let Err(error) = self.dead_letter_binding(&api, address).await
         {
-            self.doubt(error);
+            self.warn(error);
         }
     }
 
     async fn event_bindings(&mut self, api: &ManagementApi<'_>, name: &str) -> Result<(), String> {
         let (exchange, bindings) = api.exchange(name).await?;
-        let alternate = self.alternate_exchange(api, name, &exchange).await;
+        let alternate = api.alternate_exchange(name, &exchange).await.unwrap_or_else(|error| {
+            self.warn(error);
+            None
+        });
         if let Some(alternate) = &alternate {
             self.alternate(name, alternate);
         }
         let kind = exchange["type"].as_str().unwrap_or(&self.settings.exchange_type);
         self.routes(name, kind, &bindings, alternate.is_some());
-        // The queues of the configuration are bound as it says.
         for (queue, key) in &self.settings.queues {
-            let wanted =
-                |it: &ExchangeBinding| it.to_queue && it.destination == *queue && it.key == *key;
-            if !bindings.iter().any(wanted) {
-                self.fault(self.broker.hints.queue_unbound(Purpose::Events, name, queue, key));
+            let is_bound = |it: &ExchangeBinding| {
+                it.to_queue() && it.destination == *queue && it.routing_key == *key
+            };
+            if !bindings.iter().any(is_bound) {
+                self.fail(self.faults.queue_unbound(Purpose::Events, name, queue, key));
             }
         }
-        let queues = bindings.iter().filter(|it| it.to_queue).map(|it| it.destination.as_str());
-        for queue in queues.collect::<BTreeSet<_>>().into_iter().take(QUEUES_MAX) {
-            for text in queue_doubts(&api.get("queues", &[queue]).await?) {
-                self.found.push(Finding::warn("sink", text));
+        let queues = bindings.iter().filter(|it| it.to_queue()).map(|it| it.destination.as_str());
+        for queue in queues.collect::<BTreeSet<_>>().into_iter().take(LOOKED_AT_MAX) {
+            for text in queue_warnings(&api.get("queues", &[queue]).await?) {
+                self.warn(text);
             }
         }
         Ok(())
     }
 
-    /// Of the exchange itself, or by its policy.
-    async fn alternate_exchange(
-        &mut self,
-        api: &ManagementApi<'_>,
-        name: &str,
-        exchange: &Json,
-    ) -> Option<String> {
-        let text = |value: &Json| value["alternate-exchange"].as_str().map(str::to_owned);
-        let own = text(&exchange["arguments"]);
-        let policy = exchange["policy"].as_str().filter(|policy| !policy.is_empty());
-        let Some(policy) = policy.filter(|_| own.is_none()) else { return own };
-        match api.get("policies", &[policy]).await {
-            Ok(policy) => text(&policy["definition"]),
-            Err(error) => {
-                self.doubt(format!(
-                    "exchange {name} is under policy {policy}, which may send what is unroutable elsewhere; it cannot be read: {error}"
-                ));
-                None
-            }
-        }
-    }
-
     fn routes(&mut self, name: &str, kind: &str, bindings: &[ExchangeBinding], alternate: bool) {
-        let wanted = self.wanted;
-        if wanted.topics.is_empty() {
+        let required = self.required;
+        if required.topics.is_empty() {
             match bindings.len() {
-                0 if !alternate => self.fault(self.broker.hints.unroutable(name, None)),
-                count => self.well(format!(
+                0 if !alternate => self.fail(self.faults.unroutable(name, None)),
+                count => self.ok(format!(
                     "{count} bindings to exchange {name}; routing keys come from rows, so whether each is bound is seen event by event"
                 )),
             }
         }
-        for key in wanted.from_rows.iter().filter(|_| !alternate).take(QUEUES_MAX) {
+        // With an alternate exchange every key is routed; it has its own warning.
+        for key in required.from_rows.iter().filter(|_| !alternate).take(LOOKED_AT_MAX) {
             if routability(kind, bindings, key) == Routability::Unbound {
-                self.doubt(of_some_rows(&self.broker.hints.unroutable(name, Some(key))));
+                self.warn_of_rows(&self.faults.unroutable(name, Some(key)));
             }
         }
-        for key in &wanted.topics {
+        for key in &required.topics {
             match routability(kind, bindings, key) {
-                Routability::Bound => self.well(format!("routing key {key} is bound")),
-                // The alternate exchange has been pointed out.
+                Routability::Bound => self.ok(format!("routing key {key} is bound")),
                 Routability::Unbound if alternate => {}
-                Routability::Unbound => {
-                    self.fault(self.broker.hints.unroutable(name, Some(key)));
-                }
-                Routability::Unknown => self.doubt(format!(
+                Routability::Unbound => self.fail(self.faults.unroutable(name, Some(key))),
+                Routability::Unknown => self.warn(format!(
                     "whether routing key {key} is bound cannot be known for an exchange of type {kind}"
                 )),
             }
         }
     }
 
-    /// Whether dead letters reach the stream.
     async fn dead_letter_binding(
         &mut self,
         api: &ManagementApi<'_>,
@@ -341,22 +357,17 @@ impl Doctor<'_> {
     ) -> Result<(), String> {
         let DeadLetterAddress { exchange: name, topic: queue } = address;
         let (exchange, mut bindings) = api.exchange(name).await?;
-        bindings.retain(|it| it.to_queue && it.destination == *queue);
+        bindings.retain(|it| it.to_queue() && it.destination == *queue);
         let kind = exchange["type"].as_str().unwrap_or(DIRECT);
         match routability(kind, &bindings, queue) {
-            Routability::Bound => self.well(format!("queue {queue} is bound to exchange {name}")),
+            Routability::Bound => self.ok(format!("queue {queue} is bound to exchange {name}")),
             Routability::Unbound => {
-                self.fault(self.broker.hints.queue_unbound(Purpose::DeadLetters, name, queue, queue));
+                self.fail(self.faults.queue_unbound(Purpose::DeadLetters, name, queue, queue));
             }
-            Routability::Unknown => self.doubt(format!(
+            Routability::Unknown => self.warn(format!(
                 "whether dead letters reach queue {queue} cannot be known for the type of exchange {name}"
             )),
         }
         Ok(())
     }
-}
-
-/// What only events of some rows would miss.
-fn of_some_rows(fault: &Fault) -> String {
-    format!("{}, and rows of the outbox lead to it; {}", fault.what, fault.mend.replace('\n', "; "))
 }

@@ -1,9 +1,8 @@
-//! Publishes in flight on one channel, in the order in which they end.
+//! The publishes in flight on one channel.
 //!
-//! lapin completes confirms on a thread of its own, in the order of what the broker says. Each
-//! publish has a waker that notes its completion there and then, so that a batch taken from the
-//! notes never leaves out what was completed before one of its members. [`super::returns`] rests
-//! on that.
+//! lapin completes confirms on a thread of its own, in the order of the broker's answers. Each publish
+//! has a waker that notes its completion at that moment, so that a batch taken from the notes never
+//! leaves out a publish that completed before one of the batch. [`super::returns`] relies on that.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -11,7 +10,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Instant;
 
-use lapin::message::BasicReturnMessage;
 use lapin::options::BasicPublishOptions;
 use lapin::{Channel, Confirmation};
 use tokio::sync::Notify;
@@ -22,20 +20,13 @@ use crate::base::event::Sequence;
 
 type Publish<'c> = Pin<Box<dyn Future<Output = lapin::Result<Confirmation>> + Send + 'c>>;
 
-/// Slots that were woken, in order.
+/// The slots that were woken, in order.
 #[derive(Debug, Default)]
 struct WokenSlots {
     slots: Mutex<VecDeque<usize>>,
     notify: Notify,
 }
 
-impl WokenSlots {
-    fn take(&self) -> VecDeque<usize> {
-        std::mem::take(&mut *self.slots.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-/// Notes that its publish has got further.
 struct SlotWaker {
     slot: usize,
     woken: Arc<WokenSlots>,
@@ -48,7 +39,7 @@ impl Wake for SlotWaker {
     }
 }
 
-/// One publish; its waker is used again and again.
+/// One publish. The waker is reused for the next publish in this slot.
 struct PublishSlot<'c> {
     publish: Option<Publish<'c>>,
     waker: Waker,
@@ -57,7 +48,6 @@ struct PublishSlot<'c> {
     sent_at: Instant,
 }
 
-/// The publishes in flight.
 #[derive(Default)]
 pub(super) struct PublishesInFlight<'c> {
     slots: Vec<PublishSlot<'c>>,
@@ -88,32 +78,32 @@ impl<'c> PublishesInFlight<'c> {
     fn begin(&mut self, sequence: Sequence, id: String, publish: Publish<'c>) -> lapin::Result<()> {
         let (publish, sent_at) = (Some(publish), Instant::now());
         let slot = self.free.pop().unwrap_or(self.slots.len());
-        let waker = match self.slots.get(slot) {
-            Some(used) => used.waker.clone(),
-            None => Waker::from(Arc::new(SlotWaker { slot, woken: Arc::clone(&self.woken) })),
-        };
-        let begun = PublishSlot { publish, waker, sequence, id, sent_at };
-        match self.slots.get_mut(slot) {
-            Some(used) => *used = begun,
-            None => self.slots.push(begun),
+        if let Some(free) = self.slots.get_mut(slot) {
+            let waker = free.waker.clone();
+            *free = PublishSlot { publish, waker, sequence, id, sent_at };
+        } else {
+            let waker = Waker::from(Arc::new(SlotWaker { slot, woken: Arc::clone(&self.woken) }));
+            self.slots.push(PublishSlot { publish, waker, sequence, id, sent_at });
         }
-        // The first poll puts it on the wire: the order of delivery tags is the order of calls.
+        // The first poll sends it: the order of delivery tags is the order of calls.
         self.advance(slot)
     }
 
-    /// When [`PublishesInFlight::collect`] has something to do.
+    /// Waits until [`PublishesInFlight::collect`] has something to do.
     pub(super) async fn woken(&self) {
         self.woken.notify.notified().await;
     }
 
-    /// What became of everything that was completed; and why there will be no more, if that is so.
+    /// Returns the outcomes that are decided, and the error if no more will follow.
     ///
-    /// Nobody is left out for another's rejection: a note may be older than the completion that it
-    /// leads to, so behind a rejected publish there may be notes of confirms that came before.
+    /// A failed publish does not end the loop: a note may be older than the completion that it leads
+    /// to, so behind a failed publish there may be notes of confirms that came before it.
     pub(super) fn collect(&mut self) -> (Vec<(Sequence, PublishOutcome)>, lapin::Result<()>) {
         let mut end = Ok(());
         loop {
-            let woken = self.woken.take();
+            let mut notes = self.woken.slots.lock().unwrap_or_else(PoisonError::into_inner);
+            let woken = std::mem::take(&mut *notes);
+            drop(notes);
             if woken.is_empty() {
                 return (self.returns.settle(std::mem::take(&mut self.completed)), end);
             }
@@ -131,11 +121,11 @@ impl<'c> PublishesInFlight<'c> {
     }
 
     fn advance(&mut self, slot: usize) -> lapin::Result<()> {
-        let it = &mut self.slots[slot];
-        let Some(publish) = &mut it.publish else { return Ok(()) };
-        let mut context = Context::from_waker(&it.waker);
-        let Poll::Ready(confirmation) = publish.as_mut().poll(&mut context) else { return Ok(()) };
-        it.publish = None;
+        let PublishSlot { publish, waker, sequence, id, .. } = &mut self.slots[slot];
+        let Some(pending) = publish else { return Ok(()) };
+        let mut context = Context::from_waker(waker);
+        let Poll::Ready(confirmation) = pending.as_mut().poll(&mut context) else { return Ok(()) };
+        *publish = None;
         self.free.push(slot);
         let (acked, carried) = match confirmation? {
             Confirmation::Ack(carried) => (true, carried),
@@ -143,18 +133,19 @@ impl<'c> PublishesInFlight<'c> {
             // Only without confirm mode, which the channel is in.
             Confirmation::NotRequested => (false, None),
         };
-        let (id, carried) = (std::mem::take(&mut it.id), carried.map(returned));
-        self.completed.push(CompletedConfirm { sequence: it.sequence, id, acked, carried });
+        let carried = carried.map(|message| ReturnedMessage {
+            id: message
+                .properties
+                .message_id()
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+            code: message.reply_code,
+            text: message.reply_text.to_string(),
+        });
+        let (sequence, id) = (*sequence, std::mem::take(id));
+        self.completed.push(CompletedConfirm { sequence, id, acked, carried });
         Ok(())
-    }
-}
-
-fn returned(message: BasicReturnMessage) -> ReturnedMessage {
-    let id = message.delivery.properties.message_id();
-    ReturnedMessage {
-        id: id.as_ref().map(ToString::to_string).unwrap_or_default(),
-        code: message.reply_code,
-        text: message.reply_text.to_string(),
     }
 }
 

@@ -1,52 +1,36 @@
-//! The management API, as far as `check` needs it: one GET at a time, answered with JSON; and what
-//! its answers say of bindings and queues.
+//! The management API, as far as `check` needs it, and what its answers say of bindings and queues.
 //!
-//! AMQP cannot list bindings or policies. The answer is bounded in size and in time, redirects are
-//! not followed (the login would go with them), and no error quotes the URL.
+//! AMQP cannot list bindings or policies. Answers are bounded in size and in time, redirects are not
+//! followed (they would get the login), and no error quotes the URL.
 
 use std::error::Error;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http_body_util::{BodyExt as _, Empty, LengthLimitError, Limited};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-use super::settings::{ManagementUri, RabbitLogin, RabbitSettings, RabbitTls};
+use super::settings::{RabbitLogin, RabbitSettings, RabbitTls};
 use super::tls;
+use super::uri::ManagementUri;
 use crate::base::encoding::percent_encode;
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
-/// A hundred thousand bindings, roughly.
+/// Roughly a hundred thousand bindings.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 
 type BoxedError = Box<dyn Error + Send + Sync>;
 
-/// Why a request has no answer, for people.
-fn describe(error: &BoxedError) -> String {
-    let Some(http) = error.downcast_ref::<hyper::Error>() else {
-        let too_large = error.is::<LengthLimitError>();
-        return if too_large { "its answer is too large".to_owned() } else { error.to_string() };
-    };
-    let source = http.source();
-    let io = source.and_then(|source| source.downcast_ref::<std::io::Error>());
-    let cut = io.is_some_and(|error| error.kind() == std::io::ErrorKind::UnexpectedEof);
-    match source {
-        _ if http.is_parse() => format!("its answer is no HTTP ({http})"),
-        _ if cut || http.is_incomplete_message() => "its answer was cut short".to_owned(),
-        Some(source) => source.to_string(),
-        None => http.to_string(),
-    }
-}
-
-/// The API at `sink.rabbitmq.management_url`.
 pub(super) struct ManagementApi<'a> {
     uri: &'a ManagementUri,
     settings: &'a RabbitSettings,
@@ -57,35 +41,56 @@ impl<'a> ManagementApi<'a> {
         settings.management.as_ref().map(|uri| ManagementApi { uri, settings })
     }
 
-    /// What it says of an exchange, and what is bound to it.
+    /// Returns an exchange and its bindings.
     pub(super) async fn exchange(
         &self,
         name: &str,
     ) -> Result<(Json, Vec<ExchangeBinding>), String> {
         let exchange = self.get("exchanges", &[name]).await?;
-        let listed = self.get("exchanges", &[name, "bindings", "source"]).await?;
-        Ok((exchange, bindings(&listed)))
+        Ok((exchange, self.get("exchanges", &[name, "bindings", "source"]).await?))
     }
 
-    /// What `GET /api/KIND/VHOST/PATH` says, or why it says nothing; the parts of the path are
-    /// encoded here.
-    pub(super) async fn get(&self, kind: &str, path: &[&str]) -> Result<Json, String> {
+    /// Returns the alternate exchange that the exchange's arguments or its policy name.
+    pub(super) async fn alternate_exchange(
+        &self,
+        name: &str,
+        exchange: &Json,
+    ) -> Result<Option<String>, String> {
+        let alternate = |value: &Json| value["alternate-exchange"].as_str().map(str::to_owned);
+        let own = alternate(&exchange["arguments"]);
+        let policy = exchange["policy"].as_str().filter(|policy| !policy.is_empty());
+        let Some(policy) = policy.filter(|_| own.is_none()) else { return Ok(own) };
+        let definition: Result<Json, String> = self.get("policies", &[policy]).await;
+        definition.map(|policy| alternate(&policy["definition"])).map_err(|error| format!(
+            "exchange {name} is under policy {policy}, which may send what is unroutable elsewhere; it cannot be read: {error}"
+        ))
+    }
+
+    /// Gets `/api/KIND/VHOST/PATH`.
+    pub(super) async fn get<T: DeserializeOwned>(
+        &self,
+        kind: &str,
+        path: &[&str],
+    ) -> Result<T, String> {
         let answer = match timeout(ANSWER_WITHIN, self.send(kind, path)).await {
-            Ok(Ok((200, body))) => {
-                serde_json::from_slice(&body).map_err(|_| "its answer is no JSON".to_owned())
-            }
+            Ok(Ok((200, body))) => serde_json::from_slice(&body)
+                .map_err(|error| format!("its answer is not the JSON that was expected: {error}")),
             Ok(Ok((401 | 403, _))) => {
                 Err("it answered 401: the login was refused, or lacks the tag management"
                     .to_owned())
             }
             Ok(Ok((status, _))) => Err(format!("it answered {status}")),
-            Ok(Err(error)) => Err(describe(&error)),
+            // hyper describes a failed request by its source.
+            Ok(Err(error)) => Err(match error.source() {
+                Some(source) => format!("{error}: {source}"),
+                None => error.to_string(),
+            }),
             Err(_) => Err(format!("it did not answer within {} s", ANSWER_WITHIN.as_secs())),
         };
-        let asked = || {
-            format!("the management API at {} was asked for {kind}/{}", self.uri, path.join("/"))
-        };
-        answer.map_err(|error| format!("{}: {error}", asked()))
+        let path = || path.join("/");
+        answer.map_err(|error| {
+            format!("the management API at {} was asked for {kind}/{}: {error}", self.uri, path())
+        })
     }
 
     fn request(&self, kind: &str, path: &[&str]) -> hyper::http::Result<Request<Empty<Bytes>>> {
@@ -114,12 +119,13 @@ impl<'a> ManagementApi<'a> {
 
     async fn send(&self, kind: &str, path: &[&str]) -> Result<(u16, Bytes), BoxedError> {
         let request = self.request(kind, path)?;
-        let ManagementUri { host, tls, ca_file, .. } = self.uri;
+        let ManagementUri { host, tls, .. } = self.uri;
         let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
         if !tls {
             return exchange(stream, request).await;
         }
-        let roots = RabbitTls { ca_file: ca_file.clone(), ..RabbitTls::default() };
+        let ca_file = self.settings.tls_files.ca_file.clone();
+        let roots = RabbitTls { ca_file, ..RabbitTls::default() };
         exchange(tls::connect(stream, &host.name, &roots).await?, request).await
     }
 }
@@ -129,7 +135,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // It ends with the sender; what ends it early comes with the answer.
+    // The connection ends with its sender, which also gets its errors.
     tokio::spawn(connection);
     let answer = sender.send_request(request).await?;
     let status = answer.status().as_u16();
@@ -137,42 +143,33 @@ where
     Ok((status, body.to_bytes()))
 }
 
-/// One binding of an exchange.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Deserialize)]
 pub(super) struct ExchangeBinding {
-    /// A queue; else another exchange.
-    pub(super) to_queue: bool,
+    destination_type: String,
     pub(super) destination: String,
-    pub(super) key: String,
+    pub(super) routing_key: String,
 }
 
-/// Is something bound for a routing key?
+impl ExchangeBinding {
+    /// False for a binding to another exchange.
+    pub(super) fn to_queue(&self) -> bool {
+        self.destination_type == "queue"
+    }
+}
+
+/// Whether something is bound for a routing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Routability {
     Bound,
     Unbound,
-    /// It depends on more than the key.
+    /// Routing depends on more than the key.
     Unknown,
 }
 
-/// The bindings in an answer; what is no binding is left out.
-fn bindings(answer: &Json) -> Vec<ExchangeBinding> {
-    let text = |binding: &Json, name: &str| binding[name].as_str().map(str::to_owned);
-    let bindings = answer.as_array().into_iter().flatten().filter_map(|binding| {
-        Some(ExchangeBinding {
-            to_queue: binding["destination_type"] == "queue",
-            destination: text(binding, "destination")?,
-            key: text(binding, "routing_key")?,
-        })
-    });
-    bindings.collect()
-}
-
-/// Whether an exchange of this type sends the key anywhere.
 pub(super) fn routability(kind: &str, bindings: &[ExchangeBinding], key: &str) -> Routability {
-    let any = |bound: fn(&str, &str) -> bool| match bindings.iter().any(|it| bound(&it.key, key)) {
-        true => Routability::Bound,
-        false => Routability::Unbound,
+    let any = |matches: fn(&str, &str) -> bool| {
+        let is_bound = bindings.iter().any(|binding| matches(&binding.routing_key, key));
+        if is_bound { Routability::Bound } else { Routability::Unbound }
     };
     match kind {
         _ if bindings.is_empty() => Routability::Unbound,
@@ -183,7 +180,7 @@ pub(super) fn routability(kind: &str, bindings: &[ExchangeBinding], key: &str) -
     }
 }
 
-/// `*` is one word, `#` any number of them.
+/// `*` matches one word, `#` any number of them.
 fn topic_matches(pattern: &str, key: &str) -> bool {
     fn words(text: &str) -> Vec<&str> {
         if text.is_empty() { Vec::new() } else { text.split('.').collect() }
@@ -205,10 +202,10 @@ fn topic_matches(pattern: &str, key: &str) -> bool {
     reached[key.len()]
 }
 
-/// What of a queue can lose events that were confirmed, a sentence each.
-pub(super) fn queue_doubts(queue: &Json) -> Vec<String> {
+/// How a queue can lose events that were confirmed, one sentence each.
+pub(super) fn queue_warnings(queue: &Json) -> Vec<String> {
     let name = queue["name"].as_str().unwrap_or_default();
-    // An argument of the queue, else what policies say.
+    // An argument of the queue, or else of its policies.
     let limit = |name: &str| {
         let argument = &queue["arguments"][format!("x-{name}")];
         let policy = &queue["effective_policy_definition"][name];
@@ -217,23 +214,26 @@ pub(super) fn queue_doubts(queue: &Json) -> Vec<String> {
     let rejects = limit("overflow").and_then(Json::as_str).is_some_and(|it| it.contains("reject"));
     let keeps = rejects || queue["type"] == "stream";
     let bound = ["max-length", "max-length-bytes"].into_iter().find(|name| limit(name).is_some());
-    let drops = bound.filter(|_| !keeps).map(|bound| {
-        format!("drops its oldest events when it is full ({bound} with overflow = drop-head); overflow = reject-publish would hold them back")
-    });
-    let doubt = |doubtful: bool, text: &str| doubtful.then(|| text.to_owned());
-    let gone = "is not durable: confirmed events in it are gone after a restart";
-    let deleted = "deletes itself with its last consumer, and the events in it";
-    let expires = "deletes itself when nobody uses it for a while (expires)";
-    let too_old = "drops events that wait too long (message-ttl)";
-    let doubts = [
-        doubt(queue["durable"] == false, gone),
-        doubt(queue["auto_delete"] == true, deleted),
-        doubt(queue["exclusive"] == true, "is gone with the connection that made it"),
-        drops,
-        doubt(limit("message-ttl").is_some(), too_old),
-        doubt(limit("expires").is_some(), expires),
+    let drops = format!(
+        "drops its oldest events when it is full ({} with overflow = drop-head); overflow = reject-publish would hold them back",
+        bound.unwrap_or_default()
+    );
+    let warnings = [
+        (
+            queue["durable"] == false,
+            "is not durable: confirmed events in it are gone after a restart",
+        ),
+        (
+            queue["auto_delete"] == true,
+            "deletes itself with its last consumer, and the events in it",
+        ),
+        (queue["exclusive"] == true, "is gone with the connection that made it"),
+        (bound.is_some() && !keeps, &drops),
+        (limit("message-ttl").is_some(), "drops events that wait too long (message-ttl)"),
+        (limit("expires").is_some(), "deletes itself when nobody uses it for a while (expires)"),
     ];
-    doubts.into_iter().flatten().map(|doubt| format!("queue {name} {doubt}")).collect()
+    let warnings = warnings.iter().filter(|(applies, _)| *applies);
+    warnings.map(|(_, warning)| format!("queue {name} {warning}")).collect()
 }
 
 #[cfg(test)]

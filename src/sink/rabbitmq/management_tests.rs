@@ -42,13 +42,12 @@ fn a_topic_matches_as_the_broker_does_it() {
 
 #[test]
 fn what_is_reached_depends_on_the_type() {
-    let bindings = super::bindings(&json!([
-        { "destination_type": "queue", "destination": "q", "routing_key": "a.*" },
-        { "destination_type": "exchange", "destination": "x", "routing_key": "b" },
-        { "no": "binding" },
-    ]));
-    assert_eq!(bindings.len(), 2);
-    assert!(bindings[0].to_queue && !bindings[1].to_queue);
+    let bindings: Vec<ExchangeBinding> = serde_json::from_value(json!([
+        { "destination_type": "queue", "destination": "q", "routing_key": "a.*", "source": "s" },
+        { "destination_type": "exchange", "destination": "x", "routing_key": "b", "source": "s" },
+    ]))
+    .unwrap();
+    assert!(bindings[0].to_queue() && !bindings[1].to_queue());
     assert_eq!(routability("topic", &bindings, "a.b"), Routability::Bound);
     assert_eq!(routability("topic", &bindings, "b"), Routability::Bound);
     assert_eq!(routability("topic", &bindings, "c"), Routability::Unbound);
@@ -62,7 +61,7 @@ fn what_is_reached_depends_on_the_type() {
 
 #[test]
 fn queues_that_lose_events_are_told() {
-    let told = |queue: Json| queue_doubts(&queue).join("\n");
+    let told = |queue: Json| queue_warnings(&queue).join("\n");
     let sound = json!({ "name": "q", "durable": true, "auto_delete": false, "arguments": {} });
     assert_eq!(told(sound), "");
     let bad = told(json!({
@@ -86,7 +85,7 @@ fn queues_that_lose_events_are_told() {
 }
 
 fn settings(management: &str, login: RabbitLogin) -> RabbitSettings {
-    let management = ManagementUri::parse(management, None).unwrap();
+    let management = ManagementUri::parse(management).unwrap();
     let (vhost, management) = ("/".to_owned(), Some(management));
     RabbitSettings { vhost, management, login, ..RabbitSettings::default() }
 }
@@ -145,12 +144,12 @@ fn what_is_no_answer_is_told_as_what_it_is() {
         (status("403"), "the login was refused"),
         (status("404"), "it answered 404"),
         (status("302"), "it answered 302"),
-        (status("200"), "no JSON"),
-        ("AMQP\0\0\x09\x01\r\n\r\n".to_owned(), "no HTTP"),
-        ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n".to_owned(), "no HTTP"),
-        ("HTTP/1.1 200 OK\r\n".to_owned(), "cut short"),
-        ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}".to_owned(), "cut short"),
-        (large, "too large"),
+        (status("200"), "not the JSON"),
+        ("AMQP\0\0\x09\x01\r\n\r\n".to_owned(), "invalid HTTP version"),
+        ("HTTP/1.1 200 OK\r\nno colon\r\n\r\n".to_owned(), "invalid HTTP header"),
+        ("HTTP/1.1 200 OK\r\n".to_owned(), "closed before message completed"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}".to_owned(), "end of file"),
+        (large, "length limit exceeded"),
     ] {
         let error = answered(&answer).unwrap_err();
         assert!(error.contains(told), "{told}: {error}");

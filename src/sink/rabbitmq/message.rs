@@ -1,76 +1,115 @@
-//! An event as an AMQP message, and why one cannot be carried or was refused.
+//! An event as an AMQP message, and the failures of one that cannot be sent or was refused.
 //!
-//! What a message needs until it is confirmed is kept in one compact piece; the properties that
-//! lapin wants are built each time it is sent.
+//! A message is kept in one allocation until it is confirmed. lapin's properties are built each time
+//! it is sent.
 //!
-//! A dead letter must never be impossible, and what was too much for AMQP in the event is too much
-//! in its letter. So names above 255 bytes stand in headers instead, headers that the broker takes
-//! for its own are left out (and named in [`HEADERS_DROPPED`]), and what does not fit into the one
-//! frame of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
+//! A dead letter must always be possible, although what AMQP cannot carry in the event it cannot
+//! carry in the dead letter either. So names above 255 bytes become headers, headers that the broker
+//! interprets are left out (and listed in [`HEADERS_DROPPED`]), and what does not fit into the frame
+//! of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
 
-use super::fault::{self, ConnectionLoss};
+use super::connection_loss::ConnectionLoss;
+use super::fault;
 use super::returns::ReturnedMessage;
 use super::uri::NAME_BYTES_MAX;
-use crate::base::event::Outbound;
+use crate::base::event::{Outbound, brief};
 use crate::dead_letter::fit::{Room, fit, listed};
 use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name};
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
-/// lapin keeps 32 frames of room in each direction: with the broker's own 128 KiB that would be
-/// 8 MiB per connection.
+/// lapin buffers 32 frames in each direction: the broker's own 128 KiB would be 8 MiB per connection.
 pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
-/// AMQP sends all headers in one frame. This is what is left of it beside the longest names that
-/// travel with them.
+/// AMQP sends all properties in one frame. This is what the longest names leave for the headers.
 const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;
-/// What the lengths of a header take.
-const HEADER_LENGTHS_BYTES: usize = 1 + 4;
+/// What AMQP adds to a header's name and value: their lengths, and the type of the value.
+const HEADER_COST_BYTES: usize = 1 + 1 + 4;
 const PERSISTENT: u8 = 2;
 const APP_ID: &str = "walrelay";
-/// AMQP has no record key: it travels as a header of this name.
+/// AMQP has no record key: it is sent as this header.
 pub(super) const KEY_HEADER: &str = "key";
-/// A header of this name is the message's content type.
+/// This header becomes the property `content_type`.
 const CONTENT_TYPE_HEADER: &str = "content-type";
-/// Where a record stands in a stream.
+/// The broker puts the offset of a record of a stream into this header.
 pub(super) const OFFSET_HEADER: &str = "x-stream-offset";
 /// The broker routes by the first two, and refuses them as text; it writes the third itself.
 const BROKER_HEADERS: [&str; 3] = ["CC", "BCC", OFFSET_HEADER];
 
-/// The names of a message, by their place in [`AmqpMessage::names`].
+// The parts of a message in the order of `AmqpMessage::bytes`. Names and values of headers follow.
 const EXCHANGE: usize = 0;
 const ROUTING_KEY: usize = 1;
 const ID: usize = 2;
 const EVENT_TYPE: usize = 3;
 const CONTENT_TYPE: usize = 4;
+const BODY: usize = 5;
+const KEY: usize = 6;
+const HEADERS: usize = 7;
+/// Stands for the length of a part that there is not.
+const ABSENT: u32 = u32::MAX;
 
-/// An owned event, in one allocation: a window full of them is most of the relay's memory.
+/// An owned event in one allocation: a window full of them is most of the relay's memory.
 pub(super) struct AmqpMessage {
-    /// Names, headers, body.
+    /// Each part behind its length (4 bytes).
     bytes: Box<[u8]>,
-    /// Length of each name that there is.
-    names: [Option<u8>; 5],
-    /// Each: length of the name (1 byte), name, length of the value (4 bytes), value.
-    headers_bytes: usize,
     commit_unix_us: i64,
-    /// The last header is the key.
-    has_key: bool,
     /// Messages of one lane are sent one after the other.
     lane: Option<u64>,
-    /// Is it a dead letter, or what resolves one? Then it may be cut.
+    /// A dead letter, or what resolves one, may be cut.
     is_dead_letter: bool,
 }
 
 impl AmqpMessage {
-    /// A copy of an event, or why AMQP cannot carry it.
+    /// Copies an event, or says why AMQP cannot carry it.
     pub(super) fn event(event: &Outbound<'_>, lane: Option<u64>) -> Result<AmqpMessage, Failure> {
-        let copied = AmqpMessage::copy(event, lane);
-        copied.map_err(|failure| Failure { key: event.key.map(Box::from), ..failure })
+        let is_content_type = |(name, _): &(&str, &[u8])| *name == CONTENT_TYPE_HEADER;
+        let headers = || event.headers.iter().copied().filter(|header| !is_content_type(header));
+        let declared = event.headers.iter().find(|it| is_content_type(it)).map(|(_, value)| *value);
+        let names = [
+            ("exchange", Some(event.exchange.as_bytes())),
+            ("routing key", Some(event.topic.as_bytes())),
+            ("event id", Some(event.id.as_bytes())),
+            ("event type", event.event_type.map(str::as_bytes)),
+            ("content type", declared.or(event.content_type.map(str::as_bytes))),
+        ];
+        let header_names = headers().map(|(name, _)| ("header name", Some(name.as_bytes())));
+        for (what, name) in names.into_iter().chain(header_names) {
+            if let Some(name) = name.filter(|name| name.len() > NAME_BYTES_MAX) {
+                return Err(name_too_long(what, name, event));
+            }
+        }
+        let size = |(name, value): (&str, &[u8])| HEADER_COST_BYTES + name.len() + value.len();
+        let key = event.key.map(|key| (KEY_HEADER, key));
+        let headers_bytes: usize = headers().chain(key).map(size).sum();
+        if headers_bytes > HEADERS_BYTES_MAX {
+            let reason = format!(
+                "the headers have {headers_bytes} bytes, and one frame carries {HEADERS_BYTES_MAX}"
+            );
+            let mend = "carry less in headers: correct [route], or the row's own headers";
+            return Err(impossible(fault::HEADERS_TOO_LARGE, event, reason, mend));
+        }
+        let body_and_key = [Some(event.value.unwrap_or_default()), event.key];
+        let names = names.into_iter().map(|(_, name)| name).chain(body_and_key);
+        let headers = headers().flat_map(|(name, value)| [Some(name.as_bytes()), Some(value)]);
+        let parts = || names.clone().chain(headers.clone());
+        // Exact, so that boxing does not copy.
+        let mut bytes = Vec::with_capacity(parts().map(|it| 4 + it.map_or(0, <[u8]>::len)).sum());
+        for part in parts() {
+            let length = part.map(|part| u32::try_from(part.len()).unwrap_or(ABSENT));
+            bytes.extend(length.unwrap_or(ABSENT).to_ne_bytes());
+            bytes.extend(part.unwrap_or_default());
+        }
+        Ok(AmqpMessage {
+            bytes: bytes.into_boxed_slice(),
+            commit_unix_us: event.commit_unix_us,
+            lane,
+            is_dead_letter: false,
+        })
     }
 
-    /// A copy of a dead letter, or of what resolves one, cut to fit.
+    /// Copies a dead letter, or what resolves one, cut to fit.
     pub(super) fn dead_letter(
         letter: &Outbound<'_>,
         lane: Option<u64>,
@@ -92,9 +131,11 @@ impl AmqpMessage {
         let mut dropped: Vec<&str> = dropped.into_iter().map(|(name, _)| name).collect();
         let hash = (!fits(letter.id)).then(|| hash_name(letter.id.as_bytes()));
         let id = hash.as_deref().unwrap_or(letter.id);
-        let long_type = letter.event_type.filter(|name| !fits(name));
-        headers.extend(long_type.map(|name| (TYPE, name.as_bytes())));
-        let event_type = letter.event_type.filter(|name| fits(name));
+        let (event_type, long_type) = match letter.event_type {
+            Some(name) if !fits(name) => (None, Some((TYPE, name.as_bytes()))),
+            name => (name, None),
+        };
+        headers.extend(long_type);
         let content_type = letter.content_type.filter(|name| fits(name));
         if letter.content_type.is_some() && content_type.is_none() {
             dropped.push(CONTENT_TYPE_HEADER);
@@ -105,13 +146,15 @@ impl AmqpMessage {
         }
         let fitting = Outbound { id, event_type, content_type, headers: &headers, ..*letter };
         let room = Room { head_bytes: HEADERS_BYTES_MAX, value_bytes: Some(value_bytes) };
-        let copied = fit(&fitting, &room, |fitting| AmqpMessage::copy(fitting, lane));
-        let copied = copied.map(|message| AmqpMessage { is_dead_letter: true, ..message });
-        copied.map_err(|failure| Failure { key: letter.key.map(Box::from), ..failure })
+        match fit(&fitting, &room, |fitting| AmqpMessage::event(fitting, lane)) {
+            Ok(message) => Ok(AmqpMessage { is_dead_letter: true, ..message }),
+            // The key of what was copied may be cut.
+            Err(failure) => Err(Failure { key: letter.key.map(Box::from), ..failure }),
+        }
     }
 
-    /// The same dead letter with less of its value, when it is one that has any: as much as the
-    /// broker takes, or half, where that is not known.
+    /// The same dead letter with less of its value, if it has any: as much as the broker accepts,
+    /// or half if that is not known.
     pub(super) fn with_less(&self, limit: Option<usize>) -> Option<AmqpMessage> {
         let bytes = self.body().len();
         if !self.is_dead_letter || bytes == 0 {
@@ -122,65 +165,13 @@ impl AmqpMessage {
         self.with_outbound(less).ok()
     }
 
-    fn copy(event: &Outbound<'_>, lane: Option<u64>) -> Result<AmqpMessage, Failure> {
-        let key = event.key.map(|key| (KEY_HEADER, key));
-        let all = || event.headers.iter().copied().chain(key);
-        let declared = all().find(|(name, _)| *name == CONTENT_TYPE_HEADER);
-        let content_type =
-            declared.map(|(_, value)| value).or(event.content_type.map(str::as_bytes));
-        let lengths = HEADER_LENGTHS_BYTES * (event.headers.len() + 1) + KEY_HEADER.len();
-        let names = [Some(event.id), event.event_type, event.content_type];
-        let names: usize = names.into_iter().flatten().map(str::len).sum();
-        // Exact in the usual case, so that nothing is moved when it is boxed.
-        let mut bytes = Vec::with_capacity(event.size_bytes() + lengths + names);
-        let mut put = |what, name: Option<&[u8]>| {
-            name.map(|name| put_name(&mut bytes, what, name, event.id)).transpose()
-        };
-        let names = [
-            put("exchange", Some(event.exchange.as_bytes()))?,
-            put("routing key", Some(event.topic.as_bytes()))?,
-            put("event id", Some(event.id.as_bytes()))?,
-            put("event type", event.event_type.map(str::as_bytes))?,
-            put("content type", content_type)?,
-        ];
-        let start = bytes.len();
-        for (name, value) in all().filter(|(name, _)| *name != CONTENT_TYPE_HEADER) {
-            let length = bytes.len();
-            bytes.push(0);
-            bytes[length] = put_name(&mut bytes, "header name", name.as_bytes(), event.id)?;
-            bytes.extend(u32::try_from(value.len()).unwrap_or(u32::MAX).to_be_bytes());
-            bytes.extend(value);
-        }
-        let headers_bytes = bytes.len() - start;
-        // On the wire each has a byte that says what it is.
-        let framed = headers_bytes + event.headers.len() + 1;
-        if framed > HEADERS_BYTES_MAX {
-            let reason = format!(
-                "the headers have {framed} bytes, and one frame carries {HEADERS_BYTES_MAX}"
-            );
-            let mend = "carry less in headers: correct [route], or the row's own headers";
-            return Err(impossible(fault::HEADERS_TOO_LARGE, event.id, reason, mend));
-        }
-        bytes.extend(event.value.unwrap_or_default());
-        Ok(AmqpMessage {
-            bytes: bytes.into_boxed_slice(),
-            names,
-            headers_bytes,
-            commit_unix_us: event.commit_unix_us,
-            has_key: event.key.is_some(),
-            lane,
-            is_dead_letter: false,
-        })
-    }
-
-    /// The event that it is a copy of.
+    /// Passes the event that this is a copy of.
     pub(super) fn with_outbound<T>(&self, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
-        let mut headers: Vec<(&str, &[u8])> = self.headers().collect();
-        let key = self.has_key.then(|| headers.pop()).flatten().map(|(_, key)| key);
+        let headers: Vec<(&str, &[u8])> = self.headers().collect();
         then(&Outbound {
             exchange: self.exchange(),
             topic: self.routing_key(),
-            key,
+            key: self.key(),
             value: Some(self.body()),
             id: self.id(),
             event_type: self.name(EVENT_TYPE),
@@ -191,9 +182,8 @@ impl AmqpMessage {
         })
     }
 
-    /// The ordering key.
     pub(super) fn key(&self) -> Option<&[u8]> {
-        self.headers().last().filter(|_| self.has_key).map(|(_, key)| key)
+        self.part(KEY)
     }
 
     pub(super) fn exchange(&self) -> &str {
@@ -209,37 +199,38 @@ impl AmqpMessage {
         self.name(ID).unwrap_or_default()
     }
 
-    /// The value.
     pub(super) fn body(&self) -> &[u8] {
-        &self.bytes[self.end_of(&self.names) + self.headers_bytes..]
+        self.part(BODY).unwrap_or_default()
     }
 
-    fn name(&self, which: usize) -> Option<&str> {
-        let (before, length) = (self.end_of(&self.names[..which]), self.names[which]?);
-        // Ids and routing keys were text; a content type from a header need not be.
-        let name = std::str::from_utf8(&self.bytes[before..before + usize::from(length)]);
-        Some(name.unwrap_or_default())
+    fn part(&self, index: usize) -> Option<&[u8]> {
+        self.parts().nth(index).flatten()
     }
 
-    fn end_of(&self, names: &[Option<u8>]) -> usize {
-        names.iter().flatten().map(|length| usize::from(*length)).sum()
+    fn name(&self, index: usize) -> Option<&str> {
+        self.part(index).map(text)
     }
 
     fn headers(&self) -> impl Iterator<Item = (&str, &[u8])> {
-        let mut rest = &self.bytes[self.end_of(&self.names)..][..self.headers_bytes];
+        let mut parts = self.parts().skip(HEADERS).flatten();
+        std::iter::from_fn(move || Some((text(parts.next()?), parts.next()?)))
+    }
+
+    fn parts(&self) -> impl Iterator<Item = Option<&[u8]>> {
+        let mut rest = &*self.bytes;
         std::iter::from_fn(move || {
-            let (length, after) = rest.split_first()?;
-            let (name, after) = after.split_at_checked(usize::from(*length))?;
-            let (length, after) = after.split_first_chunk::<4>()?;
-            let (value, after) = after.split_at_checked(u32::from_be_bytes(*length) as usize)?;
+            let (length, after) = rest.split_first_chunk::<4>()?;
             rest = after;
-            Some((std::str::from_utf8(name).unwrap_or_default(), value))
+            match u32::from_ne_bytes(*length) {
+                ABSENT => Some(None),
+                length => rest.split_off(..length as usize).map(Some),
+            }
         })
     }
 
     pub(super) fn properties(&self) -> BasicProperties {
         let mut table = FieldTable::default();
-        for (name, value) in self.headers() {
+        for (name, value) in self.headers().chain(self.key().map(|key| (KEY_HEADER, key))) {
             table.insert(short(name), AMQPValue::LongString(LongString::from(value)));
         }
         let seconds = u64::try_from(self.commit_unix_us / 1_000_000).unwrap_or_default();
@@ -262,7 +253,7 @@ impl AmqpMessage {
         &self,
         disposition: Disposition,
         class: &str,
-        reason: String,
+        reason: impl Into<String>,
         mend: impl Into<String>,
     ) -> Failure {
         let (id, exchange, routing_key) = (self.id(), self.exchange(), self.routing_key());
@@ -272,15 +263,15 @@ impl AmqpMessage {
             key: self.key().map(Box::from),
             class: class.to_owned(),
             subject: format!("event {id}, exchange {exchange}, routing key {routing_key}"),
-            reason,
+            reason: reason.into(),
             mend: mend.into(),
         }
     }
 
-    /// The broker could not route it.
     pub(super) fn unroutable(&self, returned: &ReturnedMessage) -> Failure {
         let (exchange, routing_key) = (self.exchange(), self.routing_key());
-        let (class, disposition) = fault::return_class(returned.code);
+        let (class, known) = fault::return_class(returned.code);
+        let disposition = if known { Disposition::Transient } else { Disposition::Terminal };
         let reason = format!(
             "no queue is bound to exchange {exchange:?} for routing key {routing_key:?}: the broker returned it ({} {})",
             returned.code, returned.text
@@ -288,19 +279,16 @@ impl AmqpMessage {
         let mend = format!(
             "bind a queue: rabbitmqadmin declare binding source={exchange:?} destination=QUEUE routing_key={routing_key:?}, or list it in sink.rabbitmq.queues and run: walrelay init"
         );
-        let known = disposition.is_some();
-        let disposition = disposition.unwrap_or(Disposition::Terminal);
         Failure { known, ..self.failure(disposition, &class, reason, mend) }
     }
 
-    /// A queue did not keep it.
     pub(super) fn nacked(&self) -> Failure {
         let reason = "a queue refused it: it is full (overflow = reject-publish), or it failed";
         let mend = format!(
             "rabbitmqctl list_queues name messages arguments policy, for those bound to {:?}: consume from the full one, or raise its max-length",
             self.exchange()
         );
-        self.failure(Disposition::Transient, fault::NACK, reason.to_owned(), mend)
+        self.failure(Disposition::Transient, fault::NACK, reason, mend)
     }
 
     pub(super) fn no_exchange(&self) -> Failure {
@@ -312,16 +300,16 @@ impl AmqpMessage {
         self.failure(Disposition::Transient, fault::NO_EXCHANGE, reason, mend)
     }
 
-    /// It waited behind the dead letter that parks its key.
+    /// The failure of an event that waited behind a dead letter which parks its key.
     pub(super) fn parked(&self) -> Failure {
-        let reason = "its key is parked: an earlier event of it is a dead letter".to_owned();
+        let reason = "its key is parked: an earlier event of it is a dead letter";
         let mend =
             "walrelay dlq replay or discard what is open of the key, then: walrelay dlq release";
         self.failure(Disposition::Terminal, CLASS_PARKED, reason, mend)
     }
 
-    /// The broker closed the channel over it.
-    pub(super) fn poison(&self, loss: &ConnectionLoss) -> Failure {
+    /// The failure of the message over which the broker closed the channel.
+    pub(super) fn closed_channel(&self, loss: &ConnectionLoss) -> Failure {
         let (class, known) = fault::close_class(loss.code.unwrap_or_default());
         let reason = format!("the broker closed the channel over it: {}", loss.text);
         let mend =
@@ -335,7 +323,7 @@ impl LaneItem for AmqpMessage {
         self.lane
     }
 
-    /// A return names the id.
+    /// A return is matched by the event id.
     fn unique(&self) -> Option<&str> {
         Some(self.id())
     }
@@ -346,20 +334,20 @@ impl LaneItem for AmqpMessage {
 }
 
 impl std::fmt::Debug for AmqpMessage {
+    /// Without the payload, which must not reach a log.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Payloads do not belong in logs.
         f.debug_struct("AmqpMessage").field("id", &self.id()).finish_non_exhaustive()
     }
 }
 
-/// AMQP cannot carry the event.
-fn impossible(class: &str, id: &str, reason: String, mend: &str) -> Failure {
+/// The failure of an event that AMQP cannot carry.
+fn impossible(class: &str, event: &Outbound<'_>, reason: String, mend: &str) -> Failure {
     Failure {
         disposition: Disposition::Terminal,
         known: true,
-        key: None,
+        key: event.key.map(Box::from),
         class: class.to_owned(),
-        subject: format!("event {id}"),
+        subject: format!("event {}", brief(event.id)),
         reason,
         mend: mend.to_owned(),
     }
@@ -369,23 +357,22 @@ fn fits(name: &str) -> bool {
     name.len() <= NAME_BYTES_MAX
 }
 
-/// A name whose length was checked.
+/// Converts a name whose length was checked.
 pub(super) fn short(name: &str) -> ShortString {
     ShortString::try_new(name).unwrap_or_default()
 }
 
-/// Appends a name; returns its length.
-fn put_name(bytes: &mut Vec<u8>, what: &'static str, name: &[u8], id: &str) -> Result<u8, Failure> {
-    if let Ok(length) = u8::try_from(name.len()) {
-        bytes.extend(name);
-        return Ok(length);
-    }
-    let shown = |bytes: &[u8]| String::from_utf8_lossy(&bytes[..bytes.len().min(60)]).into_owned();
-    let (length, begins) = (name.len(), shown(name));
+/// A content type from a header need not be text.
+fn text(name: &[u8]) -> &str {
+    std::str::from_utf8(name).unwrap_or_default()
+}
+
+fn name_too_long(what: &str, name: &[u8], event: &Outbound<'_>) -> Failure {
+    let (length, begins) = (name.len(), String::from_utf8_lossy(&name[..60]));
     let reason =
         format!("the {what} has {length} bytes, and AMQP carries {NAME_BYTES_MAX}: {begins}…");
     let mend = "correct the column or template that it comes from";
-    Err(impossible(fault::NAME_TOO_LONG, &shown(id.as_bytes()), reason, mend))
+    impossible(fault::NAME_TOO_LONG, event, reason, mend)
 }
 
 #[cfg(test)]

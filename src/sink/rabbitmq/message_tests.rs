@@ -102,7 +102,7 @@ fn names_have_255_bytes_at_most() {
         assert_eq!(failure.class, "rabbitmq.name-too-long");
         assert_eq!(failure.disposition, Disposition::Terminal);
         assert!(failure.reason.contains(what), "{}", failure.reason);
-        assert!(failure.reason.len() < 200 && failure.subject.len() < 100);
+        assert!(failure.reason.len() < 200 && failure.subject.len() < 250);
     }
 }
 

@@ -1,78 +1,77 @@
 //! RabbitMQ through lapin: confirmed, mandatory, persistent, in order per key.
 //!
-//! A thread of its own owns the connection ([`publish`]); the data thread hands events over and
-//! takes receipts back, and waits for neither. An event is confirmed when the broker has acked it
-//! *and* has not returned it ([`returns`] says why that is more than one bit). Until then it is
-//! kept ([`crate::sink::key_lanes`]), so that a lost connection costs a new one and nothing else.
-//! What the threads hand to each other is bounded by the relay's window.
+//! A thread of its own owns the connection ([`publish`]); the data thread hands events over, collects
+//! receipts and waits for neither. An event is confirmed when the broker has acked it *and* has not
+//! returned it ([`returns`]). Until then it is kept ([`crate::sink::key_lanes`]), so that it can be
+//! sent again after a lost connection. The relay's window bounds what the threads hand to each other.
 
 mod bench_target;
 pub(super) mod broker;
 mod connection;
+mod connection_loss;
 mod dead_letters;
 mod doctor;
 mod fault;
 mod in_flight;
+mod init;
 mod management;
-mod mend_hints;
 mod message;
 mod probe;
 mod publish;
 mod returns;
-pub mod settings;
+mod settings;
+mod setup_faults;
 mod tls;
-mod topology;
 mod uri;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, timeout};
 
 use self::connection::AmqpConnection;
-use self::fault::ConnectionLoss;
+use self::connection_loss::ConnectionLoss;
 use self::message::AmqpMessage;
-use self::publish::{PublishOrder, Publisher, SinkChannels};
+use self::publish::{PublishOrder, Publisher};
 use self::settings::RabbitSettings;
-use super::{Failure, PublishError, Requirements, Sink, SinkReport, StartupCheck, UNREACHABLE};
+use super::{Failure, PublishError, Sink, SinkReport, StartupCheck, UNREACHABLE};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
-use crate::base::finding::faults;
+use crate::base::finding;
 use crate::base::runtime;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyHasher;
 
-/// Orders are handed over at the next poll, or when there are this many.
+/// With this many orders the sink does not wait for the next poll to hand them over.
 const GATHERED_MAX: usize = 256;
-/// How long a broker may take to answer for the first time.
+/// How long the first connection may take.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// Between two attempts of the first connection.
 const RETRY_EVERY: Duration = Duration::from_millis(250);
 /// How long the thread may take to close the connection.
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The RabbitMQ sink.
 #[derive(Debug)]
-pub struct RabbitSink {
+struct RabbitSink {
     orders: UnboundedSender<Vec<PublishOrder>>,
     gathered: Vec<PublishOrder>,
     /// Disconnected when the thread has ended.
-    news: Receiver<Vec<SinkReport>>,
-    ended: bool,
-    /// The broker takes nothing for now.
+    reports: Receiver<Vec<SinkReport>>,
+    has_ended: bool,
+    /// Set while the broker accepts no messages.
     blocked: Arc<AtomicBool>,
     key_hasher: KeyHasher,
 }
 
-type FirstResult = Result<(), Vec<Fault>>;
-
 impl RabbitSink {
     fn open(
         settings: &RabbitSettings,
-        first: Option<&StartupCheck<'_>>,
+        check: Option<&StartupCheck<'_>>,
     ) -> Result<RabbitSink, Vec<Fault>> {
+<<<<<<< HEAD
         let ((orders, ordered), (news_sender, news)) = (unbounded_channel(), channel());
         let (first_sender, first_result) = sync_channel(1);
         let blocked = Arc::<AtomicBool>::default();
@@ -90,8 +89,27 @@ impl RabbitSink {
                 Ok(result) => return result.map(|()| sink),
                 Err(RecvTimeoutError::Timeout) if !first.stop.load(Ordering::Relaxed) => {}
                 Err(_) => return Ok(sink),
+=======
+        let runtime = runtime::current_thread()?;
+        let first = match check.map(|check| runtime.block_on(first_connection(settings, check))) {
+            Some(Ok(first)) => first,
+            None => None,
+            Some(Err(faults)) => {
+                // Does not wait for a name that is being resolved.
+                runtime.shutdown_background();
+                return Err(faults);
+>>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
             }
-        }
+        };
+        let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
+        let blocked = Arc::<AtomicBool>::default();
+        let publisher = Publisher::new(settings.clone(), ordered, reporting, Arc::clone(&blocked));
+        runtime::spawn("rabbitmq", move || {
+            runtime.block_on(publisher.run(first));
+            runtime.shutdown_background();
+        })?;
+        let (gathered, has_ended, lanes) = (Vec::new(), false, Lanes::default());
+        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, lanes })
     }
 
     fn gather(
@@ -114,74 +132,57 @@ impl RabbitSink {
 
     fn hand_over(&mut self) {
         if !self.gathered.is_empty() {
-            // A thread that has ended is seen by the next poll.
-            let _ended = self.orders.send(std::mem::take(&mut self.gathered)).is_err();
+            // The next poll sees that the thread has ended.
+            let _has_ended = self.orders.send(std::mem::take(&mut self.gathered)).is_err();
         }
     }
 }
 
-/// The life of the connection's thread.
-fn run_thread(
-    settings: &RabbitSettings,
-    wanted: Option<Requirements>,
-    first_sender: &SyncSender<FirstResult>,
-    mut sink: SinkChannels,
-) {
-    let report = |result| {
-        let _nobody_waits = first_sender.try_send(result).is_err();
-    };
-    let runtime = match runtime::current_thread() {
-        Ok(runtime) => runtime,
-        Err(fault) => return report(Err(vec![fault])),
-    };
-    runtime.block_on(async {
-        let first = match &wanted {
-            Some(wanted) => first_connection(settings, wanted, &sink).await,
-            None => Ok(None),
-        };
-        match first {
-            Ok(first) => {
-                report(Ok(()));
-                Publisher::new(settings, &mut sink).run(first).await;
-            }
-            Err(faults) => report(Err(faults)),
-        }
-    });
-    // Not waited for: a name that is being resolved would hold it up.
-    runtime.shutdown_background();
-}
-
-/// The first connection, with a look at what must be there; none when the sink is gone.
+/// Opens the first connection and checks what must exist. Returns none when the process is stopped.
 async fn first_connection(
     settings: &RabbitSettings,
-    wanted: &Requirements,
-    sink: &SinkChannels,
+    check: &StartupCheck<'_>,
 ) -> Result<Option<AmqpConnection>, Vec<Fault>> {
+    let stopped = async {
+        while !check.stop.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        connected = checked_connection(settings, check) => connected.map(Some),
+        () = stopped => Ok(None),
+    }
+}
+
+async fn checked_connection(
+    settings: &RabbitSettings,
+    check: &StartupCheck<'_>,
+) -> Result<AmqpConnection, Vec<Fault>> {
     let deadline = Instant::now() + ANSWER_WITHIN;
     loop {
         match AmqpConnection::open(settings, 0).await {
             Ok(connection) => {
-                let looking = doctor::look(settings, wanted, &connection, false);
-                let Ok(found) = tokio::time::timeout(ANSWER_WITHIN, looking).await else {
+                let checks = doctor::check(settings, check.required, &connection, false);
+                let Ok(findings) = timeout(ANSWER_WITHIN, checks).await else {
                     let late = ConnectionLoss::of("it let us in and answers no question");
                     return Err(vec![late.unreachable(settings)]);
                 };
-                // A node that has just started lets us in before all of it is there.
-                let starts = faults(&found).any(|fault| fault.code == UNREACHABLE);
-                if !starts || Instant::now() >= deadline || sink.orders.is_closed() {
-                    let warnings = found.iter().filter(|finding| finding.is_warning());
-                    warnings.for_each(|finding| tracing::warn!("{}", finding.text));
-                    let faults: Vec<Fault> = faults(&found).cloned().collect();
-                    return if faults.is_empty() { Ok(Some(connection)) } else { Err(faults) };
+                let faults: Vec<Fault> = finding::faults(&findings).cloned().collect();
+                // A node that has just started accepts logins before its queues answer.
+                let is_starting = faults.iter().any(|fault| fault.code == UNREACHABLE);
+                if !is_starting || Instant::now() >= deadline {
+                    for finding in findings.iter().filter(|finding| finding.is_warning()) {
+                        tracing::warn!("{}", finding.text);
+                    }
+                    return if faults.is_empty() { Ok(connection) } else { Err(faults) };
                 }
             }
             Err(loss) if loss.is_final() || Instant::now() > deadline => {
                 return Err(vec![loss.unreachable(settings)]);
             }
-            Err(_) if sink.orders.is_closed() => return Ok(None),
             Err(_) => {}
         }
-        tokio::time::sleep(RETRY_EVERY).await;
+        sleep(RETRY_EVERY).await;
     }
 }
 
@@ -193,18 +194,19 @@ impl Sink for RabbitSink {
     fn publish_dead_letter(
         &mut self,
         sequence: Sequence,
-        letter: &Outbound<'_>,
+        dead_letter: &Outbound<'_>,
     ) -> Result<(), PublishError> {
-        self.gather(sequence, letter, AmqpMessage::dead_letter)
+        self.gather(sequence, dead_letter, AmqpMessage::dead_letter)
     }
 
-    fn poll(&mut self, patience: Duration, news: &mut Vec<SinkReport>) {
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
         self.hand_over();
-        match self.news.recv_timeout(patience) {
-            Ok(first) => news.extend(first.into_iter().chain(self.news.try_iter().flatten())),
-            Err(RecvTimeoutError::Disconnected) if !self.ended => {
-                self.ended = true;
-                news.push(SinkReport::Broken("the connection's thread has ended".to_owned()));
+        match self.reports.recv_timeout(patience) {
+            Ok(first) => reports.extend(first.into_iter().chain(self.reports.try_iter().flatten())),
+            Err(RecvTimeoutError::Disconnected) if !self.has_ended => {
+                self.has_ended = true;
+                let text = "the connection's thread has ended".to_owned();
+                reports.push(SinkReport::Broken(text));
             }
             Err(_) => {}
         }
@@ -226,11 +228,11 @@ impl Sink for RabbitSink {
 }
 
 impl Drop for RabbitSink {
-    /// Nothing more is sent once this returns, or the connection is closed soon after.
+    /// Waits until the thread has closed the connection, at most [`CLOSE_WITHIN`].
     fn drop(&mut self) {
         (self.orders, _) = unbounded_channel();
         let deadline = Instant::now() + CLOSE_WITHIN;
         let left = || deadline.saturating_duration_since(Instant::now());
-        while self.news.recv_timeout(left()).is_ok() {}
+        while self.reports.recv_timeout(left()).is_ok() {}
     }
 }

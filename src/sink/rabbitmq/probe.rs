@@ -1,12 +1,12 @@
-//! What AMQP itself can tell of exchanges and queues, and the three orders that `init` gives.
+//! Questions over AMQP about exchanges and queues, and the declarations that `init` makes.
 //!
-//! Each question has a channel of its own: the broker closes a channel when the answer is no. No
-//! question changes anything, though two of them look like orders. Declaring what is there already
-//! changes nothing, and the broker says in what it differs. Unbinding what was never
-//! bound changes nothing either, but the broker looks first whether we may write to the exchange,
-//! which is what a publish needs.
+//! Each question has a channel of its own, because the broker closes the channel when the answer is
+//! no. No question changes anything, although two of them use methods that can. Declaring what exists
+//! already changes nothing, and the broker reports a difference. Unbinding a binding that does not
+//! exist changes nothing either, but the broker first checks the write permission for the exchange,
+//! which is the one that a publish needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,62 +17,54 @@ use lapin::options::{
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{Channel, ExchangeKind};
 
-use super::fault::{ACCESS_REFUSED, AmqpResult, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED};
+use super::connection_loss::AmqpResult;
+use super::fault::{ACCESS_REFUSED, COMMAND_INVALID, NOT_FOUND, PRECONDITION_FAILED};
 use super::message::short;
 
-/// A log, which reading does not empty.
+/// Queue type: a log that reading does not empty.
 pub(super) const STREAM: &str = "stream";
-/// Nothing is ever bound from it.
+/// An exchange that does not exist, so that nothing is bound to it.
 const NO_SUCH_EXCHANGE: &str = "walrelay.never-declared";
 
-/// How an exchange differs from the one that is configured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct ExchangeDifferences {
-    /// Its type, when it is another.
-    pub(super) other_type: Option<String>,
-    /// It does not outlive the broker.
-    pub(super) transient: bool,
-    /// It takes messages from other exchanges only.
-    pub(super) internal: bool,
-    /// It goes with its last binding.
-    pub(super) auto_delete: bool,
-    /// Where it sends what it cannot route.
-    pub(super) alternate: Option<String>,
-    /// This login has no right to know.
-    pub(super) hidden: bool,
-    /// The broker has no such type at all.
-    pub(super) unknown_type: bool,
+/// How an exchange differs from the durable one that is configured.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ExchangeDifference {
+    OtherType(String),
+    NotDurable,
+    Internal,
+    AutoDelete,
+    Alternate(String),
+    /// Without the configure permission the broker does not compare.
+    Hidden,
+    /// The broker has no exchange type of the configured name.
+    UnknownType,
 }
 
-impl ExchangeDifferences {
-    /// Takes note of a difference; true when it can be agreed to.
-    fn agree(&mut self, text: &str) -> bool {
-        let current = quoted(text, "current is").unwrap_or_default();
-        match quoted(text, "inequivalent arg").as_deref() {
-            Some("type") => self.other_type = Some(current),
-            Some("durable") => self.transient = true,
-            Some("alternate-exchange") => self.alternate = Some(current),
-            Some("internal") => return !std::mem::replace(&mut self.internal, true),
-            Some("auto_delete") => return !std::mem::replace(&mut self.auto_delete, true),
-            _ => {}
+impl ExchangeDifference {
+    /// Parses the text with which the broker refuses a declaration.
+    fn parse(text: &str) -> Option<ExchangeDifference> {
+        let current = || quoted(text, "current is").unwrap_or_default();
+        match quoted(text, "inequivalent arg")?.as_str() {
+            "type" => Some(ExchangeDifference::OtherType(current())),
+            "durable" => Some(ExchangeDifference::NotDurable),
+            "internal" => Some(ExchangeDifference::Internal),
+            "auto_delete" => Some(ExchangeDifference::AutoDelete),
+            "alternate-exchange" => Some(ExchangeDifference::Alternate(current())),
+            _ => None,
         }
-        false
     }
 }
 
-/// What kind of queue the one for dead letters is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum DeadLetterQueue {
-    /// A stream that keeps everything.
     Stream,
-    /// A stream that forgets, by this argument.
+    /// A stream that drops its oldest records, by this argument.
     TruncatedStream(String),
     NotAStream,
-    /// This login has no right to know.
+    /// The login lacks the permissions to find out.
     Unknown,
 }
 
-/// A connection to ask over.
 #[derive(Clone)]
 pub(super) struct Probe(pub(super) Arc<lapin::Connection>);
 
@@ -93,21 +85,15 @@ impl Probe {
 
     pub(super) async fn exchange_exists(&self, name: &str) -> AmqpResult<bool> {
         let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
-        let (kind, none) = (ExchangeKind::Topic, FieldTable::default());
-        let declared = self
-            .ask(async |channel| channel.exchange_declare(short(name), kind, options, none).await);
-        exists(declared.await)
+        exists(self.exchange_declare(name, "topic", options).await)
     }
 
     pub(super) async fn queue_exists(&self, name: &str) -> AmqpResult<bool> {
         let options = QueueDeclareOptions { passive: true, ..Default::default() };
-        let none = FieldTable::default();
-        let declared = self
-            .ask(async |channel| channel.queue_declare(short(name), options, none).await.map(drop));
-        exists(declared.await)
+        exists(self.queue_declare(name, options, FieldTable::default()).await)
     }
 
-    /// May this login publish to the exchange, which exists?
+    /// Has this login the permission to publish to the exchange, which exists?
     pub(super) async fn may_publish(&self, name: &str) -> AmqpResult<bool> {
         let (options, none) = (ExchangeUnbindOptions::default(), FieldTable::default());
         let unbound = self.ask(async |channel| {
@@ -116,7 +102,7 @@ impl Probe {
         });
         match unbound.await {
             Ok(()) => Ok(true),
-            // Refused to read from the other exchange, which is asked second, means yes.
+            // The read permission for the other exchange is checked second: its lack means yes.
             Err(loss) if loss.code == Some(ACCESS_REFUSED) => {
                 Ok(!loss.text.contains(&format!("exchange '{name}' in vhost")))
             }
@@ -125,37 +111,54 @@ impl Probe {
         }
     }
 
-    /// In what the exchange, which exists, differs from a durable one of this type.
-    pub(super) async fn differences(
+    /// Compares the exchange, if it exists, with a durable one of this type, or of any type.
+    pub(super) async fn exchange(
         &self,
         name: &str,
         kind: &str,
-    ) -> AmqpResult<ExchangeDifferences> {
-        let mut found = ExchangeDifferences::default();
-        // The broker names one difference at a time. Those that can be agreed to are, to see the next.
-        for _ in 0..4 {
-            let (internal, auto_delete) = (found.internal, found.auto_delete);
-            let Err(loss) = self.declare_like(name, kind, internal, auto_delete).await else {
-                break;
-            };
-            match loss.code {
-                Some(ACCESS_REFUSED) => found.hidden = true,
-                Some(COMMAND_INVALID) => found.unknown_type = true,
-                Some(PRECONDITION_FAILED) if found.agree(&loss.text) => continue,
-                Some(PRECONDITION_FAILED) => {}
-                _ => return Err(loss),
-            }
-            break;
+        any_type: bool,
+    ) -> AmqpResult<Option<Vec<ExchangeDifference>>> {
+        if !self.exchange_exists(name).await? {
+            return Ok(None);
         }
-        Ok(found)
+        let (mut kind, mut found) = (kind.to_owned(), Vec::new());
+        let mut options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        // The broker reports one difference at a time. The next declaration adopts it where it can.
+        while let Err(loss) = self.exchange_declare(name, &kind, options).await {
+            let difference = match loss.code {
+                Some(ACCESS_REFUSED) => Some(ExchangeDifference::Hidden),
+                Some(COMMAND_INVALID) => Some(ExchangeDifference::UnknownType),
+                Some(PRECONDITION_FAILED) => ExchangeDifference::parse(&loss.text),
+                _ => return Err(loss),
+            };
+            let Some(difference) = difference.filter(|it| !found.contains(it)) else { break };
+            let adopted = match &difference {
+                ExchangeDifference::Internal => !std::mem::replace(&mut options.internal, true),
+                ExchangeDifference::AutoDelete => {
+                    !std::mem::replace(&mut options.auto_delete, true)
+                }
+                ExchangeDifference::OtherType(current) if any_type && kind != *current => {
+                    kind.clone_from(current);
+                    continue;
+                }
+                _ => false,
+            };
+            found.push(difference);
+            if !adopted {
+                break;
+            }
+        }
+        Ok(Some(found))
     }
 
     /// Is the queue, which exists, a stream?
     pub(super) async fn queue_kind(&self, name: &str) -> AmqpResult<DeadLetterQueue> {
-        match self.declare_queue(name, STREAM).await {
-            Ok(()) => Ok(DeadLetterQueue::Stream),
-            Err(loss) if loss.code == Some(ACCESS_REFUSED) => Ok(DeadLetterQueue::Unknown),
-            Err(loss) if loss.code == Some(PRECONDITION_FAILED) => {
+        let Err(loss) = self.declare_queue(name, STREAM).await else {
+            return Ok(DeadLetterQueue::Stream);
+        };
+        match loss.code {
+            Some(ACCESS_REFUSED) => Ok(DeadLetterQueue::Unknown),
+            Some(PRECONDITION_FAILED) => {
                 Ok(match quoted(&loss.text, "inequivalent arg").as_deref() {
                     Some("x-queue-type" | "durable" | "auto_delete" | "exclusive") => {
                         DeadLetterQueue::NotAStream
@@ -166,46 +169,20 @@ impl Probe {
                     _ => DeadLetterQueue::Unknown,
                 })
             }
-            Err(loss) => Err(loss),
+            _ => Err(loss),
         }
     }
 
-    /// Makes a durable exchange of this type.
     pub(super) async fn declare_exchange(&self, name: &str, kind: &str) -> AmqpResult<()> {
-        self.declare_like(name, kind, false, false).await
+        let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
+        self.exchange_declare(name, kind, options).await
     }
 
-    async fn declare_like(
-        &self,
-        name: &str,
-        kind: &str,
-        internal: bool,
-        auto_delete: bool,
-    ) -> AmqpResult<()> {
-        let kind = match kind {
-            "topic" => ExchangeKind::Topic,
-            "direct" => ExchangeKind::Direct,
-            "fanout" => ExchangeKind::Fanout,
-            "headers" => ExchangeKind::Headers,
-            other => ExchangeKind::Custom(other.to_owned()),
-        };
-        let (durable, none) = (true, FieldTable::default());
-        let options =
-            ExchangeDeclareOptions { durable, internal, auto_delete, ..Default::default() };
-        let declared = self
-            .ask(async |channel| channel.exchange_declare(short(name), kind, options, none).await);
-        declared.await
-    }
-
-    /// Makes a durable queue of this type.
     pub(super) async fn declare_queue(&self, name: &str, kind: &str) -> AmqpResult<()> {
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
         let mut arguments = FieldTable::default();
         arguments.insert("x-queue-type".into(), AMQPValue::LongString(kind.into()));
-        let declared = self.ask(async |channel| {
-            channel.queue_declare(short(name), options, arguments).await.map(drop)
-        });
-        declared.await
+        self.queue_declare(name, options, arguments).await
     }
 
     pub(super) async fn bind(&self, queue: &str, exchange: &str, key: &str) -> AmqpResult<()> {
@@ -215,38 +192,82 @@ impl Probe {
         });
         bound.await
     }
+
+    async fn exchange_declare(
+        &self,
+        name: &str,
+        kind: &str,
+        options: ExchangeDeclareOptions,
+    ) -> AmqpResult<()> {
+        let kind = match kind {
+            "topic" => ExchangeKind::Topic,
+            "direct" => ExchangeKind::Direct,
+            "fanout" => ExchangeKind::Fanout,
+            "headers" => ExchangeKind::Headers,
+            other => ExchangeKind::Custom(other.to_owned()),
+        };
+        let none = FieldTable::default();
+        let declared = self
+            .ask(async |channel| channel.exchange_declare(short(name), kind, options, none).await);
+        declared.await
+    }
+
+    async fn queue_declare(
+        &self,
+        name: &str,
+        options: QueueDeclareOptions,
+        arguments: FieldTable,
+    ) -> AmqpResult<()> {
+        let declared =
+            self.ask(async |channel| channel.queue_declare(short(name), options, arguments).await);
+        declared.await.map(drop)
+    }
 }
 
-/// Exchanges that are remembered; a template can name any number.
+fn exists(declared: AmqpResult<()>) -> AmqpResult<bool> {
+    match declared {
+        Ok(()) => Ok(true),
+        Err(loss) if loss.code == Some(NOT_FOUND) => Ok(false),
+        Err(loss) => Err(loss),
+    }
+}
+
+/// Returns the first text in single quotes behind `after`.
+fn quoted(text: &str, after: &str) -> Option<String> {
+    let (_, rest) = text.split_once(after)?;
+    rest.split('\'').nth(1).map(str::to_owned)
+}
+
+/// Exchanges that are remembered; a template can name any number of them.
 const REMEMBERED_MAX: usize = 1024;
-/// How long an exchange counts as missing for further events.
+/// How long an exchange counts as missing without another question.
 const MISSING_FOR: Duration = Duration::from_secs(1);
 
 type ExchangeQuestion = Pin<Box<dyn Future<Output = (String, AmqpResult<bool>)> + Send>>;
 
-/// Which exchanges there are, as far as one connection has asked.
+/// Which exchanges exist, as far as one connection has asked.
 ///
-/// A publish to an exchange that is not there closes the channel, and everything in flight with it
-/// would have to be sent again. So each exchange is asked for before its first event, one question
-/// at a time, while confirms go on being collected.
+/// A publish to an exchange that does not exist closes the channel, and everything in flight would
+/// have to be sent again. So each exchange is asked for before its first event, one question at a
+/// time, while confirms are still collected.
 #[derive(Default)]
 pub(super) struct KnownExchanges {
-    existing: BTreeSet<String>,
-    missing: BTreeMap<String, Instant>,
+    /// When a missing one was asked for; none for one that exists.
+    known: BTreeMap<String, Option<Instant>>,
     question: Option<ExchangeQuestion>,
-    /// Since when the question has no answer.
+    /// When the outstanding question was asked.
     pub(super) asked_at: Option<Instant>,
 }
 
 impl KnownExchanges {
-    /// Is it there? Asks when that is not known.
+    /// Returns whether the exchange exists, or asks the broker and returns `None`.
     pub(super) fn exists(&mut self, probe: &Probe, name: &str) -> Option<bool> {
-        // The default exchange is always there, and may not be asked for.
-        if name.is_empty() || self.existing.contains(name) {
-            return Some(true);
-        }
-        if self.missing.get(name).is_some_and(|since| since.elapsed() < MISSING_FOR) {
-            return Some(false);
+        match self.known.get(name) {
+            // The default exchange always exists, and the broker refuses a question for it.
+            _ if name.is_empty() => return Some(true),
+            Some(None) => return Some(true),
+            Some(Some(asked_at)) if asked_at.elapsed() < MISSING_FOR => return Some(false),
+            _ => {}
         }
         if self.question.is_none() {
             let (probe, name) = (probe.clone(), name.to_owned());
@@ -259,43 +280,25 @@ impl KnownExchanges {
         None
     }
 
-    /// An event that was refused for want of it is tried again.
+    /// Forgets that the exchange was missing: an event that failed for that is tried again.
     pub(super) fn ask_again(&mut self, name: &str) {
-        self.missing.remove(name);
+        if self.known.get(name).is_some_and(Option::is_some) {
+            self.known.remove(name);
+        }
     }
 
-    /// When the question is answered; never when there is none.
+    /// Waits for the answer to the outstanding question; for ever if there is none.
     pub(super) async fn answer(&mut self) -> AmqpResult<()> {
         let Some(question) = &mut self.question else { return std::future::pending().await };
         let (name, answer) = question.await;
         (self.question, self.asked_at) = (None, None);
-        if self.existing.len() + self.missing.len() >= REMEMBERED_MAX {
-            self.existing.clear();
-            self.missing.clear();
+        if self.known.len() >= REMEMBERED_MAX {
+            self.known.clear();
         }
-        self.missing.remove(&name);
-        if answer? {
-            self.existing.insert(name);
-        } else {
-            self.missing.insert(name, Instant::now());
-        }
+        let missing_since = (!answer?).then(Instant::now);
+        self.known.insert(name, missing_since);
         Ok(())
     }
-}
-
-/// An answer of "no" is one, too.
-fn exists(answer: AmqpResult<()>) -> AmqpResult<bool> {
-    match answer {
-        Ok(()) => Ok(true),
-        Err(loss) if loss.code == Some(NOT_FOUND) => Ok(false),
-        Err(loss) => Err(loss),
-    }
-}
-
-/// What stands in quotes behind the words.
-fn quoted(text: &str, after: &str) -> Option<String> {
-    let (_, rest) = text.split_once(after)?;
-    rest.split('\'').nth(1).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The thread that owns the connection: sends what the order per key allows, settles what the broker
-//! confirms, and connects again after every loss, with the unconfirmed kept.
+//! The connection's thread: sends what the order per key allows, settles what the broker confirms, and
+//! connects again after each loss. What is not confirmed is kept and sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,42 +8,52 @@ use std::time::{Duration, Instant};
 
 use lapin::{Channel, Event};
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
-use super::fault::{AmqpResult, ConnectionLoss};
+use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::fault;
 use super::in_flight::PublishesInFlight;
 use super::message::AmqpMessage;
 use super::probe::KnownExchanges;
 use super::returns::PublishOutcome;
 use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+<<<<<<< HEAD
 use crate::sink::SinkReport;
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
+=======
+
+use crate::sink::key_lanes::{Desk, Item as _};
+use crate::sink::{Failure, SinkReport};
+>>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
-/// How often an idle connection is looked at.
+/// How often the connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long the broker's reason for a close may take.
 const REASON_WITHIN: Duration = Duration::from_millis(200);
-/// How long a message may be in flight before that is reported.
+/// How long the broker may leave a message unanswered before that is reported.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// The client library copies a message into one piece for each frame. Those of a larger message leave
-/// malloc's arenas full of holes.
+/// lapin copies a message into one buffer per frame. The buffers of a larger message than this leave
+/// malloc's arenas fragmented.
 const LARGE_BYTES: usize = 8 << 20;
 
-/// What the sink asks for.
+/// What the sink asks its thread to do.
 #[derive(Debug)]
 pub(super) enum PublishOrder {
     Publish(Sequence, AmqpMessage),
-    /// Publish a refused event again.
+    /// Publish a failed event again.
     Retry(Sequence),
-    /// Publish its dead letter in its place.
+    /// Publish the dead letter of a failed event in its place.
     DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
+<<<<<<< HEAD
 /// The thread's ends of what connects it with the sink.
 pub(super) struct SinkChannels {
     /// Closed when the sink is gone.
@@ -57,22 +67,44 @@ pub(super) struct Publisher<'a> {
     settings: &'a RabbitSettings,
     sink: &'a mut SinkChannels,
     unconfirmed: KeyLanes<AmqpMessage>,
+=======
+pub(super) struct Publisher {
+    settings: RabbitSettings,
+    /// Closed when the sink is dropped.
+    orders: UnboundedReceiver<Vec<PublishOrder>>,
+    reports: Sender<Vec<SinkReport>>,
+    /// Set while the broker accepts no messages.
+    blocked: Arc<AtomicBool>,
+    unconfirmed: Desk<AmqpMessage>,
+>>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
     exchanges: KnownExchanges,
     backoff: Backoff,
     /// Why events wait, as it was reported last.
     trouble: Option<String>,
-    /// A message has been in flight for too long.
+    /// A message or a question has been unanswered for longer than [`ANSWER_WITHIN`].
     overdue: bool,
-    /// A large message was sent; the memory of its frames has not been given back.
+    /// A large message was sent since memory was last returned to the system.
     untrimmed: bool,
 }
 
-impl<'a> Publisher<'a> {
-    pub(super) fn new(settings: &'a RabbitSettings, sink: &'a mut SinkChannels) -> Publisher<'a> {
+impl Publisher {
+    pub(super) fn new(
+        settings: RabbitSettings,
+        orders: UnboundedReceiver<Vec<PublishOrder>>,
+        reports: Sender<Vec<SinkReport>>,
+        blocked: Arc<AtomicBool>,
+    ) -> Publisher {
         Publisher {
             settings,
+<<<<<<< HEAD
             sink,
             unconfirmed: KeyLanes::default(),
+=======
+            orders,
+            reports,
+            blocked,
+            unconfirmed: Desk::default(),
+>>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
             exchanges: KnownExchanges::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             trouble: None,
@@ -81,51 +113,54 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Until the sink is gone.
-    pub(super) async fn run(mut self, first: Option<AmqpConnection>) {
-        let (mut first, mut host) = (first, 0);
-        while !self.sink.orders.is_closed() {
+    /// Runs until the sink is dropped.
+    pub(super) async fn run(mut self, mut first: Option<AmqpConnection>) {
+        let mut host = 0;
+        while !self.orders.is_closed() {
             let opened = match first.take() {
                 Some(connection) => Ok(connection),
-                None => AmqpConnection::open(self.settings, host).await,
+                None => AmqpConnection::open(&self.settings, host).await,
             };
-            let trouble = match opened {
+            let (loss, trouble) = match opened {
                 Ok(mut connection) => {
-                    // What was lost may stay away for a while: the next host is asked first.
+                    // The host that was lost may stay away for a while: the next one is tried first.
                     host = connection.host + 1;
-                    let Err(loss) = self.carry(&mut connection).await else {
+                    let Err(loss) = self.use_connection(&mut connection).await else {
                         return connection.close().await;
                     };
                     self.lost(&loss);
-                    loss.interrupted(self.settings)
+                    let text = loss.interrupted(&self.settings);
+                    (loss, text)
                 }
                 Err(loss) => {
-                    self.report_inability(&loss);
-                    let fault = loss.unreachable(self.settings);
-                    format!("{} ({}); to mend it: {}", fault.what, fault.place, fault.mend)
+                    let Fault { what, place, mend, .. } = loss.unreachable(&self.settings);
+                    (loss, format!("{what} ({place}); to mend it: {mend}"))
                 }
             };
+            if let Some(failure) = loss.halts(&self.settings) {
+                self.report(vec![SinkReport::Unable(failure)]);
+            }
             self.report_trouble(trouble);
             let delay = self.backoff.next_delay();
             let waiting = async {
-                while let Some(orders) = self.sink.orders.recv().await {
+                while let Some(orders) = self.orders.recv().await {
                     self.take(orders);
                 }
             };
-            let _stopped = tokio::time::timeout(delay, waiting).await.is_ok();
+            let _stopped = timeout(delay, waiting).await.is_ok();
         }
     }
 
-    /// Carries messages over one connection, until the sink is gone.
-    async fn carry(&mut self, connection: &mut AmqpConnection) -> AmqpResult<()> {
+    /// Publishes over one connection until it is lost or the sink is dropped.
+    async fn use_connection(&mut self, connection: &mut AmqpConnection) -> AmqpResult<()> {
         let channel = connection.channel.clone();
         let mut in_flight = PublishesInFlight::default();
-        let carried = self.pump(connection, &channel, &mut in_flight).await;
-        // What was confirmed before the end counts.
+        let published = self.publish(connection, &channel, &mut in_flight).await;
+        // What was confirmed before the loss counts.
         let collected = self.collect(&mut in_flight);
-        let Err(loss) = carried else { return Ok(()) };
-        // The publishing channel knows best, if it got a reason; a publish on a channel that is being
-        // closed fails before the reason is known.
+        let Err(loss) = published else { return Ok(()) };
+        // The error of the publishing channel is the best, if it has a code. A publish on a channel
+        // that is being closed fails before the code is known.
         let reason = match collected {
             Err(known) if known.code.is_some() => Some(known),
             _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
@@ -134,7 +169,7 @@ impl<'a> Publisher<'a> {
         Err(reason.filter(|reason| reason.code.is_some()).unwrap_or(loss))
     }
 
-    async fn pump<'c>(
+    async fn publish<'c>(
         &mut self,
         connection: &mut AmqpConnection,
         channel: &'c Channel,
@@ -146,18 +181,18 @@ impl<'a> Publisher<'a> {
         loop {
             if connection.is_blocked() != blocked {
                 (blocked, flows_since) = (!blocked, Instant::now());
-                self.sink.blocked.store(blocked, Ordering::Relaxed);
+                self.blocked.store(blocked, Ordering::Relaxed);
             }
-            while let Ok(orders) = self.sink.orders.try_recv() {
+            while let Ok(orders) = self.orders.try_recv() {
                 self.take(orders);
             }
             self.collect(in_flight)?;
-            if self.sink.orders.is_closed() {
+            if self.orders.is_closed() {
                 return Ok(());
             }
             self.send(connection, channel, in_flight)?;
             tokio::select! {
-                orders = self.sink.orders.recv() => match orders {
+                orders = self.orders.recv() => match orders {
                     Some(orders) => self.take(orders),
                     None => return Ok(()),
                 },
@@ -165,10 +200,10 @@ impl<'a> Publisher<'a> {
                 event = connection.event() => match event {
                     Some(Event::Error(error)) => return Err(error.into()),
                     Some(Event::ConnectionBlocked(reason)) => {
-                        // First the flag, then the report; the connection may be unblocked again by
-                        // now, which the next turn sees.
+                        // The flag is set before the report. The connection may be unblocked again
+                        // by now; the next turn of the loop sees that.
                         (blocked, flows_since) = (true, Instant::now());
-                        self.sink.blocked.store(true, Ordering::Relaxed);
+                        self.blocked.store(true, Ordering::Relaxed);
                         let trouble = format!("the broker takes no messages for now: {reason}");
                         self.report_trouble(trouble);
                     }
@@ -177,7 +212,7 @@ impl<'a> Publisher<'a> {
                 },
                 answer = self.exchanges.answer() => answer?,
                 _ = check.tick() => {
-                    // A connection that ends without an event.
+                    // A connection may end without an event.
                     if !connection.is_open() {
                         return Err(ConnectionLoss::of("the channel is closed"));
                     }
@@ -188,12 +223,12 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// A broker that lets us in and then answers nothing that we sent is not to be called well.
+    /// Reports a broker that accepts connections and answers nothing.
     fn check_overdue(&mut self, blocked: bool, oldest_at: Option<Instant>) {
         let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
         self.overdue = !blocked && waiting > ANSWER_WITHIN;
         if self.overdue {
-            // Sent again it would only be there twice: a queue without a majority has it already.
+            // Sending again would only duplicate: a queue without a majority has the message already.
             let limit_s = ANSWER_WITHIN.as_secs();
             self.report_trouble(format!(
                 "the broker has left a message or a question unanswered for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
@@ -224,7 +259,7 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Puts its dead letter in the place of an event that was refused.
+    /// Replaces a failed event by its dead letter.
     fn dead_letter(
         &mut self,
         sequence: Sequence,
@@ -233,10 +268,9 @@ impl<'a> Publisher<'a> {
     ) {
         let Some(message) = self.unconfirmed.item(sequence) else { return };
         let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, message.lane());
-        let letter = message.with_outbound(|event| writer.compose(event, cause, copy));
-        match letter {
+        match message.with_outbound(|event| writer.compose(event, cause, copy)) {
             Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
-            Err(failure) => return self.report(vec![SinkReport::Failed(sequence, failure)]),
+            Err(failure) => return self.fail(sequence, failure),
         }
         if cause.parks_key {
             let behind = self.unconfirmed.refuse_behind(sequence).into_iter();
@@ -253,7 +287,7 @@ impl<'a> Publisher<'a> {
         channel: &'c Channel,
         in_flight: &mut PublishesInFlight<'c>,
     ) -> AmqpResult<()> {
-        while !connection.is_blocked() && !self.sink.orders.is_closed() {
+        while !connection.is_blocked() && !self.orders.is_closed() {
             let Some((sequence, message)) = self.unconfirmed.peek() else { break };
             match self.exchanges.exists(&connection.probe, message.exchange()) {
                 Some(true) => {
@@ -261,43 +295,40 @@ impl<'a> Publisher<'a> {
                     self.untrimmed |= message.size_bytes() > LARGE_BYTES;
                     in_flight.send(channel, sequence, message)?;
                 }
-                Some(false) => {
-                    self.unconfirmed.refused(sequence);
-                    self.report(vec![SinkReport::Failed(sequence, message.no_exchange())]);
-                }
+                Some(false) => self.fail(sequence, message.no_exchange()),
                 None => break,
             }
         }
         Ok(())
     }
 
-    /// Settles what the broker has answered.
+    /// Settles the publishes that the broker has answered.
     fn collect(&mut self, in_flight: &mut PublishesInFlight<'_>) -> AmqpResult<()> {
         let (outcomes, end) = in_flight.collect();
         if outcomes.is_empty() {
             return Ok(end?);
         }
         self.backoff.succeeded();
-        // While it is blocked the broker still answers for what it has read already.
-        if !self.sink.blocked.load(Ordering::Relaxed) && !self.overdue {
+        // A blocked broker still confirms what it has read already.
+        if !self.blocked.load(Ordering::Relaxed) && !self.overdue {
             self.report_reachable();
         }
-        let mut news = Vec::with_capacity(outcomes.len());
+        let mut reports = Vec::with_capacity(outcomes.len());
         for (sequence, outcome) in outcomes {
             let Some(message) = self.unconfirmed.item(sequence) else { continue };
             let failure = match outcome {
                 PublishOutcome::Confirmed => {
                     self.unconfirmed.confirmed(sequence);
-                    news.push(SinkReport::Confirmed(sequence));
+                    reports.push(SinkReport::Confirmed(sequence));
                     continue;
                 }
                 PublishOutcome::Nacked => message.nacked(),
                 PublishOutcome::Returned(returned) => message.unroutable(&returned),
             };
             self.unconfirmed.refused(sequence);
-            news.push(SinkReport::Failed(sequence, failure));
+            reports.push(SinkReport::Failed(sequence, failure));
         }
-        self.report(news);
+        self.report(reports);
         if self.untrimmed && self.unconfirmed.in_flight_bytes() <= LARGE_BYTES {
             self.untrimmed = false;
             crate::base::os_ffi::trim_malloc();
@@ -306,28 +337,37 @@ impl<'a> Publisher<'a> {
     }
 
     fn lost(&mut self, loss: &ConnectionLoss) {
-        self.report_inability(loss);
+        if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
+            tracing::warn!(code, "RabbitMQ closed the channel with a reply code that is not known");
+        }
         if loss.is_over_a_message()
             && let Some(sequence) = self.unconfirmed.lone_suspect()
             && let Some(message) = self.unconfirmed.item(sequence)
         {
-            let failure = message.poison(loss);
-            let less = loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten();
-            self.unconfirmed.refused(sequence);
-            match less {
-                // A dead letter may be larger than the broker takes: it is cut until it is not.
-                Some(less) => self.unconfirmed.replace_with_dead_letter(sequence, less),
-                None => self.report(vec![SinkReport::Failed(sequence, failure)]),
+            let failure = message.closed_channel(loss);
+            // A dead letter that is larger than the broker accepts is cut further.
+            match loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten() {
+                Some(less) => {
+                    self.unconfirmed.refused(sequence);
+                    self.unconfirmed.replace_with_dead_letter(sequence, less);
+                }
+                None => self.fail(sequence, failure),
             }
         }
         self.unconfirmed.connection_lost(loss.sends_one_at_a_time());
         self.exchanges = KnownExchanges::default();
-        self.sink.blocked.store(false, Ordering::Relaxed);
+        self.blocked.store(false, Ordering::Relaxed);
         self.overdue = false;
     }
 
-    fn report(&self, news: Vec<SinkReport>) {
-        let _sink_is_gone = self.sink.news.send(news).is_err();
+    /// Keeps the event for a retry, and reports the failure.
+    fn fail(&mut self, sequence: Sequence, failure: Failure) {
+        self.unconfirmed.refused(sequence);
+        self.report(vec![SinkReport::Failed(sequence, failure)]);
+    }
+
+    fn report(&self, reports: Vec<SinkReport>) {
+        let _sink_is_gone = self.reports.send(reports).is_err();
     }
 
     fn report_reachable(&mut self) {
@@ -336,17 +376,11 @@ impl<'a> Publisher<'a> {
         }
     }
 
-    /// Something keeps events waiting; reported when it is new.
+    /// Reports what keeps events waiting, unless it was reported last.
     fn report_trouble(&mut self, text: String) {
         if self.trouble.as_ref() != Some(&text) {
             self.report(vec![SinkReport::Unreachable(text.clone())]);
             self.trouble = Some(text);
-        }
-    }
-
-    fn report_inability(&self, loss: &ConnectionLoss) {
-        if let Some(failure) = loss.halts(self.settings) {
-            self.report(vec![SinkReport::Unable(failure)]);
         }
     }
 }

@@ -6,56 +6,18 @@ use std::time::Duration;
 
 use rustls::pki_types::ServerName;
 
-use super::uri::{AmqpUri, NAME_BYTES_MAX, UriError};
-pub use super::uri::{ManagementUri, RabbitHost};
+use super::uri::{AmqpUri, ManagementUri, NAME_BYTES_MAX, RabbitHost, UriError};
 use crate::base::secret::Secret;
 use crate::base::settings::kind::{FILLED, TextRule};
 use crate::base::settings::{
-    Choice, HOUR_MS, SECOND_MS, choice, duration, flattened, map, name_of, settings, template,
-    text, url, word,
+    Choice, HOUR_MS, SECOND_MS, Settings as _, Values, choice, duration, flattened, map, name_of,
+    settings, template, text, url, word,
 };
 use crate::base::template::Template;
 use crate::sink::settings::{InvalidSetting, Surroundings};
 
-/// Who logs in when the URL names nobody: the broker's own default, which it takes from loopback only.
-const USER_DEFAULT: &str = "guest";
-
-/// The `[sink.rabbitmq]` section.
-#[derive(Clone, Debug, Default)]
-pub struct RabbitSettings {
-    /// Tried in order.
-    pub hosts: Vec<RabbitHost>,
-    /// Virtual host.
-    pub vhost: String,
-    /// How to log in.
-    pub login: RabbitLogin,
-    /// `amqps`: how to trust and be trusted.
-    pub tls: Option<RabbitTls>,
-    /// `exchange`, where it does not come from the row; the default one is empty.
-    pub exchange: Option<String>,
-    /// `exchange_type`.
-    pub exchange_type: String,
-    /// `queues` that `init` makes and binds, and that `check` and `run` insist on: name and binding key.
-    pub queues: BTreeMap<String, String>,
-    /// `queue_type` of those that `init` makes.
-    pub queue_type: String,
-    /// `heartbeat`: a connection on which nothing was heard for twice as long is dead.
-    pub heartbeat: Duration,
-    /// `connect_timeout`, for one attempt to one host.
-    pub connect_timeout: Duration,
-    /// `management_url`: the API that `check` asks for bindings.
-    pub management: Option<ManagementUri>,
-}
-
-/// How to log in.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum RabbitLogin {
-    /// User and password.
-    Plain(String, Secret),
-    /// The client certificate says who it is.
-    #[default]
-    External,
-}
+/// RabbitMQ's own default user, which may log in over loopback only.
+const GUEST: &str = "guest";
 
 const EXCHANGE_TYPE: TextRule = TextRule {
     pattern: "^(topic|direct|fanout|headers|x-.{1,253})$",
@@ -73,55 +35,61 @@ const BINDING_KEY: TextRule = TextRule {
 };
 
 settings! {
-    /// The `[sink.rabbitmq]` section as it is written.
-    pub(super) struct RabbitSection {
+    /// The `[sink.rabbitmq]` section. The fields below the keys are what its URLs say.
+    #[derive(Clone, Debug)]
+    pub(super) struct RabbitSettings {
         /// Where RabbitMQ is: `amqps://user:password@mq1:5671,mq2:5671/vhost`; hosts are tried in
         /// order, no path is the virtual host `/`. A secret: it may hold a password.
-        url: Secret = url().required("amqps://relay@localhost/%2f"),
+        pub(super) url: Secret = url().required("amqps://relay@localhost/%2f"),
         /// Exchange that events are published to; `${column}` takes it from the row. Empty is the
         /// default exchange, where the routing key is a queue's name.
         pub(super) exchange: Template = template().default("outbox.events"),
         /// Type of the exchange that `init` makes and `check` and `run` insist on: `topic`,
         /// `direct`, `fanout`, `headers` or one that begins with `x-`.
-        exchange_type: String = text(EXCHANGE_TYPE).default("topic"),
+        pub(super) exchange_type: String = text(EXCHANGE_TYPE).default("topic"),
         /// Queues that `init` makes and binds and that `check` and `run` insist on: name to binding
         /// key.
-        queues: BTreeMap<String, String> = map(text(BINDING_KEY)),
+        pub(super) queues: BTreeMap<String, String> = map(text(BINDING_KEY)),
         /// Type of a queue that `init` makes; always durable.
-        queue_type: String = word(|| vec!["quorum", "classic", "stream"]).default("quorum"),
+        pub(super) queue_type: String
+            = word(|| vec!["quorum", "classic", "stream"]).default("quorum"),
         /// How to log in: `plain` by user and password of the URL, `external` by the client
         /// certificate.
-        auth: RabbitAuth = choice().default("plain"),
-        tls: RabbitTls = flattened(),
+        pub(super) auth: RabbitAuth = choice().default("plain"),
+        pub(super) tls_files: RabbitTls = flattened(),
         /// A connection on which nothing was heard for twice as long is taken for dead. Whole
         /// seconds count.
-        heartbeat: Duration = duration(SECOND_MS, HOUR_MS).default("10s"),
+        pub(super) heartbeat: Duration = duration(SECOND_MS, HOUR_MS).default("10s"),
         /// Longest attempt to connect to one host, and to log in there.
-        connect_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("5s"),
+        pub(super) connect_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("5s"),
         /// Where `check` can see bindings and policies: `http://user:password@mq:15672`; without a
         /// user, that of `url`. A secret.
-        management_url: Option<Secret> = url().or_none("bindings are not looked at"),
+        pub(super) management_url: Option<Secret> = url().or_none("bindings are not looked at"),
+
+        pub(super) is_encrypted: bool,
+        pub(super) hosts: Vec<RabbitHost>,
+        pub(super) vhost: String,
+        pub(super) login: RabbitLogin,
+        pub(super) management: Option<ManagementUri>,
     }
 }
 
 settings! {
-    /// How to trust the server, and be trusted.
-    #[derive(Clone, Debug, PartialEq, Eq)]
-    pub struct RabbitTls {
+    #[derive(Clone, Debug)]
+    pub(super) struct RabbitTls {
         /// PEM file of the certificates that may sign the server's.
-        pub ca_file: Option<PathBuf> = text(FILLED).or_none("the system's roots"),
+        pub(super) ca_file: Option<PathBuf> = text(FILLED).or_none("the system's roots"),
         /// PEM file of the client certificate and its chain.
-        pub cert_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
+        pub(super) cert_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
         /// PEM file of the client certificate's key, unencrypted.
-        pub key_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
+        pub(super) key_file: Option<PathBuf> = text(FILLED).or_none("no client certificate"),
         /// Name that the server's certificate must bear, also sent as SNI.
-        pub server_name: Option<String> = text(FILLED).or_none("the host of the URL"),
+        pub(super) server_name: Option<String> = text(FILLED).or_none("the host of the URL"),
     }
 }
 
-/// `auth`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RabbitAuth {
+pub(super) enum RabbitAuth {
     Plain,
     External,
 }
@@ -131,7 +99,16 @@ impl Choice for RabbitAuth {
         &[("plain", RabbitAuth::Plain), ("external", RabbitAuth::External)];
 }
 
-/// Any bytes will do, as long as AMQP can carry them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) enum RabbitLogin {
+    /// User and password.
+    Plain(String, Secret),
+    /// The broker takes the user from the client certificate.
+    #[default]
+    External,
+}
+
+/// AMQP carries a routing key of any bytes, up to this many.
 pub(super) fn check_routing_key(key: &str) -> Result<(), (String, String)> {
     let bytes = key.len();
     if bytes <= NAME_BYTES_MAX {
@@ -141,192 +118,152 @@ pub(super) fn check_routing_key(key: &str) -> Result<(), (String, String)> {
     Err((what, "write a shorter one".to_owned()))
 }
 
-impl RabbitSection {
-    /// What the section means; everything that is invalid in it at once.
-    pub(super) fn settings(
-        self,
-        around: &Surroundings<'_>,
-    ) -> Result<RabbitSettings, Vec<InvalidSetting>> {
-        let letters = &around.dead_letters.exchange;
-        let taken = !letters.is_empty() && self.exchange.constant() == Some(letters.as_str());
-        let mut reader = SectionReader { section: self, invalid: Vec::new() };
-        let settings = reader.settings();
-        if taken {
-            let key = name_of!(RabbitSection, exchange);
-            let key_of_letters = "dead_letter.exchange";
-            reader.invalid.push(InvalidSetting::taken_by_dead_letters(
-                key,
-                letters,
-                key_of_letters,
-            ));
-        }
-        settings.filter(|_| reader.invalid.is_empty()).ok_or(reader.invalid)
-    }
-}
+const URL: &str = name_of!(RabbitSettings, url);
+const EXCHANGE: &str = name_of!(RabbitSettings, exchange);
+const QUEUES: &str = name_of!(RabbitSettings, queues);
+const AUTH: &str = name_of!(RabbitSettings, auth);
+const CA: &str = name_of!(RabbitTls, ca_file);
+const CERT: &str = name_of!(RabbitTls, cert_file);
+const KEY: &str = name_of!(RabbitTls, key_file);
+const NAME: &str = name_of!(RabbitTls, server_name);
 
 impl RabbitSettings {
-    /// Where it is, for people: no login in it.
-    #[must_use]
-    pub fn place(&self) -> String {
-        let scheme = if self.tls.is_some() { "amqps" } else { "amqp" };
+    /// Reads the section; refuses it with everything that is invalid in it.
+    pub(super) fn from_values(
+        values: &Values,
+        around: &Surroundings<'_>,
+    ) -> Result<RabbitSettings, Vec<InvalidSetting>> {
+        let mut settings = RabbitSettings::read(values);
+        let mut invalid = settings.invalid_names();
+        let bad_uri = |key, error: UriError| bad_value(key, error.what, error.mend);
+        match settings.management_url.as_ref().map(|uri| ManagementUri::parse(uri.expose())) {
+            Some(Err(error)) => {
+                invalid.push(bad_uri(name_of!(RabbitSettings, management_url), error));
+            }
+            uri => settings.management = uri.and_then(Result::ok),
+        }
+        match AmqpUri::parse(settings.url.expose()) {
+            Err(error) => invalid.push(bad_uri(URL, error)),
+            Ok(uri) => {
+                invalid.extend(settings.contradictions(&uri));
+                settings.login = match (settings.auth, uri.user) {
+                    (RabbitAuth::External, _) => RabbitLogin::External,
+                    (RabbitAuth::Plain, Some(user)) => {
+                        RabbitLogin::Plain(user, uri.password.unwrap_or_default())
+                    }
+                    (RabbitAuth::Plain, None) => {
+                        RabbitLogin::Plain(GUEST.to_owned(), Secret::new(GUEST))
+                    }
+                };
+                settings.is_encrypted = uri.tls;
+                (settings.hosts, settings.vhost) = (uri.hosts, uri.vhost);
+            }
+        }
+        let dead_letters = &around.dead_letters.exchange;
+        if !dead_letters.is_empty() && settings.exchange.constant() == Some(dead_letters) {
+            let taken = InvalidSetting::taken_by_dead_letters;
+            invalid.push(taken(EXCHANGE, dead_letters, "dead_letter.exchange"));
+        }
+        if invalid.is_empty() { Ok(settings) } else { Err(invalid) }
+    }
+
+    /// The addresses and the virtual host, without the login.
+    pub(super) fn place(&self) -> String {
+        let scheme = if self.is_encrypted { "amqps" } else { "amqp" };
         let hosts: Vec<String> = self.hosts.iter().map(ToString::to_string).collect();
         format!("{scheme}://{}, virtual host {}", hosts.join(","), self.vhost)
     }
-}
 
-/// Gathers everything that is invalid before it gives up.
-struct SectionReader {
-    section: RabbitSection,
-    invalid: Vec<InvalidSetting>,
-}
-
-impl SectionReader {
-    fn refuse_if(
-        &mut self,
-        refused: bool,
-        key: &'static str,
-        what: impl Into<String>,
-        mend: impl Into<String>,
-    ) {
-        if refused {
-            self.invalid.push(InvalidSetting::new("config.bad-value", key, what, mend));
+    fn invalid_names(&self) -> Vec<InvalidSetting> {
+        let (exchange, queues) = (self.exchange.constant(), &self.queues);
+        let mut invalid = Vec::new();
+        if exchange.is_some_and(|name| name.len() > NAME_BYTES_MAX) {
+            let mend = "AMQP carries names of 255 bytes";
+            invalid.push(bad_value(EXCHANGE, "has more than 255 bytes", mend));
         }
-    }
-
-    fn settings(&mut self) -> Option<RabbitSettings> {
-        let section = &self.section;
-        let (uri, api) = (section.url.clone(), section.management_url.clone());
-        let ca_file = section.tls.ca_file.clone();
-        let exchange = section.exchange.constant().map(str::to_owned);
-        let uri = self.valid(name_of!(RabbitSection, url), AmqpUri::parse(uri.expose()));
-        let management = api.and_then(|uri| {
-            let parsed = ManagementUri::parse(uri.expose(), ca_file);
-            self.valid(name_of!(RabbitSection, management_url), parsed)
-        });
-        let too_long = exchange.as_ref().is_some_and(|name| name.len() > NAME_BYTES_MAX);
-        let mend = "AMQP carries names of 255 bytes";
-        let key = name_of!(RabbitSection, exchange);
-        self.refuse_if(too_long, key, "has more than 255 bytes", mend);
-        let queues = std::mem::take(&mut self.section.queues);
-        self.check_queues(&queues, exchange.as_deref());
-        let uri = uri?;
-        let tls = self.tls(&uri, management.as_ref().is_some_and(|api| api.tls));
-        let login = self.login(&uri, tls.as_ref());
-        let RabbitSection { exchange_type, queue_type, heartbeat, connect_timeout, .. } =
-            &self.section;
-        Some(RabbitSettings {
-            hosts: uri.hosts,
-            vhost: uri.vhost,
-            login,
-            tls,
-            exchange,
-            exchange_type: exchange_type.clone(),
-            queues,
-            queue_type: queue_type.clone(),
-            heartbeat: *heartbeat,
-            connect_timeout: *connect_timeout,
-            management,
-        })
-    }
-
-    fn valid<T>(&mut self, key: &'static str, parsed: Result<T, UriError>) -> Option<T> {
-        parsed.map_err(|error| self.refuse_if(true, key, error.what, error.mend)).ok()
-    }
-
-    fn check_queues(&mut self, queues: &BTreeMap<String, String>, exchange: Option<&str>) {
-        const KEY: &str = name_of!(RabbitSection, queues);
-        let what = "cannot be bound: the exchange comes from the row";
-        let mend = "write an exchange without ${…}, or make the bindings yourself";
-        self.refuse_if(exchange.is_none() && !queues.is_empty(), KEY, what, mend);
+        if exchange.is_none() && !queues.is_empty() {
+            let what = "cannot be bound: the exchange comes from the row";
+            let mend = "write an exchange without ${…}, or make the bindings yourself";
+            invalid.push(bad_value(QUEUES, what, mend));
+        }
         for (queue, key) in queues {
             if queue.is_empty() || queue.len() > NAME_BYTES_MAX {
                 let what = "has a queue whose name is not 1 to 255 bytes";
-                self.refuse_if(true, KEY, what, "write queues = { \"name\" = \"binding key\" }");
+                let mend = "write queues = { \"name\" = \"binding key\" }";
+                invalid.push(bad_value(QUEUES, what, mend));
             } else if exchange == Some("") && !key.is_empty() && key != queue {
                 let what = format!("binds queue {queue:?} by {key:?} to the default exchange");
                 let mend = format!(
                     "the default exchange reaches a queue by its name only: write {queue:?} = \"\", or name an exchange"
                 );
-                self.refuse_if(true, KEY, what, mend);
+                invalid.push(bad_value(QUEUES, what, mend));
             }
         }
+        invalid
     }
 
-    fn tls(&mut self, uri: &AmqpUri, management_over_tls: bool) -> Option<RabbitTls> {
-        let tls = self.section.tls.clone();
-        let RabbitTls { ca_file, cert_file, key_file, server_name } = &tls;
+    /// Keys that contradict the URL or each other.
+    fn contradictions(&self, uri: &AmqpUri) -> Vec<InvalidSetting> {
+        const NO_EFFECT: &str = "has no effect: the URL begins with amqp://, without TLS";
+        const USE_AMQPS: &str = "write amqps:// and the TLS port (5671) in url, or remove it";
+        let RabbitTls { ca_file, cert_file, key_file, server_name } = &self.tls_files;
+        let (tls, external) = (uri.tls, self.auth == RabbitAuth::External);
         let (cert, key) = (cert_file.is_some(), key_file.is_some());
-        if !uri.tls {
-            let what = "has no effect: the URL begins with amqp://, without TLS";
-            let mend = "write amqps:// and the TLS port (5671) in url, or remove it";
-            self.refuse_if(
-                ca_file.is_some() && !management_over_tls,
-                name_of!(RabbitTls, ca_file),
-                what,
-                mend,
-            );
-            self.refuse_if(cert, name_of!(RabbitTls, cert_file), what, mend);
-            self.refuse_if(key, name_of!(RabbitTls, key_file), what, mend);
-            self.refuse_if(server_name.is_some(), name_of!(RabbitTls, server_name), what, mend);
-            return None;
-        }
-        let (needs_key, needs_cert) = ("needs key_file beside it", "needs cert_file beside it");
-        self.refuse_if(
-            cert && !key,
-            name_of!(RabbitTls, cert_file),
-            needs_key,
-            "key_file = \"client.key\"",
-        );
-        self.refuse_if(
-            key && !cert,
-            name_of!(RabbitTls, key_file),
-            needs_cert,
-            "cert_file = \"client.pem\"",
-        );
+        let api_tls = self.management.as_ref().is_some_and(|api| api.tls);
+        let names_user = uri.user.is_some() || uri.password.is_some();
         let is_valid = |name: &str| ServerName::try_from(name).is_ok();
-        if let Some(name) = server_name {
-            let what = format!("{name:?} is no host name or address");
-            let mend = "write the name that is in the certificate";
-            self.refuse_if(!is_valid(name), name_of!(RabbitTls, server_name), what, mend);
-        } else {
-            let what = "has a host that no certificate can name";
-            let mend = "set server_name to the name that is in the certificate";
-            let all_valid = uri.hosts.iter().all(|host| is_valid(&host.name));
-            self.refuse_if(!all_valid, name_of!(RabbitSection, url), what, mend);
-        }
-        Some(tls)
+        let bad_name = server_name.as_deref().filter(|name| !is_valid(name));
+        let bad_host = server_name.is_none() && !uri.hosts.iter().all(|it| is_valid(&it.name));
+        let bad_name_is = format!("{:?} is no host name or address", bad_name.unwrap_or_default());
+        let checks = [
+            (!tls && ca_file.is_some() && !api_tls, CA, NO_EFFECT, USE_AMQPS),
+            (!tls && cert, CERT, NO_EFFECT, USE_AMQPS),
+            (!tls && key, KEY, NO_EFFECT, USE_AMQPS),
+            (!tls && server_name.is_some(), NAME, NO_EFFECT, USE_AMQPS),
+            (tls && cert && !key, CERT, "needs key_file beside it", "key_file = \"client.key\""),
+            (tls && key && !cert, KEY, "needs cert_file beside it", "cert_file = \"client.pem\""),
+            (
+                tls && bad_name.is_some(),
+                NAME,
+                bad_name_is.as_str(),
+                "write the name that is in the certificate",
+            ),
+            (
+                tls && bad_host,
+                URL,
+                "has a host that no certificate can name",
+                "set server_name to the name that is in the certificate",
+            ),
+            (
+                external && !tls,
+                AUTH,
+                "\"external\" needs TLS: the certificate is the login",
+                "write amqps:// in url, with cert_file and key_file",
+            ),
+            (
+                external && tls && !cert,
+                AUTH,
+                "\"external\" needs a client certificate",
+                "cert_file = \"client.pem\" and key_file = \"client.key\"",
+            ),
+            (
+                external && names_user,
+                URL,
+                "names a user, and auth = \"external\" would ignore it",
+                "write amqps://host:5671/vhost: the certificate says who it is",
+            ),
+        ];
+        let found = checks.into_iter().filter(|(is_wrong, ..)| *is_wrong);
+        found.map(|(_, key, what, mend)| bad_value(key, what, mend)).collect()
     }
+}
 
-    fn login(&mut self, uri: &AmqpUri, tls: Option<&RabbitTls>) -> RabbitLogin {
-        if self.section.auth == RabbitAuth::Plain {
-            return match &uri.user {
-                Some(user) => {
-                    RabbitLogin::Plain(user.clone(), uri.password.clone().unwrap_or_default())
-                }
-                None => RabbitLogin::Plain(USER_DEFAULT.to_owned(), Secret::new(USER_DEFAULT)),
-            };
-        }
-        let what = "\"external\" needs TLS: the certificate is the login";
-        let mend = "write amqps:// in url, with cert_file and key_file";
-        self.refuse_if(tls.is_none(), name_of!(RabbitSection, auth), what, mend);
-        let no_certificate = tls.is_some_and(|tls| tls.cert_file.is_none());
-        let mend = "cert_file = \"client.pem\" and key_file = \"client.key\"";
-        self.refuse_if(
-            no_certificate,
-            name_of!(RabbitSection, auth),
-            "\"external\" needs a client certificate",
-            mend,
-        );
-        let what = "names a user, and auth = \"external\" would ignore it";
-        let mend = "write amqps://host:5671/vhost: the certificate says who it is";
-        self.refuse_if(
-            uri.user.is_some() || uri.password.is_some(),
-            name_of!(RabbitSection, url),
-            what,
-            mend,
-        );
-        RabbitLogin::External
-    }
+fn bad_value(
+    key: &'static str,
+    what: impl Into<String>,
+    mend: impl Into<String>,
+) -> InvalidSetting {
+    InvalidSetting::new("config.bad-value", key, what, mend)
 }
 
 #[cfg(test)]

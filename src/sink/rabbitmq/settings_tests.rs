@@ -1,6 +1,6 @@
 use super::*;
+use crate::base::settings::Values;
 use crate::base::settings::kind::SettingValue;
-use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
 
 fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<InvalidSetting>> {
@@ -22,7 +22,7 @@ fn read(pairs: &[(&'static str, &'static str)]) -> Result<RabbitSettings, Vec<In
         window_bytes_max: 1,
         dead_letters: &DeadLetterAddress::default(),
     };
-    RabbitSection::read(&values).settings(&around)
+    RabbitSettings::from_values(&values, &around)
 }
 
 /// Each misfit as `key: what`.
@@ -63,7 +63,9 @@ fn tls_keys_need_tls_and_a_whole_identity() {
     let no_effect =
         ["ca_file: has no", "cert_file: has no", "key_file: has no", "server_name: has no"];
     told(&[("url", "amqp://mq"), ca, cert, key, name], &no_effect);
-    let tls = read(&[("url", "amqps://mq"), ca, cert, key, name]).unwrap().tls.unwrap();
+    let settings = read(&[("url", "amqps://mq"), ca, cert, key, name]).unwrap();
+    let tls = settings.tls_files;
+    assert!(settings.is_encrypted);
     assert_eq!(tls.ca_file.as_deref(), Some(std::path::Path::new("a")));
     assert_eq!(tls.server_name.as_deref(), Some("n"));
     told(&[("url", "amqps://mq"), cert], &["cert_file: needs key_file"]);
@@ -74,7 +76,7 @@ fn tls_keys_need_tls_and_a_whole_identity() {
     // The management API may need the roots where AMQP does not.
     let api = ("management_url", "https://mq");
     let settings = read(&[("url", "amqp://mq"), ca, api]).unwrap();
-    assert!(settings.tls.is_none() && settings.management.unwrap().ca_file.is_some());
+    assert!(!settings.is_encrypted && settings.tls_files.ca_file.is_some());
 }
 
 #[test]
@@ -83,7 +85,7 @@ fn queues_are_bound_to_an_exchange_that_is_known() {
     let settings = read(&[url, ("queues.orders", "order.#")]).unwrap();
     assert_eq!(settings.queues["orders"], "order.#");
     let row = ("exchange", "x.${type}");
-    assert_eq!(read(&[url, row]).unwrap().exchange, None);
+    assert_eq!(read(&[url, row]).unwrap().exchange.constant(), None);
     told(&[url, row, ("queues.q", "#")], &["queues: cannot be bound"]);
     let default = ("exchange", "");
     read(&[url, default, ("queues.q", ""), ("queues.r", "r")]).unwrap();

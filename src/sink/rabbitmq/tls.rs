@@ -1,9 +1,8 @@
-//! TLS below the AMQP client, which insists on a plain TCP socket.
+//! TLS below lapin, which takes only a plain TCP socket.
 //!
-//! The client gets one end of a socket pair. A task carries bytes between the other end and the
-//! encrypted connection. Whichever side ends, the task ends, and with it the other side; when the
-//! connection is dropped ([`TlsBridge`]), the task is ended too. What ended it is remembered: the
-//! client sees no more than an end.
+//! lapin gets one end of a socket pair. A task copies bytes between the other end and the encrypted
+//! connection, and ends when either side ends or when [`TlsBridge`] is dropped. lapin then sees
+//! only the end of a stream, so the bridge keeps the TLS error that caused it.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,28 +17,29 @@ use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
+use super::connection_loss::ConnectionLoss;
 use super::settings::RabbitTls;
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 
-/// Copied at once in each direction; an AMQP frame is half of it.
+/// Two AMQP frames.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// The handshake as a client of `host`.
+/// Does the handshake as a client of `host`.
 pub(super) async fn connect(
     stream: TcpStream,
     host: &str,
-    settings: &RabbitTls,
+    files: &RabbitTls,
 ) -> io::Result<TlsStream<TcpStream>> {
-    let name = settings.server_name.as_deref().unwrap_or(host);
+    let name = files.server_name.as_deref().unwrap_or(host);
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
-    let config = client_config(settings)
-        .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
+    let config =
+        client_config(files).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     TlsConnector::from(config).connect(name, stream).await
 }
 
-fn client_config(settings: &RabbitTls) -> Result<Arc<rustls::ClientConfig>, TlsError> {
+fn client_config(files: &RabbitTls) -> Result<Arc<rustls::ClientConfig>, TlsError> {
     let file = |parameter, path| PemFile { parameter, path };
-    let RabbitTls { ca_file, cert_file, key_file, .. } = settings;
+    let RabbitTls { ca_file, cert_file, key_file, .. } = files;
     let roots = tls::roots(file("sink.rabbitmq.ca_file", ca_file.as_deref()))?;
     let cert = file("sink.rabbitmq.cert_file", cert_file.as_deref());
     let key = file("sink.rabbitmq.key_file", key_file.as_deref());
@@ -48,16 +48,15 @@ fn client_config(settings: &RabbitTls) -> Result<Arc<rustls::ClientConfig>, TlsE
     tls::client_config(provider, verifier, tls::identity(cert, key)?)
 }
 
-/// Carries bytes until it is dropped, or until one side ends.
 #[derive(Debug)]
 pub(super) struct TlsBridge {
     task: AbortHandle,
-    failure: Arc<OnceLock<TlsFailure>>,
+    failure: Arc<OnceLock<ConnectionLoss>>,
 }
 
 impl TlsBridge {
-    /// A plain socket whose other end is this connection.
-    pub(super) fn over(mut secured: TlsStream<TcpStream>) -> io::Result<(TcpStream, TlsBridge)> {
+    /// Returns the plain socket for lapin.
+    pub(super) fn over(mut encrypted: TlsStream<TcpStream>) -> io::Result<(TcpStream, TlsBridge)> {
         let (theirs, ours) = StdUnixStream::pair()?;
         for end in [&theirs, &ours] {
             end.set_nonblocking(true)?;
@@ -68,18 +67,16 @@ impl TlsBridge {
         let ended_by = Arc::clone(&failure);
         let task = tokio::spawn(async move {
             let (size, ours) = (BUFFER_BYTES, &mut ours);
-            let copied = copy_bidirectional_with_sizes(ours, &mut secured, size, size).await;
-            if let Err(error) = copied
-                && let Some(failure) = TlsFailure::of(&error)
-            {
-                ended_by.get_or_init(|| failure);
+            let copied = copy_bidirectional_with_sizes(ours, &mut encrypted, size, size).await;
+            if let Some(loss) = copied.err().as_ref().and_then(explain) {
+                ended_by.get_or_init(|| loss);
             }
         });
         Ok((plain, TlsBridge { task: task.abort_handle(), failure }))
     }
 
-    /// Why TLS ended, when it was TLS that ended it.
-    pub(super) fn failure(&self) -> Option<&TlsFailure> {
+    /// The TLS error that ended the connection, if one did.
+    pub(super) fn failure(&self) -> Option<&ConnectionLoss> {
         self.failure.get()
     }
 }
@@ -90,15 +87,6 @@ impl Drop for TlsBridge {
     }
 }
 
-/// A failure of TLS, and what mends it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct TlsFailure {
-    pub(super) text: String,
-    /// The fault's code.
-    pub(super) code: &'static str,
-    pub(super) mend: &'static str,
-}
-
 const WRONG_NAME: &str = "write a name of the certificate as the host in sink.rabbitmq.url, or set sink.rabbitmq.server_name to it";
 const WRONG_TIME: &str = "renew the broker's certificate, or correct this machine's clock";
 const WRONG_AUTHORITY: &str = "set sink.rabbitmq.ca_file to the PEM file of the authority that signed it; look at it: openssl s_client -connect HOST:5671 -showcerts";
@@ -106,16 +94,14 @@ const NO_TLS: &str =
     "write the broker's TLS port (5671) in sink.rabbitmq.url, or amqp:// for a port without TLS";
 const REFUSED: &str = "correct sink.rabbitmq.cert_file and key_file to a certificate that the broker trusts (ssl_options.cacertfile in rabbitmq.conf), and see its log";
 
-impl TlsFailure {
-    /// What the error says, when it is one of TLS or of its settings.
-    pub(super) fn of(error: &io::Error) -> Option<TlsFailure> {
-        use rustls::{AlertDescription as Alert, Error, InvalidMessage};
-        let inner = error.get_ref()?;
-        if inner.is::<TlsError>() {
-            let mend = "correct that file in [sink.rabbitmq]";
-            return Some(TlsFailure { text: error.to_string(), code: "sink.tls-settings", mend });
-        }
-        let (text, code, mend) = match inner.downcast_ref()? {
+/// Describes an error of TLS or of its settings; `None` for any other.
+pub(super) fn explain(error: &io::Error) -> Option<ConnectionLoss> {
+    use rustls::{AlertDescription as Alert, Error, InvalidMessage};
+    let inner = error.get_ref()?;
+    let (text, code, mend) = if inner.is::<TlsError>() {
+        (error.to_string(), "sink.tls-settings", "correct that file in [sink.rabbitmq]")
+    } else {
+        match inner.downcast_ref()? {
             Error::InvalidCertificate(refused) => {
                 let (text, mend) = certificate_refused(refused);
                 (format!("the server's certificate {text}"), "sink.tls-untrusted", mend)
@@ -123,25 +109,25 @@ impl TlsFailure {
             Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
                 ("the server does not speak TLS on this port".to_owned(), "sink.no-tls", NO_TLS)
             }
-            Error::AlertReceived(alert) => {
-                let text = match alert {
-                    Alert::CertificateRequired => {
-                        "the server demands a client certificate".to_owned()
-                    }
-                    Alert::UnknownCA
-                    | Alert::BadCertificate
-                    | Alert::CertificateUnknown
-                    | Alert::CertificateExpired => {
-                        format!("the server refuses the client certificate ({alert:?})")
-                    }
-                    alert => format!("the server ended TLS: {alert:?}"),
-                };
+            Error::AlertReceived(Alert::CertificateRequired) => {
+                ("the server demands a client certificate".to_owned(), "sink.tls-refused", REFUSED)
+            }
+            Error::AlertReceived(
+                alert @ (Alert::UnknownCA
+                | Alert::BadCertificate
+                | Alert::CertificateUnknown
+                | Alert::CertificateExpired),
+            ) => {
+                let text = format!("the server refuses the client certificate ({alert:?})");
                 (text, "sink.tls-refused", REFUSED)
             }
+            Error::AlertReceived(alert) => {
+                (format!("the server ended TLS: {alert:?}"), "sink.tls-refused", REFUSED)
+            }
             other => (format!("TLS failed: {other}"), "sink.tls-refused", REFUSED),
-        };
-        Some(TlsFailure { text, code, mend })
-    }
+        }
+    };
+    Some(ConnectionLoss::of(text).caused_by(code, mend, true))
 }
 
 fn certificate_refused(refused: &CertificateError) -> (String, &'static str) {

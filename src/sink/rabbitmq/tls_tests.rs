@@ -150,9 +150,9 @@ fn a_peer_that_speaks_no_tls_is_told_as_that() {
         });
         let stream = TcpStream::connect(address).await.unwrap();
         let error = connect(stream, "mq.example", &settings()).await.unwrap_err();
-        let failure = TlsFailure::of(&error).unwrap();
-        assert_eq!(failure.code, "sink.no-tls");
+        let failure = explain(&error).unwrap();
         assert_eq!(failure.text, "the server does not speak TLS on this port");
+        assert_eq!(failure.cause.unwrap().code, "sink.no-tls");
     });
 }
 
@@ -163,8 +163,8 @@ fn a_file_that_cannot_be_used_is_named_with_its_key() {
         let absent = RabbitTls { ca_file: Some("/absent.pem".into()), ..RabbitTls::default() };
         let stream = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let error = connect(stream, "mq.example", &absent).await.unwrap_err();
-        let failure = TlsFailure::of(&error).unwrap();
-        assert_eq!(failure.code, "sink.tls-settings");
+        let failure = explain(&error).unwrap();
         assert!(failure.text.starts_with("sink.rabbitmq.ca_file /absent.pem: "), "{error}");
+        assert_eq!(failure.cause.unwrap().code, "sink.tls-settings");
     });
 }

@@ -1,20 +1,18 @@
-//! `amqps://user:password@mq1:5671,mq2:5671/vhost`, and the management API's `http://…`, taken apart.
+//! Parses `amqps://user:password@mq1:5671,mq2:5671/vhost`, and the URL of the management API.
 //!
-//! As RabbitMQ's own URI rules, with several hosts, and without parameters: each of those has a
-//! configuration key, so that nothing is said twice. Two deliberate differences: no path and an
-//! empty one both mean the virtual host `/`, and what would be ignored is refused. The `url` crate
-//! knows neither several hosts nor whether a port was written.
+//! The rules are those of RabbitMQ's URI specification, with two differences: several hosts are
+//! allowed, and an empty path means the virtual host `/`, too. Parameters are refused, because each
+//! has a configuration key. The `url` crate reads neither several hosts nor whether a port was given.
 //!
-//! Invariant: messages are fixed text. Any piece of the URI may be part of a password in which a
-//! `/`, `?`, `#` or `@` was not percent-encoded.
+//! Invariant: no error quotes the URL. Any part of it may belong to a password in which a `/`, `?`,
+//! `#` or `@` was not percent-encoded.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use crate::base::encoding::{PercentError, percent_decode};
 use crate::base::secret::Secret;
 
-/// Most bytes of a name in AMQP.
+/// AMQP's limit for exchange, queue, routing key, virtual host and header names.
 pub(super) const NAME_BYTES_MAX: usize = 255;
 const HOSTS_MAX: usize = 32;
 
@@ -25,7 +23,7 @@ const ENCODE: &str = "percent-encode what is special in user, password and virtu
                       / is %2F, ? is %3F, # is %23, @ is %40, : is %3A, % is %25, [ is %5B";
 const NOT_ENCODED: &str = "falls apart: a special character is not percent-encoded";
 
-/// Parameters that other clients know, and the key that says the same here.
+/// Parameters that other clients know, and the configuration key of each.
 const PARAMETERS: [(&str, &str); 8] = [
     ("heartbeat", "heartbeat = \"10s\""),
     ("connection_timeout", "connect_timeout = \"5s\""),
@@ -37,13 +35,11 @@ const PARAMETERS: [(&str, &str); 8] = [
     ("verify", "amqps://, which always verifies the server"),
 ];
 
-/// One server of the cluster.
+/// A host name or address, and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RabbitHost {
-    /// Name or address.
-    pub name: String,
-    /// Port.
-    pub port: u16,
+pub(super) struct RabbitHost {
+    pub(super) name: String,
+    pub(super) port: u16,
 }
 
 impl fmt::Display for RabbitHost {
@@ -53,8 +49,8 @@ impl fmt::Display for RabbitHost {
     }
 }
 
-/// Where the brokers are, and the login, where the URI has one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What `sink.rabbitmq.url` says.
+#[derive(Debug)]
 pub(super) struct AmqpUri {
     pub(super) tls: bool,
     pub(super) user: Option<String>,
@@ -63,19 +59,15 @@ pub(super) struct AmqpUri {
     pub(super) vhost: String,
 }
 
-/// Where the management API is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ManagementUri {
-    /// `https`.
-    pub tls: bool,
-    /// Server.
-    pub host: RabbitHost,
-    /// What comes before `/api`; without a slash at its end.
-    pub prefix: String,
-    /// User and password; those of `sink.rabbitmq.url` when absent.
-    pub login: Option<(String, Secret)>,
-    /// Roots for `https`; the system's when absent.
-    pub ca_file: Option<PathBuf>,
+/// What `sink.rabbitmq.management_url` says.
+#[derive(Clone, Debug)]
+pub(super) struct ManagementUri {
+    pub(super) tls: bool,
+    pub(super) host: RabbitHost,
+    /// The path before `/api`, without a slash at its end.
+    pub(super) prefix: String,
+    /// User and password, where they are not those of `sink.rabbitmq.url`.
+    pub(super) login: Option<(String, Secret)>,
 }
 
 impl fmt::Display for ManagementUri {
@@ -86,7 +78,7 @@ impl fmt::Display for ManagementUri {
 }
 
 /// Why a URI cannot be used.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub(super) struct UriError {
     pub(super) what: &'static str,
@@ -110,33 +102,32 @@ impl AmqpUri {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // All three mean that a password was cut in two, or that a virtual host has a bare slash.
+        // A special character in the password or the virtual host has split the URL at a wrong place.
         if path.contains(['@', '/']) || rest.contains('#') || query.contains('@') {
             return wrong(NOT_ENCODED, ENCODE);
         }
         refuse_parameters(query)?;
         let (user, password, servers) = split_login(authority)?;
-        let host = |server| host(server, port, AMQP_EXAMPLE);
-        let hosts: Vec<RabbitHost> = servers.split(',').map(host).collect::<Result<_, _>>()?;
+        let hosts = servers.split(',').map(|server| host(server, port, AMQP_EXAMPLE));
+        let hosts: Vec<RabbitHost> = hosts.collect::<Result<_, _>>()?;
         if hosts.len() > HOSTS_MAX {
             let mend = "name some of them: one is enough to connect";
             return wrong("has more than 32 hosts", mend);
         }
-        let vhost = match decode(path)? {
-            path if path.is_empty() => "/".to_owned(),
-            path if path.len() <= NAME_BYTES_MAX => path,
-            _ => {
-                let what = "has a virtual host of more than 255 bytes";
-                return wrong(what, "AMQP carries 255 bytes");
-            }
-        };
+        let mut vhost = decode(path)?;
+        if vhost.is_empty() {
+            vhost.push('/');
+        }
+        if vhost.len() > NAME_BYTES_MAX {
+            let what = "has a virtual host of more than 255 bytes";
+            return wrong(what, "AMQP carries 255 bytes");
+        }
         Ok(AmqpUri { tls, user, password, hosts, vhost })
     }
 }
 
 impl ManagementUri {
-    /// Takes `http://user:password@host:15672/prefix` apart.
-    pub(super) fn parse(uri: &str, ca_file: Option<PathBuf>) -> Result<ManagementUri, UriError> {
+    pub(super) fn parse(uri: &str) -> Result<ManagementUri, UriError> {
         let (tls, port, rest) = match uri.trim().split_once("://") {
             Some(("http", rest)) => (false, 15672, rest),
             Some(("https", rest)) => (true, 15671, rest),
@@ -154,12 +145,7 @@ impl ManagementUri {
         let path = path.strip_suffix("api").unwrap_or(path).trim_end_matches('/');
         let prefix = if path.is_empty() { String::new() } else { format!("/{path}") };
         let login = user.map(|user| (user, password.unwrap_or_default()));
-        Ok(ManagementUri { tls, host: host(server, port, HTTP_EXAMPLE)?, prefix, login, ca_file })
-    }
-
-    /// The host, when what is said to it can be read on the way.
-    pub(super) fn unencrypted(&self) -> Option<&str> {
-        (!self.tls).then_some(self.host.name.as_str())
+        Ok(ManagementUri { tls, host: host(server, port, HTTP_EXAMPLE)?, prefix, login })
     }
 }
 
@@ -179,7 +165,7 @@ fn refuse_parameters(query: &str) -> Result<(), UriError> {
 
 type LoginAndServers<'a> = (Option<String>, Option<Secret>, &'a str);
 
-/// `[user[:password]@]servers`; a user without a name is none.
+/// Splits `[user[:password]@]servers`. An empty user counts as none.
 fn split_login(authority: &str) -> Result<LoginAndServers<'_>, UriError> {
     let Some((login, servers)) = authority.rsplit_once('@') else {
         return Ok((None, None, authority));
@@ -191,16 +177,16 @@ fn split_login(authority: &str) -> Result<LoginAndServers<'_>, UriError> {
     Ok((Some(decode(user)?).filter(|user| !user.is_empty()), password, servers))
 }
 
-fn host(server: &str, port: u16, example: &str) -> Result<RabbitHost, UriError> {
+fn host(server: &str, default_port: u16, example: &str) -> Result<RabbitHost, UriError> {
     const IPV6: &str = "write an IPv6 address as [::1]:5672";
     let server = server.trim();
-    let (name, given) = match server.strip_prefix('[').map(|rest| rest.split_once(']')) {
+    let (name, port) = match server.strip_prefix('[') {
         None => server.split_once(':').map_or((server, None), |(name, port)| (name, Some(port))),
-        Some(None) => return wrong("has an IPv6 address without its ]", IPV6),
-        Some(Some((name, ""))) => (name, None),
-        Some(Some((name, after))) => match after.strip_prefix(':') {
-            Some(port) => (name, Some(port)),
-            None => return wrong("has text after the ] of an address", IPV6),
+        Some(rest) => match rest.split_once(']') {
+            None => return wrong("has an IPv6 address without its ]", IPV6),
+            Some((name, "")) => (name, None),
+            Some((name, after)) if after.starts_with(':') => (name, Some(&after[1..])),
+            Some(_) => return wrong("has text after the ] of an address", IPV6),
         },
     };
     let name = decode(name)?;
@@ -210,13 +196,10 @@ fn host(server: &str, port: u16, example: &str) -> Result<RabbitHost, UriError> 
     if name.contains(char::is_whitespace) {
         return wrong("has a space in a host name", example);
     }
-    let port = match given.map(|given| given.parse().ok().filter(|port| *port > 0)) {
-        None => port,
-        Some(Some(given)) => given,
-        Some(None) => {
-            let what = "has a port that is not a number from 1 to 65535";
-            return wrong(what, &format!("{example}; {ENCODE}"));
-        }
+    let port = port.map_or(Some(default_port), |port| port.parse().ok());
+    let Some(port) = port.filter(|port| *port > 0) else {
+        let what = "has a port that is not a number from 1 to 65535";
+        return wrong(what, &format!("{example}; {ENCODE}"));
     };
     Ok(RabbitHost { name, port })
 }

@@ -92,7 +92,7 @@ fn a_parameter_is_answered_with_the_key_that_says_it_here() {
 }
 
 fn management(url: &str) -> ManagementUri {
-    ManagementUri::parse(url, None).unwrap_or_else(|error| panic!("{url}: {error}"))
+    ManagementUri::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn what_is_wrong_with_a_management_url_is_told_without_quoting_it() {
         "http://u:canary@m q",
         "http://mq/canary path",
     ] {
-        let error = ManagementUri::parse(url, None).unwrap_err();
+        let error = ManagementUri::parse(url).unwrap_err();
         assert!(!format!("{error:?}").contains("canary"), "{url}: {error:?}");
     }
 }

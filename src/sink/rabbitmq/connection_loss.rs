@@ -1,0 +1,215 @@
+//! Why there is no connection to RabbitMQ, and what mends it.
+
+use std::io;
+
+use lapin::{ChannelState, ErrorKind};
+
+use super::fault::{
+    ACCESS_REFUSED, CloseMeaning, NOT_FOUND, NOT_IMPLEMENTED, UNKNOWN_CODE, close_class,
+    close_meaning,
+};
+use super::settings::{RabbitLogin, RabbitSettings};
+use crate::base::error::{Exit, Fault};
+use crate::sink::{Disposition, Failure, UNREACHABLE};
+
+/// How lapin ends a channel that the broker closed with a code that lapin does not know.
+const CLOSED_WITHOUT_CODE: &str = "channel.close-ok sent";
+/// In the broker's text about a queue that exists and does not answer.
+const QUEUE_DOWN: &str = "down or inaccessible";
+/// Configure, write and read permissions; dead letters are read.
+const PUBLISH_ANYWHERE: &str = "'' '.*' '.*'";
+
+pub(super) type AmqpResult<T> = Result<T, ConnectionLoss>;
+
+/// Why a connection or a channel has ended, or could not be opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct ConnectionLoss {
+    /// The reply code, when the broker sent one.
+    pub(super) code: Option<u16>,
+    pub(super) text: String,
+    /// What is known beyond the code.
+    pub(super) cause: Option<KnownCause>,
+    /// lapin could not parse what the broker sent.
+    pub(super) is_garbled: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct KnownCause {
+    /// The code of the fault.
+    pub(super) code: &'static str,
+    pub(super) mend: &'static str,
+    /// Another attempt with the same settings would fail in the same way.
+    pub(super) is_final: bool,
+}
+
+impl From<lapin::Error> for ConnectionLoss {
+    fn from(error: lapin::Error) -> ConnectionLoss {
+        let text = error.to_string();
+        match error.kind() {
+            ErrorKind::ProtocolError(refusal) => {
+                ConnectionLoss::refused(refusal.get_id(), refusal.get_message().to_string())
+            }
+            ErrorKind::InvalidChannelState(ChannelState::Closing, CLOSED_WITHOUT_CODE) => {
+                let text = "the channel was closed with a code that is not known";
+                ConnectionLoss::refused(UNKNOWN_CODE, text.to_owned())
+            }
+            // Caused by a message, which would fail again.
+            ErrorKind::SerialisationError(_) => {
+                let text = format!("AMQP cannot carry a message: {text}");
+                ConnectionLoss::refused(UNKNOWN_CODE, text)
+            }
+            ErrorKind::IOError(io) | ErrorKind::RuntimeShutdownError(io) => {
+                ConnectionLoss::of(io.to_string())
+            }
+            ErrorKind::MissingHeartbeatError => {
+                ConnectionLoss::of("nothing was heard for two heartbeats")
+            }
+            ErrorKind::ParsingError(_) => {
+                ConnectionLoss { is_garbled: true, ..ConnectionLoss::of(text) }
+            }
+            // After any other error the state of the connection is unknown.
+            _ => ConnectionLoss::of(text),
+        }
+    }
+}
+
+impl From<io::Error> for ConnectionLoss {
+    fn from(error: io::Error) -> ConnectionLoss {
+        ConnectionLoss::of(error.to_string())
+    }
+}
+
+impl ConnectionLoss {
+    /// A loss without a reply code.
+    pub(super) fn of(text: impl Into<String>) -> ConnectionLoss {
+        ConnectionLoss { text: text.into(), ..ConnectionLoss::default() }
+    }
+
+    pub(super) fn caused_by(
+        self,
+        code: &'static str,
+        mend: &'static str,
+        is_final: bool,
+    ) -> ConnectionLoss {
+        ConnectionLoss { cause: Some(KnownCause { code, mend, is_final }), ..self }
+    }
+
+    fn refused(code: u16, text: String) -> ConnectionLoss {
+        // A node that is starting answers before its queues do, and reports them as not found.
+        if code == NOT_FOUND && text.contains(QUEUE_DOWN) {
+            let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues name state";
+            return ConnectionLoss::of(text).caused_by(UNREACHABLE, mend, false);
+        }
+        ConnectionLoss { code: Some(code), ..ConnectionLoss::of(text) }
+    }
+
+    fn meaning(&self) -> Option<CloseMeaning> {
+        self.code.map(close_meaning)
+    }
+
+    /// True if the broker closed because of a message, not because of its own state.
+    pub(super) fn is_over_a_message(&self) -> bool {
+        self.meaning() == Some(CloseMeaning::BadMessage)
+    }
+
+    /// True if the broker closed because a message is larger than it accepts.
+    pub(super) fn is_over_size(&self) -> bool {
+        self.is_over_a_message() && self.text.contains("larger than")
+    }
+
+    /// The broker's limit for a body, where its text names one.
+    pub(super) fn size_limit(&self) -> Option<usize> {
+        self.text.split_whitespace().rev().find_map(|word| word.parse().ok())
+    }
+
+    /// True if what was in flight must be sent again one message at a time: the broker will close
+    /// again over one of them, and everything sent before it would be duplicated each time.
+    pub(super) fn sends_one_at_a_time(&self) -> bool {
+        self.meaning() == Some(CloseMeaning::NotPermitted) || self.is_over_a_message()
+    }
+
+    /// True if another attempt with the same settings will fail in the same way.
+    pub(super) fn is_final(&self) -> bool {
+        let refused = [CloseMeaning::LoginRefused, CloseMeaning::NotPermitted];
+        self.cause.as_ref().is_some_and(|cause| cause.is_final)
+            || self.meaning().is_some_and(|meaning| refused.contains(&meaning))
+    }
+
+    /// The failure with which the relay stops, if this broker can never take a message.
+    pub(super) fn halts(&self, settings: &RabbitSettings) -> Option<Failure> {
+        (self.meaning() == Some(CloseMeaning::NotImplemented)).then(|| Failure {
+            disposition: Disposition::Halt,
+            known: true,
+            key: None,
+            class: close_class(NOT_IMPLEMENTED).0,
+            subject: settings.place(),
+            reason: format!("the broker cannot do what is asked of it: {}", self.text),
+            mend: "see the broker's log; let sink.rabbitmq.url lead to RabbitMQ itself, not to something that speaks less of AMQP 0-9-1"
+                .to_owned(),
+        })
+    }
+
+    /// Describes the loss of an established connection.
+    pub(super) fn interrupted(&self, settings: &RabbitSettings) -> String {
+        let text = &self.text;
+        match (self.code, &settings.login) {
+            (Some(ACCESS_REFUSED), RabbitLogin::Plain(..)) => {
+                format!("{text}; to mend it: {}", grant(settings, PUBLISH_ANYWHERE))
+            }
+            (Some(_), _) => text.clone(),
+            (None, _) => format!("{text} ({})", settings.place()),
+        }
+    }
+
+    /// The fault of a broker to which no connection can be opened.
+    pub(super) fn unreachable(&self, settings: &RabbitSettings) -> Fault {
+        let (code, mend) = match (self.code, &self.cause) {
+            (_, Some(KnownCause { code, mend, .. })) => (*code, (*mend).to_owned()),
+            (Some(ACCESS_REFUSED), _) => ("sink.login", login_mend(&settings.login)),
+            (Some(402 | 530), _) => {
+                let grant = grant(settings, PUBLISH_ANYWHERE);
+                ("sink.vhost", format!("rabbitmqctl add_vhost {:?}; {grant}", settings.vhost))
+            }
+            _ => (
+                UNREACHABLE,
+                "start the broker, or correct sink.rabbitmq.url; try: rabbitmq-diagnostics check_port_connectivity"
+                    .to_owned(),
+            ),
+        };
+        let what = format!("no RabbitMQ could be used: {}", self.text);
+        Fault::new(Exit::Sink, code, what, settings.place(), mend)
+    }
+}
+
+/// The user that logs in, as far as the configuration names one.
+pub(super) fn user(settings: &RabbitSettings) -> &str {
+    match &settings.login {
+        RabbitLogin::Plain(user, _) => user,
+        RabbitLogin::External => "USER",
+    }
+}
+
+/// The command that gives that user permissions.
+pub(super) fn grant(settings: &RabbitSettings, permissions: &str) -> String {
+    format!(
+        "rabbitmqctl set_permissions -p {:?} {:?} {permissions}",
+        settings.vhost,
+        user(settings)
+    )
+}
+
+fn login_mend(login: &RabbitLogin) -> String {
+    match login {
+        RabbitLogin::Plain(user, _) => format!(
+            "correct user and password in sink.rabbitmq.url, or: rabbitmqctl change_password {user:?} …"
+        ),
+        RabbitLogin::External => {
+            "rabbitmqctl add_user NAME ''; rabbitmqctl clear_password NAME, where NAME is what ssl_cert_login_from in rabbitmq.conf takes from the certificate"
+                .to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "connection_loss_tests.rs"]
+mod tests;
