@@ -189,13 +189,15 @@ impl Doctor<'_> {
             self.fail(self.faults.exchange_missing(purpose, name));
             return Ok(());
         };
+        let faults = self.faults.exchange_unusable(purpose, name, &differences);
+        let is_usable = faults.is_empty();
+        // Before the next question: the broker closes the connection over an unknown exchange type.
+        self.found.extend(faults.into_iter().map(Finding::fail));
         if !self.probe.may_publish(name).await? {
             let dead_letters = self.required.dead_letters.as_ref();
             self.fail(self.faults.publish_forbidden(purpose, name, dead_letters));
         }
-        let faults = self.faults.exchange_unusable(purpose, name, &differences);
-        if !faults.is_empty() {
-            self.found.extend(faults.into_iter().map(Finding::fail));
+        if !is_usable {
             return Ok(());
         }
         let is_hidden = differences.contains(&ExchangeDifference::Hidden);

@@ -71,25 +71,6 @@ impl RabbitSink {
         settings: &RabbitSettings,
         check: Option<&StartupCheck<'_>>,
     ) -> Result<RabbitSink, Vec<Fault>> {
-<<<<<<< HEAD
-        let ((orders, ordered), (news_sender, news)) = (unbounded_channel(), channel());
-        let (first_sender, first_result) = sync_channel(1);
-        let blocked = Arc::<AtomicBool>::default();
-        let channels =
-            SinkChannels { orders: ordered, news: news_sender, blocked: Arc::clone(&blocked) };
-        let settings = settings.clone();
-        let wanted = first.map(|first| first.required.clone());
-        runtime::spawn("rabbitmq", move || run_thread(&settings, wanted, &first_sender, channels))
-            .map_err(|fault| vec![fault])?;
-        let (gathered, ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
-        let sink = RabbitSink { orders, gathered, news, ended, blocked, key_hasher };
-        let Some(first) = first else { return Ok(sink) };
-        loop {
-            match first_result.recv_timeout(Duration::from_millis(20)) {
-                Ok(result) => return result.map(|()| sink),
-                Err(RecvTimeoutError::Timeout) if !first.stop.load(Ordering::Relaxed) => {}
-                Err(_) => return Ok(sink),
-=======
         let runtime = runtime::current_thread()?;
         let first = match check.map(|check| runtime.block_on(first_connection(settings, check))) {
             Some(Ok(first)) => first,
@@ -98,7 +79,6 @@ impl RabbitSink {
                 // Does not wait for a name that is being resolved.
                 runtime.shutdown_background();
                 return Err(faults);
->>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
             }
         };
         let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
@@ -108,8 +88,8 @@ impl RabbitSink {
             runtime.block_on(publisher.run(first));
             runtime.shutdown_background();
         })?;
-        let (gathered, has_ended, lanes) = (Vec::new(), false, Lanes::default());
-        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, lanes })
+        let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
+        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, key_hasher })
     }
 
     fn gather(

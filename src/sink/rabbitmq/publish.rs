@@ -22,14 +22,8 @@ use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-<<<<<<< HEAD
-use crate::sink::SinkReport;
 use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
-=======
-
-use crate::sink::key_lanes::{Desk, Item as _};
 use crate::sink::{Failure, SinkReport};
->>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
 
 const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
@@ -53,21 +47,6 @@ pub(super) enum PublishOrder {
     DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
 }
 
-<<<<<<< HEAD
-/// The thread's ends of what connects it with the sink.
-pub(super) struct SinkChannels {
-    /// Closed when the sink is gone.
-    pub(super) orders: UnboundedReceiver<Vec<PublishOrder>>,
-    pub(super) news: Sender<Vec<SinkReport>>,
-    /// The broker takes nothing for now.
-    pub(super) blocked: Arc<AtomicBool>,
-}
-
-pub(super) struct Publisher<'a> {
-    settings: &'a RabbitSettings,
-    sink: &'a mut SinkChannels,
-    unconfirmed: KeyLanes<AmqpMessage>,
-=======
 pub(super) struct Publisher {
     settings: RabbitSettings,
     /// Closed when the sink is dropped.
@@ -75,8 +54,7 @@ pub(super) struct Publisher {
     reports: Sender<Vec<SinkReport>>,
     /// Set while the broker accepts no messages.
     blocked: Arc<AtomicBool>,
-    unconfirmed: Desk<AmqpMessage>,
->>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
+    unconfirmed: KeyLanes<AmqpMessage>,
     exchanges: KnownExchanges,
     backoff: Backoff,
     /// Why events wait, as it was reported last.
@@ -96,15 +74,10 @@ impl Publisher {
     ) -> Publisher {
         Publisher {
             settings,
-<<<<<<< HEAD
-            sink,
-            unconfirmed: KeyLanes::default(),
-=======
             orders,
             reports,
             blocked,
-            unconfirmed: Desk::default(),
->>>>>>> e70f88d (Split RabbitMQ's reply codes from lost connections, open the first connection before its thread, and say plainly what is asked of the broker)
+            unconfirmed: KeyLanes::default(),
             exchanges: KnownExchanges::default(),
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             trouble: None,
