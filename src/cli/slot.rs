@@ -34,11 +34,11 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
         SlotAction::Create { failover } => {
             let making = std::pin::pin!(slot::create(&client, &config.source, *failover));
             let lsn = explain_when_slow(making).await?;
-            print_line(&format!("slot {name} was created; it delivers what commits after {lsn}"));
+            print_line(&format!("slot {name} made; it delivers what commits after {lsn}"));
         }
         SlotAction::Drop { .. } => {
             slot::drop(&client, name).await?;
-            print_line(&format!("slot {name} was dropped"));
+            print_line(&format!("slot {name} dropped"));
         }
         SlotAction::Show { json } => {
             let state = slot_state(&client, name).await;
