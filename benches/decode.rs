@@ -10,7 +10,6 @@ use walrelay::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use walrelay::outbox::{CommitStamp, ExtractScratch, Outboxes};
 use walrelay::pgoutput::frame::Frame;
 use walrelay::pgoutput::message::Message;
-use walrelay::pgoutput::relation::Relation;
 
 fn from_hex(line: &str) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or_default() as u8;
@@ -41,7 +40,7 @@ fn bench(criterion: &mut Criterion) {
         }
         let mut outboxes = Outboxes::new(vec![outbox(preset, headers)], None).expect("settings");
         if let Ok(Message::Relation(relation)) = Message::parse(&lines[1]) {
-            outboxes.learn(&Relation::from(relation), name != "text").expect("a table that fits");
+            outboxes.learn(&relation, name != "text").expect("a table that fits");
         }
         let frame = [b"w", [0; 24].as_slice(), &lines[2]].concat();
         let mut scratch = ExtractScratch::default();

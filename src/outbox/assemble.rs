@@ -1,18 +1,23 @@
-//! From the values of one row to the event that is published.
+//! Makes the event that is published from the values of one row.
 //!
-//! What must be made (templates, headers out of JSON) is written into the buffers first; the event
+//! What must be rendered (templates, headers out of JSON) is written into the buffers first; the event
 //! then only borrows: from the wire, the route, the transaction and the buffers. Nothing is allocated
-//! once the buffers have grown to the largest row of usual size; what a larger one needs is given
-//! back.
+//! once the buffers have grown to the largest row of usual size; memory that only a larger one needs
+//! is given back.
 
-use super::compile::{CompiledRoute, CompiledTemplate, TemplateForm};
+use std::fmt;
+
+use super::compile::{CompiledRoute, CompiledTemplate};
 use super::error::EventError;
-use super::field::{FieldValue, Fields};
+use super::field::{FIELDS_MAX, FieldValue};
 use super::row_headers::RowHeaders;
 use super::transaction::CommitStamp;
 use crate::base::event::{HeaderSlots, Outbound, TooManyHeaders, brief, give_back};
 
-/// Memory that is kept from event to event.
+/// Kafka's limit.
+const TOPIC_BYTES_MAX: usize = 249;
+
+/// Buffers that are kept from event to event.
 #[derive(Debug, Default)]
 pub struct ExtractScratch {
     pub(super) arena: Vec<u8>,
@@ -30,259 +35,235 @@ impl ExtractScratch {
     }
 }
 
-/// Kafka's limit.
-const TOPIC_BYTES_MAX: usize = 249;
+/// The values of one row, by slot. Some of them are in the arena of the scratch.
+pub(super) struct RowValues<'a> {
+    pub(super) route: &'a CompiledRoute,
+    pub(super) fields: [FieldValue<'a>; FIELDS_MAX],
+}
 
-/// What had to be rendered.
-struct Rendered<'a> {
+/// The destination, where it had to be rendered in the arena of the scratch.
+struct Destination<'a> {
     exchange: FieldValue<'a>,
     topic: FieldValue<'a>,
     key: FieldValue<'a>,
 }
 
-/// The event's id in an error.
-#[cold]
-pub(super) fn event_name(
-    route: &CompiledRoute,
-    fields: &Fields<'_>,
-    scratch: &ExtractScratch,
-) -> String {
-    match fields[route.id].bytes(&scratch.arena) {
-        Some(id) => brief(&String::from_utf8_lossy(id)).into_owned(),
-        None => "(unknown)".to_owned(),
+impl<'a> RowValues<'a> {
+    #[inline]
+    pub(super) fn new(route: &'a CompiledRoute) -> RowValues<'a> {
+        RowValues { route, fields: [FieldValue::Null; FIELDS_MAX] }
     }
-}
 
-/// Makes the event. `scratch` still holds what the fields point to.
-pub(super) fn assemble<'a>(
-    route: &'a CompiledRoute,
-    fields: &Fields<'a>,
-    transaction: &'a CommitStamp,
-    scratch: &'a mut ExtractScratch,
-    slots: &'a mut HeaderSlots<'a>,
-) -> Result<Outbound<'a>, EventError> {
-    let rendered = render(route, fields, scratch)?;
-    // From here on the scratch is only read.
-    let scratch: &'a ExtractScratch = scratch;
-    let arena = scratch.arena.as_slice();
-    let id_column = &route.names[route.id];
-    let Some(id) = fields[route.id].bytes(arena) else {
-        let problem = "is NULL, and every event needs it";
-        return Err(EventError::in_column("null-column", "(unknown)", id_column, problem));
-    };
-    let id = std::str::from_utf8(id).map_err(|_| {
-        let event = event_name(route, fields, scratch);
-        EventError::in_column("bad-value", &event, id_column, "does not hold UTF-8 text")
-    })?;
-    let topic = checked_topic(route, rendered.topic.bytes(arena).unwrap_or_default(), id)?;
-    let text = |field: FieldValue<'a>| std::str::from_utf8(field.bytes(arena)?).ok();
-    let partition = partition(route, fields, arena, id)?;
-    push_headers(route, id, fields, transaction, scratch, slots)
-        .map_err(|TooManyHeaders| EventError::too_many_headers(&brief(id)))?;
-    Ok(Outbound {
-        exchange: text(rendered.exchange).unwrap_or_default(),
-        topic,
-        key: rendered.key.bytes(arena),
-        value: fields[route.payload].bytes(arena),
-        id,
-        event_type: route.message_type.and_then(|slot| text(fields[slot])),
-        content_type: route.content_type,
-        headers: slots.as_slice(),
-        commit_unix_us: transaction.commit_unix_us(),
-        partition,
-    })
-}
-
-fn render<'a>(
-    route: &'a CompiledRoute,
-    fields: &Fields<'a>,
-    scratch: &mut ExtractScratch,
-) -> Result<Rendered<'a>, EventError> {
-    let ExtractScratch { arena, row_headers, extras } = scratch;
-    let mut unless_null = |template: &'a CompiledTemplate| {
-        template.render(fields, arena).map_err(|slot| (slot, template))
-    };
-    let rendered = unless_null(&route.topic).and_then(|topic| {
-        let exchange = route.exchange.as_ref().map_or(Ok(FieldValue::Null), &mut unless_null)?;
-        let key = match (unless_null(&route.key), &route.key.form) {
-            (Err(_), TemplateForm::Column(_)) => FieldValue::Null,
-            (key, _) => key?,
+    /// Makes the event.
+    pub(super) fn assemble(
+        &self,
+        transaction: &'a CommitStamp,
+        scratch: &'a mut ExtractScratch,
+        slots: &'a mut HeaderSlots<'a>,
+    ) -> Result<Outbound<'a>, EventError> {
+        let route = self.route;
+        let destination = self.render(scratch)?;
+        // From here on the scratch is only read.
+        let scratch: &'a ExtractScratch = scratch;
+        let arena = scratch.arena.as_slice();
+        let Some(id) = self.fields[route.id].bytes(arena) else {
+            let problem = "is NULL, and every event needs it";
+            return Err(self.error("null-column", route.id, arena, problem));
         };
-        Ok(Rendered { exchange, topic, key })
-    });
-    let rendered = match rendered {
-        Ok(rendered) => rendered,
-        Err((slot, template)) => {
-            return Err(null_in_template(route, fields, scratch, slot, template));
-        }
-    };
-    extras.clear();
-    for (_, template) in &route.extras {
-        extras.push(template.render_mixed(fields, arena).unwrap_or_default());
+        let id = std::str::from_utf8(id).map_err(|_| {
+            self.error("bad-value", route.id, arena, "does not hold UTF-8 text")
+        })?;
+        let topic = self.checked_topic(destination.topic.bytes(arena).unwrap_or_default(), id)?;
+        let partition = self.partition(arena)?;
+        self.push_headers(id, transaction, scratch, slots)
+            .map_err(|TooManyHeaders| EventError::too_many_headers(&brief(id)))?;
+        let event_type = self.column(route.message_type, arena);
+        Ok(Outbound {
+            topic,
+            event_type: event_type.and_then(|text| std::str::from_utf8(text).ok()),
+            headers: slots.as_slice(),
+            partition,
+            ..self.unchecked(&destination, transaction, arena)
+        })
     }
-    row_headers.clear();
-    if let Some(slot) = route.headers
-        && let Some(json) = fields[slot].bytes(arena)
-        && let Err(error) = row_headers.read(json)
+
+    /// What is known of a row that is not an event, for its dead letter: nothing is checked.
+    pub(super) fn salvage(
+        &self,
+        transaction: &'a CommitStamp,
+        scratch: &'a mut ExtractScratch,
+        slots: &'a mut HeaderSlots<'a>,
+    ) -> Outbound<'a> {
+        let mut value = |template: &'a CompiledTemplate| {
+            template.value(&self.fields, &mut scratch.arena).unwrap_or_default()
+        };
+        let (topic, key) = (value(&self.route.topic), value(&self.route.key));
+        let exchange = self.route.exchange.as_ref().map(value).unwrap_or_default();
+        let destination = Destination { exchange, topic, key };
+        let event = self.unchecked(&destination, transaction, &scratch.arena);
+        // One header always fits.
+        slots.push("id", event.id.as_bytes()).ok();
+        Outbound { headers: slots.as_slice(), ..event }
+    }
+
+    fn unchecked(
+        &self,
+        Destination { exchange, topic, key }: &Destination<'a>,
+        transaction: &CommitStamp,
+        arena: &'a [u8],
+    ) -> Outbound<'a> {
+        let text = |field: &FieldValue<'a>| {
+            field.bytes(arena).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+        };
+        Outbound {
+            exchange: text(exchange),
+            topic: text(topic),
+            key: key.bytes(arena),
+            value: self.fields[self.route.payload].bytes(arena),
+            id: text(&self.fields[self.route.id]),
+            event_type: None,
+            content_type: self.route.content_type,
+            headers: &[],
+            commit_unix_us: transaction.commit_unix_us(),
+            partition: None,
+        }
+    }
+
+    fn render(&self, scratch: &mut ExtractScratch) -> Result<Destination<'a>, EventError> {
+        let RowValues { route, fields } = self;
+        let arena = &mut scratch.arena;
+        let mut value = |template: &'a CompiledTemplate| {
+            template.value(fields, arena).map_err(|slot| (slot, template))
+        };
+        let destination = value(&route.topic).and_then(|topic| {
+            let exchange = route.exchange.as_ref().map_or(Ok(FieldValue::Null), &mut value)?;
+            // A key that is exactly one column may be NULL.
+            let key = route.key.borrow(fields).map_or_else(|| value(&route.key), Ok)?;
+            Ok(Destination { exchange, topic, key })
+        });
+        let destination = destination.map_err(|(slot, CompiledTemplate { setting, text, .. })| {
+            let problem = format_args!("is NULL, and {setting} = {text:?} needs it");
+            self.error("null-in-template", slot, &scratch.arena, problem)
+        })?;
+        scratch.extras.clear();
+        for (_, template) in &route.extras {
+            let rendered = match template.borrow(fields) {
+                Some(_) => FieldValue::Null,
+                None => template.render(fields, &mut scratch.arena).unwrap_or_default(),
+            };
+            scratch.extras.push(rendered);
+        }
+        scratch.row_headers.clear();
+        if let Some(slot) = route.headers
+            && let Some(json) = fields[slot].bytes(&scratch.arena)
+            && let Err(error) = scratch.row_headers.read(json)
+        {
+            let problem = format_args!("is not a JSON object: {error}");
+            return Err(self.error("headers-not-object", slot, &scratch.arena, problem));
+        }
+        Ok(destination)
+    }
+
+    /// An error in one column.
+    #[cold]
+    pub(super) fn error(
+        &self,
+        class: &'static str,
+        slot: usize,
+        arena: &[u8],
+        problem: impl fmt::Display,
+    ) -> EventError {
+        let id = self.column(Some(self.route.id), arena).map(String::from_utf8_lossy);
+        let event = id.as_deref().map_or("(unknown)".into(), brief);
+        let column = &self.route.names[slot];
+        EventError::new(class, format!("event {event}: column {column} {problem}"))
+    }
+
+    fn column<'b>(&self, slot: Option<usize>, arena: &'b [u8]) -> Option<&'b [u8]>
+    where
+        'a: 'b,
     {
-        let event = event_name(route, fields, scratch);
-        let problem = format_args!("is not a JSON object: {error}");
-        let column = &route.names[slot];
-        return Err(EventError::in_column("headers-not-object", &event, column, problem));
+        self.fields[slot?].bytes(arena)
     }
-    Ok(rendered)
-}
 
-#[cold]
-fn null_in_template(
-    route: &CompiledRoute,
-    fields: &Fields<'_>,
-    scratch: &ExtractScratch,
-    slot: usize,
-    template: &CompiledTemplate,
-) -> EventError {
-    let event = event_name(route, fields, scratch);
-    let CompiledTemplate { setting, text, .. } = template;
-    let problem = format_args!("is NULL, and {setting} = {text:?} needs it");
-    EventError::in_column("null-in-template", &event, &route.names[slot], problem)
-}
-
-#[inline]
-fn checked_topic<'a>(
-    route: &CompiledRoute,
-    topic: &'a [u8],
-    id: &str,
-) -> Result<&'a str, EventError> {
-    // A routing key is any text; what AMQP cannot carry, its sink refuses.
-    let any = route.exchange.is_some();
-    let fits = || {
-        (1..=TOPIC_BYTES_MAX).contains(&topic.len())
-            && topic.iter().all(|byte| TOPIC_BYTES[usize::from(*byte)])
-    };
-    match std::str::from_utf8(topic) {
-        Ok(text) if any || fits() => Ok(text),
-        _ => Err(bad_topic(route, topic, id)),
-    }
-}
-
-#[cold]
-fn bad_topic(route: &CompiledRoute, topic: &[u8], id: &str) -> EventError {
-    let event = brief(id);
-    let topic = String::from_utf8_lossy(&topic[..topic.len().min(300)]);
-    let text = &route.topic.text;
-    EventError::new(
-        "bad-topic",
-        format!(
-            "event {event}: {topic:?} is not a topic (1 to 249 of letters, digits, \".\", \"_\" and \
-             \"-\"); it comes from route.topic = {text:?}"
-        ),
-    )
-}
-
-fn partition(
-    route: &CompiledRoute,
-    fields: &Fields<'_>,
-    arena: &[u8],
-    id: &str,
-) -> Result<Option<i32>, EventError> {
-    let Some(slot) = route.partition else { return Ok(None) };
-    let Some(text) = fields[slot].bytes(arena) else { return Ok(None) };
-    let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
-    number.filter(|number| *number >= 0).map(Some).ok_or_else(|| {
-        let value = String::from_utf8_lossy(&text[..text.len().min(40)]);
-        let problem = format_args!("= {value:?} is not a partition (0 to 2147483647)");
-        EventError::in_column("bad-partition", &brief(id), &route.names[slot], problem)
-    })
-}
-
-/// In order: `id`, the standard headers, those of the row, those of the route. One name comes once:
-/// the route's own before the standard ones, and both before the row's.
-#[inline]
-fn push_headers<'a>(
-    route: &'a CompiledRoute,
-    id: &'a str,
-    fields: &Fields<'a>,
-    transaction: &'a CommitStamp,
-    scratch: &'a ExtractScratch,
-    slots: &mut HeaderSlots<'a>,
-) -> Result<(), TooManyHeaders> {
-    let arena = scratch.arena.as_slice();
-    let column = |slot: Option<usize>| slot.and_then(|slot| fields[slot].bytes(arena));
-    slots.push("id", id.as_bytes())?;
-    if let Some(event_type) = column(route.event_type) {
-        slots.push("event_type", event_type)?;
-    }
-    if let Some(traceparent) = column(route.traceparent).filter(|text| !text.is_empty()) {
-        slots.push("traceparent", traceparent)?;
-    }
-    if route.commit_ts {
-        slots.push("commit_ts", transaction.time_text())?;
-    }
-    if route.lsn {
-        slots.push("lsn", transaction.lsn_text())?;
-    }
-    for (name, value) in scratch.row_headers.iter() {
-        let taken = slots.as_slice().iter().any(|(taken, _)| *taken == name)
-            || route.extras.iter().any(|(taken, _)| taken == name);
-        if !taken {
-            slots.push(name, value)?;
+    #[inline]
+    fn checked_topic(&self, topic: &'a [u8], id: &str) -> Result<&'a str, EventError> {
+        // A routing key is any text; what AMQP cannot carry, its sink refuses.
+        let is_routing_key = self.route.exchange.is_some();
+        let allowed =
+            |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let fits =
+            || (1..=TOPIC_BYTES_MAX).contains(&topic.len()) && topic.iter().all(allowed);
+        match std::str::from_utf8(topic) {
+            Ok(text) if is_routing_key || fits() => Ok(text),
+            _ => Err(self.bad_topic(topic, id)),
         }
     }
-    for ((name, template), rendered) in route.extras.iter().zip(&scratch.extras) {
-        let field = match &template.form {
-            TemplateForm::Constant(text) => FieldValue::Wire(text),
-            TemplateForm::Column(slot) => fields[*slot],
-            TemplateForm::Mixed(_) => *rendered,
-        };
-        if let Some(value) = field.bytes(arena) {
-            slots.push(name, value)?;
+
+    #[cold]
+    fn bad_topic(&self, topic: &[u8], id: &str) -> EventError {
+        let event = brief(id);
+        let topic = String::from_utf8_lossy(&topic[..topic.len().min(300)]);
+        let text = &self.route.topic.text;
+        EventError::new(
+            "bad-topic",
+            format!(
+                "event {event}: {topic:?} is not a topic (1 to 249 of letters, digits, \".\", \"_\" \
+                 and \"-\"); it comes from route.topic = {text:?}"
+            ),
+        )
+    }
+
+    fn partition(&self, arena: &[u8]) -> Result<Option<i32>, EventError> {
+        let Some(slot) = self.route.partition else { return Ok(None) };
+        let Some(text) = self.fields[slot].bytes(arena) else { return Ok(None) };
+        let number = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i32>().ok());
+        number.filter(|number| *number >= 0).map(Some).ok_or_else(|| {
+            let value = String::from_utf8_lossy(&text[..text.len().min(40)]);
+            let problem = format_args!("= {value:?} is not a partition (0 to 2147483647)");
+            self.error("bad-partition", slot, arena, problem)
+        })
+    }
+
+    /// In order: `id`, the standard headers, those of the row, those of the route. Of one name there
+    /// is one header: that of the route rather than the standard one, and either rather than that of
+    /// the row.
+    #[inline]
+    fn push_headers(
+        &self,
+        id: &'a str,
+        transaction: &'a CommitStamp,
+        scratch: &'a ExtractScratch,
+        slots: &mut HeaderSlots<'a>,
+    ) -> Result<(), TooManyHeaders> {
+        let RowValues { route, fields } = self;
+        let arena = scratch.arena.as_slice();
+        slots.push("id", id.as_bytes())?;
+        if let Some(event_type) = self.column(route.event_type, arena) {
+            slots.push("event_type", event_type)?;
         }
-    }
-    Ok(())
-}
-
-/// What is known of a row that is not an event, for its dead letter: nothing is checked.
-pub(super) fn salvage<'a>(
-    route: &'a CompiledRoute,
-    fields: &Fields<'a>,
-    transaction: &'a CommitStamp,
-    scratch: &'a mut ExtractScratch,
-    slots: &'a mut HeaderSlots<'a>,
-) -> Outbound<'a> {
-    let mut render = |template: &'a CompiledTemplate| {
-        template.render(fields, &mut scratch.arena).unwrap_or_default()
-    };
-    let (topic, key) = (render(&route.topic), render(&route.key));
-    let exchange = route.exchange.as_ref().map(render).unwrap_or_default();
-    let arena = scratch.arena.as_slice();
-    let text = |field: FieldValue<'a>| {
-        field.bytes(arena).and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
-    };
-    let id = text(fields[route.id]);
-    // One header always fits.
-    slots.push("id", id.as_bytes()).ok();
-    Outbound {
-        exchange: text(exchange),
-        topic: text(topic),
-        key: key.bytes(arena),
-        value: fields[route.payload].bytes(arena),
-        id,
-        event_type: None,
-        content_type: route.content_type,
-        headers: slots.as_slice(),
-        commit_unix_us: transaction.commit_unix_us(),
-        partition: None,
+        let traceparent = self.column(route.traceparent, arena);
+        if let Some(traceparent) = traceparent.filter(|text| !text.is_empty()) {
+            slots.push("traceparent", traceparent)?;
+        }
+        if route.commit_ts {
+            slots.push("commit_ts", transaction.time_text())?;
+        }
+        if route.lsn {
+            slots.push("lsn", transaction.lsn_text())?;
+        }
+        for (name, value) in scratch.row_headers.iter() {
+            let taken = slots.as_slice().iter().any(|(taken, _)| *taken == name)
+                || route.extras.iter().any(|(taken, _)| taken == name);
+            if !taken {
+                slots.push(name, value)?;
+            }
+        }
+        for ((name, template), rendered) in route.extras.iter().zip(&scratch.extras) {
+            if let Some(value) = template.borrow(fields).unwrap_or(*rendered).bytes(arena) {
+                slots.push(name, value)?;
+            }
+        }
+        Ok(())
     }
 }
-
-/// Letters, digits, `.`, `_` and `-`.
-const TOPIC_BYTES: [bool; 256] = {
-    let mut allowed = [false; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let it = byte as u8;
-        allowed[byte] = it.is_ascii_alphanumeric() || matches!(it, b'.' | b'_' | b'-');
-        byte += 1;
-    }
-    allowed
-};

@@ -1,13 +1,13 @@
 //! INSERTs into an outbox table as events.
 //!
-//! A [`Plan`] is compiled whenever Postgres describes the table: names become positions there, and
-//! whatever does not fit (a column that is gone, a type whose binary form is not read) stops the
-//! relay before a row moves. It fails closed: a table that lost a column is not a poison event.
+//! A [`Plan`] is compiled whenever Postgres describes the table. There names become positions, and
+//! whatever does not fit (a column that is gone, a type whose binary form is not read) is a fault that
+//! stops the relay before the next row: no row of such a table becomes a dead letter.
 
-use super::assemble::{ExtractScratch, assemble, event_name, salvage};
-use super::compile::{CompiledRoute, RouteSource};
-use super::error::{EventError, ExtractError, RowError};
-use super::field::{FIELDS_MAX, FieldType, FieldValue, Fields};
+use super::assemble::{ExtractScratch, RowValues};
+use super::compile::{CompiledRoute, content_type};
+use super::error::RowError;
+use super::field::{FieldType, FieldValue};
 use super::settings::OutboxTable;
 use super::transaction::CommitStamp;
 use crate::base::error::{Exit, Fault};
@@ -15,6 +15,10 @@ use crate::base::event::{HeaderSlots, Outbound};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::{Tuple, Value};
 use crate::pgoutput::relation::Relation;
+
+/// The code of the fault for a column whose binary form is not read: the stream has to be opened in
+/// text mode.
+pub(crate) const NEEDS_TEXT: &str = "table.needs-text";
 
 /// A column that no part of the route uses.
 const UNUSED: u8 = u8::MAX;
@@ -30,55 +34,48 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Compiles the plan for `relation`. `binary` says how the stream was opened. `outbox_index`
-    /// is handed back by [`Plan::outbox_index`].
+    /// `binary` says how the stream was opened. `outbox_index` is the place of the outbox in the
+    /// settings.
     pub fn compile(
         outbox: &OutboxTable,
         outbox_index: usize,
         relation: &Relation,
         binary: bool,
-    ) -> Result<Plan, ExtractError> {
+    ) -> Result<Plan, Fault> {
         let table = relation.qualified_name();
-        let columns = relation.columns.iter().map(|column| column.name.as_str());
-        let source = RouteSource { table, columns: Some(columns.collect()) };
-        let mut route = CompiledRoute::compile(&outbox.route, &outbox.columns, &source)?;
-        let mut slots = vec![UNUSED; relation.columns.len()];
+        let columns: Vec<&str> = relation.columns.iter().map(|it| it.name.as_str()).collect();
+        let mut route =
+            CompiledRoute::compile(&outbox.route, &outbox.columns, &table, Some(&columns))?;
+        let mut slots = vec![UNUSED; columns.len()];
         let mut types = Vec::with_capacity(route.names.len());
-        let mut payload_type = 0;
         for (slot, name) in (0..UNUSED).zip(&route.names) {
             // Every name of the route was found in the relation above.
-            let Some(at) = relation.columns.iter().position(|it| it.name == *name) else {
-                continue;
-            };
+            let Some(at) = columns.iter().position(|column| column == name) else { continue };
             let type_oid = relation.columns[at].type_oid;
             let field_type = FieldType::of(type_oid);
             if binary && field_type == FieldType::Other {
-                return Err(needs_text(&source.table, name, type_oid));
+                return Err(needs_text(&table, name, type_oid));
             }
             types.push(field_type);
             slots[at] = slot;
             if usize::from(slot) == route.payload {
-                payload_type = type_oid;
+                route.content_type = content_type(type_oid);
             }
         }
-        route.set_payload_type(payload_type);
         Ok(Plan { route, types, slots, outbox_index })
     }
 
-    /// The same for rows that have no place in the log: their events bear none.
-    #[must_use]
+    /// For claimed rows, which have no position in the WAL: their events have no `lsn` header.
     pub fn without_lsn(mut self) -> Plan {
         self.route.lsn = false;
         self
     }
 
-    /// Which outbox this is, counted from 0 in the order of the settings.
-    #[must_use]
     pub const fn outbox_index(&self) -> usize {
         self.outbox_index
     }
 
-    /// Makes the event of one row. The scratch is kept from row to row, the headers are not.
+    /// Makes the event of one row. The scratch is kept from row to row; the headers are new.
     #[inline]
     pub fn extract<'a>(
         &'a self,
@@ -87,31 +84,20 @@ impl Plan {
         scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, RowError> {
-        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
-        self.read(tuple, &mut fields, scratch)?;
-        Ok(assemble(&self.route, &fields, transaction, scratch, headers)?)
-    }
-
-    #[inline]
-    fn read<'a>(
-        &self,
-        tuple: Tuple<'a>,
-        fields: &mut Fields<'a>,
-        scratch: &mut ExtractScratch,
-    ) -> Result<(), RowError> {
         scratch.arena.clear();
+        let mut row = RowValues::new(&self.route);
         let mut broken = None;
         self.walk(tuple, |slot, field_type, value| {
             match field_type.read(value, &mut scratch.arena) {
-                Ok(field) => fields[slot] = field,
+                Ok(field) => row.fields[slot] = field,
                 Err(expected) => broken = Some((slot, expected)),
             }
         })?;
-        let Some((slot, expected)) = broken else { return Ok(()) };
-        let event = event_name(&self.route, fields, scratch);
-        let problem = format_args!("does not hold {expected}");
-        let column = &self.route.names[slot];
-        Err(EventError::in_column("bad-value", &event, column, problem).into())
+        if let Some((slot, expected)) = broken {
+            let problem = format_args!("does not hold {expected}");
+            return Err(row.error("bad-value", slot, &scratch.arena, problem).into());
+        }
+        Ok(row.assemble(transaction, scratch, headers)?)
     }
 
     #[inline]
@@ -134,7 +120,7 @@ impl Plan {
     }
 
     /// What is known of a row that [`Plan::extract`] refused, for its dead letter. A value that is not
-    /// of its type is taken as it lies on the wire; what is unknown is empty.
+    /// of its type is taken as Postgres sent it; what is unknown is empty.
     pub fn salvage<'a>(
         &'a self,
         tuple: Tuple<'a>,
@@ -143,28 +129,26 @@ impl Plan {
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, DecodeError> {
         scratch.arena.clear();
-        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
+        let mut row = RowValues::new(&self.route);
         self.walk(tuple, |slot, field_type, value| {
             let raw = match value {
                 Value::Text(bytes) | Value::Binary(bytes) => FieldValue::Wire(bytes),
                 Value::Null | Value::Unchanged => FieldValue::Null,
             };
-            fields[slot] = field_type.read(value, &mut scratch.arena).unwrap_or(raw);
+            row.fields[slot] = field_type.read(value, &mut scratch.arena).unwrap_or(raw);
         })?;
-        Ok(salvage(&self.route, &fields, transaction, scratch, headers))
+        Ok(row.salvage(transaction, scratch, headers))
     }
 }
 
-/// Not a failure where the stream may be opened in text mode.
-fn needs_text(table: &str, column: &str, type_oid: u32) -> ExtractError {
-    let fault = Fault::new(
+fn needs_text(table: &str, column: &str, type_oid: u32) -> Fault {
+    Fault::new(
         Exit::Source,
-        "table.needs-text",
+        NEEDS_TEXT,
         format!("column {column} (type oid {type_oid}) of table {table} is read in text form only"),
         format!("table {table}"),
         "set source.binary = false",
-    );
-    ExtractError::NeedsText { column: column.to_owned(), fault }
+    )
 }
 
 #[cfg(test)]

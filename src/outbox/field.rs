@@ -1,6 +1,6 @@
-//! Column values in the two forms Postgres sends, as the bytes an event carries.
+//! Column values in the text and binary form of Postgres, as the bytes that an event carries.
 //!
-//! Whatever needs no decoding stays where it lies on the wire. What does need it (a binary uuid or
+//! A value that needs no decoding is borrowed from the receive buffer. One that does (a binary uuid or
 //! integer, a `\x` bytea) goes into an arena whose memory is kept from row to row. Text and binary
 //! form give the same bytes, so that a relay may change between them at any reconnect.
 
@@ -10,23 +10,17 @@ use crate::pgoutput::message::Value;
 /// Most columns of a table that a route may use.
 pub(super) const FIELDS_MAX: usize = 32;
 
-/// The values of one row by slot.
-pub(super) type Fields<'a> = [FieldValue<'a>; FIELDS_MAX];
-
-/// A value ready to be placed.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) enum FieldValue<'a> {
-    /// NULL.
     #[default]
     Null,
-    /// Bytes that live elsewhere: on the wire, or in the plan.
+    /// Borrowed from the receive buffer or from the plan.
     Wire(&'a [u8]),
-    /// Bytes in the arena.
+    /// A range of the arena.
     Arena { start: usize, end: usize },
 }
 
 impl<'a> FieldValue<'a> {
-    /// Its bytes.
     #[inline]
     pub(super) fn bytes(self, arena: &'a [u8]) -> Option<&'a [u8]> {
         match self {
@@ -47,17 +41,17 @@ impl<'a> FieldValue<'a> {
         true
     }
 
-    /// What was appended to the arena since `start`.
+    /// The bytes that were appended to the arena since `start`.
     #[inline]
     pub(super) fn since(start: usize, arena: &[u8]) -> FieldValue<'static> {
         FieldValue::Arena { start, end: arena.len() }
     }
 }
 
-/// How a column's type is read.
+/// How the values of a column are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FieldType {
-    /// Both forms are the text itself.
+    /// The binary form is the text, too.
     Text,
     Uuid,
     Jsonb,
@@ -66,12 +60,12 @@ pub(super) enum FieldType {
     Int4,
     Int8,
     Bool,
-    /// Only its text form is read.
+    /// Only the text form is read.
     Other,
 }
 
 impl FieldType {
-    /// The type of a built-in oid; a domain or an extension's type is [`FieldType::Other`].
+    /// The type of a domain or of an extension is [`FieldType::Other`].
     pub(super) const fn of(type_oid: u32) -> FieldType {
         match type_oid {
             16 => FieldType::Bool,
@@ -126,19 +120,9 @@ impl FieldType {
     }
 }
 
-/// Two digits for every byte.
-const HEX: [[u8; 2]; 256] = {
-    let digits = b"0123456789abcdef";
-    let mut pairs = [[0; 2]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        pairs[byte] = [digits[byte >> 4], digits[byte & 0xF]];
-        byte += 1;
-    }
-    pairs
-};
+const HEX: &[u8; 16] = b"0123456789abcdef";
 
-/// Where the digits of each byte of a uuid stand in its text.
+/// Where the two digits of each byte of a uuid stand in its text.
 const UUID_PLACES: [usize; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
 
 #[inline]
@@ -146,9 +130,8 @@ fn read_uuid(bytes: &[u8], arena: &mut Vec<u8>) -> Result<FieldValue<'static>, &
     let uuid: &[u8; 16] = bytes.try_into().map_err(|_| "a uuid")?;
     let mut text = [b'-'; 36];
     for (byte, at) in uuid.iter().zip(UUID_PLACES) {
-        let [high, low] = HEX[usize::from(*byte)];
-        text[at] = high;
-        text[at + 1] = low;
+        text[at] = HEX[usize::from(byte >> 4)];
+        text[at + 1] = HEX[usize::from(byte & 0xF)];
     }
     let start = arena.len();
     arena.extend_from_slice(&text);
@@ -165,7 +148,7 @@ fn read_integer<E>(
     Ok(FieldValue::since(start, arena))
 }
 
-/// `bytea_output` may be set for the role: `hex` begins with `\x`, which `escape` never does,
+/// `bytea_output` may be set for the role. Its `hex` format begins with `\x`; `escape` never does,
 /// because it doubles every backslash.
 fn read_bytea(text: &[u8], arena: &mut Vec<u8>) -> Result<FieldValue<'static>, &'static str> {
     let start = arena.len();

@@ -1,22 +1,23 @@
 //! Transactional logical messages as events: an outbox without a table.
 //!
 //! `SELECT pg_logical_emit_message(true, 'outbox', '{"id": …, "payload": …}')` travels with its
-//! transaction and leaves nothing to clean up. The content is a JSON object whose fields play the
-//! columns: the payload is the field's JSON text untouched, other strings are unquoted, numbers and
-//! booleans are their JSON text, `null` and an absent field are NULL. Non-transactional messages
-//! are never events: they come even when their transaction is rolled back.
+//! transaction and leaves nothing to clean up. The content is a JSON object whose fields take the
+//! place of columns: the payload is the field's JSON text unchanged, other strings are unquoted,
+//! numbers and booleans are their JSON text, `null` and an absent field are NULL. Messages that are
+//! not transactional are never events: they come even when their transaction is rolled back.
 
 use std::fmt;
 
 use serde::de::{Deserializer as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::assemble::{ExtractScratch, assemble, salvage};
-use super::compile::{CompiledRoute, RouteSource};
-use super::error::{EventError, ExtractError};
-use super::field::{FIELDS_MAX, FieldValue, Fields};
+use super::assemble::{ExtractScratch, RowValues};
+use super::compile::{CompiledRoute, content_type};
+use super::error::EventError;
+use super::field::FieldValue;
 use super::settings::Messages;
 use super::transaction::CommitStamp;
+use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound};
 use crate::base::lsn::Lsn;
 
@@ -30,23 +31,21 @@ pub struct MessagePlan {
 }
 
 impl MessagePlan {
-    /// Compiles the plan. Fields are looked for in each message, so none can be missing yet.
-    pub fn compile(settings: &Messages) -> Result<MessagePlan, ExtractError> {
-        let table = format!("messages with prefix {}", settings.prefix);
-        let source = RouteSource { table, columns: None };
-        let mut route = CompiledRoute::compile(&settings.route, &settings.columns, &source)?;
-        // The field's JSON text.
-        route.set_payload_type(JSON_OID);
-        Ok(MessagePlan { prefix: settings.prefix.clone(), route })
+    /// Fields are looked for in each message, so none can be missing yet.
+    pub fn compile(settings: &Messages) -> Result<MessagePlan, Fault> {
+        let Messages { prefix, columns, route } = settings;
+        let table = format!("messages with prefix {prefix}");
+        let mut route = CompiledRoute::compile(route, columns, &table, None)?;
+        route.content_type = content_type(JSON_OID);
+        Ok(MessagePlan { prefix: prefix.clone(), route })
     }
 
     /// True when such a message is an event.
-    #[must_use]
     pub fn wants(&self, transactional: bool, prefix: &str) -> bool {
         transactional && prefix == self.prefix
     }
 
-    /// Makes the event of one message. The scratch is kept from event to event, the headers are not.
+    /// Makes the event of one message. The scratch is kept from event to event; the headers are new.
     pub fn extract<'a>(
         &'a self,
         lsn: Lsn,
@@ -55,14 +54,12 @@ impl MessagePlan {
         scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Result<Outbound<'a>, EventError> {
-        scratch.arena.clear();
-        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
-        self.read(content, &mut fields, &mut scratch.arena).map_err(|error| {
+        let row = self.read(content, scratch).map_err(|error| {
             let what = "the content is not a JSON object";
             let text = format!("logical message at {lsn}: {what}: {error}");
             EventError::new("message-not-object", text)
         })?;
-        assemble(&self.route, &fields, transaction, scratch, headers)
+        row.assemble(transaction, scratch, headers)
     }
 
     /// What is known of a message that is no event: the fields there are, or else the content
@@ -74,50 +71,51 @@ impl MessagePlan {
         scratch: &'a mut ExtractScratch,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
-        scratch.arena.clear();
-        let mut fields: Fields<'a> = [FieldValue::Null; FIELDS_MAX];
-        if self.read(content, &mut fields, &mut scratch.arena).is_err() {
-            fields = [FieldValue::Null; FIELDS_MAX];
-            fields[self.route.payload] = FieldValue::Wire(content);
-        }
-        salvage(&self.route, &fields, transaction, scratch, headers)
+        let row = self.read(content, scratch).unwrap_or_else(|_| {
+            let mut row = RowValues::new(&self.route);
+            row.fields[self.route.payload] = FieldValue::Wire(content);
+            row
+        });
+        row.salvage(transaction, scratch, headers)
     }
 
     fn read<'a>(
-        &self,
+        &'a self,
         content: &'a [u8],
-        fields: &mut Fields<'a>,
-        arena: &mut Vec<u8>,
-    ) -> Result<(), serde_json::Error> {
+        ExtractScratch { arena, .. }: &mut ExtractScratch,
+    ) -> Result<RowValues<'a>, serde_json::Error> {
+        arena.clear();
+        let row = RowValues::new(&self.route);
         let mut deserializer = serde_json::Deserializer::from_slice(content);
-        deserializer.deserialize_map(MessageVisitor { route: &self.route, fields, arena })?;
-        deserializer.end()
+        let row = deserializer.deserialize_map(MessageVisitor { row, arena })?;
+        deserializer.end()?;
+        Ok(row)
     }
 }
 
 struct MessageVisitor<'f, 'a> {
-    route: &'f CompiledRoute,
-    fields: &'f mut Fields<'a>,
+    row: RowValues<'a>,
     arena: &'f mut Vec<u8>,
 }
 
 impl<'de> Visitor<'de> for MessageVisitor<'_, 'de> {
-    type Value = ();
+    type Value = RowValues<'de>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("an object")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RowValues<'de>, A::Error> {
+        let MessageVisitor { mut row, arena } = self;
+        let route = row.route;
         while let Some(name) = map.next_key::<String>()? {
-            let slot = self.route.names.iter().position(|known| *known == name);
-            let Some(slot) = slot else {
+            let Some(slot) = route.names.iter().position(|known| *known == name) else {
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
             let raw = map.next_value::<&'de RawValue>()?.get();
-            let verbatim = slot == self.route.payload || Some(slot) == self.route.headers;
-            self.fields[slot] = match raw.as_bytes() {
+            let verbatim = slot == route.payload || Some(slot) == route.headers;
+            row.fields[slot] = match raw.as_bytes() {
                 b"null" => FieldValue::Null,
                 [b'"', text @ .., b'"'] if !verbatim && !text.contains(&b'\\') => {
                     FieldValue::Wire(text)
@@ -125,14 +123,14 @@ impl<'de> Visitor<'de> for MessageVisitor<'_, 'de> {
                 [b'"', ..] if !verbatim => {
                     let text: String =
                         serde_json::from_str(raw).map_err(serde::de::Error::custom)?;
-                    let start = self.arena.len();
-                    self.arena.extend_from_slice(text.as_bytes());
-                    FieldValue::since(start, self.arena)
+                    let start = arena.len();
+                    arena.extend_from_slice(text.as_bytes());
+                    FieldValue::since(start, arena)
                 }
                 json => FieldValue::Wire(json),
             };
         }
-        Ok(())
+        Ok(row)
     }
 }
 

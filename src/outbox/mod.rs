@@ -1,8 +1,8 @@
 //! Rows of an outbox table, and logical messages, as events.
 //!
 //! [`Outboxes`] knows which tables are outboxes and keeps a [`Plan`] for each that Postgres has
-//! described on this connection. The plan makes an [`crate::base::event::Outbound`] of a row. What does
-//! not fit a table stops the relay ([`ExtractError`]); what does not fit a row is a dead letter
+//! described on this connection. The plan makes an [`crate::base::event::Outbound`] of a row. A table
+//! that does not fit stops the relay ([`Fault`]); a row that does not fit is a dead letter
 //! ([`EventError`]).
 
 mod assemble;
@@ -16,12 +16,15 @@ pub mod settings;
 mod transaction;
 
 pub use assemble::ExtractScratch;
-pub use error::{EventError, ExtractError, RowError};
+pub use error::{EventError, RowError};
+pub(crate) use extract::NEEDS_TEXT;
 pub use extract::Plan;
 pub use message::MessagePlan;
 pub use transaction::CommitStamp;
 
+use crate::base::error::Fault;
 use crate::pgoutput::relation::Relation;
+use compile::COLUMN_MISSING;
 use settings::{Messages, OutboxTable};
 
 /// A row came for a table that was never described: the stream cannot be trusted any further.
@@ -42,16 +45,12 @@ pub struct Outboxes {
 }
 
 impl Outboxes {
-    /// Compiles the settings.
-    pub fn new(
-        tables: Vec<OutboxTable>,
-        messages: Option<&Messages>,
-    ) -> Result<Outboxes, ExtractError> {
+    pub fn new(tables: Vec<OutboxTable>, messages: Option<&Messages>) -> Result<Outboxes, Fault> {
         let messages = messages.map(MessagePlan::compile).transpose()?;
         Ok(Outboxes { tables, messages, known: Vec::new(), plans: Vec::new() })
     }
 
-    /// A connection was opened: Postgres will describe every table anew.
+    /// For a new connection, on which Postgres describes every table again.
     pub fn forget(&mut self) {
         self.plans.clear();
     }
@@ -63,9 +62,9 @@ impl Outboxes {
         self.known = known;
     }
 
-    /// Postgres described a table. True when it is an outbox. The plan of before is gone even when
-    /// the new shape does not fit.
-    pub fn learn(&mut self, relation: &Relation, binary: bool) -> Result<bool, ExtractError> {
+    /// Takes the description of a table; true when it is an outbox. The earlier plan is removed even
+    /// when the new description does not fit.
+    pub fn learn(&mut self, relation: &Relation, binary: bool) -> Result<bool, Fault> {
         let slot = self.plans.binary_search_by_key(&relation.oid, |(oid, _)| *oid);
         if let Ok(at) = slot {
             self.plans.remove(at);
@@ -95,11 +94,10 @@ impl Outboxes {
 
     /// Could a table that is no outbox by name be one all the same, because it has the columns that
     /// an outbox needs?
-    #[must_use]
     pub fn resembles_outbox(&self, relation: &Relation, binary: bool) -> bool {
         self.tables.iter().enumerate().any(|(index, table)| {
             let plan = Plan::compile(table, index, relation, binary);
-            !matches!(plan, Err(ExtractError::MissingColumn { .. }))
+            plan.map_or_else(|fault| fault.code != COLUMN_MISSING, |_| true)
         })
     }
 
@@ -113,13 +111,10 @@ impl Outboxes {
     }
 
     /// The plan for logical messages, where they are events.
-    #[must_use]
     pub const fn messages(&self) -> Option<&MessagePlan> {
         self.messages.as_ref()
     }
 
-    /// The tables, as they were set.
-    #[must_use]
     pub fn tables(&self) -> &[OutboxTable] {
         &self.tables
     }

@@ -1,6 +1,5 @@
-//! The `headers` column: a JSON object whose members become headers.
-//!
-//! Strings are taken as they are, anything else as its JSON text.
+//! The `headers` column: a JSON object whose members become headers. Strings are unquoted, any other
+//! value is its JSON text.
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;
@@ -8,14 +7,14 @@ use std::fmt;
 
 use crate::base::event::KEPT_BYTES_MAX;
 
-/// A row has far fewer headers, or is refused for them.
+/// Far more than the headers of a row that is not refused.
 const KEPT_SPANS_MAX: usize = 4096;
 
-/// Headers of one row; the memory is kept.
+/// Headers of one row; the buffers are kept from row to row.
 #[derive(Debug, Default)]
 pub(super) struct RowHeaders {
     text: String,
-    /// Where the name begins, where the value begins, where it ends.
+    /// Start of the name, start of the value, end of the value.
     spans: Vec<[usize; 3]>,
 }
 
@@ -33,7 +32,6 @@ impl RowHeaders {
         }
     }
 
-    /// Reads a JSON object.
     pub(super) fn read(&mut self, json: &[u8]) -> Result<(), serde_json::Error> {
         let mut deserializer = serde_json::Deserializer::from_slice(json);
         deserializer.deserialize_map(Object(self))?;

@@ -1,4 +1,4 @@
-//! What the outbox stage obeys: `[[source.outbox]]`, `[source.messages]` and `[route]`.
+//! The sections `[[source.outbox]]`, `[source.messages]` and `[route]`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,6 @@ settings! {
     }
 }
 
-/// The name of a table with its schema.
 pub(crate) struct TableName {
     schema: String,
     table: String,
@@ -54,16 +53,12 @@ impl fmt::Display for TableName {
     }
 }
 
-/// One outbox table.
 #[derive(Clone, Debug)]
 pub struct OutboxTable {
-    /// Schema, default `public`.
     pub schema: String,
-    /// Table.
     pub table: String,
-    /// Which column plays which part.
     pub columns: Columns,
-    /// How its events are routed: its own `route` keys over those of `[route]`.
+    /// The table's own `route` keys, and those of `[route]` for the rest.
     pub route: Route,
 }
 
@@ -162,24 +157,18 @@ settings! {
 }
 
 impl Route {
-    /// The template of the ordering key. One that is exactly one column and finds NULL gives a null
-    /// key.
-    #[must_use]
+    /// The template of the ordering key. If it is exactly one column, which is NULL, the key is null.
     pub fn key(&self, columns: &Columns) -> Template {
         self.key.clone().unwrap_or_else(|| Template::column(&columns.key))
     }
 }
 
-/// Payload format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PayloadFormat {
-    /// The payload column's bytes.
     Raw,
-    /// Attributes in headers, the payload's bytes as the value.
     CloudEvents,
-    /// One JSON document with the payload in it.
     CloudEventsStructured,
-    /// As Debezium's Outbox Event Router publishes it: the payload column's bytes.
+    /// As Debezium's Outbox Event Router publishes a payload, which is as [`PayloadFormat::Raw`].
     Debezium,
 }
 
@@ -192,12 +181,12 @@ impl Choice for PayloadFormat {
     ];
 }
 
-/// Which headers accompany an event.
+/// The standard headers of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Preset {
     /// `id`, `event_type`, `traceparent` (when the row has one), `commit_ts`, `lsn`.
     Walrelay,
-    /// Exactly the record of Debezium's Outbox Event Router: header `id` only.
+    /// `id` only, as in the records of Debezium's Outbox Event Router.
     Debezium,
 }
 

@@ -1,16 +1,16 @@
-//! A bounds-checked big-endian reader.
+//! A bounds-checked big-endian reader, the only file that indexes bytes of the stream.
 //!
-//! The only file that indexes wire bytes. Whatever arrives, a read either succeeds or says what it
-//! was reading and where: a negative count, a length that overruns the message, a missing NUL and
-//! left-over bytes are errors, never a panic and never a guess.
+//! A read either succeeds or says what it was reading and where: a negative count, a length that
+//! overruns the message, a missing NUL and left-over bytes are errors, never a panic.
+
+use crate::base::lsn::Lsn;
 
 /// Bytes that are not what the protocol says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("malformed pgoutput message: {what} at byte {offset}")]
 pub struct DecodeError {
-    /// What was read.
     pub what: &'static str,
-    /// Where in the message it began.
+    /// Where in the message it begins.
     pub offset: usize,
 }
 
@@ -22,21 +22,17 @@ pub struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// Begins at the first byte.
     #[inline]
-    #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Cursor<'a> {
         Cursor { bytes, at: 0 }
     }
 
     /// The error for what begins here.
     #[inline]
-    #[must_use]
     pub const fn error(&self, what: &'static str) -> DecodeError {
         DecodeError { what, offset: self.at }
     }
 
-    /// The next `count` bytes.
     #[inline]
     pub fn take(&mut self, count: usize, what: &'static str) -> Result<&'a [u8], DecodeError> {
         let end = self.at.checked_add(count).ok_or_else(|| self.error(what))?;
@@ -53,28 +49,24 @@ impl<'a> Cursor<'a> {
         Ok(*found)
     }
 
-    /// One byte.
     #[inline]
     pub fn u8(&mut self, what: &'static str) -> Result<u8, DecodeError> {
         self.array::<1>(what).map(|[byte]| byte)
     }
 
-    /// Four bytes.
     #[inline]
     pub fn u32(&mut self, what: &'static str) -> Result<u32, DecodeError> {
         self.array(what).map(u32::from_be_bytes)
     }
 
-    /// Eight bytes.
-    #[inline]
-    pub fn u64(&mut self, what: &'static str) -> Result<u64, DecodeError> {
-        self.array(what).map(u64::from_be_bytes)
-    }
-
-    /// Eight bytes, signed.
     #[inline]
     pub fn i64(&mut self, what: &'static str) -> Result<i64, DecodeError> {
         self.array(what).map(i64::from_be_bytes)
+    }
+
+    #[inline]
+    pub fn lsn(&mut self, what: &'static str) -> Result<Lsn, DecodeError> {
+        self.array(what).map(u64::from_be_bytes).map(Lsn::from_wire)
     }
 
     /// A signed 16-bit count, which must not be negative.
@@ -102,9 +94,7 @@ impl<'a> Cursor<'a> {
         Ok(text)
     }
 
-    /// All that is left.
     #[inline]
-    #[must_use]
     pub fn rest(&mut self) -> &'a [u8] {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         self.at = self.bytes.len();
@@ -115,10 +105,9 @@ impl<'a> Cursor<'a> {
     #[inline]
     pub const fn finish(&self) -> Result<(), DecodeError> {
         if self.at == self.bytes.len() {
-            Ok(())
-        } else {
-            Err(self.error("bytes after the end of the message"))
+            return Ok(());
         }
+        Err(self.error("bytes after the end of the message"))
     }
 }
 

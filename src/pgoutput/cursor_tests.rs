@@ -22,6 +22,6 @@ fn lies_are_refused_where_they_begin() {
     assert_eq!(cursor.u8("tag"), Ok(1));
     assert_eq!(cursor.take(3, "value"), Err(refused("value", 1)));
     assert_eq!(cursor.take(usize::MAX, "value"), Err(refused("value", 1)));
-    assert_eq!(cursor.u64("lsn"), Err(refused("lsn", 1)));
+    assert_eq!(cursor.lsn("lsn"), Err(refused("lsn", 1)));
     assert_eq!(cursor.finish(), Err(refused("bytes after the end of the message", 1)));
 }

@@ -1,83 +1,68 @@
 //! Message bodies of pgoutput, protocol version 1: no streaming, hence no xid before each message.
 //!
-//! Decoding borrows and never allocates. An unknown tag is an error: a message that is skipped
-//! because it is not understood may have been an event. Every message is checked to its last byte,
-//! except that the columns of an [`Message::Insert`] are checked while they are walked, which the
-//! outbox stage does once for each row it wants.
+//! Decoding a row borrows and does not allocate. An unknown tag is an error: a message that is
+//! skipped because it is not understood may have been an event. Every message is checked to its last
+//! byte, except that the columns of an [`Message::Insert`] are checked while they are walked, which
+//! the outbox stage does once for each row that it wants.
 //! <https://www.postgresql.org/docs/current/protocol-logicalrep-message-formats.html>
 
 use super::cursor::{Cursor, DecodeError};
+use super::relation::Relation;
 use crate::base::lsn::Lsn;
 
-/// Microseconds from the Unix epoch to 2000-01-01 UTC, where Postgres begins to count.
+/// Microseconds from the Unix epoch to 2000-01-01 UTC, the epoch of Postgres.
 const PG_EPOCH_UNIX_US: i64 = 946_684_800_000_000;
 
-/// One decoded message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// One decoded message. Commit times are microseconds since the Unix epoch; relations are named by
+/// the object id of their table.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Message<'a> {
-    /// A transaction begins; it is sent only once it has committed.
+    /// Postgres sends a transaction only once it has committed.
     Begin {
-        /// Where its commit record begins.
+        /// Start of the commit record.
         final_lsn: Lsn,
-        /// Commit time, microseconds since the Unix epoch.
         commit_ts: i64,
-        /// Transaction id.
         xid: u32,
     },
-    /// The transaction is complete.
     Commit {
-        /// Where its commit record begins: `final_lsn` of its Begin.
+        /// Start of the commit record: `final_lsn` of its Begin.
         commit_lsn: Lsn,
-        /// Where its commit record ends: the position to acknowledge.
+        /// End of the commit record: the position to acknowledge.
         end_lsn: Lsn,
-        /// Commit time, microseconds since the Unix epoch.
         commit_ts: i64,
     },
     /// The transaction came to this server by replication.
     Origin,
-    /// The shape of a table; sent before its first row, and again when it changes.
-    Relation(RelationRef<'a>),
+    /// Sent before the first row of a table, and again after the table has changed.
+    Relation(Relation),
     /// A type that is not built in.
     Type,
-    /// A new row.
     Insert {
-        /// Table oid.
         relation: u32,
-        /// Its columns.
         tuple: Tuple<'a>,
     },
-    /// A changed row.
     Update {
-        /// Table oid.
         relation: u32,
     },
-    /// A deleted row.
     Delete {
-        /// Table oid.
         relation: u32,
     },
-    /// Emptied tables.
     Truncate {
-        /// Table oids.
-        relations: Oids<'a>,
+        relations: Vec<u32>,
     },
     /// `pg_logical_emit_message`.
     Logical {
-        /// Part of the transaction; otherwise it may be of one that was rolled back.
+        /// A message that is not transactional is sent even if its transaction is rolled back.
         transactional: bool,
-        /// Where it stands.
         lsn: Lsn,
-        /// Prefix.
         prefix: &'a str,
-        /// Content.
         content: &'a [u8],
     },
 }
 
 impl<'a> Message<'a> {
-    /// Is it part of a transaction's content, which comes between its Begin and its Commit?
+    /// Does it come only between a Begin and a Commit?
     #[inline]
-    #[must_use]
     pub const fn is_change(&self) -> bool {
         matches!(
             self,
@@ -89,7 +74,7 @@ impl<'a> Message<'a> {
         )
     }
 
-    /// Reads one message: the body of [`super::frame::Frame::XLogData`].
+    /// Decodes the body of a [`super::frame::Frame::XLogData`].
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Message<'a>, DecodeError> {
         let mut cursor = Cursor::new(bytes);
@@ -101,25 +86,25 @@ impl<'a> Message<'a> {
                 Message::Insert { relation, tuple: Tuple { bytes: cursor.rest() } }
             }
             b'B' => Message::Begin {
-                final_lsn: Lsn::from_wire(cursor.u64("begin final lsn")?),
+                final_lsn: cursor.lsn("begin final lsn")?,
                 commit_ts: unix_us(cursor.i64("begin commit time")?),
                 xid: cursor.u32("begin xid")?,
             },
             b'C' => {
                 cursor.u8("commit flags")?;
                 Message::Commit {
-                    commit_lsn: Lsn::from_wire(cursor.u64("commit lsn")?),
-                    end_lsn: Lsn::from_wire(cursor.u64("commit end lsn")?),
+                    commit_lsn: cursor.lsn("commit lsn")?,
+                    end_lsn: cursor.lsn("commit end lsn")?,
                     commit_ts: unix_us(cursor.i64("commit time")?),
                 }
             }
-            b'R' => Message::Relation(relation(&mut cursor)?),
+            b'R' => Message::Relation(Relation::read(&mut cursor)?),
             b'U' => update(&mut cursor)?,
             b'D' => delete(&mut cursor)?,
             b'T' => truncate(&mut cursor)?,
             b'M' => logical(&mut cursor)?,
             b'O' => {
-                cursor.u64("origin lsn")?;
+                cursor.lsn("origin lsn")?;
                 cursor.cstr("origin name")?;
                 Message::Origin
             }
@@ -145,27 +130,6 @@ const fn unix_us(pg_us: i64) -> i64 {
 fn expect_new_tuple(cursor: &mut Cursor<'_>) -> Result<(), DecodeError> {
     let missing = cursor.error("new tuple expected");
     if cursor.u8("tuple tag")? == b'N' { Ok(()) } else { Err(missing) }
-}
-
-fn relation<'a>(cursor: &mut Cursor<'a>) -> Result<RelationRef<'a>, DecodeError> {
-    let oid = cursor.u32("relation oid")?;
-    let namespace = cursor.cstr("relation namespace")?;
-    let name = cursor.cstr("relation name")?;
-    cursor.u8("relation replica identity")?;
-    let count = cursor.count16("relation column count")?;
-    let start = *cursor;
-    for _ in 0..count {
-        column(cursor)?;
-    }
-    Ok(RelationRef { oid, namespace, name, columns: ColumnRefs { cursor: start, left: count } })
-}
-
-fn column<'a>(cursor: &mut Cursor<'a>) -> Result<ColumnRef<'a>, DecodeError> {
-    cursor.u8("column flags")?;
-    let name = cursor.cstr("column name")?;
-    let type_oid = cursor.u32("column type")?;
-    cursor.u32("column type modifier")?;
-    Ok(ColumnRef { name, type_oid })
 }
 
 fn update<'a>(cursor: &mut Cursor<'a>) -> Result<Message<'a>, DecodeError> {
@@ -201,29 +165,26 @@ fn truncate<'a>(cursor: &mut Cursor<'a>) -> Result<Message<'a>, DecodeError> {
     let count = cursor.count32("truncate relation count")?;
     cursor.u8("truncate options")?;
     let length = count.checked_mul(4).ok_or_else(|| cursor.error("truncate relations"))?;
-    let bytes = cursor.take(length, "truncate relations")?;
-    Ok(Message::Truncate { relations: Oids { bytes } })
+    let (oids, _) = cursor.take(length, "truncate relations")?.as_chunks::<4>();
+    Ok(Message::Truncate { relations: oids.iter().map(|oid| u32::from_be_bytes(*oid)).collect() })
 }
 
 fn logical<'a>(cursor: &mut Cursor<'a>) -> Result<Message<'a>, DecodeError> {
     let transactional = cursor.u8("message flags")? & 1 == 1;
-    let lsn = Lsn::from_wire(cursor.u64("message lsn")?);
+    let lsn = cursor.lsn("message lsn")?;
     let prefix = cursor.cstr("message prefix")?;
     let length = cursor.count32("message length")?;
     let content = cursor.take(length, "message content")?;
     Ok(Message::Logical { transactional, lsn, prefix, content })
 }
 
-/// A column value as it lies on the wire.
+/// A column value in the form in which Postgres sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// NULL.
     Null,
-    /// A toasted value that an UPDATE did not touch; it was not sent.
+    /// A toasted value that an UPDATE did not change; Postgres does not send it.
     Unchanged,
-    /// Text form.
     Text(&'a [u8]),
-    /// Binary form.
     Binary(&'a [u8]),
 }
 
@@ -245,20 +206,18 @@ fn value<'a>(cursor: &mut Cursor<'a>) -> Result<Value<'a>, DecodeError> {
     }
 }
 
-/// The columns of a row, not yet looked at.
+/// The columns of a row, not yet decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tuple<'a> {
     bytes: &'a [u8],
 }
 
 impl<'a> Tuple<'a> {
-    /// A row in the form in which the stream brings it.
-    #[must_use]
+    /// `bytes` are TupleData of the protocol.
     pub const fn of(bytes: &'a [u8]) -> Tuple<'a> {
         Tuple { bytes }
     }
 
-    /// Walks the columns. [`TupleValues::finish`] checks that nothing follows the last.
     #[inline]
     pub fn values(&self) -> Result<TupleValues<'a>, DecodeError> {
         let mut cursor = Cursor::new(self.bytes);
@@ -267,7 +226,8 @@ impl<'a> Tuple<'a> {
     }
 }
 
-/// A walk over the columns of a row; it ends at the first error.
+/// Iterates over the columns of a row and ends at the first error. [`TupleValues::finish`] checks
+/// that nothing follows the last column.
 #[derive(Clone, Debug)]
 pub struct TupleValues<'a> {
     cursor: Cursor<'a>,
@@ -275,14 +235,11 @@ pub struct TupleValues<'a> {
 }
 
 impl TupleValues<'_> {
-    /// Columns not yet walked.
     #[inline]
-    #[must_use]
     pub const fn left(&self) -> usize {
         self.left as usize
     }
 
-    /// Fails when columns or bytes are left.
     #[inline]
     pub const fn finish(&self) -> Result<(), DecodeError> {
         if self.left > 0 {
@@ -303,73 +260,6 @@ impl<'a> Iterator for TupleValues<'a> {
             self.left = 0;
         }
         Some(value)
-    }
-}
-
-/// A table's shape, borrowed; [`super::relation::Relation`] owns it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RelationRef<'a> {
-    /// Table oid.
-    pub oid: u32,
-    /// Schema; empty for `pg_catalog`.
-    pub namespace: &'a str,
-    /// Table.
-    pub name: &'a str,
-    columns: ColumnRefs<'a>,
-}
-
-impl<'a> RelationRef<'a> {
-    /// Its columns in order.
-    #[must_use]
-    pub const fn columns(&self) -> ColumnRefs<'a> {
-        self.columns
-    }
-}
-
-/// A column of a [`RelationRef`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ColumnRef<'a> {
-    /// Column.
-    pub name: &'a str,
-    /// Type oid.
-    pub type_oid: u32,
-}
-
-/// A walk over columns that were already checked.
-#[derive(Clone, Copy, Debug)]
-pub struct ColumnRefs<'a> {
-    cursor: Cursor<'a>,
-    left: u16,
-}
-
-impl<'a> Iterator for ColumnRefs<'a> {
-    type Item = ColumnRef<'a>;
-
-    fn next(&mut self) -> Option<ColumnRef<'a>> {
-        self.left = self.left.checked_sub(1)?;
-        column(&mut self.cursor).ok()
-    }
-}
-
-impl PartialEq for ColumnRefs<'_> {
-    fn eq(&self, other: &Self) -> bool {
-        Iterator::eq(*self, *other)
-    }
-}
-
-impl Eq for ColumnRefs<'_> {}
-
-/// Table oids of a TRUNCATE.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Oids<'a> {
-    bytes: &'a [u8],
-}
-
-impl<'a> Oids<'a> {
-    /// Walks the oids.
-    pub fn iter(&self) -> impl Iterator<Item = u32> + use<'a> {
-        let mut cursor = Cursor::new(self.bytes);
-        std::iter::from_fn(move || cursor.u32("oid").ok())
     }
 }
 

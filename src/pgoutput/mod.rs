@@ -1,8 +1,8 @@
-//! pgoutput, protocol version 1: bytes to messages. Pure, borrowing, without allocation.
+//! Decodes pgoutput, protocol version 1, which Postgres 14 to 18 send.
 //!
-//! Version 1 with streaming off means that every transaction arrives whole and committed, in commit
-//! order, between a Begin and a Commit; nothing ever has to be taken back. Postgres 14 to 18 speak
-//! it. Order of reading: [`cursor`], [`frame`], [`message`], [`relation`].
+//! Version 1 without streaming means that every transaction arrives whole and committed, in commit
+//! order, between a Begin and a Commit; nothing ever has to be taken back. Order of reading:
+//! [`cursor`], [`frame`], [`message`], [`relation`].
 
 pub mod cursor;
 #[cfg(test)]

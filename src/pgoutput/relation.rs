@@ -1,50 +1,48 @@
-//! A table's shape, owned.
+//! The description of a table.
 //!
 //! Postgres sends it before the table's first row of a session, and again before the first row
-//! after an ALTER. It is kept by oid; columns are found by name, never by a remembered position.
+//! after an ALTER. Plans are kept by object id; columns are found by name, never by a remembered
+//! position.
 
-use super::message::RelationRef;
+use super::cursor::{Cursor, DecodeError};
 
-/// A table's shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Relation {
-    /// Table oid.
     pub oid: u32,
-    /// Schema; `pg_catalog` is spelled out.
     pub namespace: String,
-    /// Table.
     pub name: String,
-    /// Columns in the order of its rows.
+    /// In the order of the values in a row.
     pub columns: Vec<Column>,
 }
 
-/// A column of a [`Relation`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// Column.
     pub name: String,
-    /// Type oid.
     pub type_oid: u32,
 }
 
-impl From<RelationRef<'_>> for Relation {
-    fn from(from: RelationRef<'_>) -> Relation {
-        let namespace = if from.namespace.is_empty() { "pg_catalog" } else { from.namespace };
-        Relation {
-            oid: from.oid,
-            namespace: namespace.to_owned(),
-            name: from.name.to_owned(),
-            columns: from
-                .columns()
-                .map(|column| Column { name: column.name.to_owned(), type_oid: column.type_oid })
-                .collect(),
-        }
-    }
-}
-
 impl Relation {
-    /// `schema.table`.
-    #[must_use]
+    pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Relation, DecodeError> {
+        let oid = cursor.u32("relation oid")?;
+        // Postgres sends an empty text for `pg_catalog`.
+        let namespace = match cursor.cstr("relation namespace")? {
+            "" => "pg_catalog",
+            named => named,
+        };
+        let name = cursor.cstr("relation name")?;
+        cursor.u8("relation replica identity")?;
+        let count = cursor.count16("relation column count")?;
+        let columns = (0..count).map(|_| {
+            cursor.u8("column flags")?;
+            let name = cursor.cstr("column name")?.to_owned();
+            let type_oid = cursor.u32("column type")?;
+            cursor.u32("column type modifier")?;
+            Ok(Column { name, type_oid })
+        });
+        let columns = columns.collect::<Result<_, _>>()?;
+        Ok(Relation { oid, namespace: namespace.to_owned(), name: name.to_owned(), columns })
+    }
+
     pub fn qualified_name(&self) -> String {
         format!("{}.{}", self.namespace, self.name)
     }

@@ -37,5 +37,5 @@ pub fn unfit_routes(source: &SourceSettings, tables: &[TableFacts]) -> Vec<Fault
 }
 
 pub fn unfit_route(outbox: &OutboxTable, relation: &Relation) -> Option<Fault> {
-    Plan::compile(outbox, 0, relation, false).err().map(Fault::from)
+    Plan::compile(outbox, 0, relation, false).err()
 }

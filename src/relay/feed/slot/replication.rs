@@ -13,7 +13,7 @@ use crate::delivery::ledger::Ledger;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::Window;
 use crate::metrics::Ignored;
-use crate::outbox::{ExtractError, Outboxes};
+use crate::outbox::{NEEDS_TEXT, Outboxes};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 use crate::pgoutput::message::{Message, Tuple};
@@ -76,7 +76,7 @@ impl Replication {
             progress: Progress::default(),
             ledger: Ledger::default(),
             admitted: Admitted::default(),
-            outboxes: outboxes.map_err(Fault::from)?,
+            outboxes: outboxes?,
             sent_lsn: Lsn::ZERO,
             binary: true,
             catalog: Catalog::default(),
@@ -203,12 +203,13 @@ impl Replication {
                     self.sent_lsn = end_lsn;
                 }
             }
-            Message::Relation(shape) => return self.learn(&Relation::from(shape)),
+            Message::Relation(relation) => return self.learn(&relation),
             Message::Update { relation } => self.ignore(relation, Ignored::Update, admission)?,
             Message::Delete { relation } => self.ignore(relation, Ignored::Delete, admission)?,
             Message::Truncate { relations } => {
-                let mut relations = relations.iter();
-                relations.try_for_each(|it| self.ignore(it, Ignored::Truncate, admission))?;
+                for relation in relations {
+                    self.ignore(relation, Ignored::Truncate, admission)?;
+                }
             }
             Message::Logical { transactional, lsn, prefix, content } => {
                 let plan = self.outboxes.messages().filter(|it| it.wants(transactional, prefix));
@@ -242,11 +243,11 @@ impl Replication {
         match self.outboxes.learn(relation, self.binary) {
             Ok(true) => Ok(PacketOutcome::Done),
             Ok(false) => Ok(self.other_table(relation, is_fresh)),
-            Err(ExtractError::NeedsText { column, .. }) => {
-                tracing::info!(column, "reading columns in text form");
+            Err(fault) if fault.code == NEEDS_TEXT => {
+                tracing::info!(reason = fault.what, "reading columns in text form");
                 Ok(PacketOutcome::TextModeNeeded)
             }
-            Err(error) => Err(error.into()),
+            Err(fault) => Err(fault),
         }
     }
 
