@@ -70,9 +70,8 @@ impl<'a> RowValues<'a> {
             let problem = "is NULL, and every event needs it";
             return Err(self.error("null-column", route.id, arena, problem));
         };
-        let id = std::str::from_utf8(id).map_err(|_| {
-            self.error("bad-value", route.id, arena, "does not hold UTF-8 text")
-        })?;
+        let id = std::str::from_utf8(id)
+            .map_err(|_| self.error("bad-value", route.id, arena, "does not hold UTF-8 text"))?;
         let topic = self.checked_topic(destination.topic.bytes(arena).unwrap_or_default(), id)?;
         let partition = self.partition(arena)?;
         self.push_headers(id, transaction, scratch, slots)
@@ -141,10 +140,11 @@ impl<'a> RowValues<'a> {
             let key = route.key.borrow(fields).map_or_else(|| value(&route.key), Ok)?;
             Ok(Destination { exchange, topic, key })
         });
-        let destination = destination.map_err(|(slot, CompiledTemplate { setting, text, .. })| {
-            let problem = format_args!("is NULL, and {setting} = {text:?} needs it");
-            self.error("null-in-template", slot, &scratch.arena, problem)
-        })?;
+        let destination =
+            destination.map_err(|(slot, CompiledTemplate { setting, text, .. })| {
+                let problem = format_args!("is NULL, and {setting} = {text:?} needs it");
+                self.error("null-in-template", slot, &scratch.arena, problem)
+            })?;
         scratch.extras.clear();
         for (_, template) in &route.extras {
             let rendered = match template.borrow(fields) {
@@ -192,8 +192,7 @@ impl<'a> RowValues<'a> {
         let is_routing_key = self.route.exchange.is_some();
         let allowed =
             |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        let fits =
-            || (1..=TOPIC_BYTES_MAX).contains(&topic.len()) && topic.iter().all(allowed);
+        let fits = || (1..=TOPIC_BYTES_MAX).contains(&topic.len()) && topic.iter().all(allowed);
         match std::str::from_utf8(topic) {
             Ok(text) if is_routing_key || fits() => Ok(text),
             _ => Err(self.bad_topic(topic, id)),

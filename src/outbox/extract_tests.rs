@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::outbox::EventError;
 use crate::base::lsn::Lsn;
 use crate::base::template::Template;
+use crate::outbox::EventError;
 use crate::outbox::settings::{Columns, Preset, Route};
 use crate::pgoutput::encoder::{Form, insert};
 use crate::pgoutput::message::Message;

@@ -1,18 +1,18 @@
 //! Connection strings, read the way libpq reads them.
 //!
-//! Both shapes are taken: `postgres://user@h1:5432,h2/db?sslmode=require` and `host=h1 dbname=db`. What
-//! the string does not say comes from the `PG…` variables, then from libpq's defaults, and a password
-//! that is nowhere comes from the passfile. Four deliberate differences: a parameter that would be
+//! Both forms are read: `postgres://user@h1:5432,h2/db?sslmode=require` and `host=h1 dbname=db`. A
+//! parameter that is absent comes from its `PG…` variable, then from libpq's default, and a password
+//! that is absent comes from the passfile. Four deliberate differences: a parameter that would be
 //! ignored is refused, nothing waits for ever (`connect_timeout=0` means the default), of several hosts
 //! the primary is wanted (`target_session_attrs`), and a password is not sent over every link
 //! (`require_auth`).
 //!
-//! Invariant: no error carries a password, nor a piece of the string that might be one because a
-//! `/`, `?`, `#` or `@` in the password was not percent-encoded. So messages about the shape are fixed
+//! Invariant: no error contains a password, nor a piece of the string that might be one because a
+//! `/`, `?`, `#` or `@` in the password was not percent-encoded. So messages about the form are fixed
 //! text.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use super::passfile::{self, PassfileError};
@@ -20,13 +20,13 @@ use super::require_auth::RequireAuth;
 use super::settings::{ConnInfo, PostgresHost, SslMode, TargetSessionAttrs};
 use crate::base::encoding::{PercentError, percent_decode};
 use crate::base::secret::Secret;
+use crate::base::settings::Choice;
 use crate::base::text::nearest;
 
 const PORT_DEFAULT: u16 = 5432;
-const CONNECT_TIMEOUT_DEFAULT: Duration = Duration::from_secs(10);
 const HOSTS_MAX: usize = 32;
 
-/// Each parameter we obey and the variable it falls back on.
+/// Each supported parameter and the variable it falls back on.
 const PARAMETERS: [(&str, &str); 16] = [
     ("host", "PGHOST"),
     ("port", "PGPORT"),
@@ -46,7 +46,7 @@ const PARAMETERS: [(&str, &str); 16] = [
     ("fallback_application_name", ""),
 ];
 
-/// libpq parameters that ask for what happens anyway: accepted with these values only, since many
+/// Parameters that ask for what happens anyway: accepted with these values only, since many
 /// providers put them into the strings they hand out.
 const NEUTRAL: [(&str, &[&str]); 5] = [
     ("gssencmode", &["disable", "prefer"]),
@@ -56,15 +56,7 @@ const NEUTRAL: [(&str, &[&str]); 5] = [
     ("sslnegotiation", &["postgres"]),
 ];
 
-const SSL_MODES: [(&str, SslMode); 5] = [
-    ("disable", SslMode::Disable),
-    ("prefer", SslMode::Prefer),
-    ("require", SslMode::Require),
-    ("verify-ca", SslMode::VerifyCa),
-    ("verify-full", SslMode::VerifyFull),
-];
-
-/// The usual cause of a URL that falls apart in an odd place.
+/// The usual cause of a URL that cannot be taken apart.
 const ENCODE: ConnInfoError = ConnInfoError::Malformed(
     "a parameter has an impossible name or no `=` (a `/`, `?`, `#`, `&` or `@` in a user or password \
      must be percent-encoded: %2F %3F %23 %26 %40)",
@@ -73,22 +65,18 @@ const ENCODE: ConnInfoError = ConnInfoError::Malformed(
 /// Why a connection string cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnInfoError {
-    /// Not a shape we know.
     #[error("the connection string is malformed: {0}")]
     Malformed(&'static str),
-    /// A parameter nobody knows, and a question whether the nearest one that we know is meant.
+    /// The parameter, and a question whether the nearest known one is meant.
     #[error("unknown connection parameter `{0}`{1}")]
     Unknown(String, String),
-    /// A parameter's value, never that of `password`, and the supported ones.
+    /// The parameter, its value (never that of `password`), and the supported ones.
     #[error("connection parameter `{0}` is `{1}`; supported: {2}")]
     Value(String, String, String),
-    /// Numbers of hosts and ports differ.
     #[error("{0} hosts but {1} ports: give one port for all, or one for each")]
     PortCount(usize, usize),
-    /// Neither the string nor the environment names a role.
     #[error("no user: write postgres://USER@host/db, or set PGUSER")]
     NoUser,
-    /// The passfile cannot be used.
     #[error(transparent)]
     Passfile(#[from] PassfileError),
 }
@@ -96,7 +84,7 @@ pub enum ConnInfoError {
 type Pairs = Vec<(String, String)>;
 
 /// Reads `url` and fills what it leaves open from `env`, then from the passfile. Refuses what libpq
-/// would refuse, and what it would silently ignore.
+/// would refuse, and what it would ignore without a message.
 pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo, ConnInfoError> {
     let rest = url.strip_prefix("postgres://").or_else(|| url.strip_prefix("postgresql://"));
     let pairs = match rest {
@@ -114,18 +102,17 @@ pub fn parse(url: &str, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo
     }
     // An empty value is an absent one, as in libpq.
     params.0.retain(|_, value| !value.is_empty());
-    params.assemble(env)
+    params.conn_info(env)
 }
 
-/// What the string and the environment say, by parameter.
+/// The values from the string and the environment, by parameter.
 #[derive(Default)]
 struct Params(BTreeMap<&'static str, String>);
 
 impl Params {
     fn put(&mut self, name: &str, value: String) -> Result<(), ConnInfoError> {
         if name == "ssl" && value == "true" {
-            self.0.insert("sslmode", "require".to_owned());
-            return Ok(());
+            return self.put("sslmode", "require".to_owned());
         }
         if let Some((known, _)) = PARAMETERS.iter().find(|(known, _)| *known == name) {
             self.0.insert(known, value);
@@ -137,7 +124,7 @@ impl Params {
             }
             return Err(unsupported(name, &value, supported.iter().copied()));
         }
-        // A name that is no word may be the tail of a password; it is not shown.
+        // Any other name may be the tail of a password; it is not shown.
         if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
             return Err(ENCODE);
         }
@@ -150,71 +137,62 @@ impl Params {
         self.0.get(name).map(String::as_str)
     }
 
-    fn text(&self, name: &str) -> Option<String> {
-        self.0.get(name).cloned()
+    fn owned<T: From<String>>(&self, name: &str) -> Option<T> {
+        self.0.get(name).cloned().map(T::from)
     }
 
-    fn path(&self, name: &str) -> Option<PathBuf> {
-        self.text(name).map(PathBuf::from)
-    }
-
-    fn one_of<T: Copy>(
-        &self,
-        name: &str,
-        choices: &[(&str, T)],
-    ) -> Result<Option<T>, ConnInfoError> {
+    fn one_of<T: Choice>(&self, name: &str) -> Result<Option<T>, ConnInfoError> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        match choices.iter().find(|(text, _)| *text == value) {
+        match T::WORDS.iter().find(|(word, _)| *word == value) {
             Some((_, choice)) => Ok(Some(*choice)),
-            None => Err(unsupported(name, value, choices.iter().map(|(text, _)| *text))),
+            None => Err(unsupported(name, value, T::WORDS.iter().map(|(word, _)| *word))),
         }
     }
 
-    fn assemble(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo, ConnInfoError> {
+    fn conn_info(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo, ConnInfoError> {
+        let default = ConnInfo::default();
         let login = |variable| env(variable).filter(|user| !user.is_empty());
-        let user = self.text("user").or_else(|| login("USER")).or_else(|| login("LOGNAME"));
-        let user = user.ok_or(ConnInfoError::NoUser)?;
+        let user = self.owned("user").or_else(|| login("USER")).or_else(|| login("LOGNAME"));
+        let user: String = user.ok_or(ConnInfoError::NoUser)?;
+        let application_name = self.owned("application_name");
         let hosts = self.hosts()?;
-        // Of several servers the standbys are no use to a relay, and they answer first in a failover.
+        // Standbys are of no use to the relay, and in a failover they answer first.
         let attrs = match hosts.len() {
             1 => TargetSessionAttrs::Any,
             _ => TargetSessionAttrs::Primary,
         };
         let mut info = ConnInfo {
             hosts,
-            password: self.text("password").map(Secret::new),
-            dbname: self.text("dbname").unwrap_or_else(|| user.clone()),
+            password: self.get("password").map(Secret::new),
+            dbname: self.owned("dbname").unwrap_or_else(|| user.clone()),
             user,
-            application_name: self
-                .text("application_name")
-                .or_else(|| self.text("fallback_application_name"))
-                .unwrap_or_else(|| "walrelay".to_owned()),
-            options: self.text("options"),
-            connect_timeout: self.connect_timeout()?,
-            sslmode: self.sslmode()?,
-            sslrootcert: self.path("sslrootcert"),
-            sslcert: self.path("sslcert"),
-            sslkey: self.path("sslkey"),
+            application_name: application_name
+                .or_else(|| self.owned("fallback_application_name"))
+                .unwrap_or(default.application_name),
+            options: self.owned("options"),
+            connect_timeout: self.connect_timeout()?.unwrap_or(default.connect_timeout),
+            sslmode: self.sslmode()?.unwrap_or(default.sslmode),
+            sslrootcert: self.owned("sslrootcert"),
+            sslcert: self.owned("sslcert"),
+            sslkey: self.owned("sslkey"),
             require_auth: self.require_auth()?,
-            target_session_attrs: self
-                .one_of("target_session_attrs", &TargetSessionAttrs::WORDS)?
-                .unwrap_or(attrs),
+            target_session_attrs: self.one_of("target_session_attrs")?.unwrap_or(attrs),
         };
         if info.password.is_none() {
-            passfile::fill(&mut info, self.path("passfile"), env)?;
+            passfile::fill(&mut info, self.owned("passfile"), env)?;
         }
         Ok(info)
     }
 
     /// `sslrootcert=system` without name verification would trust anybody with a public certificate,
-    /// so it implies `verify-full` and refuses less, as in libpq.
-    fn sslmode(&self) -> Result<SslMode, ConnInfoError> {
-        let given = self.one_of("sslmode", &SSL_MODES)?;
+    /// so it implies `verify-full` and allows no other mode, as in libpq.
+    fn sslmode(&self) -> Result<Option<SslMode>, ConnInfoError> {
+        let given = self.one_of("sslmode")?;
         if self.get("sslrootcert") != Some("system") {
-            return Ok(given.unwrap_or(SslMode::Prefer));
+            return Ok(given);
         }
         match given {
-            None | Some(SslMode::VerifyFull) => Ok(SslMode::VerifyFull),
+            None | Some(SslMode::VerifyFull) => Ok(Some(SslMode::VerifyFull)),
             Some(_) => {
                 let only = "verify-full (the only one with sslrootcert=system)";
                 Err(unsupported("sslmode", self.get("sslmode").unwrap_or_default(), [only]))
@@ -227,13 +205,13 @@ impl Params {
         RequireAuth::parse(value).map_err(|words| unsupported("require_auth", value, words))
     }
 
-    fn connect_timeout(&self) -> Result<Duration, ConnInfoError> {
-        let Some(value) = self.get("connect_timeout") else { return Ok(CONNECT_TIMEOUT_DEFAULT) };
+    fn connect_timeout(&self) -> Result<Option<Duration>, ConnInfoError> {
+        let Some(value) = self.get("connect_timeout") else { return Ok(None) };
         let seconds = value.trim().parse::<i32>();
         let seconds =
             seconds.map_err(|_| unsupported("connect_timeout", value, ["whole seconds"]))?;
         let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
-        Ok(seconds.map_or(CONNECT_TIMEOUT_DEFAULT, Duration::from_secs))
+        Ok(seconds.map(Duration::from_secs))
     }
 
     fn hosts(&self) -> Result<Vec<PostgresHost>, ConnInfoError> {
@@ -246,10 +224,9 @@ impl Params {
         if ports.len() != 1 && ports.len() != names.len() {
             return Err(ConnInfoError::PortCount(names.len(), ports.len()));
         }
-        let hosts = names.into_iter().enumerate().map(|(at, name)| {
-            let port = ports.get(at).or(ports.first()).copied().unwrap_or(PORT_DEFAULT);
-            let name = if name.is_empty() { default_host(port) } else { name.to_owned() };
-            PostgresHost { name, port, password: None }
+        let hosts = names.into_iter().zip(ports.iter().cycle()).map(|(name, port)| {
+            let name = if name.is_empty() { default_host(*port) } else { name.to_owned() };
+            PostgresHost { name, port: *port, password: None }
         });
         Ok(hosts.collect())
     }
@@ -264,7 +241,7 @@ fn unsupported<'a>(
     ConnInfoError::Value(name.to_owned(), value.to_owned(), supported)
 }
 
-/// The value is not shown: in a URL it may be the head of a password with a bare `/`.
+/// The value is not shown: in a URL it may be the head of a password with a `/`.
 fn port(text: &str) -> Result<u16, ConnInfoError> {
     match text.trim() {
         "" => Ok(PORT_DEFAULT),
@@ -275,7 +252,7 @@ fn port(text: &str) -> Result<u16, ConnInfoError> {
     }
 }
 
-/// Without a host, libpq takes the local socket it was built for; we look where distributions put it.
+/// Without a host, libpq takes the socket directory that it was built with; distributions use two.
 fn default_host(port: u16) -> String {
     ["/var/run/postgresql", "/tmp"]
         .into_iter()
@@ -284,12 +261,12 @@ fn default_host(port: u16) -> String {
         .to_owned()
 }
 
-/// What follows `postgres://`: `user:password@h1:p1,h2:p2/dbname?name=value&…`. No URL parser takes
-/// several hosts.
+/// Reads what follows `postgres://`: `user:password@h1:p1,h2:p2/dbname?name=value&…`. URL parsers do
+/// not accept several hosts.
 fn url_pairs(rest: &str) -> Result<Pairs, ConnInfoError> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-    // All three mean that a password was cut in two; going on would print its pieces as names.
+    // Each of these means that a password was cut in two, whose pieces would be shown as names.
     let cut = path.contains(['@', '/'])
         || rest.contains('#')
         || (query.contains('@') && !authority.contains('@') && authority.contains(':'));
@@ -300,22 +277,19 @@ fn url_pairs(rest: &str) -> Result<Pairs, ConnInfoError> {
     let (user, password) = login.split_once(':').unwrap_or((login, ""));
     let servers = servers.split(',').map(server).collect::<Result<Vec<_>, _>>()?;
     let (names, ports): (Vec<String>, Vec<String>) = servers.into_iter().unzip();
-    // All ports open: the parameter stays open too, so that PGPORT can fill it.
+    // A list without any entry stays open, so that PGHOST or PGPORT can fill it.
     let list = |all: Vec<String>| match all.iter().all(String::is_empty) {
         true => String::new(),
         false => all.join(","),
     };
-    let mut pairs: Pairs = [
-        ("user", decode(user)?),
-        ("password", decode(password)?),
-        ("dbname", decode(path)?),
-        ("host", list(names)),
-        ("port", list(ports)),
-    ]
-    .into_iter()
-    .filter(|(_, value)| !value.is_empty())
-    .map(|(name, value)| (name.to_owned(), value))
-    .collect();
+    let mut pairs: Pairs = vec![
+        ("user".to_owned(), decode(user)?),
+        ("password".to_owned(), decode(password)?),
+        ("dbname".to_owned(), decode(path)?),
+        ("host".to_owned(), list(names)),
+        ("port".to_owned(), list(ports)),
+    ];
+    pairs.retain(|(_, value)| !value.is_empty());
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or(ENCODE)?;
         if value.contains('=') {
@@ -326,7 +300,6 @@ fn url_pairs(rest: &str) -> Result<Pairs, ConnInfoError> {
     Ok(pairs)
 }
 
-/// Name and port of one server.
 fn server(text: &str) -> Result<(String, String), ConnInfoError> {
     let (name, port) = match text.strip_prefix('[') {
         None => text.split_once(':').unwrap_or((text, "")),

@@ -1,6 +1,6 @@
 //! The passfile (`~/.pgpass`): passwords by host, port, database and role.
 //!
-//! A file that others can read is not used, as in libpq. When it was asked for by name that is an error,
+//! A file that others can read is not used, as in libpq. For a file that was named that is an error,
 //! since the login would only fail later and less clearly; the default file is skipped with a warning.
 
 use std::os::unix::fs::PermissionsExt;
@@ -14,13 +14,10 @@ const PASSFILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Why a passfile is not used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PassfileError {
-    /// It cannot be read, for the reason that the system gives.
     #[error("the passfile {path} cannot be read: {why}", path = .0.display(), why = .1)]
     Unreadable(PathBuf, String),
-    /// Others may read it.
     #[error("the passfile {path} may be read by group or others; run: chmod 0600 {path}", path = .0.display())]
     Exposed(PathBuf),
-    /// A device, a folder, or absurdly large.
     #[error("the passfile {} is not a plain file of at most 1 MiB", .0.display())]
     NotPlain(PathBuf),
 }
@@ -28,24 +25,18 @@ pub enum PassfileError {
 /// Gives every host of `info` its password from the passfile.
 pub(super) fn fill(
     info: &mut ConnInfo,
-    asked: Option<PathBuf>,
+    named: Option<PathBuf>,
     env: &dyn Fn(&str) -> Option<String>,
 ) -> Result<(), PassfileError> {
-    let by_name = asked.is_some();
-    let default = || {
-        env("HOME").filter(|home| !home.is_empty()).map(|home| PathBuf::from(home).join(".pgpass"))
-    };
-    let Some(path) = asked.or_else(default) else { return Ok(()) };
-    if !by_name && !path.exists() {
-        return Ok(());
-    }
-    let text = match read(&path) {
-        Ok(text) => text,
-        Err(error) if by_name => return Err(error),
-        Err(error) => {
-            tracing::warn!(%error, "passfile not used");
-            return Ok(());
-        }
+    let text = if let Some(path) = named {
+        read(&path)?
+    } else {
+        let home = env("HOME").filter(|home| !home.is_empty());
+        let default = home.map(|home| PathBuf::from(home).join(".pgpass"));
+        let Some(path) = default.filter(|path| path.exists()) else { return Ok(()) };
+        read(&path)
+            .inspect_err(|error| tracing::warn!(%error, "passfile not used"))
+            .unwrap_or_default()
     };
     let (user, dbname) = (&info.user, &info.dbname);
     for host in &mut info.hosts {
@@ -67,7 +58,8 @@ fn read(path: &Path) -> Result<String, PassfileError> {
     std::fs::read_to_string(path).map_err(unreadable)
 }
 
-/// The first line that matches wins, as in libpq; a Unix socket goes by its folder or by `localhost`.
+/// The first line that matches is used, as in libpq. For a socket in one of the default directories
+/// `localhost` matches, too.
 fn lookup(text: &str, host: &PostgresHost, dbname: &str, user: &str) -> Option<Secret> {
     let port = host.port.to_string();
     let local = ["/tmp", "/var/run/postgresql"].contains(&host.name.as_str());
@@ -84,11 +76,11 @@ fn lookup(text: &str, host: &PostgresHost, dbname: &str, user: &str) -> Option<S
 #[derive(Default)]
 struct Field {
     text: String,
-    /// A bare `*`; an escaped one is a name.
+    /// It is a `*` that is not escaped.
     any: bool,
 }
 
-/// Five fields; `\:` and `\\` are literal. The password runs to the end of the line.
+/// Five fields; a backslash escapes the next character. The password ends with the line.
 fn split(line: &str) -> Option<[Field; 5]> {
     let mut fields: [Field; 5] = Default::default();
     let mut at = 0;

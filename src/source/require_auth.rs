@@ -1,22 +1,18 @@
-//! Which requests for a login are answered: `require_auth` with libpq's meaning, and a default that is
-//! stricter than libpq's.
+//! `require_auth` with libpq's meaning, and a default that is stricter than libpq's.
 //!
-//! Without TLS, and beyond this machine, whoever stands in the way can ask for the password itself, or
-//! for an MD5 hash that is as good as one. Neither is answered there unless `require_auth` names that
-//! method; a list of what is forbidden (`!none`) allows nothing, and neither does `sslmode=disable`.
+//! Without TLS, and beyond this machine, whoever controls the network can ask for the password itself,
+//! or for an MD5 hash that is as good as one. Neither is answered there unless `require_auth` names
+//! that method; a list of what is forbidden (`!none`) allows nothing, and neither does
+//! `sslmode=disable`.
 
 use std::fmt;
 
-/// How a server lets a client in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthMethod {
-    /// It asks for nothing.
+    /// The server asks for nothing.
     None,
-    /// The password.
     Password,
-    /// A hash of password and salt.
     Md5,
-    /// A proof that gives nothing away.
     Scram,
 }
 
@@ -32,7 +28,7 @@ const WORDS: [(&str, Option<AuthMethod>); 7] = [
 ];
 
 impl AuthMethod {
-    /// Of an authentication request of the protocol.
+    /// The method that an authentication request with this code asks for.
     pub(super) fn of(code: i32) -> Option<AuthMethod> {
         match code {
             0 => Some(AuthMethod::None),
@@ -43,33 +39,35 @@ impl AuthMethod {
         }
     }
 
-    /// The word that allows it.
+    /// The word of `require_auth` that allows it.
     pub(super) fn word(self) -> &'static str {
         WORDS.iter().find(|(_, known)| *known == Some(self)).map_or("", |(word, _)| word)
     }
 }
 
-/// `require_auth`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RequireAuth {
-    /// These and no others.
-    only: Option<Vec<AuthMethod>>,
-    /// None of these.
-    never: Vec<AuthMethod>,
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RequireAuth {
+    Only(Vec<AuthMethod>),
+    AllExcept(Vec<AuthMethod>),
 }
 
-/// A request that is not answered.
+impl Default for RequireAuth {
+    fn default() -> RequireAuth {
+        RequireAuth::AllExcept(Vec::new())
+    }
+}
+
+/// An authentication request that is not answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RefusedAuth {
-    /// What the server asks for.
     pub asked: AuthMethod,
-    /// Because anybody on the way could read the answer, and not because `require_auth` forbids it.
+    /// The reason is that others could read the answer, not that `require_auth` forbids it.
     pub in_clear: bool,
 }
 
 impl RequireAuth {
-    /// Reads the parameter's value; the words it takes when that is wrong: a word that is unknown or
-    /// comes twice, or a list that both allows and forbids.
+    /// Reads the parameter's value. For a word that is unknown or comes twice, or a list that both
+    /// allows and forbids, the error is the list of supported words.
     pub(super) fn parse(text: &str) -> Result<RequireAuth, impl Iterator<Item = &'static str>> {
         let words: Vec<&str> = text.split(',').map(str::trim).collect();
         let forbids = words.iter().filter(|word| word.starts_with('!')).count();
@@ -84,19 +82,16 @@ impl RequireAuth {
         if places.len() != words.len() || !(forbids == 0 || forbids == words.len()) {
             return Err(WORDS.iter().map(|(word, _)| *word));
         }
-        Ok(match forbids {
-            0 => RequireAuth { only: Some(methods), never: Vec::new() },
-            _ => RequireAuth { only: None, never: methods },
-        })
+        Ok(if forbids == 0 { RequireAuth::Only(methods) } else { RequireAuth::AllExcept(methods) })
     }
 
-    /// May this request be answered over a link that others can read (`exposed`), or cannot?
+    /// May this request be answered? `exposed` means that others can read what is sent.
     pub(super) fn judge(&self, asked: AuthMethod, exposed: bool) -> Result<(), RefusedAuth> {
-        let in_clear = exposed && matches!(asked, AuthMethod::Password | AuthMethod::Md5);
-        let (allowed, in_clear) = match &self.only {
-            Some(only) => (only.contains(&asked), false),
-            None if self.never.contains(&asked) => (false, false),
-            None => (!in_clear, in_clear),
+        let readable = exposed && matches!(asked, AuthMethod::Password | AuthMethod::Md5);
+        let (allowed, in_clear) = match self {
+            RequireAuth::Only(only) => (only.contains(&asked), false),
+            RequireAuth::AllExcept(never) if never.contains(&asked) => (false, false),
+            RequireAuth::AllExcept(_) => (!readable, readable),
         };
         if allowed { Ok(()) } else { Err(RefusedAuth { asked, in_clear }) }
     }

@@ -1,4 +1,4 @@
-//! What the source obeys: the `[source]` section, and the connection that its `url` describes.
+//! The `[source]` section, and the connection that its `url` describes.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::require_auth::RequireAuth;
 use crate::base::secret::Secret;
 use crate::base::settings::kind::{IDENTIFIER, TextRule};
-use crate::base::settings::{HOUR_MS, duration, flag, settings, text};
+use crate::base::settings::{Choice, HOUR_MS, duration, flag, settings, text};
 use crate::outbox::settings::{Messages, OutboxTable};
 
 const SLOT: TextRule = TextRule {
@@ -48,34 +48,27 @@ settings! {
     }
 }
 
-/// libpq-like connection information.
+/// The connection parameters of libpq that are supported.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnInfo {
     /// Tried in order.
     pub hosts: Vec<PostgresHost>,
-    /// Role.
     pub user: String,
-    /// Password, if one was given by URL, environment or passfile for every host; see [`PostgresHost::password`].
+    /// The password for every host, from the URL or the environment. Passwords out of the passfile
+    /// are in [`PostgresHost::password`].
     pub password: Option<Secret>,
-    /// Database.
     pub dbname: String,
-    /// `application_name`, default `walrelay`.
     pub application_name: String,
-    /// `options`, sent verbatim in the startup packet.
+    /// Sent unchanged in the startup packet.
     pub options: Option<String>,
-    /// Deadline for one connection attempt to one host; default 10s.
+    /// Limit for one connection attempt to one address.
     pub connect_timeout: Duration,
-    /// TLS mode; default `prefer` (as libpq).
     pub sslmode: SslMode,
-    /// `sslrootcert`: a PEM file, or `system`.
+    /// A PEM file, or `system`.
     pub sslrootcert: Option<PathBuf>,
-    /// Client certificate (PEM).
     pub sslcert: Option<PathBuf>,
-    /// Client key (PEM).
     pub sslkey: Option<PathBuf>,
-    /// `require_auth`: which requests for a password are answered.
     pub require_auth: RequireAuth,
-    /// Which servers of a multi-host URL will do.
     pub target_session_attrs: TargetSessionAttrs,
 }
 
@@ -99,14 +92,12 @@ impl Default for ConnInfo {
     }
 }
 
-/// One server of a multi-host URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresHost {
-    /// Host name, IP address, or an absolute path: the folder of a Unix socket.
+    /// Host name, IP address, or an absolute path: the directory of a Unix socket.
     pub name: String,
-    /// Port.
     pub port: u16,
-    /// Password from the passfile for exactly this host, when `ConnInfo::password` is absent.
+    /// From the passfile, when [`ConnInfo::password`] is absent.
     pub password: Option<Secret>,
 }
 
@@ -131,38 +122,41 @@ impl fmt::Display for PostgresHost {
 /// `sslmode`, with libpq's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SslMode {
-    /// Never TLS.
     Disable,
-    /// TLS if the server has it, unverified.
+    /// TLS if the server supports it, without verification.
     Prefer,
-    /// TLS or nothing; verified only when a root certificate is given (as libpq).
+    /// Verifies the server only when a root certificate is given.
     Require,
-    /// The chain must verify, the name need not.
+    /// Verifies the certificate chain, not the name.
     VerifyCa,
-    /// Chain and name must verify.
     VerifyFull,
+}
+
+impl Choice for SslMode {
+    const WORDS: &'static [(&'static str, SslMode)] = &[
+        ("disable", SslMode::Disable),
+        ("prefer", SslMode::Prefer),
+        ("require", SslMode::Require),
+        ("verify-ca", SslMode::VerifyCa),
+        ("verify-full", SslMode::VerifyFull),
+    ];
 }
 
 /// `target_session_attrs`, with libpq's meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TargetSessionAttrs {
-    /// Whoever answers first.
     Any,
-    /// No standby, and default_transaction_read_only is off.
+    /// Not a standby, and `default_transaction_read_only` is off.
     ReadWrite,
-    /// The opposite.
     ReadOnly,
-    /// No standby.
     Primary,
-    /// In recovery.
     Standby,
-    /// A standby if there is one.
+    /// A standby if there is one, else any server.
     PreferStandby,
 }
 
-impl TargetSessionAttrs {
-    /// The words of the connection string.
-    pub(super) const WORDS: [(&str, TargetSessionAttrs); 6] = [
+impl Choice for TargetSessionAttrs {
+    const WORDS: &'static [(&'static str, TargetSessionAttrs)] = &[
         ("any", TargetSessionAttrs::Any),
         ("read-write", TargetSessionAttrs::ReadWrite),
         ("read-only", TargetSessionAttrs::ReadOnly),
@@ -170,8 +164,11 @@ impl TargetSessionAttrs {
         ("standby", TargetSessionAttrs::Standby),
         ("prefer-standby", TargetSessionAttrs::PreferStandby),
     ];
+}
 
-    pub(super) fn word(self) -> &'static str {
-        Self::WORDS.iter().find(|(_, attrs)| *attrs == self).map_or("", |(word, _)| word)
+impl fmt::Display for TargetSessionAttrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = Self::WORDS.iter().find(|(_, attrs)| attrs == self).map_or("", |(word, _)| word);
+        f.write_str(word)
     }
 }

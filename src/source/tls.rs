@@ -1,7 +1,7 @@
 //! TLS with libpq's meaning of each `sslmode`.
 //!
-//! Unverified modes do not look at the certificate at all: whoever can stand in the middle can
-//! present any certificate, and an X.509 v1 one (the recipe in the Postgres manual) must work.
+//! Modes without verification ignore the certificate: whoever controls the network can present any,
+//! and an X.509 v1 one (the recipe in the Postgres manual) must work.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
 use super::settings::{ConnInfo, SslMode};
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 
-/// The configuration for `info`, or `None` when it forbids TLS.
+/// `None` when `info` forbids TLS.
 pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsError> {
     let verify = match info.sslmode {
         SslMode::Disable => return Ok(None),
@@ -33,8 +33,8 @@ pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsEr
     tls::client_config(provider, verifier, tls::identity(cert, key)?).map(Some)
 }
 
-/// What the certificate must be made for. A host that is no valid name can only be unverified, and then any
-/// address does: an address is not sent as SNI.
+/// The name that the certificate must have. A host that is no valid name cannot be verified, and then
+/// any address may be given, because an address is not sent as SNI.
 pub fn server_name(host: &str) -> ServerName<'static> {
     ServerName::try_from(host.to_owned())
         .unwrap_or_else(|_| ServerName::from(std::net::IpAddr::from([0, 0, 0, 0])))

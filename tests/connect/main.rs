@@ -284,15 +284,3 @@ async fn a_large_transaction_comes_through_tls_whole() {
     sql.client.execute(insert, &[]).await.unwrap();
     until_change(&mut session.transport, b'C');
 }
-
-#[tokio::test]
-async fn an_sql_connection_tells_why_it_ended() {
-    let victim = sql::connect(&info("user=trusted")).await.unwrap();
-    let pid: i32 = victim.client.query_one("SELECT pg_backend_pid()", &[]).await.unwrap().get(0);
-    let killer = sql::connect(&info("user=trusted")).await.unwrap();
-    killer.client.execute("SELECT pg_terminate_backend($1)", &[&pid]).await.unwrap();
-    let mut closed = victim.closed.clone();
-    let end = closed.wait_for(Option::is_some).await.unwrap().clone().unwrap();
-    let server = end.server.unwrap();
-    assert_eq!((server.sqlstate.as_str(), server.kind()), ("57P01", ConnectErrorKind::Stopping));
-}

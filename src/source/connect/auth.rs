@@ -1,9 +1,8 @@
-//! The login of a replication-mode connection: who we are, the proof, and what the server says of
-//! itself.
+//! The login of a replication connection.
 //!
-//! Trust, clear text, MD5 and SCRAM-SHA-256 are answered, where `require_auth` and the link allow it.
-//! In SCRAM the server must prove itself too, and its iteration count is bounded: it is the one number
-//! in the login that costs us CPU.
+//! Trust, password, MD5 and SCRAM-SHA-256 are answered, where `require_auth` and the link allow it.
+//! In SCRAM the server must authenticate itself too, and its iteration count is limited, because it
+//! determines how much CPU the login takes.
 
 use std::collections::BTreeMap;
 
@@ -14,16 +13,15 @@ use postgres_protocol::authentication::md5_hash;
 
 use super::dial::ServerLink;
 use super::error::ConnectCause;
-use super::socket::ServerSocket;
 use crate::base::secret::Secret;
-use crate::source::require_auth::{AuthMethod, RequireAuth};
+use crate::source::require_auth::AuthMethod;
 use crate::source::settings::ConnInfo;
 
 const PROTOCOL_3_0: i32 = 196_608;
 const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
 const MECHANISM: &str = "SCRAM-SHA-256";
 
-/// What the server says of itself before it is ready.
+/// What the server reports before it is ready for queries.
 #[derive(Debug, Default)]
 pub(super) struct Greeting {
     pub(super) parameters: BTreeMap<String, String>,
@@ -31,16 +29,14 @@ pub(super) struct Greeting {
 }
 
 struct LoginExchange<'a> {
-    socket: &'a mut ServerSocket,
+    link: &'a mut ServerLink,
     reader: &'a mut MessageReader,
-    user: &'a str,
-    password: Option<&'a Secret>,
-    rules: &'a RequireAuth,
-    /// The server has asked for something.
+    info: &'a ConnInfo,
+    /// The server has sent an authentication request.
     was_asked: bool,
 }
 
-/// Logs in and waits until the server is ready.
+/// Logs in and waits until the server is ready for queries.
 pub(super) async fn log_in(
     link: &mut ServerLink,
     reader: &mut MessageReader,
@@ -54,15 +50,12 @@ pub(super) async fn log_in(
         ("client_encoding", "UTF8"),
         // Text values of dates must not depend on how the server is configured.
         ("DateStyle", "ISO"),
-        // PostgreSQL 18 tells by a warning, and by nothing else, that a publication is gone.
+        // PostgreSQL 18 reports only with a warning that a publication is gone.
         ("client_min_messages", "warning"),
     ];
     parameters.extend(info.options.as_deref().map(|options| ("options", options)));
-    let ServerLink { socket, host, .. } = link;
-    framing::write_startup_message(socket, PROTOCOL_3_0, &parameters).await?;
-    let password = info.password.as_ref().or(host.password.as_ref());
-    let (user, rules) = (&info.user, &info.require_auth);
-    LoginExchange { socket, reader, user, password, rules, was_asked: false }.run().await
+    framing::write_startup_message(&mut link.socket, PROTOCOL_3_0, &parameters).await?;
+    LoginExchange { link, reader, info, was_asked: false }.run().await
 }
 
 impl LoginExchange<'_> {
@@ -84,7 +77,7 @@ impl LoginExchange<'_> {
                     greeting.backend_pid = pid.map_or(0, i32::from_be_bytes);
                 }
                 b'Z' => return Ok(greeting),
-                // A notice, or word of a newer protocol version.
+                // NoticeResponse and NegotiateProtocolVersion.
                 b'N' | b'v' => {}
                 tag => return Err(unexpected(tag)),
             }
@@ -92,16 +85,16 @@ impl LoginExchange<'_> {
     }
 
     async fn next(&mut self) -> Result<BackendMessage, ConnectCause> {
-        let message = self.reader.read(self.socket).await?;
+        let message = self.reader.read(&mut self.link.socket).await?;
         if message.is_error() { Err(ConnectCause::server(&message.payload)) } else { Ok(message) }
     }
 
     async fn authenticate(&mut self, payload: &[u8]) -> Result<(), ConnectCause> {
         let (code, data) = parse_auth_request(payload)?;
-        // The end of an exchange is not that nothing was asked.
+        // AuthenticationOk at the end of an exchange does not mean that nothing was asked.
         let is_end = code == auth::OK && self.was_asked;
         if let Some(asked) = AuthMethod::of(code).filter(|_| !is_end) {
-            self.rules.judge(asked, self.socket.exposed)?;
+            self.info.require_auth.judge(asked, self.link.socket.exposed)?;
         }
         self.was_asked = true;
         match code {
@@ -114,7 +107,7 @@ impl LoginExchange<'_> {
                 let salt = <[u8; 4]>::try_from(data)
                     .map_err(|_| ConnectCause::protocol("an MD5 salt is not 4 bytes"))?;
                 let password = self.password()?.expose().as_bytes();
-                let hash = md5_hash(self.user.as_bytes(), password, salt);
+                let hash = md5_hash(self.info.user.as_bytes(), password, salt);
                 self.send(&terminated(&hash)).await
             }
             auth::SASL => self.scram(data).await,
@@ -130,7 +123,7 @@ impl LoginExchange<'_> {
             return Err(ConnectCause::login("the server does not offer SCRAM-SHA-256"));
         }
         let password = normalised(self.password()?);
-        // Postgres ignores the name here and takes the one of the startup packet.
+        // Postgres ignores this name and takes the one of the startup packet.
         let client = ScramClient::new("");
         let mut first = terminated(MECHANISM);
         let length = i32::try_from(client.client_first.len()).unwrap_or(i32::MAX);
@@ -162,11 +155,12 @@ impl LoginExchange<'_> {
     }
 
     fn password(&self) -> Result<&Secret, ConnectCause> {
-        self.password.ok_or(ConnectCause::NoPassword)
+        let password = self.info.password.as_ref().or(self.link.host.password.as_ref());
+        password.ok_or(ConnectCause::NoPassword)
     }
 
     async fn send(&mut self, payload: &[u8]) -> Result<(), ConnectCause> {
-        Ok(framing::write_password_message(self.socket, payload).await?)
+        Ok(framing::write_password_message(&mut self.link.socket, payload).await?)
     }
 }
 
@@ -180,7 +174,7 @@ fn terminated(text: &str) -> Vec<u8> {
     bytes
 }
 
-/// SASLprep, or the password as it is where that forbids it: what the server did when it was set.
+/// The password after SASLprep, or unchanged where SASLprep fails, as the server did when it was set.
 fn normalised(password: &Secret) -> Secret {
     match stringprep::saslprep(password.expose()) {
         Ok(text) => Secret::new(text),

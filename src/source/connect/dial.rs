@@ -1,8 +1,9 @@
-//! From a list of hosts to one logged-in session on a server with the right role.
+//! Connects to the first of several hosts that answers, accepts the login and has the wanted role.
 //!
-//! The stream and the SQL side go through here, so that hosts, TLS, timeouts and
-//! `target_session_attrs` mean the same to both. As libpq: hosts in order, each address of a host in
-//! turn, each with the whole timeout; a refusal that would be the same elsewhere ends the search.
+//! The replication connection and the SQL connections are made here, so that hosts, TLS, timeouts and
+//! `target_session_attrs` mean the same to both. As in libpq, hosts are tried in order, and of each
+//! host every address, each with the whole timeout; a refusal that would be the same elsewhere ends
+//! the search.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,19 +26,19 @@ use crate::source::tls;
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(30);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 const USER_TIMEOUT_MS: u32 = 60_000;
-/// A refusal before the login.
+/// Of an error that the server sends instead of its answer to the TLS request.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 /// For servers and poolers that do not report their role at the login.
 pub(in crate::source) const ROLE_SQL: &str = "SELECT pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('default_transaction_read_only')";
 
-/// The first statement of every session, as Postgres' own programs do it: from then on names and
+/// The first statement of every session, as in the programs of Postgres: from then on names and
 /// operators mean those of `pg_catalog`, whatever database, role and `options` set. A startup
-/// parameter would do as well, but for a pooler that drops it in silence.
+/// parameter would do the same, but some poolers drop it without a message.
 pub(in crate::source) const EMPTY_PATH_SQL: &str =
     "SELECT pg_catalog.set_config('search_path', '', false)";
 
-/// What `target_session_attrs` asks about.
+/// The role of a server, as far as `target_session_attrs` depends on it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::source) struct ServerRole {
     standby: bool,
@@ -45,7 +46,7 @@ pub(in crate::source) struct ServerRole {
 }
 
 impl ServerRole {
-    /// From the two parameters that servers since 14 report by themselves. Nothing when one is absent.
+    /// From the two parameters that servers since 14 report. `None` when one is absent.
     pub(in crate::source) fn reported(
         standby: Option<&str>,
         read_only: Option<&str>,
@@ -72,31 +73,20 @@ impl ServerRole {
     }
 }
 
-/// A socket on which the login can begin, and whose server it is.
+/// A socket that is ready for the login, and its server.
 pub(in crate::source) struct ServerLink {
     pub(in crate::source) socket: ServerSocket,
     pub(in crate::source) host: PostgresHost,
-    /// For messages.
-    pub(in crate::source) at: String,
 }
 
-/// What is done on a fresh socket.
-pub(in crate::source) trait SessionLogin: Sync {
-    type Session: Send;
-
-    /// Logs in. The role is asked for only when `info` cares.
-    fn login(
-        &self,
-        link: ServerLink,
-        info: &ConnInfo,
-    ) -> impl Future<Output = Result<(Self::Session, ServerRole), ConnectCause>> + Send;
-}
-
-/// The first server that answers, lets us in and has the wanted role.
-pub(in crate::source) async fn first_fit<L: SessionLogin>(
-    login: &L,
+/// Runs `login` on one server after the other. It need not find out the role when `info` accepts any.
+pub(in crate::source) async fn first_fit<S, F>(
     info: &ConnInfo,
-) -> Result<L::Session, ConnectError> {
+    login: impl Fn(ServerLink) -> F,
+) -> Result<S, ConnectError>
+where
+    F: Future<Output = Result<(S, ServerRole), ConnectCause>>,
+{
     let over_tcp = info.hosts.iter().any(|host| !host.is_socket());
     let tls = if over_tcp { tls::client_config(info) } else { Ok(None) };
     let tls = tls.map_err(|error| ConnectError::new("", error.into()))?;
@@ -110,15 +100,16 @@ pub(in crate::source) async fn first_fit<L: SessionLogin>(
     for wanted in roles {
         failed.clear();
         for host in &info.hosts {
-            let at = host.to_string();
-            let targets = targets(host, info).await.unwrap_or_else(|cause| {
-                failed.push(ConnectError::new(&at, cause));
+            let addresses = resolve(host, info).await.unwrap_or_else(|cause| {
+                failed.push(ConnectError::new(host, cause));
                 Vec::new()
             });
-            for target in targets {
-                match attempt(login, info, host, &target, tls.as_ref(), *wanted).await {
-                    Ok(session) => return Ok(session),
-                    Err(cause) => failed.push(ConnectError::new(&at, cause)),
+            for address in addresses {
+                let attempt = Attempt { info, host, address };
+                match attempt.run(&login, tls.as_ref()).await {
+                    Ok((session, role)) if role.satisfies(*wanted) => return Ok(session),
+                    Ok(_) => failed.push(ConnectError::new(host, ConnectCause::WrongRole(*wanted))),
+                    Err(cause) => failed.push(ConnectError::new(host, cause)),
                 }
                 if let Some(error) = failed.pop_if(|it| it.kind() == ConnectErrorKind::Fatal) {
                     return Err(error);
@@ -132,77 +123,100 @@ pub(in crate::source) async fn first_fit<L: SessionLogin>(
     }
 }
 
-enum Target {
+enum ServerAddress {
     Tcp(SocketAddr),
     Unix(PathBuf),
 }
 
-async fn targets(host: &PostgresHost, info: &ConnInfo) -> Result<Vec<Target>, ConnectCause> {
+async fn resolve(host: &PostgresHost, info: &ConnInfo) -> Result<Vec<ServerAddress>, ConnectCause> {
     if host.is_socket() {
-        return Ok(vec![Target::Unix(host.to_string().into())]);
+        return Ok(vec![ServerAddress::Unix(host.to_string().into())]);
     }
     let lookup = tokio::net::lookup_host((host.name.as_str(), host.port));
     let found = timeout(info.connect_timeout, lookup).await;
     let found = found.map_err(|_| ConnectCause::Timeout(info.connect_timeout))?;
     let found = found.map_err(|error| ConnectCause::Resolve(error.to_string()))?;
-    let found: Vec<Target> = found.map(Target::Tcp).collect();
+    let found: Vec<ServerAddress> = found.map(ServerAddress::Tcp).collect();
     if found.is_empty() {
         return Err(ConnectCause::Resolve("it has no address".to_owned()));
     }
     Ok(found)
 }
 
-async fn attempt<L: SessionLogin>(
-    login: &L,
-    info: &ConnInfo,
-    host: &PostgresHost,
-    target: &Target,
-    tls: Option<&Arc<ClientConfig>>,
-    wanted: TargetSessionAttrs,
-) -> Result<L::Session, ConnectCause> {
-    let at = host.to_string();
-    let once = async |tls: Option<&Arc<ClientConfig>>| {
-        let whole = async {
-            let socket = dial(info, host, target, tls).await?;
-            let link = ServerLink { socket, host: host.clone(), at: at.clone() };
-            login.login(link, info).await
-        };
-        // Boxed: a handshake's state is large, and it is made once per connection.
-        timeout(info.connect_timeout, Box::pin(whole))
-            .await
-            .unwrap_or_else(|_| Err(ConnectCause::Timeout(info.connect_timeout)))
-    };
-    let mut outcome = once(tls).await;
-    if info.sslmode == SslMode::Prefer
-        && tls.is_some()
-        && matches!(target, Target::Tcp(_))
-        && outcome.as_ref().err().is_some_and(ConnectCause::is_worth_plain)
-    {
-        outcome = once(None).await;
-    }
-    let (session, role) = outcome?;
-    if role.satisfies(wanted) { Ok(session) } else { Err(ConnectCause::WrongRole(wanted)) }
+/// The attempt to log in at one address.
+struct Attempt<'a> {
+    info: &'a ConnInfo,
+    host: &'a PostgresHost,
+    address: ServerAddress,
 }
 
-async fn dial(
-    info: &ConnInfo,
-    host: &PostgresHost,
-    target: &Target,
-    tls: Option<&Arc<ClientConfig>>,
-) -> Result<ServerSocket, ConnectCause> {
-    let kind = match target {
-        // As libpq: never TLS on a Unix socket, whatever sslmode says.
-        Target::Unix(path) => SocketKind::Unix(UnixStream::connect(path).await?),
-        Target::Tcp(address) => {
-            let socket = TcpStream::connect(address).await?;
-            tune(&socket)?;
-            match tls {
-                Some(tls) => upgrade(socket, tls, info, host).await?,
-                None => SocketKind::Tcp(socket),
+impl Attempt<'_> {
+    async fn run<S, F>(
+        &self,
+        login: &impl Fn(ServerLink) -> F,
+        tls: Option<&Arc<ClientConfig>>,
+    ) -> Result<(S, ServerRole), ConnectCause>
+    where
+        F: Future<Output = Result<(S, ServerRole), ConnectCause>>,
+    {
+        let limit = self.info.connect_timeout;
+        let once = async |tls| {
+            let whole = async {
+                let socket = self.dial(tls).await?;
+                login(ServerLink { socket, host: self.host.clone() }).await
+            };
+            // Boxed: the state of a handshake is large, and there is one per connection.
+            let outcome = timeout(limit, Box::pin(whole)).await;
+            outcome.unwrap_or(Err(ConnectCause::Timeout(limit)))
+        };
+        let outcome = once(tls).await;
+        match &outcome {
+            Err(cause)
+                if self.info.sslmode == SslMode::Prefer
+                    && tls.is_some()
+                    && matches!(self.address, ServerAddress::Tcp(_))
+                    && cause.may_pass_without_tls() =>
+            {
+                once(None).await
             }
+            _ => outcome,
         }
-    };
-    Ok(ServerSocket::new(kind))
+    }
+
+    async fn dial(&self, tls: Option<&Arc<ClientConfig>>) -> Result<ServerSocket, ConnectCause> {
+        let kind = match &self.address {
+            // As in libpq: never TLS on a Unix socket, whatever sslmode says.
+            ServerAddress::Unix(path) => SocketKind::Unix(UnixStream::connect(path).await?),
+            ServerAddress::Tcp(address) => {
+                let socket = TcpStream::connect(address).await?;
+                tune(&socket)?;
+                match tls {
+                    Some(tls) => self.start_tls(socket, tls).await?,
+                    None => SocketKind::Tcp(socket),
+                }
+            }
+        };
+        Ok(ServerSocket::new(kind))
+    }
+
+    async fn start_tls(
+        &self,
+        mut socket: TcpStream,
+        tls: &Arc<ClientConfig>,
+    ) -> Result<SocketKind, ConnectCause> {
+        framing::write_ssl_request(&mut socket).await?;
+        // Exactly one byte: whatever follows it unencrypted must reach the TLS session and break it.
+        match socket.read_u8().await? {
+            b'S' => {}
+            b'N' if self.info.sslmode == SslMode::Prefer => return Ok(SocketKind::Tcp(socket)),
+            b'N' => return Err(ConnectCause::NoTls),
+            b'E' => return Err(ConnectCause::server(&error_payload(&mut socket).await?)),
+            _ => return Err(ConnectCause::protocol("the server is no Postgres server")),
+        }
+        let connector = TlsConnector::from(Arc::clone(tls));
+        let stream = connector.connect(tls::server_name(&self.host.name), socket).await?;
+        Ok(SocketKind::Tls(Box::new(stream)))
+    }
 }
 
 fn tune(socket: &TcpStream) -> std::io::Result<()> {
@@ -215,28 +229,8 @@ fn tune(socket: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-async fn upgrade(
-    mut socket: TcpStream,
-    tls: &Arc<ClientConfig>,
-    info: &ConnInfo,
-    host: &PostgresHost,
-) -> Result<SocketKind, ConnectCause> {
-    framing::write_ssl_request(&mut socket).await?;
-    // Exactly one byte: what follows it in clear must reach the TLS session and break it, not us.
-    match socket.read_u8().await? {
-        b'S' => {}
-        b'N' if info.sslmode == SslMode::Prefer => return Ok(SocketKind::Tcp(socket)),
-        b'N' => return Err(ConnectCause::NoTls),
-        b'E' => return Err(ConnectCause::server(&refusal(&mut socket).await?)),
-        _ => return Err(ConnectCause::protocol("the server is no Postgres server")),
-    }
-    let connector = TlsConnector::from(Arc::clone(tls));
-    let stream = connector.connect(tls::server_name(&host.name), socket).await?;
-    Ok(SocketKind::Tls(Box::new(stream)))
-}
-
 /// The payload of an ErrorResponse whose tag was read.
-async fn refusal(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
+async fn error_payload(socket: &mut TcpStream) -> std::io::Result<Vec<u8>> {
     let length = socket.read_u32().await?.saturating_sub(4) as usize;
     let mut payload = vec![0; length.min(ERROR_BYTES_MAX)];
     socket.read_exact(&mut payload).await?;

@@ -1,8 +1,8 @@
-//! What can go wrong before the first event, and what the caller does next.
+//! Why a connection cannot be made or used, and what the caller does next.
 //!
-//! SQLSTATEs decide, never prose: server messages are translated where `lc_messages` says so. Where
-//! one SQLSTATE means several things, the name of the server's C function (never translated) tells
-//! them apart.
+//! SQLSTATEs decide, never the text of a message: servers translate messages where `lc_messages` says
+//! so. Where one SQLSTATE means several things, the name of the server's C function (which is never
+//! translated) tells them apart.
 
 use std::error::Error as _;
 use std::fmt;
@@ -22,35 +22,30 @@ use crate::source::settings::TargetSessionAttrs;
 pub enum ConnectErrorKind {
     /// Try again with backoff.
     Retry,
-    /// The slot is in use: somebody else streams from it, or our former connection still dies.
+    /// The slot is in use, by another process or by an earlier connection of this one.
     Busy,
-    /// The server is starting, stopping, or threw us out: detach and come back.
+    /// The server starts, stops, or ended the connection: disconnect and try again later.
     Stopping,
-    /// Trying again would only repeat it.
+    /// Another attempt would fail the same way.
     Fatal,
 }
 
 use ConnectErrorKind::{Busy, Fatal, Retry, Stopping};
 
-/// An error as the server tells it.
+/// The fields of an ErrorResponse or a NoticeResponse; empty where the server did not send them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ServerError {
-    /// Five characters.
     pub sqlstate: String,
-    /// The message, possibly translated.
     pub message: String,
-    /// More of it; may be empty.
     pub detail: String,
-    /// The server's advice; may be empty.
     pub hint: String,
     /// The C function that raised it.
     pub routine: String,
-    /// The functions and triggers in which it was raised; mostly empty.
+    /// The functions and triggers in which it was raised.
     pub context: String,
 }
 
 impl ServerError {
-    /// From the payload of an ErrorResponse or a NoticeResponse.
     pub(crate) fn parse(payload: &[u8]) -> ServerError {
         let fields = ErrorFields::parse(payload);
         ServerError {
@@ -63,19 +58,16 @@ impl ServerError {
         }
     }
 
-    /// The publication is not there, or was not when the WAL that is decoded was written.
+    /// The publication does not exist, or did not when the WAL that is decoded was written.
     pub(crate) fn is_missing_publication(&self) -> bool {
         self.sqlstate == "42704" && self.routine.contains("ublication")
     }
 
-    /// The warning by which Postgres says, from 18 on, that the stream goes on without the
-    /// publication.
+    /// The warning with which Postgres, from 18 on, skips changes for want of the publication.
     pub(crate) fn is_skipped_publication(&self) -> bool {
         self.sqlstate == "55000" || self.routine == "LoadPublications"
     }
 
-    /// What the caller does next.
-    #[must_use]
     pub fn kind(&self) -> ConnectErrorKind {
         match self.sqlstate.as_str() {
             "55006" => Busy,
@@ -86,7 +78,7 @@ impl ServerError {
             code => match code.get(..2) {
                 // Connection, rollback, resources, operator, system, internal: all may pass.
                 Some("08" | "40" | "53" | "57" | "58" | "XX") => Retry,
-                // 28 login, 3D database, 42 missing or forbidden, 55 wrong state, and whatever is new.
+                // 28 login, 3D database, 42 missing or forbidden, 55 wrong state, and unknown ones.
                 _ => Fatal,
             },
         }
@@ -117,58 +109,47 @@ impl fmt::Display for ServerError {
     }
 }
 
-/// Why there is no connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConnectError {
-    /// `host:port` or the socket file; empty where it is not about one server.
+    /// `host:port` or the socket file; empty where the error is not about one server.
     pub at: String,
-    /// What went wrong there.
     pub cause: ConnectCause,
 }
 
 /// What went wrong with a connection.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConnectCause {
-    /// The name has no address.
     #[error("the host name cannot be resolved: {0}")]
     Resolve(String),
-    /// The network or the server's end of it.
     #[error("{0}")]
     Io(String),
-    /// No login within `connect_timeout`, or no answer in time.
     #[error("no connection within {} s", .0.as_secs_f32())]
     Timeout(Duration),
-    /// The TLS settings are unusable.
     #[error(transparent)]
     TlsSettings(#[from] TlsError),
-    /// The server's certificate is not trusted.
+    /// The server's certificate cannot be verified.
     #[error("TLS: {0}")]
     Untrusted(String),
-    /// The handshake failed otherwise.
+    /// The handshake failed for another reason.
     #[error("TLS: {0}")]
     Tls(String),
-    /// TLS is demanded and the server has none.
     #[error("the server does not support TLS, but sslmode demands it")]
     NoTls,
-    /// The server wants a password and there is none.
     #[error("the server asks for a password, and none was given")]
     NoPassword,
-    /// The server asks for what is not given over such a link, or not at all.
     #[error(transparent)]
     Refused(#[from] RefusedAuth),
-    /// The server wants, or does, something in the login that we do not accept.
+    /// The server asks for, or does, something in the login that is not supported.
     #[error("login: {0}")]
     Login(String),
-    /// The server said no.
     #[error("{0}")]
     Server(Box<ServerError>),
-    /// What came is not the Postgres protocol, or out of order.
+    /// Not the Postgres protocol, or a message out of order.
     #[error("protocol: {0}")]
     Protocol(String),
-    /// The server has another role than `target_session_attrs` wants.
-    #[error("the server does not satisfy target_session_attrs={}", .0.word())]
+    #[error("the server does not satisfy target_session_attrs={0}")]
     WrongRole(TargetSessionAttrs),
-    /// Several servers were tried.
+    /// The errors of all servers that were tried.
     #[error("none of the servers would do: {}", joined(.0))]
     All(Vec<ConnectError>),
 }
@@ -189,12 +170,11 @@ impl fmt::Display for ConnectError {
 impl std::error::Error for ConnectError {}
 
 impl ConnectError {
-    pub(crate) fn new(at: impl Into<String>, cause: ConnectCause) -> ConnectError {
-        ConnectError { at: at.into(), cause }
+    /// `at` is the server, or empty where the error is not about one server.
+    pub(crate) fn new(at: impl fmt::Display, cause: ConnectCause) -> ConnectError {
+        ConnectError { at: at.to_string(), cause }
     }
 
-    /// What the caller does next.
-    #[must_use]
     pub fn kind(&self) -> ConnectErrorKind {
         match &self.cause {
             ConnectCause::Resolve(_)
@@ -210,8 +190,8 @@ impl ConnectError {
             | ConnectCause::Refused(_)
             | ConnectCause::Login(_) => Fatal,
             ConnectCause::Server(error) => error.kind(),
-            // A fatal one ends the search, so these are all of the passing sort. One that shuts down
-            // is the one that would do, whatever is wrong with the others.
+            // A fatal error ends the search, so none of these is fatal. A server that shuts down is
+            // the one that was wanted, whatever is wrong with the others.
             ConnectCause::All(each) => {
                 let any = |kind: &ConnectErrorKind| each.iter().any(|error| error.kind() == *kind);
                 [Stopping, Busy].into_iter().find(any).unwrap_or(Retry)
@@ -220,7 +200,6 @@ impl ConnectError {
     }
 
     /// A server that answered has the wrong role; a promotion may change that.
-    #[must_use]
     pub fn is_wrong_role(&self) -> bool {
         match &self.cause {
             ConnectCause::WrongRole(_) => true,
@@ -229,8 +208,7 @@ impl ConnectError {
         }
     }
 
-    /// The server's code, when it was the server that refused.
-    #[must_use]
+    /// The SQLSTATE, when the server refused.
     pub fn sqlstate(&self) -> Option<&str> {
         match &self.cause {
             ConnectCause::Server(error) => Some(&error.sqlstate),
@@ -241,7 +219,7 @@ impl ConnectError {
 
 impl ConnectCause {
     /// True when `sslmode=prefer` tries again without TLS, as libpq does.
-    pub(super) fn is_worth_plain(&self) -> bool {
+    pub(super) fn may_pass_without_tls(&self) -> bool {
         match self {
             ConnectCause::Tls(_) | ConnectCause::Untrusted(_) => true,
             ConnectCause::Server(error) => error.sqlstate == "28000",
@@ -249,7 +227,7 @@ impl ConnectCause {
         }
     }
 
-    /// From an ErrorResponse.
+    /// From the payload of an ErrorResponse.
     pub(super) fn server(payload: &[u8]) -> ConnectCause {
         ConnectCause::Server(Box::new(ServerError::parse(payload)))
     }
@@ -263,8 +241,8 @@ impl ConnectCause {
     }
 }
 
-/// A TLS failure arrives wrapped into an I/O error, some only with the first read after the handshake.
-/// So does our own refusal to answer.
+/// An I/O error may wrap a TLS failure, some of which only come with the first read after the
+/// handshake, or our own refusal to answer an authentication request.
 impl From<&io::Error> for ConnectCause {
     fn from(error: &io::Error) -> ConnectCause {
         let Some(inner) = error.get_ref() else { return ConnectCause::Io(error.to_string()) };

@@ -1,45 +1,35 @@
-//! A failed connection as a fault: what mends it.
+//! A failed connection as a fault with its mending hint.
+
+use std::net::IpAddr;
 
 use super::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use crate::base::error::{Exit, Fault};
 use crate::source::faults::{end_reader_sql, new_slot_commands};
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::require_auth::RefusedAuth;
-use crate::source::settings::{ConnInfo, TargetSessionAttrs};
-
-/// Code, exit and mending hint; the rest is the same for all.
-type Judgement = (&'static str, Exit, String);
-
-const WAL_SENDERS_MEND: &str = "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres, or end a client listed by \
-     SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;";
+use crate::source::settings::ConnInfo;
 
 impl ConnectError {
-    /// The failure with its mending hint. `slot` and `publication` are those that were asked for.
-    #[must_use]
+    /// `slot` and `publication` are those of the configuration.
     pub fn fault(&self, info: &ConnInfo, slot: &str, publication: &str) -> Fault {
-        let (code, exit, mend) = match &self.cause {
+        let (code, mend) = match &self.cause {
             // The hint of the last server; the sentence names them all.
             ConnectCause::All(each) => match each.last() {
                 Some(last) => {
                     return Fault { what: self.to_string(), ..last.fault(info, slot, publication) };
                 }
-                None => {
-                    let mend = "name at least one host in source.url".to_owned();
-                    ("source.unreachable", Exit::Source, mend)
-                }
+                None => ("source.unreachable", "name at least one host in source.url".to_owned()),
             },
             ConnectCause::Server(error) => server(error, &self.at, info, slot, publication),
-            cause => {
-                let (code, mend) = own(cause, &self.at, info);
-                (code, Exit::Source, mend)
-            }
+            cause => own(cause, &self.at, info),
         };
+        let exit = if code.starts_with("slot.") { Exit::Slot } else { Exit::Source };
         let place = format!("source.url, user {}, database {}", info.user, info.dbname);
         Fault::new(exit, code, self.to_string(), place, mend)
     }
 }
 
-/// What we found out ourselves.
+/// Code and hint for an error that was found here.
 fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String) {
     let (code, mend) = match cause {
         ConnectCause::Resolve(_) => {
@@ -76,60 +66,96 @@ fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String
         ConnectCause::Untrusted(_) => return ("source.tls-untrusted", untrusted(info)),
         ConnectCause::NoPassword => return ("source.no-password", give_password(info)),
         ConnectCause::Refused(refused) => return refused_auth(*refused),
-        ConnectCause::WrongRole(wanted) => return ("source.unfit", wrong_role(*wanted)),
-        // The caller judges both.
+        ConnectCause::WrongRole(wanted) => {
+            let mend = format!(
+                "add the right server to the hosts of source.url, or change target_session_attrs={wanted}: \
+                 SELECT pg_catalog.pg_is_in_recovery();"
+            );
+            return ("source.unfit", mend);
+        }
+        // Judged by the caller.
         ConnectCause::Server(_) | ConnectCause::All(_) => ("source.refused", ""),
     };
     (code, mend.to_owned())
 }
 
-/// What the server said.
+/// Code and hint for an error of the server.
 fn server(
     error: &ServerError,
     at: &str,
     info: &ConnInfo,
     slot: &str,
     publication: &str,
-) -> Judgement {
+) -> (&'static str, String) {
     let role = quote_ident(&info.user);
-    let source = |code, mend| (code, Exit::Source, mend);
-    match error.sqlstate.as_str() {
-        "28P01" => source("source.password", wrong_password(info)),
+    let (code, mend) = match error.sqlstate.as_str() {
+        "28P01" => return ("source.password", wrong_password(info)),
         "28000" if error.routine == "ClientAuthentication" => {
-            source("source.pg-hba", pg_hba(error, at, info))
+            return ("source.pg-hba", pg_hba(error, at, info));
         }
-        "28000" => source("source.login", format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE")),
-        "3D000" => source(
-            "source.no-database",
-            format!("createdb {}, or correct the database in source.url", info.dbname),
-        ),
-        "42501" => source("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
-        "42704" if error.is_missing_publication() => source(
-            "publication.missing",
-            format!("walrelay init, then a new slot, because one that is older than its publication {} cannot be used: {}; publish by hand what it has not delivered (docs/operations.md)", quote_ident(publication), new_slot_commands(slot)),
-        ),
-        "42704" => ("slot.missing", Exit::Slot, format!("walrelay slot create  # makes {slot}; events before it must be published by hand (docs/operations.md)")),
-        "55006" => ("slot.busy", Exit::Slot, format!("stop the other relay, or end its walsender: {}", end_reader_sql(slot))),
-        "55000" if error.routine == "CheckLogicalDecodingRequirements" => source(
+        "28000" => {
+            return (
+                "source.login",
+                format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE"),
+            );
+        }
+        "3D000" => {
+            let mend = format!("createdb {}, or correct the database in source.url", info.dbname);
+            return ("source.no-database", mend);
+        }
+        "42501" => return ("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
+        "42704" if error.is_missing_publication() => {
+            let mend = format!(
+                "walrelay init, then a new slot, because one that is older than its publication {} cannot \
+                 be used: {}; publish by hand what it has not delivered (docs/operations.md)",
+                quote_ident(publication),
+                new_slot_commands(slot)
+            );
+            return ("publication.missing", mend);
+        }
+        "42704" => {
+            let mend = format!(
+                "walrelay slot create  # makes {slot}; events before it must be published by hand (docs/operations.md)"
+            );
+            return ("slot.missing", mend);
+        }
+        "55006" => {
+            let end = end_reader_sql(slot);
+            return ("slot.busy", format!("stop the other relay, or end its walsender: {end}"));
+        }
+        "55000" if error.routine == "CheckLogicalDecodingRequirements" => (
             "source.wal-level",
-            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres".to_owned(),
+            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres",
         ),
-        "55000" | "58P01" => (
-            "slot.unusable",
-            Exit::Slot,
-            format!("SELECT * FROM pg_catalog.pg_replication_slots WHERE slot_name = {};  -- a lost slot must be dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md", quote_literal(slot)),
-        ),
+        "55000" | "58P01" => {
+            let mend = format!(
+                "SELECT * FROM pg_catalog.pg_replication_slots WHERE slot_name = {};  -- a lost slot must be \
+                 dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md",
+                quote_literal(slot)
+            );
+            return ("slot.unusable", mend);
+        }
         // The message may be translated; the setting's name never is.
-        "53300" if error.message.contains("max_wal_senders") => {
-            source("source.wal-senders", WAL_SENDERS_MEND.to_owned())
-        }
-        "53300" => source("source.full", "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: SELECT * FROM pg_catalog.pg_stat_activity;".to_owned()),
-        "0A000" => source("source.unsupported", "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer".to_owned()),
+        "53300" if error.message.contains("max_wal_senders") => (
+            "source.wal-senders",
+            "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres, or end a client listed by \
+             SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;",
+        ),
+        "53300" => (
+            "source.full",
+            "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: \
+             SELECT * FROM pg_catalog.pg_stat_activity;",
+        ),
+        "0A000" => (
+            "source.unsupported",
+            "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer",
+        ),
         _ if error.kind() == ConnectErrorKind::Stopping => {
-            source("source.stopping", format!("wait until Postgres is up: {}", pg_isready(at)))
+            return ("source.stopping", format!("wait until Postgres is up: {}", pg_isready(at)));
         }
-        _ => source("source.refused", error.hint.clone()),
-    }
+        _ => ("source.refused", error.hint.as_str()),
+    };
+    (code, mend.to_owned())
 }
 
 fn wrong_password(info: &ConnInfo) -> String {
@@ -151,10 +177,10 @@ fn pg_hba(error: &ServerError, at: &str, info: &ConnInfo) -> String {
         format!("local {database} {role} scram-sha-256")
     } else {
         // The server names the address it saw, which behind NAT is not the one we have.
-        let seen = error.message.split('"').nth(1);
-        let address = match seen.filter(|text| text.parse::<std::net::IpAddr>().is_ok()) {
-            Some(v6) if v6.contains(':') => format!("{v6}/128"),
-            Some(v4) => format!("{v4}/32"),
+        let seen = error.message.split('"').nth(1).and_then(|text| text.parse::<IpAddr>().ok());
+        let address = match seen {
+            Some(IpAddr::V6(v6)) => format!("{v6}/128"),
+            Some(IpAddr::V4(v4)) => format!("{v4}/32"),
             None => "CLIENT_ADDRESS/32".to_owned(),
         };
         format!("host {database} {role} {address} scram-sha-256")
@@ -202,13 +228,5 @@ fn untrusted(info: &ConnInfo) -> String {
     format!(
         "{root}; with verify-full its subjectAltName must name the host (a common name does not count): \
          openssl s_client -starttls postgres -connect HOST:PORT"
-    )
-}
-
-fn wrong_role(wanted: TargetSessionAttrs) -> String {
-    format!(
-        "add the right server to the hosts of source.url, or change target_session_attrs={}: SELECT \
-         pg_catalog.pg_is_in_recovery();",
-        wanted.word()
     )
 }

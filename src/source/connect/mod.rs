@@ -1,10 +1,10 @@
 //! The replication connection: from hosts to a stream of changes.
 //!
-//! Two steps, so that a caller can look before it leaps: [`open`] gives an authenticated connection
+//! Two steps, so that a caller can ask something first: [`open`] gives an authenticated connection
 //! that answers replication commands and SQL, [`ReplicationClient::start`] turns it into the stream.
-//! The start position is always 0/0, "where the slot stands": any other could skip events.
+//! The start position is always 0/0, which means where the slot stands: any other could skip events.
 //!
-//! Dropping a future of this module half-way leaves a connection that is only fit to be dropped too.
+//! If a future of this module is dropped before it is ready, its connection can only be dropped, too.
 
 mod auth;
 pub(in crate::source) mod dial;
@@ -12,35 +12,31 @@ mod error;
 mod fault;
 pub(in crate::source) mod socket;
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
 use tokio::time::timeout;
 
-use self::dial::{EMPTY_PATH_SQL, ROLE_SQL, ServerLink, ServerRole, SessionLogin};
+use self::auth::Greeting;
+use self::dial::{EMPTY_PATH_SQL, ROLE_SQL, ServerLink, ServerRole};
 pub use self::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
-use self::socket::ServerSocket;
 use super::quote::{quote_ident, quote_replication_literal};
 use super::settings::{ConnInfo, PostgresHost, TargetSessionAttrs};
 use super::transport::Transport;
 use crate::base::lsn::Lsn;
 
-/// Nothing in a login or in an answer to a command is near this; a change on the stream may be
-/// larger, but is not read here.
+/// No message of a login or of an answer to a command comes near this. Changes may be larger, but are
+/// not read here.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const ROWS_MAX: usize = 10_000;
 
-/// What to stream.
 #[derive(Clone, Debug, Default)]
 pub struct StartReplication {
-    /// The slot.
     pub slot: String,
-    /// The publication.
     pub publication: String,
-    /// Logical messages too.
+    /// Send logical messages.
     pub messages: bool,
-    /// Binary column values.
+    /// Send column values in binary form.
     pub binary: bool,
 }
 
@@ -62,57 +58,38 @@ impl StartReplication {
     }
 }
 
-/// A row's values in text form, or NULL.
+/// The values of a row in text form, or NULL.
 pub(crate) type TextRow = Vec<Option<String>>;
 
-/// The answer to IDENTIFY_SYSTEM.
-#[derive(Clone, Debug)]
-struct SystemIdentity {
-    /// Names the cluster; survives restarts and failovers, not restores.
-    system_id: String,
-    /// Changes with every promotion.
-    timeline: u32,
-    /// End of WAL.
-    xlogpos: Lsn,
-}
-
-/// An authenticated connection in replication mode that does not stream yet.
+/// An authenticated replication connection that does not stream yet.
 pub struct ReplicationClient {
-    socket: ServerSocket,
+    link: ServerLink,
     reader: MessageReader,
-    at: String,
-    host: PostgresHost,
-    /// What the server reported at login.
-    parameters: BTreeMap<String, String>,
-    backend_pid: i32,
+    greeting: Greeting,
     start_timeout: Duration,
 }
 
-/// A connection that streams.
+/// A replication connection that streams.
 #[derive(Debug)]
 pub struct ReplicationSession {
-    /// The socket.
     pub transport: Transport,
-    /// Names the cluster; survives restarts and failovers, not restores.
+    /// Identifies the cluster; survives restarts and failovers, not restores.
     pub system_id: String,
     /// End of the WAL when the session began.
     pub xlogpos: Lsn,
     /// Changes with every promotion.
     pub timeline: u32,
-    /// E.g. 170011 for 17.11.
-    pub server_version: u32,
-    /// The walsender's process id, as in `pg_stat_replication`.
+    /// The process id of the walsender, as in `pg_stat_replication`.
     pub backend_pid: i32,
-    /// Which server it is.
     pub host: PostgresHost,
 }
 
-/// Connects in replication mode to the first server that fits.
+/// Connects to the first server that fits.
 pub async fn open(info: &ConnInfo) -> Result<ReplicationClient, ConnectError> {
-    dial::first_fit(&ReplicationLogin, info).await
+    dial::first_fit(info, |link| log_in(link, info)).await
 }
 
-/// Connects and starts streaming.
+/// Connects and starts to stream.
 pub async fn open_stream(
     info: &ConnInfo,
     start: &StartReplication,
@@ -120,46 +97,32 @@ pub async fn open_stream(
     open(info).await?.start(start).await
 }
 
-struct ReplicationLogin;
-
-impl SessionLogin for ReplicationLogin {
-    type Session = ReplicationClient;
-
-    async fn login(
-        &self,
-        mut link: ServerLink,
-        info: &ConnInfo,
-    ) -> Result<(ReplicationClient, ServerRole), ConnectCause> {
-        let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
-        let greeting = auth::log_in(&mut link, &mut reader, info).await?;
-        let mut client = ReplicationClient {
-            socket: link.socket,
-            reader,
-            at: link.at,
-            host: link.host,
-            parameters: greeting.parameters,
-            backend_pid: greeting.backend_pid,
-            start_timeout: info.connect_timeout,
-        };
-        client.ask(EMPTY_PATH_SQL).await?;
-        let role = client.role(info).await?;
-        Ok((client, role))
-    }
+async fn log_in(
+    mut link: ServerLink,
+    info: &ConnInfo,
+) -> Result<(ReplicationClient, ServerRole), ConnectCause> {
+    let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
+    let greeting = auth::log_in(&mut link, &mut reader, info).await?;
+    let start_timeout = info.connect_timeout;
+    let mut client = ReplicationClient { link, reader, greeting, start_timeout };
+    client.ask(EMPTY_PATH_SQL).await?;
+    let role = client.role(info).await?;
+    Ok((client, role))
 }
 
 impl ReplicationClient {
-    /// Runs one replication command or SQL text; gives the rows, values as text. The connection can
-    /// be used further when the server refused below severity FATAL.
+    /// Runs one replication command or SQL text. The connection can be used further when the server
+    /// refused with a severity below FATAL.
     pub async fn query(&mut self, sql: &str) -> Result<Vec<TextRow>, ConnectError> {
-        self.ask(sql).await.map_err(|cause| ConnectError::new(&self.at, cause))
+        self.ask(sql).await.map_err(|cause| ConnectError::new(&self.link.host, cause))
     }
 
     async fn ask(&mut self, sql: &str) -> Result<Vec<TextRow>, ConnectCause> {
-        framing::write_query(&mut self.socket, sql).await?;
+        framing::write_query(&mut self.link.socket, sql).await?;
         let mut rows = Vec::new();
         let mut failed = None;
         loop {
-            // A FATAL error is the last message: then the error counts, not the end that follows.
+            // A FATAL error is the last message: it is the cause, not the end of the connection.
             let message = match (self.receive().await, failed.take()) {
                 (Err(_), Some(error)) | (Err(error), None) => return Err(error),
                 (Ok(message), earlier) => {
@@ -171,9 +134,10 @@ impl ReplicationClient {
                 b'D' if rows.len() == ROWS_MAX => {
                     return Err(ConnectCause::protocol("more than 10000 rows in an answer"));
                 }
-                b'D' => rows.push(values(&message.payload).ok_or_else(|| {
-                    ConnectCause::protocol("a row that does not hold what it says")
-                })?),
+                b'D' => rows.push(
+                    values(&message.payload)
+                        .ok_or_else(|| ConnectCause::protocol("a malformed DataRow"))?,
+                ),
                 b'E' => failed = Some(ConnectCause::server(&message.payload)),
                 b'Z' => return failed.map_or(Ok(rows), Err),
                 b'T' | b'C' | b'I' | b'N' | b'S' => {}
@@ -183,66 +147,52 @@ impl ReplicationClient {
     }
 
     /// START_REPLICATION from where the slot stands.
-    pub async fn start(
-        mut self,
-        start: &StartReplication,
-    ) -> Result<ReplicationSession, ConnectError> {
-        let (after, at) = (self.start_timeout, self.at.clone());
-        let wrong = |cause| ConnectError::new(&at, cause);
-        let begun = timeout(after, self.begin(start)).await;
-        let identity = begun.unwrap_or(Err(ConnectCause::Timeout(after))).map_err(wrong)?;
-        Ok(ReplicationSession {
-            system_id: identity.system_id,
-            xlogpos: identity.xlogpos,
-            timeline: identity.timeline,
-            server_version: self.parameter("server_version").and_then(version).unwrap_or(0),
-            backend_pid: self.backend_pid,
-            host: self.host,
-            transport: self.socket.into_transport().map_err(|error| wrong(error.into()))?,
-        })
+    pub async fn start(self, start: &StartReplication) -> Result<ReplicationSession, ConnectError> {
+        let (limit, host) = (self.start_timeout, self.link.host.clone());
+        let begun = timeout(limit, self.begin(start)).await;
+        let begun = begun.unwrap_or(Err(ConnectCause::Timeout(limit)));
+        begun.map_err(|cause| ConnectError::new(&host, cause))
     }
 
-    async fn begin(&mut self, start: &StartReplication) -> Result<SystemIdentity, ConnectCause> {
+    async fn begin(mut self, start: &StartReplication) -> Result<ReplicationSession, ConnectCause> {
         let rows = self.ask("IDENTIFY_SYSTEM").await?;
-        let value = |at: usize| rows.first()?.get(at)?.clone();
-        let parsed = || {
-            Some(SystemIdentity {
-                system_id: value(0)?,
-                timeline: value(1)?.parse().ok()?,
-                xlogpos: value(2)?.parse().ok()?,
-            })
-        };
-        let identity =
-            parsed().ok_or_else(|| ConnectCause::protocol("IDENTIFY_SYSTEM was not answered"))?;
-        framing::write_query(&mut self.socket, &start.command()).await?;
+        let value = |at: usize| rows.first()?.get(at)?.as_deref();
+        let identity = || Some((value(0)?, value(1)?.parse().ok()?, value(2)?.parse().ok()?));
+        let (system_id, timeline, xlogpos) = identity()
+            .ok_or_else(|| ConnectCause::protocol("a malformed answer to IDENTIFY_SYSTEM"))?;
+        framing::write_query(&mut self.link.socket, &start.command()).await?;
         loop {
             let message = self.receive().await?;
             match message.tag {
-                b'W' => return Ok(identity),
+                b'W' => break,
                 b'E' => return Err(ConnectCause::server(&message.payload)),
                 b'N' | b'S' => {}
                 tag => return Err(unexpected(tag)),
             }
         }
+        Ok(ReplicationSession {
+            transport: self.link.socket.into_transport()?,
+            system_id: system_id.to_owned(),
+            xlogpos,
+            timeline,
+            backend_pid: self.greeting.backend_pid,
+            host: self.link.host,
+        })
     }
 
-    /// Which server it is.
-    #[must_use]
     pub fn host(&self) -> &PostgresHost {
-        &self.host
-    }
-
-    fn parameter(&self, name: &str) -> Option<&str> {
-        self.parameters.get(name).map(String::as_str)
+        &self.link.host
     }
 
     async fn role(&mut self, info: &ConnInfo) -> Result<ServerRole, ConnectCause> {
         if info.target_session_attrs == TargetSessionAttrs::Any {
             return Ok(ServerRole::default());
         }
-        let standby = self.parameter("in_hot_standby");
-        let read_only = self.parameter("default_transaction_read_only");
-        if let Some(role) = ServerRole::reported(standby, read_only) {
+        let parameter = |name| self.greeting.parameters.get(name).map(String::as_str);
+        let standby = parameter("in_hot_standby");
+        if let Some(role) =
+            ServerRole::reported(standby, parameter("default_transaction_read_only"))
+        {
             return Ok(role);
         }
         let rows = self.ask(ROLE_SQL).await?;
@@ -251,10 +201,10 @@ impl ReplicationClient {
     }
 
     async fn receive(&mut self) -> Result<BackendMessage, ConnectCause> {
-        let message = self.reader.read(&mut self.socket).await?;
+        let message = self.reader.read(&mut self.link.socket).await?;
         if message.tag == b'N' {
             let notice = ServerError::parse(&message.payload);
-            tracing::info!(at = %self.at, %notice, "notice from the server");
+            tracing::info!(at = %self.link.host, %notice, "notice from the server");
         }
         Ok(message)
     }
@@ -262,8 +212,9 @@ impl ReplicationClient {
 
 impl std::fmt::Debug for ReplicationClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ReplicationClient { link, greeting, .. } = self;
         let mut shown = f.debug_struct("ReplicationClient");
-        shown.field("at", &self.at).field("backend_pid", &self.backend_pid).finish_non_exhaustive()
+        shown.field("host", &link.host).field("greeting", greeting).finish_non_exhaustive()
     }
 }
 
@@ -287,21 +238,6 @@ fn values(payload: &[u8]) -> Option<TextRow> {
         rest = after;
     }
     Some(values)
-}
-
-/// `17.11 (Debian 17.11-1)` → 170011; `18beta1` → 180000; `9.6.24` → 90624.
-fn version(text: &str) -> Option<u32> {
-    let number = |part: &str| {
-        let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
-        part[..digits].parse::<u32>().ok()
-    };
-    let mut parts = text.split_whitespace().next()?.split('.');
-    let major = number(parts.next()?)?;
-    let minor = parts.next().and_then(number).unwrap_or(0);
-    if major >= 10 {
-        return Some(major * 10_000 + minor);
-    }
-    Some(major * 10_000 + minor * 100 + parts.next().and_then(number).unwrap_or(0))
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
-//! A connected socket while the async runtime still has it, in plain or under TLS.
+//! A connected socket, with or without TLS, as long as it belongs to the async runtime.
 //!
-//! tokio-postgres answers whatever authentication request comes. It takes exactly one, as the very
-//! first message of the server, so looking at that message decides what is answered.
+//! tokio-postgres answers any authentication request. It takes exactly one, as the very first message
+//! of the server, so checking that message decides what is answered.
 
 use std::io;
 use std::pin::Pin;
@@ -25,13 +25,13 @@ pub(in crate::source) enum SocketKind {
 
 pub(in crate::source) struct ServerSocket {
     kind: SocketKind,
-    /// Neither TLS nor this machine: others can read what goes over it.
+    /// Without TLS to another machine: others can read what is sent.
     pub(in crate::source) exposed: bool,
-    first_answer: Option<FirstAnswer>,
+    first_message: Option<FirstMessage>,
 }
 
-/// The server's first message as far as it has come, and what it may ask for.
-struct FirstAnswer {
+/// The head of the server's first message as far as it was received, and what it may ask for.
+struct FirstMessage {
     rules: RequireAuth,
     head: Vec<u8>,
 }
@@ -41,23 +41,23 @@ impl<T: AsyncRead + AsyncWrite + Unpin> AsyncSocket for T {}
 
 impl ServerSocket {
     pub(super) fn new(kind: SocketKind) -> ServerSocket {
-        // The address decides, not the name: a name may mean anything.
+        // The address decides, because a name may resolve to anything.
         let exposed = match &kind {
             SocketKind::Tls(_) | SocketKind::Unix(_) => false,
             SocketKind::Tcp(socket) => {
                 !socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback())
             }
         };
-        ServerSocket { kind, exposed, first_answer: None }
+        ServerSocket { kind, exposed, first_message: None }
     }
 
-    /// Lets the first answer through only if it may be answered.
+    /// Fails the read of the first message unless `rules` allow to answer it.
     pub(in crate::source) fn judged_by(mut self, rules: RequireAuth) -> ServerSocket {
-        self.first_answer = Some(FirstAnswer { rules, head: Vec::new() });
+        self.first_message = Some(FirstMessage { rules, head: Vec::new() });
         self
     }
 
-    /// Takes the socket out of the runtime.
+    /// Takes the socket out of the async runtime.
     pub(super) fn into_transport(self) -> io::Result<Transport> {
         match self.kind {
             SocketKind::Tcp(socket) => Transport::tcp(socket.into_std()?, None),
@@ -78,8 +78,7 @@ impl ServerSocket {
     }
 }
 
-impl FirstAnswer {
-    /// Takes note of what was received.
+impl FirstMessage {
     fn judge(&mut self, received: &[u8], exposed: bool) -> io::Result<()> {
         if self.head.len() == HEAD_BYTES {
             return Ok(());
@@ -105,7 +104,7 @@ impl AsyncRead for ServerSocket {
         let before = buf.filled().len();
         ready!(self.as_mut().inner().poll_read(cx, buf))?;
         let exposed = self.exposed;
-        Poll::Ready(match &mut self.first_answer {
+        Poll::Ready(match &mut self.first_message {
             Some(first) => first.judge(buf.filled().get(before..).unwrap_or_default(), exposed),
             None => Ok(()),
         })

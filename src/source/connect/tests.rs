@@ -51,15 +51,6 @@ fn connecting_can_be_spawned_and_is_small() {
 }
 
 #[test]
-fn versions_are_numbers_as_in_server_version_num() {
-    assert_eq!(version("17.11 (Debian 17.11-1.pgdg12+1)"), Some(170_011));
-    assert_eq!(version("15.18"), Some(150_018));
-    assert_eq!(version("18beta1"), Some(180_000));
-    assert_eq!(version("9.6.24"), Some(90_624));
-    assert_eq!(version(""), None);
-}
-
-#[test]
 fn a_row_is_read_or_refused() {
     let row = [0, 2, 0, 0, 0, 1, b'x', 255, 255, 255, 255];
     assert_eq!(values(&row), Some(vec![Some("x".to_owned()), None]));
