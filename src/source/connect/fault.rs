@@ -31,52 +31,53 @@ impl ConnectError {
 
 /// Code and hint for an error that was found here.
 fn own(cause: &ConnectCause, at: &str, info: &ConnInfo) -> (&'static str, String) {
-    let (code, mend) = match cause {
-        ConnectCause::Resolve(_) => {
-            ("source.dns", "check the host name in source.url (or PGHOST): getent hosts NAME")
-        }
+    match cause {
+        ConnectCause::Resolve(_) => (
+            "source.dns",
+            "check the host name in source.url (or PGHOST): getent hosts NAME".into(),
+        ),
         ConnectCause::TlsSettings(_) => {
-            ("source.tls-settings", "correct the file or its path in source.url")
+            ("source.tls-settings", "correct the file or its path in source.url".into())
         }
         ConnectCause::Tls(_) => (
             "source.tls",
             "check ssl_cert_file and ssl_min_protocol_version of the server; a server that asks for a \
-             client certificate needs sslcert and sslkey in source.url",
+             client certificate needs sslcert and sslkey in source.url"
+                .into(),
         ),
         ConnectCause::NoTls => (
             "source.no-tls",
-            "ALTER SYSTEM SET ssl = on; SELECT pg_catalog.pg_reload_conf();  -- or sslmode=prefer in source.url",
+            "ALTER SYSTEM SET ssl = on; SELECT pg_catalog.pg_reload_conf();  -- or sslmode=prefer in source.url".into(),
         ),
         ConnectCause::Login(_) => (
             "source.login",
-            "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_catalog.pg_reload_conf();",
+            "let pg_hba.conf use scram-sha-256 for this role, then SELECT pg_catalog.pg_reload_conf();".into(),
         ),
         ConnectCause::Protocol(_) => (
             "source.protocol",
-            "check that host and port are those of Postgres itself, not of a pooler or a proxy",
+            "check that host and port are those of Postgres itself, not of a pooler or a proxy".into(),
         ),
         ConnectCause::Io(_) => {
             let check = "check that Postgres listens there and no firewall is between";
-            return ("source.unreachable", format!("{check}: {}", pg_isready(at)));
+            ("source.unreachable", format!("{check}: {}", pg_isready(at)))
         }
         ConnectCause::Timeout(_) => {
             let check = "check the network, or raise connect_timeout in source.url";
-            return ("source.timeout", format!("{check}: {}", pg_isready(at)));
+            ("source.timeout", format!("{check}: {}", pg_isready(at)))
         }
-        ConnectCause::Untrusted(_) => return ("source.tls-untrusted", untrusted(info)),
-        ConnectCause::NoPassword => return ("source.no-password", give_password(info)),
-        ConnectCause::Refused(refused) => return refused_auth(*refused),
-        ConnectCause::WrongRole(wanted) => {
-            let mend = format!(
+        ConnectCause::Untrusted(_) => ("source.tls-untrusted", untrusted(info)),
+        ConnectCause::NoPassword => ("source.no-password", give_password(info)),
+        ConnectCause::Refused(refused) => refused_auth(*refused),
+        ConnectCause::WrongRole(wanted) => (
+            "source.unfit",
+            format!(
                 "add the right server to the hosts of source.url, or change target_session_attrs={wanted}: \
                  SELECT pg_catalog.pg_is_in_recovery();"
-            );
-            return ("source.unfit", mend);
-        }
+            ),
+        ),
         // Judged by the caller.
-        ConnectCause::Server(_) | ConnectCause::All(_) => ("source.refused", ""),
-    };
-    (code, mend.to_owned())
+        ConnectCause::Server(_) | ConnectCause::All(_) => ("source.refused", String::new()),
+    }
 }
 
 /// Code and hint for an error of the server.
@@ -88,74 +89,70 @@ fn server(
     publication: &str,
 ) -> (&'static str, String) {
     let role = quote_ident(&info.user);
-    let (code, mend) = match error.sqlstate.as_str() {
-        "28P01" => return ("source.password", wrong_password(info)),
+    match error.sqlstate.as_str() {
+        "28P01" => ("source.password", wrong_password(info)),
         "28000" if error.routine == "ClientAuthentication" => {
-            return ("source.pg-hba", pg_hba(error, at, info));
+            ("source.pg-hba", pg_hba(error, at, info))
         }
-        "28000" => {
-            return (
-                "source.login",
-                format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE"),
-            );
-        }
-        "3D000" => {
-            let mend = format!("createdb {}, or correct the database in source.url", info.dbname);
-            return ("source.no-database", mend);
-        }
-        "42501" => return ("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
-        "42704" if error.is_missing_publication() => {
-            let mend = format!(
+        "28000" => ("source.login", format!("CREATE ROLE {role} LOGIN REPLICATION;  -- or ALTER ROLE")),
+        "3D000" => (
+            "source.no-database",
+            format!("createdb {}, or correct the database in source.url", info.dbname),
+        ),
+        "42501" => ("source.not-permitted", format!("ALTER ROLE {role} REPLICATION;")),
+        "42704" if error.is_missing_publication() => (
+            "publication.missing",
+            format!(
                 "walrelay init, then a new slot, because one that is older than its publication {} cannot \
                  be used: {}; publish by hand what it has not delivered (docs/operations.md)",
                 quote_ident(publication),
                 new_slot_commands(slot)
-            );
-            return ("publication.missing", mend);
-        }
-        "42704" => {
-            let mend = format!(
+            ),
+        ),
+        "42704" => (
+            "slot.missing",
+            format!(
                 "walrelay slot create  # makes {slot}; events before it must be published by hand (docs/operations.md)"
-            );
-            return ("slot.missing", mend);
-        }
-        "55006" => {
-            let end = end_reader_sql(slot);
-            return ("slot.busy", format!("stop the other relay, or end its walsender: {end}"));
-        }
+            ),
+        ),
+        "55006" => (
+            "slot.busy",
+            format!("stop the other relay, or end its walsender: {}", end_reader_sql(slot)),
+        ),
         "55000" if error.routine == "CheckLogicalDecodingRequirements" => (
             "source.wal-level",
-            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres",
+            "ALTER SYSTEM SET wal_level = 'logical';  -- then restart Postgres".into(),
         ),
-        "55000" | "58P01" => {
-            let mend = format!(
+        "55000" | "58P01" => (
+            "slot.unusable",
+            format!(
                 "SELECT * FROM pg_catalog.pg_replication_slots WHERE slot_name = {};  -- a lost slot must be \
                  dropped and made anew: walrelay slot drop, walrelay slot create, and see docs/operations.md",
                 quote_literal(slot)
-            );
-            return ("slot.unusable", mend);
-        }
+            ),
+        ),
         // The message may be translated; the setting's name never is.
         "53300" if error.message.contains("max_wal_senders") => (
             "source.wal-senders",
             "ALTER SYSTEM SET max_wal_senders = 10; then restart Postgres, or end a client listed by \
-             SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;",
+             SELECT pid, application_name, client_addr FROM pg_catalog.pg_stat_replication;"
+                .into(),
         ),
         "53300" => (
             "source.full",
             "raise max_connections and max_wal_senders, then restart Postgres; see who is connected: \
-             SELECT * FROM pg_catalog.pg_stat_activity;",
+             SELECT * FROM pg_catalog.pg_stat_activity;"
+                .into(),
         ),
         "0A000" => (
             "source.unsupported",
-            "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer",
+            "use the primary, or Postgres 16 or newer on a standby; the relay needs Postgres 14 or newer".into(),
         ),
         _ if error.kind() == ConnectErrorKind::Stopping => {
-            return ("source.stopping", format!("wait until Postgres is up: {}", pg_isready(at)));
+            ("source.stopping", format!("wait until Postgres is up: {}", pg_isready(at)))
         }
-        _ => ("source.refused", error.hint.as_str()),
-    };
-    (code, mend.to_owned())
+        _ => ("source.refused", error.hint.clone()),
+    }
 }
 
 fn wrong_password(info: &ConnInfo) -> String {
