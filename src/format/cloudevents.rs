@@ -1,11 +1,11 @@
 //! CloudEvents 1.0.
 //!
 //! `id` is the event id, `source` the outbox, `time` the commit time. `type` is the `event_type`
-//! header, and the topic where there is none. In binary mode the attributes are headers and the
-//! value is untouched; in structured mode the value is one JSON document. The event's other headers
-//! stay, except one that bears the name of an attribute.
+//! header, or the topic where there is none. In binary mode the attributes are headers and the value
+//! is unchanged; in structured mode the value is one JSON document. The event's other headers stay,
+//! except one that has the name of an attribute. A payload is JSON if it can be read as JSON, else
+//! text, else bytes.
 //!
-//! What a payload is, is found out by reading it: JSON, else text, else bytes.
 //! <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md>, with the JSON event
 //! format, the Kafka and the AMQP protocol bindings beside it.
 
@@ -19,7 +19,6 @@ use crate::base::event::{CloudEventsBinding, HeaderSlots, Outbound, TooManyHeade
 use crate::base::time::push_rfc3339;
 use crate::outbox::EventError;
 
-/// What a payload is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data<'a> {
     Json(&'a str),
@@ -61,34 +60,24 @@ const AMQP: AttributeNames = [
     "cloudEvents_traceparent",
 ];
 
-/// Where the attributes stand.
-#[derive(Debug)]
-enum Placement {
-    Binary(AttributeNames),
-    Structured,
-}
-
-/// Shapes events of one source.
 #[derive(Debug)]
 pub(crate) struct CloudEvents {
     source: String,
-    placement: Placement,
+    /// The names of the headers in binary mode; `None` in structured mode.
+    headers: Option<AttributeNames>,
 }
 
 impl CloudEvents {
-    pub(super) fn binary(source: String, binding: CloudEventsBinding) -> CloudEvents {
-        let names = match binding {
+    /// In binary mode for the protocol of `binding`; in structured mode without one.
+    pub(super) fn new(source: String, binding: Option<CloudEventsBinding>) -> CloudEvents {
+        let headers = binding.map(|binding| match binding {
             CloudEventsBinding::Kafka => KAFKA,
             CloudEventsBinding::Amqp => AMQP,
-        };
-        CloudEvents { source, placement: Placement::Binary(names) }
+        });
+        CloudEvents { source, headers }
     }
 
-    pub(super) fn structured(source: String) -> CloudEvents {
-        CloudEvents { source, placement: Placement::Structured }
-    }
-
-    /// Shapes one event. The scratch is kept from event to event; the headers are fresh.
+    /// Shapes one event. The scratch is kept from event to event; the headers are new.
     pub(crate) fn shape<'a>(
         &'a self,
         event: Outbound<'a>,
@@ -97,22 +86,25 @@ impl CloudEvents {
     ) -> Result<Outbound<'a>, EventError> {
         scratch.clear();
         let too_many = |TooManyHeaders| EventError::too_many_headers(event.id);
-        match &self.placement {
-            Placement::Binary(names) => {
-                require_id(&event, "cloudevents")?;
-                push_rfc3339(scratch, event.commit_unix_us);
-                self.push_attributes(&event, names, scratch, headers).map_err(too_many)?;
-                Ok(Outbound { headers: headers.as_slice(), ..event })
-            }
-            Placement::Structured => {
-                require_id(&event, "cloudevents-structured")?;
-                self.write_document(&event, scratch);
-                let content_type = b"application/cloudevents+json; charset=UTF-8";
-                headers.push(CONTENT_TYPE, content_type).map_err(too_many)?;
-                push_others(&event, headers).map_err(too_many)?;
-                Ok(Outbound { value: Some(scratch), headers: headers.as_slice(), ..event })
-            }
+        if event.id.is_empty() {
+            let format = match self.headers {
+                Some(_) => "cloudevents",
+                None => "cloudevents-structured",
+            };
+            let reason = "the event id is empty, and CloudEvents need one";
+            let text = format!("event (empty): format {format} cannot shape it: {reason}");
+            return Err(EventError::new("format", text));
         }
+        let Some(names) = &self.headers else {
+            self.write_document(&event, scratch);
+            let content_type = b"application/cloudevents+json; charset=UTF-8";
+            headers.push(CONTENT_TYPE, content_type).map_err(too_many)?;
+            push_others(&event, headers).map_err(too_many)?;
+            return Ok(Outbound { value: Some(scratch), headers: headers.as_slice(), ..event });
+        };
+        push_rfc3339(scratch, event.commit_unix_us);
+        self.push_attributes(&event, names, scratch, headers).map_err(too_many)?;
+        Ok(Outbound { headers: headers.as_slice(), ..event })
     }
 
     fn push_attributes<'a>(
@@ -158,7 +150,6 @@ impl CloudEvents {
     }
 }
 
-/// The event type, or the topic where the event has none.
 fn type_of<'a>(event: &Outbound<'a>) -> &'a str {
     let text = header(event, "event_type").and_then(|value| std::str::from_utf8(value).ok());
     text.filter(|text| !text.is_empty()).unwrap_or(event.topic)
@@ -166,15 +157,6 @@ fn type_of<'a>(event: &Outbound<'a>) -> &'a str {
 
 fn header<'a>(event: &Outbound<'a>, wanted: &str) -> Option<&'a [u8]> {
     event.headers.iter().find(|(name, _)| *name == wanted).map(|(_, value)| *value)
-}
-
-fn require_id(event: &Outbound<'_>, format: &str) -> Result<(), EventError> {
-    if !event.id.is_empty() {
-        return Ok(());
-    }
-    let reason = "the event id is empty, and CloudEvents need one";
-    let text = format!("event (empty): format {format} cannot shape it: {reason}");
-    Err(EventError::new("format", text))
 }
 
 fn push_data(out: &mut Vec<u8>, data: Data<'_>) {
@@ -197,7 +179,7 @@ fn push_data(out: &mut Vec<u8>, data: Data<'_>) {
     }
 }
 
-/// The event's own headers, where no attribute took the name.
+/// The event's own headers, except those with the name of an attribute.
 fn push_others<'a>(
     event: &Outbound<'a>,
     headers: &mut HeaderSlots<'a>,

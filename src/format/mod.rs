@@ -1,7 +1,5 @@
-//! Payload formats: what a value looks like when it is published.
-//!
-//! `raw` publishes the payload column's bytes, and so does Debezium's Outbox Event Router. Only the
-//! CloudEvents formats look into a payload. No format changes topic, key, id or partition.
+//! Payload formats. `raw` publishes the payload column's bytes, and so does Debezium's Outbox Event
+//! Router. Only the CloudEvents formats read a payload. No format changes topic, key, id or partition.
 
 mod cloudevents;
 
@@ -9,8 +7,8 @@ pub(crate) use self::cloudevents::CloudEvents;
 use crate::base::event::CloudEventsBinding;
 use crate::outbox::settings::PayloadFormat;
 
-/// The format, or `None` where bytes pass through untouched. `source` says where the events come
-/// from, a URI reference: `/walrelay/public.outbox`.
+/// `None` where the payload's bytes are published unchanged. `source` is the `source` attribute, a URI
+/// reference like `/walrelay/public.outbox`.
 pub(crate) fn make(
     format: PayloadFormat,
     source: String,
@@ -18,8 +16,8 @@ pub(crate) fn make(
 ) -> Option<CloudEvents> {
     match format {
         PayloadFormat::Raw | PayloadFormat::Debezium => None,
-        PayloadFormat::CloudEvents => Some(CloudEvents::binary(source, binding)),
-        PayloadFormat::CloudEventsStructured => Some(CloudEvents::structured(source)),
+        PayloadFormat::CloudEvents => Some(CloudEvents::new(source, Some(binding))),
+        PayloadFormat::CloudEventsStructured => Some(CloudEvents::new(source, None)),
     }
 }
 

@@ -1,8 +1,6 @@
-//! What Postgres says about itself, the slot, the publication and the outbox tables.
+//! What Postgres says about itself, the role, the slot, the publication and the outbox tables.
 //!
-//! All of it is asked in one round trip: the statements are pipelined, and each answers with one
-//! JSON document, so that columns which only newer servers have are simply absent on older ones.
-//! Nothing is judged here.
+//! The statements are pipelined, so that all of it takes one round trip. Nothing is judged here.
 
 use std::time::Duration;
 
@@ -16,30 +14,25 @@ use super::settings::SourceSettings;
 use super::slot_state::{SlotFacts, slot_state};
 use crate::base::lsn::Lsn;
 
-/// Everything the doctor knows.
 #[derive(Clone, Debug)]
 pub(crate) struct SourceFacts {
     pub(crate) server: ServerFacts,
-    /// The role that is connected.
     pub(crate) role: RoleFacts,
-    /// The configured slot, if it is there.
+    /// The configured slot, if it exists.
     pub(crate) slot: Option<SlotFacts>,
     pub(crate) published: PublishedFacts,
 }
 
-/// Settings and counts of the server, and who we are.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct ServerFacts {
-    /// As `IDENTIFY_SYSTEM` tells it, and so is the timeline.
+    /// As in `IDENTIFY_SYSTEM`, like the timeline.
     pub(crate) system_id: String,
     pub(crate) timeline: u32,
     /// `server_version_num`, e.g. 170011.
     pub(crate) version: u32,
-    /// `server_version` for people.
     pub(crate) version_text: String,
     wal_sender_timeout_ms: u64,
     pub(crate) wal_level: String,
-    /// In recovery.
     pub(crate) standby: bool,
     pub(crate) max_replication_slots: u32,
     /// Names of all slots of the server, at most 100.
@@ -47,20 +40,17 @@ pub(crate) struct ServerFacts {
     pub(crate) slots_used: u32,
     pub(crate) max_wal_senders: u32,
     pub(crate) wal_senders_used: u32,
-    /// The role may look at every setting.
+    /// The role may read every setting.
     pub(crate) sees_all_settings: bool,
-    /// `output_plugin_libraries`; absent before the minor releases that know it, and for a role
-    /// that may not see it: asking for it would then fail the whole statement.
+    /// `output_plugin_libraries`; absent before the minor releases that have it, and for a role that
+    /// may not read it: reading it would then fail the whole statement.
     pub(crate) output_plugins: Option<String>,
-    /// As shown.
     pub(crate) max_slot_wal_keep_size: String,
-    /// `server_encoding`.
     pub(crate) encoding: String,
     pub(crate) database: String,
-    /// End of WAL.
     #[serde(deserialize_with = "lsn")]
     pub(crate) current_lsn: Lsn,
-    /// Argument types of each `pg_logical_emit_message` that every role may call.
+    /// The argument types of each `pg_logical_emit_message` that PUBLIC may execute.
     pub(crate) messages_for_all: Vec<String>,
 }
 
@@ -76,12 +66,11 @@ impl ServerFacts {
     }
 }
 
-/// What a role may do.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 pub(crate) struct RoleFacts {
     pub(crate) name: String,
     pub(crate) superuser: bool,
-    /// It has `REPLICATION`, or a hosting provider's equivalent.
+    /// It has `REPLICATION`, or the equivalent of a hosting provider.
     pub(crate) replication: bool,
 }
 
@@ -117,7 +106,7 @@ SELECT pg_catalog.json_build_object(
           SELECT FROM pg_catalog.aclexplode(coalesce(f.proacl, pg_catalog.acldefault('f', f.proowner))) a
           WHERE a.grantee = 0 AND a.privilege_type = 'EXECUTE')))::pg_catalog.text";
 
-/// `$1` is a role, or NULL for that of the connection.
+/// `$1` is a role, or NULL for the role of the connection.
 const ROLE_SQL: &str = "
 SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
   'replication', r.rolsuper OR r.rolreplication OR EXISTS (
@@ -125,13 +114,12 @@ SELECT pg_catalog.json_build_object('name', r.rolname, 'superuser', r.rolsuper,
       AND pg_catalog.pg_has_role(r.oid, g.oid, 'MEMBER')))::pg_catalog.text
 FROM pg_catalog.pg_roles r WHERE r.rolname = coalesce($1, current_user)";
 
-/// Asks for everything at once.
 pub(crate) async fn gather(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<SourceFacts, Error> {
-    // Catalogue queries look dear to the planner in a database of many tables, and compiling them
-    // takes longer than running them.
+    // In a database of many tables the planner overestimates the cost of these queries, and compiling
+    // them takes longer than running them.
     let ((), server, role, state, published) = tokio::try_join!(
         client.batch_execute("SET jit = off"),
         server(client),
@@ -142,12 +130,10 @@ pub(crate) async fn gather(
     Ok(SourceFacts { server, role, slot: state.slot, published })
 }
 
-/// The server.
 pub(crate) async fn server(client: &Client) -> Result<ServerFacts, Error> {
     document(client, SERVER_SQL, &[]).await
 }
 
-/// The role named `name`, if there is one.
 pub(crate) async fn role(client: &Client, name: &str) -> Result<Option<RoleFacts>, Error> {
     document_opt(client, ROLE_SQL, &[(&name, Type::TEXT)]).await
 }

@@ -1,4 +1,4 @@
-//! Faults of the source that several commands and the relay report, with what mends them.
+//! Faults of the source that several commands and the relay report.
 
 use tokio_postgres::Error;
 use tokio_postgres::error::SqlState;
@@ -8,7 +8,7 @@ use super::quote::{quote_literal, quote_table};
 use super::settings::SourceSettings;
 use crate::base::error::{Exit, Fault};
 
-/// A query was refused that should not be.
+/// For a query that should not fail.
 pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
     let detail = error.as_db_error().map_or_else(
         || error.to_string(),
@@ -24,12 +24,11 @@ pub(crate) fn query_fault(error: &Error, doing: &str) -> Fault {
     )
 }
 
-/// The commands that put a new slot in the place of one that cannot be used any more.
+/// The commands that replace a slot that cannot be used any more.
 pub(crate) fn new_slot_commands(slot: &str) -> String {
     format!("walrelay slot drop {slot} && walrelay slot create")
 }
 
-/// A fault of the slot, which stands at `source.slot`.
 pub(crate) fn slot_problem(code: &'static str, what: String, mend: impl Into<String>) -> Fault {
     Fault::new(Exit::Slot, code, what, "source.slot", mend)
 }
@@ -44,7 +43,6 @@ pub(crate) fn slot_missing(name: &str) -> Fault {
     )
 }
 
-/// Postgres has given the slot up.
 pub(crate) fn slot_lost(slot: &str, reason: &str, confirmed: &dyn std::fmt::Display) -> Fault {
     slot_problem(
         "slot.lost",
@@ -59,7 +57,6 @@ pub(crate) fn slot_lost(slot: &str, reason: &str, confirmed: &dyn std::fmt::Disp
     )
 }
 
-/// Another process reads the slot.
 pub(crate) fn slot_active(name: &str, pid: Option<i32>) -> Fault {
     let (by, end) = match pid {
         Some(pid) => {
@@ -74,7 +71,7 @@ pub(crate) fn slot_active(name: &str, pid: Option<i32>) -> Fault {
     )
 }
 
-/// The statement that ends whoever reads the slot.
+/// The statement that ends the process that reads the slot.
 pub(crate) fn end_reader_sql(slot: &str) -> String {
     format!(
         "SELECT pg_catalog.pg_terminate_backend(active_pid) FROM pg_catalog.pg_replication_slots \
@@ -83,7 +80,6 @@ pub(crate) fn end_reader_sql(slot: &str) -> String {
     )
 }
 
-/// All slots of the server are taken.
 pub(crate) fn no_free_slot(slots: &[String], max: Option<u32>) -> Fault {
     let (all, raise) = match max {
         Some(max) => (format!("all {max} replication slots"), (max + 5).to_string()),
@@ -103,30 +99,29 @@ pub(crate) fn no_free_slot(slots: &[String], max: Option<u32>) -> Fault {
 
 /// What a failed statement on slot `name` means. `slots` are those of the server.
 pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault {
-    let Some((code, message)) = error.as_db_error().map(|db| (db.code(), db.message())) else {
-        return query_fault(error, "working on the slot");
-    };
+    let Some(db) = error.as_db_error() else { return query_fault(error, "working on the slot") };
+    let message = db.message();
     let source = |code, what, mend| Fault::new(Exit::Source, code, what, "source.slot", mend);
-    match code {
-        code if *code == SqlState::CONFIGURATION_LIMIT_EXCEEDED => no_free_slot(slots, None),
-        code if *code == SqlState::DUPLICATE_OBJECT => slot_problem(
+    match *db.code() {
+        SqlState::CONFIGURATION_LIMIT_EXCEEDED => no_free_slot(slots, None),
+        SqlState::DUPLICATE_OBJECT => slot_problem(
             "slot.exists",
             format!("replication slot {name} exists already"),
             "walrelay slot show; nothing needs to be created",
         ),
-        code if *code == SqlState::UNDEFINED_OBJECT => slot_problem(
+        SqlState::UNDEFINED_OBJECT => slot_problem(
             "slot.missing",
             format!("replication slot {name} does not exist"),
             "walrelay slot create",
         ),
-        code if *code == SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
-        code if *code == SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => source(
+        SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
+        SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => source(
             "source.wal-level",
             format!("Postgres cannot decode its WAL: {message}"),
             "ALTER SYSTEM SET wal_level = 'logical'; then restart Postgres; on a standby connect \
              to the primary",
         ),
-        code if *code == SqlState::INSUFFICIENT_PRIVILEGE => source(
+        SqlState::INSUFFICIENT_PRIVILEGE => source(
             "source.role",
             format!("the role may not work on replication slots: {message}"),
             "as a superuser: ALTER ROLE … REPLICATION; with the role that source.url names",
@@ -135,12 +130,11 @@ pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault
     }
 }
 
-/// The pid that Postgres names in `… is active for PID 4711`.
+/// The process id in `… is active for PID 4711`.
 fn pid_in(message: &str) -> Option<i32> {
     message.rsplit(|c: char| !c.is_ascii_digit()).find(|run| !run.is_empty())?.parse().ok()
 }
 
-/// A fault of the publication, which stands at `source.publication`.
 pub(crate) fn publication_problem(code: &'static str, what: String, mend: String) -> Fault {
     Fault::new(Exit::Source, code, what, "source.publication", mend)
 }
@@ -159,11 +153,11 @@ pub(crate) fn publication_missing(settings: &SourceSettings, slot_exists: bool) 
     publication_problem("publication.missing", what, mend)
 }
 
-/// WAL that the slot still has to deliver was written while there was no publication.
+/// WAL that the slot has not delivered was written while the publication did not exist.
 ///
 /// Changes are decoded with the catalog of their time. Up to 17 Postgres ends the stream at such a
-/// change, from 18 on it leaves the change out with a warning. Neither passes with time: only a new
-/// slot gets past that part of the WAL.
+/// change, from 18 on it skips the change with a warning. No retry helps: only a new slot gets past
+/// that part of the WAL.
 pub(crate) fn publication_gap(settings: &SourceSettings, server_said: &str) -> Fault {
     let (slot, publication) = (&settings.slot, &settings.publication);
     Fault::new(
@@ -182,7 +176,7 @@ pub(crate) fn publication_gap(settings: &SourceSettings, server_said: &str) -> F
     )
 }
 
-/// How to get past a gap without losing a row.
+/// How to get past that part of the WAL without losing a row.
 fn pass_gap(settings: &SourceSettings) -> String {
     format!(
         "make a new slot: {}\nthen publish by hand \
@@ -192,7 +186,7 @@ fn pass_gap(settings: &SourceSettings) -> String {
     )
 }
 
-/// The statement that writes the rows of a time once more, with the same ids.
+/// The statement that inserts the rows since a time again, with the same ids.
 pub(crate) fn republish_sql(settings: &SourceSettings) -> String {
     let statement = |table: String| {
         format!(

@@ -1,8 +1,7 @@
-//! Makes what is missing, and only that.
+//! Creates what is missing, and changes nothing that exists: `check` says how to mend that.
 //!
-//! Order: role, schema, table, publication, slot. The slot is last because it must never be older
-//! than the publication. What exists and is wrong is left alone: `check` says how to mend it, and
-//! a person decides. Every step can be repeated.
+//! Order: role, schema, table, publication, slot. The slot is last because it must not be older than
+//! the publication. Every step can be repeated.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};
@@ -16,18 +15,16 @@ use super::slot;
 use crate::base::error::{Exit, Fault};
 use crate::outbox::settings::OutboxTable;
 
-/// Stands for the role that writes events, which only a person knows.
+/// A placeholder for the role that writes events, which is not known here.
 const APPLICATION_ROLE: &str = "APPLICATION_ROLE";
 
-/// One thing to make.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct InitStep {
-    /// What it makes, for people.
     pub(crate) what: String,
     pub(crate) sql: String,
-    /// Somebody else must run it.
+    /// It is shown, and another role must run it.
     pub(crate) hint: bool,
-    /// Who may run it.
+    /// The roles that may run it.
     who: &'static str,
 }
 
@@ -54,7 +51,7 @@ const PUBLISHER: &str = "the owner of the tables who may also CREATE in the data
 const SLOT_MAKER: &str = "a role with REPLICATION (ALTER ROLE … REPLICATION;) or a superuser";
 
 /// What is missing. `relay` is the role that `walrelay run` logs in as. Fails when a missing table
-/// would need columns that only its designer knows.
+/// needs columns whose types are not known here.
 pub(crate) fn plan(
     facts: &SourceFacts,
     settings: &SourceSettings,
@@ -64,7 +61,7 @@ pub(crate) fn plan(
     if !relay.replication {
         let sql = format!("ALTER ROLE {} REPLICATION;", quote_ident(&relay.name));
         let what = format!("let role {} replicate", relay.name);
-        // Only a superuser may give it, and who is one should say so knowingly.
+        // Only a superuser may do that.
         steps.push(InitStep::new(SUPERUSER, what, sql).hint_if(!facts.role.superuser));
     }
     if let Some(sql) = settings.messages.as_ref().and(close_messages_sql(&facts.server)) {
@@ -90,7 +87,7 @@ pub(crate) fn plan(
     Ok(steps)
 }
 
-/// What leaves messages to the application; nothing when they are no longer for all.
+/// Takes the right to emit messages from PUBLIC; `None` when PUBLIC does not have it.
 pub(crate) fn close_messages_sql(server: &ServerFacts) -> Option<String> {
     let name = |types| format!("pg_catalog.pg_logical_emit_message({types})");
     let functions: Vec<String> = server.messages_for_all.iter().map(name).collect();
@@ -121,7 +118,6 @@ fn publication_steps(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Init
 /// The shipped outbox table under the configured names.
 pub(crate) fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
     let names = &outbox.columns;
-    // In the order in which people read an event: what it is about, then what it says.
     let mut columns: Vec<(&str, &str)> = Vec::new();
     for (name, definition) in [
         (&*names.id, "uuid PRIMARY KEY DEFAULT pg_catalog.gen_random_uuid()"),
@@ -133,7 +129,7 @@ pub(crate) fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
         (&*names.traceparent, "text"),
         ("created_at", "timestamptz NOT NULL DEFAULT pg_catalog.now()"),
     ] {
-        // One column may play two parts, e.g. the id as the ordering key.
+        // One column may have two uses, e.g. the id as the ordering key.
         if columns.iter().all(|(taken, _)| *taken != name) {
             let is_payload = name == names.payload && name != names.id;
             columns.push((name, if is_payload { "jsonb" } else { definition }));
@@ -167,7 +163,7 @@ pub(crate) fn table_sql(outbox: &OutboxTable) -> Result<String, Fault> {
     Ok(format!("CREATE TABLE IF NOT EXISTS {table} (\n{}\n);", lines.join(",\n")))
 }
 
-/// The steps as a script for someone who may run it.
+/// The steps as a script for a role that may run it.
 pub(crate) fn script(steps: &[InitStep], settings: &SourceSettings) -> String {
     let mut text = format!(
         "-- What walrelay needs in database {} and does not find there.\n\
@@ -183,13 +179,13 @@ pub(crate) fn script(steps: &[InitStep], settings: &SourceSettings) -> String {
         let note = if step.hint { " (as a superuser)" } else { "" };
         let mut sql = step.sql.clone();
         if step.who == PUBLISHER {
-            // A script that stopped half way is run again from its top, and publications have no
-            // `IF NOT EXISTS`.
+            // A script that failed is run again from its beginning, and CREATE PUBLICATION has no
+            // IF NOT EXISTS.
             sql = format!(
                 "DO $walrelay$ BEGIN {sql} EXCEPTION WHEN duplicate_object THEN NULL; END $walrelay$;"
             );
         }
-        // What only a person can fill in runs by nobody's mistake.
+        // A statement with a placeholder must not run as it is.
         if sql.contains(APPLICATION_ROLE) {
             sql.insert_str(0, "-- ");
         }
@@ -198,22 +194,22 @@ pub(crate) fn script(steps: &[InitStep], settings: &SourceSettings) -> String {
     text
 }
 
-/// Runs the steps in order, telling each before it starts. Hints are told and left.
+/// Runs the steps in order and reports each before it starts. Hints are reported and not run.
 pub(crate) async fn run(
     client: &Client,
     steps: &[InitStep],
-    mut tell: impl FnMut(&InitStep),
+    mut report: impl FnMut(&InitStep),
 ) -> Result<(), Fault> {
     const THERE: [SqlState; 3] =
         [SqlState::DUPLICATE_OBJECT, SqlState::DUPLICATE_TABLE, SqlState::UNIQUE_VIOLATION];
     for step in steps {
-        tell(step);
+        report(step);
         if step.hint {
             continue;
         }
         match client.batch_execute(&step.sql).await {
             Ok(()) => {}
-            // Someone else made it in the meantime, which is what was wanted.
+            // Another session has created it in the meantime.
             Err(error) if error.code().is_some_and(|code| THERE.contains(code)) => {}
             Err(error) => return Err(refused(&error, step, &slot::names(client).await)),
         }
@@ -221,7 +217,7 @@ pub(crate) async fn run(
     Ok(())
 }
 
-/// Why a step failed, and who could do it.
+/// Why a step failed, and which role may run it.
 fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
     if error.code() != Some(&SqlState::INSUFFICIENT_PRIVILEGE) {
         return match step.makes_slot() {
@@ -230,7 +226,7 @@ fn refused(error: &Error, step: &InitStep, slots: &[String]) -> Fault {
         };
     }
     let message = error.as_db_error().map_or("permission denied", |e| e.message());
-    // Whoever owns the tables need not be whoever reads the slot: the other role goes on from here.
+    // The role that owns the tables need not be the one that creates the slot.
     let rest = match step.makes_slot() {
         true => {
             "or run walrelay init again, with that role in source.url: what is made already stays"

@@ -1,6 +1,5 @@
-//! One way to ask Postgres: a statement that answers with one JSON document, read by serde.
-//!
-//! Columns that only newer servers have are simply absent on older ones.
+//! Statements that return one JSON document, which serde reads. A column that only newer servers have
+//! is absent from the documents of older ones.
 
 use std::error::Error as StdError;
 
@@ -13,8 +12,8 @@ use crate::base::lsn::Lsn;
 
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);
 
-/// Runs a statement that answers with one JSON document. Parameter types are given, so that it
-/// takes one round trip and not three.
+/// Runs a statement that returns one JSON document. Parameter types are given, so that it takes one
+/// round trip instead of three.
 pub(crate) async fn document<T: DeserializeOwned>(
     client: &Client,
     sql: &str,
@@ -24,7 +23,7 @@ pub(crate) async fn document<T: DeserializeOwned>(
     row.try_get(0).map(|JsonText(value)| value)
 }
 
-/// The same for a statement that may answer with nothing.
+/// Like [`document`], for a statement that may return no row.
 pub(crate) async fn document_opt<T: DeserializeOwned>(
     client: &Client,
     sql: &str,
@@ -34,7 +33,7 @@ pub(crate) async fn document_opt<T: DeserializeOwned>(
     row.map(|row| row.try_get(0).map(|JsonText(value)| value)).transpose()
 }
 
-/// JSON that came as text.
+/// Reads a column of type text as JSON.
 pub(crate) struct JsonText<T>(pub(crate) T);
 
 impl<'a, T: DeserializeOwned> FromSql<'a> for JsonText<T> {

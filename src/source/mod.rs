@@ -1,4 +1,4 @@
-//! The slot: connecting, asking, reading, and telling Postgres what it may forget.
+//! Postgres as the source: connections, the catalog, the slot, and the replication stream.
 
 pub(crate) mod catalog;
 pub mod connect;

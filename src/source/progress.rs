@@ -1,14 +1,13 @@
 //! Which LSN may be reported to Postgres.
 //!
-//! Postgres forgets what is reported, accepts a position ahead of its own WAL without complaint,
-//! and then skips what is written there later. Therefore: what is reported never runs ahead of
-//! what was seen, never goes back, and follows a keepalive only when nothing is unconfirmed or
-//! half received. Then it must: a shutdown of Postgres waits until the consumer has confirmed
-//! everything, and an idle slot would pin the WAL that its neighbours write.
+//! Postgres removes the WAL before the reported position, accepts a position beyond its own WAL
+//! without an error, and then skips what is written there later. Therefore the reported position never
+//! exceeds what was seen, never goes back, and follows a keepalive only when nothing is unconfirmed or
+//! half received. Then it must follow: a shutdown of Postgres waits until the consumer has confirmed
+//! everything, and an idle slot would retain the WAL that other databases write.
 
 use crate::base::lsn::Lsn;
 
-/// What was seen, settled and reported.
 #[derive(Debug, Default)]
 pub(crate) struct Progress {
     seen: Lsn,
@@ -24,13 +23,12 @@ impl Progress {
         self.seen = self.seen.max(wal_end);
     }
 
-    /// A new connection: what the old one's keepalives promised to have sent may be sent again, and
+    /// On a new connection, what the keepalives of the old one declared as sent may be sent again, and
     /// after a rewind it is unconfirmed again.
     pub(crate) fn on_connected(&mut self) {
         self.keepalive = Lsn::ZERO;
     }
 
-    /// WAL up to here was seen in the stream.
     pub(crate) fn on_wal(&mut self, wal_end: Lsn) {
         self.seen = self.seen.max(wal_end);
     }
@@ -40,28 +38,25 @@ impl Progress {
         self.settled = self.settled.max(lsn);
     }
 
-    /// What may be reported now; `clear` when nothing is unconfirmed or half received.
+    /// The position to report now. `clear` means that nothing is unconfirmed or half received.
     pub(crate) fn reportable(&self, clear: bool) -> Lsn {
         let safe = if clear { self.settled.max(self.keepalive) } else { self.settled };
         safe.min(self.seen).max(self.reported)
     }
 
-    /// `lsn` has been sent.
     pub(crate) fn on_reported(&mut self, lsn: Lsn) {
         self.reported = self.reported.max(lsn);
     }
 
-    /// The newest position that was reported.
     pub(crate) fn reported(&self) -> Lsn {
         self.reported
     }
 
-    /// The newest position that was seen.
     pub(crate) fn seen(&self) -> Lsn {
         self.seen
     }
 
-    /// Another timeline: nothing that was seen or reported means anything there.
+    /// For another timeline, where positions of this one mean nothing.
     pub(crate) fn forget(&mut self) {
         *self = Progress::default();
     }

@@ -1,8 +1,8 @@
-//! The publication and the outbox tables: what the catalog says of them, what shows that either was
-//! altered, and the statements that make and extend a publication.
+//! The publication and the outbox tables: what the catalog says of them, which of its rows show that
+//! either was altered, and the statements that create and extend a publication.
 //!
-//! Only the outboxes, their partitions and the tables that they are partitions of are looked at, by
-//! their catalog rows: `pg_publication_tables` opens every table of the publication for each look.
+//! Only the catalog rows of the outboxes, their partitions and the tables that they are partitions of
+//! are read: `pg_publication_tables` would open every table of the publication each time.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -14,19 +14,16 @@ use super::quote::{quote_ident, quote_table};
 use super::settings::SourceSettings;
 use crate::outbox::settings::OutboxTable;
 
-/// The publication and the tables it ought to cover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct PublishedFacts {
-    /// The configured publication, if it is there.
+    /// The configured publication, if it exists.
     pub(crate) publication: Option<PublicationFacts>,
     /// The configured outbox tables, in the order of the configuration.
     pub(crate) tables: Vec<TableFacts>,
 }
 
-/// One row of `pg_publication` and what it covers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct PublicationFacts {
-    /// `FOR ALL TABLES`.
     pub(crate) all_tables: bool,
     pub(crate) insert: bool,
     pub(crate) update: bool,
@@ -34,12 +31,11 @@ pub(crate) struct PublicationFacts {
     pub(crate) truncate: bool,
     /// `publish_via_partition_root`.
     pub(crate) via_root: bool,
-    /// Who may alter it.
     pub(crate) owner: String,
-    /// The outboxes and their partitions, as far as rows are sent under their names.
+    /// The outboxes and partitions under whose names rows are sent.
     #[serde(default)]
     pub(crate) tables: Vec<PublishedTable>,
-    /// The catalog rows by which it covers the outboxes; its own row comes first.
+    /// The catalog rows by which it covers the outboxes, its own row first.
     #[serde(default)]
     pub(crate) rows: Vec<CatalogRow>,
 }
@@ -50,7 +46,7 @@ impl PublicationFacts {
         self.rows.iter().find(|row| row.kind == RowKind::Publication)
     }
 
-    /// What it lists for a table: the table itself, or its leaves.
+    /// The entries for a table: the table itself, or its leaf partitions.
     pub(crate) fn entries(&self, table: &TableFacts) -> Vec<&PublishedTable> {
         let wanted = (&table.schema, &table.name);
         let same = |entry: &&PublishedTable| {
@@ -60,78 +56,71 @@ impl PublicationFacts {
         self.tables.iter().filter(same).collect()
     }
 
-    /// The table is named in it, or belongs to it because all tables do.
+    /// The table is listed in it, or it is FOR ALL TABLES.
     pub(crate) fn has_member(&self, table: &TableFacts) -> bool {
         self.all_tables || table.member_oid.is_some()
     }
 }
 
-/// A table that the publication covers.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct PublishedTable {
     pub(crate) schema: String,
     /// Table or leaf partition.
     pub(crate) name: String,
     pub(crate) row_filter: Option<String>,
-    /// Columns that are sent.
     pub(crate) columns: Option<Vec<String>>,
     /// The partition root, for a leaf.
     root_schema: Option<String>,
     root_name: Option<String>,
 }
 
-/// A catalog row. `xmin` is the transaction that wrote its present version, and survives freezing:
-/// a row that was removed and made again has another oid, one that was changed and changed back
+/// A catalog row. `xmin` is the transaction that wrote its present version, and survives freezing. A
+/// row that was deleted and inserted again has another oid; one that was changed and changed back has
 /// another `xmin`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct CatalogRow {
     pub(crate) kind: RowKind,
-    /// Object id of the table or schema that it is about; 0 for the publication's own row.
+    /// Object id of the table or schema that the row is about; 0 for the publication's own row.
     pub(crate) about: u32,
-    /// The name of that, for people.
     pub(crate) name: String,
-    /// Object id of the row, or of what it refers to where rows have no object id.
+    /// Object id of the row, or of what it refers to where the row has none.
     pub(crate) oid: u32,
     pub(crate) xmin: u32,
 }
 
-/// What a [`CatalogRow`] says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum RowKind {
-    /// The publication is there.
     Publication,
-    /// It covers a table.
+    /// The publication covers a table.
     Table,
-    /// It covers a schema.
+    /// The publication covers a schema.
     Schema,
-    /// A table is in a schema that it covers.
+    /// A table is in a schema that the publication covers.
     Location,
     /// A table is a partition of another.
     Partition,
 }
 
-/// A configured outbox table as it is.
+/// A configured outbox table as the catalog describes it.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct TableFacts {
     pub(crate) schema: String,
     pub(crate) name: String,
     pub(crate) schema_exists: bool,
-    /// `pg_class.relkind`; absent when there is no such relation.
+    /// `pg_class.relkind`; absent when the table does not exist.
     pub(crate) kind: Option<String>,
     /// `pg_class.relpersistence`.
     pub(crate) persistence: Option<String>,
-    /// It is a partition of another table.
     pub(crate) is_partition: bool,
-    /// Object id of its membership in the publication, when it is named there.
+    /// Object id of its row in `pg_publication_rel`, when the publication lists it.
     pub(crate) member_oid: Option<u32>,
     pub(crate) columns: Vec<ColumnFacts>,
-    /// Qualified names of tables that might have been meant, when it is missing.
+    /// Qualified names of tables that might be meant, when it does not exist.
     pub(crate) similar: Vec<String>,
 }
 
 impl TableFacts {
-    /// `schema.table` for people.
     pub(crate) fn shown(&self) -> String {
         format!("{}.{}", self.schema, self.name)
     }
@@ -144,11 +133,9 @@ impl TableFacts {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct ColumnFacts {
     pub(crate) name: String,
-    /// Its values are computed.
     pub(crate) generated: bool,
 }
 
-/// The statement that makes the publication.
 pub(crate) fn create_sql(settings: &SourceSettings) -> String {
     let tables: Vec<String> =
         settings.outboxes.iter().map(|o| quote_table(&o.schema, &o.table)).collect();
@@ -161,7 +148,6 @@ pub(crate) fn create_sql(settings: &SourceSettings) -> String {
     )
 }
 
-/// The statement that adds a table to the publication.
 pub(crate) fn add_table_sql(publication: &str, table: &TableFacts) -> String {
     format!(
         "ALTER PUBLICATION {} ADD TABLE {};",
@@ -170,7 +156,6 @@ pub(crate) fn add_table_sql(publication: &str, table: &TableFacts) -> String {
     )
 }
 
-/// The publication and the outbox tables.
 pub(crate) async fn published(
     client: &Client,
     settings: &SourceSettings,
@@ -183,7 +168,7 @@ pub(crate) async fn published(
     Ok(PublishedFacts { publication, tables: tables.unwrap_or_default() })
 }
 
-/// These tables, whatever is published.
+/// The tables alone, for a source without a publication.
 pub(crate) async fn tables(
     client: &Client,
     outboxes: &[OutboxTable],
@@ -206,9 +191,8 @@ async fn ask<T: DeserializeOwned>(
 
 /// `$1` publication, `$2` schemas and `$3` names of the outboxes.
 ///
-/// `pg_publication_namespace` (6237) is not there before 15, so it is read by way of its rows in
-/// `pg_depend`, which are written with it. Columns that only newer servers have are reached
-/// through `to_jsonb`.
+/// `pg_publication_namespace` (6237) does not exist before 15, so its rows in `pg_depend` are read,
+/// which are written with it. `to_jsonb` includes the columns that only newer servers have.
 const PUBLICATION_SQL: &str = "
 WITH publication AS MATERIALIZED (
   SELECT p.*, p.xmin FROM pg_catalog.pg_publication p WHERE pubname = $1

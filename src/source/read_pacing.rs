@@ -1,31 +1,30 @@
-//! When not to read: a backlog is read in large gulps.
+//! When not to read: a backlog is read in large pieces.
 //!
-//! Most of a walsender's CPU is one `send()` per message into an empty socket. A reader that wakes
-//! for each keeps the socket empty and halves what both can do. So while bytes come fast the reader
-//! sleeps between gulps and lets the socket fill; naps of a few milliseconds do not pay there (the
-//! walsender drains and refills in step with them). Traffic that is merely brisk gets naps of one
-//! millisecond, and slower traffic none at all: it keeps its latency.
+//! A walsender spends most of its CPU on one `send()` per message into an empty socket. A reader that
+//! wakes for each message keeps the socket empty, which halves the throughput of both. So while bytes
+//! arrive fast, the reader sleeps between reads and lets the socket fill. A few milliseconds are not
+//! enough for that: the walsender would send in step with them. Moderate traffic gets pauses of one
+//! millisecond, and slow traffic none, so that it keeps its latency.
 
 use std::time::{Duration, Instant};
 
-/// Bytes per microsecond above which a backlog is assumed: some 40,000 events a second, far more
-/// than the steady rates that want latency.
+/// Bytes per microsecond above which a backlog is assumed: some 40,000 events a second, far above
+/// rates at which latency matters.
 const BACKLOG_BYTES_PER_US: f64 = 16.0;
 /// A backlog is judged over at least this long.
 const BACKLOG_OVER: Duration = Duration::from_millis(1);
-/// A gulp at least this large means there is more: read on at once.
+/// A read of this size means that there is more, which is read at once.
 pub(super) const LARGE_READ_BYTES: usize = 32 * 1024;
-/// Long enough for megabytes to gather, short enough to go unnoticed behind a backlog.
+/// Long enough for megabytes to gather, and short compared with the age of a backlog.
 const BACKLOG_NAP: Duration = Duration::from_millis(12);
-/// Bytes per microsecond of brisk traffic, some 3,000 events a second: waking for each event by
-/// itself would cost more time than it saves.
+/// Bytes per microsecond of moderate traffic, some 3,000 events a second: waking for each event would
+/// cost more time than it saves.
 const BRISK_BYTES_PER_US: f64 = 1.4;
-/// Brisk traffic is judged over at least this long, so that a burst does not count.
+/// Moderate traffic is judged over at least this long, so that a burst does not count.
 const BRISK_OVER: Duration = Duration::from_millis(10);
-/// A few events together, at the price of half of this on average.
+/// Costs half of this in latency on average.
 const BRISK_NAP: Duration = Duration::from_millis(1);
 
-/// How fast bytes arrive.
 #[derive(Debug)]
 pub(crate) struct ReadPacing {
     since: Instant,
@@ -34,12 +33,11 @@ pub(crate) struct ReadPacing {
 }
 
 impl ReadPacing {
-    /// Starts to count.
     pub(crate) fn new(now: Instant) -> ReadPacing {
         ReadPacing { since: now, bytes: 0, brisk: false }
     }
 
-    /// `bytes` were read; how long to leave the socket alone, if at all.
+    /// Takes the size of a read; returns how long to pause before the next.
     pub(crate) fn after_read(&mut self, now: Instant, bytes: usize) -> Option<Duration> {
         self.bytes += bytes;
         let elapsed = now.saturating_duration_since(self.since);

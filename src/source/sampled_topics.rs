@@ -1,8 +1,8 @@
-//! The topics that rows of an outbox lead to, as far as a look at some of them tells: the topic may come
-//! from a column, and then nobody knows all of them beforehand.
+//! The topics to which rows of an outbox are routed, from a sample of its rows: a topic may come from
+//! a column, and then not all topics are known beforehand.
 //!
-//! The look is short, changes nothing, and obeys nothing that belongs to the table: no cast, no policy
-//! and no type of somebody else's runs with the rights of this role.
+//! The query is short, changes nothing, and runs nothing that belongs to the table: no cast, policy or
+//! type of another role runs with the rights of this role.
 
 use std::collections::BTreeSet;
 
@@ -11,28 +11,24 @@ use tokio_postgres::{Client, Error, SimpleQueryMessage, SimpleQueryRow};
 use super::quote::{quote_ident, quote_literal, quote_table};
 use crate::outbox::settings::OutboxTable;
 
-/// Rows that are looked at.
 const ROWS_MAX: usize = 1000;
-/// They are the last that were written to these pages of the table.
+/// The rows are taken from the last pages of the table.
 const PAGES: u64 = 64;
-/// A longer text is no part of a topic's name.
+/// Longer than any part of a topic's name.
 const VALUE_BYTES_MAX: usize = 1000;
-/// A table that cannot be looked at is not waited for.
-const PATIENCE: &str = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '1s'";
+const LIMITS: &str = "SET LOCAL statement_timeout = '3s'; SET LOCAL lock_timeout = '1s'";
 
-/// What is known of one outbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SampledTopics {
-    /// Topics that rows lead to.
     pub(crate) topics: BTreeSet<String>,
-    /// Why no row could be looked at.
+    /// Why no row could be read.
     pub(crate) unread: Option<String>,
 }
 
-/// Looks at some rows; nothing where the topic does not come from them.
+/// `None` where the topic does not come from columns.
 pub(crate) async fn topics(client: &Client, outbox: &OutboxTable) -> Option<SampledTopics> {
     outbox.route.topic.columns().next()?;
-    Some(match look(client, outbox).await {
+    Some(match sample(client, outbox).await {
         Ok(topics) => SampledTopics { topics, unread: None },
         Err(error) => {
             let why = error.as_db_error().map_or_else(|| error.to_string(), |e| e.message().into());
@@ -45,9 +41,9 @@ pub(crate) async fn topics(client: &Client, outbox: &OutboxTable) -> Option<Samp
     })
 }
 
-async fn look(client: &Client, outbox: &OutboxTable) -> Result<BTreeSet<String>, Error> {
+async fn sample(client: &Client, outbox: &OutboxTable) -> Result<BTreeSet<String>, Error> {
     client
-        .batch_execute(&format!("BEGIN READ ONLY; {PATIENCE}; SET LOCAL row_security = off"))
+        .batch_execute(&format!("BEGIN READ ONLY; {LIMITS}; SET LOCAL row_security = off"))
         .await?;
     let looked = async {
         let size = rows(client.simple_query(&pages_sql(outbox)).await?);
@@ -78,7 +74,7 @@ fn rows(messages: Vec<SimpleQueryMessage>) -> Vec<SimpleQueryRow> {
     messages.into_iter().filter_map(row).collect()
 }
 
-/// Bytes of an ordinary table, and of a page.
+/// The size of an ordinary table, and of a page.
 fn pages_sql(outbox: &OutboxTable) -> String {
     let table = quote_literal(&quote_table(&outbox.schema, &outbox.table));
     format!(
@@ -88,7 +84,7 @@ fn pages_sql(outbox: &OutboxTable) -> String {
     )
 }
 
-/// Values come as the server writes them: nothing is cast here.
+/// Values are sent in their text form, so that the statement needs no cast.
 fn rows_sql(outbox: &OutboxTable, from_page: Option<u64>) -> String {
     let columns: Vec<String> = outbox.route.topic.columns().map(quote_ident).collect();
     let mut conditions: Vec<String> = columns

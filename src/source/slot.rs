@@ -1,6 +1,6 @@
-//! The slot's life: made, moved and dropped.
+//! Creates, advances and drops the slot.
 //!
-//! The publication always comes first: a slot reads the catalogue as it was at each change, so it
+//! The publication must be created first: a slot reads the catalog as it was at each change, so it
 //! cannot see a publication that is younger than the change. A slot in use is never dropped.
 
 use tokio_postgres::Client;
@@ -14,11 +14,11 @@ use super::slot_state::slot_state;
 use crate::base::error::{Exit, Fault};
 use crate::base::lsn::Lsn;
 
-/// `pg_create_logical_replication_slot` takes `failover` from this version on.
+/// The first version whose `pg_create_logical_replication_slot` takes `failover`.
 const KNOWS_FAILOVER: i32 = 170_000;
 
-/// Makes the slot and returns the position from which it delivers. Waits for the transactions
-/// that are open; `failover` needs PostgreSQL 17.
+/// Creates the slot and returns the position from which it delivers. Waits for the transactions that
+/// are open.
 pub(crate) async fn create(
     client: &Client,
     settings: &SourceSettings,
@@ -53,7 +53,6 @@ pub(crate) async fn create(
     }
 }
 
-/// The statement that makes the slot unless it is there.
 pub(super) fn create_if_missing_sql(name: &str) -> String {
     let literal = quote_literal(name);
     format!(
@@ -62,7 +61,7 @@ pub(super) fn create_if_missing_sql(name: &str) -> String {
     )
 }
 
-/// Drops the slot, and with it what it has not delivered.
+/// Drops the slot, and with it the changes that it has not delivered.
 pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
     let state = slot_state(client, name).await;
     let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
@@ -79,30 +78,30 @@ pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
     client.batch_execute(&sql).await.map_err(|error| slot_refused(&error, name, &[]))
 }
 
-/// Names of the slots of the server, for a fault; empty when even that cannot be had.
+/// The names of the server's slots, for a fault; empty when they cannot be read.
 pub(super) async fn names(client: &Client) -> Vec<String> {
     const SQL: &str = "SELECT slot_name::pg_catalog.text FROM pg_catalog.pg_replication_slots ORDER BY 1 LIMIT 100";
     let rows = client.query_typed(SQL, &[]).await.unwrap_or_default();
     rows.iter().map(|row| row.get(0)).collect()
 }
 
-/// What became of a position that was to be reported without a stream.
+/// The outcome of [`advance`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Advance {
-    /// The slot stands there, or further on.
+    /// The slot stands at the position or beyond it.
     Done,
-    /// This process reads the slot, as far as it is known; the slot may be free soon.
+    /// The slot is in use, by this process where it is known; it may be free soon.
     Active(Option<i32>),
-    /// The position means nothing here.
+    /// The position means nothing on this server, and why.
     NotOurs(String),
 }
 
-/// Moves the slot up to `to`, which means something on this system and timeline only. A slot that
-/// is further on is left alone, and never moved beyond the end of the WAL.
+/// Advances the slot to `to`, a position on the given system and timeline. A slot that stands beyond
+/// it is left alone, and no slot is advanced beyond the end of the WAL.
 ///
-/// When a stream has ended there is nothing left to report on, and what the broker confirmed after
-/// that would be published again by the next process. `pg_replication_slot_advance` goes through the
-/// WAL without the output plugin, so that it also gets to where a stream broke.
+/// After a stream has ended, no status update can report what the broker confirms, and the next process
+/// would publish that again. `pg_replication_slot_advance` reads the WAL without the output plugin, so
+/// it also gets past a change at which the plugin fails.
 pub(crate) async fn advance(
     client: &Client,
     name: &str,

@@ -1,8 +1,8 @@
-//! The slot's row at one moment, who holds it, and how far the server is.
+//! The slot's row at one moment, the process that holds it, and the server's position.
 //!
-//! One statement for all who look at the slot, cheap enough for ten times a second: it reads shared
-//! memory and no table. START_REPLICATION would tell as well that somebody holds the slot, but each
-//! refusal is a line in the server's log, and it does not say who the holder is.
+//! One statement for every use, cheap enough for ten times a second: it reads shared memory and no
+//! table. START_REPLICATION fails when another process holds the slot, but each failure is a line in
+//! the server's log, and does not say which process it is.
 
 use std::time::{Duration, Instant};
 
@@ -34,12 +34,11 @@ pub(crate) struct SlotFacts {
     pub(crate) restart_lsn: Lsn,
     /// `reserved`, `extended`, `unreserved`, `lost`.
     pub(crate) wal_status: Option<String>,
-    /// Bytes that may still be written before the slot is in danger; absent without a limit.
+    /// Bytes of WAL that may be written before the slot can be lost; absent without a limit.
     pub(crate) safe_wal_size: Option<i64>,
-    /// It decodes at PREPARE.
     #[serde(default)]
     pub(crate) two_phase: bool,
-    /// 17 and later.
+    /// Since 17.
     #[serde(default)]
     pub(crate) invalidation_reason: Option<String>,
     /// Oldest transaction whose catalog changes it still needs.
@@ -53,7 +52,7 @@ impl SlotFacts {
         self.wal_status.as_deref() == Some("lost") || self.invalidation_reason.is_some()
     }
 
-    /// Why Postgres gave it up; releases before 17 do so only because WAL was removed.
+    /// Why Postgres invalidated it; before 17, removed WAL is the only reason.
     pub(crate) fn loss_reason(&self) -> &str {
         self.invalidation_reason.as_deref().unwrap_or("wal_removed")
     }
@@ -65,12 +64,12 @@ pub(crate) struct SlotHolder {
     pub(crate) pid: i32,
     /// Its `application_name`.
     pub(crate) application: String,
-    /// It has our role and our `application_name`: it is a relay like this one, which streams, or
-    /// confirms its last position over SQL before it ends.
+    /// It has the role and `application_name` of this connection: it is another relay, which streams
+    /// or confirms its last position over SQL before it ends.
     pub(crate) peer: bool,
 }
 
-/// What decides whose a move of the slot was.
+/// What decides which process moved the slot.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HeldSlot {
     pub(crate) confirmed_flush: Lsn,
@@ -82,9 +81,7 @@ pub(crate) struct HeldSlot {
 /// The server and the slot at one moment.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct SlotState {
-    /// The server is a standby.
     pub(crate) in_recovery: bool,
-    /// End of WAL.
     #[serde(deserialize_with = "lsn")]
     pub(crate) current_lsn: Lsn,
     database: String,
@@ -94,8 +91,8 @@ pub(crate) struct SlotState {
 }
 
 impl SlotState {
-    /// The slot if it is a relay's on this database. Any other is as good as none: the doctor says
-    /// so, and its WAL is nobody's loss here.
+    /// The slot if a relay on this database can use it. Any other counts as absent: the doctor
+    /// reports it, and its WAL does not matter here.
     pub(crate) fn own_slot(&self) -> Option<&SlotFacts> {
         self.slot.as_ref().filter(|slot| {
             slot.plugin.as_deref() == Some("pgoutput")
@@ -113,12 +110,12 @@ impl SlotState {
         self.current_lsn.bytes_since(slot.confirmed_flush)
     }
 
-    /// WAL that Postgres keeps for `slot`; nothing once that is gone.
+    /// WAL that Postgres retains for `slot`; `None` once that was removed.
     pub(crate) fn retained_bytes(&self, slot: &SlotFacts) -> Option<u64> {
         (!slot.restart_lsn.is_zero()).then(|| self.current_lsn.bytes_since(slot.restart_lsn))
     }
 
-    /// Names and values for people and scripts; an absent value is null. Nothing without a slot.
+    /// Names and values to show; an absent value is null. `None` without a slot.
     pub(crate) fn fields(&self) -> Option<Vec<(&'static str, Value)>> {
         let slot = self.slot.as_ref()?;
         let restart = (!slot.restart_lsn.is_zero()).then(|| slot.restart_lsn.to_string());
@@ -152,9 +149,9 @@ pub(crate) fn field_lines(fields: Vec<(&'static str, Value)>) -> String {
     fields.into_iter().map(line).collect()
 }
 
-/// Columns that only newer servers have are reached through `to_jsonb`, which knows what is there.
-/// `pg_stat_activity` shows role and application of every process to every role. Before 15,
-/// statistics of slots are read from a file: they are left out there.
+/// `to_jsonb` includes the columns that only newer servers have. `pg_stat_activity` shows role and
+/// application of every process to every role. Before 15, statistics of slots are read from a file:
+/// they are left out there.
 const SQL: &str = "
 SELECT pg_catalog.json_build_object(
   'in_recovery', pg_catalog.pg_is_in_recovery(),
@@ -173,12 +170,12 @@ FROM (VALUES (1)) one
 LEFT JOIN pg_catalog.pg_replication_slots s ON s.slot_name = $1
 LEFT JOIN pg_catalog.pg_stat_activity r ON r.pid = s.active_pid";
 
-/// One look, unprepared: one round trip.
+/// Takes one round trip.
 pub(crate) async fn slot_state(client: &Client, slot: &str) -> Result<SlotState, Error> {
     document(client, SQL, &[(&slot, Type::TEXT)]).await
 }
 
-/// Looks at one slot again and again, on one connection.
+/// The prepared statement, for repeated use on one connection.
 #[derive(Debug)]
 pub(crate) struct SlotQuery {
     statement: Statement,
@@ -186,28 +183,25 @@ pub(crate) struct SlotQuery {
 }
 
 impl SlotQuery {
-    /// Prepares the look at `slot`; good for as long as `client` is.
     pub(crate) async fn prepare(client: &Client, slot: &str) -> Result<SlotQuery, Error> {
         let statement = client.prepare_typed(SQL, &[Type::TEXT]).await?;
         Ok(SlotQuery { statement, slot: slot.to_owned() })
     }
 
-    /// One round trip.
     pub(crate) async fn look(&self, client: &Client) -> Result<SlotState, Error> {
         let row = client.query_one(&self.statement, &[&self.slot]).await?;
         row.try_get(0).map(|JsonText(state)| state)
     }
 }
 
-/// How long `restart_lsn` has stood still. A transaction that stays open pins it, however fast
-/// events flow, and WAL piles up. Counted from the first look: Postgres does not tell the past.
+/// How long `restart_lsn` has not changed. A transaction that stays open holds it, however fast events
+/// flow, and WAL accumulates. Counted from the first observation, because Postgres does not report it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RestartAge {
     last: Option<(Lsn, Instant)>,
 }
 
 impl RestartAge {
-    /// Takes note of a look at `now` and returns the age.
     pub(crate) fn observe(&mut self, restart_lsn: Lsn, now: Instant) -> Duration {
         match self.last {
             Some((lsn, since)) if lsn == restart_lsn => now.saturating_duration_since(since),

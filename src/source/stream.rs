@@ -1,8 +1,8 @@
-//! The reading half of the replication connection, and the status updates that go back.
+//! Reads the replication stream and sends status updates.
 //!
-//! One buffer, parsed in place: a packet is looked at, and consumed only when the relay has taken
-//! it, so a full window leaves it where it is. The buffer grows for a message larger than itself
-//! and shrinks again.
+//! There is one buffer, which is parsed in place: a packet is peeked at, and consumed only when the
+//! relay has taken it, so that a full window leaves it in the buffer. The buffer grows for a message
+//! larger than itself and shrinks again.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
@@ -21,13 +21,12 @@ use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Begin is 51 bytes on the wire and Commit 56: neither wakes the reader alone.
+/// Begin takes 51 bytes and Commit 56: neither wakes the reader alone.
 const LOW_WATER_BYTES: i32 = 64;
-/// Postgres values end at 1 GiB; a length beyond it is not a message.
+/// Values of Postgres have at most 1 GiB.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;
 
-/// An open replication stream.
 pub struct Stream {
     transport: Transport,
     buffer: Vec<u8>,
@@ -41,39 +40,32 @@ pub struct Stream {
 /// One message of the stream.
 #[derive(Debug)]
 pub enum Packet<'a> {
-    /// Replication data.
     Frame(Frame<'a>),
-    /// A warning of the server.
     Notice(Box<ServerError>),
-    /// Something that does not concern us.
     Other,
 }
 
 /// Why a stream ended.
 #[derive(Debug, thiserror::Error)]
 pub enum StreamError {
-    /// The server said why.
     #[error("{0}")]
     Server(Box<ServerError>),
-    /// The server ended the stream in good order, as it does when it shuts down.
+    /// As when the server shuts down.
     #[error("the server ended the stream")]
     Ended,
-    /// The connection broke.
     #[error("the connection broke: {0}")]
     Io(#[from] std::io::Error),
-    /// Bytes that are not the protocol.
     #[error("the stream is not pgoutput: {0}")]
     Protocol(#[from] DecodeError),
-    /// A message of a length that cannot be.
     #[error("a message claims {0} bytes")]
     Oversized(usize),
 }
 
 impl Stream {
-    /// Takes over a connection in copy mode.
+    /// `transport` is in copy mode.
     pub fn new(transport: Transport, now: Instant) -> std::io::Result<Stream> {
         if transport.is_loopback() {
-            // A locked buffer caps a long link; on loopback it keeps gulps within the cache.
+            // A fixed buffer limits a long link; on loopback it keeps reads within the CPU cache.
             transport.set_receive_buffer(BUFFER_BYTES)?;
         }
         if !transport.is_tls() {
@@ -90,7 +82,7 @@ impl Stream {
         })
     }
 
-    /// The next message, if all of it is here, and its length for [`Stream::consume`].
+    /// The next message, if it was received completely, and its length for [`Stream::consume`].
     pub fn peek(&self) -> Result<Option<(Packet<'_>, usize)>, StreamError> {
         let waiting = &self.buffer[self.start..self.end];
         let Some((length, tag)) = message_length(waiting)? else { return Ok(None) };
@@ -108,7 +100,6 @@ impl Stream {
         Ok(Some((packet, length)))
     }
 
-    /// The message that was peeked at has been taken.
     pub fn consume(&mut self, length: usize) {
         self.start += length;
         if self.start == self.end {
@@ -119,7 +110,7 @@ impl Stream {
         }
     }
 
-    /// Reads what is waiting, without blocking; true when there is probably more.
+    /// Reads without blocking; true when there is probably more to read.
     pub fn fill(&mut self, now: Instant) -> Result<bool, StreamError> {
         self.make_room()?;
         let mut read = 0;
@@ -145,8 +136,8 @@ impl Stream {
         Ok(read >= LARGE_READ_BYTES)
     }
 
-    /// Leaves the socket alone while a backlog gathers in it, or waits until it is readable or
-    /// `timeout` has passed.
+    /// Sleeps while a backlog gathers in the socket, or waits until it is readable or `timeout` has
+    /// passed.
     pub fn wait(&mut self, timeout: Duration) -> std::io::Result<()> {
         if let Some(nap) = self.nap.take() {
             std::thread::sleep(nap);
@@ -160,16 +151,15 @@ impl Stream {
         if writing { self.transport.flush() } else { Ok(()) }
     }
 
-    /// Sends a status update. `flushed` is what Postgres may forget.
+    /// Sends a status update. Postgres may remove the WAL before `flushed`.
     pub fn report(
         &mut self,
         flushed: Lsn,
         now_unix_us: i64,
         reply_requested: bool,
     ) -> std::io::Result<()> {
-        let lsn = WireLsn::from_u64(flushed.to_wire());
-        let status =
-            encode_standby_status_update(lsn, unix_to_pg_timestamp(now_unix_us), reply_requested);
+        let (lsn, now) = (WireLsn::from_u64(flushed.to_wire()), unix_to_pg_timestamp(now_unix_us));
+        let status = encode_standby_status_update(lsn, now, reply_requested);
         let mut message = Vec::with_capacity(HEADER_BYTES + status.len());
         message.push(b'd');
         message.extend_from_slice(&(status.len() as u32 + 4).to_be_bytes());
@@ -177,17 +167,16 @@ impl Stream {
         self.transport.write(&message)
     }
 
-    /// Says that we are done, so that the server ends the stream and answers.
+    /// Sends CopyDone, so that the server ends the stream and answers.
     pub fn say_done(&mut self) -> std::io::Result<()> {
         self.transport.write(&[b'c', 0, 0, 0, 4])
     }
 
-    /// When bytes last arrived.
     pub fn last_heard(&self) -> Instant {
         self.last_heard
     }
 
-    /// The stream was not read on purpose; its silence means nothing.
+    /// For a time in which the stream was not read on purpose.
     pub fn excuse_silence(&mut self, now: Instant) {
         self.last_heard = now;
     }
@@ -209,7 +198,7 @@ impl Stream {
     }
 }
 
-/// Length and tag of the message at the front, once its header is here.
+/// Length and tag of the first message, once its header was received.
 fn message_length(waiting: &[u8]) -> Result<Option<(usize, u8)>, StreamError> {
     let [tag, a, b, c, d, ..] = *waiting else { return Ok(None) };
     let length = u32::from_be_bytes([a, b, c, d]) as usize;

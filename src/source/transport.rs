@@ -1,48 +1,42 @@
-//! The replication stream's socket: non-blocking, for one thread that decides itself when to read.
+//! The socket of the replication stream: non-blocking, for one thread that decides when to read.
 //!
-//! The handshakes are done on an async runtime; afterwards a runtime would only wake the reader for
-//! every message, which is what makes a walsender slow. So the socket is taken out of it.
+//! The handshakes are done on an async runtime. Afterwards the runtime would wake the reader for every
+//! message, which makes a walsender slow, so the socket is taken out of it.
 //!
-//! Invariants: no byte that was read off the socket is lost between two calls, in plain or in TLS; what
-//! is written is either queued whole or not at all; the queue is bounded.
+//! Invariants: no byte that was read from the socket is lost between two calls, with or without TLS; a
+//! write is queued completely or not at all; the queue is bounded.
 
 use std::fmt;
 use std::io::{self, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::ClientConnection;
-use socket2::SockRef;
+use socket2::Socket;
 
-/// Most bytes that wait for the socket; a status update has 39.
+/// Limit for bytes that wait for the socket; a status update has 39.
 const OUTGOING_BYTES_MAX: usize = 64 * 1024;
-/// One gulp of ciphertext: several TLS records for one system call.
+/// Several TLS records for one system call.
 const CIPHERTEXT_BYTES: usize = 128 * 1024;
 
-/// A connected socket, in plain or under TLS.
+/// A connected socket, with or without TLS.
 pub struct Transport {
     socket: Socket,
     tls: Option<Box<Tls>>,
-    /// Bytes as they go onto the wire.
+    /// Bytes that wait for the socket, encrypted where TLS is used.
     outgoing: Vec<u8>,
-}
-
-enum Socket {
-    Tcp(TcpStream),
-    Unix(UnixStream),
 }
 
 struct Tls {
     session: ClientConnection,
     ciphertext: Box<[u8]>,
-    /// The part of `ciphertext` that the session has not seen.
+    /// The part of `ciphertext` that the session has not taken.
     unseen: std::ops::Range<usize>,
-    /// Plaintext inside the session.
+    /// Plaintext that the session holds.
     plain_bytes: usize,
-    /// Met after plaintext had been handed out: told by the next read.
+    /// The end or an error behind plaintext that was returned: for the next read.
     ended: Option<io::Result<usize>>,
 }
 
@@ -57,32 +51,29 @@ impl fmt::Debug for Transport {
 }
 
 impl Transport {
-    /// A TCP connection, with the TLS session if one was made on it.
-    pub fn tcp(socket: TcpStream, session: Option<ClientConnection>) -> io::Result<Transport> {
+    /// Takes a connected TCP or Unix socket, with the TLS session if one was made on it.
+    pub fn new(
+        socket: impl Into<Socket>,
+        session: Option<ClientConnection>,
+    ) -> io::Result<Transport> {
+        let socket = socket.into();
         socket.set_nonblocking(true)?;
         let tls = session.map(Tls::new).transpose()?.map(Box::new);
-        Ok(Transport { socket: Socket::Tcp(socket), tls, outgoing: Vec::new() })
+        Ok(Transport { socket, tls, outgoing: Vec::new() })
     }
 
-    /// Is there a TLS session between the socket and us?
     pub const fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// A Unix socket.
-    pub fn unix(socket: UnixStream) -> io::Result<Transport> {
-        socket.set_nonblocking(true)?;
-        Ok(Transport { socket: Socket::Unix(socket), tls: None, outgoing: Vec::new() })
-    }
-
-    /// Reads what is there, as much as fits; 0 is the end of the stream.
+    /// Reads without blocking; 0 is the end of the stream.
     pub fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let Some(tls) = &mut self.tls else { return retried(|| self.socket.read(buf)) };
         let read = tls.read(&mut self.socket, buf);
-        // A key update or an alert wants an answer, and nobody else would send it.
+        // A key update or an alert needs an answer, and nothing else would send it.
         if tls.session.wants_write() {
             let answered = tls.session.write_tls(&mut self.outgoing).and_then(|_| self.flush());
-            // Bytes in hand go first; a broken socket will say so again.
+            // The bytes that were read come first; a broken socket will fail again.
             if !matches!(read, Ok(1..)) {
                 answered?;
             }
@@ -90,14 +81,14 @@ impl Transport {
         read
     }
 
-    /// True when a read would give bytes though the socket may be silent.
+    /// True when a read would return something though the socket has nothing to read.
     pub fn has_buffered(&self) -> bool {
         self.tls
             .as_ref()
             .is_some_and(|tls| tls.plain_bytes > 0 || !tls.unseen.is_empty() || tls.ended.is_some())
     }
 
-    /// Queues `bytes` and sends what the socket takes.
+    /// Queues `bytes` and sends as much as the socket accepts.
     pub fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.outgoing.len() + bytes.len() > OUTGOING_BYTES_MAX {
             self.flush()?;
@@ -112,12 +103,11 @@ impl Transport {
         self.flush()
     }
 
-    /// True while written bytes wait for the socket.
     pub fn pending_write(&self) -> bool {
         !self.outgoing.is_empty()
     }
 
-    /// Sends what the socket takes; a full socket is no error.
+    /// Sends as much as the socket accepts; a full socket is no error.
     pub fn flush(&mut self) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.outgoing.len() {
@@ -132,7 +122,7 @@ impl Transport {
         Ok(())
     }
 
-    /// Waits until a read (or, if asked, a write) can go on; false when `timeout` or a signal came first.
+    /// Waits until a read (or, if wanted, a write) can go on; false after `timeout` or a signal.
     pub fn wait(&self, timeout: Duration, want_write: bool) -> io::Result<bool> {
         if self.has_buffered() {
             return Ok(true);
@@ -142,7 +132,7 @@ impl Transport {
             tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: timeout.subsec_nanos().into(),
         };
-        match poll(&mut [PollFd::new(self, flags)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(&self.socket, flags)], Some(&timeout)) {
             Ok(ready) => Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => Ok(false),
             Err(error) => Err(error.into()),
@@ -151,20 +141,18 @@ impl Transport {
 
     /// True when the peer is on this machine.
     pub fn is_loopback(&self) -> bool {
-        match &self.socket {
-            Socket::Tcp(socket) => {
-                socket.peer_addr().is_ok_and(|at| at.ip().to_canonical().is_loopback())
-            }
-            Socket::Unix(_) => true,
-        }
+        self.socket.peer_addr().is_ok_and(|peer| {
+            let ip = peer.as_socket().map(|at| at.ip().to_canonical());
+            peer.is_unix() || ip.is_some_and(|ip| ip.is_loopback())
+        })
     }
 
-    /// Fixes the kernel's receive buffer. On a long link that caps the speed: leave it alone there.
+    /// Fixes the size of the kernel's receive buffer, which limits the speed of a long link.
     pub fn set_receive_buffer(&self, bytes: usize) -> io::Result<()> {
-        SockRef::from(self).set_recv_buffer_size(bytes)
+        self.socket.set_recv_buffer_size(bytes)
     }
 
-    /// Says goodbye: flushes what can be flushed and closes the sending side. Dropping closes the rest.
+    /// Flushes as much as possible and closes the sending side. Dropping closes the rest.
     pub fn shutdown(&mut self) -> io::Result<()> {
         if let Some(tls) = &mut self.tls {
             tls.session.send_close_notify();
@@ -173,26 +161,20 @@ impl Transport {
             }
         }
         self.flush()?;
-        // Not both sides: that would turn unread input into a reset, which can overtake the last bytes sent.
-        match &self.socket {
-            Socket::Tcp(socket) => socket.shutdown(Shutdown::Write),
-            Socket::Unix(socket) => socket.shutdown(Shutdown::Write),
-        }
+        // Not both sides: unread input would cause a reset, which can overtake the last bytes sent.
+        self.socket.shutdown(Shutdown::Write)
     }
 }
 
 impl AsFd for Transport {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        match &self.socket {
-            Socket::Tcp(socket) => socket.as_fd(),
-            Socket::Unix(socket) => socket.as_fd(),
-        }
+        self.socket.as_fd()
     }
 }
 
 impl Tls {
     fn new(mut session: ClientConnection) -> io::Result<Tls> {
-        // Plaintext may have come in behind the last message of the handshake.
+        // Plaintext may have followed the last message of the handshake.
         let state = session.process_new_packets().map_err(invalid)?;
         Ok(Tls {
             plain_bytes: state.plaintext_bytes_to_read(),
@@ -203,7 +185,7 @@ impl Tls {
         })
     }
 
-    /// Fills `buf` until it is full or the socket is empty: a short read must mean "no more there".
+    /// Fills `buf` until it is full or the socket is empty: a short read means that nothing is left.
     fn read(&mut self, socket: &mut Socket, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);
@@ -231,7 +213,7 @@ impl Tls {
 
     fn take_plain(&mut self, buf: &mut [u8]) -> io::Result<usize> {
         let mut taken = 0;
-        // The session hands out one record at a time.
+        // The session returns one record at a time.
         while self.plain_bytes > 0 && taken < buf.len() {
             let n = self.session.reader().read(&mut buf[taken..])?;
             taken += n;
@@ -255,7 +237,7 @@ impl Tls {
         let state = self.session.process_new_packets().map_err(invalid)?;
         self.plain_bytes = state.plaintext_bytes_to_read();
         if self.plain_bytes == 0 && (seen == 0 || state.peer_has_closed()) {
-            // Goodbye was said; whatever follows it is not for us.
+            // The peer has closed the session; whatever follows is ignored.
             self.unseen = 0..0;
             return Ok(false);
         }
@@ -274,33 +256,11 @@ impl Tls {
     }
 }
 
-impl Read for Socket {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.read(buf),
-            Socket::Unix(socket) => socket.read(buf),
-        }
-    }
-}
-
-impl Write for Socket {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        match self {
-            Socket::Tcp(socket) => socket.write(buf),
-            Socket::Unix(socket) => socket.write(buf),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 fn invalid(error: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, error)
 }
 
-/// A signal is not an end.
+/// Repeats a call that a signal has interrupted.
 fn retried(mut call: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
     loop {
         match call() {

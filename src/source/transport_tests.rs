@@ -1,6 +1,7 @@
-//! The transport against a scripted peer: nothing lost, nothing half queued, ends told.
+//! The transport against a scripted peer: nothing is lost, nothing is queued in part, ends are reported.
 
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
@@ -39,7 +40,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 #[test]
 fn a_plain_stream_is_read_to_its_end() {
     let (near, mut far) = tcp_pair();
-    let mut transport = Transport::tcp(near, None).unwrap();
+    let mut transport = Transport::new(near, None).unwrap();
     assert!(transport.is_loopback());
     transport.set_receive_buffer(64 * 1024).unwrap();
     assert_eq!(transport.read(&mut [0; 8]).unwrap_err().kind(), io::ErrorKind::WouldBlock);
@@ -58,7 +59,7 @@ fn a_plain_stream_is_read_to_its_end() {
 fn a_full_socket_queues_whole_writes_up_to_the_bound() {
     // GIVEN a peer that does not read
     let (near, far) = UnixStream::pair().unwrap();
-    let mut transport = Transport::unix(near).unwrap();
+    let mut transport = Transport::new(near, None).unwrap();
     // WHEN the socket and the queue are full
     let chunk = pattern(1000);
     let mut taken = 0;
@@ -107,7 +108,7 @@ fn tls_pair() -> (Transport, StreamOwned<ServerConnection, TcpStream>) {
     while session.is_handshaking() {
         session.complete_io(&mut near).unwrap();
     }
-    (Transport::tcp(near, Some(session)).unwrap(), far.join().unwrap())
+    (Transport::new(near, Some(session)).unwrap(), far.join().unwrap())
 }
 
 #[test]

@@ -1,30 +1,28 @@
-//! What our walsender is doing, seen from a second connection: a walsender that decodes a large
-//! transaction sends nothing, and reads nothing either.
+//! What the walsender of the stream does, seen from a second connection: a walsender that decodes a
+//! large transaction neither sends nor reads.
 //!
-//! A walsender reads what we send in every turn of its loop: while it waits (for WAL, for room in its
+//! A walsender reads status updates in every turn of its loop: while it waits (for WAL, for room in its
 //! socket, for a standby) and after each WAL record. So one that waits there, or whose position moves,
-//! has heard us; any other is busy, with a transaction that it decodes or with the storage or lock
-//! that it needs for that.
+//! reads them. Any other is busy, with a transaction that it decodes or with the storage or lock that
+//! it needs for that.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};
 
-/// What one look says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Activity {
-    /// No process of that id streams from the slot.
+    /// No process with that id streams from the slot.
     Gone,
-    /// It has nothing to do, and reads what we send.
+    /// It waits in its main loop, where it reads status updates.
     Waiting,
-    /// It works its way through the WAL, and reads what we send between two records.
+    /// Its position moves, and it reads status updates between two records.
     Moving,
-    /// It does not read what we send; what it waits for, or `CPU`.
+    /// It does not read status updates: the wait event, or `CPU`.
     Busy(String),
-    /// One look does not tell.
+    /// Known only after a second observation.
     Unclear,
 }
 
-/// The process at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Process {
     /// `wait_event_type` and `wait_event`.
@@ -39,14 +37,14 @@ JOIN pg_catalog.pg_stat_activity a ON a.pid = s.active_pid
 LEFT JOIN pg_catalog.pg_stat_replication r ON r.pid = s.active_pid
 WHERE s.slot_name = $1 AND s.active_pid = $2";
 
-/// Looks at one walsender, again and again.
+/// Observes walsenders; two observations of one tell whether its position moves.
 #[derive(Debug, Default)]
 pub(crate) struct WalsenderLooks {
     last: Option<(i32, Process)>,
 }
 
 impl WalsenderLooks {
-    /// What the walsender with this process id, which streams from `slot`, is doing now.
+    /// What the walsender with this process id does, which streams from `slot`.
     pub(crate) async fn look(
         &mut self,
         client: &Client,
@@ -66,7 +64,7 @@ impl WalsenderLooks {
         let Some(now) = now else { return Activity::Gone };
         self.last = Some((pid, now.clone()));
         match (now.wait, before) {
-            // `Activity` is its main loop, `Client` every wait in which it serves its socket.
+            // `Activity` is a wait in the main loop, `Client` one in which it serves its socket.
             (Some((kind, _)), _) if kind == "Activity" || kind == "Client" => Activity::Waiting,
             (_, None) => Activity::Unclear,
             (_, Some((_, before))) if before.sent_lsn != now.sent_lsn => Activity::Moving,

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use pgwire_replication::auth::ScramClient;
 use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
 use pgwire_replication::protocol::messages::{auth, parse_auth_request};
 use postgres_protocol::authentication::md5_hash;
+use postgres_protocol::authentication::sasl::{ChannelBinding, SCRAM_SHA_256, ScramSha256};
 
 use super::dial::ServerLink;
 use super::error::ConnectCause;
@@ -18,8 +18,7 @@ use crate::source::require_auth::AuthMethod;
 use crate::source::settings::ConnInfo;
 
 const PROTOCOL_3_0: i32 = 196_608;
-const SCRAM_ITERATIONS_MAX: u32 = 1_000_000;
-const MECHANISM: &str = "SCRAM-SHA-256";
+const ITERATIONS_MAX: u32 = 1_000_000;
 
 /// What the server reports before it is ready for queries.
 #[derive(Debug, Default)]
@@ -119,28 +118,28 @@ impl LoginExchange<'_> {
     }
 
     async fn scram(&mut self, mechanisms: &[u8]) -> Result<(), ConnectCause> {
-        if !mechanisms.split(|byte| *byte == 0).any(|name| name == MECHANISM.as_bytes()) {
+        if !mechanisms.split(|byte| *byte == 0).any(|name| name == SCRAM_SHA_256.as_bytes()) {
             return Err(ConnectCause::login("the server does not offer SCRAM-SHA-256"));
         }
-        let password = normalised(self.password()?);
-        // Postgres ignores this name and takes the one of the startup packet.
-        let client = ScramClient::new("");
-        let mut first = terminated(MECHANISM);
-        let length = i32::try_from(client.client_first.len()).unwrap_or(i32::MAX);
+        let failed = |error: std::io::Error| ConnectCause::login(format!("SCRAM: {error}"));
+        let password = self.password()?.expose().as_bytes();
+        let mut scram = ScramSha256::new(password, ChannelBinding::unsupported());
+        let mut first = terminated(SCRAM_SHA_256);
+        let length = i32::try_from(scram.message().len()).unwrap_or(i32::MAX);
         first.extend_from_slice(&length.to_be_bytes());
-        first.extend_from_slice(client.client_first.as_bytes());
+        first.extend_from_slice(scram.message());
         self.send(&first).await?;
 
         let challenge = self.sasl(auth::SASL_CONTINUE).await?;
-        let (_, _, iterations) = ScramClient::parse_server_first(&challenge)?;
-        if iterations > SCRAM_ITERATIONS_MAX {
+        let iterations = challenge.split(',').find_map(|part| part.strip_prefix("i="));
+        if iterations.and_then(|it| it.parse::<u32>().ok()).is_none_or(|it| it > ITERATIONS_MAX) {
             return Err(ConnectCause::login("the server asks for too many SCRAM iterations"));
         }
-        let (answer, transcript, salted) = client.client_final(password.expose(), &challenge)?;
-        self.send(answer.as_bytes()).await?;
+        scram.update(challenge.as_bytes()).map_err(failed)?;
+        self.send(scram.message()).await?;
 
         let verdict = self.sasl(auth::SASL_FINAL).await?;
-        Ok(ScramClient::verify_server_final(&verdict, &salted, &transcript)?)
+        scram.finish(verdict.as_bytes()).map_err(failed)
     }
 
     async fn sasl(&mut self, wanted: i32) -> Result<String, ConnectCause> {
@@ -172,12 +171,4 @@ fn terminated(text: &str) -> Vec<u8> {
     let mut bytes = text.as_bytes().to_vec();
     bytes.push(0);
     bytes
-}
-
-/// The password after SASLprep, or unchanged where SASLprep fails, as the server did when it was set.
-fn normalised(password: &Secret) -> Secret {
-    match stringprep::saslprep(password.expose()) {
-        Ok(text) => Secret::new(text),
-        Err(_) => password.clone(),
-    }
 }

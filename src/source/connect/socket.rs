@@ -60,11 +60,11 @@ impl ServerSocket {
     /// Takes the socket out of the async runtime.
     pub(super) fn into_transport(self) -> io::Result<Transport> {
         match self.kind {
-            SocketKind::Tcp(socket) => Transport::tcp(socket.into_std()?, None),
-            SocketKind::Unix(socket) => Transport::unix(socket.into_std()?),
+            SocketKind::Tcp(socket) => Transport::new(socket.into_std()?, None),
+            SocketKind::Unix(socket) => Transport::new(socket.into_std()?, None),
             SocketKind::Tls(stream) => {
                 let (socket, session) = stream.into_inner();
-                Transport::tcp(socket.into_std()?, Some(session))
+                Transport::new(socket.into_std()?, Some(session))
             }
         }
     }
