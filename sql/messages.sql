@@ -27,7 +27,7 @@ WHERE n.nspname = 'pg_catalog' AND f.proname = 'pg_logical_emit_message' \gexec
 \warn 'nothing was changed: name the role that writes events: psql -v role=NAME -f sql/messages.sql'
 \endif
 
--- An event is a JSON object whose fields play the columns. The first argument must be true: only then does
+-- An event is a JSON object whose fields take the place of columns. The first argument must be true: only then does
 -- the message belong to the transaction. With false it would be sent at once, even when the transaction
 -- rolls back, so the relay ignores those.
 --

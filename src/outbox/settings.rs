@@ -94,7 +94,7 @@ impl Default for OutboxTable {
 }
 
 settings! {
-    /// Column names by part.
+    /// The columns that hold the parts of an event.
     #[derive(Clone, Debug, PartialEq, Eq)]
     pub struct Columns {
         /// Column of the event id. Required in the table.
@@ -115,12 +115,12 @@ settings! {
 
 settings! {
     /// Transactional `pg_logical_emit_message(true, prefix, content)` as an outbox: the content is
-    /// a JSON object whose fields play the columns.
+    /// a JSON object whose fields take the place of columns.
     #[derive(Clone, Debug)]
     pub struct Messages {
         /// Only messages of exactly this prefix, the second argument of `pg_logical_emit_message`.
         pub prefix: String = text(FILLED).default("outbox"),
-        /// Field names by part.
+        /// The fields that hold the parts of an event.
         pub columns: Columns = section(),
         /// How they are routed.
         pub route: Route = section_over("route"),

@@ -122,7 +122,7 @@ impl Params {
             if supported.contains(&value.as_str()) {
                 return Ok(());
             }
-            return Err(unsupported(name, &value, supported.iter().copied()));
+            return Err(unsupported(name, &value, supported));
         }
         // Any other name may be the tail of a password; it is not shown.
         if !name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_') {
@@ -141,12 +141,22 @@ impl Params {
         self.0.get(name).cloned().map(T::from)
     }
 
-    fn one_of<T: Choice>(&self, name: &str) -> Result<Option<T>, ConnInfoError> {
+    /// Reads a value; the error of `read` are the supported ones.
+    fn read<T>(
+        &self,
+        name: &str,
+        read: impl FnOnce(&str) -> Result<T, Vec<&'static str>>,
+    ) -> Result<Option<T>, ConnInfoError> {
         let Some(value) = self.get(name) else { return Ok(None) };
-        match T::WORDS.iter().find(|(word, _)| *word == value) {
-            Some((_, choice)) => Ok(Some(*choice)),
-            None => Err(unsupported(name, value, T::WORDS.iter().map(|(word, _)| *word))),
-        }
+        read(value).map(Some).map_err(|supported| unsupported(name, value, &supported))
+    }
+
+    fn one_of<T: Choice>(&self, name: &str) -> Result<Option<T>, ConnInfoError> {
+        self.read(name, |value| {
+            let choice =
+                T::WORDS.iter().find(|(word, _)| *word == value).map(|(_, choice)| *choice);
+            choice.ok_or_else(|| T::WORDS.iter().map(|(word, _)| *word).collect())
+        })
     }
 
     fn conn_info(&self, env: &dyn Fn(&str) -> Option<String>) -> Result<ConnInfo, ConnInfoError> {
@@ -155,6 +165,10 @@ impl Params {
         let user = self.owned("user").or_else(|| login("USER")).or_else(|| login("LOGNAME"));
         let user: String = user.ok_or(ConnInfoError::NoUser)?;
         let application_name = self.owned("application_name");
+        let timeout = self.read("connect_timeout", |value| {
+            value.trim().parse::<i32>().map_err(|_| vec!["whole seconds"])
+        })?;
+        let timeout = timeout.and_then(|seconds| u64::try_from(seconds).ok()).filter(|it| *it > 0);
         let hosts = self.hosts()?;
         // Standbys are of no use to the relay, and in a failover they answer first.
         let attrs = match hosts.len() {
@@ -170,12 +184,12 @@ impl Params {
                 .or_else(|| self.owned("fallback_application_name"))
                 .unwrap_or(default.application_name),
             options: self.owned("options"),
-            connect_timeout: self.connect_timeout()?.unwrap_or(default.connect_timeout),
+            connect_timeout: timeout.map_or(default.connect_timeout, Duration::from_secs),
             sslmode: self.sslmode()?.unwrap_or(default.sslmode),
             sslrootcert: self.owned("sslrootcert"),
             sslcert: self.owned("sslcert"),
             sslkey: self.owned("sslkey"),
-            require_auth: self.require_auth()?,
+            require_auth: self.read("require_auth", RequireAuth::parse)?.unwrap_or_default(),
             target_session_attrs: self.one_of("target_session_attrs")?.unwrap_or(attrs),
         };
         if info.password.is_none() {
@@ -195,23 +209,9 @@ impl Params {
             None | Some(SslMode::VerifyFull) => Ok(Some(SslMode::VerifyFull)),
             Some(_) => {
                 let only = "verify-full (the only one with sslrootcert=system)";
-                Err(unsupported("sslmode", self.get("sslmode").unwrap_or_default(), [only]))
+                Err(unsupported("sslmode", self.get("sslmode").unwrap_or_default(), &[only]))
             }
         }
-    }
-
-    fn require_auth(&self) -> Result<RequireAuth, ConnInfoError> {
-        let Some(value) = self.get("require_auth") else { return Ok(RequireAuth::default()) };
-        RequireAuth::parse(value).map_err(|words| unsupported("require_auth", value, words))
-    }
-
-    fn connect_timeout(&self) -> Result<Option<Duration>, ConnInfoError> {
-        let Some(value) = self.get("connect_timeout") else { return Ok(None) };
-        let seconds = value.trim().parse::<i32>();
-        let seconds =
-            seconds.map_err(|_| unsupported("connect_timeout", value, ["whole seconds"]))?;
-        let seconds = u64::try_from(seconds).ok().filter(|seconds| *seconds > 0);
-        Ok(seconds.map(Duration::from_secs))
     }
 
     fn hosts(&self) -> Result<Vec<PostgresHost>, ConnInfoError> {
@@ -232,13 +232,8 @@ impl Params {
     }
 }
 
-fn unsupported<'a>(
-    name: &str,
-    value: &str,
-    supported: impl IntoIterator<Item = &'a str>,
-) -> ConnInfoError {
-    let supported = supported.into_iter().collect::<Vec<_>>().join(", ");
-    ConnInfoError::Value(name.to_owned(), value.to_owned(), supported)
+fn unsupported(name: &str, value: &str, supported: &[&str]) -> ConnInfoError {
+    ConnInfoError::Value(name.to_owned(), value.to_owned(), supported.join(", "))
 }
 
 /// The value is not shown: in a URL it may be the head of a password with a `/`.

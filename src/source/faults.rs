@@ -109,11 +109,7 @@ pub(crate) fn slot_refused(error: &Error, name: &str, slots: &[String]) -> Fault
             format!("replication slot {name} exists already"),
             "walrelay slot show; nothing needs to be created",
         ),
-        SqlState::UNDEFINED_OBJECT => slot_problem(
-            "slot.missing",
-            format!("replication slot {name} does not exist"),
-            "walrelay slot create",
-        ),
+        SqlState::UNDEFINED_OBJECT => slot_missing(name),
         SqlState::OBJECT_IN_USE => slot_active(name, pid_in(message)),
         SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE => source(
             "source.wal-level",

@@ -68,7 +68,7 @@ pub struct RefusedAuth {
 impl RequireAuth {
     /// Reads the parameter's value. For a word that is unknown or comes twice, or a list that both
     /// allows and forbids, the error is the list of supported words.
-    pub(super) fn parse(text: &str) -> Result<RequireAuth, impl Iterator<Item = &'static str>> {
+    pub(super) fn parse(text: &str) -> Result<RequireAuth, Vec<&'static str>> {
         let words: Vec<&str> = text.split(',').map(str::trim).collect();
         let forbids = words.iter().filter(|word| word.starts_with('!')).count();
         let known = |word: &&str| {
@@ -80,7 +80,7 @@ impl RequireAuth {
         places.sort_unstable();
         places.dedup();
         if places.len() != words.len() || !(forbids == 0 || forbids == words.len()) {
-            return Err(WORDS.iter().map(|(word, _)| *word));
+            return Err(WORDS.iter().map(|(word, _)| *word).collect());
         }
         Ok(if forbids == 0 { RequireAuth::Only(methods) } else { RequireAuth::AllExcept(methods) })
     }

@@ -37,7 +37,7 @@ settings! {
         pub reconnect_base: Duration = duration(1, HOUR_MS).default("50ms"),
         /// Longest wait before a reconnect.
         pub reconnect_cap: Duration = duration(1, HOUR_MS).default("5s"),
-        /// How often the slot is looked at on the second connection.
+        /// How often the state of the slot is read, on the second connection.
         pub watch_interval: Duration = duration(100, HOUR_MS).default("1s"),
         /// Where Postgres is and how to log in; already merged with environment and `.pgpass`.
         pub connection: ConnInfo,

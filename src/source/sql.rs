@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use tokio::time::timeout;
-use tokio_postgres::{Client, Config, Error, NoTls};
+use tokio_postgres::{Client, Config, Error, NoTls, SimpleQueryMessage};
 
-use super::connect::dial::{self, EMPTY_PATH_SQL, ROLE_SQL, ServerLink, ServerRole};
+use super::connect::dial::{self, SESSION_SQL, ServerLink, ServerRole};
 use super::connect::{ConnectCause, ConnectError};
-use super::settings::{ConnInfo, PostgresHost, TargetSessionAttrs};
+use super::settings::{ConnInfo, PostgresHost};
 
 /// An SQL connection; dropping it closes it.
 #[derive(Debug)]
@@ -64,21 +64,12 @@ async fn log_in(link: ServerLink, info: &ConnInfo) -> Result<(Sql, ServerRole), 
     let exposed = socket.exposed;
     let socket = socket.judged_by(info.require_auth.clone());
     let (client, connection) = config.connect_raw(socket, NoTls).await?;
-    let reported = match info.target_session_attrs {
-        TargetSessionAttrs::Any => Some(ServerRole::default()),
-        _ => ServerRole::reported(
-            connection.parameter("in_hot_standby"),
-            connection.parameter("default_transaction_read_only"),
-        ),
-    };
     tokio::spawn(connection);
-    client.batch_execute(EMPTY_PATH_SQL).await?;
-    let role = match reported {
-        Some(role) => role,
-        None => {
-            let row = client.query_one(ROLE_SQL, &[]).await?;
-            ServerRole::answered(row.try_get(0)?, row.try_get(1)?)
-        }
-    };
+    let answer = client.simple_query(SESSION_SQL).await?;
+    let row = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let role = ServerRole::of(|at| row?.get(at));
     Ok((Sql { client, server, exposed }, role))
 }

@@ -4,8 +4,6 @@
 //! In SCRAM the server must authenticate itself too, and its iteration count is limited, because it
 //! determines how much CPU the login takes.
 
-use std::collections::BTreeMap;
-
 use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
 use pgwire_replication::protocol::messages::{auth, parse_auth_request};
 use postgres_protocol::authentication::md5_hash;
@@ -20,13 +18,6 @@ use crate::source::settings::ConnInfo;
 const PROTOCOL_3_0: i32 = 196_608;
 const ITERATIONS_MAX: u32 = 1_000_000;
 
-/// What the server reports before it is ready for queries.
-#[derive(Debug, Default)]
-pub(super) struct Greeting {
-    pub(super) parameters: BTreeMap<String, String>,
-    pub(super) backend_pid: i32,
-}
-
 struct LoginExchange<'a> {
     link: &'a mut ServerLink,
     reader: &'a mut MessageReader,
@@ -35,12 +26,12 @@ struct LoginExchange<'a> {
     was_asked: bool,
 }
 
-/// Logs in and waits until the server is ready for queries.
+/// Logs in, waits until the server is ready for queries, and returns the process id of the walsender.
 pub(super) async fn log_in(
     link: &mut ServerLink,
     reader: &mut MessageReader,
     info: &ConnInfo,
-) -> Result<Greeting, ConnectCause> {
+) -> Result<i32, ConnectCause> {
     let mut parameters = vec![
         ("user", info.user.as_str()),
         ("database", info.dbname.as_str()),
@@ -58,26 +49,19 @@ pub(super) async fn log_in(
 }
 
 impl LoginExchange<'_> {
-    async fn run(&mut self) -> Result<Greeting, ConnectCause> {
-        let mut greeting = Greeting::default();
+    async fn run(&mut self) -> Result<i32, ConnectCause> {
+        let mut backend_pid = 0;
         loop {
             let message = self.next().await?;
             match message.tag {
                 b'R' => self.authenticate(&message.payload).await?,
-                b'S' => {
-                    let mut texts =
-                        message.payload.split(|byte| *byte == 0).map(String::from_utf8_lossy);
-                    if let (Some(name), Some(value)) = (texts.next(), texts.next()) {
-                        greeting.parameters.insert(name.into_owned(), value.into_owned());
-                    }
-                }
                 b'K' => {
-                    let pid = message.payload.first_chunk::<4>().copied();
-                    greeting.backend_pid = pid.map_or(0, i32::from_be_bytes);
+                    let pid = message.payload.first_chunk::<4>();
+                    backend_pid = pid.map_or(0, |pid| i32::from_be_bytes(*pid));
                 }
-                b'Z' => return Ok(greeting),
-                // NoticeResponse and NegotiateProtocolVersion.
-                b'N' | b'v' => {}
+                b'Z' => return Ok(backend_pid),
+                // ParameterStatus, NoticeResponse and NegotiateProtocolVersion.
+                b'S' | b'N' | b'v' => {}
                 tag => return Err(unexpected(tag)),
             }
         }

@@ -29,37 +29,24 @@ const USER_TIMEOUT_MS: u32 = 60_000;
 /// Of an error that the server sends instead of its answer to the TLS request.
 const ERROR_BYTES_MAX: usize = 64 * 1024;
 
-/// For servers and poolers that do not report their role at the login.
-pub(in crate::source) const ROLE_SQL: &str = "SELECT pg_catalog.pg_is_in_recovery()::pg_catalog.text, pg_catalog.current_setting('default_transaction_read_only')";
-
-/// The first statement of every session, as in the programs of Postgres: from then on names and
-/// operators mean those of `pg_catalog`, whatever database, role and `options` set. A startup
-/// parameter would do the same, but some poolers drop it without a message.
-pub(in crate::source) const EMPTY_PATH_SQL: &str =
-    "SELECT pg_catalog.set_config('search_path', '', false)";
+/// The first statement of every session. From then on names and operators mean those of `pg_catalog`,
+/// whatever database, role and `options` set, as in the programs of Postgres. A startup parameter would
+/// do the same, but some poolers drop it without a message. The answer says what
+/// `target_session_attrs` depends on.
+pub(in crate::source) const SESSION_SQL: &str = "SELECT pg_catalog.set_config('search_path', '', false), \
+     pg_catalog.pg_is_in_recovery(), pg_catalog.current_setting('default_transaction_read_only')";
 
 /// The role of a server, as far as `target_session_attrs` depends on it.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::source) struct ServerRole {
     standby: bool,
     read_only: bool,
 }
 
 impl ServerRole {
-    /// From the two parameters that servers since 14 report. `None` when one is absent.
-    pub(in crate::source) fn reported(
-        standby: Option<&str>,
-        read_only: Option<&str>,
-    ) -> Option<ServerRole> {
-        Some(ServerRole { standby: standby? == "on", read_only: read_only? == "on" })
-    }
-
-    /// From the answer to [`ROLE_SQL`].
-    pub(in crate::source) fn answered(
-        standby: Option<&str>,
-        read_only: Option<&str>,
-    ) -> ServerRole {
-        ServerRole { standby: standby == Some("true"), read_only: read_only == Some("on") }
+    /// `value` gives a column of the answer to [`SESSION_SQL`] in text form.
+    pub(in crate::source) fn of<'a>(value: impl Fn(usize) -> Option<&'a str>) -> ServerRole {
+        ServerRole { standby: value(1) == Some("t"), read_only: value(2) == Some("on") }
     }
 
     fn satisfies(self, wanted: TargetSessionAttrs) -> bool {
@@ -79,7 +66,7 @@ pub(in crate::source) struct ServerLink {
     pub(in crate::source) host: PostgresHost,
 }
 
-/// Runs `login` on one server after the other. It need not find out the role when `info` accepts any.
+/// Runs `login` on one server after the other, until one has the wanted role.
 pub(in crate::source) async fn first_fit<S, F>(
     info: &ConnInfo,
     login: impl Fn(ServerLink) -> F,

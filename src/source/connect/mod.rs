@@ -17,11 +17,10 @@ use std::time::Duration;
 use pgwire_replication::protocol::framing::{self, BackendMessage, MessageReader};
 use tokio::time::timeout;
 
-use self::auth::Greeting;
-use self::dial::{EMPTY_PATH_SQL, ROLE_SQL, ServerLink, ServerRole};
+use self::dial::{SESSION_SQL, ServerLink, ServerRole};
 pub use self::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use super::quote::{quote_ident, quote_replication_literal};
-use super::settings::{ConnInfo, PostgresHost, TargetSessionAttrs};
+use super::settings::{ConnInfo, PostgresHost};
 use super::transport::Transport;
 use crate::base::lsn::Lsn;
 
@@ -65,7 +64,7 @@ pub(crate) type TextRow = Vec<Option<String>>;
 pub struct ReplicationClient {
     link: ServerLink,
     reader: MessageReader,
-    greeting: Greeting,
+    backend_pid: i32,
     start_timeout: Duration,
 }
 
@@ -102,12 +101,11 @@ async fn log_in(
     info: &ConnInfo,
 ) -> Result<(ReplicationClient, ServerRole), ConnectCause> {
     let mut reader = MessageReader::new().with_max_message_size(MESSAGE_BYTES_MAX);
-    let greeting = auth::log_in(&mut link, &mut reader, info).await?;
+    let backend_pid = auth::log_in(&mut link, &mut reader, info).await?;
     let start_timeout = info.connect_timeout;
-    let mut client = ReplicationClient { link, reader, greeting, start_timeout };
-    client.ask(EMPTY_PATH_SQL).await?;
-    let role = client.role(info).await?;
-    Ok((client, role))
+    let mut client = ReplicationClient { link, reader, backend_pid, start_timeout };
+    let rows = client.ask(SESSION_SQL).await?;
+    Ok((client, ServerRole::of(|at| rows.first()?.get(at)?.as_deref())))
 }
 
 impl ReplicationClient {
@@ -175,29 +173,13 @@ impl ReplicationClient {
             system_id: system_id.to_owned(),
             xlogpos,
             timeline,
-            backend_pid: self.greeting.backend_pid,
+            backend_pid: self.backend_pid,
             host: self.link.host,
         })
     }
 
     pub fn host(&self) -> &PostgresHost {
         &self.link.host
-    }
-
-    async fn role(&mut self, info: &ConnInfo) -> Result<ServerRole, ConnectCause> {
-        if info.target_session_attrs == TargetSessionAttrs::Any {
-            return Ok(ServerRole::default());
-        }
-        let parameter = |name| self.greeting.parameters.get(name).map(String::as_str);
-        let standby = parameter("in_hot_standby");
-        if let Some(role) =
-            ServerRole::reported(standby, parameter("default_transaction_read_only"))
-        {
-            return Ok(role);
-        }
-        let rows = self.ask(ROLE_SQL).await?;
-        let value = |at: usize| rows.first()?.get(at)?.as_deref();
-        Ok(ServerRole::answered(value(0), value(1)))
     }
 
     async fn receive(&mut self) -> Result<BackendMessage, ConnectCause> {
@@ -212,9 +194,9 @@ impl ReplicationClient {
 
 impl std::fmt::Debug for ReplicationClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let ReplicationClient { link, greeting, .. } = self;
+        let ReplicationClient { link, backend_pid, .. } = self;
         let mut shown = f.debug_struct("ReplicationClient");
-        shown.field("host", &link.host).field("greeting", greeting).finish_non_exhaustive()
+        shown.field("host", &link.host).field("backend_pid", backend_pid).finish_non_exhaustive()
     }
 }
 
