@@ -79,7 +79,7 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
     let (version, system_id, query) = sql.within(QUERY_WITHIN, prepare).await?;
     let mut publication_due = Instant::now();
     loop {
-        let state = sql.within(QUERY_WITHIN, query.look(&sql.client)).await?;
+        let state = sql.within(QUERY_WITHIN, query.run(&sql.client)).await?;
         // A slot that no longer exists is reported by the next session's preflight, which says more.
         if let Some(slot) = state.own_slot() {
             show(watch, &state, slot, ages);

@@ -16,25 +16,25 @@ const BACKLOG_OVER: Duration = Duration::from_millis(1);
 /// A read of this size means that there is more, which is read at once.
 pub(super) const LARGE_READ_BYTES: usize = 32 * 1024;
 /// Long enough for megabytes to gather, and short compared with the age of a backlog.
-const BACKLOG_NAP: Duration = Duration::from_millis(12);
+const BACKLOG_PAUSE: Duration = Duration::from_millis(12);
 /// Bytes per microsecond of moderate traffic, some 3,000 events a second: waking for each event would
 /// cost more time than it saves.
-const BRISK_BYTES_PER_US: f64 = 1.4;
+const MODERATE_BYTES_PER_US: f64 = 1.4;
 /// Moderate traffic is judged over at least this long, so that a burst does not count.
-const BRISK_OVER: Duration = Duration::from_millis(10);
+const MODERATE_OVER: Duration = Duration::from_millis(10);
 /// Costs half of this in latency on average.
-const BRISK_NAP: Duration = Duration::from_millis(1);
+const MODERATE_PAUSE: Duration = Duration::from_millis(1);
 
 #[derive(Debug)]
 pub(crate) struct ReadPacing {
     since: Instant,
     bytes: usize,
-    brisk: bool,
+    is_moderate: bool,
 }
 
 impl ReadPacing {
     pub(crate) fn new(now: Instant) -> ReadPacing {
-        ReadPacing { since: now, bytes: 0, brisk: false }
+        ReadPacing { since: now, bytes: 0, is_moderate: false }
     }
 
     /// Takes the size of a read; returns how long to pause before the next.
@@ -47,13 +47,13 @@ impl ReadPacing {
         let bytes_per_us = self.bytes as f64 / (elapsed.as_secs_f64() * 1e6);
         if elapsed >= BACKLOG_OVER && bytes_per_us > BACKLOG_BYTES_PER_US {
             (self.since, self.bytes) = (now, 0);
-            return Some(BACKLOG_NAP);
+            return Some(BACKLOG_PAUSE);
         }
-        if elapsed >= BRISK_OVER {
-            self.brisk = bytes_per_us > BRISK_BYTES_PER_US;
+        if elapsed >= MODERATE_OVER {
+            self.is_moderate = bytes_per_us > MODERATE_BYTES_PER_US;
             (self.since, self.bytes) = (now, 0);
         }
-        (self.brisk && bytes > 0).then_some(BRISK_NAP)
+        (self.is_moderate && bytes > 0).then_some(MODERATE_PAUSE)
     }
 }
 

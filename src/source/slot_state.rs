@@ -29,7 +29,7 @@ pub(crate) struct SlotFacts {
     /// `0/0` for a physical slot.
     #[serde(rename = "confirmed_flush_lsn", deserialize_with = "lsn")]
     pub(crate) confirmed_flush: Lsn,
-    /// Oldest WAL it needs; `0/0` when that is gone.
+    /// Oldest WAL it needs; `0/0` when that was removed.
     #[serde(deserialize_with = "lsn")]
     pub(crate) restart_lsn: Lsn,
     /// `reserved`, `extended`, `unreserved`, `lost`.
@@ -188,7 +188,7 @@ impl SlotQuery {
         Ok(SlotQuery { statement, slot: slot.to_owned() })
     }
 
-    pub(crate) async fn look(&self, client: &Client) -> Result<SlotState, Error> {
+    pub(crate) async fn run(&self, client: &Client) -> Result<SlotState, Error> {
         let row = client.query_one(&self.statement, &[&self.slot]).await?;
         row.try_get(0).map(|JsonText(state)| state)
     }

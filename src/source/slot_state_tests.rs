@@ -10,7 +10,7 @@ async fn the_slot_is_seen_as_it_moves() {
     testing::prepare(&client, &settings).await;
     let query = SlotQuery::prepare(&client, "watched").await.unwrap();
     let look = async || {
-        let state = query.look(&client).await.unwrap();
+        let state = query.run(&client).await.unwrap();
         let slot = state.own_slot().unwrap().clone();
         (state, slot)
     };
@@ -37,7 +37,7 @@ async fn the_slot_is_seen_as_it_moves() {
     assert!(look().await.1.confirmed_flush > later.confirmed_flush);
 
     client.batch_execute("SELECT pg_drop_replication_slot('watched')").await.unwrap();
-    assert_eq!(query.look(&client).await.unwrap().slot, None);
+    assert_eq!(query.run(&client).await.unwrap().slot, None);
 }
 
 #[tokio::test]

@@ -33,8 +33,8 @@ pub struct Stream {
     start: usize,
     end: usize,
     pacing: ReadPacing,
-    nap: Option<Duration>,
-    last_heard: Instant,
+    pause: Option<Duration>,
+    last_received: Instant,
 }
 
 /// One message of the stream.
@@ -77,8 +77,8 @@ impl Stream {
             start: 0,
             end: 0,
             pacing: ReadPacing::new(now),
-            nap: None,
-            last_heard: now,
+            pause: None,
+            last_received: now,
         })
     }
 
@@ -130,17 +130,17 @@ impl Stream {
             }
         }
         if read > 0 {
-            self.last_heard = now;
+            self.last_received = now;
         }
-        self.nap = self.pacing.after_read(now, read);
+        self.pause = self.pacing.after_read(now, read);
         Ok(read >= LARGE_READ_BYTES)
     }
 
     /// Sleeps while a backlog gathers in the socket, or waits until it is readable or `timeout` has
     /// passed.
     pub fn wait(&mut self, timeout: Duration) -> std::io::Result<()> {
-        if let Some(nap) = self.nap.take() {
-            std::thread::sleep(nap);
+        if let Some(pause) = self.pause.take() {
+            std::thread::sleep(pause);
             return Ok(());
         }
         if self.transport.has_buffered() {
@@ -168,17 +168,17 @@ impl Stream {
     }
 
     /// Sends CopyDone, so that the server ends the stream and answers.
-    pub fn say_done(&mut self) -> std::io::Result<()> {
+    pub fn send_copy_done(&mut self) -> std::io::Result<()> {
         self.transport.write(&[b'c', 0, 0, 0, 4])
     }
 
-    pub fn last_heard(&self) -> Instant {
-        self.last_heard
+    pub fn last_received(&self) -> Instant {
+        self.last_received
     }
 
-    /// For a time in which the stream was not read on purpose.
-    pub fn excuse_silence(&mut self, now: Instant) {
-        self.last_heard = now;
+    /// Counts silence from `now` on, after a time in which the stream was not read on purpose.
+    pub fn reset_silence(&mut self, now: Instant) {
+        self.last_received = now;
     }
 
     /// Moves a partial message to the front, and grows for one that is larger than the buffer.

@@ -39,13 +39,13 @@ WHERE s.slot_name = $1 AND s.active_pid = $2";
 
 /// Observes walsenders; two observations of one tell whether its position moves.
 #[derive(Debug, Default)]
-pub(crate) struct WalsenderLooks {
+pub(crate) struct WalsenderObserver {
     last: Option<(i32, Process)>,
 }
 
-impl WalsenderLooks {
+impl WalsenderObserver {
     /// What the walsender with this process id does, which streams from `slot`.
-    pub(crate) async fn look(
+    pub(crate) async fn observe(
         &mut self,
         client: &Client,
         slot: &str,

@@ -7,7 +7,7 @@ fn process(wait: Option<(&str, &str)>, sent_lsn: u64) -> Option<Process> {
 
 #[test]
 fn a_process_that_neither_waits_for_us_nor_moves_is_busy() {
-    let mut looks = WalsenderLooks::default();
+    let mut looks = WalsenderObserver::default();
     assert_eq!(looks.judge(7, process(None, 100)), Activity::Unclear, "one look");
     assert_eq!(looks.judge(7, process(None, 100)), Activity::Busy("CPU".into()));
     let reads = process(Some(("IO", "ReorderBufferRead")), 100);
@@ -30,7 +30,7 @@ fn a_process_that_waits_for_wal_or_for_its_client_listens() {
         ("Client", "WalSenderWriteData"),
         ("Client", "WaitForStandbyConfirmation"),
     ] {
-        let mut looks = WalsenderLooks::default();
+        let mut looks = WalsenderObserver::default();
         for _ in 0..3 {
             assert_eq!(looks.judge(7, process(Some(wait), 100)), Activity::Waiting);
         }

@@ -371,7 +371,7 @@ impl Server {
     }
 
     async fn look(&self) -> Result<SlotState, Failed> {
-        let look = self.sql.within(LOOK_WITHIN, self.query.look(&self.sql.client)).await;
+        let look = self.sql.within(LOOK_WITHIN, self.query.run(&self.sql.client)).await;
         look.map_err(Failed::Connect)
     }
 

@@ -11,7 +11,7 @@ use super::link::LinkEnd;
 use crate::source::connect::ConnectErrorKind;
 use crate::source::settings::{ConnInfo, PostgresHost, SourceSettings, TargetSessionAttrs};
 use crate::source::sql::{self, Sql};
-use crate::source::walsender::{Activity, WalsenderLooks};
+use crate::source::walsender::{Activity, WalsenderObserver};
 
 /// Limit for one answer, including a new connection.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -36,7 +36,7 @@ pub(super) async fn serve(
     settings: Arc<SourceSettings>,
     mut end: LinkEnd<Walsender, WalsenderAnswer>,
 ) {
-    let mut looks = Looks { settings, open: None, looks: WalsenderLooks::default() };
+    let mut looks = Looks { settings, open: None, looks: WalsenderObserver::default() };
     while let Some(walsender) = looks.next_request(&mut end.requests).await {
         let pid = walsender.pid;
         let look = timeout(ANSWER_WITHIN, looks.look(&walsender)).await;
@@ -51,7 +51,7 @@ pub(super) async fn serve(
 struct Looks {
     settings: Arc<SourceSettings>,
     open: Option<(PostgresHost, Sql)>,
-    looks: WalsenderLooks,
+    looks: WalsenderObserver,
 }
 
 impl Looks {
@@ -91,7 +91,7 @@ impl Looks {
     }
 
     async fn ask(&mut self, host: &PostgresHost, pid: i32, sql: Sql) -> Result<Activity, String> {
-        let look = self.looks.look(&sql.client, &self.settings.slot, pid).await;
+        let look = self.looks.observe(&sql.client, &self.settings.slot, pid).await;
         let activity = look.map_err(|error| error.to_string())?;
         self.open = Some((host.clone(), sql));
         Ok(activity)

@@ -280,7 +280,7 @@ impl Feed for SlotFeed {
                 PacketOutcome::CatalogNeeded => {
                     self.catalog = Some(self.control.read_catalog());
                     self.held = true;
-                    stream.excuse_silence(now);
+                    stream.reset_silence(now);
                     return Ok(false);
                 }
                 PacketOutcome::SinkBroken => {
@@ -295,7 +295,7 @@ impl Feed for SlotFeed {
     fn hold(&mut self, now: Instant) {
         if let Connection::Open(stream) = &mut self.connection {
             // The socket is not read, so silence does not mean that the connection is dead.
-            stream.excuse_silence(now);
+            stream.reset_silence(now);
         }
         self.stall.excuse();
     }
@@ -339,7 +339,7 @@ impl Feed for SlotFeed {
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
         let Connection::Open(stream) = &self.connection else { return };
-        let heard = stream.last_heard();
+        let heard = stream.last_received();
         let reportable = self.replication.reportable();
         let (seen, server) = (self.replication.progress.seen(), down.recorder.server_lsn());
         if let Some(reason) = self.stall.judge(StreamState { now, heard, seen, server }) {

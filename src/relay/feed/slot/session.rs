@@ -100,7 +100,7 @@ fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
 /// Ends the stream; true when the server has answered, and so has read the last status update.
 pub(super) fn end(mut stream: Stream) -> bool {
     let deadline = Instant::now() + END_ANSWERED_WITHIN;
-    let outcome = stream.say_done().map_err(StreamError::Io).and_then(|()| {
+    let outcome = stream.send_copy_done().map_err(StreamError::Io).and_then(|()| {
         while Instant::now() < deadline {
             stream.wait(Duration::from_millis(20))?;
             stream.fill(Instant::now())?;
