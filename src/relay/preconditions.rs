@@ -14,7 +14,7 @@ use crate::source::settings::SourceSettings;
 /// What the configuration and this machine lack for a loop.
 pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Finding> {
     let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
-    let fault = outboxes.err().map(Fault::from);
+    let fault = outboxes.err();
     let crash_file = crash::inspect(delivery.crash_file.as_deref(), &source.slot);
     std::iter::once(crash_file).chain(fault.map(Finding::fail)).collect()
 }

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError};
 use crate::base::error::{Exit, Fault};
-use crate::source::faults::{end_reader_sql, new_slot_commands};
+use crate::source::faults::{end_reader_sql, new_slot_commands, slot_missing};
 use crate::source::quote::{quote_ident, quote_literal};
 use crate::source::require_auth::RefusedAuth;
 use crate::source::settings::ConnInfo;
@@ -109,12 +109,7 @@ fn server(
                 new_slot_commands(slot)
             ),
         ),
-        "42704" => (
-            "slot.missing",
-            format!(
-                "walrelay slot create  # makes {slot}; events before it must be published by hand (docs/operations.md)"
-            ),
-        ),
+        "42704" => ("slot.missing", slot_missing(slot).mend),
         "55006" => (
             "slot.busy",
             format!("stop the other relay, or end its walsender: {}", end_reader_sql(slot)),
