@@ -23,14 +23,12 @@ fn the_example_files_load() {
         ("KAFKA_PASSWORD", "x"),
         ("RABBITMQ_URL", "amqps://walrelay@mq/v"),
     ];
-    for name in [
-        "config/walrelay.example.toml",
-        "config/kafka.toml",
-        "config/rabbitmq.toml",
-        "config/polling.toml",
-        "config/compose.toml",
-    ] {
-        let text = std::fs::read_to_string(repository(name)).unwrap();
+    for entry in std::fs::read_dir(repository("config")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "toml") {
+            continue;
+        }
+        let (name, text) = (path.display(), std::fs::read_to_string(&path).unwrap());
         let result = load_with(&text, &variables, &[]);
         assert!(result.is_ok(), "{name}: {}", rendered(&result.unwrap_err()));
     }

@@ -1,4 +1,4 @@
-//! Stops the relay when there are too many dead letters: then something else is wrong than the events.
+//! Stops the relay when there are too many dead letters: then the cause is not a single event.
 //!
 //! At most `burst_max` dead letters are written within any `burst_window`. Those of an earlier process
 //! count too, or a supervisor that restarts the relay again and again would move the whole outbox to

@@ -1,7 +1,7 @@
 //! Which transactions are completely confirmed, in commit order.
 //!
 //! A transaction settles at its commit *end* LSN, and only when it and all before it are settled. Its
-//! events are consecutive in the window, so one number closes it: that of the first event after it. A
+//! events are consecutive in the window, so one number says when: that of the first event after it. A
 //! transaction without events extends the entry before it, so the ledger never holds more entries than
 //! the window holds events.
 
@@ -14,7 +14,8 @@ use crate::base::lsn::Lsn;
 #[derive(Debug, Default)]
 pub struct Ledger {
     settled: Lsn,
-    closed: VecDeque<Closed>,
+    /// Their commit was received.
+    committed: VecDeque<Committed>,
     open: Option<Open>,
 }
 
@@ -25,7 +26,7 @@ struct Open {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Closed {
+struct Committed {
     commit_lsn: Lsn,
     end_lsn: Lsn,
     first: Sequence,
@@ -43,11 +44,11 @@ impl Ledger {
     /// The open transaction ends; `next` is the first number that is not one of its events.
     pub fn commit(&mut self, end_lsn: Lsn, next: Sequence) {
         let Some(open) = self.open.take() else { return };
-        if let Some(last) = self.closed.back_mut().filter(|last| last.below == next) {
+        if let Some(last) = self.committed.back_mut().filter(|last| last.below == next) {
             last.end_lsn = end_lsn;
             return;
         }
-        self.closed.push_back(Closed {
+        self.committed.push_back(Committed {
             commit_lsn: open.commit_lsn,
             end_lsn,
             first: open.first,
@@ -65,9 +66,10 @@ impl Ledger {
 
     /// Every event below `settled_below` is confirmed. Returns the LSN that may be reported.
     pub fn settle(&mut self, settled_below: Sequence) -> Lsn {
-        while let Some(first) = self.closed.front().filter(|first| first.below <= settled_below) {
+        while let Some(first) = self.committed.front().filter(|first| first.below <= settled_below)
+        {
             self.settled = first.end_lsn;
-            self.closed.pop_front();
+            self.committed.pop_front();
         }
         self.settled
     }
@@ -75,14 +77,14 @@ impl Ledger {
     /// Whether nothing is unconfirmed or half received. Only then may a keepalive's position be
     /// reported.
     pub fn is_clear(&self) -> bool {
-        self.closed.is_empty() && self.open.is_none()
+        self.committed.is_empty() && self.open.is_none()
     }
 
     /// Position of the first event that is not settled in order, if it was admitted at all.
     pub fn position_of(&self, settled_below: Sequence) -> Option<Position> {
-        let at = self.closed.partition_point(|entry| entry.below <= settled_below);
-        let closed = self.closed.get(at);
-        let (commit_lsn, first) = match (closed, self.open) {
+        let at = self.committed.partition_point(|entry| entry.below <= settled_below);
+        let committed = self.committed.get(at);
+        let (commit_lsn, first) = match (committed, self.open) {
             (Some(entry), _) => (entry.commit_lsn, entry.first),
             (None, Some(open)) => (open.commit_lsn, open.first),
             (None, None) => return None,
@@ -92,7 +94,7 @@ impl Ledger {
 
     /// Forgets what is unsettled: it will be received and admitted again.
     pub fn rewind(&mut self) {
-        self.closed.clear();
+        self.committed.clear();
         self.open = None;
     }
 

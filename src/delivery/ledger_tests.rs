@@ -37,7 +37,7 @@ fn empty_transactions_fold_and_wait_for_what_is_before_them() {
         ledger.begin(lsn(200 + n), 1, 0);
         ledger.commit(lsn(201 + n), 1);
     }
-    assert_eq!(ledger.closed.len(), 1);
+    assert_eq!(ledger.committed.len(), 1);
     assert_eq!(ledger.settle(0), Lsn::ZERO);
     assert_eq!(ledger.settle(1), lsn(1200));
 }

@@ -1,22 +1,22 @@
-//! What has been admitted and not yet confirmed, and what Postgres may therefore forget.
+//! What has been admitted and not yet confirmed, and which WAL Postgres may therefore discard.
 //!
 //! | an event is | known to | until |
 //! |---|---|---|
 //! | received | [`admitted`] | it turns out to be new; a repetition is skipped |
 //! | admitted | [`window`], [`ledger`] | the sink confirms it |
 //! | settled | [`ledger`] | all of its transaction and of those before it are settled |
-//! | forgotten | nobody | its commit end LSN is reported to Postgres |
+//! | reported | Postgres | – its commit end LSN is in a status update |
 //!
 //! All of it is pure: no clock, no socket. The model test beside this file checks the invariants:
 //!
 //! * I1 What is reported never exceeds the settled LSN, and never goes down.
 //! * I2 Settled means confirmed by the broker: at its destination, or in the dead-letter topic.
-//! * I3 A missing, failed or unknown receipt is unsettled.
+//! * I3 An event without a report, or with a failed or unknown one, is unsettled.
 //! * I4 A transaction settles at its commit end LSN, only when it and all earlier ones are settled.
 //! * I5 With nothing unconfirmed and no open transaction, a keepalive's position counts as settled.
-//! * I6 Within one key, events are handed to the sink in commit order, each once, unless a rebuilt
-//!   sink or a new process repeats a suffix.
-//! * I7 A full window stops intake, never feedback.
+//! * I6 Within one key, events are handed to the sink in commit order, each once, except that a
+//!   rebuilt sink or a new process may send the last events again.
+//! * I7 A full window stops intake, never status updates.
 
 pub mod admitted;
 pub mod breaker;

@@ -154,7 +154,7 @@ impl World {
             for row in 0..self.rows[transaction] {
                 assert!(
                     self.confirmed.contains(&(transaction, row)),
-                    "G1: {lsn} reported, event {row} of transaction {transaction} unconfirmed"
+                    "{lsn} reported, event {row} of transaction {transaction} unconfirmed"
                 );
             }
         }
@@ -225,7 +225,7 @@ proptest! {
         }
         prop_assert!(firsts.is_sorted(), "I6: {firsts:?}");
         prop_assert_eq!(world.confirmed.len() as u64, total);
-        // without a rebuilt sink nothing was published twice (G3),
+        // without a rebuilt sink nothing was published twice,
         if world.rebuilds == 0 {
             prop_assert_eq!(world.published.len() as u64, total);
         }

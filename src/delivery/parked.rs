@@ -1,8 +1,8 @@
 //! Keys whose events go to the dead-letter topic until somebody releases them.
 //!
 //! The dead-letter topic is the only store: a dead letter parks its key, a release ends that, and
-//! whoever reads both in order knows which keys are parked. This set is ahead of that reading, because
-//! it parks a key before its dead letter is written. A release that is read before that dead letter is
+//! whoever reads both in order knows which keys are parked. This set may know of a
+//! parked key before its dead letter is read back from the topic. A release that is read before that dead letter is
 //! older than it, and frees nothing.
 //!
 //! Events before the one that parked the key are not affected, in the next process either, so a key is

@@ -1,6 +1,7 @@
 //! The bounded set of events between admission and confirmation.
 //!
-//! Confirms arrive in any order, and Postgres may forget only the contiguous prefix. So the window is
+//! Confirms arrive in any order, and Postgres may discard only what precedes the first unconfirmed
+//! event. So the window is
 //! a ring: `admit` appends, `settle` marks, and the settled prefix is removed from the front. Its bound
 //! limits memory when a broker stalls: a full window stops intake, and nothing else.
 
@@ -15,8 +16,9 @@ pub struct Window {
     ring: VecDeque<Slot>,
     /// After a rewind: which of the next events were confirmed before it.
     confirmed_before: VecDeque<bool>,
-    /// Only from this number on are the same events received again under the same numbers.
-    same_from: Sequence,
+    /// Events below this number will not be received again under the same numbers: they are of
+    /// another timeline, or a peer has confirmed them.
+    forgotten_below: Sequence,
     events: usize,
     bytes: usize,
     events_max: usize,
@@ -30,9 +32,9 @@ struct Slot {
     settled: bool,
 }
 
-/// A receipt for an event that is not in the window: a defect of a sink, which is never ignored.
+/// A report on an event that is not in the window. This is a bug in a sink, and stops the relay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a receipt names event {0}, which is not in flight")]
+#[error("the sink reported event {0}, which is not in flight")]
 pub struct NotInFlight(pub Sequence);
 
 impl Window {
@@ -41,7 +43,7 @@ impl Window {
             settled_below: 0,
             ring: VecDeque::with_capacity(events_max.min(1 << 16)),
             confirmed_before: VecDeque::new(),
-            same_from: 0,
+            forgotten_below: 0,
             events: 0,
             bytes: 0,
             events_max,
@@ -49,7 +51,7 @@ impl Window {
         }
     }
 
-    /// Whether one more event may come in. One that is larger than the byte bound may come in alone.
+    /// Whether one more event may come in. The last one may exceed the limit of bytes.
     pub fn has_room(&self) -> bool {
         self.ring.len() < self.events_max && self.bytes < self.bytes_max
     }
@@ -83,7 +85,7 @@ impl Window {
         Ok(commit_unix_us)
     }
 
-    /// Whether the next event was confirmed before a rewind. Then it is passed over.
+    /// Whether the next event was confirmed before a rewind. Then it is not published again.
     pub fn next_is_confirmed(&self) -> bool {
         self.confirmed_before.front() == Some(&true)
     }
@@ -98,25 +100,26 @@ impl Window {
     /// Everything that is not settled in order will be admitted again, in the same order and under the
     /// same numbers, for a sink that was rebuilt.
     ///
-    /// True when that is impossible, because some of it was admitted on an earlier timeline: from here
-    /// on the numbers mean other events.
+    /// Returns true if part of it will not be received again: then the numbers are reused for different
+    /// events.
     pub fn rewind(&mut self) -> bool {
         let rest = std::mem::take(&mut self.confirmed_before);
         self.confirmed_before = self.ring.drain(..).map(|slot| slot.settled).chain(rest).collect();
-        let renumbered = self.settled_below < self.same_from;
+        let renumbered = self.settled_below < self.forgotten_below;
         if renumbered {
             self.confirmed_before.clear();
-            self.same_from = self.settled_below;
+            self.forgotten_below = self.settled_below;
         }
         self.events = 0;
         self.bytes = 0;
         renumbered
     }
 
-    /// The next events are not those of the window: another timeline.
+    /// What is received from here on is no repetition of the window: it is another timeline, or a peer
+    /// has confirmed events.
     pub fn forget(&mut self) {
         self.confirmed_before.clear();
-        self.same_from = self.next();
+        self.forgotten_below = self.next();
     }
 
     fn advance(&mut self) {

@@ -1,7 +1,7 @@
 //! Extracts an event from its row or message, shapes its payload, and hands it to the sink, as it is
 //! or as a dead letter.
 //!
-//! A row that is no event, and one that has killed the process before, goes to the dead-letter topic
+//! A row that cannot be made into an event, and one that has killed the process before, goes to the dead-letter topic
 //! with the fields that can be read of it. Nothing is remembered here: the feed admits an event after
 //! the sink has taken it.
 
@@ -233,7 +233,7 @@ impl Handover<'_> {
                 self.dead_letter(event, Reason { class: &failure.class, text, attempts: 1 }, false)
             }
         };
-        // An event without room is offered again, and would be counted each time.
+        // Without room the event is offered again, and is counted then.
         if offered != Ok(Offered::Full) {
             self.policy.note_unknown(failure);
         }

@@ -1,4 +1,5 @@
-//! Decides whether a dead letter may be written now, and which events must become one.
+//! Decides whether a dead letter may be written now, and which events must become dead letters
+//! instead of being published.
 //!
 //! No dead letter is written before the dead-letter topic was read or is known to be unreadable,
 //! because it shows what an earlier process has just written, and which keys are parked.
@@ -83,7 +84,7 @@ impl DeadLetterGate {
         self.parked.is_empty() && !self.leads_here(event)
     }
 
-    /// Class and text where the event must become a dead letter.
+    /// Why the event must become a dead letter (class and text), if it must.
     pub(super) fn diverts(
         &self,
         event: &Outbound<'_>,
@@ -105,8 +106,8 @@ impl DeadLetterGate {
         address.is_reached_by(event.exchange, event.topic) && !self.halts()
     }
 
-    /// Whether a dead letter of this class parks its key. One that was written only because its key was
-    /// parked does not: otherwise a release could never free a busy key.
+    /// Whether a dead letter of this class parks its key. One of the class `parked` does not park it
+    /// again: otherwise a release could never free a busy key.
     pub(super) fn parks(&self, class: &str) -> bool {
         self.on_dead_letter == OnDeadLetter::ParkKey && class != CLASS_PARKED
     }

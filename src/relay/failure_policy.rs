@@ -1,9 +1,10 @@
-//! Decides what follows when an event cannot be published: another attempt, a dead letter, or the end
-//! of the relay. [`Retries`] counts attempts, and [`DeadLetterGate`] dead letters.
+//! Decides what follows when an event cannot be published: another attempt, a dead letter, or stopping
+//! the relay. [`Retries`] counts attempts, and [`DeadLetterGate`] dead letters.
 //!
-//! * An event that became a dead letter stays one: over a rebuilt sink its dead letter is published
-//!   again, and counts neither for the breaker nor for its key a second time.
-//! * A dead letter that cannot be written is an outage: it is retried for ever, and the slot is held.
+//! * An event that became a dead letter stays one. After the sink is rebuilt its dead letter is
+//!   published again, but neither the breaker nor the parking of its key counts it twice.
+//! * A dead letter that cannot be written for now is retried for ever, and the slot is held. One that
+//!   the broker will never accept stops the relay.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -47,11 +48,12 @@ pub(super) enum SendAs {
 /// What a failed publish means for the relay as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum FailureOutcome {
-    /// Nothing: the failure concerned only its event, and has been handled.
+    /// The failure concerned only its event; the relay goes on.
     Handled,
     /// The event will be tried again after `wait`, or later.
     Retrying { attempts: u32, wait: Duration, reason: String },
-    /// The event became a dead letter; the events that wait behind it in the sink will fail next.
+    /// The event became a dead letter. The sink will report the events of its key that wait behind it
+    /// as failed.
     KeyParked,
     /// A dead letter cannot be written for now.
     DeadLetterDelayed(String),
@@ -64,13 +66,13 @@ pub(super) enum FailureOutcome {
 pub(super) struct Reason<'a> {
     pub(super) class: &'a str,
     pub(super) text: &'a str,
-    /// Attempts that have just failed.
+    /// Attempts to add to those counted so far.
     pub(super) attempts: u32,
 }
 
-/// An event in the sink that becomes a dead letter once the dead-letter topic has been read.
+/// An event in the sink that will not be tried again.
 #[derive(Debug)]
-struct AwaitingHistory {
+struct FailedEvent {
     sequence: Sequence,
     failure: Failure,
     position: Position,
@@ -84,7 +86,8 @@ pub(crate) struct FailurePolicy {
     dead_lettered: HashMap<Sequence, DeadLetterCause>,
     /// Events that were refused together with others: each is published alone next time.
     pub(super) suspects: HashSet<Sequence>,
-    awaiting_history: Vec<AwaitingHistory>,
+    /// They become dead letters once the dead-letter topic has been read.
+    awaiting_history: Vec<FailedEvent>,
     /// Events that will never be confirmed, because of which the relay is about to stop.
     pub(super) unpublishable: usize,
     retry_log: LogThrottle,
@@ -163,8 +166,9 @@ impl FailurePolicy {
         }
     }
 
-    /// Whether this dead letter may be written now: not before the topic was read. Returns a fault if
-    /// there are too many. Events that follow a dead letter of their key do not count.
+    /// Whether this dead letter may be written now: only once the dead-letter topic was read, or found
+    /// unreadable. Returns a fault if there are too many. Events that follow a dead letter of their key
+    /// do not count.
     pub(super) fn allow(
         &mut self,
         sequence: Sequence,
@@ -174,7 +178,7 @@ impl FailurePolicy {
         self.gate.allow(cause, counts)
     }
 
-    /// The sink has taken the dead letter. True when that has parked a key.
+    /// The sink has taken the dead letter. Returns whether its key is parked now.
     pub(super) fn dead_lettered(
         &mut self,
         sequence: Sequence,
@@ -221,7 +225,7 @@ impl FailurePolicy {
         outcome
     }
 
-    /// Numbers from `next` on will be given to other events than before.
+    /// Numbers from `next` on are reused for different events: drops what is known about them.
     pub(super) fn forget(&mut self, next: Sequence) {
         self.retries.forget(next);
         self.dead_lettered.retain(|sequence, _| *sequence < next);
@@ -239,7 +243,7 @@ impl FailurePolicy {
         }
     }
 
-    /// The sink could not publish an event, or its dead letter. It keeps both.
+    /// The sink could not publish an event or its dead letter, and still holds the one that failed.
     pub(super) fn failed(
         &mut self,
         sequence: Sequence,
@@ -254,7 +258,7 @@ impl FailurePolicy {
         }
         match failure.disposition {
             Disposition::Outage => return Ok(FailureOutcome::SinkOutage(failure.reason)),
-            Disposition::Halt => return Err(self.stops_over(faults::unable(&failure))),
+            Disposition::Halt => return Err(self.count_unpublishable(faults::unable(&failure))),
             Disposition::Transient | Disposition::Terminal => {}
         }
         // No attempt was made for an event that waited behind a dead letter of its key.
@@ -267,7 +271,7 @@ impl FailurePolicy {
                 self.metrics.retry_exhaustions.inc();
             }
         }
-        self.give_up(AwaitingHistory { sequence, failure, position }, sink, now)
+        self.give_up(FailedEvent { sequence, failure, position }, sink, now)
     }
 
     /// The event's key waits for the next attempt; events of other keys are not held up.
@@ -287,7 +291,7 @@ impl FailurePolicy {
                 attempts,
                 retry_in_ms = wait.as_millis() as u64,
                 unlogged,
-                "the broker refuses an event for now: {reason}; to mend it: {mend}"
+                "the broker refused an event, which will be retried: {reason}; to mend it: {mend}"
             );
         }
         FailureOutcome::Retrying { attempts, wait, reason: failure.reason }
@@ -295,15 +299,15 @@ impl FailurePolicy {
 
     fn give_up(
         &mut self,
-        event: AwaitingHistory,
+        event: FailedEvent,
         sink: &mut dyn Sink,
         now: Moment,
     ) -> Result<FailureOutcome, Fault> {
-        let AwaitingHistory { sequence, failure, position } = &event;
+        let FailedEvent { sequence, failure, position } = &event;
         if self.gate.halts() {
             let attempts = self.retries.so_far(*sequence, now.unix_us);
             let fault = faults::refused(failure, position.commit_lsn, attempts.count);
-            return Err(self.stops_over(fault));
+            return Err(self.count_unpublishable(fault));
         }
         let reason = Reason { class: &failure.class, text: &failure.reason, attempts: 0 };
         let key = failure.key.as_deref();
@@ -314,7 +318,7 @@ impl FailurePolicy {
                 self.awaiting_history.push(event);
                 return Ok(FailureOutcome::Handled);
             }
-            Err(fault) => return Err(self.stops_over(fault)),
+            Err(fault) => return Err(self.count_unpublishable(fault)),
         }
         sink.replace_with_dead_letter(*sequence, self.gate.writer(), &cause);
         let parks = self.dead_lettered(*sequence, key, &failure.subject, cause);
@@ -342,13 +346,13 @@ impl FailurePolicy {
                 Ok(FailureOutcome::DeadLetterDelayed(failure.reason))
             }
             Disposition::Terminal | Disposition::Halt => {
-                Err(self.stops_over(faults::dead_letter_refused(&failure)))
+                Err(self.count_unpublishable(faults::dead_letter_refused(&failure)))
             }
         }
     }
 
-    /// One more event will never be confirmed: the relay stops because of it.
-    fn stops_over(&mut self, fault: Fault) -> Fault {
+    /// Counts an event that will never be confirmed, because of which the relay stops with `fault`.
+    fn count_unpublishable(&mut self, fault: Fault) -> Fault {
         self.unpublishable = self.unpublishable.saturating_add(1);
         fault
     }
@@ -369,7 +373,11 @@ impl FailurePolicy {
         if !failure.known {
             self.metrics.unknown_errors.inc();
             let Failure { class, subject, reason, .. } = failure;
-            tracing::warn!(class, subject, "an answer that this release does not know: {reason}");
+            tracing::warn!(
+                class,
+                subject,
+                "the broker gave an error that this version does not know: {reason}"
+            );
         }
     }
 }

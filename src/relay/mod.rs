@@ -14,7 +14,7 @@
 //!
 //! # Why nothing is lost
 //!
-//! Postgres keeps every transaction that ends behind the slot's `confirmed_flush_lsn`, and moves that
+//! Postgres keeps every transaction that ends after the slot's `confirmed_flush_lsn`, and moves that
 //! only to a position that this loop has reported in a status update. So it is enough that no
 //! position is reported too early:
 //!
@@ -23,7 +23,7 @@
 //!    returned, timed out or unknown is not confirmed ([`crate::sink`]).
 //! 2. An event that cannot be published counts as settled only once the dead-letter topic has
 //!    confirmed its dead letter ([`failure_policy`]). Otherwise the relay stops before it.
-//! 3. The *ledger* closes a transaction at its commit end LSN once it and all earlier ones are
+//! 3. The *ledger* settles a transaction at its commit end LSN once it and all earlier ones are
 //!    settled; that LSN may be reported. A keepalive's position is reported only while nothing is
 //!    unsettled and no transaction is half received ([`crate::source::progress`]).
 //! 4. The stream breaks: what is in flight stays in flight. Postgres sends again from its
@@ -77,7 +77,7 @@ use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
 
 /// Longest wait while events are in flight: confirms do not wake the loop.
-const CONFIRM_TICK: Duration = Duration::from_millis(10);
+const IN_FLIGHT_TICK: Duration = Duration::from_millis(10);
 /// Longest wait while the sink holds events back until others are confirmed.
 const HELD_BACK_TICK: Duration = Duration::from_millis(1);
 /// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than the
@@ -104,7 +104,7 @@ pub(crate) struct Relay<F> {
     feed: F,
     down: Downstream,
     tail_events: Receiver<TailEvent>,
-    /// The phase after the feed's own phases: draining, stopped.
+    /// `Draining` or `Stopped`. It overrides the phase that the feed reports.
     ending: Option<Phase>,
     /// It was logged that the dead-letter topic must be read first.
     awaits_history: bool,
@@ -140,7 +140,7 @@ impl<F: Feed> Relay<F> {
         })
     }
 
-    /// Carries events until a stop is requested, or a fault forbids to go on.
+    /// Carries events until a stop is requested, or until a fault stops the relay.
     pub(crate) fn run(mut self) -> Result<(), Fault> {
         let carried = self.carry();
         let outcome = self.drain(carried);
@@ -184,10 +184,10 @@ impl<F: Feed> Relay<F> {
         let sink = self.down.driver.sink.as_ref();
         let tick = match sink {
             Some(sink) if sink.holds_back() => HELD_BACK_TICK,
-            _ if self.feed.awaits_confirms() => CONFIRM_TICK,
+            _ if self.feed.awaits_confirms() => IN_FLIGHT_TICK,
             _ => IDLE_TICK,
         };
-        if self.feed.wait(tick, sink.is_some()) { Ok(()) } else { self.collect(F::CONFIRM_TICK) }
+        if self.feed.wait(tick, sink.is_some()) { Ok(()) } else { self.collect(F::UNREADABLE_TICK) }
     }
 
     /// Builds the next sink when it is due.
@@ -220,8 +220,8 @@ impl<F: Feed> Relay<F> {
 
     /// Takes the sink's reports.
     fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
-        // Events that wait in the sink behind one that has parked its key become dead letters before a
-        // later event of the key can come in. So they stay in order.
+        // When an event parks its key, those of the key that wait in the sink become dead letters first,
+        // and only then a later event of the key is admitted. So they stay in order.
         let mut parked = self.collect_once(timeout)?;
         while parked {
             parked = self.collect_once(Duration::ZERO)?;

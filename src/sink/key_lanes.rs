@@ -43,7 +43,7 @@ impl KeyHasher {
 
 struct Entry<T> {
     item: Arc<T>,
-    /// Waits for [`KeyLanes::retry`], and its lane with it.
+    /// Refused by the broker: it and its lane wait until [`KeyLanes::retry`] is called.
     refused: bool,
     /// Was in flight when the broker closed the channel because of some message.
     suspect: bool,

@@ -10,7 +10,7 @@ use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 
 pub trait Sink {
-    /// Hands an event over; its receipt comes later, under `sequence`. The sink keeps events of one key
+    /// Hands an event over; [`Sink::poll`] reports on it later, under `sequence`. The sink keeps events of one key
     /// in the order of their `publish` calls, through its own retries and whatever their destinations.
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError>;
 
@@ -47,8 +47,8 @@ pub trait Sink {
     /// wait for it.
     fn retry(&mut self, sequence: Sequence);
 
-    /// Publishes the dead letter of what failed under `sequence` in its place; the receipt comes under
-    /// the same number. If the cause parks the key, the events of the key that wait behind it are
+    /// Publishes the dead letter of what failed under `sequence` in its place, under the same
+    /// number. If the cause parks the key, the events of the key that wait behind it are
     /// reported as failed, in order, with the class [`crate::dead_letter::writer::CLASS_PARKED`].
     fn replace_with_dead_letter(
         &mut self,
@@ -61,8 +61,10 @@ pub trait Sink {
 /// Why [`Sink::publish`] did not accept an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PublishError {
-    /// Try again after the next receipts.
+    /// Try again after the next reports.
     QueueFull,
+    /// The broker will not accept this event. The relay publishes its dead letter at once, also if the
+    /// failure is transient: a sink that can retry returns `Ok` and reports [`SinkReport::Failed`].
     Failed(Failure),
 }
 
@@ -75,7 +77,7 @@ pub enum SinkReport {
     /// [`Sink::replace_with_dead_letter`].
     Failed(Sequence, Failure),
     /// This event was refused in a batch, perhaps because of another event of the batch: it must be
-    /// published alone before it counts as failed. The sink can no longer be used.
+    /// published alone before it counts as failed. The sink reports [`SinkReport::Broken`] with it.
     Suspect(Sequence),
     /// The broker answers (again).
     Reachable,

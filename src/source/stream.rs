@@ -21,9 +21,9 @@ use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Begin takes 51 bytes and Commit 56: neither wakes the reader alone.
+/// Above the sizes of Begin (51) and Commit (56), so that neither alone wakes the reader.
 const LOW_WATER_BYTES: i32 = 64;
-/// Values of Postgres have at most 1 GiB.
+/// A value of Postgres has at most 1 GiB; the rest is room for the other fields.
 const MESSAGE_BYTES_MAX: usize = (1 << 30) + (1 << 20);
 const HEADER_BYTES: usize = 5;
 
@@ -50,7 +50,7 @@ pub enum Packet<'a> {
 pub enum StreamError {
     #[error("{0}")]
     Server(Box<ServerError>),
-    /// As when the server shuts down.
+    /// For example because the server shuts down.
     #[error("the server ended the stream")]
     Ended,
     #[error("the connection broke: {0}")]

@@ -1,4 +1,4 @@
-//! The source side breaks under a living relay: nothing is lost, and nothing is repeated (G3).
+//! The source side breaks under a living relay: nothing is lost, and nothing is repeated.
 
 use std::time::Duration;
 

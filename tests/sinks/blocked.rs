@@ -7,8 +7,8 @@ use std::time::Duration;
 use walrelay::sink::PublishError;
 
 use crate::amqp::{Peer, Server};
-use crate::hand::{Event, Hand};
 use crate::section;
+use crate::test_relay::{Event, TestRelay};
 
 #[test]
 fn a_blocked_connection_refuses_events_until_it_is_unblocked() {
@@ -32,23 +32,23 @@ fn a_blocked_connection_refuses_events_until_it_is_unblocked() {
             peer.ack(message.tag, false);
         }
     });
-    let mut hand = Hand::open(section::rabbitmq(server.port, Duration::from_secs(10)));
-    hand.publish(&Event::new("k", "first"));
-    hand.until("the block is told", |hand| hand.weather == [false]);
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, Duration::from_secs(10)));
+    relay.publish(&Event::new("k", "first"));
+    relay.until("the block is told", |relay| relay.reachability == [false]);
     // WHEN more is offered THEN it is refused as often as it is offered
     for _ in 0..100_000 {
-        assert_eq!(hand.offer(&Event::new("k", "more")), Err(PublishError::QueueFull));
+        assert_eq!(relay.offer(&Event::new("k", "more")), Err(PublishError::QueueFull));
     }
-    hand.poll(Duration::from_millis(50));
-    assert!(hand.confirmed.is_empty(), "{:?}", hand.confirmed);
+    relay.poll(Duration::from_millis(50));
+    assert!(relay.confirmed.is_empty(), "{:?}", relay.confirmed);
     // WHEN the alarm is cleared THEN it is told, and events flow again
     tell.send(()).unwrap();
-    hand.until("the end of the block is told", |hand| hand.weather == [false, true]);
+    relay.until("the end of the block is told", |relay| relay.reachability == [false, true]);
     for i in 0..100 {
-        hand.publish(&Event::new("k", format!("later{i}")));
+        relay.publish(&Event::new("k", format!("later{i}")));
     }
-    hand.settle();
-    assert_eq!(hand.confirmed.len(), 101);
+    relay.settle();
+    assert_eq!(relay.confirmed.len(), 101);
     assert_eq!(*early.lock().unwrap(), Vec::<String>::new(), "sent while it was blocked");
 }
 
@@ -73,14 +73,14 @@ fn a_connection_that_is_lost_while_blocked_is_replaced() {
             peer.ack(message.tag, false);
         }
     });
-    let mut hand = Hand::open(section::rabbitmq(server.port, Duration::from_secs(10)));
-    hand.publish(&Event::new("k", "first"));
-    hand.until("the block is told", |hand| hand.weather == [false]);
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, Duration::from_secs(10)));
+    relay.publish(&Event::new("k", "first"));
+    relay.until("the block is told", |relay| relay.reachability == [false]);
     // WHEN it dies THEN the next one, which is not blocked, takes everything
     tell.send(()).unwrap();
-    hand.publish(&Event::new("k", "second"));
-    hand.settle();
-    hand.confirmed.sort_unstable();
-    assert_eq!(hand.confirmed, [0, 1]);
-    assert_eq!(hand.weather, [false, false, true], "blocked, then lost, then back");
+    relay.publish(&Event::new("k", "second"));
+    relay.settle();
+    relay.confirmed.sort_unstable();
+    assert_eq!(relay.confirmed, [0, 1]);
+    assert_eq!(relay.reachability, [false, false, true], "blocked, then lost, then back");
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use walrelay::sink::Disposition;
 
 use crate::amqp::{Peer, Published, Server};
-use crate::hand::{Event, Hand};
 use crate::section;
+use crate::test_relay::{Event, TestRelay};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Long enough for a client that would send too much to have sent it.
@@ -69,25 +69,25 @@ fn by_connection(peer: &mut Peer, code: u16) -> io::Result<()> {
 fn only_the_culprit_fails(code: u16, class: &str, by: fn(&mut Peer, u16) -> io::Result<()>) {
     let (server, too_many) = close_over_one(code, by);
     // GIVEN five in flight
-    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
-    let sequences: Vec<u64> = five("c").iter().map(|event| hand.publish(event)).collect();
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    let sequences: Vec<u64> = five("c").iter().map(|event| relay.publish(event)).collect();
     // WHEN the broker closes over one of them, whenever it comes
-    hand.settle();
+    relay.settle();
     // THEN that one fails for good, and the others are confirmed
-    assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
-    let (sequence, failure) = hand.failures[0].clone();
+    assert_eq!(relay.failures.len(), 1, "{:?}", relay.failures);
+    let (sequence, failure) = relay.failures[0].clone();
     assert_eq!(sequence, sequences[2]);
     assert_eq!((failure.disposition, failure.class.as_str()), (Disposition::Terminal, class));
     assert!(failure.subject.contains("c2"), "{}", failure.subject);
     // The words that come with a code lapin does not know are not passed on.
     let words = if code == 599 { "not known" } else { "the broker's words" };
     assert!(failure.reason.contains(words), "{}", failure.reason);
-    assert_eq!(hand.confirmed.len(), 4);
+    assert_eq!(relay.confirmed.len(), 4);
     assert_eq!(too_many.load(Ordering::SeqCst), 0, "suspects were sent together");
     // AND the sink goes on
-    hand.publish(&Event::new("k", "d"));
-    hand.settle();
-    assert_eq!(hand.confirmed.len(), 5);
+    relay.publish(&Event::new("k", "d"));
+    relay.settle();
+    assert_eq!(relay.confirmed.len(), 5);
 }
 
 #[test]
@@ -130,15 +130,15 @@ fn an_outage(close: fn(&mut Peer) -> io::Result<()>, one_at_a_time: bool) {
         peer.ack(5, true);
         peer.until_gone()
     });
-    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
     for event in five("o") {
-        hand.publish(&event);
+        relay.publish(&event);
     }
-    hand.settle();
-    assert_eq!(hand.failures, [], "an outage is nobody's fault");
-    assert_eq!(hand.confirmed.len(), 5);
+    relay.settle();
+    assert_eq!(relay.failures, [], "an outage is nobody's fault");
+    assert_eq!(relay.confirmed.len(), 5);
     assert_eq!(*again.lock().unwrap(), ["o0", "o1", "o2", "o3", "o4"], "sent again in order");
-    assert_eq!(hand.weather, [false, true], "the outage and its end are told");
+    assert_eq!(relay.reachability, [false, true], "the outage and its end are told");
 }
 
 #[test]
@@ -150,15 +150,15 @@ fn a_broker_that_cannot_do_what_is_asked_is_told_as_such() {
         peer.close_connection(540, "NOT_IMPLEMENTED")?;
         peer.until_gone()
     });
-    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
-    hand.publish(&Event::new("k", "a"));
-    hand.publish(&Event::new("k", "b"));
-    hand.until("it is told", |hand| hand.unable.is_some());
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    relay.publish(&Event::new("k", "a"));
+    relay.publish(&Event::new("k", "b"));
+    relay.until("it is told", |relay| relay.unable.is_some());
     // THEN it is told that no event will pass, and none is blamed
-    let failure = hand.unable.take().unwrap();
+    let failure = relay.unable.take().unwrap();
     assert_eq!(failure.disposition, Disposition::Halt);
     assert_eq!((failure.class.as_str(), failure.known), ("rabbitmq.not-implemented", true));
-    assert_eq!((hand.confirmed.len(), hand.failures.len()), (0, 0));
+    assert_eq!((relay.confirmed.len(), relay.failures.len()), (0, 0));
 }
 
 #[test]
@@ -207,30 +207,30 @@ fn an_exchange_that_is_deleted_under_way_fails_its_events_until_it_is_back() {
             }
         }
     });
-    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
     let event = |id: &str| Event { exchange: "gone".to_owned(), ..Event::new("k", id) };
-    let first = hand.publish(&event("a0").keyed("a"));
-    let second = hand.publish(&event("a1").keyed("a"));
+    let first = relay.publish(&event("a0").keyed("a"));
+    let second = relay.publish(&event("a1").keyed("a"));
     for id in ["b", "c", "d"] {
-        hand.publish(&event(id).keyed(id));
+        relay.publish(&event(id).keyed(id));
     }
     // WHEN the sink finds it missing THEN the events that could be sent fail, for now
-    hand.until("four failures", |hand| hand.failures.len() == 4);
-    for failure in hand.refused.values() {
+    relay.until("four failures", |relay| relay.failures.len() == 4);
+    for failure in relay.refused.values() {
         assert_eq!(failure.disposition, Disposition::Transient);
         assert_eq!(failure.class, "rabbitmq.not-found");
     }
-    assert!(hand.refused.contains_key(&first) && !hand.refused.contains_key(&second));
+    assert!(relay.refused.contains_key(&first) && !relay.refused.contains_key(&second));
     // AND another exchange is not held up by it
-    let other = hand.publish(&Event { exchange: "here".to_owned(), ..Event::new("k", "other") });
-    hand.until("the other is confirmed", |hand| hand.confirmed.contains(&other));
+    let other = relay.publish(&Event { exchange: "here".to_owned(), ..Event::new("k", "other") });
+    relay.until("the other is confirmed", |relay| relay.confirmed.contains(&other));
     // WHEN it is back and they are retried THEN all are confirmed, and the key keeps its order
     there.store(true, Ordering::SeqCst);
-    while hand.confirmed.len() < 6 {
-        for sequence in hand.refused.keys().copied().collect::<Vec<_>>() {
-            hand.retry(sequence);
+    while relay.confirmed.len() < 6 {
+        for sequence in relay.refused.keys().copied().collect::<Vec<_>>() {
+            relay.retry(sequence);
         }
-        hand.poll(Duration::from_millis(5));
+        relay.poll(Duration::from_millis(5));
     }
     let came = came.lock().unwrap();
     let place = |id: &str| came.iter().position(|it| it == id).unwrap();

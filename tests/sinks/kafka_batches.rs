@@ -4,9 +4,9 @@ use walrelay::dead_letter::writer;
 use walrelay::sink::log::ReadFrom;
 use walrelay_harness::consumer;
 
-use crate::hand::{Event, Hand, dead_letter_cause, dead_letter_writer};
 use crate::kafka_log::{broker, kafka, open};
 use crate::reading::whole;
+use crate::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 
 /// When the transaction of every event here was committed.
 const COMMITTED_UNIX_US: i64 = 1_700_000_000_000_000;
@@ -22,16 +22,16 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
     const NAME: &str = "batches-first";
     let limit = [("max.message.bytes", BATCH_BYTES_MAX), ("retention.ms", "-1")];
     consumer::create_topic(&kafka().bootstrap(), NAME, 2, &limit).unwrap();
-    let mut hand = Hand::open(broker());
+    let mut relay = TestRelay::open(broker());
     // WHEN events of one key come at once
     for number in 0..EVENTS {
         let mut event = Event::new(NAME, format!("{number:06}")).keyed("a");
         event.value = Some(format!("{number:06}").repeat(VALUE_BYTES / 6).into_bytes());
-        hand.offer(&event).expect("room");
+        relay.offer(&event).expect("room");
     }
-    hand.settle();
+    relay.settle();
     // THEN none of them has failed, each was published alone, and they are there in order
-    assert_eq!(hand.failures, []);
+    assert_eq!(relay.failures, []);
     let read = whole(&mut *open(NAME, ReadFrom::Beginning));
     let numbers: Vec<usize> = read
         .iter()
@@ -47,18 +47,18 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
 #[test]
 fn what_has_failed_once_keeps_the_time_of_its_commit() {
     // GIVEN events that were taken in for topics that are missing
-    let mut hand = Hand::open(broker());
-    let mended = hand.publish(&Event::new("batches-mended", "1").keyed("a"));
-    let buried = hand.publish(&Event::new("batches-never", "2").keyed("b"));
-    hand.until("both have failed", |hand| hand.failures.len() == 2);
+    let mut relay = TestRelay::open(broker());
+    let mended = relay.publish(&Event::new("batches-mended", "1").keyed("a"));
+    let buried = relay.publish(&Event::new("batches-never", "2").keyed("b"));
+    relay.until("both have failed", |relay| relay.failures.len() == 2);
     // WHEN one is published after all, and the other is given up
     for name in ["batches-mended", "batches-dlq"] {
         consumer::create_topic(&kafka().bootstrap(), name, 1, &[("retention.ms", "-1")]).unwrap();
     }
     let writer = dead_letter_writer("", "batches-dlq");
-    hand.replace_with_dead_letter(buried, &writer, &dead_letter_cause("test.refused"));
-    hand.retry(mended);
-    hand.settle();
+    relay.replace_with_dead_letter(buried, &writer, &dead_letter_cause("test.refused"));
+    relay.retry(mended);
+    relay.settle();
     // THEN both say when their transaction was committed
     let read = whole(&mut *open("batches-mended", ReadFrom::Beginning));
     let times: Vec<i64> = read.iter().map(|entry| entry.written_unix_us).collect();

@@ -18,9 +18,9 @@ use walrelay::sink::{Broker, Requirements};
 use walrelay_harness::kit::volume;
 use walrelay_harness::{Kafka, consumer, free_port};
 
-use crate::hand::LIMIT;
 use crate::reading::{next, whole};
 use crate::section::Values;
+use crate::test_relay::LIMIT;
 
 const PATIENCE: Duration = Duration::from_millis(20);
 const PARTITIONS: i32 = 4;

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use walrelay_harness::kit::Rng;
 
 use crate::amqp::{Peer, Server};
-use crate::hand::{Event, Hand, seed};
 use crate::section;
+use crate::test_relay::{Event, TestRelay, seed};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
@@ -35,15 +35,15 @@ fn a_broker_that_falls_silent_is_left_after_two_heartbeats() {
             peer.ack(message.tag, false);
         }
     });
-    let mut hand = Hand::open(section::rabbitmq(server.port, Duration::from_secs(1)));
-    hand.publish(&Event::new("k", "0"));
-    hand.publish(&Event::new("k", "1"));
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, Duration::from_secs(1)));
+    relay.publish(&Event::new("k", "0"));
+    relay.publish(&Event::new("k", "1"));
     // WHEN two heartbeats pass THEN another connection is made, and takes both
-    hand.settle();
+    relay.settle();
     // Without a key there is no order.
-    hand.confirmed.sort_unstable();
-    assert_eq!(hand.confirmed, [0, 1]);
-    assert_eq!(hand.weather, [false, true]);
+    relay.confirmed.sort_unstable();
+    assert_eq!(relay.confirmed, [0, 1]);
+    assert_eq!(relay.reachability, [false, true]);
     let began = silent.lock().unwrap().unwrap();
     let silence = arrived.lock().unwrap().unwrap().duration_since(began);
     assert!(silence > Duration::from_millis(900), "left after {silence:?}");
@@ -66,10 +66,10 @@ fn a_host_that_accepts_and_never_greets_costs_one_deadline() {
         peer.until_gone()
     });
     // WHEN the first is lost THEN the third carries the event
-    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
-    hand.publish(&Event::new("k", "0"));
-    hand.settle();
-    assert_eq!(hand.confirmed, [0]);
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
+    relay.publish(&Event::new("k", "0"));
+    relay.settle();
+    assert_eq!(relay.confirmed, [0]);
 }
 
 /// What a broker that hangs up saw.
@@ -148,12 +148,12 @@ fn events_whose_answer_was_lost_are_sent_again_in_order_with_one_of_a_key_under_
         hang_up(&mut peer, &own, &mut rng, most)
     });
     // WHEN events of twenty keys are published
-    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
     for number in 0..EVENTS {
         let key = format!("key{}", number % KEYS);
-        hand.publish(&Event::new("k", number.to_string()).keyed(key));
+        relay.publish(&Event::new("k", number.to_string()).keyed(key));
     }
-    hand.settle();
+    relay.settle();
     // THEN all are confirmed, and of each key the first deliveries are in order
     let log = log.lock().unwrap();
     assert!(log.connections > 30, "{} connections; seed {seed}", log.connections);
@@ -166,8 +166,8 @@ fn events_whose_answer_was_lost_are_sent_again_in_order_with_one_of_a_key_under_
         // What comes again is the newest that came: nothing older than it is open.
         assert!(came.is_sorted(), "{key}: {came:?}; seed {seed}");
     }
-    assert_eq!(hand.confirmed.len() as u64, EVENTS);
-    assert_eq!(hand.failures, []);
+    assert_eq!(relay.confirmed.len() as u64, EVENTS);
+    assert_eq!(relay.failures, []);
 }
 
 #[test]
@@ -195,12 +195,12 @@ fn slow_answers_hold_up_their_keys_and_bound_what_is_in_flight() {
         }
     });
     // WHEN a window of events without a key is handed over
-    let mut hand = Hand::open(section::rabbitmq(server.port, HEARTBEAT));
+    let mut relay = TestRelay::open(section::rabbitmq(server.port, HEARTBEAT));
     for number in 0..10_000 {
-        hand.publish(&Event::new("k", number.to_string()));
+        relay.publish(&Event::new("k", number.to_string()));
     }
-    hand.settle();
+    relay.settle();
     // THEN no more than the bound was in flight, and all are confirmed in the end
     assert_eq!(*most.lock().unwrap(), IN_FLIGHT_MAX);
-    assert_eq!(hand.confirmed.len(), 10_000);
+    assert_eq!(relay.confirmed.len(), 10_000);
 }

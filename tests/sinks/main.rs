@@ -7,9 +7,9 @@ use walrelay::{base, dead_letter, sink};
 
 mod amqp;
 mod conformance;
-mod hand;
 mod reading;
 mod section;
+mod test_relay;
 /// The broker that unit tests hold, so that the suite tells whether it is like the others.
 #[allow(dead_code, reason = "unit tests use the rest")]
 #[path = "../../src/sink/testing.rs"]

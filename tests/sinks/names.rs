@@ -3,8 +3,8 @@
 
 use walrelay::sink::{Disposition, PublishError};
 
-use crate::hand::Event;
 use crate::real::{arrange, event, open};
+use crate::test_relay::Event;
 
 /// Everything that has a name, `bytes` long.
 fn named(bytes: usize) -> Vec<(&'static str, Event)> {
@@ -22,17 +22,17 @@ fn named(bytes: usize) -> Vec<(&'static str, Event)> {
 
 #[test]
 fn names_of_255_bytes_pass_and_longer_ones_are_refused_by_name() {
-    let (mut hand, mut rabbit) = open();
+    let (mut relay, mut rabbit) = open();
     arrange(&mut rabbit, "names", "#", &[]);
     let longest = "e".repeat(255);
     arrange(&mut rabbit, &longest, "#", &[]);
     // GIVEN names of 255 bytes THEN all pass as they are
     let fitting = named(255);
     for (_, event) in &fitting {
-        hand.publish(event);
+        relay.publish(event);
     }
-    hand.settle();
-    assert_eq!(hand.failures, []);
+    relay.settle();
+    assert_eq!(relay.failures, []);
     let mut taken = rabbit.take("names").unwrap();
     taken.extend(rabbit.take(&longest).unwrap());
     assert_eq!(taken.len(), fitting.len());
@@ -50,7 +50,7 @@ fn names_of_255_bytes_pass_and_longer_ones_are_refused_by_name() {
     assert_eq!(exists(&header), 1);
     // WHEN they are one byte longer THEN each is refused, for good, and the sink goes on
     for (what, event) in named(256) {
-        let Err(PublishError::Failed(failure)) = hand.offer(&event) else {
+        let Err(PublishError::Failed(failure)) = relay.offer(&event) else {
             panic!("{what} passes")
         };
         assert_eq!(failure.disposition, Disposition::Terminal);
@@ -58,14 +58,14 @@ fn names_of_255_bytes_pass_and_longer_ones_are_refused_by_name() {
         assert!(failure.reason.contains(what), "{what}: {}", failure.reason);
         assert!(failure.reason.contains("256"), "{what}: {}", failure.reason);
     }
-    hand.publish(&event("names", "k", "after"));
-    hand.settle();
-    assert!(hand.weather.is_empty(), "{:?}", hand.weather);
+    relay.publish(&event("names", "k", "after"));
+    relay.settle();
+    assert!(relay.reachability.is_empty(), "{:?}", relay.reachability);
 }
 
 #[test]
 fn headers_that_fill_a_frame_pass_and_larger_ones_are_refused_before_they_cost_the_connection() {
-    let (mut hand, mut rabbit) = open();
+    let (mut relay, mut rabbit) = open();
     arrange(&mut rabbit, "frames", "#", &[]);
     let with = |bytes: usize| {
         let headers = vec![("long".to_owned(), vec![b'h'; bytes])];
@@ -75,7 +75,7 @@ fn headers_that_fill_a_frame_pass_and_larger_ones_are_refused_before_they_cost_t
         Event { headers, id, event_type: kind, content_type, ..event("frames", "k", "x") }
     };
     // GIVEN the largest headers that the sink takes THEN the broker takes them as well
-    let fits = (31_000..40_000).rev().find(|bytes| match hand.offer(&with(*bytes)) {
+    let fits = (31_000..40_000).rev().find(|bytes| match relay.offer(&with(*bytes)) {
         Ok(_) => true,
         Err(PublishError::Failed(failure)) => {
             assert_eq!(failure.disposition, Disposition::Terminal);
@@ -85,8 +85,8 @@ fn headers_that_fill_a_frame_pass_and_larger_ones_are_refused_before_they_cost_t
         Err(PublishError::QueueFull) => panic!("there is room"),
     });
     assert!(fits.is_some_and(|bytes| bytes > 31_000), "{fits:?}");
-    hand.publish(&event("frames", "k", "small"));
-    hand.settle();
-    assert!(hand.weather.is_empty(), "it cost the connection: {:?}", hand.failures);
+    relay.publish(&event("frames", "k", "small"));
+    relay.settle();
+    assert!(relay.reachability.is_empty(), "it cost the connection: {:?}", relay.failures);
     assert_eq!(rabbit.message_count("frames").unwrap(), 2);
 }

@@ -6,9 +6,9 @@ use walrelay::sink::log::ReadFrom;
 use walrelay::sink::{Disposition, PublishError};
 use walrelay_harness::rabbit::Rabbit;
 
-use crate::hand::{Event, Hand, dead_letter_cause, dead_letter_writer};
 use crate::reading::whole;
 use crate::real::{self, arrange, event};
+use crate::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 
 fn writer(name: &str) -> DeadLetterWriter {
     dead_letter_writer(&format!("{name}.dlx"), &format!("{name}.dlq"))
@@ -38,7 +38,7 @@ fn ids(entries: &[LogEntry]) -> Vec<String> {
 
 #[test]
 fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() {
-    let (mut hand, mut rabbit) = real::open();
+    let (mut relay, mut rabbit) = real::open();
     let writer = writer("buried");
     make(&mut rabbit, &writer);
     arrange(&mut rabbit, "buried", "here", &[]);
@@ -53,14 +53,14 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
         headers: theirs.to_vec(),
         ..event("buried", "nowhere", "e1").keyed(&all)
     };
-    let buried = hand.publish(&poison);
-    let behind = hand.publish(&event("buried", "here", "e2").keyed(&all));
-    hand.until("a failure", |hand| !hand.failures.is_empty());
-    assert_eq!(hand.failures[0].1.key.as_deref(), Some(&all[..]));
+    let buried = relay.publish(&poison);
+    let behind = relay.publish(&event("buried", "here", "e2").keyed(&all));
+    relay.until("a failure", |relay| !relay.failures.is_empty());
+    assert_eq!(relay.failures[0].1.key.as_deref(), Some(&all[..]));
     // WHEN it is buried THEN it is confirmed under its number, and the next of its key goes
-    hand.replace_with_dead_letter(buried, &writer, &dead_letter_cause("rabbitmq.no-route"));
-    hand.settle();
-    assert_eq!(hand.confirmed, [buried, behind]);
+    relay.replace_with_dead_letter(buried, &writer, &dead_letter_cause("rabbitmq.no-route"));
+    relay.settle();
+    assert_eq!(relay.confirmed, [buried, behind]);
     // THEN its letter has key, value and headers as they were
     let entries = letters(&writer);
     let [entry] = &entries[..] else { panic!("{entries:?}") };
@@ -85,80 +85,80 @@ fn a_buried_event_is_in_the_stream_byte_for_byte_and_settles_under_its_number() 
         assert_eq!(text(entry, name), value);
     }
     assert_eq!(entry.headers.len(), 4 + ours.len() + 4, "{entry:?}");
-    assert!(hand.weather.is_empty(), "{:?}", hand.weather);
+    assert!(relay.reachability.is_empty(), "{:?}", relay.reachability);
 }
 
 #[test]
 fn a_letter_that_has_nowhere_to_go_fails_again_and_again_and_its_key_alone_waits() {
-    let (mut hand, mut rabbit) = real::open();
+    let (mut relay, mut rabbit) = real::open();
     let writer = writer("nowhere");
     arrange(&mut rabbit, "nowhere", "here", &[]);
-    let poison = hand.publish(&event("nowhere", "gone", "a0").keyed("a"));
-    let behind = hand.publish(&event("nowhere", "here", "a1").keyed("a"));
-    hand.until("a failure", |hand| hand.failures.len() == 1);
+    let poison = relay.publish(&event("nowhere", "gone", "a0").keyed("a"));
+    let behind = relay.publish(&event("nowhere", "here", "a1").keyed("a"));
+    relay.until("a failure", |relay| relay.failures.len() == 1);
     // GIVEN no exchange WHEN it is buried THEN that fails, under its number
-    hand.replace_with_dead_letter(poison, &writer, &dead_letter_cause("rabbitmq.no-route"));
-    hand.until("another failure", |hand| hand.failures.len() == 2);
-    let (sequence, failure) = hand.failures[1].clone();
+    relay.replace_with_dead_letter(poison, &writer, &dead_letter_cause("rabbitmq.no-route"));
+    relay.until("another failure", |relay| relay.failures.len() == 2);
+    let (sequence, failure) = relay.failures[1].clone();
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.not-found"));
     assert_eq!(failure.disposition, Disposition::Transient);
     // GIVEN no binding WHEN it is tried again THEN it comes back; others flow
     let DeadLetterAddress { exchange, topic } = &writer.settings.address;
     rabbit.declare_exchange(exchange, "direct").unwrap();
     rabbit.declare_stream(topic).unwrap();
-    hand.retry(poison);
-    hand.publish(&event("nowhere", "here", "b0").keyed("b"));
-    hand.until("one more failure", |hand| hand.failures.len() == 3);
-    hand.until("the other key", |hand| hand.confirmed.len() == 1);
-    assert_eq!(hand.failures[2].1.class, "rabbitmq.no-route");
+    relay.retry(poison);
+    relay.publish(&event("nowhere", "here", "b0").keyed("b"));
+    relay.until("one more failure", |relay| relay.failures.len() == 3);
+    relay.until("the other key", |relay| relay.confirmed.len() == 1);
+    assert_eq!(relay.failures[2].1.class, "rabbitmq.no-route");
     assert!(letters(&writer).is_empty());
     // WHEN it is bound THEN letter and key follow
     rabbit.bind(topic, exchange, topic).unwrap();
-    hand.retry(poison);
-    hand.settle();
-    assert_eq!(hand.confirmed[1..], [poison, behind]);
+    relay.retry(poison);
+    relay.settle();
+    assert_eq!(relay.confirmed[1..], [poison, behind]);
     assert_eq!(ids(&letters(&writer)), ["a0"]);
 }
 
 #[test]
 fn a_key_that_is_parked_comes_back_in_order_and_is_buried_in_order() {
-    let (mut hand, mut rabbit) = real::open();
+    let (mut relay, mut rabbit) = real::open();
     let writer = writer("parked");
     make(&mut rabbit, &writer);
     arrange(&mut rabbit, "parked", "here", &[]);
-    let poison = hand.publish(&event("parked", "gone", "a0").keyed("a"));
+    let poison = relay.publish(&event("parked", "gone", "a0").keyed("a"));
     let behind = ["a1", "a2", "a3"];
-    let behind = behind.map(|id| hand.publish(&event("parked", "here", id).keyed("a")));
-    let other = hand.publish(&event("parked", "here", "b0").keyed("b"));
-    hand.until("a failure", |hand| hand.failures.len() == 1);
+    let behind = behind.map(|id| relay.publish(&event("parked", "here", id).keyed("a")));
+    let other = relay.publish(&event("parked", "here", "b0").keyed("b"));
+    relay.until("a failure", |relay| relay.failures.len() == 1);
     // WHEN its letter parks the key THEN what waits comes back, in order
-    hand.replace_with_dead_letter(
+    relay.replace_with_dead_letter(
         poison,
         &writer,
         &DeadLetterCause { parks_key: true, ..dead_letter_cause("rabbitmq.no-route") },
     );
-    hand.until("all of the key", |hand| hand.failures.len() == 4);
-    let parked: Vec<_> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
+    relay.until("all of the key", |relay| relay.failures.len() == 4);
+    let parked: Vec<_> = relay.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
     assert_eq!(parked, behind);
-    for (_, failure) in &hand.failures[1..] {
+    for (_, failure) in &relay.failures[1..] {
         assert_eq!(failure.class, writer::CLASS_PARKED);
         assert_eq!(failure.disposition, Disposition::Terminal);
         assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
     }
     // WHEN each is buried, and another comes as a letter THEN all are there, in order
     for sequence in behind {
-        hand.replace_with_dead_letter(sequence, &writer, &dead_letter_cause(writer::CLASS_PARKED));
+        relay.replace_with_dead_letter(sequence, &writer, &dead_letter_cause(writer::CLASS_PARKED));
     }
-    publish_dead_letter(&mut hand, &writer, &event("parked", "here", "a4").keyed("a"));
-    hand.settle();
-    assert!(hand.confirmed.contains(&other));
+    publish_dead_letter(&mut relay, &writer, &event("parked", "here", "a4").keyed("a"));
+    relay.settle();
+    assert!(relay.confirmed.contains(&other));
     let entries = letters(&writer);
     assert_eq!(ids(&entries), ["a0", "a1", "a2", "a3", "a4"]);
     assert_eq!(text(&entries[0], writer::PARKS_KEY), "true");
 }
 
 /// As the relay does with what never reached the sink.
-fn publish_dead_letter(hand: &mut Hand, writer: &DeadLetterWriter, event: &Event) {
+fn publish_dead_letter(relay: &mut TestRelay, writer: &DeadLetterWriter, event: &Event) {
     let letter = event.with_outbound(|event| {
         writer.compose(event, &dead_letter_cause("rabbitmq.name-too-long"), |letter| Event {
             exchange: letter.exchange.to_owned(),
@@ -172,12 +172,12 @@ fn publish_dead_letter(hand: &mut Hand, writer: &DeadLetterWriter, event: &Event
             is_letter: true,
         })
     });
-    hand.publish(&letter);
+    relay.publish(&letter);
 }
 
 #[test]
 fn what_amqp_cannot_carry_is_carried_as_a_letter() {
-    let (mut hand, mut rabbit) = real::open();
+    let (mut relay, mut rabbit) = real::open();
     let writer = writer("uncarried");
     make(&mut rabbit, &writer);
     let long = "ü".repeat(400);
@@ -190,14 +190,14 @@ fn what_amqp_cannot_carry_is_carried_as_a_letter() {
         Event { headers: large, ..plain() },
     ];
     for event in &events {
-        let Err(PublishError::Failed(failure)) = hand.offer(event) else {
+        let Err(PublishError::Failed(failure)) = relay.offer(event) else {
             panic!("{event:?} passes")
         };
         assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
-        publish_dead_letter(&mut hand, &writer, event);
+        publish_dead_letter(&mut relay, &writer, event);
     }
-    hand.settle();
-    assert_eq!((hand.failures.len(), hand.weather.len()), (0, 0));
+    relay.settle();
+    assert_eq!((relay.failures.len(), relay.reachability.len()), (0, 0));
     let entries = letters(&writer);
     assert_eq!(ids(&entries), [long.as_str(), "plain", "plain", "plain"]);
     assert_eq!(entries[1].event_type.as_deref(), Some(long.as_str()));
@@ -208,27 +208,27 @@ fn what_amqp_cannot_carry_is_carried_as_a_letter() {
 
 #[test]
 fn a_header_that_the_broker_refuses_does_not_make_the_letter_impossible() {
-    let (mut hand, mut rabbit) = real::open();
+    let (mut relay, mut rabbit) = real::open();
     let writer = writer("refused");
     make(&mut rabbit, &writer);
     arrange(&mut rabbit, "refused", "here", &[]);
     // GIVEN a header that the broker takes for routing, and closes over
     let headers = vec![("CC".to_owned(), b"elsewhere".to_vec())];
-    let poison = hand.publish(&Event { headers, ..event("refused", "here", "a0").keyed("a") });
-    hand.publish(&event("refused", "here", "b0").keyed("b"));
-    hand.until("a failure", |hand| hand.failures.len() == 1);
-    let (sequence, failure) = hand.failures[0].clone();
+    let poison = relay.publish(&Event { headers, ..event("refused", "here", "a0").keyed("a") });
+    relay.publish(&event("refused", "here", "b0").keyed("b"));
+    relay.until("a failure", |relay| relay.failures.len() == 1);
+    let (sequence, failure) = relay.failures[0].clone();
     assert_eq!((sequence, failure.class.as_str()), (poison, "rabbitmq.precondition-failed"));
     assert!(failure.known && failure.disposition == Disposition::Terminal);
     // WHEN it is buried THEN the letter is taken, and says what it is without
-    hand.replace_with_dead_letter(
+    relay.replace_with_dead_letter(
         poison,
         &writer,
         &dead_letter_cause("rabbitmq.precondition-failed"),
     );
-    hand.settle();
+    relay.settle();
     let entries = letters(&writer);
     assert_eq!(ids(&entries), ["a0"]);
     assert_eq!(text(&entries[0], "dlq-headers-dropped"), "CC");
-    assert_eq!(hand.confirmed.len(), 2);
+    assert_eq!(relay.confirmed.len(), 2);
 }

@@ -10,9 +10,9 @@ use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use walrelay_harness::kit::now_us;
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
-use crate::hand::LIMIT;
 use crate::reading::{next, whole};
 use crate::real;
+use crate::test_relay::LIMIT;
 
 const PATIENCE: Duration = Duration::from_millis(20);
 /// So much earlier than it is asked to, reading begins.

@@ -9,8 +9,8 @@ use walrelay_harness::RabbitMq;
 use walrelay_harness::kit::volume;
 use walrelay_harness::rabbit::{Delivery, Queue, Rabbit, Value};
 
-use crate::hand::{Event, Hand};
 use crate::section;
+use crate::test_relay::{Event, TestRelay};
 
 /// The RabbitMQ that no test hurts.
 pub(crate) fn rabbitmq() -> &'static RabbitMq {
@@ -26,9 +26,9 @@ pub(crate) fn admin() -> Rabbit {
     Rabbit::open(&rabbitmq().amqp_url()).unwrap()
 }
 
-/// A hand on it, and an administrator.
-pub(crate) fn open() -> (Hand, Rabbit) {
-    (Hand::open(broker()), admin())
+/// A test relay on it, and an administrator.
+pub(crate) fn open() -> (TestRelay, Rabbit) {
+    (TestRelay::open(broker()), admin())
 }
 
 /// An exchange and a queue of one name, bound by `key`.
@@ -54,34 +54,34 @@ fn take_ids(rabbit: &mut Rabbit, queue: &str) -> Vec<String> {
 fn events_with_every_seventh_unroutable_are_settled_as_they_are_queued() {
     let events = volume(15_000, 100_000);
     // GIVEN a queue for some routing keys
-    let (mut hand, mut rabbit) = open();
+    let (mut relay, mut rabbit) = open();
     arrange(&mut rabbit, "seventh", "here.#", &[]);
     // WHEN every seventh event has another
     for number in 0..events {
         let topic = if number % 7 == 0 { "nowhere.at.all" } else { "here.it.is" };
-        hand.publish(&event("seventh", topic, number.to_string()));
-        hand.poll(Duration::ZERO);
-        if number % 7 == 0 && hand.refused.len() > 1000 {
-            hand.forget_refused();
+        relay.publish(&event("seventh", topic, number.to_string()));
+        relay.poll(Duration::ZERO);
+        if number % 7 == 0 && relay.refused.len() > 1000 {
+            relay.forget_refused();
         }
     }
-    hand.settle();
+    relay.settle();
     // THEN exactly these failed, each once
-    let mut failed: Vec<u64> = hand.failures.iter().map(|(sequence, _)| *sequence).collect();
+    let mut failed: Vec<u64> = relay.failures.iter().map(|(sequence, _)| *sequence).collect();
     failed.sort_unstable();
     assert_eq!(failed, (0..events).step_by(7).collect::<Vec<u64>>());
-    for (_, failure) in &hand.failures {
+    for (_, failure) in &relay.failures {
         assert_eq!(failure.class, "rabbitmq.no-route");
         assert_eq!(failure.disposition, Disposition::Transient);
     }
     // AND exactly the others are confirmed, and in the queue, each once
     let held = rabbit.take("seventh").unwrap();
     let queued: HashSet<u64> = held.iter().map(|held| id(held).parse().unwrap()).collect();
-    let confirmed: HashSet<u64> = hand.confirmed.iter().copied().collect();
+    let confirmed: HashSet<u64> = relay.confirmed.iter().copied().collect();
     assert_eq!(held.len(), queued.len(), "an event is there twice");
-    assert_eq!(confirmed.len(), hand.confirmed.len());
+    assert_eq!(confirmed.len(), relay.confirmed.len());
     assert!(queued == confirmed, "{:?}", queued.symmetric_difference(&confirmed).next());
-    assert!(hand.weather.is_empty(), "the connection was lost: {:?}", hand.weather);
+    assert!(relay.reachability.is_empty(), "the connection was lost: {:?}", relay.reachability);
     for held in &held {
         assert_eq!(held.body, id(held).as_bytes());
         assert_eq!(held.properties.delivery_mode, Some(2));
@@ -91,70 +91,70 @@ fn events_with_every_seventh_unroutable_are_settled_as_they_are_queued() {
 #[test]
 fn an_exchange_that_is_made_later_takes_its_events_in_order() {
     // GIVEN events of one key for an exchange that is not there
-    let (mut hand, mut rabbit) = open();
+    let (mut relay, mut rabbit) = open();
     for id in ["0", "1", "2", "3", "4"] {
-        hand.publish(&event("made-later", "k", id).keyed("a"));
+        relay.publish(&event("made-later", "k", id).keyed("a"));
     }
     // WHEN they are published THEN the first fails, and the others wait for it
-    hand.until("a failure", |hand| !hand.failures.is_empty());
-    assert_eq!(hand.refused.keys().collect::<Vec<_>>(), [&0]);
-    let failure = &hand.failures[0].1;
+    relay.until("a failure", |relay| !relay.failures.is_empty());
+    assert_eq!(relay.refused.keys().collect::<Vec<_>>(), [&0]);
+    let failure = &relay.failures[0].1;
     assert_eq!(failure.class, "rabbitmq.not-found");
     assert_eq!(failure.disposition, Disposition::Transient);
     assert!(failure.mend.contains("made-later"), "{}", failure.mend);
     // WHEN it is retried too early THEN it fails again
-    hand.retry(0);
-    hand.until("another failure", |hand| hand.failures.len() == 2);
+    relay.retry(0);
+    relay.until("another failure", |relay| relay.failures.len() == 2);
     // WHEN the exchange is made THEN a retry brings all of them, in order
     arrange(&mut rabbit, "made-later", "k", &[]);
-    hand.retry(0);
-    hand.settle();
-    assert_eq!(hand.confirmed, [0, 1, 2, 3, 4]);
+    relay.retry(0);
+    relay.settle();
+    assert_eq!(relay.confirmed, [0, 1, 2, 3, 4]);
     assert_eq!(take_ids(&mut rabbit, "made-later"), ["0", "1", "2", "3", "4"]);
-    assert!(hand.weather.is_empty(), "asking cost the connection: {:?}", hand.weather);
+    assert!(relay.reachability.is_empty(), "asking cost the connection: {:?}", relay.reachability);
 }
 
 #[test]
 fn a_full_queue_refuses_an_event_until_there_is_room() {
     // GIVEN a queue with room for three
-    let (mut hand, mut rabbit) = open();
+    let (mut relay, mut rabbit) = open();
     let limits = [("x-max-length", Value::from(3)), ("x-overflow", Value::from("reject-publish"))];
     arrange(&mut rabbit, "full", "k", &limits);
     // WHEN six events of one key come THEN the fourth fails, and the others wait for it
     for number in 0..6 {
-        hand.publish(&event("full", "k", number.to_string()).keyed("a"));
+        relay.publish(&event("full", "k", number.to_string()).keyed("a"));
     }
-    hand.until("a failure", |hand| !hand.failures.is_empty());
-    assert_eq!(hand.confirmed, [0, 1, 2]);
-    let (sequence, failure) = hand.failures[0].clone();
+    relay.until("a failure", |relay| !relay.failures.is_empty());
+    assert_eq!(relay.confirmed, [0, 1, 2]);
+    let (sequence, failure) = relay.failures[0].clone();
     assert_eq!((sequence, failure.class.as_str()), (3, "rabbitmq.nack"));
     assert_eq!(failure.disposition, Disposition::Transient);
     // WHEN there is room THEN a retry brings the rest, in order
     assert_eq!(take_ids(&mut rabbit, "full"), ["0", "1", "2"]);
-    hand.retry(3);
-    hand.settle();
-    assert_eq!(hand.confirmed, [0, 1, 2, 3, 4, 5]);
+    relay.retry(3);
+    relay.settle();
+    assert_eq!(relay.confirmed, [0, 1, 2, 3, 4, 5]);
     assert_eq!(take_ids(&mut rabbit, "full"), ["3", "4", "5"]);
 }
 
 #[test]
 fn events_of_a_key_wait_for_one_that_cannot_be_routed_and_others_do_not() {
     // GIVEN an unroutable event of one key among routable ones of two
-    let (mut hand, mut rabbit) = open();
+    let (mut relay, mut rabbit) = open();
     arrange(&mut rabbit, "waits", "here", &[]);
-    hand.publish(&event("waits", "here", "a0").keyed("a"));
-    let lost = hand.publish(&event("waits", "later", "a1").keyed("a"));
-    let behind = hand.publish(&event("waits", "here", "a2").keyed("a"));
+    relay.publish(&event("waits", "here", "a0").keyed("a"));
+    let lost = relay.publish(&event("waits", "later", "a1").keyed("a"));
+    let behind = relay.publish(&event("waits", "here", "a2").keyed("a"));
     for number in 0..100 {
-        hand.publish(&event("waits", "here", format!("b{number}")).keyed("b"));
+        relay.publish(&event("waits", "here", format!("b{number}")).keyed("b"));
     }
-    hand.until("all but two are confirmed", |hand| hand.confirmed.len() == 101);
-    assert_eq!(hand.refused.keys().collect::<Vec<_>>(), [&lost]);
-    assert!(!hand.confirmed.contains(&behind));
+    relay.until("all but two are confirmed", |relay| relay.confirmed.len() == 101);
+    assert_eq!(relay.refused.keys().collect::<Vec<_>>(), [&lost]);
+    assert!(!relay.confirmed.contains(&behind));
     // WHEN a queue is bound for it THEN a retry brings both, in order
     rabbit.bind("waits", "waits", "later").unwrap();
-    hand.retry(lost);
-    hand.settle();
+    relay.retry(lost);
+    relay.settle();
     let order = take_ids(&mut rabbit, "waits");
     let of_a: Vec<&String> = order.iter().filter(|id| id.starts_with('a')).collect();
     assert_eq!(of_a, ["a0", "a1", "a2"]);

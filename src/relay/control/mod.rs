@@ -28,13 +28,13 @@ use crate::doctor::fingerprint::KnownPublication;
 use crate::source::catalog::Catalog;
 use crate::source::settings::SourceSettings;
 
-/// Longest way of an answer from the control runtime to the data thread.
+/// Longest time that an answer takes from the control runtime to the data thread.
 const ANSWER_MARGIN: Duration = Duration::from_secs(1);
 
 /// What other threads ask of the loop.
 #[derive(Debug, Default)]
 pub struct StopFlags {
-    /// Settle, report, end.
+    /// Asks the loop to settle what is in flight, report it and end.
     pub stop: Arc<AtomicBool>,
     /// Postgres refuses new connections because it shuts down.
     pub source_stopping: AtomicBool,

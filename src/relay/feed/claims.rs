@@ -130,7 +130,7 @@ impl ClaimFeed {
 
 impl Feed for ClaimFeed {
     /// New rows do not wake a loop that waits for the sink.
-    const CONFIRM_TICK: Duration = Duration::from_millis(5);
+    const UNREADABLE_TICK: Duration = Duration::from_millis(5);
     const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(1);
     const TIMES_STAGES: bool = false;
 
@@ -253,7 +253,7 @@ impl Feed for ClaimFeed {
         self.send_verdicts();
         let deadline = Instant::now() + VERDICTS_TAKEN_WITHIN;
         while !self.waiting.is_empty() && !self.late.is_closed() && Instant::now() < deadline {
-            std::thread::sleep(Self::CONFIRM_TICK);
+            std::thread::sleep(Self::UNREADABLE_TICK);
             self.send_verdicts();
         }
         0

@@ -16,7 +16,7 @@ use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Recorder};
 use crate::metrics::PassMeter;
 
-/// What passes a candidate on to the broker, and takes its confirm: the same for every feed.
+/// The parts of the loop behind the feed: they publish candidates and judge failures.
 pub(crate) struct Downstream {
     pub(super) admitter: Admitter,
     pub(super) policy: FailurePolicy,
@@ -38,7 +38,7 @@ pub(crate) struct FeedStatus {
 /// A source of events. It numbers them, and keeps those that are not settled.
 pub(crate) trait Feed {
     /// Longest wait for confirms while nothing can be read.
-    const CONFIRM_TICK: Duration;
+    const UNREADABLE_TICK: Duration;
     /// How long the broker may confirm nothing before a relay that stops after a failure no longer
     /// waits for it.
     const LAST_CONFIRM_WITHIN: Duration;
@@ -65,7 +65,7 @@ pub(crate) trait Feed {
     fn awaits_confirms(&self) -> bool;
 
     /// The broker has confirmed this event, or its dead letter for this cause. Returns when the
-    /// event was committed, in microseconds since the Unix epoch.
+    /// event was committed, in microseconds since the Unix epoch, for the latency metric.
     fn confirmed(
         &mut self,
         event: Sequence,

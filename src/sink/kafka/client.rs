@@ -12,7 +12,7 @@ use super::settings::KafkaSettings;
 use crate::base::event::{Outbound, Sequence};
 use crate::sink::publish::SinkReport;
 
-/// How long librdkafka's timer would take that [`ProducerClient::hurry`] shortens.
+/// The length of librdkafka's timer, which [`ProducerClient::hurry`] cuts short.
 const HURRY_FOR: Duration = Duration::from_millis(500);
 /// How long a request for a missing topic may block.
 const TOPIC_REQUEST_MS: i32 = 20;

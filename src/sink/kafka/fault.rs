@@ -11,7 +11,8 @@ use crate::sink::publish::{Disposition, ErrorRow, Failure};
 
 const MEND_SETTINGS: &str = "compare sink.kafka.properties (acks, compression.type, enable.idempotence, security.protocol) with the version and the configuration of the brokers";
 
-/// An answer that this release does not know is never retried: nobody would notice it.
+/// An answer that this version does not know makes a dead letter, which somebody notices. A retry
+/// would hide it.
 const UNKNOWN: Disposition = Disposition::Terminal;
 
 /// The failure of the event `id` on its way to `topic`.

@@ -21,7 +21,7 @@ use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::KeyLanes;
 use crate::sink::publish::{Failure, SinkReport};
 
-/// They come after all others and win.
+/// Set last, so that they override the defaults and the user's properties.
 const PROPERTIES: &[(&str, &str)] = &[
     ("batch.num.messages", "1"),
     ("max.in.flight", "1"),
@@ -37,8 +37,8 @@ pub(super) struct IsolatedProducer {
     client: Option<ProducerClient>,
     used_at: Instant,
     pub(super) events: KeyLanes<Record>,
-    /// Failed at the normal producer and not reported yet: an older event of the key may still
-    /// fail.
+    /// Failed at the normal producer and not reported yet: an older event of the key may fail in the
+    /// same poll, and must be reported first.
     unreported: BTreeMap<Sequence, Failure>,
     pub(super) reports: Vec<SinkReport>,
     /// Events that the normal producer may send again.

@@ -146,8 +146,8 @@ impl PartitionWarmup {
         self.released(waited)
     }
 
-    /// The topic has not the partitions that it had: forgets all about it. Returns the events that
-    /// have waited for them.
+    /// The partitions of the topic have changed: discards what is known of them. Returns the events
+    /// that have waited for them.
     pub(super) fn forget(&mut self, topic: TopicId) -> Vec<Sequence> {
         let Some(topic) = self.topics.get_mut(topic) else { return Vec::new() };
         let waited = std::mem::take(topic).take_waiting();

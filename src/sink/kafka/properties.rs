@@ -1,7 +1,7 @@
 //! The librdkafka properties that the relay sets, and those that a user may not set.
 //!
 //! Any producer property is allowed unless its value would let an event be lost, duplicated or
-//! reordered (promises G1 to G3), or would decide what the relay itself decides. Values that
+//! reordered, or would decide what the relay itself decides. Values that
 //! librdkafka rejects are left to librdkafka.
 
 /// The user's properties come after these and win.

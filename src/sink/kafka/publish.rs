@@ -1,4 +1,9 @@
 //! The Kafka sink: through which producer an event goes, and what follows from each answer.
+//!
+//! A broker refuses a whole batch because of one record, and librdkafka then gives the producer up, so
+//! that nothing overtakes the batch. The events of the batch are reported as suspect, and the sink as
+//! broken. The relay builds a new sink, receives the same events again, and publishes each suspect
+//! alone ([`super::isolated_producer`]): what is refused again is the cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -25,7 +30,7 @@ const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 const PROBE_MS: i32 = 20;
 /// How often the partitions of topics are counted again.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
-/// While both producers have events in flight, a poll waits no longer for either.
+/// While both producers have events in flight, a poll waits at most this long for either.
 const SHORT_WAIT: Duration = Duration::from_millis(2);
 
 pub(super) struct KafkaSink {
@@ -36,11 +41,11 @@ pub(super) struct KafkaSink {
     warmup: PartitionWarmup,
     /// The events that wait in `key_order`, in `warmup` or in `released`.
     held: BTreeMap<Sequence, Record>,
-    /// Events that need not wait any more. They are sent before any event that is handed over now.
+    /// Events that may be sent now. `publish` accepts no other event before they are sent.
     released: BTreeSet<Sequence>,
     isolated: IsolatedProducer,
     reports: Vec<SinkReport>,
-    /// While the cluster is unreachable: when it was reported or asked last.
+    /// While the cluster is unreachable: when that was reported, or the cluster probed, last.
     unreachable_at: Option<Instant>,
     counted_at: Instant,
 }
@@ -110,7 +115,7 @@ impl KafkaSink {
         self.held.insert(sequence, record);
     }
 
-    /// Sends an event by the normal producer, or keeps it until its partition is open.
+    /// Sends an event by the normal producer, or keeps it until its partition has been warmed up.
     fn send(
         &mut self,
         topic: TopicId,
@@ -123,8 +128,9 @@ impl KafkaSink {
             // Events without a key have no order: librdkafka fills its batches best by itself.
             return self.normal.send(topic, sequence, event, partition);
         }
-        let any = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
-        let partition = partition.or_else(|| self.warmup.partitions(topic).map(any));
+        // During the warmup events without a key are spread by their number.
+        let spread = |count: i32| (sequence % Sequence::from(count.unsigned_abs())) as i32;
+        let partition = partition.or_else(|| self.warmup.partitions(topic).map(spread));
         let state = self.warmup.state(topic, partition);
         if state == PartitionState::Busy {
             let record = Record::copy(event, lane);
@@ -139,15 +145,15 @@ impl KafkaSink {
         Ok(())
     }
 
-    /// The topic does not have the partitions that it had. Other events of the key may fail for the
-    /// same reason, and the isolated producer keeps them in order.
+    /// The topic has fewer partitions than were counted. Other events of the key may fail for the same
+    /// reason, and the isolated producer keeps them in order.
     fn partition_missing(&mut self, topic: TopicId, sequence: Sequence, record: Record) {
         self.released.extend(self.warmup.forget(topic));
         self.isolated.events.add_troubled(sequence, record);
     }
 
-    /// The partition of the event's key among those that were counted. librdkafka may know of more,
-    /// which are not open.
+    /// The partition of the event's key among those that were counted. librdkafka may already know
+    /// newer partitions, which are not warmed up.
     #[inline]
     fn partition_of_key(&mut self, topic: TopicId, event: &Outbound<'_>) -> Option<i32> {
         let count = self.warmup.partitions(topic)?;
@@ -171,7 +177,7 @@ impl KafkaSink {
                     self.isolated.add_failed(sequence, record, failure);
                 }
             }
-            // What waits for this event follows, unless this event is unconfirmed now.
+            // Releases what waited for this event, unless this event itself is in flight now.
             self.released.extend(self.key_order.release(lane));
         }
     }
@@ -227,14 +233,15 @@ impl KafkaSink {
             }
             let failure = record.failure(code);
             match (failure.disposition, &fatal) {
+                // The event is not the cause: the rebuilt sink receives it again.
                 (Disposition::Outage, Some(_)) => {}
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
                     self.reports.push(SinkReport::Failed(sequence, failure));
                 }
+                // One event of the batch is the cause, and it is not known which.
                 (_, Some(_)) => self.reports.push(SinkReport::Suspect(sequence)),
                 (_, None) => {
-                    // In all other cases the sink ends, and what waits for this event must not be
-                    // sent.
+                    // Only here the sink stays in use, so what waits for this event may be sent.
                     self.isolated.add_failed(sequence, record, failure);
                     self.released.extend(self.key_order.answered(lane));
                 }
@@ -261,12 +268,12 @@ impl KafkaSink {
             Code::Fatal | Code::GaplessGuarantee => {
                 self.reports.push(self.normal.fatal().unwrap_or(SinkReport::Broken(text)));
             }
-            // These concern the cluster; one broker of several may come and go.
+            // These concern the whole cluster. The loss of a single broker is not reported.
             Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
                 self.unreachable_at = Some(Instant::now());
                 self.reports.push(SinkReport::Unreachable(text));
             }
-            _ => tracing::debug!(error = text, "kafka client"),
+            _ => tracing::debug!(error = text, "librdkafka reported an error that needs no action"),
         }
     }
 
@@ -277,7 +284,7 @@ impl KafkaSink {
     }
 }
 
-/// The partition does not exist, and the sink has chosen it.
+/// The partition does not exist, and it was the sink that chose it.
 fn is_missing_partition(code: Code, wanted: Option<i32>) -> bool {
     code == Code::UnknownPartition && wanted.is_none()
 }
@@ -343,7 +350,7 @@ impl Sink for KafkaSink {
         self.isolated.report_failed();
         self.isolated.send(self.in_flight.oldest());
         self.reports.append(&mut self.isolated.reports);
-        // First, because the cluster may have become unreachable after these confirms.
+        // Before the errors, which may be newer than these confirms.
         if confirmed_any {
             self.report_reachable();
         }

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use super::publish::RabbitSink;
 use super::settings::{self, RabbitSettings};
-use super::{RabbitSink, bench_target, dead_letters, doctor, fault, init};
+use super::{bench_target, dead_letters, doctor, fault, init};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
 use crate::base::finding::Finding;

@@ -1,359 +1,195 @@
-//! The connection's thread: sends what the order per key allows, settles what the broker confirms, and
-//! connects again after each loss. What is not confirmed is kept and sent again.
+//! The RabbitMQ sink: hands events to the connection's thread, and checks the broker before the first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::Sender;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use lapin::{Channel, Event};
-use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::time::timeout;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::time::{sleep, timeout};
 
 use super::connection::AmqpConnection;
-use super::connection_loss::{AmqpResult, ConnectionLoss};
-use super::fault;
-use super::in_flight::PublishesInFlight;
+use super::connection_loss::ConnectionLoss;
+use super::doctor;
 use super::message::AmqpMessage;
-use super::probe::KnownExchanges;
-use super::returns::PublishOutcome;
+use super::publisher::{PublishOrder, Publisher};
 use super::settings::RabbitSettings;
-use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
+use crate::base::finding;
+use crate::base::runtime;
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
-use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
-use crate::sink::{Failure, SinkReport};
+use crate::sink::key_lanes::KeyHasher;
+use crate::sink::{Failure, PublishError, Sink, SinkReport, StartupCheck, UNREACHABLE};
 
-const RECONNECT_BASE: Duration = Duration::from_millis(50);
-const RECONNECT_CAP: Duration = Duration::from_secs(5);
-/// How often the connection is checked.
-const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long the broker's reason for a close may take.
-const REASON_WITHIN: Duration = Duration::from_millis(200);
-/// How long the broker may leave a message unanswered before that is reported.
-const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// lapin copies a message into one buffer per frame. The buffers of a larger message than this leave
-/// malloc's arenas fragmented.
-const LARGE_BYTES: usize = 8 << 20;
+/// With this many orders the sink does not wait for the next poll to hand them over.
+const GATHERED_MAX: usize = 256;
+/// How long the first connection may take.
+const ANSWER_WITHIN: Duration = Duration::from_secs(10);
+/// Between two attempts of the first connection.
+const RETRY_EVERY: Duration = Duration::from_millis(250);
+/// How long the thread may take to close the connection.
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 
-/// What the sink asks its thread to do.
 #[derive(Debug)]
-pub(super) enum PublishOrder {
-    Publish(Sequence, AmqpMessage),
-    /// Publish a failed event again.
-    Retry(Sequence),
-    /// Publish the dead letter of a failed event in its place.
-    DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
-}
-
-pub(super) struct Publisher {
-    settings: RabbitSettings,
-    /// Closed when the sink is dropped.
-    orders: UnboundedReceiver<Vec<PublishOrder>>,
-    reports: Sender<Vec<SinkReport>>,
+pub(super) struct RabbitSink {
+    orders: UnboundedSender<Vec<PublishOrder>>,
+    gathered: Vec<PublishOrder>,
+    /// Disconnected when the thread has ended.
+    reports: Receiver<Vec<SinkReport>>,
+    has_ended: bool,
     /// Set while the broker accepts no messages.
     blocked: Arc<AtomicBool>,
-    unconfirmed: KeyLanes<AmqpMessage>,
-    exchanges: KnownExchanges,
-    backoff: Backoff,
-    /// Why events wait, as it was reported last.
-    trouble: Option<String>,
-    /// A message or a question has been unanswered for longer than [`ANSWER_WITHIN`].
-    overdue: bool,
-    /// A large message was sent since memory was last returned to the system.
-    untrimmed: bool,
+    key_hasher: KeyHasher,
 }
 
-impl Publisher {
-    pub(super) fn new(
-        settings: RabbitSettings,
-        orders: UnboundedReceiver<Vec<PublishOrder>>,
-        reports: Sender<Vec<SinkReport>>,
-        blocked: Arc<AtomicBool>,
-    ) -> Publisher {
-        Publisher {
-            settings,
-            orders,
-            reports,
-            blocked,
-            unconfirmed: KeyLanes::default(),
-            exchanges: KnownExchanges::default(),
-            backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
-            trouble: None,
-            overdue: false,
-            untrimmed: false,
-        }
-    }
-
-    /// Runs until the sink is dropped.
-    pub(super) async fn run(mut self, mut first: Option<AmqpConnection>) {
-        let mut host = 0;
-        while !self.orders.is_closed() {
-            let opened = match first.take() {
-                Some(connection) => Ok(connection),
-                None => AmqpConnection::open(&self.settings, host).await,
-            };
-            let (loss, trouble) = match opened {
-                Ok(mut connection) => {
-                    // The host that was lost may stay away for a while: the next one is tried first.
-                    host = connection.host + 1;
-                    let Err(loss) = self.use_connection(&mut connection).await else {
-                        return connection.close().await;
-                    };
-                    self.lost(&loss);
-                    let text = loss.interrupted(&self.settings);
-                    (loss, text)
-                }
-                Err(loss) => {
-                    let Fault { what, place, mend, .. } = loss.unreachable(&self.settings);
-                    (loss, format!("{what} ({place}); to mend it: {mend}"))
-                }
-            };
-            if let Some(failure) = loss.halts(&self.settings) {
-                self.report(vec![SinkReport::Unable(failure)]);
+impl RabbitSink {
+    pub(super) fn open(
+        settings: &RabbitSettings,
+        check: Option<&StartupCheck<'_>>,
+    ) -> Result<RabbitSink, Vec<Fault>> {
+        let runtime = runtime::current_thread()?;
+        let first = match check.map(|check| runtime.block_on(first_connection(settings, check))) {
+            Some(Ok(first)) => first,
+            None => None,
+            Some(Err(faults)) => {
+                // Does not wait for a name that is being resolved.
+                runtime.shutdown_background();
+                return Err(faults);
             }
-            self.report_trouble(trouble);
-            let delay = self.backoff.next_delay();
-            let waiting = async {
-                while let Some(orders) = self.orders.recv().await {
-                    self.take(orders);
-                }
-            };
-            let _stopped = timeout(delay, waiting).await.is_ok();
-        }
-    }
-
-    /// Publishes over one connection until it is lost or the sink is dropped.
-    async fn use_connection(&mut self, connection: &mut AmqpConnection) -> AmqpResult<()> {
-        let channel = connection.channel.clone();
-        let mut in_flight = PublishesInFlight::default();
-        let published = self.publish(connection, &channel, &mut in_flight).await;
-        // What was confirmed before the loss counts.
-        let collected = self.collect(&mut in_flight);
-        let Err(loss) = published else { return Ok(()) };
-        // The error of the publishing channel is the best, if it has a code. A publish on a channel
-        // that is being closed fails before the code is known.
-        let reason = match collected {
-            Err(known) if known.code.is_some() => Some(known),
-            _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
-            _ => None,
         };
-        Err(reason.filter(|reason| reason.code.is_some()).unwrap_or(loss))
+        let ((orders, ordered), (reporting, reports)) = (unbounded_channel(), channel());
+        let blocked = Arc::<AtomicBool>::default();
+        let publisher = Publisher::new(settings.clone(), ordered, reporting, Arc::clone(&blocked));
+        runtime::spawn("rabbitmq", move || {
+            runtime.block_on(publisher.run(first));
+            runtime.shutdown_background();
+        })?;
+        let (gathered, has_ended, key_hasher) = (Vec::new(), false, KeyHasher::default());
+        Ok(RabbitSink { orders, gathered, reports, has_ended, blocked, key_hasher })
     }
 
-    async fn publish<'c>(
+    fn gather(
         &mut self,
-        connection: &mut AmqpConnection,
-        channel: &'c Channel,
-        in_flight: &mut PublishesInFlight<'c>,
-    ) -> AmqpResult<()> {
-        let (mut blocked, mut flows_since) = (false, Instant::now());
-        let mut check = tokio::time::interval(CHECK_EVERY);
-        check.reset();
-        loop {
-            if connection.is_blocked() != blocked {
-                (blocked, flows_since) = (!blocked, Instant::now());
-                self.blocked.store(blocked, Ordering::Relaxed);
-            }
-            while let Ok(orders) = self.orders.try_recv() {
-                self.take(orders);
-            }
-            self.collect(in_flight)?;
-            if self.orders.is_closed() {
-                return Ok(());
-            }
-            self.send(connection, channel, in_flight)?;
-            tokio::select! {
-                orders = self.orders.recv() => match orders {
-                    Some(orders) => self.take(orders),
-                    None => return Ok(()),
-                },
-                () = in_flight.woken() => {}
-                event = connection.event() => match event {
-                    Some(Event::Error(error)) => return Err(error.into()),
-                    Some(Event::ConnectionBlocked(reason)) => {
-                        // The flag is set before the report. The connection may be unblocked again
-                        // by now; the next turn of the loop sees that.
-                        (blocked, flows_since) = (true, Instant::now());
-                        self.blocked.store(true, Ordering::Relaxed);
-                        let trouble = format!("the broker takes no messages for now: {reason}");
-                        self.report_trouble(trouble);
+        sequence: Sequence,
+        event: &Outbound<'_>,
+        copy: impl FnOnce(&Outbound<'_>, Option<u64>) -> Result<AmqpMessage, Failure>,
+    ) -> Result<(), PublishError> {
+        if self.blocked.load(Ordering::Relaxed) {
+            return Err(PublishError::QueueFull);
+        }
+        let lane = event.key.map(|key| self.key_hasher.lane(key));
+        let message = copy(event, lane).map_err(PublishError::Failed)?;
+        self.gathered.push(PublishOrder::Publish(sequence, message));
+        if self.gathered.len() >= GATHERED_MAX {
+            self.hand_over();
+        }
+        Ok(())
+    }
+
+    fn hand_over(&mut self) {
+        if !self.gathered.is_empty() {
+            // The next poll sees that the thread has ended.
+            let _has_ended = self.orders.send(std::mem::take(&mut self.gathered)).is_err();
+        }
+    }
+}
+
+/// Opens the first connection and checks what must exist. Returns none when the process is stopped.
+async fn first_connection(
+    settings: &RabbitSettings,
+    check: &StartupCheck<'_>,
+) -> Result<Option<AmqpConnection>, Vec<Fault>> {
+    let stopped = async {
+        while !check.stop.load(Ordering::Relaxed) {
+            sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::select! {
+        connected = checked_connection(settings, check) => connected.map(Some),
+        () = stopped => Ok(None),
+    }
+}
+
+async fn checked_connection(
+    settings: &RabbitSettings,
+    check: &StartupCheck<'_>,
+) -> Result<AmqpConnection, Vec<Fault>> {
+    let deadline = Instant::now() + ANSWER_WITHIN;
+    loop {
+        match AmqpConnection::open(settings, 0).await {
+            Ok(connection) => {
+                let checks = doctor::check(settings, check.required, &connection, false);
+                let Ok(findings) = timeout(ANSWER_WITHIN, checks).await else {
+                    let late = ConnectionLoss::of("it let us in and answers no question");
+                    return Err(vec![late.unreachable(settings)]);
+                };
+                let faults: Vec<Fault> = finding::faults(&findings).cloned().collect();
+                // A node that has just started accepts logins before its queues answer.
+                let is_starting = faults.iter().any(|fault| fault.code == UNREACHABLE);
+                if !is_starting || Instant::now() >= deadline {
+                    for finding in findings.iter().filter(|finding| finding.is_warning()) {
+                        tracing::warn!("{}", finding.text);
                     }
-                    Some(_) => {}
-                    None => return Err(ConnectionLoss::of("the connection ended")),
-                },
-                answer = self.exchanges.answer() => answer?,
-                _ = check.tick() => {
-                    // A connection may end without an event.
-                    if !connection.is_open() {
-                        return Err(ConnectionLoss::of("the channel is closed"));
-                    }
-                    let oldest = in_flight.oldest().or(self.exchanges.asked_at);
-                    self.check_overdue(blocked, oldest.map(|at| at.max(flows_since)));
+                    return if faults.is_empty() { Ok(connection) } else { Err(faults) };
                 }
             }
+            Err(loss) if loss.is_final() || Instant::now() > deadline => {
+                return Err(vec![loss.unreachable(settings)]);
+            }
+            Err(_) => {}
+        }
+        sleep(RETRY_EVERY).await;
+    }
+}
+
+impl Sink for RabbitSink {
+    fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
+        self.gather(sequence, event, AmqpMessage::event)
+    }
+
+    fn publish_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        dead_letter: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
+        self.gather(sequence, dead_letter, AmqpMessage::dead_letter)
+    }
+
+    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+        self.hand_over();
+        match self.reports.recv_timeout(patience) {
+            Ok(first) => reports.extend(first.into_iter().chain(self.reports.try_iter().flatten())),
+            Err(RecvTimeoutError::Disconnected) if !self.has_ended => {
+                self.has_ended = true;
+                let text = "the connection's thread has ended".to_owned();
+                reports.push(SinkReport::Broken(text));
+            }
+            Err(_) => {}
         }
     }
 
-    /// Reports a broker that accepts connections and answers nothing.
-    fn check_overdue(&mut self, blocked: bool, oldest_at: Option<Instant>) {
-        let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
-        self.overdue = !blocked && waiting > ANSWER_WITHIN;
-        if self.overdue {
-            // Sending again would only duplicate: a queue without a majority has the message already.
-            let limit_s = ANSWER_WITHIN.as_secs();
-            self.report_trouble(format!(
-                "the broker has left a message or a question unanswered for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
-            ));
-        } else if !blocked {
-            self.report_reachable();
-        }
+    fn retry(&mut self, sequence: Sequence) {
+        self.gathered.push(PublishOrder::Retry(sequence));
     }
 
-    fn take(&mut self, orders: Vec<PublishOrder>) {
-        for order in orders {
-            match order {
-                PublishOrder::Publish(sequence, message) => {
-                    self.unconfirmed.add(sequence, message);
-                }
-                PublishOrder::Retry(sequence) => {
-                    if let Some(message) = self.unconfirmed.item(sequence) {
-                        self.exchanges.ask_again(message.exchange());
-                    }
-                    self.unconfirmed.retry(sequence);
-                }
-                PublishOrder::DeadLetter(sequence, letter) => {
-                    let (writer, cause) = *letter;
-                    self.exchanges.ask_again(&writer.settings.address.exchange);
-                    self.dead_letter(sequence, &writer, &cause);
-                }
-            }
-        }
-    }
-
-    /// Replaces a failed event by its dead letter.
-    fn dead_letter(
+    fn replace_with_dead_letter(
         &mut self,
         sequence: Sequence,
         writer: &DeadLetterWriter,
         cause: &DeadLetterCause,
     ) {
-        let Some(message) = self.unconfirmed.item(sequence) else { return };
-        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, message.lane());
-        match message.with_outbound(|event| writer.compose(event, cause, copy)) {
-            Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
-            Err(failure) => return self.fail(sequence, failure),
-        }
-        if cause.parks_key {
-            let behind = self.unconfirmed.refuse_behind(sequence).into_iter();
-            let parked = behind.filter_map(|behind| {
-                Some(SinkReport::Failed(behind, self.unconfirmed.item(behind)?.parked()))
-            });
-            self.report(parked.collect());
-        }
+        let letter = Box::new((writer.clone(), cause.clone()));
+        self.gathered.push(PublishOrder::DeadLetter(sequence, letter));
     }
+}
 
-    fn send<'c>(
-        &mut self,
-        connection: &AmqpConnection,
-        channel: &'c Channel,
-        in_flight: &mut PublishesInFlight<'c>,
-    ) -> AmqpResult<()> {
-        while !connection.is_blocked() && !self.orders.is_closed() {
-            let Some((sequence, message)) = self.unconfirmed.peek() else { break };
-            match self.exchanges.exists(&connection.probe, message.exchange()) {
-                Some(true) => {
-                    self.unconfirmed.sent(sequence, &message);
-                    self.untrimmed |= message.size_bytes() > LARGE_BYTES;
-                    in_flight.send(channel, sequence, message)?;
-                }
-                Some(false) => self.fail(sequence, message.no_exchange()),
-                None => break,
-            }
-        }
-        Ok(())
-    }
-
-    /// Settles the publishes that the broker has answered.
-    fn collect(&mut self, in_flight: &mut PublishesInFlight<'_>) -> AmqpResult<()> {
-        let (outcomes, end) = in_flight.collect();
-        if outcomes.is_empty() {
-            return Ok(end?);
-        }
-        self.backoff.succeeded();
-        // A blocked broker still confirms what it has read already.
-        if !self.blocked.load(Ordering::Relaxed) && !self.overdue {
-            self.report_reachable();
-        }
-        let mut reports = Vec::with_capacity(outcomes.len());
-        for (sequence, outcome) in outcomes {
-            let Some(message) = self.unconfirmed.item(sequence) else { continue };
-            let failure = match outcome {
-                PublishOutcome::Confirmed => {
-                    self.unconfirmed.confirmed(sequence);
-                    reports.push(SinkReport::Confirmed(sequence));
-                    continue;
-                }
-                PublishOutcome::Nacked => message.nacked(),
-                PublishOutcome::Returned(returned) => message.unroutable(&returned),
-            };
-            self.unconfirmed.refused(sequence);
-            reports.push(SinkReport::Failed(sequence, failure));
-        }
-        self.report(reports);
-        if self.untrimmed && self.unconfirmed.in_flight_bytes() <= LARGE_BYTES {
-            self.untrimmed = false;
-            crate::base::os_ffi::trim_malloc();
-        }
-        Ok(end?)
-    }
-
-    fn lost(&mut self, loss: &ConnectionLoss) {
-        if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
-            tracing::warn!(code, "RabbitMQ closed the channel with a reply code that is not known");
-        }
-        if loss.is_over_a_message()
-            && let Some(sequence) = self.unconfirmed.lone_suspect()
-            && let Some(message) = self.unconfirmed.item(sequence)
-        {
-            let failure = message.closed_channel(loss);
-            // A dead letter that is larger than the broker accepts is cut further.
-            match loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten() {
-                Some(less) => {
-                    self.unconfirmed.refused(sequence);
-                    self.unconfirmed.replace_with_dead_letter(sequence, less);
-                }
-                None => self.fail(sequence, failure),
-            }
-        }
-        self.unconfirmed.connection_lost(loss.sends_one_at_a_time());
-        self.exchanges = KnownExchanges::default();
-        self.blocked.store(false, Ordering::Relaxed);
-        self.overdue = false;
-    }
-
-    /// Keeps the event for a retry, and reports the failure.
-    fn fail(&mut self, sequence: Sequence, failure: Failure) {
-        self.unconfirmed.refused(sequence);
-        self.report(vec![SinkReport::Failed(sequence, failure)]);
-    }
-
-    fn report(&self, reports: Vec<SinkReport>) {
-        let _sink_is_gone = self.reports.send(reports).is_err();
-    }
-
-    fn report_reachable(&mut self) {
-        if self.trouble.take().is_some() {
-            self.report(vec![SinkReport::Reachable]);
-        }
-    }
-
-    /// Reports what keeps events waiting, unless it was reported last.
-    fn report_trouble(&mut self, text: String) {
-        if self.trouble.as_ref() != Some(&text) {
-            self.report(vec![SinkReport::Unreachable(text.clone())]);
-            self.trouble = Some(text);
-        }
+impl Drop for RabbitSink {
+    /// Waits until the thread has closed the connection, at most [`CLOSE_WITHIN`].
+    fn drop(&mut self) {
+        (self.orders, _) = unbounded_channel();
+        let deadline = Instant::now() + CLOSE_WITHIN;
+        let left = || deadline.saturating_duration_since(Instant::now());
+        while self.reports.recv_timeout(left()).is_ok() {}
     }
 }

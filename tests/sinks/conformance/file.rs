@@ -1,4 +1,4 @@
-//! A file. What breaks is its path; answers are lost in the ears of its sink.
+//! A file. What breaks is its path; answers are lost in the faults of its sink.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,26 +8,26 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value as Json;
 use walrelay::sink::Broker;
 
+use super::faulty_broker::{AnswerFaults, FaultyBroker};
 use super::fixture::{Arrived, SinkFixture};
-use super::heard::{Ears, Heard};
-use crate::hand::Event;
 use crate::section::Values;
+use crate::test_relay::Event;
 
 const EVENT_BYTES_MAX: usize = 2 << 20;
 
-pub(crate) struct FileBed {
+pub(crate) struct FileFixture {
     folder: PathBuf,
-    ears: Arc<Ears>,
+    faults: Arc<AnswerFaults>,
 }
 
-impl FileBed {
-    pub(crate) fn start() -> FileBed {
+impl FileFixture {
+    pub(crate) fn start() -> FileFixture {
         let folder = format!("conformance-{}", std::process::id());
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(folder);
         // A process of that number may have left one.
         std::fs::remove_dir_all(&folder).ok();
         std::fs::create_dir_all(&folder).unwrap();
-        FileBed { folder, ears: Arc::default() }
+        FileFixture { folder, faults: Arc::default() }
     }
 
     fn away(&self) -> PathBuf {
@@ -35,13 +35,13 @@ impl FileBed {
     }
 }
 
-impl SinkFixture for FileBed {
+impl SinkFixture for FileFixture {
     fn broker(&self) -> Arc<dyn Broker> {
         let values = Values::default()
             .set("path", self.folder.join("events.jsonl").display())
             .set("event_bytes_max", EVENT_BYTES_MAX);
-        let (inner, ears) = (values.configure("file"), Arc::clone(&self.ears));
-        Arc::new(Heard { inner, ears })
+        let (inner, faults) = (values.configure("file"), Arc::clone(&self.faults));
+        Arc::new(FaultyBroker { inner, faults })
     }
 
     fn place(&mut self, name: &str) -> Event {
@@ -75,19 +75,19 @@ impl SinkFixture for FileBed {
     fn provide(&mut self, _place: &Event) {}
 
     fn lose_answers(&mut self) {
-        self.ears.lose_answers();
+        self.faults.lose_answers();
     }
 
     fn cut(&mut self) {
-        self.ears.cut();
+        self.faults.cut();
     }
 
     fn stall(&mut self) {
-        self.ears.stall(true);
+        self.faults.stall(true);
     }
 
     fn go_on(&mut self) {
-        self.ears.stall(false);
+        self.faults.stall(false);
     }
 
     fn kill(&mut self) {

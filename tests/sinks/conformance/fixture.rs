@@ -6,11 +6,11 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use walrelay::sink::{Broker, SINKS};
 
-use super::file::FileBed;
-use super::kafka::KafkaBed;
-use super::memory::MemoryBed;
-use super::rabbitmq::RabbitBed;
-use crate::hand::Event;
+use super::file::FileFixture;
+use super::kafka::KafkaFixture;
+use super::memory::MemoryFixture;
+use super::rabbitmq::RabbitFixture;
+use crate::test_relay::Event;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {
@@ -57,18 +57,21 @@ pub(crate) trait SinkFixture: Send {
         false
     }
 
+    /// Makes the destination of this event.
     fn provide(&mut self, place: &Event);
 
-    /// The broker takes events, and its answers are lost, until the next cut.
+    /// From now until the next `cut` the broker stores events, and its answers are lost.
     fn lose_answers(&mut self);
 
+    /// Closes every connection.
     fn cut(&mut self);
 
+    /// From now until `go_on` the broker answers nothing.
     fn stall(&mut self);
 
     fn go_on(&mut self);
 
-    /// What was made so far outlives a death.
+    /// Waits until what was stored so far survives a `kill`.
     fn keep(&self) {}
 
     fn kill(&mut self);
@@ -78,37 +81,38 @@ pub(crate) trait SinkFixture: Send {
     fn connections(&self) -> usize;
 }
 
-/// Where the beds are made. A kind that is not here fails every test of the suite.
+/// Makes the fixture of a kind. A kind that is not here fails every test of the suite.
 fn make(kind: &str) -> Box<dyn SinkFixture> {
     match kind {
-        "memory" => Box::new(MemoryBed::default()),
-        "kafka" => Box::new(KafkaBed::start()),
-        "rabbitmq" => Box::new(RabbitBed::start()),
-        "file" => Box::new(FileBed::start()),
-        other => panic!("sink {other:?} has no bed: write one, so that the suite runs over it"),
+        "memory" => Box::new(MemoryFixture::default()),
+        "kafka" => Box::new(KafkaFixture::start()),
+        "rabbitmq" => Box::new(RabbitFixture::start()),
+        "file" => Box::new(FileFixture::start()),
+        other => panic!("sink {other:?} has no fixture: write one, so that the suite runs over it"),
     }
 }
 
-type Beds = BTreeMap<&'static str, Mutex<Option<Box<dyn SinkFixture>>>>;
+type Fixtures = BTreeMap<&'static str, Mutex<Option<Box<dyn SinkFixture>>>>;
 
-/// Runs a case over every kind of sink, and tells which failed. A bed serves one case at a time.
+/// Runs a case over every kind of sink, and tells which failed. A fixture serves one case at a time.
 #[track_caller]
 pub(crate) fn each(case: fn(&mut dyn SinkFixture)) {
-    static BEDS: OnceLock<Beds> = OnceLock::new();
-    let beds =
-        BEDS.get_or_init(|| SINKS.iter().map(|kind| (kind.name, Mutex::default())).collect());
+    static FIXTURES: OnceLock<Fixtures> = OnceLock::new();
+    let fixtures =
+        FIXTURES.get_or_init(|| SINKS.iter().map(|kind| (kind.name, Mutex::default())).collect());
     let failed = std::thread::scope(|scope| {
-        let start = |(kind, bed): (&&'static str, &'static Mutex<Option<Box<dyn SinkFixture>>>)| {
-            let kind = *kind;
-            let work = move || {
-                // A case that failed over it has not lost it.
-                let mut bed = bed.lock().unwrap_or_else(PoisonError::into_inner);
-                case(&mut **bed.get_or_insert_with(|| make(kind)));
+        let start =
+            |(kind, fixture): (&&'static str, &'static Mutex<Option<Box<dyn SinkFixture>>>)| {
+                let kind = *kind;
+                let work = move || {
+                    // A case that failed over it has not lost it.
+                    let mut fixture = fixture.lock().unwrap_or_else(PoisonError::into_inner);
+                    case(&mut **fixture.get_or_insert_with(|| make(kind)));
+                };
+                let thread = std::thread::Builder::new().name(format!("over {kind}"));
+                (kind, thread.spawn_scoped(scope, work).unwrap())
             };
-            let thread = std::thread::Builder::new().name(format!("over {kind}"));
-            (kind, thread.spawn_scoped(scope, work).unwrap())
-        };
-        let running: Vec<_> = beds.iter().map(start).collect();
+        let running: Vec<_> = fixtures.iter().map(start).collect();
         let ended = running.into_iter().map(|(kind, thread)| (kind, thread.join()));
         ended.filter(|(_, outcome)| outcome.is_err()).map(|(kind, _)| kind).collect::<Vec<_>>()
     });

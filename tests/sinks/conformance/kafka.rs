@@ -11,8 +11,8 @@ use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, consumer};
 
 use super::fixture::{Arrived, SinkFixture};
-use crate::hand::{Event, LIMIT};
 use crate::section::Values;
+use crate::test_relay::{Event, LIMIT};
 
 /// Most bytes of a record here, so that one above them is refused by the broker and not before.
 const RECORD_BYTES_MAX: usize = 2_000_000;
@@ -20,15 +20,15 @@ const RECORD_BYTES_MAX: usize = 2_000_000;
 /// What makes a missing topic of a place's.
 const LATER: &str = "-later";
 
-pub(crate) struct KafkaBed {
+pub(crate) struct KafkaFixture {
     kafka: Kafka,
     proxy: Proxy,
     /// Topics that were there, or came later.
     topics: Vec<String>,
 }
 
-impl KafkaBed {
-    pub(crate) fn start() -> KafkaBed {
+impl KafkaFixture {
+    pub(crate) fn start() -> KafkaFixture {
         let port = walrelay_harness::free_port().unwrap();
         let proxy = Proxy::start(port).unwrap();
         // A client is sent on to the address under which it came.
@@ -37,7 +37,7 @@ impl KafkaBed {
             KafkaListener { name: "PROXIED", protocol: "PLAINTEXT", port, advertised_port };
         let options = KafkaOptions { listener: Some(listener), ..KafkaOptions::default() };
         let kafka = Kafka::start_with(&options).unwrap();
-        KafkaBed { kafka, proxy, topics: Vec::new() }
+        KafkaFixture { kafka, proxy, topics: Vec::new() }
     }
 
     fn of(&self, place: &Event) -> Vec<String> {
@@ -68,13 +68,13 @@ impl KafkaBed {
 
     fn consumer(&self) -> BaseConsumer {
         let mut config = ClientConfig::new();
-        config.set("bootstrap.servers", self.kafka.bootstrap()).set("group.id", "bed");
+        config.set("bootstrap.servers", self.kafka.bootstrap()).set("group.id", "fixture");
         config.set("fetch.message.max.bytes", "8000000").set("fetch.wait.max.ms", "10");
         config.create().unwrap()
     }
 }
 
-impl SinkFixture for KafkaBed {
+impl SinkFixture for KafkaFixture {
     fn broker(&self) -> Arc<dyn Broker> {
         Values::default()
             .set("brokers", format!("127.0.0.1:{}", self.proxy.port))

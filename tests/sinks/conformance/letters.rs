@@ -5,7 +5,7 @@ use walrelay::sink::Disposition;
 
 use super::fixture::{Arrived, SinkFixture, each};
 use super::{compare, event, publish};
-use crate::hand::{Event, Hand, dead_letter_cause, dead_letter_writer};
+use crate::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 
 /// Less than what the poison of any broker weighs.
 const VALUE_BYTES_MAX: usize = 100_000;
@@ -31,25 +31,25 @@ fn ids(arrived: &[Arrived]) -> Vec<String> {
 
 #[test]
 fn a_dead_letter_arrives_whole_and_settles_under_the_number_of_its_event() {
-    each(|bed| {
+    each(|fixture| {
         // GIVEN an event that the broker refuses for good
-        let (place, letters) = (bed.place("letter"), bed.place("letter-dlq"));
-        let mut hand = Hand::open(bed.broker());
-        let poison = bed.poison(event(&place, "a1").keyed("a"));
+        let (place, letters) = (fixture.place("letter"), fixture.place("letter-dlq"));
+        let mut relay = TestRelay::open(fixture.broker());
+        let poison = fixture.poison(event(&place, "a1").keyed("a"));
         let first = event(&place, "a0").keyed("a");
-        hand.publish(&first);
-        let culprit = hand.publish(&poison);
-        hand.until("a failure", |hand| hand.refused.contains_key(&culprit));
+        relay.publish(&first);
+        let culprit = relay.publish(&poison);
+        relay.until("a failure", |relay| relay.refused.contains_key(&culprit));
         // WHEN it is buried THEN it is confirmed, and what is behind it flows
         let last = event(&place, "a2").keyed("a");
-        hand.publish(&last);
-        hand.replace_with_dead_letter(culprit, &writer(&letters), &cause("test.refused", false));
-        hand.settle();
-        assert!(hand.confirmed.contains(&culprit));
-        assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
-        compare(&[first, last], &bed.take(&place));
+        relay.publish(&last);
+        relay.replace_with_dead_letter(culprit, &writer(&letters), &cause("test.refused", false));
+        relay.settle();
+        assert!(relay.confirmed.contains(&culprit));
+        assert_eq!(relay.failures.len(), 1, "{:?}", relay.failures);
+        compare(&[first, last], &fixture.take(&place));
         // AND its letter is the event with its fate beside it
-        let arrived = bed.take(&letters);
+        let arrived = fixture.take(&letters);
         let [arrived] = arrived.as_slice() else { panic!("{} letters", arrived.len()) };
         assert_eq!((arrived.id().as_str(), arrived.key.as_deref()), ("a1", Some(&b"a"[..])));
         let value = poison.value.unwrap_or_default();
@@ -70,81 +70,85 @@ fn a_dead_letter_arrives_whole_and_settles_under_the_number_of_its_event() {
         let cut = value.len() > VALUE_BYTES_MAX;
         let size = header(arrived, writer::VALUE_SIZE);
         assert_eq!(size, cut.then(|| value.len().to_string()));
-        bed.provide(&place);
+        fixture.provide(&place);
     });
 }
 
 #[test]
 fn what_waits_behind_a_parked_key_fails_in_order_and_other_keys_flow() {
-    each(|bed| {
+    each(|fixture| {
         // The relay itself holds back what comes behind an event that is refused at once.
-        if bed.refuses_at_once() {
+        if fixture.refuses_at_once() {
             return;
         }
         // GIVEN an event that is refused, with others of its key and of another behind it
-        let (place, letters) = (bed.place("parks"), bed.place("parks-dlq"));
-        let mut hand = Hand::open(bed.broker());
-        let culprit = hand.publish(&bed.poison(event(&place, "a0").keyed("a")));
-        hand.until("a failure", |hand| hand.refused.contains_key(&culprit));
+        let (place, letters) = (fixture.place("parks"), fixture.place("parks-dlq"));
+        let mut relay = TestRelay::open(fixture.broker());
+        let culprit = relay.publish(&fixture.poison(event(&place, "a0").keyed("a")));
+        relay.until("a failure", |relay| relay.refused.contains_key(&culprit));
         let (mut behind, mut others) = (Vec::new(), Vec::new());
         for number in 1..=5 {
-            behind.push(hand.publish(&event(&place, format!("a{number}")).keyed("a")));
+            behind.push(relay.publish(&event(&place, format!("a{number}")).keyed("a")));
             others.push(event(&place, format!("b{number}")).keyed("b"));
-            hand.publish(&others[number - 1]);
+            relay.publish(&others[number - 1]);
         }
         // WHEN it is buried, and its key parked THEN what is behind it fails, in order
         let writer = writer(&letters);
-        hand.replace_with_dead_letter(culprit, &writer, &cause("test.refused", true));
-        hand.until("all behind it have failed", |hand| hand.failures.len() == 6);
-        let failed: Vec<u64> = hand.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
+        relay.replace_with_dead_letter(culprit, &writer, &cause("test.refused", true));
+        relay.until("all behind it have failed", |relay| relay.failures.len() == 6);
+        let failed: Vec<u64> = relay.failures[1..].iter().map(|(sequence, _)| *sequence).collect();
         assert_eq!(failed, behind);
-        for (_, failure) in &hand.failures[1..] {
+        for (_, failure) in &relay.failures[1..] {
             assert_eq!(failure.class, writer::CLASS_PARKED);
             assert_eq!(failure.disposition, Disposition::Terminal);
             assert_eq!(failure.key.as_deref(), Some(&b"a"[..]));
         }
         // WHEN they are buried, too THEN all are letters, in order
         for sequence in behind {
-            hand.replace_with_dead_letter(sequence, &writer, &cause(writer::CLASS_PARKED, true));
+            relay.replace_with_dead_letter(sequence, &writer, &cause(writer::CLASS_PARKED, true));
         }
-        hand.settle();
-        assert_eq!(hand.failures.len(), 6, "{:?}", hand.failures);
-        compare(&others, &bed.take(&place));
-        let arrived = bed.take(&letters);
+        relay.settle();
+        assert_eq!(relay.failures.len(), 6, "{:?}", relay.failures);
+        compare(&others, &fixture.take(&place));
+        let arrived = fixture.take(&letters);
         assert_eq!(ids(&arrived), ["a0", "a1", "a2", "a3", "a4", "a5"]);
         let parks = arrived.iter().filter_map(|it| header(it, writer::PARKS_KEY)).count();
         assert_eq!(parks, 6);
-        bed.provide(&place);
+        fixture.provide(&place);
     });
 }
 
 /// Publishes 600 events of 20 keys, one of them such that the broker refuses it.
-fn with_a_culprit(bed: &mut dyn SinkFixture, hand: &mut Hand, place: &Event) -> (Vec<Event>, u64) {
-    let mut published = publish(hand, place, 0, 300, 20);
-    hand.settle();
-    published.extend(publish(hand, place, 300, 150, 20));
-    let culprit = hand.publish(&bed.poison(event(place, "culprit").keyed("key7")));
-    published.extend(publish(hand, place, 450, 150, 20));
+fn with_a_culprit(
+    fixture: &mut dyn SinkFixture,
+    relay: &mut TestRelay,
+    place: &Event,
+) -> (Vec<Event>, u64) {
+    let mut published = publish(relay, place, 0, 300, 20);
+    relay.settle();
+    published.extend(publish(relay, place, 300, 150, 20));
+    let culprit = relay.publish(&fixture.poison(event(place, "culprit").keyed("key7")));
+    published.extend(publish(relay, place, 450, 150, 20));
     (published, culprit)
 }
 
 #[test]
 fn innocents_of_a_refused_batch_arrive_in_order_and_only_the_culprit_fails() {
-    each(|bed| {
+    each(|fixture| {
         // GIVEN a broker that refuses a whole batch for one of it
-        let (place, letters) = (bed.place("batch"), bed.place("batch-dlq"));
-        let mut hand = Hand::open(bed.broker());
+        let (place, letters) = (fixture.place("batch"), fixture.place("batch-dlq"));
+        let mut relay = TestRelay::open(fixture.broker());
         // WHEN one of many events is refused THEN it alone has failed
-        let (published, culprit) = with_a_culprit(bed, &mut hand, &place);
-        hand.until("a failure", |hand| hand.refused.contains_key(&culprit));
-        assert_eq!(hand.failures.len(), 1, "{:?}", hand.failures);
-        assert_eq!(hand.failures[0].1.disposition, Disposition::Terminal);
-        hand.replace_with_dead_letter(culprit, &writer(&letters), &cause("test.refused", false));
-        hand.settle();
+        let (published, culprit) = with_a_culprit(fixture, &mut relay, &place);
+        relay.until("a failure", |relay| relay.refused.contains_key(&culprit));
+        assert_eq!(relay.failures.len(), 1, "{:?}", relay.failures);
+        assert_eq!(relay.failures[0].1.disposition, Disposition::Terminal);
+        relay.replace_with_dead_letter(culprit, &writer(&letters), &cause("test.refused", false));
+        relay.settle();
         // AND the others are there, first deliveries in order
-        compare(&published, &bed.take(&place));
-        assert_eq!(ids(&bed.take(&letters)), ["culprit"]);
-        assert_eq!(hand.confirmed.len(), published.len() + 1);
-        bed.provide(&place);
+        compare(&published, &fixture.take(&place));
+        assert_eq!(ids(&fixture.take(&letters)), ["culprit"]);
+        assert_eq!(relay.confirmed.len(), published.len() + 1);
+        fixture.provide(&place);
     });
 }

@@ -1,22 +1,22 @@
-//! The broker in the process. It has no network: what would be lost on it is lost in the ears of its sink.
+//! The broker in the process. It has no network: what would be lost on it is lost in the faults of its sink.
 
 use std::sync::Arc;
 
 use walrelay::sink::{Broker, Disposition, Failure};
 
+use super::faulty_broker::{AnswerFaults, FaultyBroker};
 use super::fixture::{Arrived, SinkFixture};
-use super::heard::{Ears, Heard};
-use crate::hand::Event;
 use crate::section::Values;
+use crate::test_relay::Event;
 use crate::testing::MemoryBroker;
 
 #[derive(Default)]
-pub(crate) struct MemoryBed {
+pub(crate) struct MemoryFixture {
     broker: MemoryBroker,
-    ears: Arc<Ears>,
+    faults: Arc<AnswerFaults>,
 }
 
-impl MemoryBed {
+impl MemoryFixture {
     fn refuse(&self, event: &Event, disposition: Disposition) {
         let text = String::new;
         let class = "memory.refused".to_owned();
@@ -40,12 +40,12 @@ impl MemoryBed {
     }
 }
 
-impl SinkFixture for MemoryBed {
+impl SinkFixture for MemoryFixture {
     fn broker(&self) -> Arc<dyn Broker> {
         // The section alone gives a broker that keeps nothing.
         drop(Values::default().configure("memory"));
         let inner = Arc::new(self.broker.clone());
-        Arc::new(Heard { inner, ears: Arc::clone(&self.ears) })
+        Arc::new(FaultyBroker { inner, faults: Arc::clone(&self.faults) })
     }
 
     fn place(&mut self, name: &str) -> Event {
@@ -75,11 +75,11 @@ impl SinkFixture for MemoryBed {
     }
 
     fn lose_answers(&mut self) {
-        self.ears.lose_answers();
+        self.faults.lose_answers();
     }
 
     fn cut(&mut self) {
-        self.ears.cut();
+        self.faults.cut();
     }
 
     fn stall(&mut self) {

@@ -1,9 +1,9 @@
 //! One suite over every sink there is: what the relay relies on, whatever the broker.
 
 mod faults;
+mod faulty_broker;
 mod file;
 mod fixture;
-mod heard;
 mod kafka;
 mod letters;
 mod memory;
@@ -13,7 +13,7 @@ mod rabbitmq;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::fixture::Arrived;
-use crate::hand::{Event, Hand};
+use crate::test_relay::{Event, TestRelay};
 
 /// An event for that place, with its id as a header.
 fn event(place: &Event, id: impl Into<String>) -> Event {
@@ -23,11 +23,17 @@ fn event(place: &Event, id: impl Into<String>) -> Event {
 }
 
 /// Publishes `count` events over `keys` keys.
-fn publish(hand: &mut Hand, place: &Event, from: usize, count: usize, keys: usize) -> Vec<Event> {
+fn publish(
+    relay: &mut TestRelay,
+    place: &Event,
+    from: usize,
+    count: usize,
+    keys: usize,
+) -> Vec<Event> {
     let number = |number: usize| {
         let key = format!("key{}", number % keys);
         let event = event(place, format!("{number:06}")).keyed(key);
-        hand.publish(&event);
+        relay.publish(&event);
         event
     };
     (from..from + count).map(number).collect()

@@ -4,23 +4,23 @@ use std::time::Duration;
 
 use super::fixture::{Arrived, each};
 use super::{compare, event, publish};
-use crate::hand::{Event, Hand, WINDOW};
+use crate::test_relay::{Event, TestRelay, WINDOW};
 
 #[test]
 fn every_event_is_confirmed_once_and_keys_keep_their_order() {
-    each(|bed| {
-        let place = bed.place("confirms");
-        let mut hand = Hand::open(bed.broker());
-        let mut published = publish(&mut hand, &place, 0, 3_000, 17);
+    each(|fixture| {
+        let place = fixture.place("confirms");
+        let mut relay = TestRelay::open(fixture.broker());
+        let mut published = publish(&mut relay, &place, 0, 3_000, 17);
         for number in 3_000..3_500 {
             published.push(event(&place, number.to_string()));
-            hand.publish(&published[number]);
+            relay.publish(&published[number]);
         }
-        hand.settle();
-        assert_eq!(hand.confirmed.len(), 3_500);
-        assert_eq!(hand.failures, []);
+        relay.settle();
+        assert_eq!(relay.confirmed.len(), 3_500);
+        assert_eq!(relay.failures, []);
         assert_eq!(
-            compare(&published, &bed.take(&place)),
+            compare(&published, &fixture.take(&place)),
             0,
             "duplicates of a broker that is well"
         );
@@ -29,41 +29,41 @@ fn every_event_is_confirmed_once_and_keys_keep_their_order() {
 
 #[test]
 fn a_full_window_is_taken_without_a_poll_and_confirmed() {
-    each(|bed| {
+    each(|fixture| {
         // Half of the keys go to two destinations, in turns.
-        let (place, other) = (bed.place("window"), bed.place("window-other"));
-        let mut hand = Hand::open(bed.broker());
+        let (place, other) = (fixture.place("window"), fixture.place("window-other"));
+        let mut relay = TestRelay::open(fixture.broker());
         let mut published = Vec::new();
         for number in 0..WINDOW {
             let place = if number % 2 == 0 && number / 1000 % 2 == 0 { &other } else { &place };
             let it = event(place, format!("{number:06}")).keyed((number % 1000).to_string());
-            hand.offer(&it).expect("room for a window");
+            relay.offer(&it).expect("room for a window");
             published.push(it);
         }
-        hand.settle();
-        assert_eq!(hand.confirmed.len(), WINDOW);
+        relay.settle();
+        assert_eq!(relay.confirmed.len(), WINDOW);
         for place in [&place, &other] {
             let is_there =
                 |event: &&Event| (&event.exchange, &event.topic) == (&place.exchange, &place.topic);
             let there: Vec<Event> = published.iter().filter(is_there).cloned().collect();
-            assert_eq!(compare(&there, &bed.take(place)), 0);
+            assert_eq!(compare(&there, &fixture.take(place)), 0);
         }
     });
 }
 
 #[test]
 fn a_drained_sink_ends_at_once_and_the_next_has_nothing_to_repeat() {
-    each(|bed| {
-        let place = bed.place("drain");
-        let mut hand = Hand::open(bed.broker());
-        let mut published = publish(&mut hand, &place, 0, 2_000, 10);
-        hand.settle();
-        let ended = hand.end();
+    each(|fixture| {
+        let place = fixture.place("drain");
+        let mut relay = TestRelay::open(fixture.broker());
+        let mut published = publish(&mut relay, &place, 0, 2_000, 10);
+        relay.settle();
+        let ended = relay.end();
         assert!(ended < Duration::from_secs(2), "the end took {ended:?}");
-        hand.reopen();
-        published.extend(publish(&mut hand, &place, 2_000, 10, 10));
-        hand.settle();
-        assert_eq!(compare(&published, &bed.take(&place)), 0);
+        relay.reopen();
+        published.extend(publish(&mut relay, &place, 2_000, 10, 10));
+        relay.settle();
+        assert_eq!(compare(&published, &fixture.take(&place)), 0);
     });
 }
 
@@ -104,16 +104,16 @@ fn edges(place: &Event) -> Vec<Event> {
 
 #[test]
 fn events_arrive_as_they_were() {
-    each(|bed| {
-        let place = bed.place("fidelity");
-        let mut hand = Hand::open(bed.broker());
+    each(|fixture| {
+        let place = fixture.place("fidelity");
+        let mut relay = TestRelay::open(fixture.broker());
         let published = edges(&place);
         for it in &published {
-            hand.publish(it);
+            relay.publish(it);
         }
-        hand.settle();
-        assert_eq!(hand.failures, []);
-        let arrived = bed.take(&place);
+        relay.settle();
+        assert_eq!(relay.failures, []);
+        let arrived = fixture.take(&place);
         assert_eq!(arrived.len(), published.len());
         for it in arrived {
             let id = it.id();
@@ -123,7 +123,7 @@ fn events_arrive_as_they_were() {
                 value: sent.value.clone(),
                 headers: sent.headers.clone(),
             };
-            assert!(bed.normal(it) == bed.normal(sent), "event {id} was altered");
+            assert!(fixture.normal(it) == fixture.normal(sent), "event {id} was altered");
         }
     });
 }

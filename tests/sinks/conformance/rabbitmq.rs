@@ -9,25 +9,25 @@ use walrelay_harness::rabbit::{Delivery, Queue, Rabbit, Value};
 use walrelay_harness::{RabbitMq, RabbitOptions};
 
 use super::fixture::{Arrived, SinkFixture};
-use crate::hand::Event;
 use crate::section;
+use crate::test_relay::Event;
 
 const MESSAGE_BYTES_MAX: usize = 2_000_000;
 const KEY: &str = "here";
 const LATER: &str = "later";
 
-pub(crate) struct RabbitBed {
+pub(crate) struct RabbitFixture {
     rabbitmq: RabbitMq,
     proxy: Proxy,
 }
 
-impl RabbitBed {
-    pub(crate) fn start() -> RabbitBed {
+impl RabbitFixture {
+    pub(crate) fn start() -> RabbitFixture {
         let extra_conf = format!("max_message_size = {MESSAGE_BYTES_MAX}");
         let options = RabbitOptions { extra_conf, ..RabbitOptions::default() };
         let rabbitmq = RabbitMq::start_with(&options).unwrap();
         let proxy = Proxy::start(rabbitmq.port()).unwrap();
-        RabbitBed { rabbitmq, proxy }
+        RabbitFixture { rabbitmq, proxy }
     }
 
     fn admin(&self) -> Rabbit {
@@ -35,7 +35,7 @@ impl RabbitBed {
     }
 }
 
-impl SinkFixture for RabbitBed {
+impl SinkFixture for RabbitFixture {
     fn broker(&self) -> Arc<dyn Broker> {
         section::rabbitmq(self.proxy.port, Duration::from_secs(2))
     }

@@ -11,8 +11,8 @@ use walrelay_harness::kit::volume;
 
 use self::plan::{Plan, id};
 use crate::amqp::{Peer, Server};
-use crate::hand::{Event, Hand, seed};
 use crate::section;
+use crate::test_relay::{Event, TestRelay, seed};
 
 const CONNECTIONS: u64 = 4;
 
@@ -33,44 +33,48 @@ fn every_order_of_returns_and_confirms_settles_each_message_as_the_broker_meant_
             }
             peer.until_gone()
         });
-        let mut hand = Hand::open(section::rabbitmq(server.port, Duration::from_secs(10)));
+        let mut relay = TestRelay::open(section::rabbitmq(server.port, Duration::from_secs(10)));
         // WHEN the messages of one schedule after the other are published
         for schedule in range {
-            play(&mut hand, seed, schedule);
+            play(&mut relay, seed, schedule);
         }
-        assert!(hand.weather.is_empty(), "a connection was lost: {:?}; {repeat}", hand.weather);
+        assert!(
+            relay.reachability.is_empty(),
+            "a connection was lost: {:?}; {repeat}",
+            relay.reachability
+        );
     }
 }
 
-fn play(hand: &mut Hand, seed: u64, schedule: u64) {
+fn play(relay: &mut TestRelay, seed: u64, schedule: u64) {
     let plan = Plan::new(seed, schedule);
     let mut sequences = BTreeMap::new();
     for (number, round) in plan.rounds.iter().enumerate() {
         for &member in round.keys() {
             match sequences.get(&member) {
-                Some(&sequence) => hand.retry(sequence),
+                Some(&sequence) => relay.retry(sequence),
                 None => {
                     let value = vec![b'x'; member * 7 % 40];
                     let event = Event::new("some.key", id(schedule, member));
                     let event = Event { value: Some(value), ..event };
-                    sequences.insert(member, hand.publish(&event));
+                    sequences.insert(member, relay.publish(&event));
                 }
             }
         }
-        hand.confirmed.clear();
-        hand.failures.clear();
-        hand.settle();
-        // THEN each is settled as the broker meant it; that none is settled twice, the hand sees
+        relay.confirmed.clear();
+        relay.failures.clear();
+        relay.settle();
+        // THEN each is settled as the broker meant it; that none is settled twice, the test relay sees
         for (member, fate) in round {
             let sequence = sequences[member];
             let at = format!("seed {seed}, schedule {schedule}, round {number}, message {member}");
-            let failure = hand.refused.get(&sequence);
+            let failure = relay.refused.get(&sequence);
             let told = failure.map(|failure| failure.class.as_str());
             assert_eq!(told, fate.class(), "{at} ({fate:?})");
             assert!(failure.is_none_or(|it| it.disposition == Disposition::Transient), "{at}");
-            assert_eq!(hand.confirmed.contains(&sequence), fate.class().is_none(), "{at}");
+            assert_eq!(relay.confirmed.contains(&sequence), fate.class().is_none(), "{at}");
         }
-        assert_eq!(hand.confirmed.len() + hand.failures.len(), round.len(), "{seed} {schedule}");
+        assert_eq!(relay.confirmed.len() + relay.failures.len(), round.len(), "{seed} {schedule}");
     }
-    hand.forget_refused();
+    relay.forget_refused();
 }

@@ -144,7 +144,7 @@ impl SlotFeed {
                 );
                 self.connection = Connection::Open(stream);
                 down.recorder.note(down.driver.outage());
-                // A Postgres that crashed remembers an older position than this relay.
+                // After a crash Postgres may have an older position than this relay has reported.
                 self.send_status(down, false);
             }
             Err(error) => self.lost(&StreamError::Io(error)),
@@ -193,7 +193,7 @@ impl SlotFeed {
 }
 
 impl Feed for SlotFeed {
-    const CONFIRM_TICK: Duration = Duration::from_millis(10);
+    const UNREADABLE_TICK: Duration = Duration::from_millis(10);
     const LAST_CONFIRM_WITHIN: Duration = Duration::from_secs(3);
     const TIMES_STAGES: bool = true;
 

@@ -1,5 +1,5 @@
-//! Decodes the packets of the stream, skips what was admitted before, offers the rest as candidates,
-//! and keeps what of it is in flight, settled, and may be reported.
+//! Decodes the packets of the stream, skips what was admitted before, and offers the rest as
+//! candidates. Tracks which events are in flight, which are settled, and which LSN may be reported.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
@@ -331,7 +331,7 @@ fn admit(
         admitted.advance();
         return Ok(PacketOutcome::Done);
     }
-    // A message outside a transaction has no position of its own.
+    // A transaction is open: `check_sequence` refuses changes outside of one.
     let position = admitted.next().unwrap_or_default();
     let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
     let Admission { admitter, policy, sink, .. } = admission;

@@ -1,4 +1,5 @@
-//! A broker in the process has no connection: its answers are lost, and it stalls, in the ears of the sink.
+//! A wrapper around a sink that loses its reports and delays polls, for sinks without a connection that
+//! could be cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -14,20 +15,20 @@ use walrelay::sink::{
 };
 
 #[derive(Debug, Default)]
-pub(super) struct Ears {
-    deaf: AtomicBool,
+pub(super) struct AnswerFaults {
+    loses_answers: AtomicBool,
     stalled: AtomicBool,
     cuts: AtomicUsize,
 }
 
-impl Ears {
+impl AnswerFaults {
     pub(super) fn lose_answers(&self) {
-        self.deaf.store(true, Ordering::SeqCst);
+        self.loses_answers.store(true, Ordering::SeqCst);
     }
 
     pub(super) fn cut(&self) {
         self.cuts.fetch_add(1, Ordering::SeqCst);
-        self.deaf.store(false, Ordering::SeqCst);
+        self.loses_answers.store(false, Ordering::SeqCst);
     }
 
     pub(super) fn stall(&self, stalled: bool) {
@@ -37,20 +38,20 @@ impl Ears {
 
 /// A broker whose answers may be lost.
 #[derive(Debug)]
-pub(super) struct Heard {
+pub(super) struct FaultyBroker {
     pub(super) inner: Arc<dyn Broker>,
-    pub(super) ears: Arc<Ears>,
+    pub(super) faults: Arc<AnswerFaults>,
 }
 
-impl Broker for Heard {
+impl Broker for FaultyBroker {
     fn kind(&self) -> &'static SinkKind {
         self.inner.kind()
     }
 
     fn open(&self, first: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        let (inner, ears) = (self.inner.open(first)?, Arc::clone(&self.ears));
-        let cuts = ears.cuts.load(Ordering::SeqCst);
-        Ok(Box::new(HeardSink { inner, ears, cuts, lost: false }))
+        let (inner, faults) = (self.inner.open(first)?, Arc::clone(&self.faults));
+        let cuts = faults.cuts.load(Ordering::SeqCst);
+        Ok(Box::new(FaultySink { inner, faults, cuts, lost: false }))
     }
 
     fn inspect(&self, wanted: &Requirements) -> Vec<Finding> {
@@ -70,29 +71,29 @@ impl Broker for Heard {
     }
 }
 
-struct HeardSink {
+struct FaultySink {
     inner: Box<dyn Sink>,
-    ears: Arc<Ears>,
+    faults: Arc<AnswerFaults>,
     cuts: usize,
     lost: bool,
 }
 
-impl Sink for HeardSink {
+impl Sink for FaultySink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
         self.inner.publish(sequence, event)
     }
 
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
-        if self.ears.stalled.load(Ordering::SeqCst) {
+        if self.faults.stalled.load(Ordering::SeqCst) {
             return std::thread::sleep(patience);
         }
         let before = reports.len();
         self.inner.poll(patience, reports);
-        if self.ears.deaf.load(Ordering::SeqCst) {
+        if self.faults.loses_answers.load(Ordering::SeqCst) {
             self.lost |= reports.len() > before;
             reports.truncate(before);
         }
-        if self.cuts != self.ears.cuts.load(Ordering::SeqCst) && self.lost {
+        if self.cuts != self.faults.cuts.load(Ordering::SeqCst) && self.lost {
             self.lost = false;
             reports.push(SinkReport::Broken("answers were lost".to_owned()));
         }

@@ -92,8 +92,8 @@ impl Event {
     }
 }
 
-/// A relay's hand on a sink.
-pub(crate) struct Hand {
+/// The part of the relay that drives a sink, with checks on what the sink reports.
+pub(crate) struct TestRelay {
     broker: Arc<dyn Broker>,
     sink: Option<Box<dyn Sink>>,
     next: Sequence,
@@ -111,7 +111,7 @@ pub(crate) struct Hand {
     pub(crate) confirmed: Vec<Sequence>,
     settled: HashMap<Sequence, &'static str>,
     /// Reachable and unreachable, in the order in which they were told.
-    pub(crate) weather: Vec<bool>,
+    pub(crate) reachability: Vec<bool>,
     /// Why no event will ever pass.
     pub(crate) unable: Option<Failure>,
     /// After a failure nothing more is handed over, and no other sink is opened: as the relay does
@@ -119,12 +119,12 @@ pub(crate) struct Hand {
     pub(crate) halts: bool,
 }
 
-impl Hand {
-    pub(crate) fn open(broker: Arc<dyn Broker>) -> Hand {
+impl TestRelay {
+    pub(crate) fn open(broker: Arc<dyn Broker>) -> TestRelay {
         let (required, stop) = (Requirements::default(), AtomicBool::new(false));
         let first = StartupCheck { required: &required, stop: &stop };
         let sink = broker.open(Some(&first)).unwrap_or_else(|faults| panic!("{faults:?}"));
-        Hand {
+        TestRelay {
             broker,
             sink: Some(sink),
             next: 0,
@@ -136,7 +136,7 @@ impl Hand {
             failures: Vec::new(),
             confirmed: Vec::new(),
             settled: HashMap::new(),
-            weather: Vec::new(),
+            reachability: Vec::new(),
             unable: None,
             halts: false,
         }
@@ -229,8 +229,8 @@ impl Hand {
                     lost_track = true;
                 }
                 SinkReport::Failed(sequence, failure) => self.failed(sequence, failure),
-                SinkReport::Reachable => self.weather.push(true),
-                SinkReport::Unreachable(_) => self.weather.push(false),
+                SinkReport::Reachable => self.reachability.push(true),
+                SinkReport::Unreachable(_) => self.reachability.push(false),
                 SinkReport::Suspect(sequence) => {
                     assert!(self.events.contains_key(&sequence), "{sequence} is not in flight");
                     self.suspects.insert(sequence);
@@ -296,7 +296,7 @@ impl Hand {
     }
 
     #[track_caller]
-    pub(crate) fn until(&mut self, what: &str, done: impl Fn(&Hand) -> bool) {
+    pub(crate) fn until(&mut self, what: &str, done: impl Fn(&TestRelay) -> bool) {
         let began = Instant::now();
         while !done(self) {
             self.poll(PATIENCE);
@@ -311,7 +311,7 @@ impl Hand {
 
     #[track_caller]
     pub(crate) fn settle(&mut self) {
-        self.until("everything is settled", |hand| hand.in_flight() == 0);
+        self.until("everything is settled", |relay| relay.in_flight() == 0);
     }
 
     /// Ends the sink; says how long that took.

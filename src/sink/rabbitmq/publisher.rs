@@ -1,0 +1,362 @@
+//! The connection's thread: publishes what the order per key allows, reports what the broker confirms,
+//! and connects again after each loss. What is not confirmed is kept and sent again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use lapin::{Channel, Event};
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::timeout;
+
+use super::connection::AmqpConnection;
+use super::connection_loss::{AmqpResult, ConnectionLoss};
+use super::fault;
+use super::in_flight::PublishesInFlight;
+use super::message::AmqpMessage;
+use super::probe::KnownExchanges;
+use super::returns::PublishOutcome;
+use super::settings::RabbitSettings;
+use crate::base::backoff::Backoff;
+use crate::base::error::Fault;
+use crate::base::event::{Outbound, Sequence};
+use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
+use crate::sink::key_lanes::{KeyLanes, LaneItem as _};
+use crate::sink::{Failure, SinkReport};
+
+const RECONNECT_BASE: Duration = Duration::from_millis(50);
+const RECONNECT_CAP: Duration = Duration::from_secs(5);
+/// How often the connection is checked.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long to wait for the broker's reason for closing.
+const REASON_WITHIN: Duration = Duration::from_millis(200);
+/// How long the broker may leave a message unanswered before that is reported.
+const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+/// lapin copies a message into one buffer per frame. The buffers of a larger message than this leave
+/// malloc's arenas fragmented.
+const LARGE_BYTES: usize = 8 << 20;
+
+/// What the sink asks its thread to do.
+#[derive(Debug)]
+pub(super) enum PublishOrder {
+    Publish(Sequence, AmqpMessage),
+    /// Publish a failed event again.
+    Retry(Sequence),
+    /// Publish the dead letter of a failed event in its place.
+    DeadLetter(Sequence, Box<(DeadLetterWriter, DeadLetterCause)>),
+}
+
+pub(super) struct Publisher {
+    settings: RabbitSettings,
+    /// Closed when the sink is dropped.
+    orders: UnboundedReceiver<Vec<PublishOrder>>,
+    reports: Sender<Vec<SinkReport>>,
+    /// Set while the broker accepts no messages.
+    blocked: Arc<AtomicBool>,
+    unconfirmed: KeyLanes<AmqpMessage>,
+    exchanges: KnownExchanges,
+    backoff: Backoff,
+    /// Why events wait, as it was reported last.
+    waiting_reason: Option<String>,
+    /// A publish or the check of an exchange has had no answer for longer than [`ANSWER_WITHIN`].
+    overdue: bool,
+    /// A large message was sent since memory was last returned to the system.
+    untrimmed: bool,
+}
+
+impl Publisher {
+    pub(super) fn new(
+        settings: RabbitSettings,
+        orders: UnboundedReceiver<Vec<PublishOrder>>,
+        reports: Sender<Vec<SinkReport>>,
+        blocked: Arc<AtomicBool>,
+    ) -> Publisher {
+        Publisher {
+            settings,
+            orders,
+            reports,
+            blocked,
+            unconfirmed: KeyLanes::default(),
+            exchanges: KnownExchanges::default(),
+            backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
+            waiting_reason: None,
+            overdue: false,
+            untrimmed: false,
+        }
+    }
+
+    /// Runs until the sink is dropped.
+    pub(super) async fn run(mut self, mut first: Option<AmqpConnection>) {
+        let mut host = 0;
+        while !self.orders.is_closed() {
+            let opened = match first.take() {
+                Some(connection) => Ok(connection),
+                None => AmqpConnection::open(&self.settings, host).await,
+            };
+            let (loss, trouble) = match opened {
+                Ok(mut connection) => {
+                    // The host that was lost may stay away for a while: the next one is tried first.
+                    host = connection.host + 1;
+                    let Err(loss) = self.use_connection(&mut connection).await else {
+                        return connection.close().await;
+                    };
+                    self.lost(&loss);
+                    let text = loss.interrupted(&self.settings);
+                    (loss, text)
+                }
+                Err(loss) => {
+                    let Fault { what, place, mend, .. } = loss.unreachable(&self.settings);
+                    (loss, format!("{what} ({place}); to mend it: {mend}"))
+                }
+            };
+            if let Some(failure) = loss.halts(&self.settings) {
+                self.report(vec![SinkReport::Unable(failure)]);
+            }
+            self.report_waiting(trouble);
+            let delay = self.backoff.next_delay();
+            let waiting = async {
+                while let Some(orders) = self.orders.recv().await {
+                    self.take(orders);
+                }
+            };
+            let _stopped = timeout(delay, waiting).await.is_ok();
+        }
+    }
+
+    /// Publishes over one connection until it is lost or the sink is dropped.
+    async fn use_connection(&mut self, connection: &mut AmqpConnection) -> AmqpResult<()> {
+        let channel = connection.channel.clone();
+        let mut in_flight = PublishesInFlight::default();
+        let published = self.publish(connection, &channel, &mut in_flight).await;
+        // Confirms that arrived before the loss are valid.
+        let collected = self.collect(&mut in_flight);
+        let Err(loss) = published else { return Ok(()) };
+        // The error of the publishing channel says most if it has a reply code. A publish on a channel
+        // that is being closed fails before the code is known.
+        let reason = match collected {
+            Err(known) if known.code.is_some() => Some(known),
+            _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
+            _ => None,
+        };
+        Err(reason.filter(|reason| reason.code.is_some()).unwrap_or(loss))
+    }
+
+    async fn publish<'c>(
+        &mut self,
+        connection: &mut AmqpConnection,
+        channel: &'c Channel,
+        in_flight: &mut PublishesInFlight<'c>,
+    ) -> AmqpResult<()> {
+        let (mut blocked, mut flows_since) = (false, Instant::now());
+        let mut check = tokio::time::interval(CHECK_EVERY);
+        check.reset();
+        loop {
+            if connection.is_blocked() != blocked {
+                (blocked, flows_since) = (!blocked, Instant::now());
+                self.blocked.store(blocked, Ordering::Relaxed);
+            }
+            while let Ok(orders) = self.orders.try_recv() {
+                self.take(orders);
+            }
+            self.collect(in_flight)?;
+            if self.orders.is_closed() {
+                return Ok(());
+            }
+            self.send(connection, channel, in_flight)?;
+            tokio::select! {
+                orders = self.orders.recv() => match orders {
+                    Some(orders) => self.take(orders),
+                    None => return Ok(()),
+                },
+                () = in_flight.woken() => {}
+                event = connection.event() => match event {
+                    Some(Event::Error(error)) => return Err(error.into()),
+                    Some(Event::ConnectionBlocked(reason)) => {
+                        // The flag is set before the report. The connection may be unblocked again
+                        // by now; the next turn of the loop sees that.
+                        (blocked, flows_since) = (true, Instant::now());
+                        self.blocked.store(true, Ordering::Relaxed);
+                        let trouble = format!("the broker takes no messages for now: {reason}");
+                        self.report_waiting(trouble);
+                    }
+                    Some(_) => {}
+                    None => return Err(ConnectionLoss::of("the connection ended")),
+                },
+                answer = self.exchanges.answer() => answer?,
+                _ = check.tick() => {
+                    // A connection may end without an event.
+                    if !connection.is_open() {
+                        return Err(ConnectionLoss::of("the channel is closed"));
+                    }
+                    let oldest = in_flight.oldest().or(self.exchanges.asked_at);
+                    self.check_overdue(blocked, oldest.map(|at| at.max(flows_since)));
+                }
+            }
+        }
+    }
+
+    /// Reports a broker that accepts connections and answers nothing.
+    fn check_overdue(&mut self, blocked: bool, oldest_at: Option<Instant>) {
+        let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
+        self.overdue = !blocked && waiting > ANSWER_WITHIN;
+        if self.overdue {
+            // Sending again would only duplicate: a queue without a majority has the message already.
+            let limit_s = ANSWER_WITHIN.as_secs();
+            self.report_waiting(format!(
+                "the broker has not answered a publish or the check of an exchange for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"
+            ));
+        } else if !blocked {
+            self.report_reachable();
+        }
+    }
+
+    fn take(&mut self, orders: Vec<PublishOrder>) {
+        for order in orders {
+            match order {
+                PublishOrder::Publish(sequence, message) => {
+                    self.unconfirmed.add(sequence, message);
+                }
+                PublishOrder::Retry(sequence) => {
+                    if let Some(message) = self.unconfirmed.item(sequence) {
+                        self.exchanges.ask_again(message.exchange());
+                    }
+                    self.unconfirmed.retry(sequence);
+                }
+                PublishOrder::DeadLetter(sequence, letter) => {
+                    let (writer, cause) = *letter;
+                    self.exchanges.ask_again(&writer.settings.address.exchange);
+                    self.dead_letter(sequence, &writer, &cause);
+                }
+            }
+        }
+    }
+
+    /// Replaces a failed event by its dead letter.
+    fn dead_letter(
+        &mut self,
+        sequence: Sequence,
+        writer: &DeadLetterWriter,
+        cause: &DeadLetterCause,
+    ) {
+        let Some(message) = self.unconfirmed.item(sequence) else { return };
+        let copy = |letter: &Outbound<'_>| AmqpMessage::dead_letter(letter, message.lane());
+        match message.with_outbound(|event| writer.compose(event, cause, copy)) {
+            Ok(letter) => self.unconfirmed.replace_with_dead_letter(sequence, letter),
+            Err(failure) => return self.fail(sequence, failure),
+        }
+        if cause.parks_key {
+            let behind = self.unconfirmed.refuse_behind(sequence).into_iter();
+            let parked = behind.filter_map(|behind| {
+                Some(SinkReport::Failed(behind, self.unconfirmed.item(behind)?.parked()))
+            });
+            self.report(parked.collect());
+        }
+    }
+
+    fn send<'c>(
+        &mut self,
+        connection: &AmqpConnection,
+        channel: &'c Channel,
+        in_flight: &mut PublishesInFlight<'c>,
+    ) -> AmqpResult<()> {
+        while !connection.is_blocked() && !self.orders.is_closed() {
+            let Some((sequence, message)) = self.unconfirmed.peek() else { break };
+            match self.exchanges.exists(&connection.probe, message.exchange()) {
+                Some(true) => {
+                    self.unconfirmed.sent(sequence, &message);
+                    self.untrimmed |= message.size_bytes() > LARGE_BYTES;
+                    in_flight.send(channel, sequence, message)?;
+                }
+                Some(false) => self.fail(sequence, message.no_exchange()),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// Settles the publishes that the broker has answered.
+    fn collect(&mut self, in_flight: &mut PublishesInFlight<'_>) -> AmqpResult<()> {
+        let (outcomes, end) = in_flight.collect();
+        if outcomes.is_empty() {
+            return Ok(end?);
+        }
+        self.backoff.succeeded();
+        // A blocked broker still confirms what it has read already.
+        if !self.blocked.load(Ordering::Relaxed) && !self.overdue {
+            self.report_reachable();
+        }
+        let mut reports = Vec::with_capacity(outcomes.len());
+        for (sequence, outcome) in outcomes {
+            let Some(message) = self.unconfirmed.item(sequence) else { continue };
+            let failure = match outcome {
+                PublishOutcome::Confirmed => {
+                    self.unconfirmed.confirmed(sequence);
+                    reports.push(SinkReport::Confirmed(sequence));
+                    continue;
+                }
+                PublishOutcome::Nacked => message.nacked(),
+                PublishOutcome::Returned(returned) => message.unroutable(&returned),
+            };
+            self.unconfirmed.refused(sequence);
+            reports.push(SinkReport::Failed(sequence, failure));
+        }
+        self.report(reports);
+        if self.untrimmed && self.unconfirmed.in_flight_bytes() <= LARGE_BYTES {
+            self.untrimmed = false;
+            crate::base::os_ffi::trim_malloc();
+        }
+        Ok(end?)
+    }
+
+    fn lost(&mut self, loss: &ConnectionLoss) {
+        if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
+            tracing::warn!(
+                code,
+                "RabbitMQ closed the channel with a reply code that this version does not know"
+            );
+        }
+        if loss.is_over_a_message()
+            && let Some(sequence) = self.unconfirmed.lone_suspect()
+            && let Some(message) = self.unconfirmed.item(sequence)
+        {
+            let failure = message.closed_channel(loss);
+            // A dead letter that is larger than the broker accepts is cut further.
+            match loss.is_over_size().then(|| message.with_less(loss.size_limit())).flatten() {
+                Some(less) => {
+                    self.unconfirmed.refused(sequence);
+                    self.unconfirmed.replace_with_dead_letter(sequence, less);
+                }
+                None => self.fail(sequence, failure),
+            }
+        }
+        self.unconfirmed.connection_lost(loss.sends_one_at_a_time());
+        self.exchanges = KnownExchanges::default();
+        self.blocked.store(false, Ordering::Relaxed);
+        self.overdue = false;
+    }
+
+    /// Keeps the event for a retry, and reports the failure.
+    fn fail(&mut self, sequence: Sequence, failure: Failure) {
+        self.unconfirmed.refused(sequence);
+        self.report(vec![SinkReport::Failed(sequence, failure)]);
+    }
+
+    fn report(&self, reports: Vec<SinkReport>) {
+        let _sink_is_gone = self.reports.send(reports).is_err();
+    }
+
+    fn report_reachable(&mut self) {
+        if self.waiting_reason.take().is_some() {
+            self.report(vec![SinkReport::Reachable]);
+        }
+    }
+
+    /// Reports what keeps events waiting, unless it was reported last.
+    fn report_waiting(&mut self, text: String) {
+        if self.waiting_reason.as_ref() != Some(&text) {
+            self.report(vec![SinkReport::Unreachable(text.clone())]);
+            self.waiting_reason = Some(text);
+        }
+    }
+}
