@@ -82,7 +82,7 @@ impl Observability {
                 settings: config.dead_letter.clone(),
                 relay: format!("{}@{}", config.source.slot, host_name()),
             },
-            tail_events,
+            tail_events: tail.is_some().then_some(tail_events),
             flags,
             metrics,
             recorder,

@@ -92,7 +92,7 @@ pub(crate) struct Parts {
     pub delivery: DeliverySettings,
     pub sink_factory: SinkFactory,
     pub dead_letter_writer: DeadLetterWriter,
-    pub tail_events: Receiver<TailEvent>,
+    pub tail_events: Option<Receiver<TailEvent>>,
     pub flags: Arc<StopFlags>,
     pub metrics: Arc<Metrics>,
     pub recorder: Recorder,
@@ -103,7 +103,7 @@ pub(crate) struct Parts {
 pub(crate) struct Relay<F> {
     feed: F,
     down: Downstream,
-    tail_events: Receiver<TailEvent>,
+    tail_events: Option<Receiver<TailEvent>>,
     /// `Draining` or `Stopped`. It overrides the phase that the feed reports.
     ending: Option<Phase>,
     /// It was logged that the dead-letter topic must be read first.
@@ -201,7 +201,7 @@ impl<F: Feed> Relay<F> {
 
     fn read_tail_events(&mut self) -> Result<(), Fault> {
         let Downstream { policy, driver, .. } = &mut self.down;
-        for event in tail_event::waiting(&self.tail_events) {
+        for event in self.tail_events.iter().flat_map(tail_event::waiting) {
             policy.on_tail_event(event, driver.sink.as_mut(), Moment::now())?;
         }
         Ok(())

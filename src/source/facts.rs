@@ -99,7 +99,7 @@ SELECT pg_catalog.json_build_object(
   'encoding', pg_catalog.current_setting('server_encoding'),
   'database', pg_catalog.current_database(),
   'current_lsn', CASE WHEN pg_catalog.pg_is_in_recovery()
-      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_lsn() END,
+      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_flush_lsn() END,
   'messages_for_all', (SELECT coalesce(pg_catalog.json_agg(pg_catalog.oidvectortypes(f.proargtypes) ORDER BY f.oid), '[]')
       FROM pg_catalog.pg_proc f WHERE f.proname = 'pg_logical_emit_message'
       AND f.pronamespace = 'pg_catalog'::pg_catalog.regnamespace AND EXISTS (

@@ -1,6 +1,6 @@
 //! Reads the catalog again, and confirms the slot's position when there is no stream for that.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::time::timeout;
 
@@ -17,6 +17,9 @@ use crate::source::sql;
 const CATALOG_WITHIN: Duration = Duration::from_secs(30);
 /// Limit for confirming a position, including the connection: the process is about to end.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
+/// How long a walsender that this relay does not know may hold the slot: it may be of a session that
+/// was being opened when the relay stopped.
+const UNKNOWN_WALSENDER_WITHIN: Duration = Duration::from_secs(1);
 /// Less than [`CONFIRM_WITHIN`].
 const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";
 
@@ -73,6 +76,7 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
     // The server finishes the statement of a client that has gone, and would keep the slot for it.
     let limited = sql.client.batch_execute(STATEMENT_LIMIT_SQL).await;
     limited.map_err(|error| sql.error(&error).to_string())?;
+    let began = Instant::now();
     let mut backoff = Backoff::new(settings.reconnect_base, settings.reconnect_cap);
     loop {
         let advance = slot::advance(&sql.client, &settings.slot, *lsn, system_id, *timeline).await;
@@ -80,7 +84,9 @@ async fn confirm(settings: &SourceSettings, position: &ConfirmedPosition) -> Res
             Advance::Done => return Ok(()),
             Advance::NotOurs(why) => return Err(why),
             // A relay that has taken the slot over reports positions of its own.
-            Advance::Active(Some(pid)) if pid != *own_pid => {
+            Advance::Active(Some(pid))
+                if pid != *own_pid && began.elapsed() > UNKNOWN_WALSENDER_WITHIN =>
+            {
                 return Err(format!("another process reads the slot, pid {pid}"));
             }
             // A walsender of this relay may still be ending.

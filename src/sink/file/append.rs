@@ -6,8 +6,11 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Write as _};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
@@ -17,9 +20,10 @@ use super::settings::folder;
 
 /// How long another process may hold the lock.
 const LOCK_WITHIN: Duration = Duration::from_secs(5);
-/// How much of the end of a file is searched for a write that a crash has torn; no less than what is
-/// written at once.
+/// How much of the end of a file is searched for a write that a crash has torn. At most this is
+/// written at once, unless a single line is longer.
 pub(super) const TAIL_BYTES: u64 = 8 << 20;
+const BLOCK_BYTES: u64 = 1 << 20;
 
 /// A file that lines are appended to.
 #[derive(Debug)]
@@ -28,11 +32,13 @@ pub(super) struct AppendFile {
     file: Option<File>,
     /// The length up to which the lines are known to be whole.
     whole: u64,
+    /// Set when nothing may be written any more.
+    pub(super) closed: Arc<AtomicBool>,
 }
 
 impl AppendFile {
     pub(super) fn new(path: &Path) -> AppendFile {
-        AppendFile { path: path.to_owned(), file: None, whole: 0 }
+        AppendFile { path: path.to_owned(), file: None, whole: 0, closed: Arc::default() }
     }
 
     #[cfg(test)]
@@ -45,12 +51,12 @@ impl AppendFile {
     /// kernel may have dropped the pages that it could not write.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         self.open()?;
-        let AppendFile { file: Some(file), whole, .. } = self else {
+        let AppendFile { file: Some(file), whole, closed, .. } = self else {
             return Err(ErrorKind::NotFound.into());
         };
         let mut file: &File = file;
-        let _locked = Locked::new(file)?;
-        let end = remove_torn_line(file, *whole)?;
+        let _locked = Locked::new(file, closed)?;
+        let end = remove_torn_write(file, *whole)?;
         let written = file.write_all(lines).and_then(|()| file.sync_data());
         match &written {
             Ok(()) => *whole = end + lines.len() as u64,
@@ -76,8 +82,10 @@ impl AppendFile {
         // A new file is found after a crash only if its folder is on disk, too.
         File::open(folder(&self.path))?.sync_all()?;
         self.whole = {
-            let _locked = Locked::new(&file)?;
-            remove_torn_line(&file, 0)?
+            let _locked = Locked::new(&file, &self.closed)?;
+            let length = remove_torn_write(&file, 0)?;
+            rewrite_end(&file, length)?;
+            length
         };
         self.file = Some(file);
         Ok(())
@@ -97,10 +105,14 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
 struct Locked<'a>(&'a File);
 
 impl Locked<'_> {
-    fn new(file: &File) -> io::Result<Locked<'_>> {
+    fn new<'a>(file: &'a File, closed: &AtomicBool) -> io::Result<Locked<'a>> {
         let deadline = Instant::now() + LOCK_WITHIN;
         loop {
-            match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            let locked = flock(file, FlockOperation::NonBlockingLockExclusive);
+            if closed.load(Ordering::SeqCst) {
+                return Err(Error::other("the sink was closed"));
+            }
+            match locked {
                 Ok(()) => return Ok(Locked(file)),
                 Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
                     std::thread::sleep(Duration::from_millis(2));
@@ -124,8 +136,8 @@ impl Drop for Locked<'_> {
 }
 
 /// Removes what a crash has left of a write: it was never confirmed, and will be written again. Returns
-/// the length of the file. A file whose last line somebody else left open is not touched.
-fn remove_torn_line(file: &File, whole: u64) -> io::Result<u64> {
+/// the length of the file. What walrelay did not write is not touched.
+fn remove_torn_write(file: &File, whole: u64) -> io::Result<u64> {
     let length = file.metadata()?.len();
     if length == whole {
         return Ok(length);
@@ -134,37 +146,105 @@ fn remove_torn_line(file: &File, whole: u64) -> io::Result<u64> {
     if end == length {
         return Ok(length);
     }
-    let mut torn = vec![0; BEGINNING.len().min((length - end) as usize)];
-    file.read_exact_at(&mut torn, end)?;
-    let written = torn.iter().position(|byte| *byte == 0).unwrap_or(torn.len());
-    if !BEGINNING.starts_with(&torn[..written]) {
-        let what = "its last line has no end, and walrelay did not write it";
+    if !is_our_line(file, end, length)? {
+        let what = "its last line has no end or contains NUL bytes, and walrelay did not write it";
         return Err(Error::new(ErrorKind::InvalidData, what));
     }
-    tracing::warn!(
-        bytes = length - end,
-        offset = end,
-        "removing a line that a crash left incomplete"
-    );
+    let bytes = length - end;
+    tracing::warn!(bytes, offset = end, "removing a write that a crash left incomplete");
     file.set_len(end)?;
     Ok(end)
 }
 
-/// Up to where a file of this length consists of whole lines. After a power failure the end of the last
-/// write may be there and its middle be NUL bytes, which no line contains.
-pub(super) fn whole_lines(file: &File, length: u64) -> io::Result<u64> {
-    let mut size = TAIL_BYTES;
-    loop {
-        let from = length.saturating_sub(size);
-        let mut tail = vec![0; (length - from) as usize];
-        file.read_exact_at(&mut tail, from)?;
-        let sound = tail.iter().position(|byte| *byte == 0).unwrap_or(tail.len());
-        match tail[..sound].iter().rposition(|byte| *byte == b'\n') {
-            Some(at) => return Ok(from + at as u64 + 1),
-            None if from == 0 => return Ok(0),
-            None => size *= 4,
+/// Whether the line at this offset begins as ours do, as far as it was written. If nothing of its
+/// beginning was, the line before it decides.
+fn is_our_line(file: &File, at: u64, length: u64) -> io::Result<bool> {
+    let mut begin = vec![0; BEGINNING.len().min((length - at) as usize)];
+    file.read_exact_at(&mut begin, at)?;
+    match begin.iter().position(|byte| *byte == 0) {
+        Some(0) if at > 0 => {
+            let before = line_before(file, at - 1)?;
+            is_our_line(file, before, at)
         }
+        Some(0) => is_nul(file, length),
+        written => Ok(BEGINNING.starts_with(&begin[..written.unwrap_or(begin.len())])),
     }
+}
+
+fn is_nul(file: &File, length: u64) -> io::Result<bool> {
+    let mut found = true;
+    for_blocks_backwards(file, length, |_, block| {
+        found = block.iter().all(|byte| *byte == 0);
+        found
+    })?;
+    Ok(found)
+}
+
+/// The offset behind the last newline before `end`.
+fn line_before(file: &File, end: u64) -> io::Result<u64> {
+    let mut begin = 0;
+    for_blocks_backwards(file, end, |from, block| {
+        let newline = block.iter().rposition(|byte| *byte == b'\n');
+        begin = newline.map_or(0, |at| from + at as u64 + 1);
+        newline.is_none()
+    })?;
+    Ok(begin)
+}
+
+/// The length up to which a file consists of whole lines. After a power failure the end of the last
+/// write may be on disk while its middle is NUL bytes, which no line contains. So the end of the file
+/// is searched for them, at least back to the beginning of the last line.
+pub(super) fn whole_lines(file: &File, length: u64) -> io::Result<u64> {
+    let (mut nul, mut whole, mut last_line) = (length, None, None);
+    for_blocks_backwards(file, length, |from, block| {
+        if let Some(at) = block.iter().position(|byte| *byte == 0) {
+            (nul, whole) = (from + at as u64, None);
+        }
+        let newline_before = |end: u64| {
+            let before = &block[..block.len().min(end.saturating_sub(from) as usize)];
+            before.iter().rposition(|byte| *byte == b'\n').map(|at| from + at as u64 + 1)
+        };
+        whole = whole.or_else(|| newline_before(nul));
+        last_line = last_line.or_else(|| newline_before(length - 1));
+        let is_searched = length - from >= TAIL_BYTES && last_line.is_some();
+        !(is_searched && whole.is_some())
+    })?;
+    Ok(whole.unwrap_or(0))
+}
+
+/// Reads the first `length` bytes in blocks, the last one first, as long as `next` returns true.
+fn for_blocks_backwards(
+    file: &File,
+    length: u64,
+    mut next: impl FnMut(u64, &[u8]) -> bool,
+) -> io::Result<()> {
+    let mut buffer = vec![0; length.min(BLOCK_BYTES) as usize];
+    let mut end = length;
+    while end > 0 {
+        let from = end.saturating_sub(BLOCK_BYTES);
+        let block = &mut buffer[..(end - from) as usize];
+        file.read_exact_at(block, from)?;
+        if !next(from, block) {
+            break;
+        }
+        end = from;
+    }
+    Ok(())
+}
+
+/// Writes the end of the file again and syncs it. The kernel drops pages that it could not write, after
+/// reporting that to the process that synced them. If that process was killed then, they can still be
+/// read, and no later sync writes them.
+fn rewrite_end(file: &File, length: u64) -> io::Result<()> {
+    // Without O_APPEND, which would make Linux ignore the offset.
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let again = OpenOptions::new().write(true).open(path)?;
+    let mut outcome = Ok(());
+    for_blocks_backwards(file, length, |from, block| {
+        outcome = again.write_all_at(block, from);
+        outcome.is_ok() && length - from < TAIL_BYTES
+    })?;
+    outcome.and_then(|()| again.sync_data())
 }
 
 #[cfg(test)]

@@ -38,11 +38,53 @@ fn what_a_crash_has_left_of_a_write_is_removed() {
 }
 
 #[test]
-fn a_last_line_of_somebody_else_is_left_alone() {
+fn a_write_that_a_crash_tore_in_its_first_part_is_removed_whole() {
+    // GIVEN a line longer than what is always searched, with a hole near its beginning, behind others
+    let folder = Folder::new("hole");
+    let mut torn = [&b"{\"topic\":\""[..], &vec![b'x'; 2 * TAIL_BYTES as usize], b"\"}\n"].concat();
+    torn[4096..8192].fill(0);
+    append_behind(&folder, &torn).unwrap();
+    assert_eq!(folder.text("f"), text(&[TWO, ONE]));
+    // A hole that is older is none of the last write: nothing that was confirmed is removed.
+    let old = [TWO, b"{\"to\0\0\"}\n", &ONE.repeat(1 + TAIL_BYTES as usize / ONE.len())].concat();
+    std::fs::write(folder.path("f"), &old).unwrap();
+    AppendFile::new(&folder.path("f")).append(ONE).unwrap();
+    assert!(folder.text("f") == text(&[&old, ONE]));
+}
+
+#[test]
+fn what_somebody_else_has_written_is_left_alone() {
     let folder = Folder::new("foreign");
+    for foreign in [&b"my notes"[..], b"my\0notes\n", b"\0\0\0\0\0\0\0\0\0\0\0\0notes\n"] {
+        std::fs::write(folder.path("f"), foreign).unwrap();
+        let error = AppendFile::new(&folder.path("f")).append(ONE).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData, "{foreign:?}");
+        assert_eq!(folder.text("f"), text(&[foreign]));
+        let behind = [b"my diary\n", foreign].concat();
+        std::fs::write(folder.path("f"), &behind).unwrap();
+        AppendFile::new(&folder.path("f")).append(ONE).unwrap_err();
+        assert_eq!(folder.text("f"), text(&[&behind]));
+    }
     let error = append_behind(&folder, b"my notes").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidData);
     assert_eq!(folder.text("f"), text(&[TWO, b"my notes"]));
+}
+
+#[test]
+fn a_closed_file_writes_no_more_even_if_it_waited_for_the_lock() {
+    let folder = Folder::new("closed");
+    let mut file = AppendFile::new(&folder.path("f"));
+    file.append(ONE).unwrap();
+    let other = File::open(folder.path("f")).unwrap();
+    flock(&other, FlockOperation::LockExclusive).unwrap();
+    let closed = Arc::clone(&file.closed);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| file.append(TWO));
+        closed.store(true, Ordering::SeqCst);
+        drop(other);
+        assert!(waiting.join().unwrap().is_err());
+    });
+    assert_eq!(folder.text("f"), text(&[ONE]));
 }
 
 #[test]

@@ -32,7 +32,7 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
-    shares_malloc_arena: true,
+    shares_malloc_arena: false,
     errors: fault::rows,
 };
 
@@ -82,6 +82,10 @@ impl Broker for FileSettings {
         let mut files = [&self.path, &self.dead_letters].map(|path| AppendFile::new(path));
         if let Some(StartupCheck { required, .. }) = check {
             let count = self.files(required).len();
+            if count > 1 && !self.dead_letters.exists() {
+                let path = self.dead_letters.display();
+                tracing::warn!(%path, "the file of dead letters does not exist and is created");
+            }
             let faults: Vec<Fault> = files[..count].iter_mut().filter_map(open_fault).collect();
             if !faults.is_empty() {
                 return Err(faults);

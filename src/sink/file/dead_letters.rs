@@ -27,7 +27,14 @@ impl FileLog {
         let mut log = FileLog { path: path.to_owned(), file: None, next: 0, end: Some(0) };
         log.find_other()?;
         if let Some(file) = &log.file {
-            let end = whole_lines(file.get_ref(), file.get_ref().metadata()?.len())?;
+            let file = file.get_ref();
+            let end = loop {
+                match whole_lines(file, file.metadata()?.len()) {
+                    // A write that failed was cut off in the meantime.
+                    Err(error) if error.kind() == ErrorKind::UnexpectedEof => {}
+                    end => break end?,
+                }
+            };
             log.end = Some(end);
             if *from == ReadFrom::End {
                 log.next = end;

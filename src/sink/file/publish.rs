@@ -1,7 +1,7 @@
 //! The thread that appends lines and syncs, and the sink in front of it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -24,29 +24,34 @@ struct Line {
     text: Vec<u8>,
 }
 
-/// The relay's window bounds what waits here, so there is no limit of its own. Events are refused when
-/// they are handed over or not at all: nothing that was accepted fails later.
+/// Events are refused when they are handed over or not at all: nothing that was accepted fails later.
 pub(super) struct FileSink {
     settings: FileSettings,
     lines: Sender<Line>,
     /// Disconnected when the thread has ended.
     reports: Receiver<Vec<SinkReport>>,
     closed: Arc<AtomicBool>,
+    /// Bytes of the lines that wait. As JSON an event takes up to six times its size.
+    waiting_bytes: Arc<AtomicUsize>,
     ended: bool,
 }
 
 impl FileSink {
     pub(super) fn open(
         settings: &FileSettings,
-        events: AppendFile,
-        dead_letters: AppendFile,
+        mut events: AppendFile,
+        mut dead_letters: AppendFile,
     ) -> Result<FileSink, Fault> {
         let ((lines, waiting), (sender, reports)) = (channel(), channel());
-        let closed = Arc::<AtomicBool>::default();
+        let (closed, waiting_bytes) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+        (events.closed, dead_letters.closed) = (Arc::clone(&closed), Arc::clone(&closed));
         let (pending, is_away) = (None, false);
-        let writer = Writer { waiting, pending, sender, is_away, closed: Arc::clone(&closed) };
+        let (closes, counted) = (Arc::clone(&closed), Arc::clone(&waiting_bytes));
+        let writer =
+            Writer { waiting, pending, sender, is_away, closed: closes, waiting_bytes: counted };
         runtime::spawn("file", move || writer.run(events, dead_letters))?;
-        Ok(FileSink { settings: settings.clone(), lines, reports, closed, ended: false })
+        let (settings, ended) = (settings.clone(), false);
+        Ok(FileSink { settings, lines, reports, closed, waiting_bytes, ended })
     }
 
     fn hand_over(
@@ -55,8 +60,12 @@ impl FileSink {
         event: &Outbound<'_>,
         is_dead_letter: bool,
     ) -> Result<(), PublishError> {
+        if self.waiting_bytes.load(Ordering::Relaxed) > self.settings.waiting_bytes_max {
+            return Err(PublishError::QueueFull);
+        }
         let text = record::write(event)
             .map_err(|error| PublishError::Failed(fault::not_json(event, &error)))?;
+        self.waiting_bytes.fetch_add(text.len(), Ordering::Relaxed);
         // A thread that has ended is reported by the next poll.
         let _ended = self.lines.send(Line { sequence, is_dead_letter, text }).is_err();
         Ok(())
@@ -129,6 +138,7 @@ struct Writer {
     sender: Sender<Vec<SinkReport>>,
     is_away: bool,
     closed: Arc<AtomicBool>,
+    waiting_bytes: Arc<AtomicUsize>,
 }
 
 impl Writer {
@@ -139,6 +149,7 @@ impl Writer {
             if !self.write(file, &batch.bytes) {
                 return;
             }
+            self.waiting_bytes.fetch_sub(batch.bytes.len(), Ordering::Relaxed);
             let back = self.is_away.then_some(SinkReport::Reachable);
             self.is_away = false;
             let confirmed = batch.sequences.into_iter().map(SinkReport::Confirmed);

@@ -101,8 +101,9 @@ fn an_event_that_is_too_large_is_refused_at_once_and_its_dead_letter_is_not() {
 #[test]
 fn a_batch_ends_at_its_limit() {
     let ((lines, waiting), (sender, _reports)) = (channel(), channel());
-    let closed = Arc::default();
-    let mut writer = Writer { waiting, pending: None, sender, is_away: false, closed };
+    let (closed, waiting_bytes) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
+    let mut writer =
+        Writer { waiting, pending: None, sender, is_away: false, closed, waiting_bytes };
     let line = |sequence, bytes| Line { sequence, is_dead_letter: false, text: vec![b'x'; bytes] };
     let limit = TAIL_BYTES as usize;
     for (sequence, bytes) in [(1, 1), (2, limit - 2), (3, 1), (4, 2 * limit), (5, 1)] {

@@ -18,6 +18,8 @@ settings! {
         /// Largest event, as bytes of key, value and headers. A larger one becomes a dead letter.
         pub(super) event_bytes_max: usize = bytes(64 << 10, 1024 * MIB).default("16MiB"),
         pub(super) dead_letters: PathBuf,
+        /// Most bytes of lines that wait to be written, before the next is accepted.
+        pub(super) waiting_bytes_max: usize,
         pub(super) relay_lock: RelayLock,
     }
 }
@@ -40,6 +42,7 @@ impl FileSettings {
             return vec![InvalidSetting::new("config.bad-value", key, what, mend)];
         }
         self.dead_letters = self.beside(&around.dead_letters.topic);
+        self.waiting_bytes_max = around.window_bytes_max;
         if self.dead_letters == self.path {
             let place = self.path.display().to_string();
             return vec![InvalidSetting::taken_by_dead_letters(key, &place, "dead_letter.topic")];

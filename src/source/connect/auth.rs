@@ -16,7 +16,8 @@ use crate::source::require_auth::AuthMethod;
 use crate::source::settings::ConnInfo;
 
 const PROTOCOL_3_0: i32 = 196_608;
-const ITERATIONS_MAX: u32 = 1_000_000;
+/// The limit of `postgres-protocol`, so that SQL sessions accept the same roles.
+const ITERATIONS_MAX: u32 = 100_000;
 
 struct LoginExchange<'a> {
     link: &'a mut ServerLink,

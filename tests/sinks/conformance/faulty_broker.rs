@@ -83,6 +83,26 @@ impl Sink for FaultySink {
         self.inner.publish(sequence, event)
     }
 
+    fn publish_alone(
+        &mut self,
+        sequence: Sequence,
+        event: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
+        self.inner.publish_alone(sequence, event)
+    }
+
+    fn publish_dead_letter(
+        &mut self,
+        sequence: Sequence,
+        dead_letter: &Outbound<'_>,
+    ) -> Result<(), PublishError> {
+        self.inner.publish_dead_letter(sequence, dead_letter)
+    }
+
+    fn holds_back(&self) -> bool {
+        self.inner.holds_back()
+    }
+
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
         if self.faults.stalled.load(Ordering::SeqCst) {
             return std::thread::sleep(patience);

@@ -91,7 +91,7 @@ impl Fixture {
                 move || Ok(open(&broker))
             }),
             dead_letter_writer,
-            tail_events,
+            tail_events: Some(tail_events),
             flags: Arc::default(),
             metrics: Arc::clone(&metrics),
             recorder: health::facts(0).0,
