@@ -87,8 +87,8 @@ impl Admin {
 }
 
 impl Drop for Admin {
-    /// Stops accepting, waits for requests that are being handled and for a job to settle what it has
-    /// in flight, and joins the thread.
+    /// Stops accepting, waits for requests that are being handled and for a job to settle what it
+    /// has in flight, and joins the thread.
     fn drop(&mut self) {
         self.stop.send_replace(true);
         let Some(thread) = self.thread.take() else { return };

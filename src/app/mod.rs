@@ -1,6 +1,6 @@
 //! Starts the threads of a relay and waits for their end: the data thread with the loop, the admin
-//! thread, which answers probes even when the loop is stuck, the reader of the dead-letter topic, and
-//! the control runtime on the main thread with sessions, slot watch and signals.
+//! thread, which answers probes even when the loop is stuck, the reader of the dead-letter topic,
+//! and the control runtime on the main thread with sessions, slot watch and signals.
 
 mod polling;
 mod streaming;
@@ -26,8 +26,8 @@ pub fn run(config: &Config) -> Result<(), Fault> {
     }
 }
 
-/// Checks, for `check`, what [`run`] needs of this machine and of the configuration as a whole. Postgres
-/// is checked by [`crate::doctor`], the broker by [`crate::sink::Broker::inspect`].
+/// Checks, for `check`, what [`run`] needs of this machine and of the configuration as a whole.
+/// Postgres is checked by [`crate::doctor`], the broker by [`crate::sink::Broker::inspect`].
 pub fn inspect(config: &Config) -> Vec<Finding> {
     let slot = config.polling.is_none().then_some(config.source.slot.as_str());
     let address = address::inspect(config.admin.listen, slot);

@@ -1,5 +1,5 @@
-//! The threads that every relay has: the loop, the admin server, the reader of the dead-letter topic;
-//! and the signals that end them.
+//! The threads that every relay has: the loop, the admin server, the reader of the dead-letter
+//! topic; and the signals that end them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,5 @@
-//! Waits between attempts: exponential with a cap, and with full jitter, so that relays that lost the
-//! same server do not all reconnect at the same time.
+//! Waits between attempts: exponential with a cap, and with full jitter, so that relays that lost
+//! the same server do not all reconnect at the same time.
 
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;

@@ -11,8 +11,8 @@ pub(crate) fn unix_now_us() -> i64 {
 /// Returns microseconds since the Unix epoch.
 pub(crate) type SteadyClock = Box<dyn Fn() -> i64 + Send + Sync>;
 
-/// A wall clock that runs steadily from now on even if the system's clock is set, so that no wait ends
-/// too early and no rate is exceeded.
+/// A wall clock that runs steadily from now on even if the system's clock is set, so that no wait
+/// ends too early and no rate is exceeded.
 pub(crate) fn steady_clock() -> SteadyClock {
     let origin = Instant::now();
     let began_unix_us = unix_now_us();

@@ -1,6 +1,6 @@
-//! [`Fault`] is the only form in which a failure is reported to users: what is wrong, where, and the
-//! command or SQL that mends it. Scripts recognise it by its stable [`Fault::code`]; its [`Exit`] is
-//! the exit code of the process.
+//! [`Fault`] is the only form in which a failure is reported to users: what is wrong, where, and
+//! the command or SQL that mends it. Scripts recognise it by its stable [`Fault::code`]; its
+//! [`Exit`] is the exit code of the process.
 
 use std::fmt;
 

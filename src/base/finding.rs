@@ -1,5 +1,5 @@
-//! What an inspection of Postgres, of the broker or of this machine has found. An inspection never stops
-//! at the first problem, so that all of them are reported at once.
+//! What an inspection of Postgres, of the broker or of this machine has found. An inspection never
+//! stops at the first problem, so that all of them are reported at once.
 
 use serde_json::{Value, json};
 

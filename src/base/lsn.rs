@@ -1,7 +1,7 @@
 //! A position in the write-ahead log.
 //!
-//! The inner number is private: an LSN comes from the wire, from text, or is zero. No arithmetic makes
-//! one, because positions such as `end_lsn + 1` have lost data in other relays.
+//! The inner number is private: an LSN comes from the wire, from text, or is zero. No arithmetic
+//! makes one, because positions such as `end_lsn + 1` have lost data in other relays.
 
 use std::fmt;
 use std::str::FromStr;

@@ -24,8 +24,8 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::R
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Makes all threads share one malloc arena, because librdkafka allocates on one thread and frees on
-/// another, so that glibc would grow an arena for each. Call before any other thread exists.
+/// Makes all threads share one malloc arena, because librdkafka allocates on one thread and frees
+/// on another, so that glibc would grow an arena for each. Call before any other thread exists.
 pub(crate) fn share_malloc_arena() {
     // SAFETY: mallopt only sets a tunable.
     #[cfg(target_env = "gnu")]
@@ -34,9 +34,9 @@ pub(crate) fn share_malloc_arena() {
     }
 }
 
-/// Returns every large block to the system when it is freed. By default glibc raises its threshold to
-/// the largest block of up to 32 MB that was ever freed, and keeps twice as much. Call before any other
-/// thread exists.
+/// Returns every large block to the system when it is freed. By default glibc raises its threshold
+/// to the largest block of up to 32 MB that was ever freed, and keeps twice as much. Call before
+/// any other thread exists.
 pub(crate) fn return_large_pieces() {
     // SAFETY: mallopt only sets a tunable.
     #[cfg(target_env = "gnu")]
@@ -46,7 +46,8 @@ pub(crate) fn return_large_pieces() {
     }
 }
 
-/// Returns free memory to the system. By itself glibc returns only large blocks and the end of an arena.
+/// Returns free memory to the system. By itself glibc returns only large blocks and the end of an
+/// arena.
 pub(crate) fn trim_malloc() {
     // SAFETY: malloc_trim releases pages that hold nothing.
     #[cfg(target_env = "gnu")]

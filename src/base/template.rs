@@ -1,4 +1,5 @@
-//! Templates such as `outbox.event.${aggregatetype}`: text with names of columns. `$${` is a literal
+//! Templates such as `outbox.event.${aggregatetype}`: text with names of columns. `$${` is a
+//! literal
 //! `${`.
 
 use std::fmt;

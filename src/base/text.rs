@@ -1,6 +1,6 @@
-//! Escapes texts from outside (rows, brokers, servers, files, the environment) before they reach a log, a
-//! fault or a table, so that they cannot move the cursor of a terminal, change the direction of a line,
-//! or forge a line of the relay.
+//! Escapes texts from outside (rows, brokers, servers, files, the environment) before they reach a
+//! log, a fault or a table, so that they cannot move the cursor of a terminal, change the direction
+//! of a line, or forge a line of the relay.
 
 use std::fmt::Write;
 

@@ -31,8 +31,8 @@ pub fn rfc3339(unix_us: i64) -> String {
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Reads `2026-01-02T03:04:05.678Z`, `2026-01-02 03:04+01:00` or `2026-01-02` as microseconds since the
-/// Unix epoch. Without an offset it is UTC.
+/// Reads `2026-01-02T03:04:05.678Z`, `2026-01-02 03:04+01:00` or `2026-01-02` as microseconds since
+/// the Unix epoch. Without an offset it is UTC.
 pub fn parse_rfc3339(text: &str) -> Option<i64> {
     let (date, rest) = text.split_at_checked(10)?;
     let mut parts = date.splitn(3, '-').map(|part| part.parse::<i64>().ok());

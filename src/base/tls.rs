@@ -1,7 +1,7 @@
 //! TLS with rustls for sources and sinks: roots, the client's certificate, and a verifier.
 //!
-//! The provider is always passed in: other libraries may have installed another one for the process.
-//! The verifier differs from that of rustls in two ways:
+//! The provider is always passed in: other libraries may have installed another one for the
+//! process. The verifier differs from that of rustls in two ways:
 //!
 //! * the name can be left unchecked (libpq's `verify-ca`);
 //! * a server certificate that is itself among the roots is trusted even if it is marked as a CA, as

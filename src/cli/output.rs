@@ -57,8 +57,8 @@ pub(super) fn put(out: &mut dyn Write, text: &str) {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).ok();
 }
 
-/// The columns of a table for people, by name and width. It is printed row by row, because a list may
-/// be longer than memory, so its widths are fixed.
+/// The columns of a table for people, by name and width. It is printed row by row, because a list
+/// may be longer than memory, so its widths are fixed.
 pub(super) struct Table(pub(super) &'static [(&'static str, Width)]);
 
 /// The width of a column in characters.

@@ -1,5 +1,5 @@
-//! The progress of long work, on standard error: one line that is redrawn on a terminal, a line every
-//! few seconds elsewhere.
+//! The progress of long work, on standard error: one line that is redrawn on a terminal, a line
+//! every few seconds elsewhere.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};

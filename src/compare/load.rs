@@ -1,8 +1,8 @@
 //! The load: events written at an even rate, whether or not the relay keeps up.
 //!
-//! An event is one INSERT that commits by itself. Its latency begins just before the INSERT is sent,
-//! on the same clock as that of the consumer. A connection that is late writes every event all the
-//! same; the delay is reported, because then the machine is too small for the rate.
+//! An event is one INSERT that commits by itself. Its latency begins just before the INSERT is
+//! sent, on the same clock as that of the consumer. A connection that is late writes every event
+//! all the same; the delay is reported, because then the machine is too small for the rate.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,7 +1,9 @@
-//! Measures one run after the other: starts a relay on a fresh table, loads it, watches it, stops it.
+//! Measures one run after the other: starts a relay on a fresh table, loads it, watches it, stops
+//! it.
 //!
-//! A run consists of the first event (the relay works), a warm-up that is not measured, the measured
-//! load, and the wait for its last event. An event is missing if none has arrived for [`patience`].
+//! A run consists of the first event (the relay works), a warm-up that is not measured, the
+//! measured load, and the wait for its last event. An event is missing if none has arrived for
+//! [`patience`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -105,8 +107,8 @@ impl<'a> Measurement<'a> {
         LoadWriters::open(self.connection(), &self.source.name, rate).await
     }
 
-    /// Creates a fresh table and counts its events from now on. The table of the run before is dropped
-    /// only here, because its statistics were still needed.
+    /// Creates a fresh table and counts its events from now on. The table of the run before is
+    /// dropped only here, because its statistics were still needed.
     async fn begin(&mut self, mode: CaptureMode, events: u64) -> Result<Arc<Arrivals>, Fault> {
         scratch_source::remove(self.connection(), &self.source.name).await?;
         self.source.make(mode).await?;

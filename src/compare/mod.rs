@@ -1,9 +1,9 @@
 //! `walrelay compare`: measures the slot and polling on the user's own database and broker: latency,
 //! cost, the speed of draining a backlog, and whether every event arrived once and in order.
 //!
-//! Each mode runs under the same load, one after the other, in a process of its own and on a scratch
-//! schema, slot and topic, which are removed at the end, after a fault and after a signal. Runs that
-//! were finished are reported even if a later one fails.
+//! Each mode runs under the same load, one after the other, in a process of its own and on a
+//! scratch schema, slot and topic, which are removed at the end, after a fault and after a signal.
+//! Runs that were finished are reported even if a later one fails.
 //!
 //! ```text
 //! plan ─► scratch_source ─┬► load ─────► Postgres ─► relay_process ─► broker ─► arrivals ─┐
@@ -236,8 +236,8 @@ impl StopSignals {
         name
     }
 
-    /// A signal after the first. SIGHUP does not count: a terminal that closes may send it twice, and
-    /// nobody would read which commands remove what is left.
+    /// A signal after the first. SIGHUP does not count: a terminal that closes may send it twice,
+    /// and nobody would read which commands remove what is left.
     async fn second(&mut self) -> &'static str {
         loop {
             let is_second = self.any_came;

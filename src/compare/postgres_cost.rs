@@ -1,9 +1,10 @@
 //! What a run cost Postgres, from its own statistics.
 //!
-//! Idle backends report their statistics seconds late, and walsenders of older servers only when they
-//! end. So the counters are read before the relay starts and after relay and load have ended, which is
-//! exact, and the result is the share of the measured events. Rows are those of the scratch table;
-//! transactions are all of the database's and WAL is all of the server's, including those of others.
+//! Idle backends report their statistics seconds late, and walsenders of older servers only when
+//! they end. So the counters are read before the relay starts and after relay and load have ended,
+//! which is exact, and the result is the share of the measured events. Rows are those of the
+//! scratch table; transactions are all of the database's and WAL is all of the server's, including
+//! those of others.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -22,8 +22,8 @@ pub(super) fn rss_peak_bytes(pid: u32) -> Option<u64> {
     parse_kb(&read_to_string(format!("/proc/{pid}/status")).ok()?, "VmHWM:")
 }
 
-/// Is this process a Postgres that started at this time? The pid of a backend on another machine or in
-/// another namespace belongs to some other process here.
+/// Is this process a Postgres that started at this time? The pid of a backend on another machine or
+/// in another namespace belongs to some other process here.
 pub(super) fn is_postgres(pid: u32, began_unix_s: f64) -> bool {
     let comm = read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
     let found = read_to_string(format!("/proc/{pid}/stat")).ok();

@@ -1,10 +1,10 @@
-//! What a comparison creates in Postgres and removes again: a schema with the outbox table of the mode
-//! that is measured, and for the slot a publication and the slot, all of the same name.
+//! What a comparison creates in Postgres and removes again: a schema with the outbox table of the
+//! mode that is measured, and for the slot a publication and the slot, all of the same name.
 //!
-//! The table for the slot has no status columns and no indexes for claims, because an outbox that is
-//! read from the slot needs none; polling gets the table of `sql/polling.sql`. The load writes the
-//! same columns of both. A comparison holds an advisory lock on its name while it runs: objects whose
-//! name is not locked were left behind by a comparison that died.
+//! The table for the slot has no status columns and no indexes for claims, because an outbox that
+//! is read from the slot needs none; polling gets the table of `sql/polling.sql`. The load writes
+//! the same columns of both. A comparison holds an advisory lock on its name while it runs: objects
+//! whose name is not locked were left behind by a comparison that died.
 
 use std::time::{Duration, Instant};
 

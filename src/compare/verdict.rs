@@ -1,5 +1,5 @@
-//! The verdict on the figures in words, for the terminal and the page alike, whether it speaks for the
-//! slot or for polling.
+//! The verdict on the figures in words, for the terminal and the page alike, whether it speaks for
+//! the slot or for polling.
 
 use std::cmp::Ordering;
 

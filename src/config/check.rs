@@ -1,5 +1,5 @@
-//! Finds values that contradict each other or a promise of the relay, which would otherwise show with the
-//! first event or never. Each sink checks its own section itself.
+//! Finds values that contradict each other or a promise of the relay, which would otherwise show
+//! with the first event or never. Each sink checks its own section itself.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -160,7 +160,8 @@ impl Checks<'_> {
         self.route(&path_of!(ConfigFile.route), &self.file.route, sink);
     }
 
-    /// Checks only keys that are given in this section; inherited ones are checked where they are given.
+    /// Checks only keys that are given in this section; inherited ones are checked where they are
+    /// given.
     fn route(&mut self, section: &Path, route: &Route, sink: &SinkKind) {
         let topic = section.child(name_of!(Route, topic));
         let own = self.effective.settings.contains_key(&topic);

@@ -1,5 +1,5 @@
-//! Adds TOML to the layers: the configuration file, and sections given by a flag. Of a syntax error only
-//! message and position are reported, because the line may contain a password.
+//! Adds TOML to the layers: the configuration file, and sections given by a flag. Of a syntax error
+//! only message and position are reported, because the line may contain a password.
 
 use std::ops::Range;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
-//! The layers of the configuration (file, environment, flags): one raw value and its origin per path.
-//! Values are read only when all layers are complete, so that an invalid value that a later layer
-//! replaces is no problem.
+//! The layers of the configuration (file, environment, flags): one raw value and its origin per
+//! path. Values are read only when all layers are complete, so that an invalid value that a later
+//! layer replaces is no problem.
 
 use std::collections::BTreeMap;
 use std::fmt;

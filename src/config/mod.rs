@@ -1,7 +1,7 @@
-//! The configuration. Each part of the relay declares its section with `settings!`; [`sections`] puts
-//! them together. File, environment and flags become [`layers`]; [`effective`] reads the values and
-//! fills in defaults; [`check`] finds contradictions; [`build`] makes the typed [`Config`]. No step
-//! stops at the first problem, so that all of them are reported at once.
+//! The configuration. Each part of the relay declares its section with `settings!`; [`sections`]
+//! puts them together. File, environment and flags become [`layers`]; [`effective`] reads the
+//! values and fills in defaults; [`check`] finds contradictions; [`build`] makes the typed
+//! [`Config`]. No step stops at the first problem, so that all of them are reported at once.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;

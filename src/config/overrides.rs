@@ -1,5 +1,6 @@
-//! Adds environment variables and flags to the layers. An unknown `WALRELAY_` variable is an error like
-//! an unknown key, because a misspelt one would be ignored silently. Errors never quote a value.
+//! Adds environment variables and flags to the layers. An unknown `WALRELAY_` variable is an error
+//! like an unknown key, because a misspelt one would be ignored silently. Errors never quote a
+//! value.
 
 use std::collections::BTreeMap;
 
@@ -83,8 +84,8 @@ fn find(steps: &[String], is_variable: bool) -> Option<(Shape, Path)> {
     (!path.is_root()).then(|| (shape.clone(), path))
 }
 
-/// A name that the user chose. A variable has no dots: client properties, which are secrets, have dots
-/// in their names, headers have underscores.
+/// A name that the user chose. A variable has no dots: client properties, which are secrets, have
+/// dots in their names, headers have underscores.
 fn chosen_name(row: &KeyRow, steps: &[String], is_variable: bool) -> String {
     match row.kind {
         ValueKind::Secret if is_variable => steps.join(".").replace('_', "."),

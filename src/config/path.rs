@@ -1,5 +1,5 @@
-//! The path of a configured value: `source.outbox[0].table`. File, environment and `--set` use the same
-//! paths, so that a later layer replaces exactly what an earlier one has set.
+//! The path of a configured value: `source.outbox[0].table`. File, environment and `--set` use the
+//! same paths, so that a later layer replaces exactly what an earlier one has set.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The configuration file as one declaration. Each part of the relay declares its own section, and so
-//! does each sink; this file puts them together.
+//! The configuration file as one declaration. Each part of the relay declares its own section, and
+//! so does each sink; this file puts them together.
 
 use std::net::SocketAddr;
 use std::sync::LazyLock;

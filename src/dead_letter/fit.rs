@@ -66,8 +66,8 @@ fn key_cost(key: &[u8]) -> usize {
     cost("key", key)
 }
 
-/// Passes the dead letter to `then`, cut to the room. Nothing smaller than 4,096 bytes can be made of
-/// it, so with less room it may not fit.
+/// Passes the dead letter to `then`, cut to the room. Nothing smaller than 4,096 bytes can be made
+/// of it, so with less room it may not fit.
 pub(crate) fn fit<T>(
     letter: &Outbound<'_>,
     room: &Room,

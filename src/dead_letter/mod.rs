@@ -1,9 +1,10 @@
 //! Dead letters: the records that a relay writes, and the topic that holds them.
 //!
-//! The topic is a log and the only store: dead letters and resolutions are appended, nothing is ever
-//! changed, and what is open is a fold over the log. [`writer`] makes a dead letter and [`fit`] cuts
-//! it, [`record`] is what is read back, [`fold`] says what is open. [`reader`], [`filter`], [`replay`]
-//! and [`release`] serve `walrelay dlq` and the admin API; [`tail`] keeps a running relay up to date.
+//! The topic is a log and the only store: dead letters and resolutions are appended, nothing is
+//! ever changed, and what is open is a fold over the log. [`writer`] makes a dead letter and
+//! [`fit`] cuts it, [`record`] is what is read back, [`fold`] says what is open. [`reader`],
+//! [`filter`], [`replay`] and [`release`] serve `walrelay dlq` and the admin API; [`tail`] keeps a
+//! running relay up to date.
 
 pub(crate) mod filter;
 pub(crate) mod fit;

@@ -1,7 +1,7 @@
 //! Reads an entry of the dead-letter log as a record.
 //!
-//! Anybody may write to a topic: what is neither a dead letter nor a resolution is foreign. A header
-//! that is missing or malformed leaves its field empty; it is never an error.
+//! Anybody may write to a topic: what is neither a dead letter nor a resolution is foreign. A
+//! header that is missing or malformed leaves its field empty; it is never an error.
 
 use super::record::{
     DeadLetter, LogEntry, LogRecord, PartitionOffset, RecordKey, Resolution, ResolutionKind, Uncut,

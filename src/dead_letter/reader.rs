@@ -1,6 +1,6 @@
 //! Reading the dead-letter topic. Commands read it twice, so that payloads are never gathered: the
-//! first reading makes an index, the second one reaches the dead letters that a filter matches. Both
-//! begin at the filter's start time, where it has one.
+//! first reading makes an index, the second one reaches the dead letters that a filter matches.
+//! Both begin at the filter's start time, where it has one.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;

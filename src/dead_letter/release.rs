@@ -1,7 +1,7 @@
 //! Releasing parked keys: from then on their events are published again.
 //!
-//! While dead letters of a key are open, a release would publish later events before earlier ones, so
-//! it is refused unless the request insists.
+//! While dead letters of a key are open, a release would publish later events before earlier ones,
+//! so it is refused unless the request insists.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! When a replay must stop by itself: an event that it has replayed is a dead letter again, or dead
-//! letters come in faster than they are resolved. It checks what is written to the log meanwhile; time
-//! is an argument.
+//! letters come in faster than they are resolved. It checks what is written to the log meanwhile;
+//! time is an argument.
 
 use std::collections::{HashMap, VecDeque};
 

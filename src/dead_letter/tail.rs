@@ -1,15 +1,16 @@
-//! Reads the dead-letter topic on a thread of its own for as long as a relay runs: sets the gauges, and
-//! sends the data loop which keys are parked and what an earlier process has just written.
+//! Reads the dead-letter topic on a thread of its own for as long as a relay runs: sets the gauges,
+//! and sends the data loop which keys are parked and what an earlier process has just written.
 //!
-//! The data loop waits for it only for the parked keys, where they matter. A stop does not wait for a
-//! thread that is blocked in a call to the broker.
+//! The data loop waits for it only for the parked keys, where they matter. A stop does not wait for
+//! a thread that is blocked in a call to the broker.
 //!
 //! Reading begins once the stream is open: by then the topic has the dead letters of the relay that
-//! held the slot before. Where no keys are parked, the loop needs only the latest dead letters; they
-//! are found by time and sent before the whole topic is read.
+//! held the slot before. Where no keys are parked, the loop needs only the latest dead letters;
+//! they are found by time and sent before the whole topic is read.
 //!
-//! Each trouble is logged once. What keeps the topic from being read at all is sent to the loop, which
-//! decides; an unreachable broker is logged only after a while, because the sink reports it first.
+//! Each trouble is logged once. What keeps the topic from being read at all is sent to the loop,
+//! which decides; an unreachable broker is logged only after a while, because the sink reports it
+//! first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -4,11 +4,11 @@
 //! A reading ends when the broker becomes unreachable, and the next one begins at the beginning: a
 //! dead letter may be written long after the time in its headers, so no time says where to go on.
 //! What was reported before is not reported again, or a release of long ago would free a key that
-//! was parked since. A topic that ends before what was reported is another topic of that name: it is
-//! read once more, and all of it is reported.
+//! was parked since. A topic that ends before what was reported is another topic of that name: it
+//! is read once more, and all of it is reported.
 //!
-//! Relays may share the topic. Only dead letters of this relay's slot are reported; a release counts
-//! for all relays, whoever wrote it.
+//! Relays may share the topic. Only dead letters of this relay's slot are reported; a release
+//! counts for all relays, whoever wrote it.
 
 use std::collections::HashMap;
 use std::sync::mpsc::{self, Receiver, SyncSender, TryRecvError};
@@ -25,8 +25,8 @@ pub enum TailEvent {
     /// A dead letter of this slot parks this key; the position is that of its event.
     Parked(KeyHash, Position),
     Released(KeyHash),
-    /// A dead letter of this slot from before this process that may still count for the breaker; not
-    /// one of class [`CLASS_PARKED`], which follows from another one. Not sent after
+    /// A dead letter of this slot from before this process that may still count for the breaker;
+    /// not one of class [`CLASS_PARKED`], which follows from another one. Not sent after
     /// [`TailEvent::CaughtUp`].
     DeadLetter {
         failed_unix_us: i64,

@@ -14,9 +14,9 @@ use crate::base::text::shown;
 use crate::base::time::rfc3339;
 use crate::sink::log::ReadFrom;
 
-/// Two tables may use the same event ids; of more dead letters than this no history is kept.
+/// Most dead letters of one event id that are returned: several tables may use the same ids.
 const FOUND_MAX: usize = 16;
-/// Longer histories lose their beginning.
+/// Of a longer history only the newest records are kept.
 const HISTORY_MAX: usize = 100;
 
 /// A dead letter without its payload.
@@ -54,7 +54,7 @@ pub(crate) fn value_bytes(letter: &DeadLetter) -> u64 {
 /// A dead letter with its history.
 #[derive(Debug)]
 pub(crate) struct FoundDeadLetter {
-    /// The first of its records since it is open.
+    /// The record that opened it, the first since it was last resolved.
     pub(crate) letter: DeadLetter,
     pub(crate) known: KnownDeadLetter,
     /// Every record about it, oldest first.
@@ -67,7 +67,7 @@ pub(crate) struct HistoryEntry {
     pub(crate) at: String,
     /// `dead-lettered`, `replayed` or `discarded`.
     pub(crate) what: &'static str,
-    /// Who wrote it.
+    /// Name of the relay that wrote the record.
     pub(crate) by: String,
     #[serde(flatten)]
     pub(crate) position: PartitionOffset,

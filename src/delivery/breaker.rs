@@ -1,8 +1,9 @@
 //! Stops the relay when there are too many dead letters: then the cause is not a single event.
 //!
-//! At most `burst_max` dead letters are written within any `burst_window`. Those of an earlier process
-//! count too, or a supervisor that restarts the relay again and again would move the whole outbox to
-//! the dead-letter topic. A breaker that has opened stays open for the life of the process.
+//! At most `burst_max` dead letters are written within any `burst_window`. Those of an earlier
+//! process count too, or a supervisor that restarts the relay again and again would move the whole
+//! outbox to the dead-letter topic. A breaker that has opened stays open for the life of the
+//! process.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,8 +12,8 @@ use std::time::Duration;
 pub struct Breaker {
     burst_max: usize,
     window_us: i64,
-    /// When each dead letter of the last window was given up (microseconds since the Unix epoch), and
-    /// its class; in order.
+    /// When each dead letter of the last window was given up (microseconds since the Unix epoch),
+    /// and its class; in order.
     letters: VecDeque<(i64, Box<str>)>,
     open: bool,
 }

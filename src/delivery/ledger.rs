@@ -1,9 +1,9 @@
 //! Which transactions are completely confirmed, in commit order.
 //!
-//! A transaction settles at its commit *end* LSN, and only when it and all before it are settled. Its
-//! events are consecutive in the window, so one number says when: that of the first event after it. A
-//! transaction without events extends the entry before it, so the ledger never holds more entries than
-//! the window holds events.
+//! A transaction settles at its commit *end* LSN, and only when it and all before it are settled.
+//! Its events are consecutive in the window, so one number says when: that of the first event after
+//! it. A transaction without events extends the entry before it, so the ledger never holds more
+//! entries than the window holds events.
 
 use std::collections::VecDeque;
 
@@ -35,8 +35,8 @@ struct Committed {
 }
 
 impl Ledger {
-    /// A transaction begins, whose events start at `next`. `already` of its events were admitted over
-    /// an earlier connection, which broke before its commit.
+    /// A transaction begins, whose events start at `next`. `already` of its events were admitted
+    /// over an earlier connection, which broke before its commit.
     pub fn begin(&mut self, commit_lsn: Lsn, next: Sequence, already: u64) {
         self.open = Some(Open { commit_lsn, first: next - already });
     }

@@ -1,15 +1,15 @@
 //! Keys whose events go to the dead-letter topic until somebody releases them.
 //!
 //! The dead-letter topic is the only store: a dead letter parks its key, a release ends that, and
-//! whoever reads both in order knows which keys are parked. This set may know of a
-//! parked key before its dead letter is read back from the topic. A release that is read before that dead letter is
-//! older than it, and frees nothing.
+//! whoever reads both in order knows which keys are parked. This set may know of a parked key
+//! before its dead letter is read back from the topic. A release that is read before that dead
+//! letter is older than it, and frees nothing.
 //!
-//! Events before the one that parked the key are not affected, in the next process either, so a key is
-//! parked from a position on. LSNs, and so parked keys, continue from timeline to timeline.
+//! Events before the one that parked the key are not affected, in the next process either, so a key
+//! is parked from a position on. LSNs, and so parked keys, continue from timeline to timeline.
 //!
-//! A key is known by its hash ([`KeyHash`]), because a dead letter may hold only its beginning. So a
-//! parked key takes some 45 to 90 bytes, whatever its length.
+//! A key is known by its hash ([`KeyHash`]), because a dead letter may hold only its beginning. So
+//! a parked key takes some 45 to 90 bytes, whatever its length.
 
 use std::collections::HashMap;
 

@@ -1,10 +1,11 @@
 //! Which events are tried again, and when.
 //!
 //! An event whose failure may be temporary gets `attempts_max` attempts in all, with full jitter
-//! between them. Attempts belong to the event: a new sink does not give it new ones. A budget limits
-//! all retries together, so that many failing events leave room for those that succeed. A retry that
-//! is confirmed costs nothing, so the rate of retries rises once they succeed. While the window is
-//! full the budget is suspended: nothing new can come in before waiting events are retried.
+//! between them. Attempts belong to the event: a new sink does not give it new ones. A budget
+//! limits all retries together, so that many failing events leave room for those that succeed. A
+//! retry that is confirmed costs nothing, so the rate of retries rises once they succeed. While the
+//! window is full the budget is suspended: nothing new can come in before waiting events are
+//! retried.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -80,8 +81,8 @@ impl Retries {
         wait
     }
 
-    /// An event whose wait is over, if the budget allows another retry. `published` first attempts were
-    /// made until now, and `has_room` says whether the window has room for more.
+    /// An event whose wait is over, if the budget allows another retry. `published` first attempts
+    /// were made until now, and `has_room` says whether the window has room for more.
     pub fn take_due(
         &mut self,
         now: Instant,
@@ -113,8 +114,8 @@ impl Retries {
         self.due.retain(|(_, sequence)| *sequence < next);
     }
 
-    /// Everything unsettled is published again, so no event waits any more. `renumbered` if the numbers
-    /// mean other events now.
+    /// Everything unsettled is published again, so no event waits any more. `renumbered` if the
+    /// numbers mean other events now.
     pub fn rewind(&mut self, renumbered: bool) {
         self.due.clear();
         if renumbered {

@@ -1,9 +1,9 @@
 //! The bounded set of events between admission and confirmation.
 //!
 //! Confirms arrive in any order, and Postgres may discard only what precedes the first unconfirmed
-//! event. So the window is
-//! a ring: `admit` appends, `settle` marks, and the settled prefix is removed from the front. Its bound
-//! limits memory when a broker stalls: a full window stops intake, and nothing else.
+//! event. So the window is a ring: `admit` appends, `settle` marks, and the settled prefix is
+//! removed from the front. Its bound limits memory when a broker stalls: a full window stops
+//! intake, and nothing else.
 
 use std::collections::VecDeque;
 
@@ -97,11 +97,11 @@ impl Window {
         self.advance();
     }
 
-    /// Everything that is not settled in order will be admitted again, in the same order and under the
-    /// same numbers, for a sink that was rebuilt.
+    /// Everything that is not settled in order will be admitted again, in the same order and under
+    /// the same numbers, for a sink that was rebuilt.
     ///
-    /// Returns true if part of it will not be received again: then the numbers are reused for different
-    /// events.
+    /// Returns true if part of it will not be received again: then the numbers are reused for
+    /// different events.
     pub fn rewind(&mut self) -> bool {
         let rest = std::mem::take(&mut self.confirmed_before);
         self.confirmed_before = self.ring.drain(..).map(|slot| slot.settled).chain(rest).collect();
@@ -115,8 +115,8 @@ impl Window {
         renumbered
     }
 
-    /// What is received from here on is no repetition of the window: it is another timeline, or a peer
-    /// has confirmed events.
+    /// What is received from here on is no repetition of the window: it is another timeline, or a
+    /// peer has confirmed events.
     pub fn forget(&mut self) {
         self.confirmed_before.clear();
         self.forgotten_below = self.next();

@@ -1,9 +1,10 @@
 //! Detects changes of the publication since this process first connected.
 //!
-//! Rows that are written while a publication does not cover their table are silently missing from the
-//! stream. The present state cannot show that, because the change may have been undone. So the rows of
-//! the catalog are compared by object id and `xmin`, which nobody can restore. The first state is kept
-//! as long as the process lives, because a gap may open and close between two connections.
+//! Rows that are written while a publication does not cover their table are silently missing from
+//! the stream. The present state cannot show that, because the change may have been undone. So the
+//! rows of the catalog are compared by object id and `xmin`, which nobody can restore. The first
+//! state is kept as long as the process lives, because a gap may open and close between two
+//! connections.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -38,8 +39,8 @@ impl PublicationFingerprint {
         PublicationFingerprint { published, server_version }
     }
 
-    /// A fault if the change from `self` to `now` could have held back an event. New tables and columns
-    /// are no fault.
+    /// A fault if the change from `self` to `now` could have held back an event. New tables and
+    /// columns are no fault.
     fn change(&self, now: &PublicationFingerprint, settings: &SourceSettings) -> Option<Fault> {
         let mut findings = tables::judge(&now.published.tables, &settings.outboxes);
         let version = self.server_version;
@@ -56,8 +57,8 @@ impl PublicationFingerprint {
         self.published.publication.as_ref().map_or(&[], |publication| &publication.rows)
     }
 
-    /// A row of the catalog was written in between: what was published meanwhile is unknown, although
-    /// the present state is correct.
+    /// A row of the catalog was written in between: what was published meanwhile is unknown,
+    /// although the present state is correct.
     fn rewritten(&self, now: &PublicationFingerprint, name: &str) -> Option<String> {
         let (before, after) = self.rows().iter().find_map(|before| {
             let after = now.rows().iter().find(|after| same_subject(before, after))?;
@@ -134,8 +135,8 @@ fn same_subject(one: &CatalogRow, other: &CatalogRow) -> bool {
 pub struct KnownPublication(Mutex<Option<(String, PublicationFingerprint)>>);
 
 impl KnownPublication {
-    /// Compares the publication of database system `system_id` with the one found first. Another system
-    /// is not compared; the session reports it.
+    /// Compares the publication of database system `system_id` with the one found first. Another
+    /// system is not compared; the session reports it.
     pub(crate) fn compare(
         &self,
         system_id: &str,

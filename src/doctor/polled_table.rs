@@ -1,5 +1,5 @@
-//! Judges the polled table: whether it has what polling needs, may be written, and has the indexes that
-//! claims use.
+//! Judges the polled table: whether it has what polling needs, may be written, and has the indexes
+//! that claims use.
 
 use std::slice;
 

@@ -2,7 +2,8 @@
 //!
 //! Rows that a publication omits are lost silently, because Postgres decodes them and moves on. So
 //! everything that could omit a row is refused at the start and checked again while streaming: a
-//! publication that was recreated in between may have left a gap (PostgreSQL 18 skips it with a notice).
+//! publication that was recreated in between may have left a gap (PostgreSQL 18 skips it with a
+//! notice).
 
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
@@ -149,8 +150,8 @@ impl CoveredTable<'_> {
         )
     }
 
-    /// Dropping and adding the table changes no other table of the publication, and in one transaction
-    /// it leaves no gap.
+    /// Dropping and adding the table changes no other table of the publication, and in one
+    /// transaction it leaves no gap.
     fn reset_sql(&self) -> String {
         let (publication, table) =
             (quote_ident(self.name), quote_table(&self.table.schema, &self.table.name));

@@ -1,6 +1,6 @@
-//! Finds out whether the WAL that a slot still has to deliver is older than the publication. The catalog
-//! only shows that it may be; so the stream is read to its end without a status update, which does not
-//! move the slot.
+//! Finds out whether the WAL that a slot still has to deliver is older than the publication. The
+//! catalog only shows that it may be; so the stream is read to its end without a status update,
+//! which does not move the slot.
 
 use std::time::{Duration, Instant};
 
@@ -38,8 +38,8 @@ pub(crate) async fn inspect(settings: &SourceSettings, facts: &SourceFacts) -> V
     if slot.confirmed_flush >= end {
         return Vec::new();
     }
-    // Transaction ids wrap around. What a slot still has to deliver was written by transactions that
-    // had not ended before its horizon.
+    // Transaction ids wrap around. What a slot still has to deliver was written by transactions
+    // that had not ended before its horizon.
     let is_young = |xmin: u32| (xmin.wrapping_sub(horizon) as i32) >= 0;
     let (name, slot) = (&settings.publication, &slot.name);
     let warn = |text| Finding::warn("publication.young", text);

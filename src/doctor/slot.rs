@@ -71,8 +71,8 @@ fn two_phase(slot: &SlotFacts) -> Option<Fault> {
     slot.two_phase.then(|| slot_problem("slot.two-phase", what, mend))
 }
 
-/// Confirmed beyond the end of WAL: the server was restored from an older backup, or somebody else has
-/// confirmed too much. Postgres would silently skip what is written up to that position.
+/// Confirmed beyond the end of WAL: the server was restored from an older backup, or somebody else
+/// has confirmed too much. Postgres would silently skip what is written up to that position.
 fn ahead(slot: &SlotFacts, facts: &SourceFacts) -> Option<Fault> {
     let (name, confirmed, end) = (&slot.name, slot.confirmed_flush, facts.server.current_lsn);
     (confirmed > end && !facts.server.standby).then(|| {

@@ -18,9 +18,9 @@ pub(crate) struct SourceReport {
 }
 
 impl SourceReport {
-    /// The fault to mend first. Causes come before their consequences, and the publication before the
-    /// slot, because the slot must be created after it. A lost slot comes before everything else:
-    /// events are missing already, and mending the rest would hide that.
+    /// The fault to mend first. Causes come before their consequences, and the publication before
+    /// the slot, because the slot must be created after it. A lost slot comes before everything
+    /// else: events are missing already, and mending the rest would hide that.
     pub(crate) fn first_fault(&self) -> Option<&Fault> {
         let lost = faults(&self.findings).find(|fault| fault.code == "slot.lost");
         lost.or_else(|| faults(&self.findings).next())

@@ -61,7 +61,8 @@ async fn a_sound_environment_has_no_fault() {
 
 #[tokio::test]
 async fn all_faults_are_collected() {
-    // GIVEN an empty database WHEN inspected THEN everything that is missing is named, the table first
+    // GIVEN an empty database WHEN inspected THEN everything that is missing is named, the table
+    // first
     let (client, settings) = testing::logical().database("empty").await;
     let report = report(&client, &settings).await;
     assert_eq!(codes(&report), ["table.missing", "publication.missing", "slot.missing"]);

@@ -1,9 +1,9 @@
 //! Checks whether the status column accepts the configured values.
 //!
-//! Enums, short columns, domains and CHECKs of the status alone are evaluated with the values, without
-//! any row. CHECKs of several columns or with a collation of their own, and triggers, only show with
-//! rows. Nothing that calls a user's function or operator is evaluated: the role may be a superuser, and
-//! the function would run with all of its rights.
+//! Enums, short columns, domains and CHECKs of the status alone are evaluated with the values,
+//! without any row. CHECKs of several columns or with a collation of their own, and triggers, only
+//! show with rows. Nothing that calls a user's function or operator is evaluated: the role may be a
+//! superuser, and the function would run with all of its rights.
 
 use tokio_postgres::{Client, Error, Row};
 

@@ -1,5 +1,5 @@
-//! Judges the outbox tables, for the slot and for polling: whether they exist, are tables, and have the
-//! configured columns.
+//! Judges the outbox tables, for the slot and for polling: whether they exist, are tables, and have
+//! the configured columns.
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;

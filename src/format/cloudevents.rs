@@ -1,10 +1,10 @@
 //! CloudEvents 1.0.
 //!
 //! `id` is the event id, `source` the outbox, `time` the commit time. `type` is the `event_type`
-//! header, or the topic where there is none. In binary mode the attributes are headers and the value
-//! is unchanged; in structured mode the value is one JSON document. The event's other headers stay,
-//! except one that has the name of an attribute. A payload is JSON if it can be read as JSON, else
-//! text, else bytes.
+//! header, or the topic where there is none. In binary mode the attributes are headers and the
+//! value is unchanged; in structured mode the value is one JSON document. The event's other headers
+//! stay, except one that has the name of an attribute. A payload is JSON if it can be read as JSON,
+//! else text, else bytes.
 //!
 //! <https://github.com/cloudevents/spec/blob/v1.0.2/cloudevents/spec.md>, with the JSON event
 //! format, the Kafka and the AMQP protocol bindings beside it.

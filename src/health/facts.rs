@@ -1,8 +1,8 @@
 //! The facts that the data thread publishes for other threads.
 //!
-//! The data thread keeps its own copy and publishes it once per pass. It does not wait for a reader:
-//! while one copies the facts, they are published with the next pass, unless the phase has changed. No
-//! judgement depends on that, because every limit is longer than a pass.
+//! The data thread keeps its own copy and publishes it once per pass. It does not wait for a
+//! reader: while one copies the facts, they are published with the next pass, unless the phase has
+//! changed. No judgement depends on that, because every limit is longer than a pass.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -164,8 +164,8 @@ impl Recorder {
         }
     }
 
-    /// Notes the reason for the current state, never a secret; empty when there is none. To be called
-    /// when the state changes and not in every pass, because it waits for readers.
+    /// Notes the reason for the current state, never a secret; empty when there is none. To be
+    /// called when the state changes and not in every pass, because it waits for readers.
     pub fn note(&mut self, sentence: &str) {
         truncated(sentence, NOTE_BYTES_MAX).clone_into(&mut held(&self.facts.note));
     }

@@ -1,9 +1,9 @@
 //! The table of all metrics.
 //!
-//! An entry makes the typed handle, the registration, the row of `docs/metrics.md` and the check that
-//! nothing else in `src/` names a metric. Handles are plain atomics, so counting costs one addition and
-//! no look-up. Label values are enums: no label takes a value from a row, and the number of series is
-//! fixed when the process starts.
+//! An entry makes the typed handle, the registration, the row of `docs/metrics.md` and the check
+//! that nothing else in `src/` names a metric. Handles are plain atomics, so counting costs one
+//! addition and no look-up. Label values are enums: no label takes a value from a row, and the
+//! number of series is fixed when the process starts.
 //!
 //! The data thread confirms up to 250,000 events a second. What it would count once per event it
 //! counts in a [`PassMeter`], which adds to the shared handles once per pass of the loop.

@@ -1,7 +1,7 @@
 //! Memory and CPU time of this process, from `/proc`. See proc_pid_stat(5), proc_pid_status(5).
 
-/// Ticks per second in `/proc/PID/stat`. For user space Linux fixes this at 100 on every architecture
-/// that Rust supports, whatever the frequency of the kernel's own timer.
+/// Ticks per second in `/proc/PID/stat`. For user space Linux fixes this at 100 on every
+/// architecture that Rust supports, whatever the frequency of the kernel's own timer.
 const TICKS_PER_SECOND: f64 = 100.0;
 
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,9 +1,9 @@
 //! Makes the event that is published from the values of one row.
 //!
-//! What must be rendered (templates, headers out of JSON) is written into the buffers first; the event
-//! then only borrows: from the wire, the route, the transaction and the buffers. Nothing is allocated
-//! once the buffers have grown to the largest row of usual size; memory that only a larger one needs
-//! is given back.
+//! What must be rendered (templates, headers out of JSON) is written into the buffers first; the
+//! event then only borrows: from the wire, the route, the transaction and the buffers. Nothing is
+//! allocated once the buffers have grown to the largest row of usual size; memory that only a
+//! larger one needs is given back.
 
 use std::fmt;
 
@@ -224,9 +224,9 @@ impl<'a> RowValues<'a> {
         })
     }
 
-    /// In order: `id`, the standard headers, those of the row, those of the route. Of one name there
-    /// is one header: that of the route rather than the standard one, and either rather than that of
-    /// the row.
+    /// In order: `id`, the standard headers, those of the row, those of the route. Of one name
+    /// there is one header: that of the route rather than the standard one, and either rather than
+    /// that of the row.
     #[inline]
     fn push_headers(
         &self,

@@ -1,5 +1,5 @@
-//! Compiles a route against the columns of its table: names become slots once, so that a row needs no
-//! look-up, and a column that is missing is found before the first row.
+//! Compiles a route against the columns of its table: names become slots once, so that a row needs
+//! no look-up, and a column that is missing is found before the first row.
 
 use super::field::{FIELDS_MAX, FieldValue};
 use super::settings::{Columns, Preset, Route};

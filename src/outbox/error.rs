@@ -1,8 +1,8 @@
 //! Why one row cannot be published.
 //!
-//! [`EventError`] is terminal for one event only: a retry would find the same row. So it becomes the
-//! cause of a dead letter, and says what is wrong with which column of which event. Payloads are never
-//! quoted: they may hold what must not reach a log.
+//! [`EventError`] is terminal for one event only: a retry would find the same row. So it becomes
+//! the cause of a dead letter, and says what is wrong with which column of which event. Payloads
+//! are never quoted: they may hold what must not reach a log.
 
 use crate::base::event::HEADERS_MAX;
 use crate::pgoutput::cursor::DecodeError;

@@ -1,8 +1,8 @@
 //! INSERTs into an outbox table as events.
 //!
 //! A [`Plan`] is compiled whenever Postgres describes the table. There names become positions, and
-//! whatever does not fit (a column that is gone, a type whose binary form is not read) is a fault that
-//! stops the relay before the next row: no row of such a table becomes a dead letter.
+//! whatever does not fit (a column that is gone, a type whose binary form is not read) is a fault
+//! that stops the relay before the next row: no row of such a table becomes a dead letter.
 
 use super::assemble::{ExtractScratch, RowValues};
 use super::compile::{CompiledRoute, content_type};
@@ -119,8 +119,8 @@ impl Plan {
         values.finish()
     }
 
-    /// What is known of a row that [`Plan::extract`] refused, for its dead letter. A value that is not
-    /// of its type is taken as Postgres sent it; what is unknown is empty.
+    /// What is known of a row that [`Plan::extract`] refused, for its dead letter. A value that is
+    /// not of its type is taken as Postgres sent it; what is unknown is empty.
     pub fn salvage<'a>(
         &'a self,
         tuple: Tuple<'a>,

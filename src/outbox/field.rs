@@ -1,8 +1,8 @@
 //! Column values in the text and binary form of Postgres, as the bytes that an event carries.
 //!
-//! A value that needs no decoding is borrowed from the receive buffer. One that does (a binary uuid or
-//! integer, a `\x` bytea) goes into an arena whose memory is kept from row to row. Text and binary
-//! form give the same bytes, so that a relay may change between them at any reconnect.
+//! A value that needs no decoding is borrowed from the receive buffer. One that does (a binary uuid
+//! or integer, a `\x` bytea) goes into an arena whose memory is kept from row to row. Text and
+//! binary form give the same bytes, so that a relay may change between them at any reconnect.
 
 use crate::base::encoding::push_unhexed;
 use crate::pgoutput::message::Value;

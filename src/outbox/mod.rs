@@ -1,8 +1,8 @@
 //! Rows of an outbox table, and logical messages, as events.
 //!
 //! [`Outboxes`] knows which tables are outboxes and keeps a [`Plan`] for each that Postgres has
-//! described on this connection. The plan makes an [`crate::base::event::Outbound`] of a row. A table
-//! that does not fit stops the relay ([`Fault`]); a row that does not fit is a dead letter
+//! described on this connection. The plan makes an [`crate::base::event::Outbound`] of a row. A
+//! table that does not fit stops the relay ([`Fault`]); a row that does not fit is a dead letter
 //! ([`EventError`]).
 
 mod assemble;
@@ -37,8 +37,8 @@ pub struct UnknownRelation(pub u32);
 pub struct Outboxes {
     tables: Vec<OutboxTable>,
     messages: Option<MessagePlan>,
-    /// Outboxes and their partitions as the catalog has them: object id, schema, name, and the place
-    /// of the outbox in the settings.
+    /// Outboxes and their partitions as the catalog has them: object id, schema, name, and the
+    /// place of the outbox in the settings.
     known: Vec<(u32, String, String, usize)>,
     /// By oid, sorted. `None` is a published table that is no outbox.
     plans: Vec<(u32, Option<Plan>)>,
@@ -55,15 +55,15 @@ impl Outboxes {
         self.plans.clear();
     }
 
-    /// Which tables are outboxes or partitions of them. Postgres sends a row under its partition's own
-    /// name when it was written while `publish_via_partition_root` was off, whatever it is now, and
-    /// under the name that its table had when it was written.
+    /// Which tables are outboxes or partitions of them. Postgres sends a row under its partition's
+    /// own name when it was written while `publish_via_partition_root` was off, whatever it is now,
+    /// and under the name that its table had when it was written.
     pub fn set_known(&mut self, known: Vec<(u32, String, String, usize)>) {
         self.known = known;
     }
 
-    /// Takes the description of a table; true when it is an outbox. The earlier plan is removed even
-    /// when the new description does not fit.
+    /// Takes the description of a table; true when it is an outbox. The earlier plan is removed
+    /// even when the new description does not fit.
     pub fn learn(&mut self, relation: &Relation, binary: bool) -> Result<bool, Fault> {
         let slot = self.plans.binary_search_by_key(&relation.oid, |(oid, _)| *oid);
         if let Ok(at) = slot {

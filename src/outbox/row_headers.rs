@@ -1,5 +1,5 @@
-//! The `headers` column: a JSON object whose members become headers. Strings are unquoted, any other
-//! value is its JSON text.
+//! The `headers` column: a JSON object whose members become headers. Strings are unquoted, any
+//! other value is its JSON text.
 
 use serde::de::{DeserializeSeed, Deserializer, Error as _, MapAccess, Visitor};
 use serde_json::value::RawValue;

@@ -146,8 +146,8 @@ settings! {
         pub preset: Preset = choice().default("walrelay"),
         /// Column that holds an explicit Kafka partition.
         pub partition: Option<String> = text(IDENTIFIER).or_none("the partitioner decides"),
-        /// The exchange of the sink, where its kind has exchanges. Then the topic is a routing key and need
-        /// not be a Kafka topic name.
+        /// The exchange of the sink, where its kind has exchanges. Then the topic is a routing key
+        /// and need not be a Kafka topic name.
         pub exchange: Option<Template>,
         /// The key that the exchange comes from, as errors name it.
         pub exchange_key: String,
@@ -157,7 +157,8 @@ settings! {
 }
 
 impl Route {
-    /// The template of the ordering key. If it is exactly one column, which is NULL, the key is null.
+    /// The template of the ordering key. If it is exactly one column, which is NULL, the key is
+    /// null.
     pub fn key(&self, columns: &Columns) -> Template {
         self.key.clone().unwrap_or_else(|| Template::column(&columns.key))
     }

@@ -96,8 +96,8 @@ impl<'a> AdminRows<'a> {
         rows.map_err(|error| query_fault(&error, "listing rows"))
     }
 
-    /// Makes failed rows pending again, with all their attempts. Returns how many. A row that was put
-    /// back keeps the name of its last claim, so that it stays with polling after a handover.
+    /// Makes failed rows pending again, with all their attempts. Returns how many. A row that was
+    /// put back keeps the name of its last claim, so that it stays with polling after a handover.
     pub(crate) async fn put_back(&self, client: &Client, filter: &RowFilter) -> Result<u64, Fault> {
         let WorkColumns {
             status,

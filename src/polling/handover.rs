@@ -1,16 +1,16 @@
 //! Moves a table from polling to the slot, so that exactly one of the two publishes each row.
 //!
-//! A slot carries what is committed after its consistent point, and CREATE_REPLICATION_SLOT can export
-//! a snapshot of that point: rows that are visible in it belong to polling, all others to the slot.
-//! While no claim is made:
+//! A slot carries what is committed after its consistent point, and CREATE_REPLICATION_SLOT can
+//! export a snapshot of that point: rows that are visible in it belong to polling, all others to
+//! the slot. While no claim is made:
 //!
 //! 1. A temporary slot is created, and its snapshot exported.
 //! 2. Under that snapshot, the rows that wait are marked as polling's (`locked_by`).
 //! 3. The slot is copied to its permanent name: the copy begins at the same point.
 //!
-//! From then on pollers claim only rows that are marked or were claimed before: they publish these and
-//! stop by themselves. Applications can write all the time. A crash before the third step leaves marks
-//! that change nothing; after it everything is done.
+//! From then on pollers claim only rows that are marked or were claimed before: they publish these
+//! and stop by themselves. Applications can write all the time. A crash before the third step
+//! leaves marks that change nothing; after it everything is done.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -110,8 +110,8 @@ impl TableHandover<'_> {
         marked
     }
 
-    /// Creating a slot waits for every open transaction. Creating one first, before claims are held up,
-    /// waits for the long ones.
+    /// Creating a slot waits for every open transaction. Creating one first, before claims are held
+    /// up, waits for the long ones.
     async fn outwait(&self) -> Result<(), Fault> {
         let mut control = self.control().await?;
         let waited = format!("{} NOEXPORT_SNAPSHOT", create(&temporary_name()));

@@ -1,6 +1,6 @@
 //! Frees the rows of claims that are not renewed, settles rows that took longer than their claim,
-//! deletes old published rows, and measures the backlog. Claims are renewed over a connection of its
-//! own, so that nothing delays it.
+//! deletes old published rows, and measures the backlog. Claims are renewed over a connection of
+//! its own, so that nothing delays it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,7 +71,8 @@ impl Maintenance {
         }
     }
 
-    /// Settles one late verdict or waits for the next chore; false when no verdict can come any more.
+    /// Settles one late verdict or waits for the next chore; false when no verdict can come any
+    /// more.
     /// `held` is a verdict that was received and is not settled yet.
     async fn turn(
         &mut self,

@@ -3,14 +3,14 @@
 //! ```text
 //! table ─▶ worker ─▶ loop (crate::relay) ─▶ sink ─▶ broker
 //!   ▲      claim      offer, retry, dead letter        │
-//!   └───── settle ◀── verdicts ◀────────────── receipts
+//!   └───── settle ◀── verdicts ◀────────────── confirms
 //! ```
 //!
 //! Workers and maintenance run on the control runtime, each with a connection of its own; the loop
 //! runs on the data thread, which never waits for a database. A worker has one claim at a time: it
-//! passes the rows to the loop and waits for the verdicts. Maintenance settles rows that take longer
-//! than their claim (because they wait for a retry), renews claims, frees rows whose claims are no
-//! longer renewed, and deletes old published rows.
+//! passes the rows to the loop and waits for the verdicts. Maintenance writes the verdicts that
+//! come after the worker has gone on (of rows that were retried), renews claims, frees rows whose
+//! claims are no longer renewed, and deletes old published rows.
 //!
 //! * P1 A row is marked as published only after the broker has confirmed it.
 //! * P2 The rows of a key are in one claim at a time, and in order ([`statements`]).

@@ -57,8 +57,8 @@ impl PollingSession {
     ) -> Result<PollingSession, ConnectError> {
         let sql = sql::connect(info).await?;
         let failed = |error| sql.error(&error);
-        // The server ends a statement before this side stops waiting for it. Otherwise a claim could
-        // succeed when nobody waits for its rows any more.
+        // The server ends a statement before this side stops waiting for it. Otherwise a claim
+        // could succeed when nobody waits for its rows any more.
         let part = |percent: u128| (lease.as_millis() * percent / 100).max(1);
         let settings = format!(
             "SET lock_timeout = {}; SET statement_timeout = {}; \
@@ -105,8 +105,8 @@ impl PollingSession {
         self.sql.error(error)
     }
 
-    /// Waits for an answer. After the limit the connection counts as broken: the network may have dropped
-    /// it silently.
+    /// Waits for an answer. After the limit the connection counts as broken: the network may have
+    /// dropped it silently.
     pub(crate) async fn within<T>(
         &self,
         limit: Duration,
@@ -118,9 +118,9 @@ impl PollingSession {
         }
     }
 
-    /// Claims rows and marks them with `claim`. All statements are sent at once, and the rows are fetched
-    /// after the COMMIT, so the lock is held only while the server works, whatever happens here. None if
-    /// others held the lock for too long.
+    /// Claims rows and marks them with `claim`. All statements are sent at once, and the rows are
+    /// fetched after the COMMIT, so the lock is held only while the server works, whatever happens
+    /// here. None if others held the lock for too long.
     pub(crate) async fn claim(
         &self,
         claim: &str,
@@ -160,8 +160,8 @@ impl PollingSession {
         .await
     }
 
-    /// Frees all rows of a claim. It takes the lock, so a claim that still waits for the lock in the
-    /// server comes before it.
+    /// Frees all rows of a claim. It takes the lock, so a claim that still waits for the lock in
+    /// the server comes before it.
     pub(crate) async fn abandon(&self, claim: &str) -> Result<(), ConnectError> {
         let client = self.client();
         let parameters: [&(dyn ToSql + Sync); 1] = [&claim];
@@ -178,8 +178,8 @@ impl PollingSession {
         .await
     }
 
-    /// Writes the verdicts of a claim in one transaction. Returns how many of the rows no longer belonged
-    /// to the claim.
+    /// Writes the verdicts of a claim in one transaction. Returns how many of the rows no longer
+    /// belonged to the claim.
     pub(crate) async fn settle(
         &self,
         claim: &str,

@@ -7,11 +7,11 @@
 //!
 //! Claims are made one at a time for each table, over all processes: [`Statements::turn`] takes an
 //! advisory lock that ends with the transaction, and the claim is a separate statement after it, so
-//! that its snapshot shows what the claim before has taken. A claim skips every key of which a row is
-//! claimed or waits for its retry, and takes the rows of other keys from the oldest on. So the rows of
-//! a key are in one claim at a time, in order, and publishing them needs no further lock. The cost:
-//! claims do not run in parallel (publishing does), and a key progresses by one batch at a time. A row
-//! that another transaction has locked is skipped, and its key with it.
+//! that its snapshot shows what the claim before has taken. A claim skips every key of which a row
+//! is claimed or waits for its retry, and takes the rows of other keys from the oldest on. So the
+//! rows of a key are in one claim at a time, in order, and publishing them needs no further lock.
+//! The cost: claims do not run in parallel (publishing does), and a key progresses by one batch at
+//! a time. A row that another transaction has locked is skipped, and its key with it.
 
 use super::settings::{OnPublished, PollingSettings, StatusValues, WorkColumns};
 use super::table_facts::PolledTableFacts;
@@ -24,8 +24,8 @@ use crate::source::settings::SourceSettings;
 /// First half of the key of the advisory lock: "walr".
 pub(crate) const TURN_CLASS: i32 = 0x7761_6C72;
 
-/// Columns of a fetched row: id as text, time of creation in microseconds since the Unix epoch, failed
-/// attempts, and the first of the event's columns.
+/// Columns of a fetched row: id as text, time of creation in microseconds since the Unix epoch,
+/// failed attempts, and the first of the event's columns.
 pub(crate) const ID: usize = 0;
 pub(crate) const CREATED: usize = 1;
 pub(crate) const ATTEMPTS: usize = 2;
@@ -37,15 +37,16 @@ pub(crate) struct Statements {
     pub(crate) event: Relation,
     /// Takes the lock for claiming, within a transaction; returns the server's position.
     pub(crate) turn: String,
-    /// Claims, and counts the rows that were ready, those of keys that were free, and those claimed.
-    /// Parameters: claim, most rows to examine, most bytes. The size of a batch stands in the text: it
-    /// tells the planner that few rows are looked up, so that it uses the index on the id.
+    /// Claims, and counts the rows that were ready, those of keys that were free, and those
+    /// claimed. Parameters: claim, most rows to examine, most bytes. The size of a batch stands in
+    /// the text: it tells the planner that few rows are looked up, so that it uses the index on the
+    /// id.
     pub(crate) claim: String,
-    /// The rows of a claim. Parameter: claim. Not part of the claim, because a slow reader would keep
-    /// the lock from everybody else.
+    /// The rows of a claim. Parameter: claim. Not part of the claim, because a slow reader would
+    /// keep the lock from everybody else.
     pub(crate) fetch: String,
-    /// Whether the slot exists, whether rows are left for polling, and whether the publication carries
-    /// the table.
+    /// Whether the slot exists, whether rows are left for polling, and whether the publication
+    /// carries the table.
     pub(crate) left: String,
     /// Marks rows as published. Parameters: claim, ids.
     pub(crate) published: String,
@@ -63,7 +64,8 @@ pub(crate) struct Statements {
     pub(crate) expire: String,
     /// Deletes old published rows. Parameters: age in ms, most rows.
     pub(crate) clean: String,
-    /// Marks the rows of polling for a handover, except those that carry the name of a claim already.
+    /// Marks the rows of polling for a handover, except those that carry the name of a claim
+    /// already.
     pub(crate) mark: String,
     /// The number of unpublished rows, and the age of the oldest. Parameter: most rows to count.
     pub(crate) backlog: String,
@@ -125,9 +127,9 @@ pub(super) fn key(outbox: &OutboxTable) -> String {
     parts.collect::<Vec<_>>().join(" || ")
 }
 
-/// A condition on rows that are looked up by id, hidden from the planner. Statistics from a quiet hour
-/// know only published rows, so the planner would expect one row of another status, look rows up by
-/// status, and read all of that status once for each id.
+/// A condition on rows that are looked up by id, hidden from the planner. Statistics from a quiet
+/// hour know only published rows, so the planner would expect one row of another status, look rows
+/// up by status, and read all of that status once for each id.
 fn checked(condition: &str) -> String {
     format!("CASE WHEN {condition} THEN true END")
 }
@@ -149,8 +151,9 @@ struct StatementWriter<'a> {
 }
 
 impl StatementWriter<'_> {
-    /// The position only orders claims, so where WAL functions may not be called (on some hosts), the
-    /// rising transaction id serves as well. The table's object id is the second half of the lock's key.
+    /// The position only orders claims, so where WAL functions may not be called (on some hosts),
+    /// the rising transaction id serves as well. The table's object id is the second half of the
+    /// lock's key.
     fn turn(&self) -> String {
         let table = quote_literal(&self.table);
         format!(
@@ -161,9 +164,9 @@ impl StatementWriter<'_> {
         )
     }
 
-    /// The stored size of a payload (compressed or TOASTed) is known without reading it, so only payloads
-    /// that may fit are read to learn their real size. `IN` makes the planner look busy keys up by hash,
-    /// whatever its statistics say.
+    /// The stored size of a payload (compressed or TOASTed) is known without reading it, so only
+    /// payloads that may fit are read to learn their real size. `IN` makes the planner look busy
+    /// keys up by hash, whatever its statistics say.
     fn claim(&self) -> String {
         let StatementWriter { table, id, is, .. } = self;
         let WorkColumns { order, status, next_retry_at, locked_at, locked_by, .. } = &self.names;

@@ -1,9 +1,9 @@
-//! Extracts an event from its row or message, shapes its payload, and hands it to the sink, as it is
-//! or as a dead letter.
+//! Extracts an event from its row or message, shapes its payload, and hands it to the sink, as it
+//! is or as a dead letter.
 //!
-//! A row that cannot be made into an event, and one that has killed the process before, goes to the dead-letter topic
-//! with the fields that can be read of it. Nothing is remembered here: the feed admits an event after
-//! the sink has taken it.
+//! A row that cannot be made into an event goes to the dead-letter topic, with the fields that can
+//! be read of it. So does one that has killed the process before. Nothing is remembered here: the
+//! feed admits an event after the sink has taken it.
 
 use super::crash::CrashGuard;
 use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
@@ -251,8 +251,8 @@ impl Handover<'_> {
         self.write(event, DeadLetterCause { incomplete, ..cause })
     }
 
-    /// Publishes the dead letter of an event in the event's place: behind all older events, and alone
-    /// in its request, so that a failure concerns no other event.
+    /// Publishes the dead letter of an event in the event's place: behind all older events, and
+    /// alone in its request, so that a failure concerns no other event.
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
         let Handover { number: EventNumber { sequence, .. }, policy, sink } = self;
         if !policy.allow(*sequence, &cause)? {

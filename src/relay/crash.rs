@@ -2,8 +2,8 @@
 //!
 //! An event that kills the process would kill it again after every restart. So the position of the
 //! event in hand stands in a small file that is mapped into memory: two stores for each event, no
-//! system call, and the kernel keeps them when the process dies. The next process counts: an event on
-//! which three processes in a row have died is not handed to the sink again.
+//! system call, and the kernel keeps them when the process dies. The next process counts: an event
+//! on which three processes in a row have died is not handed to the sink again.
 //!
 //! * An event is in hand while it is decoded, shaped and handed over. A process that dies while it
 //!   waits has no event in hand, and blames none.
@@ -71,8 +71,8 @@ impl CrashGuard {
         }
     }
 
-    /// This process holds the slot now, so the process that wrote the file before is dead. Called for
-    /// each session.
+    /// This process holds the slot now, so the process that wrote the file before is dead. Called
+    /// for each session.
     pub(super) fn takes_over(&mut self, system_id: &str, timeline: u32, slot: &str) {
         let place = fingerprint(&format!("{system_id}/{timeline}/{slot}"));
         let first = self.file.is_some();
@@ -217,8 +217,8 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Whether the file is still empty. Refuses what is no crash file, and a file that another user could
-/// change or truncate while it is mapped.
+/// Whether the file is still empty. Refuses what is no crash file, and a file that another user
+/// could change or truncate while it is mapped.
 fn is_empty(file: &File) -> std::io::Result<bool> {
     let no = |text: &str| Err(std::io::Error::other(text));
     let found = file.metadata()?;

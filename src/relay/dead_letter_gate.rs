@@ -98,22 +98,22 @@ impl DeadLetterGate {
         parked.then_some((CLASS_PARKED, "an earlier event of its key is a dead letter"))
     }
 
-    /// Whether the event's destination is the dead-letter topic, where readers would take it for a dead
-    /// letter.
+    /// Whether the event's destination is the dead-letter topic, where readers would take it for a
+    /// dead letter.
     #[inline]
     fn leads_here(&self, event: &Outbound<'_>) -> bool {
         let address = &self.writer.settings.address;
         address.is_reached_by(event.exchange, event.topic) && !self.halts()
     }
 
-    /// Whether a dead letter of this class parks its key. One of the class `parked` does not park it
-    /// again: otherwise a release could never free a busy key.
+    /// Whether a dead letter of this class parks its key. One of the class `parked` does not park
+    /// it again: otherwise a release could never free a busy key.
     pub(super) fn parks(&self, class: &str) -> bool {
         self.on_dead_letter == OnDeadLetter::ParkKey && class != CLASS_PARKED
     }
 
-    /// Whether this dead letter may be written now: not before the topic was read. Returns a fault if
-    /// there are too many. `counts` is false for one that was allowed before.
+    /// Whether this dead letter may be written now: not before the topic was read. Returns a fault
+    /// if there are too many. `counts` is false for one that was allowed before.
     pub(super) fn allow(&mut self, cause: &DeadLetterCause, counts: bool) -> Result<bool, Fault> {
         if self.history == History::Unread {
             return Ok(false);

@@ -1,5 +1,5 @@
-//! Decides what follows when an event cannot be published: another attempt, a dead letter, or stopping
-//! the relay. [`Retries`] counts attempts, and [`DeadLetterGate`] dead letters.
+//! Decides what follows when an event cannot be published: another attempt, a dead letter, or
+//! stopping the relay. [`Retries`] counts attempts, and [`DeadLetterGate`] dead letters.
 //!
 //! * An event that became a dead letter stays one. After the sink is rebuilt its dead letter is
 //!   published again, but neither the breaker nor the parking of its key counts it twice.
@@ -52,8 +52,8 @@ pub(super) enum FailureOutcome {
     Handled,
     /// The event will be tried again after `wait`, or later.
     Retrying { attempts: u32, wait: Duration, reason: String },
-    /// The event became a dead letter. The sink will report the events of its key that wait behind it
-    /// as failed.
+    /// The event became a dead letter. The sink will report the events of its key that wait behind
+    /// it as failed.
     KeyParked,
     /// A dead letter cannot be written for now.
     DeadLetterDelayed(String),
@@ -86,7 +86,7 @@ pub(crate) struct FailurePolicy {
     dead_lettered: HashMap<Sequence, DeadLetterCause>,
     /// Events that were refused together with others: each is published alone next time.
     pub(super) suspects: HashSet<Sequence>,
-    /// They become dead letters once the dead-letter topic has been read.
+    /// Failed events that become dead letters once the dead-letter topic has been read.
     awaiting_history: Vec<FailedEvent>,
     /// Events that will never be confirmed, because of which the relay is about to stop.
     pub(super) unpublishable: usize,
@@ -166,9 +166,9 @@ impl FailurePolicy {
         }
     }
 
-    /// Whether this dead letter may be written now: only once the dead-letter topic was read, or found
-    /// unreadable. Returns a fault if there are too many. Events that follow a dead letter of their key
-    /// do not count.
+    /// Whether this dead letter may be written now: only once the dead-letter topic was read, or
+    /// found unreadable. Returns a fault if there are too many. Events that follow a dead letter of
+    /// their key do not count.
     pub(super) fn allow(
         &mut self,
         sequence: Sequence,

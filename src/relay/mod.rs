@@ -8,14 +8,15 @@
 //!    └── status update / verdicts ◀── feed: window, ledger ◀────────── collect
 //! ```
 //!
-//! One thread does all of it, and never blocks on a broker or a database: sessions are opened on the
-//! control runtime ([`control`]), the sink is polled, and the only waits are for the socket, bounded
-//! by the next status update. So a sink that does not answer delays no report.
+//! One thread does all of it, and never blocks on a broker or a database: sessions are opened on
+//! the control runtime ([`control`]), the sink is polled, and the only waits are for the socket,
+//! bounded by the next status update. So a sink that does not answer delays no report.
 //!
 //! # Why nothing is lost
 //!
-//! Postgres keeps every transaction that ends after the slot's `confirmed_flush_lsn`, and moves that
-//! only to a position that this loop has reported in a status update. So it is enough that no
+//! Postgres keeps every transaction that ends after the slot's `confirmed_flush_lsn`, and moves
+//! that only to a position that this process has reported: in a status update, or with SQL once the
+//! stream has ended. So it is enough that no
 //! position is reported too early:
 //!
 //! 1. An event gets a number when the sink takes it, in commit order, and stays in the *window*
@@ -36,8 +37,8 @@
 //! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
 //!    events, and stops the relay ([`control`]).
 //!
-//! A polled row stays unpublished in its table until its verdict is written, under a lease that ends
-//! some time after its process has; points 1, 2, 5 and 6 hold in the same way.
+//! A polled row stays unpublished in its table until its verdict is written, under a lease that
+//! ends some time after its process has; points 1, 2, 5 and 6 hold in the same way.
 //!
 //! The invariants are listed in [`crate::delivery`] and tested there against a model.
 
@@ -80,8 +81,8 @@ use crate::source::settings::SourceSettings;
 const IN_FLIGHT_TICK: Duration = Duration::from_millis(10);
 /// Longest wait while the sink holds events back until others are confirmed.
 const HELD_BACK_TICK: Duration = Duration::from_millis(1);
-/// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than the
-/// socket's SO_RCVLOWAT.
+/// Longest wait of an idle loop. It also bounds how late a keepalive is read that is shorter than
+/// the socket's SO_RCVLOWAT.
 const IDLE_TICK: Duration = Duration::from_millis(100);
 /// Longest wait for a confirm while the relay stops.
 const DRAIN_TICK: Duration = Duration::from_millis(2);
@@ -220,8 +221,8 @@ impl<F: Feed> Relay<F> {
 
     /// Takes the sink's reports.
     fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
-        // When an event parks its key, those of the key that wait in the sink become dead letters first,
-        // and only then a later event of the key is admitted. So they stay in order.
+        // When an event parks its key, those of the key that wait in the sink become dead letters
+        // first, and only then a later event of the key is admitted. So they stay in order.
         let mut parked = self.collect_once(timeout)?;
         while parked {
             parked = self.collect_once(Duration::ZERO)?;

@@ -69,8 +69,8 @@ impl SinkDriver {
         })
     }
 
-    /// The sink's reports; waits at most `timeout` for the first. [`SinkDriver::done`] takes the buffer
-    /// back.
+    /// The sink's reports; waits at most `timeout` for the first. [`SinkDriver::done`] takes the
+    /// buffer back.
     pub(super) fn poll(&mut self, timeout: Duration) -> Vec<SinkReport> {
         let mut reports = std::mem::take(&mut self.reports);
         match &mut self.sink {
@@ -153,9 +153,9 @@ impl SinkDriver {
         }
     }
 
-    /// Drops a sink that can no longer report what became of events in flight: a new one will publish
-    /// again what is not confirmed. The old one ends at once, because it could go on with later
-    /// events of a key.
+    /// Drops a sink that can no longer report what became of events in flight: a new one will
+    /// publish again what is not confirmed. The old one ends at once, because it could go on with
+    /// later events of a key.
     pub(super) fn break_sink(&mut self, reason: &str, in_flight: usize) {
         if self.sink.take().is_none() {
             return;
@@ -171,8 +171,8 @@ impl SinkDriver {
         );
     }
 
-    /// Builds the next sink when it is due. True when there is a new one: then everything that is not
-    /// settled must be published again.
+    /// Builds the next sink when it is due. True when there is a new one: then everything that is
+    /// not settled must be published again.
     pub(super) fn rebuild(&mut self, now: Instant, recorder: &mut Recorder) -> Result<bool, Fault> {
         if self.sink.is_some() || now < self.rebuild_at {
             return Ok(false);

@@ -1,5 +1,5 @@
-//! A temporary topic, or exchange and queue, through which `compare` measures: nothing of the user's is
-//! written to or read.
+//! A temporary topic, or exchange and queue, through which `compare` measures: nothing of the
+//! user's is written to or read.
 
 use std::time::{Duration, Instant};
 
@@ -13,8 +13,8 @@ pub trait BenchTarget: Send {
     /// The address of the broker, without credentials.
     fn place(&self) -> String;
 
-    /// The next event, waiting at most `patience`. The consumer fetches without batching, so that the
-    /// time of arrival is the broker's and not the consumer's.
+    /// The next event, waiting at most `patience`. The consumer fetches without batching, so that
+    /// the time of arrival is the broker's and not the consumer's.
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault>;
 }
 

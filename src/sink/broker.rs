@@ -32,8 +32,8 @@ pub struct SinkKind {
     pub(crate) configure: Configure,
     pub(crate) routes: RouteRules,
     pub(crate) binding: CloudEventsBinding,
-    /// Whether all threads allocate from one malloc arena. That keeps memory small where one thread is
-    /// busy; where several are, they would wait for the lock of the arena.
+    /// Whether all threads allocate from one malloc arena. That keeps memory small where one thread
+    /// is busy; where several are, they would wait for the lock of the arena.
     pub(crate) shares_malloc_arena: bool,
     /// Its rows of docs/errors.md.
     pub(crate) errors: fn() -> Vec<ErrorRow>,
@@ -74,9 +74,9 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
     /// Its entry in [`crate::sink::SINKS`].
     fn kind(&self) -> &'static SinkKind;
 
-    /// Opens a sink. The first sink of a process gets a `check`: it fails unless the broker answers and
-    /// has what is required. A later one, built after an outage, must not fail because the broker is
-    /// still away.
+    /// Opens a sink. The first sink of a process gets a `check`: it fails unless the broker answers
+    /// and has what is required. A later one, built after an outage, must not fail because the
+    /// broker is still away.
     fn open(&self, check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>>;
 
     /// Finds what could keep events from arriving, without changing anything.
@@ -92,7 +92,8 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         from: log::ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault>;
 
-    /// The same broker, configured to publish to the bench target `name` and to require nothing else.
+    /// The same broker, configured to publish to the bench target `name` and to require nothing
+    /// else.
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
         Err(bench_target::unsupported())
     }
@@ -126,8 +127,8 @@ pub struct StartupCheck<'a> {
 pub struct Requirements {
     /// Kafka topics or RabbitMQ routing keys of routes whose templates have no columns.
     pub topics: Vec<String>,
-    /// Topics that sampled rows lead to; only `check` fills them in. A missing one is a warning, and does
-    /// not keep the relay from starting.
+    /// Topics that sampled rows lead to; only `check` fills them in. A missing one is a warning,
+    /// and does not keep the relay from starting.
     pub from_rows: Vec<String>,
     /// The dead-letter topic; none if nothing is ever written to it.
     pub dead_letters: Option<DeadLetterAddress>,

@@ -1,8 +1,8 @@
-//! Brokers. A sink knows nothing of Postgres: it takes an event under a number, and later reports under
-//! the same number whether the broker has it.
+//! Brokers. A sink knows nothing of Postgres: it takes an event under a number, and later reports
+//! under the same number whether the broker has it.
 //!
-//! A new sink is one folder and one line in [`SINKS`]; CONTRIBUTING.md says what it must keep, and the
-//! conformance suite runs over all of them.
+//! A new sink is one folder and one line in [`SINKS`]; CONTRIBUTING.md says what it must keep, and
+//! the conformance suite runs over all of them.
 
 pub mod bench_target;
 mod broker;

@@ -1,7 +1,7 @@
 //! What a sink does with events, and what it reports about them.
 //!
-//! A sink is called on the data thread and never blocks it. It fails closed: an event that it does not
-//! report as confirmed is unconfirmed.
+//! A sink is called on the data thread and never blocks it. It fails closed: an event that it does
+//! not report as confirmed is unconfirmed.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,15 +10,16 @@ use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 
 pub trait Sink {
-    /// Hands an event over; [`Sink::poll`] reports on it later, under `sequence`. The sink keeps events of one key
-    /// in the order of their `publish` calls, through its own retries and whatever their destinations.
+    /// Hands an event over; [`Sink::poll`] reports on it later, under `sequence`. The sink keeps
+    /// events of one key in the order of their `publish` calls, through its own retries and
+    /// whatever their destinations.
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError>;
 
     /// Appends what there is to report, waiting at most `patience` for the first.
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>);
 
-    /// Publishes an event that was [`SinkReport::Suspect`] in a request of its own, so that the answer is
-    /// about this event alone.
+    /// Publishes an event that was [`SinkReport::Suspect`] in a request of its own, so that the
+    /// answer is about this event alone.
     fn publish_alone(
         &mut self,
         sequence: Sequence,
@@ -27,8 +28,8 @@ pub trait Sink {
         self.publish(sequence, event)
     }
 
-    /// Publishes a dead letter or a record that resolves one. It must never be refused for its content:
-    /// what the broker cannot carry is cut.
+    /// Publishes a dead letter or a record that resolves one. It must never be refused for its
+    /// content: what the broker cannot carry is cut.
     fn publish_dead_letter(
         &mut self,
         sequence: Sequence,
@@ -43,8 +44,8 @@ pub trait Sink {
         false
     }
 
-    /// Publishes again what failed under `sequence`. The sink has kept it, and later events of its key
-    /// wait for it.
+    /// Publishes again what failed under `sequence`. The sink has kept it, and later events of its
+    /// key wait for it.
     fn retry(&mut self, sequence: Sequence);
 
     /// Publishes the dead letter of what failed under `sequence` in its place, under the same
@@ -63,8 +64,9 @@ pub trait Sink {
 pub enum PublishError {
     /// Try again after the next reports.
     QueueFull,
-    /// The broker will not accept this event. The relay publishes its dead letter at once, also if the
-    /// failure is transient: a sink that can retry returns `Ok` and reports [`SinkReport::Failed`].
+    /// The broker will not accept this event. The relay publishes its dead letter at once, also if
+    /// the failure is transient: a sink that can retry returns `Ok` and reports
+    /// [`SinkReport::Failed`].
     Failed(Failure),
 }
 
@@ -79,11 +81,12 @@ pub enum SinkReport {
     /// This event was refused in a batch, perhaps because of another event of the batch: it must be
     /// published alone before it counts as failed. The sink reports [`SinkReport::Broken`] with it.
     Suspect(Sequence),
-    /// The broker answers (again).
+    /// Ends an `Unreachable`: the broker answers again.
     Reachable,
     /// The broker does not answer; events wait.
     Unreachable(String),
-    /// The state of everything in flight is unknown: build a new sink.
+    /// An outage of the sink as a whole: the state of everything in flight is unknown, and a new
+    /// sink must be built.
     Broken(String),
     /// With these settings no event will ever be accepted, and a new sink would report the same.
     Unable(Failure),
@@ -106,7 +109,8 @@ pub struct Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// The broker is unavailable: no attempt is counted, and everything unsettled is published again.
+    /// The broker is unavailable: no attempt is counted, and everything unsettled is published
+    /// again.
     Outage,
     /// This event may be accepted later.
     Transient,

@@ -1,5 +1,5 @@
-//! A broker in the process, for tests: they read back what arrived, and give it the faults that brokers
-//! have. The conformance suite runs over it, too, from `tests/sinks`.
+//! A broker in the process, for tests: they read back what arrived, and give it the faults that
+//! brokers have. The conformance suite runs over it, too, from `tests/sinks`.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,8 +1,8 @@
 //! Which tables of the stream are outboxes: what the catalog says, and for which transactions.
 //!
 //! The stream names a table by its object id and by the name that it had when the row was written.
-//! Rows of a partition have its own name when they were written while `publish_via_partition_root` was
-//! off, and rows of an outbox another name when they were written before a rename.
+//! Rows of a partition have its own name when they were written while `publish_via_partition_root`
+//! was off, and rows of an outbox another name when they were written before a rename.
 
 use serde::Deserialize;
 use tokio_postgres::Client;

@@ -1,11 +1,11 @@
 //! Connection strings, read the way libpq reads them.
 //!
 //! Both forms are read: `postgres://user@h1:5432,h2/db?sslmode=require` and `host=h1 dbname=db`. A
-//! parameter that is absent comes from its `PG…` variable, then from libpq's default, and a password
-//! that is absent comes from the passfile. Four deliberate differences: a parameter that would be
-//! ignored is refused, nothing waits for ever (`connect_timeout=0` means the default), of several hosts
-//! the primary is wanted (`target_session_attrs`), and a password is not sent over every link
-//! (`require_auth`).
+//! parameter that is absent comes from its `PG…` variable, then from libpq's default, and a
+//! password that is absent comes from the passfile. Four deliberate differences: a parameter that
+//! would be ignored is refused, nothing waits for ever (`connect_timeout=0` means the default), of
+//! several hosts the primary is wanted (`target_session_attrs`), and a password is not sent over
+//! every link (`require_auth`).
 //!
 //! Invariant: no error contains a password, nor a piece of the string that might be one because a
 //! `/`, `?`, `#` or `@` in the password was not percent-encoded. So messages about the form are fixed
@@ -256,8 +256,8 @@ fn default_host(port: u16) -> String {
         .to_owned()
 }
 
-/// Reads what follows `postgres://`: `user:password@h1:p1,h2:p2/dbname?name=value&…`. URL parsers do
-/// not accept several hosts.
+/// Reads what follows `postgres://`: `user:password@h1:p1,h2:p2/dbname?name=value&…`. URL parsers
+/// do not accept several hosts.
 fn url_pairs(rest: &str) -> Result<Pairs, ConnInfoError> {
     let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
     let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));

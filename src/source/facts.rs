@@ -118,8 +118,8 @@ pub(crate) async fn gather(
     client: &Client,
     settings: &SourceSettings,
 ) -> Result<SourceFacts, Error> {
-    // In a database of many tables the planner overestimates the cost of these queries, and compiling
-    // them takes longer than running them.
+    // In a database of many tables the planner overestimates the cost of these queries, and
+    // compiling them takes longer than running them.
     let ((), server, role, state, published) = tokio::try_join!(
         client.batch_execute("SET jit = off"),
         server(client),

@@ -1,7 +1,7 @@
 //! Creates what is missing, and changes nothing that exists: `check` says how to mend that.
 //!
-//! Order: role, schema, table, publication, slot. The slot is last because it must not be older than
-//! the publication. Every step can be repeated.
+//! Order: role, schema, table, publication, slot. The slot is last because it must not be older
+//! than the publication. Every step can be repeated.
 
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Error};

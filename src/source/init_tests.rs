@@ -209,7 +209,8 @@ async fn retention_deletes_only_what_the_slot_has_confirmed() {
     slow.batch_execute("COMMIT").await.unwrap();
     client.batch_execute(insert).await.unwrap();
     assert_eq!(trim().await, 0, "the slot has not confirmed the mark");
-    // WHEN the slot confirms THEN the two go, in batches, and the two later ones wait for a new mark
+    // WHEN the slot confirms THEN the two go, in batches, and the two later ones wait for a new
+    // mark
     confirm().await;
     assert_eq!((trim().await, trim().await, trim().await), (1, 1, 0));
     assert_eq!(trim().await, 0);

@@ -1,5 +1,5 @@
-//! Statements that return one JSON document, which serde reads. A column that only newer servers have
-//! is absent from the documents of older ones.
+//! Statements that return one JSON document, which serde reads. A column that only newer servers
+//! have is absent from the documents of older ones.
 
 use std::error::Error as StdError;
 

@@ -1,10 +1,11 @@
 //! Which LSN may be reported to Postgres.
 //!
 //! Postgres removes the WAL before the reported position, accepts a position beyond its own WAL
-//! without an error, and then skips what is written there later. Therefore the reported position never
-//! exceeds what was seen, never goes back, and follows a keepalive only when nothing is unconfirmed or
-//! half received. Then it must follow: a shutdown of Postgres waits until the consumer has confirmed
-//! everything, and an idle slot would retain the WAL that other databases write.
+//! without an error, and then skips what is written there later. Therefore the reported position
+//! never exceeds what was seen, never goes back, and follows a keepalive only when nothing is
+//! unconfirmed or half received. Then it must follow: a shutdown of Postgres waits until the
+//! consumer has confirmed everything, and an idle slot would retain the WAL that other databases
+//! write.
 
 use crate::base::lsn::Lsn;
 
@@ -23,8 +24,8 @@ impl Progress {
         self.seen = self.seen.max(wal_end);
     }
 
-    /// On a new connection, what the keepalives of the old one declared as sent may be sent again, and
-    /// after a rewind it is unconfirmed again.
+    /// On a new connection, what the keepalives of the old one declared as sent may be sent again,
+    /// and after a rewind it is unconfirmed again.
     pub(crate) fn on_connected(&mut self) {
         self.keepalive = Lsn::ZERO;
     }

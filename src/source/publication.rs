@@ -1,8 +1,8 @@
-//! The publication and the outbox tables: what the catalog says of them, which of its rows show that
-//! either was altered, and the statements that create and extend a publication.
+//! The publication and the outbox tables: what the catalog says of them, which of its rows show
+//! that either was altered, and the statements that create and extend a publication.
 //!
-//! Only the catalog rows of the outboxes, their partitions and the tables that they are partitions of
-//! are read: `pg_publication_tables` would open every table of the publication each time.
+//! Only the catalog rows of the outboxes, their partitions and the tables that they are partitions
+//! of are read: `pg_publication_tables` would open every table of the publication each time.
 
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -74,9 +74,9 @@ pub(crate) struct PublishedTable {
     root_name: Option<String>,
 }
 
-/// A catalog row. `xmin` is the transaction that wrote its present version, and survives freezing. A
-/// row that was deleted and inserted again has another oid; one that was changed and changed back has
-/// another `xmin`.
+/// A catalog row. `xmin` is the transaction that wrote its present version, and survives freezing.
+/// A row that was deleted and inserted again has another oid; one that was changed and changed back
+/// has another `xmin`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub(crate) struct CatalogRow {
     pub(crate) kind: RowKind,

@@ -1,10 +1,10 @@
 //! When not to read: a backlog is read in large pieces.
 //!
-//! A walsender spends most of its CPU on one `send()` per message into an empty socket. A reader that
-//! wakes for each message keeps the socket empty, which halves the throughput of both. So while bytes
-//! arrive fast, the reader sleeps between reads and lets the socket fill. A few milliseconds are not
-//! enough for that: the walsender would send in step with them. Moderate traffic gets pauses of one
-//! millisecond, and slow traffic none, so that it keeps its latency.
+//! A walsender spends most of its CPU on one `send()` per message into an empty socket. A reader
+//! that wakes for each message keeps the socket empty, which halves the throughput of both. So
+//! while bytes arrive fast, the reader sleeps between reads and lets the socket fill. A few
+//! milliseconds are not enough for that: the walsender would send in step with them. Moderate
+//! traffic gets pauses of one millisecond, and slow traffic none, so that it keeps its latency.
 
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,8 @@ const BACKLOG_OVER: Duration = Duration::from_millis(1);
 pub(super) const LARGE_READ_BYTES: usize = 32 * 1024;
 /// Long enough for megabytes to gather, and short compared with the age of a backlog.
 const BACKLOG_PAUSE: Duration = Duration::from_millis(12);
-/// Bytes per microsecond of moderate traffic, some 3,000 events a second: waking for each event would
-/// cost more time than it saves.
+/// Bytes per microsecond of moderate traffic, some 3,000 events a second: waking for each event
+/// would cost more time than it saves.
 const MODERATE_BYTES_PER_US: f64 = 1.4;
 /// Moderate traffic is judged over at least this long, so that a burst does not count.
 const MODERATE_OVER: Duration = Duration::from_millis(10);

@@ -1,8 +1,8 @@
-//! The topics to which rows of an outbox are routed, from a sample of its rows: a topic may come from
-//! a column, and then not all topics are known beforehand.
+//! The topics to which rows of an outbox are routed, from a sample of its rows: a topic may come
+//! from a column, and then not all topics are known beforehand.
 //!
-//! The query is short, changes nothing, and runs nothing that belongs to the table: no cast, policy or
-//! type of another role runs with the rights of this role.
+//! The query is short, changes nothing, and runs nothing that belongs to the table: no cast, policy
+//! or type of another role runs with the rights of this role.
 
 use std::collections::BTreeSet;
 

@@ -17,8 +17,8 @@ use crate::base::lsn::Lsn;
 /// The first version whose `pg_create_logical_replication_slot` takes `failover`.
 const KNOWS_FAILOVER: i32 = 170_000;
 
-/// Creates the slot and returns the position from which it delivers. Waits for the transactions that
-/// are open.
+/// Creates the slot and returns the position from which it delivers. Waits for the transactions
+/// that are open.
 pub(crate) async fn create(
     client: &Client,
     settings: &SourceSettings,
@@ -61,14 +61,14 @@ pub(super) fn create_if_missing_sql(name: &str) -> String {
     )
 }
 
-/// Drops the slot, and with it the changes that it has not delivered.
+/// Drops the slot. Changes that it has not delivered can no longer be read.
 pub(crate) async fn drop(client: &Client, name: &str) -> Result<(), Fault> {
     let state = slot_state(client, name).await;
     let Some(slot) = state.map_err(|error| slot_refused(&error, name, &[]))?.slot else {
         return Err(slot_problem(
             "slot.missing",
             format!("replication slot {name} does not exist"),
-            "nothing to drop; SELECT slot_name FROM pg_catalog.pg_replication_slots; lists what there is",
+            "there is nothing to drop; to list the slots: SELECT slot_name FROM pg_catalog.pg_replication_slots;",
         ));
     };
     if let Some(pid) = slot.active_pid {
@@ -90,18 +90,18 @@ pub(super) async fn names(client: &Client) -> Vec<String> {
 pub(crate) enum Advance {
     /// The slot stands at the position or beyond it.
     Done,
-    /// The slot is in use, by this process where it is known; it may be free soon.
+    /// The slot is in use, and may be free soon. Holds the pid of its user, where that is known.
     Active(Option<i32>),
-    /// The position means nothing on this server, and why.
+    /// The position does not apply to this server; holds the reason.
     NotOurs(String),
 }
 
-/// Advances the slot to `to`, a position on the given system and timeline. A slot that stands beyond
-/// it is left alone, and no slot is advanced beyond the end of the WAL.
+/// Advances the slot to `to`, a position on the given system and timeline. A slot that stands
+/// beyond it is left alone, and no slot is advanced beyond the end of the WAL.
 ///
-/// After a stream has ended, no status update can report what the broker confirms, and the next process
-/// would publish that again. `pg_replication_slot_advance` reads the WAL without the output plugin, so
-/// it also gets past a change at which the plugin fails.
+/// After a stream has ended, no status update can report what the broker confirms, and the next
+/// process would publish that again. `pg_replication_slot_advance` reads the WAL without the output
+/// plugin, so it also gets past a change at which the plugin fails.
 pub(crate) async fn advance(
     client: &Client,
     name: &str,

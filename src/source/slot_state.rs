@@ -1,8 +1,8 @@
 //! The slot's row at one moment, the process that holds it, and the server's position.
 //!
 //! One statement for every use, cheap enough for ten times a second: it reads shared memory and no
-//! table. START_REPLICATION fails when another process holds the slot, but each failure is a line in
-//! the server's log, and does not say which process it is.
+//! table. START_REPLICATION fails when another process holds the slot, but each failure is a line
+//! in the server's log, and does not say which process it is.
 
 use std::time::{Duration, Instant};
 
@@ -64,8 +64,8 @@ pub(crate) struct SlotHolder {
     pub(crate) pid: i32,
     /// Its `application_name`.
     pub(crate) application: String,
-    /// It has the role and `application_name` of this connection: it is another relay, which streams
-    /// or confirms its last position over SQL before it ends.
+    /// It has the role and `application_name` of this connection: it is another relay, which
+    /// streams or confirms its last position over SQL before it ends.
     pub(crate) peer: bool,
 }
 
@@ -194,8 +194,9 @@ impl SlotQuery {
     }
 }
 
-/// How long `restart_lsn` has not changed. A transaction that stays open holds it, however fast events
-/// flow, and WAL accumulates. Counted from the first observation, because Postgres does not report it.
+/// How long `restart_lsn` has not changed. A transaction that stays open holds it, however fast
+/// events flow, and WAL accumulates. Counted from the first observation, because Postgres does not
+/// report it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RestartAge {
     last: Option<(Lsn, Instant)>,

@@ -1,8 +1,8 @@
 //! Reads the replication stream and sends status updates.
 //!
 //! There is one buffer, which is parsed in place: a packet is peeked at, and consumed only when the
-//! relay has taken it, so that a full window leaves it in the buffer. The buffer grows for a message
-//! larger than itself and shrinks again.
+//! relay has taken it, so that a full window leaves it in the buffer. The buffer grows for a
+//! message larger than itself and shrinks again.
 
 use std::io::ErrorKind;
 use std::os::fd::AsFd;

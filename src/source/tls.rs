@@ -33,8 +33,8 @@ pub fn client_config(info: &ConnInfo) -> Result<Option<Arc<ClientConfig>>, TlsEr
     tls::client_config(provider, verifier, tls::identity(cert, key)?).map(Some)
 }
 
-/// The name that the certificate must have. A host that is no valid name cannot be verified, and then
-/// any address may be given, because an address is not sent as SNI.
+/// The name that the certificate must have. A host that is no valid name cannot be verified, and
+/// then any address may be given, because an address is not sent as SNI.
 pub fn server_name(host: &str) -> ServerName<'static> {
     ServerName::try_from(host.to_owned())
         .unwrap_or_else(|_| ServerName::from(std::net::IpAddr::from([0, 0, 0, 0])))

@@ -1,10 +1,10 @@
 //! The socket of the replication stream: non-blocking, for one thread that decides when to read.
 //!
-//! The handshakes are done on an async runtime. Afterwards the runtime would wake the reader for every
-//! message, which makes a walsender slow, so the socket is taken out of it.
+//! The handshakes are done on an async runtime. Afterwards the runtime would wake the reader for
+//! every message, which makes a walsender slow, so the socket is taken out of it.
 //!
-//! Invariants: no byte that was read from the socket is lost between two calls, with or without TLS; a
-//! write is queued completely or not at all; the queue is bounded.
+//! Invariants: no byte that was read from the socket is lost between two calls, with or without
+//! TLS; a write is queued completely or not at all; the queue is bounded.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -185,7 +185,8 @@ impl Tls {
         })
     }
 
-    /// Fills `buf` until it is full or the socket is empty: a short read means that nothing is left.
+    /// Fills `buf` until it is full or the socket is empty: a short read means that nothing is
+    /// left.
     fn read(&mut self, socket: &mut Socket, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);

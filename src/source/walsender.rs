@@ -1,10 +1,10 @@
 //! What the walsender of the stream does, seen from a second connection: a walsender that decodes a
 //! large transaction neither sends nor reads.
 //!
-//! A walsender reads status updates in every turn of its loop: while it waits (for WAL, for room in its
-//! socket, for a standby) and after each WAL record. So one that waits there, or whose position moves,
-//! reads them. Any other is busy, with a transaction that it decodes or with the storage or lock that
-//! it needs for that.
+//! A walsender reads status updates in every turn of its loop: while it waits (for WAL, for room in
+//! its socket, for a standby) and after each WAL record. So one that waits there, or whose position
+//! moves, reads them. Any other is busy, with a transaction that it decodes or with the storage or
+//! lock that it needs for that.
 
 use tokio_postgres::Client;
 use tokio_postgres::types::{PgLsn, Type};

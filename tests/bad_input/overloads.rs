@@ -1,5 +1,5 @@
-//! Foreign code: the owner of a database puts functions, aggregates and operators in the way of whoever works
-//! there. Nothing of it is called, whatever is run and with whatever rights.
+//! Foreign code: the owner of a database puts functions, aggregates and operators in the way of
+//! whoever works there. Nothing of it is called, whatever is run and with whatever rights.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -26,7 +26,8 @@ CREATE OPERATOR CLASS app.seq_ops DEFAULT FOR TYPE app.seq USING btree AS
     OPERATOR 1 app.<, OPERATOR 3 app.=, FUNCTION 1 app.seq_cmp(app.seq, app.seq);
 ";
 
-/// Every function that the relay's SQL calls, as `sql_names_what_it_means_by_schema` has it written.
+/// Every function that the relay's SQL calls, as `sql_names_what_it_means_by_schema` has it
+/// written.
 fn names() -> BTreeSet<String> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     let mut names = BTreeSet::new();
@@ -47,8 +48,8 @@ fn names() -> BTreeSet<String> {
     names
 }
 
-/// A database whose owner is no friend; the relay logs in as another superuser than the test, because a
-/// session of the test would be caught.
+/// A database whose owner is no friend; the relay logs in as another superuser than the test,
+/// because a session of the test would be caught.
 fn scene() -> CliFixture<'static> {
     let mut scene = CliFixture::bare("overloads");
     scene.sql(&format!(

@@ -22,7 +22,8 @@ fn auth(code: u32, data: &[u8]) -> Vec<u8> {
     message(b'R', &[&code.to_be_bytes()[..], data].concat())
 }
 
-/// Answers each packet of the client with the next of `answers`, then stays silent; for every connection.
+/// Answers each packet of the client with the next of `answers`, then stays silent; for every
+/// connection.
 async fn server(answers: Vec<Vec<u8>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -114,7 +115,8 @@ async fn a_server_that_does_not_prove_itself_in_scram_is_refused() {
     assert!(error.to_string().contains("method 7"), "{error}");
 }
 
-/// An address of this machine that is none of loopback; none on a machine without a network. Nothing is sent.
+/// An address of this machine that is none of loopback; none on a machine without a network.
+/// Nothing is sent.
 fn own_address() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").ok()?;
     socket.connect("192.0.2.254:9").ok()?;

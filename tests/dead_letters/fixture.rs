@@ -41,8 +41,8 @@ impl DeadLetterFixture {
         let site = Fixture::new(postgres, destination, name);
         let mut config = site.config();
         config.topic = "${aggregatetype}".into();
-        // The client finds out soon that a topic is missing, and does not itself refuse an event that
-        // is larger than a topic takes.
+        // The client finds out soon that a topic is missing, and does not itself refuse an event
+        // that is larger than a topic takes.
         for (property, value) in [
             ("topic.metadata.propagation.max.ms", "500"),
             ("topic.metadata.refresh.interval.ms", "500"),

@@ -7,7 +7,8 @@
 //! broker held it, and no repetition that a kill does not explain.
 //!
 //! RabbitMQ has alarms raised as well, and must keep all of it in a quorum queue and in a classic
-//! one at once. Its queues do not say when they got a message: a tap on the relay's connection does.
+//! one at once. Its queues do not say when they got a message: a tap on the relay's connection
+//! does.
 
 mod causes;
 
@@ -251,7 +252,7 @@ fn on_relay(
             }
         }
     }
-    until("the end of all lanes", amount().load * 3, || {
+    until("the end of all faults", LIMIT * 2, || {
         supervise(relay, &mut done);
         over.load(Ordering::Relaxed).then_some(())
     });

@@ -90,8 +90,8 @@ fn a_rabbitmq_that_blocks_for_long_does_not_grow_the_process() {
 
 #[test]
 fn a_rabbitmq_frozen_for_long_does_not_grow_the_process() {
-    // The relay gives its connection up after two heartbeats, and publishes again what was in flight:
-    // at most one event of each key.
+    // The relay gives its connection up after two heartbeats, and publishes again what was in
+    // flight: at most one event of each key.
     a_standstill("memory_freeze_rabbitmq", BrokerKind::RabbitMq, (freeze, thaw), KEYS);
 }
 

@@ -68,8 +68,8 @@ fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
     let mut relay = scene.spawn(&["run"]);
     scene.wait_streaming(&mut relay);
     scene.wait_confirmed(&mut relay);
-    // WHEN a row comes of a table that was known at the start, of one that is made now, of one that is
-    // gone, and of the outbox while it had another name
+    // WHEN a row comes of a table that was known at the start, of one that is made now, of one that
+    // is gone, and of the outbox while it had another name
     each("1500..1500");
     scene.sql("CREATE TABLE other_1501 (LIKE outbox INCLUDING DEFAULTS)");
     each("1501..1501");
@@ -129,7 +129,8 @@ fn read_into_a_gap(major: u32) {
     rows(ROWS + 1, ROWS + 1);
     scene.publish("TABLE public.outbox");
     rows(ROWS + 2, ROWS + 2);
-    // WHEN the relay is started again and again THEN it gets as far as it can, and nothing comes twice
+    // WHEN the relay is started again and again THEN it gets as far as it can, and nothing comes
+    // twice
     let told = [
         "did not exist when the next part of the WAL was written",
         &format!("walrelay slot drop {name} && walrelay slot create"),

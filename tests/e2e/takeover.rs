@@ -1,4 +1,5 @@
-//! Two relays on one slot, and many faults, thirty in a soak run: the other takes over each time, nobody gives up.
+//! Two relays on one slot, and many faults, thirty in a soak run: the other takes over each time,
+//! nobody gives up.
 //!
 //! The order of the faults is drawn from the seed. Whoever streams is the one that is hurt; a cut
 //! walsender and a restart of Postgres leave it open who is faster.

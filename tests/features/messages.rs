@@ -61,7 +61,8 @@ fn nobody_but_the_application_may_emit_once_the_script_was_run() {
         let output = psql.args(words).output().unwrap();
         assert!(output.status.success(), "{output:?}");
     };
-    // GIVEN a role with no rights at all: it may make events, check says so, and init does not change it
+    // GIVEN a role with no rights at all: it may make events, check says so, and init does not
+    // change it
     assert_eq!(emits(other, "'{}'"), Ok(()));
     let warning = "! every role of database messages_rights may emit events";
     let revoke =

@@ -22,7 +22,8 @@ fn the_default_record_is_exact() {
            RETURNING id"#,
     );
     let records = scene.carry(&[&scene.topic()]);
-    // THEN its record has the key, the payload as Postgres writes it, and the headers in their order
+    // THEN its record has the key, the payload as Postgres writes it, and the headers in their
+    // order
     let [record] = &records[..] else { panic!("{records:?}") };
     assert_eq!(
         (record.key(), record.topic.as_str()),

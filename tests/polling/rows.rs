@@ -57,7 +57,8 @@ fn rows_are_published_in_order_and_marked() {
 fn a_table_of_other_names_and_words_is_polled_as_it_is() {
     let mut scene = CliFixture::bare("polling_mapped");
     scene.make_topic(&scene.topic(), 1);
-    // GIVEN a table of another product: an enum, a random id, times without a zone, names of its own
+    // GIVEN a table of another product: an enum, a random id, times without a zone, names of its
+    // own
     scene.sql(
         r#"CREATE TYPE state AS ENUM ('NEW', 'CLAIMED', 'PROCESSED', 'FAILED');
            CREATE TABLE "Messages" ("messageId" uuid PRIMARY KEY DEFAULT gen_random_uuid(), aggregate text, body bytea,

@@ -1,5 +1,5 @@
-//! Drives a sink as the relay does, and checks its reports: no event is reported twice, none that was
-//! not published, and what a broken sink leaves open goes to the next one in order.
+//! Drives a sink as the relay does, and checks its reports: no event is reported twice, none that
+//! was not published, and what a broken sink leaves open goes to the next one in order.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::AtomicBool;

@@ -1,7 +1,7 @@
 //! One test's corner of the services, and the relay in it.
 //!
-//! A [`CliFixture`] is a database with a slot and a topic of its own name. What a test asks of it is
-//! what a user would look at: exit code, text, the slot's position, the topic's records.
+//! A [`CliFixture`] is a database with a slot and a topic of its own name. What a test asks of it
+//! is what a user would look at: exit code, text, the slot's position, the topic's records.
 
 mod process;
 mod topic;

@@ -1,8 +1,8 @@
 //! One RabbitMQ for the tests of its configuration: plain and TLS listeners, the management API,
 //! logins by certificate. Users and virtual hosts are each test's own.
 //!
-//! Everything is asked over the management API: a call of `rabbitmqctl` starts an Erlang node, which
-//! costs seconds of CPU time.
+//! Everything is asked over the management API: a call of `rabbitmqctl` starts an Erlang node,
+//! which costs seconds of CPU time.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;

@@ -1,7 +1,8 @@
 //! SQL text: functions, relations and types of Postgres are named with their schema.
 //!
-//! Every session has an empty `search_path` (`src/source/sql.rs`), which also decides what operators mean. The
-//! names are qualified all the same, because some statements are run by people in sessions of theirs.
+//! Every session has an empty `search_path` (`src/source/sql.rs`), which also decides what
+//! operators mean. The names are qualified all the same, because some statements are run by people
+//! in sessions of theirs.
 
 use crate::{Source, text};
 

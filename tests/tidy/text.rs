@@ -18,8 +18,8 @@ pub(crate) fn code_only(text: &str) -> String {
     out
 }
 
-/// What stands in each string literal, with the line on which it begins. Escapes that matter to no reader
-/// of words are blanks.
+/// What stands in each string literal, with the line on which it begins. Escapes that matter to no
+/// reader of words are blanks.
 pub(crate) fn strings(text: &str) -> Vec<(usize, String)> {
     let chars: Vec<char> = text.chars().collect();
     let (mut found, mut at, mut line) = (Vec::new(), 0, 1);

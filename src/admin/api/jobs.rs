@@ -1,7 +1,7 @@
 //! Replays and discards that were requested over HTTP: one at a time, each on a thread of its own.
 //!
-//! The last one is kept with its outcome until the next one begins. The end of the process stops a job
-//! as `DELETE /api/dlq/job` does: what is in flight settles, the rest stays open.
+//! The last one is kept with its outcome until the next one begins. The end of the process stops a
+//! job as `DELETE /api/dlq/job` does: what is in flight settles, the rest stays open.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};

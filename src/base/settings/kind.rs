@@ -1,6 +1,6 @@
-//! The kinds of values and how they are read. Values of the file have types, those of the environment
-//! and of flags are words; both become the same [`SettingValue`] after the same checks. An error about
-//! a secret never quotes it.
+//! The kinds of values and how they are read. Values of the file have types, those of the
+//! environment and of flags are words; both become the same [`SettingValue`] after the same checks.
+//! An error about a secret never quotes it.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub(crate) const IDENTIFIER: TextRule = TextRule {
 };
 pub(crate) const TOPIC: TextRule = TextRule {
     pattern: "^[A-Za-z0-9._-]{1,249}$",
-    wanted: "1 to 249 letters, digits, dots, underscores and dashes",
+    wanted: "a topic name: 1 to 249 letters, digits, dots, underscores and dashes, and not \".\" or \"..\"",
     holds: |text| {
         (1..=249).contains(&text.len())
             && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))

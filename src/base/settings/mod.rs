@@ -1,7 +1,7 @@
-//! A section of the configuration is declared once, with [`settings!`]: as a struct whose fields name
-//! their kind and default. From it the file, the environment and flags are read and checked, and
-//! docs/configuration.md, the JSON Schema and `config show` are written. A kind that does not fit the
-//! type of its field does not compile.
+//! A section of the configuration is declared once, with [`settings!`]: as a struct whose fields
+//! name their kind and default. From it the file, the environment and flags are read and checked,
+//! and docs/configuration.md, the JSON Schema and `config show` are written. A kind that does not
+//! fit the type of its field does not compile.
 
 mod field;
 pub(crate) mod kind;

@@ -26,8 +26,8 @@ const BAR_ROW: f64 = 15.0;
 const BAR_HEADING: f64 = 16.0;
 const BETWEEN_GROUPS: f64 = 7.0;
 
-/// The CSS classes of polling, from the shortest interval to the longest: shades of one colour. Line
-/// styles differ, too, for readers who cannot tell the colours apart.
+/// The CSS classes of polling, from the shortest interval to the longest: shades of one colour.
+/// Line styles differ, too, for readers who cannot tell the colours apart.
 const RAMP: [&str; 5] = ["p1", "p2", "p3", "p4", "p5"];
 
 /// The plots of a report, in which each mode has its colour and its line style.

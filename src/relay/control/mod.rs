@@ -1,9 +1,9 @@
 //! What the loop needs from Postgres beside its stream: sessions, the catalog, a position confirmed
 //! over SQL, and what the walsender is doing.
 //!
-//! All of it takes connections, with name resolution, TLS, authentication and queries, for which the
-//! data thread may not wait. Tasks on the control runtime do it; the loop looks for their answers
-//! once per pass.
+//! All of it takes connections, with name resolution, TLS, authentication and queries, for which
+//! the data thread may not wait. Tasks on the control runtime do it; the loop looks for their
+//! answers once per pass.
 
 mod link;
 mod sessions;

@@ -29,8 +29,8 @@ use crate::source::slot_state::{SlotHolder, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 
 /// A process that has just started gives up on an unreachable database after this long, so that a
-/// wrong address is reported and not retried for ever. A relay that has streamed, or has stood by for
-/// another one, never gives up.
+/// wrong address is reported and not retried for ever. A relay that has streamed, or has stood by
+/// for another one, never gives up.
 const STARTUP_GRACE: Duration = Duration::from_secs(10);
 /// After a session of this length, or longer, the next waits begin short again.
 const STEADY_AFTER: Duration = Duration::from_secs(10);
@@ -40,8 +40,8 @@ const PRIMARY_INTERVAL: Duration = Duration::from_secs(1);
 const OPEN_WITHIN: Duration = Duration::from_secs(120);
 /// Limit for one query of the slot's state.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// The interval between two of them grows from the first to the second; a takeover takes mostly this
-/// long.
+/// The interval between two of them grows from the first to the second; a takeover takes mostly
+/// this long.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 /// Shortest time between two sessions.

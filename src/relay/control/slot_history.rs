@@ -5,9 +5,9 @@
 //! somebody advanced or re-created the slot, or consumed it with another program: then events were
 //! skipped, and the relay must stop.
 //!
-//! A move counts as a peer's only when a peer was seen to hold the slot: at the look before the move
-//! was seen, at that look itself, or a few seconds before while nobody held it. Positions count only
-//! on the system and timeline on which they were seen.
+//! A move counts as a peer's only when a peer was seen to hold the slot: at the look before the
+//! move was seen, at that look itself, or a few seconds before while nobody held it. Positions
+//! count only on the system and timeline on which they were seen.
 
 use std::time::{Duration, Instant};
 

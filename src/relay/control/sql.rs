@@ -17,8 +17,8 @@ use crate::source::sql;
 const CATALOG_WITHIN: Duration = Duration::from_secs(30);
 /// Limit for confirming a position, including the connection: the process is about to end.
 pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(5);
-/// How long a walsender that this relay does not know may hold the slot: it may be of a session that
-/// was being opened when the relay stopped.
+/// How long a walsender that this relay does not know may hold the slot: it may be of a session
+/// that was being opened when the relay stopped.
 const UNKNOWN_WALSENDER_WITHIN: Duration = Duration::from_secs(1);
 /// Less than [`CONFIRM_WITHIN`].
 const STATEMENT_LIMIT_SQL: &str = "SET statement_timeout = '4s'";

@@ -1,8 +1,8 @@
 //! The claimed rows that have no verdict yet, and the verdicts of their batches.
 //!
 //! Rows are numbered as they come in, batch after batch, and keep their numbers until they are
-//! settled. The verdicts of a batch are sent once, when all its rows are settled. If a row has failed,
-//! the others do not wait for it: what is known is sent at once, and the rest later.
+//! settled. The verdicts of a batch are sent once, when all its rows are settled. Once a row
+//! of a batch has failed, its verdicts are sent as each becomes known.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
@@ -122,14 +122,14 @@ impl ClaimedRows {
         self.batches.range_mut(..=sequence).next_back().map(|(_, batch)| batch)
     }
 
-    /// The broker has the row. Returns when it was written.
+    /// The broker has the row. Returns when the application inserted it.
     pub(super) fn published(&mut self, sequence: Sequence) -> Result<i64, NotInFlight> {
         let (row, verdicts) = self.settle(sequence)?;
         verdicts.published.push(row.id);
         Ok(row.created_unix_us)
     }
 
-    /// The dead-letter topic has the row. Returns when it was written.
+    /// The dead-letter topic has the row. Returns when the application inserted it.
     pub(super) fn failed(
         &mut self,
         sequence: Sequence,
@@ -141,7 +141,7 @@ impl ClaimedRows {
         Ok(row.created_unix_us)
     }
 
-    /// Takes a row that the sink has out of its batch; its verdict is to be added.
+    /// Removes a row from its batch. The caller adds its verdict to the returned ones.
     fn settle(&mut self, sequence: Sequence) -> Result<(PolledRow, &mut Verdicts), NotInFlight> {
         let found = self.batches.range_mut(..=sequence).next_back();
         let (_, batch) = found.ok_or(NotInFlight(sequence))?;
@@ -200,8 +200,8 @@ impl ClaimedRows {
         (self.in_flight, self.failing, self.bytes) = (0, 0, 0);
     }
 
-    /// Verdicts that can be sent by now, and the workers that wait for them. Batches without further
-    /// rows are removed.
+    /// Verdicts that can be sent by now, and the workers that wait for them. Batches without
+    /// further rows are removed.
     pub(super) fn take_verdicts(&mut self) -> Vec<(Late, Option<oneshot::Sender<Verdicts>>)> {
         let mut all = Vec::new();
         self.batches.retain(|_, batch| {

@@ -1,5 +1,6 @@
-//! Events from claimed rows: the workers of [`crate::polling`] bring them in batches and write their
-//! verdicts to the table. A row stays unpublished there until then, so nothing else must be held.
+//! Events from claimed rows: the workers of [`crate::polling`] bring them in batches and write
+//! their verdicts to the table. A row stays unpublished there until then, so nothing else must be
+//! held.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,8 +29,8 @@ use crate::relay::crash;
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 
-/// How long the end of the relay waits for the last verdicts to be taken. They may be left: then the
-/// lease of their rows runs out.
+/// How long the end of the relay waits for the last verdicts to be taken. They may be left: then
+/// the lease of their rows runs out.
 const VERDICTS_TAKEN_WITHIN: Duration = Duration::from_secs(1);
 
 pub(crate) struct ClaimParts {

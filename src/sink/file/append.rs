@@ -1,8 +1,8 @@
 //! Appends whole lines to a file so that they outlive a crash, and leaves no torn line behind.
 //!
-//! Several processes may append to one file (a relay, and `walrelay dlq replay` beside it): each write
-//! is made under `flock`. The file may be renamed or removed by a log rotation: before each write the
-//! path is compared with the open file, and opened again if it leads elsewhere.
+//! Several processes may append to one file (a relay, and `walrelay dlq replay` beside it): each
+//! write is made under `flock`. The file may be renamed or removed by a log rotation: before each
+//! write the path is compared with the open file, and opened again if it leads elsewhere.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Error, ErrorKind, Write as _};
@@ -47,8 +47,8 @@ impl AppendFile {
     }
 
     /// Appends lines, and returns once they are on disk. After an error none of them counts as
-    /// written: all must be appended again. A failed `fdatasync` is never repeated alone, because the
-    /// kernel may have dropped the pages that it could not write.
+    /// written: all must be appended again. A failed `fdatasync` is never repeated alone, because
+    /// the kernel may have dropped the pages that it could not write.
     pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
         self.open()?;
         let AppendFile { file: Some(file), whole, closed, .. } = self else {
@@ -135,8 +135,8 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// Removes what a crash has left of a write: it was never confirmed, and will be written again. Returns
-/// the length of the file. What walrelay did not write is not touched.
+/// Removes what a crash has left of a write: it was never confirmed, and will be written again.
+/// Returns the length of the file. What walrelay did not write is not touched.
 fn remove_torn_write(file: &File, whole: u64) -> io::Result<u64> {
     let length = file.metadata()?.len();
     if length == whole {
@@ -192,8 +192,8 @@ fn line_before(file: &File, end: u64) -> io::Result<u64> {
 }
 
 /// The length up to which a file consists of whole lines. After a power failure the end of the last
-/// write may be on disk while its middle is NUL bytes, which no line contains. So the end of the file
-/// is searched for them, at least back to the beginning of the last line.
+/// write may be on disk while its middle is NUL bytes, which no line contains. So the end of the
+/// file is searched for them, at least back to the beginning of the last line.
 pub(super) fn whole_lines(file: &File, length: u64) -> io::Result<u64> {
     let (mut nul, mut whole, mut last_line) = (length, None, None);
     for_blocks_backwards(file, length, |from, block| {
@@ -232,9 +232,9 @@ fn for_blocks_backwards(
     Ok(())
 }
 
-/// Writes the end of the file again and syncs it. The kernel drops pages that it could not write, after
-/// reporting that to the process that synced them. If that process was killed then, they can still be
-/// read, and no later sync writes them.
+/// Writes the end of the file again and syncs it. The kernel drops pages that it could not write,
+/// after reporting that to the process that synced them. If that process was killed then, they can
+/// still be read, and no later sync writes them.
 fn rewrite_end(file: &File, length: u64) -> io::Result<()> {
     // Without O_APPEND, which would make Linux ignore the offset.
     let path = format!("/proc/self/fd/{}", file.as_raw_fd());

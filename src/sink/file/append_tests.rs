@@ -39,7 +39,8 @@ fn what_a_crash_has_left_of_a_write_is_removed() {
 
 #[test]
 fn a_write_that_a_crash_tore_in_its_first_part_is_removed_whole() {
-    // GIVEN a line longer than what is always searched, with a hole near its beginning, behind others
+    // GIVEN a line longer than what is always searched, with a hole near its beginning, behind
+    // others
     let folder = Folder::new("hole");
     let mut torn = [&b"{\"topic\":\""[..], &vec![b'x'; 2 * TAIL_BYTES as usize], b"\"}\n"].concat();
     torn[4096..8192].fill(0);

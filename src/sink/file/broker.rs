@@ -52,8 +52,8 @@ impl FileSettings {
         [&*self.path].into_iter().chain(dead_letters).collect()
     }
 
-    /// Keeps a second relay from writing the same file, until this process ends. The lock is on a file
-    /// of its own, which no log rotation renames.
+    /// Keeps a second relay from writing the same file, until this process ends. The lock is on a
+    /// file of its own, which no log rotation renames.
     fn lock_relay(&self) -> Result<(), Fault> {
         let mut path = self.path.clone().into_os_string();
         path.push(".lock");

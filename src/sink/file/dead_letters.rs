@@ -22,7 +22,8 @@ pub(super) struct FileLog {
 }
 
 impl FileLog {
-    /// A file of dead letters is read from the beginning where a time is asked for, which is allowed.
+    /// A file of dead letters is read from the beginning where a time is asked for, which is
+    /// allowed.
     pub(super) fn open(path: &Path, from: &ReadFrom) -> io::Result<FileLog> {
         let mut log = FileLog { path: path.to_owned(), file: None, next: 0, end: Some(0) };
         log.find_other()?;
@@ -57,8 +58,8 @@ impl FileLog {
         Ok(true)
     }
 
-    /// Goes back to where the next line begins. What a crash left of a line may be removed, and another
-    /// line written in its place.
+    /// Goes back to where the next line begins. What a crash left of a line may be removed, and
+    /// another line written in its place.
     fn rewind(&mut self) -> io::Result<()> {
         let file = self.file.as_mut();
         file.map_or(Ok(()), |file| file.seek(SeekFrom::Start(self.next)).map(drop))

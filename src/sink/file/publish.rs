@@ -24,7 +24,8 @@ struct Line {
     text: Vec<u8>,
 }
 
-/// Events are refused when they are handed over or not at all: nothing that was accepted fails later.
+/// Events are refused when they are handed over or not at all: nothing that was accepted fails
+/// later.
 pub(super) struct FileSink {
     settings: FileSettings,
     lines: Sender<Line>,
@@ -102,8 +103,8 @@ impl Sink for FileSink {
     /// Never called: nothing fails after it was accepted.
     fn retry(&mut self, _sequence: Sequence) {}
 
-    /// Never called, for the same reason: the relay itself publishes the dead letter of an event that
-    /// was not accepted.
+    /// Never called, for the same reason: the relay itself publishes the dead letter of an event
+    /// that was not accepted.
     fn replace_with_dead_letter(
         &mut self,
         _sequence: Sequence,

@@ -1,8 +1,8 @@
 //! One record as a line of JSON, in the shape of `kcat -J`:
 //! `{"topic":"orders","ts":1700000000000,"headers":["id","7"],"key":"a","payload":"{}"}`.
 //!
-//! Bytes that are valid UTF-8 are a string, other bytes are `{"base64":"…"}`, and NULL is `null`, so a
-//! line loses nothing. It never contains a NUL byte: JSON escapes it.
+//! Bytes that are valid UTF-8 are a string, other bytes are `{"base64":"…"}`, and NULL is `null`,
+//! so a line loses nothing. It never contains a NUL byte: JSON escapes it.
 
 use std::borrow::Cow;
 

@@ -1,4 +1,4 @@
-//! A folder of a test's own, and settings that lead there.
+//! A temporary folder for each test, and settings of the sink that point into it.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! What follows from each of librdkafka's error codes for the event, and for the relay.
 //!
 //! librdkafka itself retries, without end and in order, what a broker asks to be retried
-//! (`message.timeout.ms=0`). So a failed delivery that reaches the relay is final for librdkafka.
+//! (`message.timeout.ms=0`). So librdkafka does not try again
+//! what reaches the relay as failed; what the relay does with it is decided here.
 
 use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
 
@@ -109,7 +110,8 @@ fn disposition(code: Code) -> Option<Disposition> {
         | Code::UnsupportedCompressionType
             => Some(Disposition::Halt),
         _ if is_outage(code) => Some(Disposition::Outage),
-        // An answer to another request, all of which a test names, or newer than these lists.
+        // Only other requests return this code (a test lists them all), or it is newer than these
+        // lists.
         _ => None,
     }
 }

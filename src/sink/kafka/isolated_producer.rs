@@ -37,8 +37,8 @@ pub(super) struct IsolatedProducer {
     client: Option<ProducerClient>,
     used_at: Instant,
     pub(super) events: KeyLanes<Record>,
-    /// Failed at the normal producer and not reported yet: an older event of the key may fail in the
-    /// same poll, and must be reported first.
+    /// Failed at the normal producer and not reported yet: an older event of the key may fail in
+    /// the same poll, and must be reported first.
     unreported: BTreeMap<Sequence, Failure>,
     pub(super) reports: Vec<SinkReport>,
     /// Events that the normal producer may send again.

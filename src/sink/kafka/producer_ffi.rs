@@ -48,7 +48,7 @@ type Partitioner = unsafe extern "C" fn(
     *mut c_void,
 ) -> i32;
 
-/// What librdkafka has to say about records, requests and itself.
+/// Delivery reports, answers to requests, and errors of the client.
 #[derive(Default)]
 pub(super) struct ProducerAnswers {
     /// The broker has these; with their partitions.
@@ -235,10 +235,10 @@ impl Producer {
         }
     }
 
-    /// Why the producer is unusable from now on, if it is.
+    /// The fatal error that has made the producer unusable, if there is one.
     pub(super) fn fatal(&mut self) -> Option<(Code, String)> {
         let mut message: [c_char; 512] = [0; 512];
-        // SAFETY: `message` outlives the call, which ends what it writes with NUL.
+        // SAFETY: `message` outlives the call, which NUL-terminates what it writes.
         unsafe {
             let code = c::rd_kafka_fatal_error(self.rk, message.as_mut_ptr(), message.len());
             (code != NO_ERROR).then(|| (code.into(), text_of(message.as_ptr())))

@@ -1,9 +1,9 @@
 //! The Kafka sink: through which producer an event goes, and what follows from each answer.
 //!
-//! A broker refuses a whole batch because of one record, and librdkafka then gives the producer up, so
-//! that nothing overtakes the batch. The events of the batch are reported as suspect, and the sink as
-//! broken. The relay builds a new sink, receives the same events again, and publishes each suspect
-//! alone ([`super::isolated_producer`]): what is refused again is the cause.
+//! A broker refuses a whole batch because of one record, and librdkafka then gives the producer up,
+//! so that nothing overtakes the batch. The events of the batch are reported as suspect, and the
+//! sink as broken. The relay builds a new sink, receives the same events again, and publishes each
+//! suspect alone ([`super::isolated_producer`]): what is refused again is the cause.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -145,8 +145,8 @@ impl KafkaSink {
         Ok(())
     }
 
-    /// The topic has fewer partitions than were counted. Other events of the key may fail for the same
-    /// reason, and the isolated producer keeps them in order.
+    /// The topic has fewer partitions than were counted. Other events of the key may fail for the
+    /// same reason, and the isolated producer keeps them in order.
     fn partition_missing(&mut self, topic: TopicId, sequence: Sequence, record: Record) {
         self.released.extend(self.warmup.forget(topic));
         self.isolated.events.add_troubled(sequence, record);
@@ -241,7 +241,8 @@ impl KafkaSink {
                 // One event of the batch is the cause, and it is not known which.
                 (_, Some(_)) => self.reports.push(SinkReport::Suspect(sequence)),
                 (_, None) => {
-                    // Only here the sink stays in use, so what waits for this event may be sent.
+                    // Only in this branch the sink stays in use, and what waits for this event may
+                    // be sent.
                     self.isolated.add_failed(sequence, record, failure);
                     self.released.extend(self.key_order.answered(lane));
                 }

@@ -1,8 +1,8 @@
 //! A temporary exchange and queue, read as messages come.
 //!
-//! The queue has the type that `init` makes, except that a quorum queue replaces a stream, which cannot
-//! be consumed without acknowledgements. What a consumer has seen was delivered; an acknowledgement
-//! would only load the broker that is measured.
+//! The queue has the type that `init` makes, except that a quorum queue replaces a stream, which
+//! cannot be consumed without acknowledgements. What a consumer has seen was delivered; an
+//! acknowledgement would only load the broker that is measured.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

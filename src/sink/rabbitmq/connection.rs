@@ -1,7 +1,8 @@
 //! A connection with a channel in confirm mode, and a [`Probe`] for questions.
 //!
-//! The socket is connected here and then given to lapin, so that a connection attempt has a deadline,
-//! the socket can be shut down whatever lapin does, and TLS is the relay's own ([`super::tls`]).
+//! The socket is connected here and then given to lapin, so that a connection attempt has a
+//! deadline, the socket can be shut down whatever lapin does, and TLS is the relay's own
+//! ([`super::tls`]).
 
 use std::io;
 use std::net::Shutdown;
@@ -60,8 +61,8 @@ impl Drop for ShutdownOnDrop {
 }
 
 impl AmqpConnection {
-    /// Connects to the first host that accepts the login, beginning with number `from`. The loss has
-    /// the texts of all hosts, and the code of one whose refusal is final, if there is one.
+    /// Connects to the first host that accepts the login, beginning with number `from`. The loss
+    /// has the texts of all hosts, and the code of one whose refusal is final, if there is one.
     pub(super) async fn open(settings: &RabbitSettings, from: usize) -> AmqpResult<AmqpConnection> {
         let count = settings.hosts.len();
         let mut losses: Vec<ConnectionLoss> = Vec::with_capacity(count);

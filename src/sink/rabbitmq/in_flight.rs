@@ -1,8 +1,9 @@
 //! The publishes in flight on one channel.
 //!
-//! lapin completes confirms on a thread of its own, in the order of the broker's answers. Each publish
-//! has a waker that notes its completion at that moment, so that a batch taken from the notes never
-//! leaves out a publish that completed before one of the batch. [`super::returns`] relies on that.
+//! lapin completes confirms on a thread of its own, in the order of the broker's answers. Each
+//! publish has a waker that notes its completion at that moment, so that a batch taken from the
+//! notes never leaves out a publish that completed before one of the batch. [`super::returns`]
+//! relies on that.
 
 use std::collections::VecDeque;
 use std::pin::Pin;
@@ -96,8 +97,8 @@ impl<'c> PublishesInFlight<'c> {
 
     /// Returns the outcomes that are decided, and the error if no more will follow.
     ///
-    /// A failed publish does not end the loop: a note may be older than the completion that it leads
-    /// to, so behind a failed publish there may be notes of confirms that came before it.
+    /// A failed publish does not end the loop: a note may be older than the completion that it
+    /// leads to, so behind a failed publish there may be notes of confirms that came before it.
     pub(super) fn collect(&mut self) -> (Vec<(Sequence, PublishOutcome)>, lapin::Result<()>) {
         let mut end = Ok(());
         loop {

@@ -1,7 +1,7 @@
 //! The management API, as far as `check` needs it, and what its answers say of bindings and queues.
 //!
-//! AMQP cannot list bindings or policies. Answers are bounded in size and in time, redirects are not
-//! followed (they would get the login), and no error quotes the URL.
+//! AMQP cannot list bindings or policies. Answers are bounded in size and in time, redirects are
+//! not followed (they would get the login), and no error quotes the URL.
 
 use std::error::Error;
 use std::time::Duration;

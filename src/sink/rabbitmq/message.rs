@@ -1,12 +1,12 @@
 //! An event as an AMQP message, and the failures of one that cannot be sent or was refused.
 //!
-//! A message is kept in one allocation until it is confirmed. lapin's properties are built each time
-//! it is sent.
+//! A message is kept in one allocation until it is confirmed. lapin's properties are built each
+//! time it is sent.
 //!
 //! A dead letter must always be possible, although what AMQP cannot carry in the event it cannot
-//! carry in the dead letter either. So names above 255 bytes become headers, headers that the broker
-//! interprets are left out (and listed in [`HEADERS_DROPPED`]), and what does not fit into the frame
-//! of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
+//! carry in the dead letter either. So names above 255 bytes become headers, headers that the
+//! broker interprets are left out (and listed in [`HEADERS_DROPPED`]), and what does not fit into
+//! the frame of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
 
 use lapin::BasicProperties;
 use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
@@ -21,7 +21,8 @@ use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name}
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
-/// lapin buffers 32 frames in each direction: the broker's own 128 KiB would be 8 MiB per connection.
+/// lapin buffers 32 frames in each direction: the broker's own 128 KiB would be 8 MiB per
+/// connection.
 pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
 /// AMQP sends all properties in one frame. This is what the longest names leave for the headers.
 const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;

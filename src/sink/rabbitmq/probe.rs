@@ -1,10 +1,10 @@
 //! Questions over AMQP about exchanges and queues, and the declarations that `init` makes.
 //!
 //! Each question has a channel of its own, because the broker closes the channel when the answer is
-//! no. No question changes anything, although two of them use methods that can. Declaring what exists
-//! already changes nothing, and the broker reports a difference. Unbinding a binding that does not
-//! exist changes nothing either, but the broker first checks the write permission for the exchange,
-//! which is the one that a publish needs.
+//! no. No question changes anything, although two of them use methods that can. Declaring what
+//! exists already changes nothing, and the broker reports a difference. Unbinding a binding that
+//! does not exist changes nothing either, but the broker first checks the write permission for the
+//! exchange, which is the one that a publish needs.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;

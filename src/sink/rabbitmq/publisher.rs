@@ -1,5 +1,5 @@
-//! The connection's thread: publishes what the order per key allows, reports what the broker confirms,
-//! and connects again after each loss. What is not confirmed is kept and sent again.
+//! The connection's thread: publishes what the order per key allows, reports what the broker
+//! confirms, and connects again after each loss. What is not confirmed is kept and sent again.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,8 +33,8 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 const REASON_WITHIN: Duration = Duration::from_millis(200);
 /// How long the broker may leave a message unanswered before that is reported.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// lapin copies a message into one buffer per frame. The buffers of a larger message than this leave
-/// malloc's arenas fragmented.
+/// lapin copies a message into one buffer per frame. The buffers of a larger message than this
+/// leave malloc's arenas fragmented.
 const LARGE_BYTES: usize = 8 << 20;
 
 /// What the sink asks its thread to do.
@@ -96,7 +96,8 @@ impl Publisher {
             };
             let (loss, trouble) = match opened {
                 Ok(mut connection) => {
-                    // The host that was lost may stay away for a while: the next one is tried first.
+                    // The host that was lost may stay away for a while: the next one is tried
+                    // first.
                     host = connection.host + 1;
                     let Err(loss) = self.use_connection(&mut connection).await else {
                         return connection.close().await;
@@ -132,8 +133,8 @@ impl Publisher {
         // Confirms that arrived before the loss are valid.
         let collected = self.collect(&mut in_flight);
         let Err(loss) = published else { return Ok(()) };
-        // The error of the publishing channel says most if it has a reply code. A publish on a channel
-        // that is being closed fails before the code is known.
+        // The error of the publishing channel says most if it has a reply code. A publish on a
+        // channel that is being closed fails before the code is known.
         let reason = match collected {
             Err(known) if known.code.is_some() => Some(known),
             _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
@@ -201,7 +202,8 @@ impl Publisher {
         let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
         self.overdue = !blocked && waiting > ANSWER_WITHIN;
         if self.overdue {
-            // Sending again would only duplicate: a queue without a majority has the message already.
+            // Sending again would only duplicate: a queue without a majority has the message
+            // already.
             let limit_s = ANSWER_WITHIN.as_secs();
             self.report_waiting(format!(
                 "the broker has not answered a publish or the check of an exchange for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"

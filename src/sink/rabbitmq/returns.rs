@@ -1,9 +1,9 @@
 //! What a completed confirm means, although lapin may attach a returned message to the wrong one.
 //!
 //! RabbitMQ confirms a message that it cannot route, after it has returned it. lapin keeps returned
-//! messages in a queue and attaches the first of them to whichever confirm completes next: a confirm
-//! may carry the return of another message, and the return of a confirmed message may still be in
-//! that queue. Therefore:
+//! messages in a queue and attaches the first of them to whichever confirm completes next: a
+//! confirm may carry the return of another message, and the return of a confirmed message may still
+//! be in that queue. Therefore:
 //!
 //! * a return is matched by its message id, never by the confirm that carries it;
 //! * a confirm that carries nothing completed while the queue was empty: every earlier return has been

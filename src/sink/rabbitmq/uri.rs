@@ -2,7 +2,8 @@
 //!
 //! The rules are those of RabbitMQ's URI specification, with two differences: several hosts are
 //! allowed, and an empty path means the virtual host `/`, too. Parameters are refused, because each
-//! has a configuration key. The `url` crate reads neither several hosts nor whether a port was given.
+//! has a configuration key. The `url` crate reads neither several hosts nor whether a port was
+//! given.
 //!
 //! Invariant: no error quotes the URL. Any part of it may belong to a password in which a `/`, `?`,
 //! `#` or `@` was not percent-encoded.
@@ -102,7 +103,8 @@ impl AmqpUri {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // A special character in the password or the virtual host has split the URL at a wrong place.
+        // A special character in the password or the virtual host has split the URL at a wrong
+        // place.
         if path.contains(['@', '/']) || rest.contains('#') || query.contains('@') {
             return wrong(NOT_ENCODED, ENCODE);
         }

@@ -1,8 +1,8 @@
 //! Why a connection cannot be made or used, and what the caller does next.
 //!
-//! SQLSTATEs decide, never the text of a message: servers translate messages where `lc_messages` says
-//! so. Where one SQLSTATE means several things, the name of the server's C function (which is never
-//! translated) tells them apart.
+//! SQLSTATEs decide, never the text of a message: servers translate messages where `lc_messages`
+//! says so. Where one SQLSTATE means several things, the name of the server's C function (which is
+//! never translated) tells them apart.
 
 use std::error::Error as _;
 use std::fmt;

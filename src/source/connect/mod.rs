@@ -1,10 +1,12 @@
 //! The replication connection: from hosts to a stream of changes.
 //!
 //! Two steps, so that a caller can ask something first: [`open`] gives an authenticated connection
-//! that answers replication commands and SQL, [`ReplicationClient::start`] turns it into the stream.
-//! The start position is always 0/0, which means where the slot stands: any other could skip events.
+//! that answers replication commands and SQL, [`ReplicationClient::start`] turns it into the
+//! stream. The start position is always 0/0, which means where the slot stands: any other could
+//! skip events.
 //!
-//! If a future of this module is dropped before it is ready, its connection can only be dropped, too.
+//! If a future of this module is dropped before it is ready, its connection can only be dropped,
+//! too.
 
 mod auth;
 pub(in crate::source) mod dial;
@@ -24,8 +26,8 @@ use super::settings::{ConnInfo, PostgresHost};
 use super::transport::Transport;
 use crate::base::lsn::Lsn;
 
-/// No message of a login or of an answer to a command comes near this. Changes may be larger, but are
-/// not read here.
+/// No message of a login or of an answer to a command comes near this. Changes may be larger, but
+/// are not read here.
 const MESSAGE_BYTES_MAX: usize = 1024 * 1024;
 const ROWS_MAX: usize = 10_000;
 

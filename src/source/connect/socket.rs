@@ -1,7 +1,7 @@
 //! A connected socket, with or without TLS, as long as it belongs to the async runtime.
 //!
-//! tokio-postgres answers any authentication request. It takes exactly one, as the very first message
-//! of the server, so checking that message decides what is answered.
+//! tokio-postgres answers any authentication request. It takes exactly one, as the very first
+//! message of the server, so checking that message decides what is answered.
 
 use std::io;
 use std::pin::Pin;

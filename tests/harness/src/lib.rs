@@ -7,7 +7,8 @@
 //!
 //! On top of them the kit: [`load`] fills outboxes, [`relay`] runs the relay under test,
 //! [`consumer`] and [`rabbit`] read what arrived, [`oracle`] judges it exactly, [`proc`] and
-//! [`stats`] tell what it cost. [`bench`] and [`faults`] are what benchmarks and kill tests share. [`demo`] plays all of it for people.
+//! [`stats`] tell what it cost. [`bench`] and [`faults`] are what benchmarks and kill tests share.
+//! [`demo`] plays all of it for people.
 
 pub mod amqp;
 pub mod bench;

@@ -1,8 +1,8 @@
 //! Exchanges, queues and what lies in them: the administrator's and the reader's side of RabbitMQ.
 //!
 //! A queue is read into the same [`Record`]s as a topic, so that one oracle judges both: the topic
-//! is the routing key, the offset the place in the queue, the key a header. AMQP has no broker time;
-//! a [`Tap`] on the relay's connection supplies it.
+//! is the routing key, the offset the place in the queue, the key a header. AMQP has no broker
+//! time; a [`Tap`] on the relay's connection supplies it.
 
 mod consumer;
 mod tap;

@@ -1,5 +1,5 @@
-//! A wrapper around a sink that loses its reports and delays polls, for sinks without a connection that
-//! could be cut.
+//! A wrapper around a sink that loses its reports and delays polls, for sinks without a connection
+//! that could be cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

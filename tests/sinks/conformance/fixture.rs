@@ -48,11 +48,12 @@ pub(crate) trait SinkFixture: Send {
     /// The event, such that the broker will never take it.
     fn poison(&mut self, event: Event) -> Event;
 
-    /// The event, such that the broker refuses it until [`SinkFixture::provide`]; none where no event
-    /// is ever refused for a while.
+    /// The event, such that the broker refuses it until [`SinkFixture::provide`]; none where no
+    /// event is ever refused for a while.
     fn refuse_for_now(&mut self, event: Event) -> Option<Event>;
 
-    /// Does the sink judge an event when it is published, so that nothing of its key waits behind it?
+    /// Does the sink judge an event when it is published, so that nothing of its key waits behind
+    /// it?
     fn refuses_at_once(&self) -> bool {
         false
     }
@@ -94,7 +95,8 @@ fn make(kind: &str) -> Box<dyn SinkFixture> {
 
 type Fixtures = BTreeMap<&'static str, Mutex<Option<Box<dyn SinkFixture>>>>;
 
-/// Runs a case over every kind of sink, and tells which failed. A fixture serves one case at a time.
+/// Runs a case over every kind of sink, and tells which failed. A fixture serves one case at a
+/// time.
 #[track_caller]
 pub(crate) fn each(case: fn(&mut dyn SinkFixture)) {
     static FIXTURES: OnceLock<Fixtures> = OnceLock::new();

@@ -64,7 +64,8 @@ fn play(relay: &mut TestRelay, seed: u64, schedule: u64) {
         relay.confirmed.clear();
         relay.failures.clear();
         relay.settle();
-        // THEN each is settled as the broker meant it; that none is settled twice, the test relay sees
+        // THEN each is settled as the broker meant it; that none is settled twice, the test relay
+        // sees
         for (member, fate) in round {
             let sequence = sequences[member];
             let at = format!("seed {seed}, schedule {schedule}, round {number}, message {member}");

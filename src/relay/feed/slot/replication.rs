@@ -225,8 +225,8 @@ impl Replication {
         Ok(PacketOutcome::Done)
     }
 
-    /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would be
-    /// admitted at the position of another transaction.
+    /// Every change belongs to a transaction, which begins once and ends once. Otherwise it would
+    /// be admitted at the position of another transaction.
     #[inline]
     fn check_sequence(&self, message: &Message<'_>) -> Result<(), Fault> {
         let what = match (message, self.between_transactions()) {

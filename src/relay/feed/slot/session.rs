@@ -36,8 +36,8 @@ pub(super) enum Continuation {
 }
 
 /// Compares a session with the slot as it was `known`, the position up to which this relay knows
-/// everything to be confirmed, and the newest position it has `received`. Returns the position up to
-/// which everything is confirmed now.
+/// everything to be confirmed, and the newest position it has `received`. Returns the position up
+/// to which everything is confirmed now.
 pub(super) fn judge(
     source: &SourceSettings,
     known: Option<(&KnownSlot, Lsn)>,

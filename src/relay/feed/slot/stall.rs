@@ -1,11 +1,11 @@
 //! Decides whether a silent stream is a dead connection or a Postgres that is decoding.
 //!
-//! A walsender that decodes a large transaction of other tables sends nothing and answers nothing for
-//! minutes. A new connection would only decode the same again, and could not use the slot before the
-//! old process is done. So silence alone ends no connection: beyond the limit Postgres is asked, over
-//! another connection, what the walsender is doing ([`crate::relay::control`]). While it is busy, the
-//! stream is kept. If it has ended, cannot be asked about, or is idle and yet nothing arrives, the
-//! connection is dead.
+//! A walsender that decodes a large transaction of other tables sends nothing and answers nothing
+//! for minutes. A new connection would only decode the same again, and could not use the slot
+//! before the old process is done. So silence alone ends no connection: beyond the limit Postgres
+//! is asked, over another connection, what the walsender is doing ([`crate::relay::control`]).
+//! While it is busy, the stream is kept. If it has ended, cannot be asked about, or is idle and yet
+//! nothing arrives, the connection is dead.
 //!
 //! Being busy has no limit: the process holds the slot as long as it lives, and whoever reconnects
 //! finds the slot in use. Only a person can end a walsender that hangs.
