@@ -2,7 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, PoisonError};
 
 use rustix::fs::{Access, FlockOperation, access, flock};
@@ -12,7 +12,7 @@ use super::bench_target::FileBenchTarget;
 use super::dead_letters::FileLog;
 use super::fault;
 use super::publish::FileSink;
-use super::settings::{FileSettings, folder};
+use super::settings::{FileSettings, RelayLock, folder, lock_path};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
 use crate::base::finding::Finding;
@@ -52,12 +52,9 @@ impl FileSettings {
         [&*self.path].into_iter().chain(dead_letters).collect()
     }
 
-    /// Keeps a second relay from writing the same file, until this process ends. The lock is on a
-    /// file of its own, which no log rotation renames.
+    /// Keeps a second relay from writing the same file, until this process ends.
     fn lock_relay(&self) -> Result<(), Fault> {
-        let mut path = self.path.clone().into_os_string();
-        path.push(".lock");
-        let path = PathBuf::from(path);
+        let path = lock_path(&self.path);
         let mut held = self.relay_lock.lock().unwrap_or_else(PoisonError::into_inner);
         if held.is_some() {
             return Ok(());
@@ -82,7 +79,7 @@ impl Broker for FileSettings {
         let mut files = [&self.path, &self.dead_letters].map(|path| AppendFile::new(path));
         if let Some(StartupCheck { required, .. }) = check {
             let count = self.files(required).len();
-            if count > 1 && !self.dead_letters.exists() {
+            if required.dead_letters.is_some() && !self.dead_letters.exists() {
                 let path = self.dead_letters.display();
                 tracing::warn!(%path, "the file of dead letters does not exist and is created");
             }
@@ -128,7 +125,9 @@ impl Broker for FileSettings {
     }
 
     fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {
-        Ok(Arc::new(FileSettings { path: self.beside(name), ..self.clone() }))
+        // Another file, with a lock of its own.
+        let (path, relay_lock) = (self.beside(name), RelayLock::default());
+        Ok(Arc::new(FileSettings { path, relay_lock, ..self.clone() }))
     }
 
     fn create_bench_target(&self, name: &str) -> Result<Box<dyn BenchTarget>, Fault> {
@@ -136,12 +135,13 @@ impl Broker for FileSettings {
     }
 
     fn bench_target_removal(&self, name: &str) -> String {
-        format!("rm -f {0} {0}.lock", self.beside(name).display())
+        let path = self.beside(name);
+        format!("rm -f {} {}", path.display(), lock_path(&path).display())
     }
 
     fn remove_bench_target(&self, name: &str) -> Result<(), Fault> {
         let path = self.beside(name);
-        for path in [path.with_extension("jsonl.lock"), path] {
+        for path in [lock_path(&path), path] {
             match std::fs::remove_file(&path) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     return Err(fault::unusable(&path, &error));

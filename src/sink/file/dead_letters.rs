@@ -22,8 +22,8 @@ pub(super) struct FileLog {
 }
 
 impl FileLog {
-    /// A file of dead letters is read from the beginning where a time is asked for, which is
-    /// allowed.
+    /// A file of dead letters is read from the beginning
+    /// where a time is asked for, which is allowed.
     pub(super) fn open(path: &Path, from: &ReadFrom) -> io::Result<FileLog> {
         let mut log = FileLog { path: path.to_owned(), file: None, next: 0, end: Some(0) };
         log.find_other()?;

@@ -1,5 +1,5 @@
-//! Appends events to a local file, one JSON document a line, for trying walrelay out and for
-//! audits.
+//! Appends events to a local file, one JSON document
+//! a line, for trying walrelay out and for audits.
 //!
 //! An event is confirmed once `fdatasync` has returned for the line that holds it. A thread of its
 //! own writes: it takes everything that waits, appends it with one write, and syncs once. An error

@@ -24,8 +24,8 @@ struct Line {
     text: Vec<u8>,
 }
 
-/// Events are refused when they are handed over or not at all: nothing that was accepted fails
-/// later.
+/// Events are refused when they are handed over or
+/// not at all: nothing that was accepted fails later.
 pub(super) struct FileSink {
     settings: FileSettings,
     lines: Sender<Line>,
@@ -46,10 +46,14 @@ impl FileSink {
         let ((lines, waiting), (sender, reports)) = (channel(), channel());
         let (closed, waiting_bytes) = <(Arc<AtomicBool>, Arc<AtomicUsize>)>::default();
         (events.closed, dead_letters.closed) = (Arc::clone(&closed), Arc::clone(&closed));
-        let (pending, is_away) = (None, false);
-        let (closes, counted) = (Arc::clone(&closed), Arc::clone(&waiting_bytes));
-        let writer =
-            Writer { waiting, pending, sender, is_away, closed: closes, waiting_bytes: counted };
+        let writer = Writer {
+            waiting,
+            pending: None,
+            sender,
+            is_away: false,
+            closed: Arc::clone(&closed),
+            waiting_bytes: Arc::clone(&waiting_bytes),
+        };
         runtime::spawn("file", move || writer.run(events, dead_letters))?;
         let (settings, ended) = (settings.clone(), false);
         Ok(FileSink { settings, lines, reports, closed, waiting_bytes, ended })
