@@ -1,9 +1,9 @@
 //! A listener whose clients cannot pile up, nor keep others waiting.
 //!
-//! A fixed number of connections is served at once. Where that many are open, the one that has been
-//! idle longest is closed for the next one, so a probe never waits behind other clients. A
-//! connection whose request is being handled is closed last; before it, one that has sent the
-//! token.
+//! A fixed number of connections is served at once. Where that many are
+//! open, the one that has been idle longest is closed for the next one, so
+//! a probe never waits behind other clients. A connection whose request is
+//! being handled is closed last; before it, one that has sent the token.
 //!
 //! Each connection is also closed at a fixed age. The age counts and not the idle time, because a
 //! client that sends or takes a byte a second is never idle. A client that has sent the token gets

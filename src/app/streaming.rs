@@ -46,8 +46,8 @@ pub(super) fn run(config: &Config) -> Result<(), Fault> {
     running.finish(runtime, outcome)
 }
 
-/// Waits until the loop ends. A signal, or a fault that the slot watch finds, only requests its
-/// end.
+/// Waits until the loop ends. A signal, or a fault
+/// that the slot watch finds, only requests its end.
 async fn supervise(
     flags: &StopFlags,
     watch: SlotWatch,

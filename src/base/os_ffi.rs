@@ -46,8 +46,8 @@ pub(crate) fn return_large_pieces() {
     }
 }
 
-/// Returns free memory to the system. By itself glibc returns only large blocks and the end of an
-/// arena.
+/// Returns free memory to the system. By itself glibc
+/// returns only large blocks and the end of an arena.
 pub(crate) fn trim_malloc() {
     // SAFETY: malloc_trim releases pages that hold nothing.
     #[cfg(target_env = "gnu")]

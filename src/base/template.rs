@@ -1,6 +1,5 @@
 //! Templates such as `outbox.event.${aggregatetype}`: text with names of columns. `$${` is a
-//! literal
-//! `${`.
+//! literal `${`.
 
 use std::fmt;
 

@@ -114,9 +114,9 @@ async fn inspect(client: &Client, settings: &SourceSettings) -> Result<Vec<Findi
     Ok(findings)
 }
 
-/// Why the server lets the relay log in but not replicate, for example because of a connection
-/// pooler. Whether too few WAL senders are left is for the doctor to judge: a relay of ours may use
-/// one.
+/// Why the server lets the relay log in but not replicate, for example
+/// because of a connection pooler. Whether too few WAL senders are
+/// left is for the doctor to judge: a relay of ours may use one.
 async fn unable_to_stream(settings: &SourceSettings) -> Option<Fault> {
     let error = connect::open(&settings.connection).await.err()?;
     let fault = || error.fault(&settings.connection, &settings.slot, &settings.publication);

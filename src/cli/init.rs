@@ -33,9 +33,9 @@ struct InitReport {
     failed: Vec<Finding>,
 }
 
-/// Makes what is missing in Postgres, then at the broker, with a line for each thing, and says in
-/// the end whether anything is still missing. With `sql` only the SQL is printed. `role` is the
-/// role that
+/// Makes what is missing in Postgres, then at the broker, with a line
+/// for each thing, and says in the end whether anything is still
+/// missing. With `sql` only the SQL is printed. `role` is the role that
 /// `walrelay run` will log in as, when that is not the one of `source.url`.
 pub(crate) fn run(config: &Config, sql: bool, role: Option<&str>) -> Result<Exit, Vec<Fault>> {
     if sql {

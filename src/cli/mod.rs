@@ -1,5 +1,5 @@
-//! The command line: parses the arguments, reads the configuration, runs one command, reports
-//! faults.
+//! The command line: parses the arguments, reads the
+//! configuration, runs one command, reports faults.
 //!
 //! Each command is one file with one `run`; it gets a configuration that has been checked and makes
 //! its own runtime. Standard output carries only what the command was asked for; faults and logs go

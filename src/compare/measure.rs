@@ -1,9 +1,9 @@
-//! Measures one run after the other: starts a relay on a fresh table, loads it, watches it, stops
-//! it.
+//! Measures one run after the other: starts a relay
+//! on a fresh table, loads it, watches it, stops it.
 //!
-//! A run consists of the first event (the relay works), a warm-up that is not measured, the
-//! measured load, and the wait for its last event. An event is missing if none has arrived for
-//! [`patience`].
+//! A run consists of the first event (the relay works), a warm-up
+//! that is not measured, the measured load, and the wait for its last
+//! event. An event is missing if none has arrived for [`patience`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,9 +1,9 @@
 //! The relay that is measured: it runs with the user's configuration, but on the scratch source and
 //! target, in a process of its own, so that CPU time and memory are those of the relay alone.
 //!
-//! Its order comes over standard input, because `--set` may hold secrets and every user of the
-//! machine can read a command line. When that input ends, the comparison has died, and the relay
-//! stops.
+//! Its order comes over standard input, because `--set` may hold
+//! secrets and every user of the machine can read a command line. When
+//! that input ends, the comparison has died, and the relay stops.
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -142,8 +142,8 @@ impl RelayProcess {
         let mut command = Command::new(std::env::current_exe().map_err(broken)?);
         command.args(["--log", "warn", COMMAND]);
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        // A process group of its own: Ctrl-C shall reach only the comparison, which stops the
-        // relay.
+        // A process group of its own: Ctrl-C shall reach
+        // only the comparison, which stops the relay.
         command.process_group(0);
         let mut process = command.spawn().map_err(broken)?;
         let errors = process.stderr.take();

@@ -32,9 +32,9 @@ pub struct Config {
     pub admin: AdminSettings,
 }
 
-/// Returns none when a part cannot be made. Values that could not be read have been reported
-/// already and have arbitrary replacements here; the caller drops the result if there is any
-/// problem.
+/// Returns none when a part cannot be made. Values that could not be
+/// read have been reported already and have arbitrary replacements
+/// here; the caller drops the result if there is any problem.
 pub(crate) fn build(
     effective: &Effective,
     problems: &mut Vec<Problem>,

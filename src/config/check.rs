@@ -160,8 +160,8 @@ impl Checks<'_> {
         self.route(&path_of!(ConfigFile.route), &self.file.route, sink);
     }
 
-    /// Checks only keys that are given in this section; inherited ones are checked where they are
-    /// given.
+    /// Checks only keys that are given in this section;
+    /// inherited ones are checked where they are given.
     fn route(&mut self, section: &Path, route: &Route, sink: &SinkKind) {
         let topic = section.child(name_of!(Route, topic));
         let own = self.effective.settings.contains_key(&topic);

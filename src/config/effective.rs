@@ -72,8 +72,8 @@ fn refuse_gaps(layers: &mut Layers, array: &Path, count: usize) -> usize {
 }
 
 impl Effective {
-    /// The origin of the value; for a default, the line of the file where its section begins, if
-    /// any.
+    /// The origin of the value; for a default, the line
+    /// of the file where its section begins, if any.
     pub(crate) fn origin(&self, path: &Path) -> Origin {
         match self.settings.get(path) {
             Some(setting) if setting.origin != Origin::Default => setting.origin.clone(),

@@ -1,6 +1,6 @@
-//! Adds environment variables and flags to the layers. An unknown `WALRELAY_` variable is an error
-//! like an unknown key, because a misspelt one would be ignored silently. Errors never quote a
-//! value.
+//! Adds environment variables and flags to the layers. An unknown `WALRELAY_`
+//! variable is an error like an unknown key, because a misspelt one would be
+//! ignored silently. Errors never quote a value.
 
 use std::collections::BTreeMap;
 

@@ -1,14 +1,14 @@
 //! How many dead letters are open, and when the oldest of them failed, for as long as a relay runs.
 //!
-//! The rule is that of [`super::fold`], in 16 to 18 bytes for an open dead letter: a hash of 64
-//! bits stands for its id, and partition and millisecond of the last record about it for the
-//! position of that record. Records of one partition are read in their order, so the one read later
-//! is later.
+//! The rule is that of [`super::fold`], in 16 to 18 bytes for an open dead
+//! letter: a hash of 64 bits stands for its id, and partition and millisecond
+//! of the last record about it for the position of that record. Records of
+//! one partition are read in their order, so the one read later is later.
 //!
-//! At most [`RESOLVED_MAX`] resolved dead letters are remembered. Beyond [`KNOWN_MAX`] open ones
-//! further ones are only counted: one that is written twice is then counted twice, and any
-//! resolution of an unknown one takes one away. A new reading of the log begins with an empty
-//! store.
+//! At most [`RESOLVED_MAX`] resolved dead letters are remembered. Beyond
+//! [`KNOWN_MAX`] open ones further ones are only counted: one that is
+//! written twice is then counted twice, and any resolution of an unknown
+//! one takes one away. A new reading of the log begins with an empty store.
 
 use std::collections::HashMap;
 

@@ -20,8 +20,8 @@ const SILENCE_MAX_US: i64 = 30_000_000;
 const UNREACHABLE_MAX_US: i64 = 10_000_000;
 /// How long what is in flight may take to settle once nothing more is published.
 const SETTLE_US: i64 = 5_000_000;
-/// After how much silence the topic is inspected: Kafka's client takes 15 s to report that a topic
-/// is missing.
+/// After how much silence the topic is inspected: Kafka's
+/// client takes 15 s to report that a topic is missing.
 const INSPECT_AFTER_US: i64 = 3_000_000;
 const CHECK: &str = "walrelay check";
 const AGAIN: &str = "walrelay dlq replay: what was delivered is resolved, the rest is still open";
@@ -102,8 +102,8 @@ impl<T> ConfirmedPublisher<T> {
         Ok(!self.is_full)
     }
 
-    /// Moves what was confirmed to `confirmed`, waiting at most `patience`, and returns what
-    /// failed.
+    /// Moves what was confirmed to `confirmed`, waiting
+    /// at most `patience`, and returns what failed.
     fn poll(
         &mut self,
         patience: Duration,

@@ -34,8 +34,8 @@ impl FromStr for Rate {
     }
 }
 
-/// Keeps to a rate. After a pause, as many may pass at once as the rate allows in a tenth of a
-/// second.
+/// Keeps to a rate. After a pause, as many may pass
+/// at once as the rate allows in a tenth of a second.
 #[derive(Clone, Debug)]
 pub(super) struct RateLimiter {
     interval_ns: i64,

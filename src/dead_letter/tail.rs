@@ -8,9 +8,9 @@
 //! held the slot before. Where no keys are parked, the loop needs only the latest dead letters;
 //! they are found by time and sent before the whole topic is read.
 //!
-//! Each trouble is logged once. What keeps the topic from being read at all is sent to the loop,
-//! which decides; an unreachable broker is logged only after a while, because the sink reports it
-//! first.
+//! Each trouble is logged once. What keeps the topic from being read
+//! at all is sent to the loop, which decides; an unreachable broker
+//! is logged only after a while, because the sink reports it first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

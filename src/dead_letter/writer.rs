@@ -1,5 +1,5 @@
-//! A dead letter: an event that could not be published, written as a record of the dead-letter
-//! topic.
+//! A dead letter: an event that could not be published,
+//! written as a record of the dead-letter topic.
 //!
 //! Key, value and headers of the event stay as they are; headers named `dlq-…` are added. An event
 //! cannot forge them: headers of such names that it brings are dropped.

@@ -1,11 +1,11 @@
 //! Which events this process has admitted already, so that a new connection does not repeat them.
 //!
-//! After a broken connection Postgres sends every transaction again that was not confirmed to it,
-//! and after a crash even some that were, because it writes the slot's position to disk only now
-//! and then. Transactions come in commit order, and their rows always in the same order, so a
-//! position tells new events from known ones. That holds within one process, system, timeline and
-//! slot. When one of them changes, [`Admitted::forget`] must be called first, or events would be
-//! lost.
+//! After a broken connection Postgres sends every transaction again that was not
+//! confirmed to it, and after a crash even some that were, because it writes the
+//! slot's position to disk only now and then. Transactions come in commit order, and
+//! their rows always in the same order, so a position tells new events from known
+//! ones. That holds within one process, system, timeline and slot. When one of them
+//! changes, [`Admitted::forget`] must be called first, or events would be lost.
 
 use crate::base::event::Position;
 use crate::base::lsn::Lsn;

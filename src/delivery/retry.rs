@@ -1,11 +1,11 @@
 //! Which events are tried again, and when.
 //!
-//! An event whose failure may be temporary gets `attempts_max` attempts in all, with full jitter
-//! between them. Attempts belong to the event: a new sink does not give it new ones. A budget
-//! limits all retries together, so that many failing events leave room for those that succeed. A
-//! retry that is confirmed costs nothing, so the rate of retries rises once they succeed. While the
-//! window is full the budget is suspended: nothing new can come in before waiting events are
-//! retried.
+//! An event whose failure may be temporary gets `attempts_max` attempts in all, with
+//! full jitter between them. Attempts belong to the event: a new sink does not give
+//! it new ones. A budget limits all retries together, so that many failing events
+//! leave room for those that succeed. A retry that is confirmed costs nothing, so
+//! the rate of retries rises once they succeed. While the window is full the budget
+//! is suspended: nothing new can come in before waiting events are retried.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};

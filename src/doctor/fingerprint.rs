@@ -1,10 +1,10 @@
 //! Detects changes of the publication since this process first connected.
 //!
-//! Rows that are written while a publication does not cover their table are silently missing from
-//! the stream. The present state cannot show that, because the change may have been undone. So the
-//! rows of the catalog are compared by object id and `xmin`, which nobody can restore. The first
-//! state is kept as long as the process lives, because a gap may open and close between two
-//! connections.
+//! Rows that are written while a publication does not cover their table are
+//! silently missing from the stream. The present state cannot show that, because
+//! the change may have been undone. So the rows of the catalog are compared by
+//! object id and `xmin`, which nobody can restore. The first state is kept as long
+//! as the process lives, because a gap may open and close between two connections.
 
 use std::sync::{Mutex, PoisonError};
 

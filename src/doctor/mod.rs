@@ -1,6 +1,6 @@
-//! Finds what could keep the relay from working, without changing anything. `source` and `polling`
-//! query Postgres; this module judges the answers, for `check` and for the start of the relay
-//! alike.
+//! Finds what could keep the relay from working, without changing
+//! anything. `source` and `polling` query Postgres; this module judges
+//! the answers, for `check` and for the start of the relay alike.
 
 pub mod fingerprint;
 pub(crate) mod polled_columns;

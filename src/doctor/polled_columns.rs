@@ -1,6 +1,6 @@
-//! Judges whether the columns that polling writes exist and can hold what it writes. A value that
-//! the table refuses would be refused only after the row was published, and again after each
-//! restart.
+//! Judges whether the columns that polling writes exist and can hold
+//! what it writes. A value that the table refuses would be refused
+//! only after the row was published, and again after each restart.
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;

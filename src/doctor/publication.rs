@@ -1,9 +1,9 @@
 //! Judges whether the publication publishes every row of the outbox tables.
 //!
-//! Rows that a publication omits are lost silently, because Postgres decodes them and moves on. So
-//! everything that could omit a row is refused at the start and checked again while streaming: a
-//! publication that was recreated in between may have left a gap (PostgreSQL 18 skips it with a
-//! notice).
+//! Rows that a publication omits are lost silently, because Postgres decodes
+//! them and moves on. So everything that could omit a row is refused at the
+//! start and checked again while streaming: a publication that was recreated
+//! in between may have left a gap (PostgreSQL 18 skips it with a notice).
 
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};

@@ -1,6 +1,6 @@
-//! Payload formats. `raw` publishes the payload column's bytes, and so does Debezium's Outbox Event
-//! Router. Only the CloudEvents formats read a payload. No format changes topic, key, id or
-//! partition.
+//! Payload formats. `raw` publishes the payload column's bytes, and so
+//! does Debezium's Outbox Event Router. Only the CloudEvents formats
+//! read a payload. No format changes topic, key, id or partition.
 
 mod cloudevents;
 

@@ -1,8 +1,8 @@
 //! Whether the relay does its work, judged by its progress.
 //!
-//! The data thread publishes facts once per pass; the admin thread judges them against the clock.
-//! Nothing here reads a clock: every time is in milliseconds since an origin that both threads
-//! share.
+//! The data thread publishes facts once per pass; the admin thread
+//! judges them against the clock. Nothing here reads a clock: every
+//! time is in milliseconds since an origin that both threads share.
 //!
 //! Ready means: streaming, broker reachable, and unconfirmed events settle. That counts as progress
 //! even while the confirmed LSN does not move, because a transaction of ten million rows moves it
@@ -171,8 +171,8 @@ impl Health {
         Health { state, reasons }
     }
 
-    /// The reason for a restart: only a stuck loop is one. A broker or database that is down is
-    /// none.
+    /// The reason for a restart: only a stuck loop is
+    /// one. A broker or database that is down is none.
     pub fn stuck(&self) -> Option<Unready> {
         self.reasons.iter().copied().find(|reason| matches!(reason, Unready::LoopStuck(_)))
     }

@@ -1,7 +1,7 @@
-//! Watches the slot over a second connection, so that its metrics stay correct when the stream is
-//! stuck. Also detects what the stream does not show: a Postgres that refuses new connections
-//! because it shuts down, a slot that was lost, a publication that was changed so that events are
-//! missing.
+//! Watches the slot over a second connection, so that its metrics stay correct
+//! when the stream is stuck. Also detects what the stream does not show: a
+//! Postgres that refuses new connections because it shuts down, a slot that
+//! was lost, a publication that was changed so that events are missing.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,8 +81,8 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
     let mut publication_due = Instant::now();
     loop {
         let state = sql.within(QUERY_WITHIN, query.run(&sql.client)).await?;
-        // A slot that no longer exists is reported by the next session's preflight, which says
-        // more.
+        // A slot that no longer exists is reported by
+        // the next session's preflight, which says more.
         if let Some(slot) = state.own_slot() {
             show(watch, &state, slot, ages);
             if slot.is_lost() || slot.wal_status.is_none() {

@@ -45,8 +45,8 @@ impl MessagePlan {
         transactional && prefix == self.prefix
     }
 
-    /// Makes the event of one message. The scratch is kept from event to event; the headers are
-    /// new.
+    /// Makes the event of one message. The scratch is
+    /// kept from event to event; the headers are new.
     pub fn extract<'a>(
         &'a self,
         lsn: Lsn,

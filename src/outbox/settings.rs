@@ -157,8 +157,8 @@ settings! {
 }
 
 impl Route {
-    /// The template of the ordering key. If it is exactly one column, which is NULL, the key is
-    /// null.
+    /// The template of the ordering key. If it is exactly
+    /// one column, which is NULL, the key is null.
     pub fn key(&self, columns: &Columns) -> Template {
         self.key.clone().unwrap_or_else(|| Template::column(&columns.key))
     }

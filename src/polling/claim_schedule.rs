@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 /// A claim examines at least this many times more rows than it takes, because keys may be busy.
 const LOOKAHEAD_MIN: usize = 4;
-/// Most rows that a claim examines. Free keys beyond them wait until some of the busy keys are
-/// done.
+/// Most rows that a claim examines. Free keys beyond
+/// them wait until some of the busy keys are done.
 const REACH_MAX: usize = 100_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -72,8 +72,7 @@ impl Maintenance {
     }
 
     /// Settles one late verdict or waits for the next chore; false when no verdict can come any
-    /// more.
-    /// `held` is a verdict that was received and is not settled yet.
+    /// more. `held` is a verdict that was received and is not settled yet.
     async fn turn(
         &mut self,
         session: &PollingSession,

@@ -37,10 +37,10 @@ pub(crate) struct Statements {
     pub(crate) event: Relation,
     /// Takes the lock for claiming, within a transaction; returns the server's position.
     pub(crate) turn: String,
-    /// Claims, and counts the rows that were ready, those of keys that were free, and those
-    /// claimed. Parameters: claim, most rows to examine, most bytes. The size of a batch stands in
-    /// the text: it tells the planner that few rows are looked up, so that it uses the index on the
-    /// id.
+    /// Claims, and counts the rows that were ready, those of keys that were
+    /// free, and those claimed. Parameters: claim, most rows to examine, most
+    /// bytes. The size of a batch stands in the text: it tells the planner
+    /// that few rows are looked up, so that it uses the index on the id.
     pub(crate) claim: String,
     /// The rows of a claim. Parameter: claim. Not part of the claim, because a slow reader would
     /// keep the lock from everybody else.
@@ -64,8 +64,8 @@ pub(crate) struct Statements {
     pub(crate) expire: String,
     /// Deletes old published rows. Parameters: age in ms, most rows.
     pub(crate) clean: String,
-    /// Marks the rows of polling for a handover, except those that carry the name of a claim
-    /// already.
+    /// Marks the rows of polling for a handover, except
+    /// those that carry the name of a claim already.
     pub(crate) mark: String,
     /// The number of unpublished rows, and the age of the oldest. Parameter: most rows to count.
     pub(crate) backlog: String,
@@ -151,9 +151,9 @@ struct StatementWriter<'a> {
 }
 
 impl StatementWriter<'_> {
-    /// The position only orders claims, so where WAL functions may not be called (on some hosts),
-    /// the rising transaction id serves as well. The table's object id is the second half of the
-    /// lock's key.
+    /// The position only orders claims, so where WAL functions may not
+    /// be called (on some hosts), the rising transaction id serves as
+    /// well. The table's object id is the second half of the lock's key.
     fn turn(&self) -> String {
         let table = quote_literal(&self.table);
         format!(

@@ -1,9 +1,9 @@
 //! A worker: claims rows, passes them to the loop, waits for the verdicts, and writes these down.
 //!
-//! A claim has a name, which marks its rows. If a connection breaks during a claim, the claim may
-//! exist: then it is abandoned over the next connection, because nobody publishes its rows. If a
-//! connection breaks while rows are settled, they are settled again over the next, which changes
-//! nothing more.
+//! A claim has a name, which marks its rows. If a connection breaks during a
+//! claim, the claim may exist: then it is abandoned over the next connection,
+//! because nobody publishes its rows. If a connection breaks while rows are
+//! settled, they are settled again over the next, which changes nothing more.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -98,8 +98,8 @@ impl DeadLetterGate {
         parked.then_some((CLASS_PARKED, "an earlier event of its key is a dead letter"))
     }
 
-    /// Whether the event's destination is the dead-letter topic, where readers would take it for a
-    /// dead letter.
+    /// Whether the event's destination is the dead-letter
+    /// topic, where readers would take it for a dead letter.
     #[inline]
     fn leads_here(&self, event: &Outbound<'_>) -> bool {
         let address = &self.writer.settings.address;

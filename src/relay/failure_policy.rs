@@ -52,8 +52,8 @@ pub(super) enum FailureOutcome {
     Handled,
     /// The event will be tried again after `wait`, or later.
     Retrying { attempts: u32, wait: Duration, reason: String },
-    /// The event became a dead letter. The sink will report the events of its key that wait behind
-    /// it as failed.
+    /// The event became a dead letter. The sink will report
+    /// the events of its key that wait behind it as failed.
     KeyParked,
     /// A dead letter cannot be written for now.
     DeadLetterDelayed(String),

@@ -69,8 +69,8 @@ impl SinkDriver {
         })
     }
 
-    /// The sink's reports; waits at most `timeout` for the first. [`SinkDriver::done`] takes the
-    /// buffer back.
+    /// The sink's reports; waits at most `timeout` for the
+    /// first. [`SinkDriver::done`] takes the buffer back.
     pub(super) fn poll(&mut self, timeout: Duration) -> Vec<SinkReport> {
         let mut reports = std::mem::take(&mut self.reports);
         match &mut self.sink {

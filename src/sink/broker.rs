@@ -92,8 +92,8 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         from: log::ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault>;
 
-    /// The same broker, configured to publish to the bench target `name` and to require nothing
-    /// else.
+    /// The same broker, configured to publish to the
+    /// bench target `name` and to require nothing else.
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
         Err(bench_target::unsupported())
     }

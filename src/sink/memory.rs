@@ -1,5 +1,5 @@
-//! A sink that confirms every event and keeps none: what is left of the relay's cost is the
-//! source's.
+//! A sink that confirms every event and keeps none:
+//! what is left of the relay's cost is the source's.
 
 use std::sync::Arc;
 use std::time::Duration;

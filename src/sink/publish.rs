@@ -109,8 +109,8 @@ pub struct Failure {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Disposition {
-    /// The broker is unavailable: no attempt is counted, and everything unsettled is published
-    /// again.
+    /// The broker is unavailable: no attempt is counted,
+    /// and everything unsettled is published again.
     Outage,
     /// This event may be accepted later.
     Transient,

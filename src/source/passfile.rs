@@ -1,8 +1,8 @@
 //! The passfile (`~/.pgpass`): passwords by host, port, database and role.
 //!
-//! A file that others can read is not used, as in libpq. For a file that was named that is an
-//! error, since the login would only fail later and less clearly; the default file is skipped with
-//! a warning.
+//! A file that others can read is not used, as in libpq. For a file
+//! that was named that is an error, since the login would only fail
+//! later and less clearly; the default file is skipped with a warning.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};

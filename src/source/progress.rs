@@ -1,11 +1,11 @@
 //! Which LSN may be reported to Postgres.
 //!
-//! Postgres removes the WAL before the reported position, accepts a position beyond its own WAL
-//! without an error, and then skips what is written there later. Therefore the reported position
-//! never exceeds what was seen, never goes back, and follows a keepalive only when nothing is
-//! unconfirmed or half received. Then it must follow: a shutdown of Postgres waits until the
-//! consumer has confirmed everything, and an idle slot would retain the WAL that other databases
-//! write.
+//! Postgres removes the WAL before the reported position, accepts a position beyond
+//! its own WAL without an error, and then skips what is written there later.
+//! Therefore the reported position never exceeds what was seen, never goes back,
+//! and follows a keepalive only when nothing is unconfirmed or half received. Then
+//! it must follow: a shutdown of Postgres waits until the consumer has confirmed
+//! everything, and an idle slot would retain the WAL that other databases write.
 
 use crate::base::lsn::Lsn;
 

@@ -17,8 +17,8 @@ use crate::base::lsn::Lsn;
 /// The first version whose `pg_create_logical_replication_slot` takes `failover`.
 const KNOWS_FAILOVER: i32 = 170_000;
 
-/// Creates the slot and returns the position from which it delivers. Waits for the transactions
-/// that are open.
+/// Creates the slot and returns the position from which
+/// it delivers. Waits for the transactions that are open.
 pub(crate) async fn create(
     client: &Client,
     settings: &SourceSettings,

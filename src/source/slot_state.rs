@@ -194,9 +194,9 @@ impl SlotQuery {
     }
 }
 
-/// How long `restart_lsn` has not changed. A transaction that stays open holds it, however fast
-/// events flow, and WAL accumulates. Counted from the first observation, because Postgres does not
-/// report it.
+/// How long `restart_lsn` has not changed. A transaction that stays open
+/// holds it, however fast events flow, and WAL accumulates. Counted from
+/// the first observation, because Postgres does not report it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RestartAge {
     last: Option<(Lsn, Instant)>,

@@ -1,5 +1,5 @@
-//! The SQL connection: tokio-postgres on a connection that was made like the replication
-//! connection.
+//! The SQL connection: tokio-postgres on a connection
+//! that was made like the replication connection.
 //!
 //! The library's own way to connect is not used, so that TLS modes, host lists and timeouts cannot
 //! mean different things for the two.

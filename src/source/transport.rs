@@ -185,8 +185,8 @@ impl Tls {
         })
     }
 
-    /// Fills `buf` until it is full or the socket is empty: a short read means that nothing is
-    /// left.
+    /// Fills `buf` until it is full or the socket is
+    /// empty: a short read means that nothing is left.
     fn read(&mut self, socket: &mut Socket, buf: &mut [u8]) -> io::Result<usize> {
         if buf.is_empty() {
             return Ok(0);

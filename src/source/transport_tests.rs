@@ -1,5 +1,5 @@
-//! The transport against a scripted peer: nothing is lost, nothing is queued in part, ends are
-//! reported.
+//! The transport against a scripted peer: nothing is
+//! lost, nothing is queued in part, ends are reported.
 
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;

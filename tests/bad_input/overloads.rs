@@ -26,8 +26,8 @@ CREATE OPERATOR CLASS app.seq_ops DEFAULT FOR TYPE app.seq USING btree AS
     OPERATOR 1 app.<, OPERATOR 3 app.=, FUNCTION 1 app.seq_cmp(app.seq, app.seq);
 ";
 
-/// Every function that the relay's SQL calls, as `sql_names_what_it_means_by_schema` has it
-/// written.
+/// Every function that the relay's SQL calls, as `sql_names_what_it_means_by_schema`
+/// has it written.
 fn names() -> BTreeSet<String> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("src")];
     let mut names = BTreeSet::new();

@@ -1,5 +1,5 @@
-//! Connecting to a real Postgres: logins, TLS, hosts, refusals, the stream. And to servers that
-//! misbehave.
+//! Connecting to a real Postgres: logins, TLS, hosts,
+//! refusals, the stream. And to servers that misbehave.
 
 // The lint spares test functions only, not their helpers.
 #![allow(clippy::unwrap_used)]

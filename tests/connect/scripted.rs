@@ -22,8 +22,8 @@ fn auth(code: u32, data: &[u8]) -> Vec<u8> {
     message(b'R', &[&code.to_be_bytes()[..], data].concat())
 }
 
-/// Answers each packet of the client with the next of `answers`, then stays silent; for every
-/// connection.
+/// Answers each packet of the client with the next of `answers`,
+/// then stays silent; for every connection.
 async fn server(answers: Vec<Vec<u8>>) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();

@@ -6,9 +6,9 @@
 //! depend on it: nothing missing, invented or reordered, nothing confirmed to Postgres before the
 //! broker held it, and no repetition that a kill does not explain.
 //!
-//! RabbitMQ has alarms raised as well, and must keep all of it in a quorum queue and in a classic
-//! one at once. Its queues do not say when they got a message: a tap on the relay's connection
-//! does.
+//! RabbitMQ has alarms raised as well, and must keep all of it in a
+//! quorum queue and in a classic one at once. Its queues do not say
+//! when they got a message: a tap on the relay's connection does.
 
 mod causes;
 

@@ -5,8 +5,8 @@ use walrelay_harness::rabbit::{Delivery, Properties, Queue, Rabbit, Value};
 use crate::support::faults::{CliFixture, OUTBOX_SQL};
 use crate::support::shared_rabbitmq;
 
-/// A scene whose events go to an exchange of its name, and everything of it into a queue of its
-/// name.
+/// A scene whose events go to an exchange of its name,
+/// and everything of it into a queue of its name.
 fn scene(name: &str) -> CliFixture<'static> {
     let mut scene = CliFixture::bare(name);
     scene.sql(OUTBOX_SQL);

@@ -1,5 +1,5 @@
-//! What rows hold is shown, and obeyed by nobody: neither by who reads the log line by line, nor by
-//! a terminal.
+//! What rows hold is shown, and obeyed by nobody: neither
+//! by who reads the log line by line, nor by a terminal.
 
 use serde_json::Value;
 

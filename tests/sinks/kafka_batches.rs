@@ -1,5 +1,5 @@
-//! What the Kafka client gives back as failed: whole batches, for one of them, and without the
-//! time.
+//! What the Kafka client gives back as failed: whole
+//! batches, for one of them, and without the time.
 
 use walrelay::dead_letter::writer;
 use walrelay::sink::log::ReadFrom;

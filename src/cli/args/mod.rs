@@ -107,8 +107,8 @@ pub(crate) enum Command {
     /// Logs, and the fault that ends it, go to standard error: text on a terminal, JSON otherwise.
     #[command(after_help = "Example:\n  walrelay --config /etc/walrelay.toml run")]
     Run,
-    /// Find everything that would end `run`, without changing anything; exits 1 if it finds
-    /// something.
+    /// Find everything that would end `run`, without
+    /// changing anything; exits 1 if it finds something.
     #[command(
         after_help = "Example:\n  walrelay check --json | jq '.findings[] | select(.level != \"ok\")'"
     )]

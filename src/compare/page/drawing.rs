@@ -126,8 +126,7 @@ pub(super) fn width(text: &str) -> f64 {
 }
 
 /// Places labels so that they do not overlap, each as near to its wished middle as possible,
-/// between
-/// `low` and `high` as long as there is room. A wish is the middle and the size of a label.
+/// between `low` and `high` as long as there is room. A wish is the middle and the size of a label.
 pub(super) fn apart(wishes: &[(f64, f64)], low: f64, high: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wishes.len()).collect();
     order.sort_by(|a, b| wishes[*a].0.total_cmp(&wishes[*b].0));
@@ -147,8 +146,8 @@ pub(super) fn apart(wishes: &[(f64, f64)], low: f64, high: f64) -> Vec<f64> {
     places
 }
 
-/// Maps values from `low` to `high` onto coordinates from `from` to `to`. The result is always
-/// finite.
+/// Maps values from `low` to `high` onto coordinates
+/// from `from` to `to`. The result is always finite.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Scale {
     kind: ScaleKind,

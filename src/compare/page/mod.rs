@@ -1,5 +1,5 @@
-//! A comparison as one HTML file: no script, no network, plots as inline SVG, and the verdict
-//! first.
+//! A comparison as one HTML file: no script, no
+//! network, plots as inline SVG, and the verdict first.
 
 mod drawing;
 mod plots;

@@ -24,8 +24,8 @@ pub(in crate::relay) struct LinkEnd<Q, A> {
 }
 
 impl<Q, A> Link<Q, A> {
-    /// Both ends, without a task. A request waits in the channel until the one before it is
-    /// answered.
+    /// Both ends, without a task. A request waits in
+    /// the channel until the one before it is answered.
     pub(in crate::relay) fn pair() -> (Link<Q, A>, LinkEnd<Q, A>) {
         let (request_sender, requests) = mpsc::channel(1);
         let (answer_sender, answers) = std_mpsc::sync_channel(4);

@@ -40,8 +40,8 @@ const PRIMARY_INTERVAL: Duration = Duration::from_secs(1);
 const OPEN_WITHIN: Duration = Duration::from_secs(120);
 /// Limit for one query of the slot's state.
 const LOOK_WITHIN: Duration = Duration::from_secs(10);
-/// The interval between two of them grows from the first to the second; a takeover takes mostly
-/// this long.
+/// The interval between two of them grows from the first
+/// to the second; a takeover takes mostly this long.
 const LOOK_INTERVAL_MIN: Duration = Duration::from_millis(10);
 const LOOK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 /// Shortest time between two sessions.

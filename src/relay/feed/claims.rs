@@ -1,6 +1,6 @@
-//! Events from claimed rows: the workers of [`crate::polling`] bring them in batches and write
-//! their verdicts to the table. A row stays unpublished there until then, so nothing else must be
-//! held.
+//! Events from claimed rows: the workers of [`crate::polling`] bring
+//! them in batches and write their verdicts to the table. A row
+//! stays unpublished there until then, so nothing else must be held.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

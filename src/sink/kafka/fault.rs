@@ -110,8 +110,8 @@ fn disposition(code: Code) -> Option<Disposition> {
         | Code::UnsupportedCompressionType
             => Some(Disposition::Halt),
         _ if is_outage(code) => Some(Disposition::Outage),
-        // Only other requests return this code (a test lists them all), or it is newer than these
-        // lists.
+        // Only other requests return this code (a test
+        // lists them all), or it is newer than these lists.
         _ => None,
     }
 }

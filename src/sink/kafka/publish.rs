@@ -210,8 +210,8 @@ impl KafkaSink {
         (!answers.confirmed.is_empty(), answers.errors)
     }
 
-    /// A failure concerns its event, unless it made the producer unusable: then the whole batch
-    /// failed.
+    /// A failure concerns its event, unless it made the
+    /// producer unusable: then the whole batch failed.
     fn handle_failed(&mut self, failed: Vec<(Sequence, Code, Record)>) {
         if failed.is_empty() {
             return;
@@ -241,8 +241,8 @@ impl KafkaSink {
                 // One event of the batch is the cause, and it is not known which.
                 (_, Some(_)) => self.reports.push(SinkReport::Suspect(sequence)),
                 (_, None) => {
-                    // Only in this branch the sink stays in use, and what waits for this event may
-                    // be sent.
+                    // Only in this branch the sink stays in use,
+                    // and what waits for this event may be sent.
                     self.isolated.add_failed(sequence, record, failure);
                     self.released.extend(self.key_order.answered(lane));
                 }

@@ -12,12 +12,12 @@
 //!
 //! Memory is bounded by [`PREFETCH`], give or take what the broker wrote as one chunk.
 //!
-//! After two kinds of loss reading goes on over another connection. A broker closes the channel of
-//! a reader that leaves a record unacknowledged for half an hour, as a slow replay does: reading
-//! goes on behind the last record. And anybody can write to the stream, also what lapin cannot
-//! parse, such as header names that are not text: reading goes on behind the last record first,
-//! because the connection itself may have been at fault, and one record further each time after
-//! that.
+//! After two kinds of loss reading goes on over another connection. A broker closes
+//! the channel of a reader that leaves a record unacknowledged for half an hour, as
+//! a slow replay does: reading goes on behind the last record. And anybody can
+//! write to the stream, also what lapin cannot parse, such as header names that are
+//! not text: reading goes on behind the last record first, because the connection
+//! itself may have been at fault, and one record further each time after that.
 
 use std::time::Duration;
 
@@ -45,8 +45,8 @@ use crate::dead_letter::record::{LogEntry, PartitionOffset};
 use crate::dead_letter::writer::{DeadLetterAddress, TYPE};
 use crate::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 
-/// Records that the broker sends ahead; a window's worth of large ones would be hundreds of
-/// megabytes.
+/// Records that the broker sends ahead; a window's
+/// worth of large ones would be hundreds of megabytes.
 const PREFETCH: u16 = 64;
 /// Acknowledging halves keeps some records on their way.
 const ACK_EVERY: u64 = PREFETCH as u64 / 2;

@@ -21,8 +21,8 @@ use crate::dead_letter::writer::{CLASS_PARKED, HEADERS_DROPPED, TYPE, hash_name}
 use crate::sink::key_lanes::LaneItem;
 use crate::sink::{Disposition, Failure};
 
-/// lapin buffers 32 frames in each direction: the broker's own 128 KiB would be 8 MiB per
-/// connection.
+/// lapin buffers 32 frames in each direction: the
+/// broker's own 128 KiB would be 8 MiB per connection.
 pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
 /// AMQP sends all properties in one frame. This is what the longest names leave for the headers.
 const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;

@@ -1,10 +1,10 @@
 //! RabbitMQ through lapin: confirmed, mandatory, persistent, in order per key.
 //!
-//! A thread of its own owns the connection ([`publisher`]); the data thread hands events over,
-//! collects reports and waits for neither. An event is confirmed when the broker has acked it *and*
-//! has not returned it ([`returns`]). Until then it is kept ([`crate::sink::key_lanes`]), so that
-//! it can be sent again after a lost connection. The relay's window bounds what the threads hand to
-//! each other.
+//! A thread of its own owns the connection ([`publisher`]); the data thread hands
+//! events over, collects reports and waits for neither. An event is confirmed when
+//! the broker has acked it *and* has not returned it ([`returns`]). Until then it
+//! is kept ([`crate::sink::key_lanes`]), so that it can be sent again after a lost
+//! connection. The relay's window bounds what the threads hand to each other.
 
 mod bench_target;
 pub(super) mod broker;

@@ -1,5 +1,5 @@
-//! The RabbitMQ sink: hands events to the connection's thread, and checks the broker before the
-//! first.
+//! The RabbitMQ sink: hands events to the connection's
+//! thread, and checks the broker before the first.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -96,8 +96,8 @@ impl Publisher {
             };
             let (loss, trouble) = match opened {
                 Ok(mut connection) => {
-                    // The host that was lost may stay away for a while: the next one is tried
-                    // first.
+                    // The host that was lost may stay away for
+                    // a while: the next one is tried first.
                     host = connection.host + 1;
                     let Err(loss) = self.use_connection(&mut connection).await else {
                         return connection.close().await;
@@ -202,8 +202,8 @@ impl Publisher {
         let waiting = oldest_at.map(|at| at.elapsed()).unwrap_or_default();
         self.overdue = !blocked && waiting > ANSWER_WITHIN;
         if self.overdue {
-            // Sending again would only duplicate: a queue without a majority has the message
-            // already.
+            // Sending again would only duplicate: a queue
+            // without a majority has the message already.
             let limit_s = ANSWER_WITHIN.as_secs();
             self.report_waiting(format!(
                 "the broker has not answered a publish or the check of an exchange for over {limit_s} s: see its log, and: rabbitmqctl list_queues name type state members online"

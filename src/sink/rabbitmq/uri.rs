@@ -1,9 +1,9 @@
 //! Parses `amqps://user:password@mq1:5671,mq2:5671/vhost`, and the URL of the management API.
 //!
-//! The rules are those of RabbitMQ's URI specification, with two differences: several hosts are
-//! allowed, and an empty path means the virtual host `/`, too. Parameters are refused, because each
-//! has a configuration key. The `url` crate reads neither several hosts nor whether a port was
-//! given.
+//! The rules are those of RabbitMQ's URI specification, with two differences:
+//! several hosts are allowed, and an empty path means the virtual host `/`,
+//! too. Parameters are refused, because each has a configuration key. The `url`
+//! crate reads neither several hosts nor whether a port was given.
 //!
 //! Invariant: no error quotes the URL. Any part of it may belong to a password in which a `/`, `?`,
 //! `#` or `@` was not percent-encoded.
@@ -103,8 +103,8 @@ impl AmqpUri {
         };
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = rest.split_once('/').unwrap_or((rest, ""));
-        // A special character in the password or the virtual host has split the URL at a wrong
-        // place.
+        // A special character in the password or the
+        // virtual host has split the URL at a wrong place.
         if path.contains(['@', '/']) || rest.contains('#') || query.contains('@') {
             return wrong(NOT_ENCODED, ENCODE);
         }

@@ -27,8 +27,8 @@ struct LoginExchange<'a> {
     was_asked: bool,
 }
 
-/// Logs in, waits until the server is ready for queries, and returns the process id of the
-/// walsender.
+/// Logs in, waits until the server is ready for queries,
+/// and returns the process id of the walsender.
 pub(super) async fn log_in(
     link: &mut ServerLink,
     reader: &mut MessageReader,

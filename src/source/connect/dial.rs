@@ -1,10 +1,9 @@
 //! Connects to the first of several hosts that answers, accepts the login and has the wanted role.
 //!
 //! The replication connection and the SQL connections are made here, so that hosts, TLS, timeouts
-//! and
-//! `target_session_attrs` mean the same to both. As in libpq, hosts are tried in order, and of each
-//! host every address, each with the whole timeout; a refusal that would be the same elsewhere ends
-//! the search.
+//! and `target_session_attrs` mean the same to both. As in libpq, hosts are tried in order, and of
+//! each host every address, each with the whole timeout; a refusal that would be the same elsewhere
+//! ends the search.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -193,8 +192,8 @@ impl Attempt<'_> {
         tls: &Arc<ClientConfig>,
     ) -> Result<SocketKind, ConnectCause> {
         framing::write_ssl_request(&mut socket).await?;
-        // Exactly one byte: whatever follows it unencrypted must reach the TLS session and break
-        // it.
+        // Exactly one byte: whatever follows it unencrypted
+        // must reach the TLS session and break it.
         match socket.read_u8().await? {
             b'S' => {}
             b'N' if self.info.sslmode == SslMode::Prefer => return Ok(SocketKind::Tcp(socket)),

@@ -1,12 +1,12 @@
 //! The replication connection: from hosts to a stream of changes.
 //!
-//! Two steps, so that a caller can ask something first: [`open`] gives an authenticated connection
-//! that answers replication commands and SQL, [`ReplicationClient::start`] turns it into the
-//! stream. The start position is always 0/0, which means where the slot stands: any other could
-//! skip events.
+//! Two steps, so that a caller can ask something first: [`open`] gives an
+//! authenticated connection that answers replication commands and SQL,
+//! [`ReplicationClient::start`] turns it into the stream. The start position is
+//! always 0/0, which means where the slot stands: any other could skip events.
 //!
-//! If a future of this module is dropped before it is ready, its connection can only be dropped,
-//! too.
+//! If a future of this module is dropped before it is
+//! ready, its connection can only be dropped, too.
 
 mod auth;
 pub(in crate::source) mod dial;

@@ -89,8 +89,8 @@ fn every_sqlstate_has_its_kind() {
     assert_eq!(all(vec![refusal("57P03", "", ""); 2]).kind(), ConnectErrorKind::Stopping);
 }
 
-/// The fault of `error` has this code and exit, its hint says `words`, and nothing shows the
-/// password.
+/// The fault of `error` has this code and exit, its
+/// hint says `words`, and nothing shows the password.
 fn told(error: &ConnectError, exit: Exit, code: &str, words: &str) {
     let fault = error.fault(&info(), "sl", "pb");
     assert_eq!((fault.code, fault.exit), (code, exit));

@@ -52,8 +52,8 @@ pub(crate) trait SinkFixture: Send {
     /// event is ever refused for a while.
     fn refuse_for_now(&mut self, event: Event) -> Option<Event>;
 
-    /// Does the sink judge an event when it is published, so that nothing of its key waits behind
-    /// it?
+    /// Does the sink judge an event when it is published,
+    /// so that nothing of its key waits behind it?
     fn refuses_at_once(&self) -> bool {
         false
     }
@@ -95,8 +95,8 @@ fn make(kind: &str) -> Box<dyn SinkFixture> {
 
 type Fixtures = BTreeMap<&'static str, Mutex<Option<Box<dyn SinkFixture>>>>;
 
-/// Runs a case over every kind of sink, and tells which failed. A fixture serves one case at a
-/// time.
+/// Runs a case over every kind of sink, and tells
+/// which failed. A fixture serves one case at a time.
 #[track_caller]
 pub(crate) fn each(case: fn(&mut dyn SinkFixture)) {
     static FIXTURES: OnceLock<Fixtures> = OnceLock::new();

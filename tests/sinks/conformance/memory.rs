@@ -1,5 +1,5 @@
-//! The broker in the process. It has no network: what would be lost on it is lost in the faults of
-//! its sink.
+//! The broker in the process. It has no network: what
+//! would be lost on it is lost in the faults of its sink.
 
 use std::sync::Arc;
 
