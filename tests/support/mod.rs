@@ -273,10 +273,16 @@ impl Fixture {
             self.name
         );
         let began = Instant::now();
-        until(&format!("{} confirmed up to {tip}\n{}", self.name, relay.tail(15)), limit, || {
+        while !matches!(query(&self.url, &sql), Ok(Some(told)) if told == "true") {
             assert!(relay.is_running(), "the relay has ended\n{}", relay.tail(30));
-            matches!(query(&self.url, &sql), Ok(Some(told)) if told == "true").then_some(())
-        });
+            let (name, waited) = (&self.name, began.elapsed());
+            assert!(
+                waited < limit,
+                "not within {limit:?}: {name} confirmed up to {tip}\n{}",
+                relay.tail(30)
+            );
+            std::thread::sleep(POLL);
+        }
         began.elapsed()
     }
 
