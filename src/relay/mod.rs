@@ -367,11 +367,12 @@ impl<F: Feed> Relay<F> {
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
         meter.flush();
         policy.gate.update_breaker_gauge(unix_now_us());
-        pass.letters_unread = held && policy.gate.awaits_history();
+        let awaits_history = policy.gate.awaits_history();
+        pass.letters_unread = held && awaits_history;
         if pass.letters_unread && !self.awaits_history {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
-        self.awaits_history = pass.letters_unread;
+        self.awaits_history = awaits_history && (self.awaits_history || pass.letters_unread);
         driver.log_silence(pass.in_flight_events, pass.in_flight_bytes);
         pass.phase = self.ending.unwrap_or(pass.phase);
         pass.sink_reachable = driver.is_reachable();

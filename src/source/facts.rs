@@ -120,11 +120,12 @@ pub(crate) async fn gather(
 ) -> Result<SourceFacts, Error> {
     // In a database of many tables the planner overestimates the cost of these queries, and
     // compiling them takes longer than running them.
-    let ((), server, role, state, published) = tokio::try_join!(
+    // The slot is read before the end of WAL: a slot in use would otherwise seem to be ahead of it.
+    let ((), state, server, role, published) = tokio::try_join!(
         client.batch_execute("SET jit = off"),
+        slot_state(client, &settings.slot),
         server(client),
         document(client, ROLE_SQL, &[(&None::<&str>, Type::TEXT)]),
-        slot_state(client, &settings.slot),
         published(client, settings),
     )?;
     Ok(SourceFacts { server, role, slot: state.slot, published })

@@ -45,6 +45,7 @@ impl Progress {
         safe.min(self.seen).max(self.reported)
     }
 
+    /// Postgres was told, or knew itself, that everything before `lsn` is confirmed.
     pub(crate) fn on_reported(&mut self, lsn: Lsn) {
         self.reported = self.reported.max(lsn);
     }

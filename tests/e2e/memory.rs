@@ -3,27 +3,34 @@
 use std::time::{Duration, Instant};
 
 use walrelay_harness::load::Backlog;
-use walrelay_harness::relay::RelayProcess;
+use walrelay_harness::relay::{RelayConfig, RelayProcess};
 use walrelay_harness::stats::human_bytes;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, proc};
 
 use crate::support::{Fixture, LIMIT, half_machine, metric, on_both_brokers, until, volume};
 
-const WINDOW_BYTES: u64 = 64 << 20;
+/// As by default, and so small in a quick run that it is full after a few seconds.
+fn window_bytes() -> u64 {
+    volume(16, 64) << 20
+}
+
 /// What the process may need beside its window and its code.
 const ALLOWANCE_BYTES: u64 = 32_000_000;
-/// What may stay of a row many times as large.
-const LEFT_BYTES_MAX: u64 = 16 << 20;
 const KEYS: u64 = 1_000;
 /// Events of as many keys reach every partition.
 const FIRST: u64 = 30;
+
+fn config(site: &Fixture) -> RelayConfig {
+    let extra = format!("[delivery]\nwindow_bytes_max = {}\n", window_bytes());
+    RelayConfig { extra, ..site.config() }
+}
 
 fn assert_lean(relay: &RelayProcess) {
     let memory = proc::memory(relay.pid()).unwrap();
     // A program that was built for tests has several times as much code.
     let peak = human_bytes(memory.peak_rss_bytes - memory.file_bytes);
     println!("peak RSS without code {peak}");
-    let most = WINDOW_BYTES + ALLOWANCE_BYTES + memory.file_bytes;
+    let most = window_bytes() + ALLOWANCE_BYTES + memory.file_bytes;
     assert!(memory.peak_rss_bytes < most, "peak RSS without code {peak}");
 }
 
@@ -32,9 +39,9 @@ on_both_brokers!(a_transaction_larger_than_the_window_passes_through_a_small_pro
 fn a_transaction_larger_than_the_window_passes_through_a_small_process(kind: BrokerKind) {
     let _machine = half_machine();
     let site = Fixture::on(kind, "memory_rows");
-    let (mut relay, reader) = (site.relay(), site.reader());
-    // As many bytes in fewer rows, where it is not for the rows.
-    let (rows, payload_bytes) = volume((100_000, 2_300), (1_000_000, 230));
+    let (mut relay, reader) = (site.relay_with(config(&site)), site.reader());
+    // Several times the window, in fewer rows where it is not for the rows.
+    let (rows, payload_bytes) = volume((30_000, 2_300), (1_000_000, 230));
     let load = Backlog { rows_per_transaction: rows, ..Backlog::new(&site.url, rows) };
     Backlog { payload_bytes, ..load }.fill().unwrap();
     // RabbitMQ takes a minute for them on a quiet machine, and most of ten beside other work.
@@ -50,7 +57,7 @@ on_both_brokers!(a_huge_row_leaves_nothing_behind);
 fn a_huge_row_leaves_nothing_behind(kind: BrokerKind) {
     // GIVEN a relay that builds a new value for each event
     let site = Fixture::on(kind, "memory_huge");
-    let mut config = site.config();
+    let mut config = config(&site);
     config.env.push(("WALRELAY_ROUTE__FORMAT".into(), "cloudevents-structured".into()));
     let mut relay = site.relay_with(config);
     site.insert_event("key", 1);
@@ -59,14 +66,15 @@ fn a_huge_row_leaves_nothing_behind(kind: BrokerKind) {
     // WHEN a row comes that is as large as the whole window; Kafka takes only its dead letter
     site.execute(&format!(
         "insert into outbox
-         values (gen_random_uuid(), 'order', 'key', 'created', to_jsonb(repeat('x', {WINDOW_BYTES})))"
+         values (gen_random_uuid(), 'order', 'key', 'created', to_jsonb(repeat('x', {})))",
+        window_bytes()
     ));
     site.wait_confirmed(&mut relay, LIMIT);
     // THEN it was in the process, and is there no more
     let memory = || proc::memory(relay.pid()).unwrap();
-    assert!(memory().peak_rss_bytes > before + WINDOW_BYTES);
+    assert!(memory().peak_rss_bytes > before + window_bytes());
     until("the memory to be given back", LIMIT, || {
-        (memory().rss_bytes < before + LEFT_BYTES_MAX).then_some(())
+        (memory().rss_bytes < before + window_bytes() / 4).then_some(())
     });
 }
 
@@ -106,20 +114,21 @@ fn thaw(broker: &Broker) -> walrelay_harness::Result<()> {
 }
 
 fn a_standstill(name: &str, kind: BrokerKind, (stop, go_on): (Act, Act), repeated_max: u64) {
-    // GIVEN a relay whose broker stands still, and 160 MB to carry
+    // GIVEN a relay whose broker stands still, and more than twice the window to carry
     let broker = Broker::start(kind).unwrap();
     let postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Fixture::new(&postgres, &broker, name);
-    let (mut relay, reader) = (site.relay(), site.reader());
+    let (mut relay, reader) = (site.relay_with(config(&site)), site.reader());
     // Before every partition has confirmed something the window does not fill.
     (0..FIRST).for_each(|key| site.insert_event(&format!("first-{key}"), 1));
     reader.wait_until(FIRST, LIMIT);
     stop(&broker).unwrap();
     let frozen = Instant::now();
     let payload_bytes = 8_000;
-    Backlog { payload_bytes, keys: KEYS, ..Backlog::new(&site.url, 20_000) }.fill().unwrap();
+    let rows = volume(5_000, 20_000);
+    Backlog { payload_bytes, keys: KEYS, ..Backlog::new(&site.url, rows) }.fill().unwrap();
     let full =
-        || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= WINDOW_BYTES as f64);
+        || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= window_bytes() as f64);
     // A broker that says that it takes nothing is given nothing.
     let told = || relay.said("the broker takes no messages for now");
     until("a standstill", LIMIT, || (full() || told()).then_some(()));

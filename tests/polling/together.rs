@@ -132,7 +132,7 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
             start(config, &format!("{}_{number}", site.name))
         })
         .collect();
-    let (events, seconds) = volume((12_000, 8), (20_000, 12));
+    let (events, seconds) = volume((12_000, 15), (20_000, 20));
     let writers = site.writers(events, Duration::from_secs(seconds));
     let mut relay = std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use walrelay::sink::PublishError;
 
-use crate::amqp::{Peer, Server};
-use crate::section;
-use crate::test_relay::{Event, TestRelay};
+use crate::sinks::amqp::{Peer, Server};
+use crate::sinks::section;
+use crate::sinks::test_relay::{Event, TestRelay};
 
 #[test]
 fn a_blocked_connection_refuses_events_until_it_is_unblocked() {

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use walrelay::sink::Disposition;
 
-use crate::amqp::{Peer, Published, Server};
-use crate::section;
-use crate::test_relay::{Event, TestRelay};
+use crate::sinks::amqp::{Peer, Published, Server};
+use crate::sinks::section;
+use crate::sinks::test_relay::{Event, TestRelay};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Long enough for a client that would send too much to have sent it.

@@ -5,9 +5,10 @@ use walrelay::dead_letter::writer;
 use walrelay::sink::log::ReadFrom;
 use walrelay_harness::consumer;
 
-use crate::kafka_log::{broker, kafka, open};
-use crate::reading::whole;
-use crate::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
+use crate::sinks::kafka_log::{broker, open};
+use crate::sinks::reading::whole;
+use crate::sinks::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
+use crate::support::shared_kafka;
 
 /// When the transaction of every event here was committed.
 const COMMITTED_UNIX_US: i64 = 1_700_000_000_000_000;
@@ -22,7 +23,7 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
     // GIVEN a topic that takes no large batches, and a broker that knows nothing of the producer
     const NAME: &str = "batches-first";
     let limit = [("max.message.bytes", BATCH_BYTES_MAX), ("retention.ms", "-1")];
-    consumer::create_topic(&kafka().bootstrap(), NAME, 2, &limit).unwrap();
+    consumer::create_topic(&shared_kafka().bootstrap(), NAME, 2, &limit).unwrap();
     let mut relay = TestRelay::open(broker());
     // WHEN events of one key come at once
     for number in 0..EVENTS {
@@ -54,7 +55,8 @@ fn what_has_failed_once_keeps_the_time_of_its_commit() {
     relay.until("both have failed", |relay| relay.failures.len() == 2);
     // WHEN one is published after all, and the other is given up
     for name in ["batches-mended", "batches-dlq"] {
-        consumer::create_topic(&kafka().bootstrap(), name, 1, &[("retention.ms", "-1")]).unwrap();
+        consumer::create_topic(&shared_kafka().bootstrap(), name, 1, &[("retention.ms", "-1")])
+            .unwrap();
     }
     let writer = dead_letter_writer("", "batches-dlq");
     relay.replace_with_dead_letter(buried, &writer, &dead_letter_cause("test.refused"));

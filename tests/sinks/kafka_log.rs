@@ -1,7 +1,7 @@
 //! The dead-letter topic on Kafka: read as a log, looked for, and made.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
@@ -16,19 +16,15 @@ use walrelay::dead_letter::writer::DeadLetterAddress;
 use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use walrelay::sink::{Broker, Requirements};
 use walrelay_harness::kit::volume;
-use walrelay_harness::{Kafka, consumer, free_port};
+use walrelay_harness::{consumer, free_port};
 
-use crate::reading::{next, whole};
-use crate::section::Values;
-use crate::test_relay::LIMIT;
+use crate::sinks::reading::{next, whole};
+use crate::sinks::section::Values;
+use crate::sinks::test_relay::LIMIT;
+use crate::support::shared_kafka;
 
 const PATIENCE: Duration = Duration::from_millis(20);
 const PARTITIONS: i32 = 4;
-
-pub(crate) fn kafka() -> &'static Kafka {
-    static KAFKA: OnceLock<Kafka> = OnceLock::new();
-    KAFKA.get_or_init(|| Kafka::start().unwrap())
-}
 
 fn broker_at(brokers: &str) -> Arc<dyn Broker> {
     Values::default()
@@ -40,7 +36,7 @@ fn broker_at(brokers: &str) -> Arc<dyn Broker> {
 }
 
 pub(crate) fn broker() -> Arc<dyn Broker> {
-    broker_at(&kafka().bootstrap())
+    broker_at(&shared_kafka().bootstrap())
 }
 
 fn address(topic: &str) -> DeadLetterAddress {
@@ -53,12 +49,14 @@ pub(crate) fn open(topic: &str, from: ReadFrom) -> Box<dyn DeadLetterLog> {
 
 fn topic(name: &str) {
     let config = [("retention.ms", "-1")];
-    consumer::create_topic(&kafka().bootstrap(), name, PARTITIONS, &config).unwrap();
+    consumer::create_topic(&shared_kafka().bootstrap(), name, PARTITIONS, &config).unwrap();
 }
 
 fn producer(own: &[(&str, &str)]) -> BaseProducer {
     let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", kafka().bootstrap()).set("partitioner", "murmur2_random");
+    config
+        .set("bootstrap.servers", shared_kafka().bootstrap())
+        .set("partitioner", "murmur2_random");
     config.set("linger.ms", "5").set("queue.buffering.max.messages", "200000");
     for (name, value) in own {
         config.set(*name, *value);
@@ -168,7 +166,8 @@ fn what_is_in_partitions_that_came_later_is_read_too() {
 fn the_end_is_known_where_no_record_stands_at_it() {
     // GIVEN an empty topic THEN its end is where it begins
     const NAME: &str = "log-ends";
-    consumer::create_topic(&kafka().bootstrap(), NAME, 1, &[("retention.ms", "-1")]).unwrap();
+    consumer::create_topic(&shared_kafka().bootstrap(), NAME, 1, &[("retention.ms", "-1")])
+        .unwrap();
     assert!(numbers(NAME, ReadFrom::Beginning).is_empty());
     // GIVEN a marker of a transaction behind the last record THEN the end is behind the record
     let producer = producer(&[("transactional.id", "log-ends")]);
@@ -176,7 +175,7 @@ fn the_end_is_known_where_no_record_stands_at_it() {
     producer.begin_transaction().unwrap();
     write(&producer, NAME, 1..11);
     producer.commit_transaction(Timeout::After(LIMIT)).unwrap();
-    consumer::wait_end_offsets(&kafka().bootstrap(), NAME, 11, LIMIT).unwrap();
+    consumer::wait_end_offsets(&shared_kafka().bootstrap(), NAME, 11, LIMIT).unwrap();
     assert_eq!(numbers(NAME, ReadFrom::Beginning), (1..11).collect::<Vec<_>>());
 }
 
@@ -216,7 +215,7 @@ fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
 
 fn admin() -> AdminClient<DefaultClientContext> {
     let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", kafka().bootstrap()).create().unwrap()
+    config.set("bootstrap.servers", shared_kafka().bootstrap()).create().unwrap()
 }
 
 fn block_on<T>(answer: impl Future<Output = T>) -> T {

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use walrelay_harness::kit::Rng;
 
-use crate::amqp::{Peer, Server};
-use crate::section;
-use crate::test_relay::{Event, TestRelay, seed};
+use crate::sinks::amqp::{Peer, Server};
+use crate::sinks::section;
+use crate::sinks::test_relay::{Event, TestRelay, seed};
 
 const HEARTBEAT: Duration = Duration::from_secs(10);
 

@@ -3,8 +3,8 @@
 
 use walrelay::sink::{Disposition, PublishError};
 
-use crate::real::{arrange, event, open};
-use crate::test_relay::Event;
+use crate::sinks::real::{arrange, event, open};
+use crate::sinks::test_relay::Event;
 
 /// Everything that has a name, `bytes` long.
 fn named(bytes: usize) -> Vec<(&'static str, Event)> {

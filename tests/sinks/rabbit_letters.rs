@@ -6,9 +6,9 @@ use walrelay::sink::log::ReadFrom;
 use walrelay::sink::{Disposition, PublishError};
 use walrelay_harness::rabbit::Rabbit;
 
-use crate::reading::whole;
-use crate::real::{self, arrange, event};
-use crate::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
+use crate::sinks::reading::whole;
+use crate::sinks::real::{self, arrange, event};
+use crate::sinks::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 
 fn writer(name: &str) -> DeadLetterWriter {
     dead_letter_writer(&format!("{name}.dlx"), &format!("{name}.dlq"))

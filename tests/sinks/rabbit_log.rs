@@ -10,9 +10,10 @@ use walrelay::sink::log::{DeadLetterLog, LogRead, ReadFrom};
 use walrelay_harness::kit::now_us;
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Value};
 
-use crate::reading::{next, whole};
-use crate::real;
-use crate::test_relay::LIMIT;
+use crate::sinks::reading::{next, whole};
+use crate::sinks::real;
+use crate::sinks::test_relay::LIMIT;
+use crate::support::shared_rabbitmq;
 
 const PATIENCE: Duration = Duration::from_millis(20);
 /// So much earlier than it is asked to, reading begins.
@@ -61,7 +62,7 @@ fn garbling() -> String {
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         let (mut near, _) = listener.accept().unwrap();
-        let mut far = TcpStream::connect(("127.0.0.1", real::rabbitmq().port())).unwrap();
+        let mut far = TcpStream::connect(("127.0.0.1", shared_rabbitmq().port())).unwrap();
         let (mut back, mut home) = (far.try_clone().unwrap(), near.try_clone().unwrap());
         std::thread::spawn(move || std::io::copy(&mut back, &mut home));
         let mut bytes = vec![0; 1 << 20];

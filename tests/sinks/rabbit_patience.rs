@@ -7,10 +7,10 @@ use walrelay::sink::log::{LogRead, ReadFrom};
 use walrelay_harness::RabbitMq;
 use walrelay_harness::rabbit::Rabbit;
 
-use crate::rabbit_log::{bodies, numbered, write};
-use crate::reading::whole;
-use crate::section;
-use crate::test_relay::LIMIT;
+use crate::sinks::rabbit_log::{bodies, numbered, write};
+use crate::sinks::reading::whole;
+use crate::sinks::section;
+use crate::sinks::test_relay::LIMIT;
 
 const NAME: &str = "patience";
 /// Half an hour otherwise, looked at every minute.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use walrelay::dead_letter::record::LogEntry;
 use walrelay::sink::log::{DeadLetterLog, LogRead};
 
-use crate::test_relay::LIMIT;
+use crate::sinks::test_relay::LIMIT;
 
 const PATIENCE: Duration = Duration::from_millis(20);
 

@@ -1,29 +1,23 @@
 //! What only a real RabbitMQ can confirm: that the relay's view and the queue's are one.
 
 use std::collections::HashSet;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use walrelay::sink::{Broker, Disposition};
-use walrelay_harness::RabbitMq;
 use walrelay_harness::kit::volume;
 use walrelay_harness::rabbit::{Delivery, Queue, Rabbit, Value};
 
-use crate::section;
-use crate::test_relay::{Event, TestRelay};
-
-/// The RabbitMQ that no test hurts.
-pub(crate) fn rabbitmq() -> &'static RabbitMq {
-    static RABBITMQ: OnceLock<RabbitMq> = OnceLock::new();
-    RABBITMQ.get_or_init(|| RabbitMq::start().unwrap())
-}
+use crate::sinks::section;
+use crate::sinks::test_relay::{Event, TestRelay};
+use crate::support::shared_rabbitmq;
 
 pub(crate) fn broker() -> Arc<dyn Broker> {
-    section::rabbitmq(rabbitmq().port(), Duration::from_secs(10))
+    section::rabbitmq(shared_rabbitmq().port(), Duration::from_secs(10))
 }
 
 pub(crate) fn admin() -> Rabbit {
-    Rabbit::open(&rabbitmq().amqp_url()).unwrap()
+    Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap()
 }
 
 /// A test relay on it, and an administrator.

@@ -27,7 +27,9 @@ use self::faults::Relay;
 
 /// Longest wait for anything that should happen soon.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
-const POLL: Duration = Duration::from_millis(5);
+/// Between two looks: first, and at most. A look is often a login, which costs more than waiting.
+const POLL_MIN: Duration = Duration::from_millis(5);
+const POLL_MAX: Duration = Duration::from_millis(50);
 
 /// The Postgres that no test harms.
 pub(crate) fn shared_postgres() -> &'static Postgres {
@@ -82,8 +84,13 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Op
             return found;
         }
         assert!(began.elapsed() < limit, "not within {limit:?}: {what}");
-        std::thread::sleep(POLL);
+        rest(began);
     }
+}
+
+/// Sleeps before the next look: the longer the wait so far, the longer.
+fn rest(began: Instant) {
+    std::thread::sleep((began.elapsed() / 16).clamp(POLL_MIN, POLL_MAX));
 }
 
 /// The first column of the first row, as text; an error when Postgres is away.
@@ -281,7 +288,7 @@ impl Fixture {
                 "not within {limit:?}: {name} confirmed up to {tip}\n{}",
                 relay.tail(30)
             );
-            std::thread::sleep(POLL);
+            rest(began);
         }
         began.elapsed()
     }

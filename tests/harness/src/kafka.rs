@@ -21,6 +21,9 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
 const PORT_ATTEMPTS: u32 = 3;
 // Without performance data, which a JVM that is killed leaves in /tmp.
 const JVM: [&str; 4] = ["-Xmx512m", "-XX:+UseSerialGC", "-Xshare:auto", "-XX:-UsePerfData"];
+// What tests start lives for seconds: optimising it takes as long again as its start. Demo and
+// benchmarks are built for release.
+const JIT: &[&str] = if cfg!(debug_assertions) { &["-XX:TieredStopAtLevel=1"] } else { &[] };
 
 const DEAD_LETTERS: &str = "outbox.dlq";
 
@@ -91,7 +94,7 @@ impl Kafka {
     fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(java());
         // What the caller's shell says of other JVMs is not for this one.
-        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("CLASSPATH").args(JVM);
+        command.env_remove("JAVA_TOOL_OPTIONS").env_remove("CLASSPATH").args(JVM).args(JIT);
         if self.install.classes.is_file() {
             // Halves the start; a JVM that it does not fit ignores it.
             let archive = format!("-XX:SharedArchiveFile={}", self.install.classes.display());

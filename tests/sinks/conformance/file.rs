@@ -10,8 +10,8 @@ use walrelay::sink::Broker;
 
 use super::faulty_broker::{AnswerFaults, FaultyBroker};
 use super::fixture::{Arrived, SinkFixture};
-use crate::section::Values;
-use crate::test_relay::Event;
+use crate::sinks::section::Values;
+use crate::sinks::test_relay::Event;
 
 const EVENT_BYTES_MAX: usize = 2 << 20;
 

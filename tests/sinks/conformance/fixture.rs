@@ -10,7 +10,7 @@ use super::file::FileFixture;
 use super::kafka::KafkaFixture;
 use super::memory::MemoryFixture;
 use super::rabbitmq::RabbitFixture;
-use crate::test_relay::Event;
+use crate::sinks::test_relay::Event;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Arrived {

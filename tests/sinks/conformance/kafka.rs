@@ -11,8 +11,8 @@ use walrelay_harness::proxy::Proxy;
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, consumer};
 
 use super::fixture::{Arrived, SinkFixture};
-use crate::section::Values;
-use crate::test_relay::{Event, LIMIT};
+use crate::sinks::section::Values;
+use crate::sinks::test_relay::{Event, LIMIT};
 
 /// Most bytes of a record here, so that one above them is refused by the broker and not before.
 const RECORD_BYTES_MAX: usize = 2_000_000;

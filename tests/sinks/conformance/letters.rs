@@ -5,7 +5,7 @@ use walrelay::sink::Disposition;
 
 use super::fixture::{Arrived, SinkFixture, each};
 use super::{compare, event, publish};
-use crate::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
+use crate::sinks::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 
 /// Less than what the poison of any broker weighs.
 const VALUE_BYTES_MAX: usize = 100_000;

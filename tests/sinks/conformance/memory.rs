@@ -7,9 +7,9 @@ use walrelay::sink::{Broker, Disposition, Failure};
 
 use super::faulty_broker::{AnswerFaults, FaultyBroker};
 use super::fixture::{Arrived, SinkFixture};
-use crate::section::Values;
-use crate::test_relay::Event;
-use crate::testing::MemoryBroker;
+use crate::sinks::section::Values;
+use crate::sinks::test_relay::Event;
+use crate::sinks::testing::MemoryBroker;
 
 #[derive(Default)]
 pub(crate) struct MemoryFixture {

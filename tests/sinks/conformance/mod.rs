@@ -13,7 +13,7 @@ mod rabbitmq;
 use std::collections::{BTreeMap, BTreeSet};
 
 use self::fixture::Arrived;
-use crate::test_relay::{Event, TestRelay};
+use crate::sinks::test_relay::{Event, TestRelay};
 
 /// An event for that place, with its id as a header.
 fn event(place: &Event, id: impl Into<String>) -> Event {

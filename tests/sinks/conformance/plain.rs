@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::fixture::{Arrived, each};
 use super::{compare, event, publish};
-use crate::test_relay::{Event, TestRelay, WINDOW};
+use crate::sinks::test_relay::{Event, TestRelay, WINDOW};
 
 #[test]
 fn every_event_is_confirmed_once_and_keys_keep_their_order() {

@@ -9,8 +9,8 @@ use walrelay_harness::rabbit::{Delivery, Queue, Rabbit, Value};
 use walrelay_harness::{RabbitMq, RabbitOptions};
 
 use super::fixture::{Arrived, SinkFixture};
-use crate::section;
-use crate::test_relay::Event;
+use crate::sinks::section;
+use crate::sinks::test_relay::Event;
 
 const MESSAGE_BYTES_MAX: usize = 2_000_000;
 const KEY: &str = "here";

@@ -10,16 +10,17 @@ use walrelay::sink::Disposition;
 use walrelay_harness::kit::volume;
 
 use self::plan::{Plan, id};
-use crate::amqp::{Peer, Server};
-use crate::section;
-use crate::test_relay::{Event, TestRelay, seed};
+use crate::sinks::amqp::{Peer, Server};
+use crate::sinks::section;
+use crate::sinks::test_relay::{Event, TestRelay, seed};
 
 const CONNECTIONS: u64 = 4;
 
 #[test]
 fn every_order_of_returns_and_confirms_settles_each_message_as_the_broker_meant_it() {
     let seed = seed();
-    let repeat = format!("WALRELAY_SEED={seed} cargo test --test sinks schedules -- --nocapture");
+    let repeat =
+        format!("WALRELAY_SEED={seed} cargo test --test main sinks::schedules -- --nocapture");
     println!("seed {seed}; repeat it with: {repeat}");
     for connection in 0..CONNECTIONS {
         // GIVEN a broker that answers as the schedule says

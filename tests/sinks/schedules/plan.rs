@@ -5,7 +5,7 @@ use std::io;
 
 use walrelay_harness::kit::Rng;
 
-use crate::amqp::{Peer, Published};
+use crate::sinks::amqp::{Peer, Published};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {

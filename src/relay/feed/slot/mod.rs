@@ -18,7 +18,6 @@ use super::{Downstream, Feed, FeedStatus};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
-use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
@@ -94,19 +93,13 @@ impl SlotFeed {
     }
 
     fn request_session(&mut self, at_once: bool) {
-        let (text_only, confirmed) = (self.text_only, self.known_confirmed());
+        let (text_only, confirmed) = (self.text_only, self.replication.progress.reported());
         self.sessions.request(SessionRequest { text_only, at_once, confirmed });
         self.connection = Connection::Requested;
     }
 
     fn is_connected(&self) -> bool {
         matches!(self.connection, Connection::Open(_))
-    }
-
-    /// Everything before this position is known to be confirmed.
-    fn known_confirmed(&self) -> Lsn {
-        let floor = self.slot.as_ref().map_or(Lsn::ZERO, |slot| slot.floor);
-        self.replication.progress.reported().max(floor)
     }
 
     /// Begins to use a session, after checking that it is of the same slot of the same system.
@@ -120,7 +113,7 @@ impl SlotFeed {
         self.stopping_since = None;
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let source = &self.control.source;
-        let known = self.slot.as_ref().map(|slot| (slot, self.known_confirmed()));
+        let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
         let (progress, policy) = (&self.replication.progress, &mut down.policy);
         let (floor, continuation) = session::judge(source, known, progress.seen(), &opened)?;
         match continuation {
@@ -130,6 +123,7 @@ impl SlotFeed {
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.admitted.starts_at(floor);
+        self.replication.progress.on_reported(floor);
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
         down.admitter.crash.takes_over(&place.system_id, place.timeline, &source.slot);
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
@@ -144,7 +138,7 @@ impl SlotFeed {
                 );
                 self.connection = Connection::Open(stream);
                 down.recorder.note(down.driver.outage());
-                // After a crash Postgres may have an older position than this relay has reported.
+                // After a crash Postgres may have an older position than this relay knows.
                 self.send_status(down, false);
             }
             Err(error) => self.lost(&StreamError::Io(error)),

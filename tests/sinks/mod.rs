@@ -1,10 +1,6 @@
 //! The sinks alone, driven as the relay drives them: against a scripted broker that does what a
 //! real one does once a year, against real ones, and all of them against one suite.
 
-#![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
-
-use walrelay::{base, dead_letter, sink};
-
 mod amqp;
 mod conformance;
 mod reading;

@@ -1,6 +1,5 @@
 //! The kit's Kafka side against a real broker: everything is read once, through a restart too.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rdkafka::ClientConfig;
@@ -14,12 +13,8 @@ use walrelay_harness::load::{Backlog, ChaosWriters, create_outbox};
 use walrelay_harness::oracle::{check, read_content_truth, read_truth};
 use walrelay_harness::{Kafka, Postgres, PostgresOptions};
 
-use crate::LIMIT;
-
-fn kafka() -> &'static Kafka {
-    static KAFKA: OnceLock<Kafka> = OnceLock::new();
-    KAFKA.get_or_init(|| Kafka::start().unwrap())
-}
+use super::LIMIT;
+use crate::support::shared_kafka;
 
 fn publish(brokers: &str, topic: &str, numbers: std::ops::Range<u64>) {
     let producer: BaseProducer =
@@ -39,7 +34,7 @@ fn publish(brokers: &str, topic: &str, numbers: std::ops::Range<u64>) {
 
 #[test]
 fn records_are_read_with_all_that_the_oracle_needs() {
-    let brokers = kafka().bootstrap();
+    let brokers = shared_kafka().bootstrap();
     let stamped = [("message.timestamp.type", "LogAppendTime")];
     create_topic(&brokers, "events", 4, &stamped).unwrap();
     assert!(create_topic(&brokers, "events", 4, &[]).is_err());
@@ -125,7 +120,7 @@ fn the_oracle_acquits_an_exact_delivery_and_convicts_a_careless_one() {
                order by (payload->>'seq')::bigint";
     let text = postgres.psql("postgres", sql).unwrap();
     let rows: Vec<&str> = text.split('\n').filter(|line| !line.is_empty()).collect();
-    let brokers = kafka().bootstrap();
+    let brokers = shared_kafka().bootstrap();
     let judge = |topic: &str, rows: &[&str]| {
         create_topic(&brokers, topic, 4, &[]).unwrap();
         publish_rows(&brokers, topic, rows);
@@ -166,7 +161,7 @@ fn an_event_written_in_another_way_is_known_by_its_content() {
     let sql = "select '- ' || aggregateid || ' ' || replace(payload::text, ' ', '') from outbox
                order by (payload->>'seq')::bigint";
     let text = postgres.psql("postgres", sql).unwrap();
-    let brokers = kafka().bootstrap();
+    let brokers = shared_kafka().bootstrap();
     let judge = |topic: &str, rows: &[&str]| {
         create_topic(&brokers, topic, 4, &[]).unwrap();
         publish_rows(&brokers, topic, rows);

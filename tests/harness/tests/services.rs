@@ -1,5 +1,7 @@
 //! The `services` program, and that nothing survives the death of a starter.
 
+#![allow(clippy::unwrap_used, reason = "a test binary; its helpers stand outside test functions")]
+
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -1,6 +1,5 @@
 //! The kit's RabbitMQ side against a real broker: queues are read whole, confirms and alarms seen.
 
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use walrelay_harness::consumer::{Consumer, Mode};
@@ -8,16 +7,12 @@ use walrelay_harness::kit::{now_us, payload_hash};
 use walrelay_harness::rabbit::{Outcome, Properties, Queue, Rabbit, Tap, Value};
 use walrelay_harness::{HarnessError, RabbitMq, RabbitOptions};
 
-use crate::LIMIT;
-
-fn broker() -> &'static RabbitMq {
-    static BROKER: OnceLock<RabbitMq> = OnceLock::new();
-    BROKER.get_or_init(|| RabbitMq::start().unwrap())
-}
+use super::LIMIT;
+use crate::support::shared_rabbitmq;
 
 /// Exchange and queue of one name, bound for everything.
 fn declared(name: &str, kind: Queue) -> Rabbit {
-    let mut rabbit = Rabbit::open(&broker().amqp_url()).unwrap();
+    let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
     rabbit.declare_exchange(name, "topic").unwrap();
     rabbit.declare_queue(name, kind).unwrap();
     rabbit.bind(name, name, "#").unwrap();
@@ -69,7 +64,8 @@ fn a_queue_is_drained_whole_and_in_order() {
         // GIVEN more messages than are ever on their way at once
         let mut rabbit = declared(name, kind);
         publish(&mut rabbit, (name, "orders.eu"), 0..10_000);
-        let count = || Rabbit::open(&broker().amqp_url()).unwrap().message_count(name).unwrap();
+        let count =
+            || Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap().message_count(name).unwrap();
         while count() < 10_000 {}
         // WHEN drained THEN all are there once, with all that the oracle needs
         let records = rabbit.drain(name).unwrap();
@@ -106,7 +102,7 @@ fn a_body_of_many_frames_comes_back_whole() {
 #[test]
 fn a_live_consumer_counts_and_measures() {
     let mut rabbit = declared("live", Queue::Quorum);
-    let url = broker().amqp_url();
+    let url = shared_rabbitmq().amqp_url();
     assert!(Consumer::of_queues(&url, &["never_was"], Mode::Latency).is_err());
     publish(&mut rabbit, ("live", "k"), 0..1_000);
     let consumer = Consumer::of_queues(&url, &["live"], Mode::Latency).unwrap();
@@ -146,7 +142,7 @@ fn refusals_returns_and_nacks_are_told_apart() {
 #[test]
 fn a_tap_knows_when_the_broker_confirmed() {
     drop(declared("tapped", Queue::Classic));
-    let tap = Tap::start(broker().port()).unwrap();
+    let tap = Tap::start(shared_rabbitmq().port()).unwrap();
     let mut rabbit = Rabbit::open(&tap.amqp_url()).unwrap();
     rabbit.confirm().unwrap();
     // GIVEN 500 routed, one that is not, and one repeated

@@ -1,16 +1,13 @@
 //! Connecting to a real Postgres: logins, TLS, hosts,
 //! refusals, the stream. And to servers that misbehave.
 
-// The lint spares test functions only, not their helpers.
-#![allow(clippy::unwrap_used)]
-
 mod cluster;
 mod scripted;
 
 use std::io;
 use std::time::Duration;
 
-use cluster::{cluster, info};
+use self::cluster::{cluster, info};
 use walrelay::source::connect::{
     ConnectCause, ConnectError, ConnectErrorKind, StartReplication, open, open_stream,
 };

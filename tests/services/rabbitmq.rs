@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use walrelay_harness::RabbitMq;
 
-use crate::LIMIT;
+use super::LIMIT;
 
 /// Its name is on disk when this returns: otherwise a kill may come first.
 const DECLARE: &str = r#"rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"kept">>),
