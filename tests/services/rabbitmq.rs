@@ -6,6 +6,7 @@ use std::time::Instant;
 use walrelay_harness::RabbitMq;
 
 use super::LIMIT;
+use crate::support::until;
 
 /// Its name is on disk when this returns: otherwise a kill may come first.
 const DECLARE: &str = r#"rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"kept">>),
@@ -45,10 +46,7 @@ fn queues_survive_a_kill_and_a_freeze() {
     rabbitmq.freeze().unwrap();
     assert!(!rabbitmq.answers());
     rabbitmq.thaw().unwrap();
-    let thawed = Instant::now();
-    while !rabbitmq.answers() {
-        assert!(thawed.elapsed() < LIMIT, "thawed, and silent");
-    }
+    until("an answer", LIMIT, || rabbitmq.answers().then_some(()));
 
     // WHEN it is stopped in order THEN it comes back all the same
     let start = Instant::now();
