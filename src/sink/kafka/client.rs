@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::fault;
+use super::lost_brokers::LostBrokers;
 use super::producer_ffi::{Producer, ProducerAnswers, TopicId};
 use super::record_limit::RecordLimit;
 use super::settings::KafkaSettings;
@@ -28,6 +29,7 @@ pub(super) struct ProducerClient {
     first_sent: Option<(String, Instant)>,
     confirmed_any: bool,
     topic_asked_at: Option<Instant>,
+    lost_brokers: LostBrokers,
 }
 
 impl ProducerClient {
@@ -45,6 +47,7 @@ impl ProducerClient {
             first_sent: None,
             confirmed_any: false,
             topic_asked_at: None,
+            lost_brokers: LostBrokers::new(settings),
         })
     }
 
@@ -90,6 +93,13 @@ impl ProducerClient {
         let answers = self.producer.poll(patience_ms);
         self.in_flight -= answers.confirmed.len() + answers.failed.len();
         self.confirmed_any |= !answers.confirmed.is_empty();
+        if !answers.confirmed.is_empty() {
+            self.lost_brokers.answered();
+        }
+        answers.errors.iter().for_each(|(code, _)| self.lost_brokers.reported(*code));
+        if let Some(brokers) = self.lost_brokers.due() {
+            self.producer.add_brokers(brokers);
+        }
         if let Some(bytes_max) = answers.record_limit {
             self.record_limit.learn(bytes_max);
         }

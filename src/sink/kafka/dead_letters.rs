@@ -9,7 +9,9 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::brokers_ffi::add_brokers_to;
 use super::cluster::{self, ANSWER_WITHIN};
+use super::lost_brokers::LostBrokers;
 use super::record_ffi::headers_of_read;
 use super::settings::KafkaSettings;
 use crate::base::error::Fault;
@@ -45,6 +47,7 @@ pub(super) struct KafkaDeadLetterLog {
     counted_at: Instant,
     /// How long the reader has waited since the last record. It may do other things meanwhile.
     waited: Duration,
+    lost_brokers: LostBrokers,
 }
 
 impl KafkaDeadLetterLog {
@@ -62,6 +65,7 @@ impl KafkaDeadLetterLog {
             partitions: 0,
             counted_at: Instant::now(),
             waited: Duration::ZERO,
+            lost_brokers: LostBrokers::new(settings),
         };
         log.assign(from).map_err(|error| log.fault(&error))?;
         Ok(log)
@@ -144,6 +148,9 @@ impl DeadLetterLog for KafkaDeadLetterLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         let deadline = Instant::now() + patience;
         self.add_partitions().map_err(|error| self.fault(&error))?;
+        if let Some(brokers) = self.lost_brokers.due() {
+            add_brokers_to(&self.consumer, brokers);
+        }
         loop {
             if self.ends.is_empty() && !self.end_reported {
                 self.end_reported = true;
@@ -154,6 +161,7 @@ impl DeadLetterLog for KafkaDeadLetterLog {
             match self.consumer.poll(left).map(|read| read.map(|message| entry(&message))) {
                 Some(Ok(entry)) => {
                     self.waited = Duration::ZERO;
+                    self.lost_brokers.answered();
                     self.read_up_to(entry.position.partition, entry.position.offset + 1);
                     return Ok(LogRead::Entry(entry));
                 }
@@ -164,7 +172,12 @@ impl DeadLetterLog for KafkaDeadLetterLog {
                 Some(Err(error)) if cluster::ends_reading(&error) => {
                     return Err(self.fault(&error));
                 }
-                Some(Err(error)) => tracing::debug!(%error, "reading the dead-letter topic"),
+                Some(Err(error)) => {
+                    tracing::debug!(%error, "reading the dead-letter topic");
+                    if let Some(code) = error.rdkafka_error_code() {
+                        self.lost_brokers.reported(code);
+                    }
+                }
                 None => {
                     self.waited += began.elapsed();
                     if !self.end_reported && self.waited > ANSWER_WITHIN {

@@ -12,6 +12,7 @@
 mod answer_ffi;
 mod bench_target;
 pub(super) mod broker;
+mod brokers_ffi;
 mod client;
 mod cluster;
 mod dead_letters;
@@ -20,6 +21,7 @@ mod fault;
 mod in_flight;
 mod isolated_producer;
 mod key_order;
+mod lost_brokers;
 mod partition_warmup;
 mod producer_ffi;
 mod properties;

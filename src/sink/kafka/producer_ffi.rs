@@ -17,6 +17,7 @@ use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERR
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::answer_ffi::{code_at, described, forward_log, record_limit, text_of};
+use super::brokers_ffi;
 use super::record::Record;
 use super::record_ffi::{copy_back, native_headers, pointer_of};
 use crate::base::event::{Outbound, Sequence};
@@ -223,6 +224,12 @@ impl Producer {
             c::rd_kafka_DescribeConfigs(self.rk, resources.as_mut_ptr(), 1, none, self.queue);
             c::rd_kafka_ConfigResource_destroy(resource);
         }
+    }
+
+    /// Names the brokers again, as `host:port,host:port`.
+    pub(super) fn add_brokers(&mut self, brokers: &str) {
+        // SAFETY: `rk` lives.
+        unsafe { brokers_ffi::add_brokers(self.rk, brokers) }
     }
 
     /// The partition of a key in a topic of `count` partitions.

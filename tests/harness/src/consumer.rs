@@ -3,7 +3,7 @@
 //!
 //! The consumer adds as little as it can: the broker answers at once, one thread polls, and in
 //! [`Mode::Latency`] a record costs a byte scan and a histogram bump. Kafka's restarts are
-//! librdkafka's business; only its fatal errors end the thread.
+//! librdkafka's business, unless it has lost all brokers; only its fatal errors end the thread.
 
 mod admin;
 
@@ -27,6 +27,8 @@ use crate::stats::Latencies;
 use crate::{HarnessError, Result};
 
 const METADATA_WAIT: Duration = Duration::from_secs(15);
+/// How long a client that says that all brokers are down may be silent.
+const LOST_LIMIT: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug)]
 pub enum Mode {
@@ -125,7 +127,8 @@ impl Consumer {
             }
         }
         consumer.assign(&assignment)?;
-        Ok(Consumer::spawn(move |shared| read(&consumer, shared, mode)))
+        let brokers = brokers.to_owned();
+        Ok(Consumer::spawn(move |shared| read(consumer, &brokers, shared, mode)))
     }
 
     /// Consumes existing queues of RabbitMQ; what is read leaves them.
@@ -231,12 +234,19 @@ fn config(brokers: &str) -> ClientConfig {
     config
 }
 
-fn read(consumer: &BaseConsumer, shared: &Shared, mode: Mode) {
+fn read(mut consumer: BaseConsumer, brokers: &str, shared: &Shared, mode: Mode) {
     let mut topics: Vec<Arc<str>> = Vec::new();
+    let mut lost_at: Option<Instant> = None;
     while !shared.is_stopped() {
+        if lost_at.take_if(|at| at.elapsed() > LOST_LIMIT).is_some()
+            && let Ok(successor) = successor(&consumer, brokers)
+        {
+            consumer = successor;
+        }
         match consumer.poll(Duration::from_millis(20)) {
             None => {}
             Some(Ok(message)) => {
+                lost_at = None;
                 let arrived_us = now_us();
                 let payload = message.payload().unwrap_or_default();
                 shared.take(payload, mode, arrived_us, || {
@@ -249,11 +259,28 @@ fn read(consumer: &BaseConsumer, shared: &Shared, mode: Mode) {
                         Some(error.into());
                     return;
                 }
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::AllBrokersDown) {
+                    lost_at = Some(Instant::now());
+                }
                 // A dead broker is reported again at once: do not spin while it is away.
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
     }
+}
+
+/// A client that goes on where the other stands. librdkafka may forget all brokers when one answers
+/// while it is fenced, as after a long freeze, and then stands still for ever (its issue 5301).
+fn successor(consumer: &BaseConsumer, brokers: &str) -> Result<BaseConsumer> {
+    // A list of its own: that of the positions refers to partitions of the other client.
+    let mut assignment = TopicPartitionList::new();
+    for at in consumer.position()?.elements() {
+        let from = if at.offset() == Offset::Invalid { Offset::Beginning } else { at.offset() };
+        assignment.add_partition_offset(at.topic(), at.partition(), from)?;
+    }
+    let successor: BaseConsumer = config(brokers).create()?;
+    successor.assign(&assignment)?;
+    Ok(successor)
 }
 
 fn record(
