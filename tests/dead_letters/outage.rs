@@ -22,7 +22,7 @@ fn a_broker_that_is_down_for_long_under_load_makes_no_dead_letter(kind: BrokerKi
     wait_durable(kind, Instant::now());
     let _machine = half_machine();
     let (mut relay, reader) = (case.relay(), case.site.reader());
-    let (events, down, load) = volume((8_000, 15, 20), (30_000, 60, 75));
+    let (events, down, load) = volume((4_000, 15, 20), (30_000, 60, 75));
     let load = case.site.writers(events, Duration::from_secs(load));
     let writers = std::thread::spawn(move || load.run().unwrap());
     reader.wait_until(1_000, LIMIT);

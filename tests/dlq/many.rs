@@ -18,7 +18,7 @@ on_both_brokers!(many_dead_letters_are_found_and_replayed_across_a_kill);
 fn many_dead_letters_are_found_and_replayed_across_a_kill(kind: BrokerKind) {
     let mut bench = DlqFixture::on(kind, "dlq_many");
     let _machine = half_machine();
-    let letters = volume(8_000, 100_000);
+    let letters = volume(3_000, 100_000);
     // GIVEN letters of the last day, one each second
     let first = now_us() - letters as i64 * SECOND;
     let failed_at = |n: usize| first + n as i64 * SECOND;

@@ -51,7 +51,7 @@ struct Volume {
 fn amount() -> Volume {
     let (kills, others) = volume((5, 1), (20, 3));
     Volume {
-        events: volume(20_000, 100_000),
+        events: volume(10_000, 100_000),
         load: Duration::from_secs(volume(20, 75)),
         counts: Counts {
             relay_kills: kills,

@@ -28,7 +28,7 @@ fn a_fast_shutdown_is_fast_with_a_healthy_sink() {
     postgres.start_again().unwrap();
     relay.wait_ready(LIMIT).unwrap();
     // GIVEN one under load, WHEN Postgres stops, THEN soon
-    let (events, seconds) = volume((12_000, 4), (30_000, 10));
+    let (events, seconds) = volume((6_000, 4), (30_000, 10));
     let load = site.writers(events, Duration::from_secs(seconds));
     let writers = std::thread::spawn(move || load.run().unwrap());
     reader.wait_until(events / 6, LIMIT);

@@ -24,7 +24,7 @@ fn a_living_relay_repeats_nothing_whatever_its_source_does(kind: BrokerKind) {
     config.url = config.url.replace(&postgres.port().to_string(), &proxy.port.to_string());
     let (mut relay, reader) = (site.relay_with(config), site.reader());
     let pid = relay.pid();
-    let (events, seconds, terminations) = volume((16_000, 8, 10), (60_000, 30, 20));
+    let (events, seconds, terminations) = volume((8_000, 8, 10), (60_000, 30, 20));
     let load = site.writers(events, Duration::from_secs(seconds));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN its walsender is terminated, its connections are cut, and Postgres restarts and crashes

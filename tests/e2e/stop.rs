@@ -27,7 +27,7 @@ fn a_sigterm_under_load_repeats_nothing(kind: BrokerKind) {
     // GIVEN a relay under load
     let site = Fixture::on(kind, "stop_under_load");
     let (mut relay, reader) = (site.relay(), site.reader());
-    let (events, seconds, stops) = volume((12_000, 5, 3), (40_000, 15, 5));
+    let (events, seconds, stops) = volume((6_000, 5, 3), (40_000, 15, 5));
     let load = site.writers(events, Duration::from_secs(seconds));
     let writers = std::thread::spawn(move || load.run().unwrap());
     // WHEN it is stopped again and again, each time while events are on their way

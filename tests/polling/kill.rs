@@ -31,7 +31,7 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
         relay.wait_ready(LIMIT).unwrap();
     }
     // GIVEN a load, and kills at random moments of it
-    let (events, seconds, most) = volume((10_000, 10, 6), (50_000, 40, 20));
+    let (events, seconds, most) = volume((5_000, 10, 6), (50_000, 40, 20));
     let writers = site.writers(events, Duration::from_secs(seconds));
     let mut rng = Rng::fork(seed(), 7);
     let (report, kills) = std::thread::scope(|scope| {

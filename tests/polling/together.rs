@@ -42,7 +42,7 @@ fn processes_that_come_and_go_do_no_work_twice() {
             start(config, &format!("{}_{number}", site.name))
         })
         .collect();
-    let (events, seconds) = volume((10_000, 5), (20_000, 8));
+    let (events, seconds) = volume((5_000, 5), (20_000, 8));
     let writers = site.writers(events, Duration::from_secs(seconds));
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| writers.run().unwrap());

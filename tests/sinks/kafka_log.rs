@@ -89,7 +89,7 @@ fn numbers(topic: &str, from: ReadFrom) -> Vec<i64> {
 fn many_records_come_once_and_in_order_and_then_what_is_new() {
     // GIVEN a topic with many records
     const NAME: &str = "log-many";
-    let count = volume(20_000, 100_000);
+    let count = volume(10_000, 100_000);
     topic(NAME);
     let producer = producer(&[]);
     write(&producer, NAME, 1..count + 1);

@@ -46,7 +46,7 @@ fn take_ids(rabbit: &mut Rabbit, queue: &str) -> Vec<String> {
 
 #[test]
 fn events_with_every_seventh_unroutable_are_settled_as_they_are_queued() {
-    let events = volume(15_000, 100_000);
+    let events = volume(7_000, 100_000);
     // GIVEN a queue for some routing keys
     let (mut relay, mut rabbit) = open();
     arrange(&mut rabbit, "seventh", "here.#", &[]);

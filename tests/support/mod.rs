@@ -9,6 +9,7 @@ pub(crate) mod broker;
 pub(crate) mod faults;
 pub(crate) mod rabbitmq;
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -27,7 +28,7 @@ use self::faults::Relay;
 
 /// Longest wait for anything that should happen soon.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
-/// Between two looks: first, and at most. A look is often a login, which costs more than waiting.
+/// Between two looks: first, and at most.
 const POLL_MIN: Duration = Duration::from_millis(5);
 const POLL_MAX: Duration = Duration::from_millis(50);
 
@@ -95,17 +96,46 @@ fn rest(began: Instant) {
 
 /// The first column of the first row, as text; an error when Postgres is away.
 pub(crate) fn query(url: &str, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async {
-        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
-        let driver = tokio::spawn(connection);
-        let messages = client.simple_query(sql).await?;
-        driver.abort();
+    Session::open(url)?.first_value(sql)
+}
+
+/// As [`query`], for what is asked again and again: the thread keeps the last session, because a
+/// login costs the machine more than a statement.
+fn query_again(url: &str, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
+    thread_local!(static LAST: RefCell<Option<Session>> = const { RefCell::new(None) });
+    let kept = LAST.take().filter(|session| session.url == url);
+    let again =
+        kept.and_then(|session| session.first_value(sql).ok().map(|value| (session, value)));
+    let (session, value) = again.map_or_else(
+        || Session::open(url).and_then(|session| session.first_value(sql).map(|it| (session, it))),
+        Ok,
+    )?;
+    LAST.set(Some(session));
+    Ok(value)
+}
+
+struct Session {
+    url: String,
+    runtime: tokio::runtime::Runtime,
+    client: tokio_postgres::Client,
+}
+
+impl Session {
+    fn open(url: &str) -> Result<Session, tokio_postgres::Error> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let connecting = tokio_postgres::connect(url, tokio_postgres::NoTls);
+        let (client, connection) = runtime.block_on(connecting)?;
+        runtime.spawn(connection);
+        Ok(Session { url: url.to_owned(), runtime, client })
+    }
+
+    fn first_value(&self, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
         Ok(messages.iter().find_map(|message| match message {
             tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
             _ => None,
         }))
-    })
+    }
 }
 
 /// Declares two tests for each function, `NAME::kafka` and `NAME::rabbitmq`, which call it with the
@@ -231,7 +261,7 @@ impl Fixture {
     }
 
     pub(crate) fn value(&self, sql: &str) -> String {
-        query(&self.url, sql).unwrap().unwrap_or_default()
+        query_again(&self.url, sql).unwrap().unwrap_or_default()
     }
 
     pub(crate) fn insert_event(&self, key: &str, seq: u64) {
@@ -248,7 +278,7 @@ impl Fixture {
              where slot_name = '{}' and active_pid is not null",
             self.name
         );
-        matches!(query(&self.url, &sql), Ok(Some(told)) if told == "true")
+        matches!(query_again(&self.url, &sql), Ok(Some(told)) if told == "true")
     }
 
     /// Whether somebody streams from the slot; none while Postgres is away.
@@ -257,7 +287,7 @@ impl Fixture {
             "select active::text from pg_replication_slots where slot_name = '{}'",
             self.name
         );
-        query(&self.url, &sql).ok().flatten().map(|active| active == "true")
+        query_again(&self.url, &sql).ok().flatten().map(|active| active == "true")
     }
 
     /// The slot's confirmed LSN, as a number; none while Postgres is away.
@@ -267,7 +297,7 @@ impl Fixture {
              from pg_replication_slots where slot_name = '{}'",
             self.name
         );
-        query(&self.url, &sql).ok().flatten()?.parse().ok()
+        query_again(&self.url, &sql).ok().flatten()?.parse().ok()
     }
 
     /// Waits until the slot is confirmed up to where the WAL ends now; says how long that took.
@@ -280,7 +310,7 @@ impl Fixture {
             self.name
         );
         let began = Instant::now();
-        while !matches!(query(&self.url, &sql), Ok(Some(told)) if told == "true") {
+        while !matches!(query_again(&self.url, &sql), Ok(Some(told)) if told == "true") {
             assert!(relay.is_running(), "the relay has ended\n{}", relay.tail(30));
             let (name, waited) = (&self.name, began.elapsed());
             assert!(
