@@ -9,7 +9,9 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
+use super::brokers_ffi::add_brokers_to;
 use super::cluster::{self, CHANGE_WITHIN};
+use super::lost_brokers::LostBrokers;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -29,6 +31,7 @@ const PROPERTIES: &[(&str, &str)] = &[
 pub(super) struct KafkaBenchTarget {
     consumer: BaseConsumer,
     settings: KafkaSettings,
+    lost_brokers: LostBrokers,
 }
 
 pub(super) fn create(settings: &KafkaSettings, name: &str) -> Result<KafkaBenchTarget, Fault> {
@@ -45,7 +48,8 @@ pub(super) fn create(settings: &KafkaSettings, name: &str) -> Result<KafkaBenchT
         all.add_partition_offset(name, partition, Offset::Beginning).map_err(failed)?;
     }
     consumer.assign(&all).map_err(failed)?;
-    Ok(KafkaBenchTarget { consumer, settings: settings.clone() })
+    let lost_brokers = LostBrokers::new(settings);
+    Ok(KafkaBenchTarget { consumer, settings: settings.clone(), lost_brokers })
 }
 
 /// Waits until all partitions of a new topic have a leader.
@@ -103,16 +107,26 @@ impl BenchTarget for KafkaBenchTarget {
     }
 
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
+        if let Some(brokers) = self.lost_brokers.due() {
+            add_brokers_to(&self.consumer, brokers);
+        }
         match self.consumer.poll(patience) {
             Some(Ok(message)) => {
                 let at = Instant::now();
+                self.lost_brokers.answered();
                 let value = message.payload().unwrap_or_default().to_vec();
                 Ok(Some(Arrival { at, value }))
             }
             Some(Err(error)) if cluster::ends_reading(&error) => {
                 Err(cluster::unreachable(&self.settings, &error.to_string()))
             }
-            Some(Err(_)) | None => Ok(None),
+            Some(Err(error)) => {
+                error.rdkafka_error_code().into_iter().for_each(|code| {
+                    self.lost_brokers.reported(code);
+                });
+                Ok(None)
+            }
+            None => Ok(None),
         }
     }
 }
