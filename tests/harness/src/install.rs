@@ -15,6 +15,7 @@ use crate::{HarnessError, Result};
 const KAFKA: &str = "kafka-4.1.0";
 const SYSTEM_POSTGRES: &str = "/usr/lib/postgresql";
 const RABBITMQ_BIN: &str = "/usr/lib/rabbitmq/bin";
+const RABBITMQ_LIB: &str = "/usr/lib/rabbitmq/lib";
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct User {
@@ -157,6 +158,20 @@ pub(crate) fn kafka() -> Result<KafkaInstall> {
 }
 
 /// The folder with `rabbitmq-server` and `rabbitmqctl` that do not switch user by themselves.
+/// The applications that RabbitMQ itself consists of: those beside them are plugins.
+pub(crate) fn rabbitmq_applications() -> Result<Vec<PathBuf>> {
+    let failed = |error| HarnessError::io(format!("reading {RABBITMQ_LIB}"))(error);
+    let mut found = Vec::new();
+    for server in std::fs::read_dir(RABBITMQ_LIB).map_err(failed)?.flatten() {
+        let applications = std::fs::read_dir(server.path().join("plugins")).map_err(failed)?;
+        found.extend(applications.flatten().map(|entry| entry.path()).filter(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            !name.starts_with("rabbitmq_") || name.starts_with("rabbitmq_prelaunch")
+        }));
+    }
+    Ok(found)
+}
+
 pub(crate) fn rabbitmq_bin() -> Result<PathBuf> {
     let bin = PathBuf::from(RABBITMQ_BIN);
     if bin.join("rabbitmq-server").is_file() {

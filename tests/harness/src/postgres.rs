@@ -146,7 +146,7 @@ impl Postgres {
 
     pub fn create_database(&self, name: &str) -> Result<()> {
         let quoted = name.replace('"', "\"\"");
-        self.psql("postgres", &format!("CREATE DATABASE \"{quoted}\"")).map(drop)
+        crate::load::execute(&self.url("postgres"), &format!("CREATE DATABASE \"{quoted}\""))
     }
 
     /// Fast shutdown, as `pg_ctl stop -m fast`; says how long it took. It goes on when the limit

@@ -7,7 +7,7 @@
 //! there from the start: a relay insists on it.
 
 use std::ops::{Deref, DerefMut};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -22,6 +22,10 @@ const PORT_ATTEMPTS: u32 = 3;
 /// As the node has them when nothing is set.
 const MEMORY_LIMIT_FRACTION: f64 = 0.4;
 const DISK_FREE_LIMIT_BYTES: u64 = 50_000_000;
+
+/// Where a node without plugins finds its applications: to look through all plugins that it does
+/// not run is a fifth of its start.
+const APPLICATIONS: &str = "applications";
 
 #[derive(Clone, Debug, Default)]
 pub struct RabbitOptions {
@@ -72,6 +76,9 @@ impl RabbitMq {
         write("rabbitmq.conf", configuration(port, &options.extra_conf))?;
         write("enabled_plugins", enabled_plugins(&options.plugins))?;
         write("env", String::new())?;
+        if options.plugins.is_empty() {
+            link_applications(&process.folder().join(APPLICATIONS))?;
+        }
         let mut rabbitmq = RabbitMq { process, bin, port, dist_port, epmd_port };
         rabbitmq.launch()?;
         let mut rabbit = Rabbit::open(&rabbitmq.amqp_url())?;
@@ -116,6 +123,10 @@ impl RabbitMq {
         ];
         for (key, name) in places {
             command.env(key, folder.join(name));
+        }
+        let applications = folder.join(APPLICATIONS);
+        if applications.is_dir() {
+            command.env("RABBITMQ_PLUGINS_DIR", applications);
         }
         command.env("RABBITMQ_NODENAME", self.node());
         command.env("RABBITMQ_NODE_PORT", self.port.to_string());
@@ -197,6 +208,16 @@ impl DerefMut for RabbitMq {
     fn deref_mut(&mut self) -> &mut Process {
         &mut self.process
     }
+}
+
+fn link_applications(folder: &Path) -> Result<()> {
+    let failed = || HarnessError::io(format!("linking to {}", folder.display()));
+    std::fs::create_dir(folder).map_err(failed())?;
+    for application in install::rabbitmq_applications()? {
+        let name = application.file_name().unwrap_or_default();
+        std::os::unix::fs::symlink(&application, folder.join(name)).map_err(failed())?;
+    }
+    Ok(())
 }
 
 fn configuration(port: u16, extra: &str) -> String {
