@@ -100,7 +100,7 @@ fn terminate(postgres: &Postgres, slot: &str) -> Result<bool> {
     );
     let began = Instant::now();
     while began.elapsed() < WALSENDER_LIMIT {
-        if postgres.psql("postgres", &sql)?.trim() == "t" {
+        if postgres.sql("postgres", &sql)?.trim() == "t" {
             return Ok(true);
         }
         std::thread::sleep(POLL);

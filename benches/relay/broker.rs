@@ -53,7 +53,9 @@ impl Broker {
     pub(crate) fn version(&self) -> Result<String> {
         Ok(match self {
             Broker::Kafka(_) => "Kafka 4.1".to_owned(),
-            Broker::RabbitMq(server) => format!("RabbitMQ {}", server.ctl(&["version"])?.trim()),
+            Broker::RabbitMq(server) => {
+                format!("RabbitMQ {}", server.eval("rabbit_misc:version()")?.trim_matches('"'))
+            }
         })
     }
 

@@ -108,7 +108,7 @@ pub(crate) struct Relay<F> {
     /// `Draining` or `Stopped`. It overrides the phase that the feed reports.
     ending: Option<Phase>,
     /// It was logged that the dead-letter topic must be read first.
-    awaits_history: bool,
+    history_wait_logged: bool,
     drain_timeout: Duration,
     flags: Arc<StopFlags>,
     metrics: Arc<Metrics>,
@@ -133,7 +133,7 @@ impl<F: Feed> Relay<F> {
             down,
             tail_events: parts.tail_events,
             ending: None,
-            awaits_history: false,
+            history_wait_logged: false,
             drain_timeout: delivery.drain_timeout,
             flags: parts.flags,
             metrics,
@@ -369,10 +369,11 @@ impl<F: Feed> Relay<F> {
         policy.gate.update_breaker_gauge(unix_now_us());
         let awaits_history = policy.gate.awaits_history();
         pass.letters_unread = held && awaits_history;
-        if pass.letters_unread && !self.awaits_history {
+        if pass.letters_unread && !self.history_wait_logged {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
-        self.awaits_history = awaits_history && (self.awaits_history || pass.letters_unread);
+        self.history_wait_logged =
+            awaits_history && (self.history_wait_logged || pass.letters_unread);
         driver.log_silence(pass.in_flight_events, pass.in_flight_bytes);
         pass.phase = self.ending.unwrap_or(pass.phase);
         pass.sink_reachable = driver.is_reachable();

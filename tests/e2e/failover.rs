@@ -13,9 +13,9 @@ const NAME: &str = "failover";
 fn make_slot(primary: &Postgres, standby: &Postgres) {
     let sql = format!("select pg_create_logical_replication_slot('{NAME}', 'pgoutput')");
     std::thread::scope(|scope| {
-        let making = scope.spawn(|| standby.psql(NAME, &sql));
+        let making = scope.spawn(|| standby.sql(NAME, &sql));
         until("a slot on the standby", LIMIT, || {
-            primary.psql(NAME, "select pg_log_standby_snapshot()").unwrap();
+            primary.sql(NAME, "select pg_log_standby_snapshot()").unwrap();
             making.is_finished().then_some(())
         });
         making.join().unwrap().unwrap();
@@ -49,7 +49,7 @@ fn a_living_relay_waits_for_the_promotion_and_goes_on() {
         answer.body.contains("waiting_for_primary").then_some(())
     });
     // WHEN the standby is promoted THEN the same process streams from it
-    standby.psql(NAME, "select pg_promote()").unwrap();
+    standby.sql(NAME, "select pg_promote()").unwrap();
     relay.wait_ready(LIMIT).unwrap();
     site.insert_event("key", 2);
     let (verdict, _) = site.judge(&mut relay, reader);

@@ -9,7 +9,7 @@ use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, proc};
 
 use crate::support::{Fixture, LIMIT, half_machine, metric, on_both_brokers, until, volume};
 
-/// As by default, and so small in a quick run that it is full after a few seconds.
+/// The default in a soak run; in a quick run so small that it fills within seconds.
 fn window_bytes() -> u64 {
     volume(16, 64) << 20
 }

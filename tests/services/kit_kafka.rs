@@ -118,7 +118,7 @@ fn the_oracle_acquits_an_exact_delivery_and_convicts_a_careless_one() {
     let truth = read_truth(&url, "public.outbox").unwrap();
     let sql = "select id || ' ' || aggregateid || ' ' || payload::text from outbox
                order by (payload->>'seq')::bigint";
-    let text = postgres.psql("postgres", sql).unwrap();
+    let text = postgres.sql("postgres", sql).unwrap();
     let rows: Vec<&str> = text.split('\n').filter(|line| !line.is_empty()).collect();
     let brokers = shared_kafka().bootstrap();
     let judge = |topic: &str, rows: &[&str]| {
@@ -160,7 +160,7 @@ fn an_event_written_in_another_way_is_known_by_its_content() {
     let truth = read_content_truth(&url, "public.outbox").unwrap();
     let sql = "select '- ' || aggregateid || ' ' || replace(payload::text, ' ', '') from outbox
                order by (payload->>'seq')::bigint";
-    let text = postgres.psql("postgres", sql).unwrap();
+    let text = postgres.sql("postgres", sql).unwrap();
     let brokers = shared_kafka().bootstrap();
     let judge = |topic: &str, rows: &[&str]| {
         create_topic(&brokers, topic, 4, &[]).unwrap();

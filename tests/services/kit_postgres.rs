@@ -15,7 +15,7 @@ fn postgres() -> (Postgres, String) {
 }
 
 fn number(postgres: &Postgres, sql: &str) -> i64 {
-    postgres.psql("postgres", sql).unwrap().trim().parse().unwrap()
+    postgres.sql("postgres", sql).unwrap().trim().parse().unwrap()
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn chaos_writers_survive_crashes_and_know_what_became_of_their_commits() {
         ..ChaosWriters::new(&url, 30_000, 11)
     };
     let slot = "select slot_name from pg_create_logical_replication_slot('s', 'pgoutput')";
-    postgres.psql("postgres", slot).unwrap();
+    postgres.sql("postgres", slot).unwrap();
     let sampler = ConfirmedSampler::start(&url, "s", Duration::from_millis(50)).unwrap();
     // WHEN Postgres crashes three times under them
     let report = std::thread::scope(|scope| {

@@ -16,15 +16,15 @@ fn committed_rows_survive_every_kind_of_end() {
     // GIVEN a server with a slot and a committed row
     let mut postgres = start(PostgresOptions::default());
     postgres.create_database("app").unwrap();
-    postgres.psql("app", "CREATE TABLE kept (n int)").unwrap();
+    postgres.sql("app", "CREATE TABLE kept (n int)").unwrap();
     let slot = "SELECT count(*) FROM pg_create_logical_replication_slot('kept', 'pgoutput')";
-    assert_eq!(postgres.psql("app", slot).unwrap(), "1");
-    let count = |postgres: &Postgres| postgres.psql("app", "SELECT count(*) FROM kept").unwrap();
+    assert_eq!(postgres.sql("app", slot).unwrap(), "1");
+    let count = |postgres: &Postgres| postgres.sql("app", "SELECT count(*) FROM kept").unwrap();
     let (port, first_pid) = (postgres.port(), postgres.pid());
 
     // WHEN it ends in each way and is started again THEN all committed rows are there
     for (round, name) in ["kill9", "crash", "stop_fast"].into_iter().enumerate() {
-        postgres.psql("app", "INSERT INTO kept VALUES (1)").unwrap();
+        postgres.sql("app", "INSERT INTO kept VALUES (1)").unwrap();
         match name {
             "kill9" => postgres.kill9().unwrap(),
             "crash" => postgres.crash().unwrap(),
@@ -41,7 +41,7 @@ fn committed_rows_survive_every_kind_of_end() {
     }
     assert_eq!(postgres.port(), port);
     assert_ne!(postgres.pid(), first_pid);
-    assert_eq!(postgres.psql("app", "SELECT slot_name FROM pg_replication_slots").unwrap(), "kept");
+    assert_eq!(postgres.sql("app", "SELECT slot_name FROM pg_replication_slots").unwrap(), "kept");
 }
 
 #[test]
@@ -54,8 +54,8 @@ fn options_are_honoured_and_nothing_stays() {
     };
     let postgres = start(options);
     // THEN both hold, and the socket still lets the harness in
-    assert_eq!(postgres.psql("postgres", "SHOW wal_sender_timeout").unwrap(), "5s");
-    assert_eq!(postgres.psql("postgres", "SHOW fsync").unwrap(), "on");
+    assert_eq!(postgres.sql("postgres", "SHOW wal_sender_timeout").unwrap(), "5s");
+    assert_eq!(postgres.sql("postgres", "SHOW fsync").unwrap(), "on");
     let port = postgres.port().to_string();
     let refused = std::process::Command::new(postgres.bin_dir().join("psql"))
         .args(["-h", "127.0.0.1", "-p", &port, "-U", "postgres", "-c", "SELECT 1"])
@@ -63,7 +63,7 @@ fn options_are_honoured_and_nothing_stays() {
         .unwrap();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("rejects connection"), "{said}");
-    assert!(postgres.psql("postgres", "SELECT nonsense").is_err());
+    assert!(postgres.sql("postgres", "SELECT nonsense").is_err());
     // WHEN it is dropped THEN process and folder are gone
     let (folder, pid) = (postgres.folder().to_owned(), postgres.pid());
     drop(postgres);

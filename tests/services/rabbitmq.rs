@@ -10,14 +10,16 @@ use crate::support::until;
 
 /// Its name is on disk when this returns: otherwise a kill may come first.
 const DECLARE: &str = r#"rabbit_amqqueue:declare(rabbit_misc:r(<<"/">>, queue, <<"kept">>),
-    true, false, [], none, <<"test">>), ok = mnesia:sync_log()."#;
+    true, false, [], none, <<"test">>), ok = mnesia:sync_log()"#;
 
 /// The test's own, and the one that every node has.
 const KEPT: [&str; 2] = ["kept", "outbox.dlq"];
 
 fn queues(rabbitmq: &RabbitMq) -> Vec<String> {
-    let listed = rabbitmq.ctl(&["--quiet", "list_queues", "name", "--no-table-headers"]).unwrap();
-    let mut names: Vec<String> = listed.split_whitespace().map(str::to_owned).collect();
+    let names =
+        "[binary_to_list(Name) || {resource, _, queue, Name} <- rabbit_amqqueue:list_names()]";
+    let listed = rabbitmq.eval(names).unwrap();
+    let mut names: Vec<_> = listed.split('"').skip(1).step_by(2).map(str::to_owned).collect();
     names.sort();
     names
 }
@@ -28,7 +30,7 @@ fn queues_survive_a_kill_and_a_freeze() {
     let start = Instant::now();
     let mut rabbitmq = RabbitMq::start().unwrap_or_else(|error| panic!("{error}"));
     println!("RabbitMQ ready in {} ms", start.elapsed().as_millis());
-    rabbitmq.ctl(&["eval", DECLARE]).unwrap();
+    rabbitmq.eval(DECLARE).unwrap();
     assert_eq!(queues(&rabbitmq), KEPT);
     let (url, first_pid) = (rabbitmq.amqp_url(), rabbitmq.pid());
 

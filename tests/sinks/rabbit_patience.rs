@@ -15,7 +15,7 @@ use crate::sinks::test_relay::LIMIT;
 const NAME: &str = "patience";
 /// Half an hour otherwise, looked at every minute.
 const IMPATIENCE: &str = "application:set_env(rabbit, consumer_timeout, 1000),
-                          application:set_env(rabbit, channel_tick_interval, 100).";
+                          application:set_env(rabbit, channel_tick_interval, 100)";
 /// More than are on their way at once.
 const RECORDS: usize = 300;
 
@@ -26,7 +26,7 @@ const LOST: &str = "delivery acknowledgement on channel";
 fn a_reader_that_takes_its_time_goes_on_behind_its_last_record() {
     // GIVEN a broker that waits a second for an acknowledgement, and a stream
     let rabbitmq = RabbitMq::start().unwrap();
-    rabbitmq.ctl(&["eval", IMPATIENCE]).unwrap();
+    rabbitmq.eval(IMPATIENCE).unwrap();
     let mut rabbit = Rabbit::open(&rabbitmq.amqp_url()).unwrap();
     rabbit.declare_stream(NAME).unwrap();
     rabbit.confirm().unwrap();

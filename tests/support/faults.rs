@@ -95,7 +95,7 @@ impl<'p> CliFixture<'p> {
 
     #[track_caller]
     pub(crate) fn sql(&self, sql: &str) -> String {
-        self.postgres.psql(&self.name, sql).unwrap_or_else(|error| panic!("{error}\n{sql}"))
+        self.postgres.sql(&self.name, sql).unwrap_or_else(|error| panic!("{error}\n{sql}"))
     }
 
     /// Makes the publication as `init` would.

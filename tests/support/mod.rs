@@ -103,13 +103,15 @@ pub(crate) fn query(url: &str, sql: &str) -> Result<Option<String>, tokio_postgr
 /// login costs the machine more than a statement.
 fn query_again(url: &str, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
     thread_local!(static LAST: RefCell<Option<Session>> = const { RefCell::new(None) });
-    let kept = LAST.take().filter(|session| session.url == url);
-    let again =
-        kept.and_then(|session| session.first_value(sql).ok().map(|value| (session, value)));
-    let (session, value) = again.map_or_else(
-        || Session::open(url).and_then(|session| session.first_value(sql).map(|it| (session, it))),
-        Ok,
-    )?;
+    if let Some(session) = LAST.take().filter(|session| session.url == url)
+        && let Ok(value) = session.first_value(sql)
+    {
+        LAST.set(Some(session));
+        return Ok(value);
+    }
+    // Not with the first error: the server may have been started anew since.
+    let session = Session::open(url)?;
+    let value = session.first_value(sql)?;
     LAST.set(Some(session));
     Ok(value)
 }

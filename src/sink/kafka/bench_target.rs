@@ -9,7 +9,6 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::brokers_ffi::add_brokers_to;
 use super::cluster::{self, CHANGE_WITHIN};
 use super::lost_brokers::LostBrokers;
 use super::settings::KafkaSettings;
@@ -107,26 +106,16 @@ impl BenchTarget for KafkaBenchTarget {
     }
 
     fn consume(&mut self, patience: Duration) -> Result<Option<Arrival>, Fault> {
-        if let Some(brokers) = self.lost_brokers.due() {
-            add_brokers_to(&self.consumer, brokers);
-        }
-        match self.consumer.poll(patience) {
+        match self.lost_brokers.poll(&self.consumer, patience) {
             Some(Ok(message)) => {
                 let at = Instant::now();
-                self.lost_brokers.answered();
                 let value = message.payload().unwrap_or_default().to_vec();
                 Ok(Some(Arrival { at, value }))
             }
             Some(Err(error)) if cluster::ends_reading(&error) => {
                 Err(cluster::unreachable(&self.settings, &error.to_string()))
             }
-            Some(Err(error)) => {
-                error.rdkafka_error_code().into_iter().for_each(|code| {
-                    self.lost_brokers.reported(code);
-                });
-                Ok(None)
-            }
-            None => Ok(None),
+            Some(Err(_)) | None => Ok(None),
         }
     }
 }

@@ -9,7 +9,6 @@ use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::brokers_ffi::add_brokers_to;
 use super::cluster::{self, ANSWER_WITHIN};
 use super::lost_brokers::LostBrokers;
 use super::record_ffi::headers_of_read;
@@ -148,9 +147,6 @@ impl DeadLetterLog for KafkaDeadLetterLog {
     fn next(&mut self, patience: Duration) -> Result<LogRead, Fault> {
         let deadline = Instant::now() + patience;
         self.add_partitions().map_err(|error| self.fault(&error))?;
-        if let Some(brokers) = self.lost_brokers.due() {
-            add_brokers_to(&self.consumer, brokers);
-        }
         loop {
             if self.ends.is_empty() && !self.end_reported {
                 self.end_reported = true;
@@ -158,10 +154,10 @@ impl DeadLetterLog for KafkaDeadLetterLog {
             }
             let began = Instant::now();
             let left = deadline.saturating_duration_since(began);
-            match self.consumer.poll(left).map(|read| read.map(|message| entry(&message))) {
+            let read = self.lost_brokers.poll(&self.consumer, left);
+            match read.map(|read| read.map(|message| entry(&message))) {
                 Some(Ok(entry)) => {
                     self.waited = Duration::ZERO;
-                    self.lost_brokers.answered();
                     self.read_up_to(entry.position.partition, entry.position.offset + 1);
                     return Ok(LogRead::Entry(entry));
                 }
@@ -174,9 +170,6 @@ impl DeadLetterLog for KafkaDeadLetterLog {
                 }
                 Some(Err(error)) => {
                     tracing::debug!(%error, "reading the dead-letter topic");
-                    if let Some(code) = error.rdkafka_error_code() {
-                        self.lost_brokers.reported(code);
-                    }
                 }
                 None => {
                     self.waited += began.elapsed();

@@ -2,10 +2,10 @@
 //!
 //! A broker whose session with the controller has ended (the machine stood still, the JVM paused)
 //! still answers requests for metadata, and its answer names no broker. librdkafka 2.12 then drops
-//! all brokers that it knows, reports that all are down, and sets a timer to begin anew with
-//! `bootstrap.servers`. But the end of the same answer cancels that timer if it was set by then,
-//! and the flag that it is set remains and forbids another: the client has nobody to ask, and
-//! stands still for ever whatever it has queued (librdkafka issue 5301, open in 2.13).
+//! all brokers that it knows, reports that all are down, and sets a timer after which it would start
+//! again from `bootstrap.servers`. When it has handled the rest of that answer it may cancel the
+//! timer without clearing the flag that says that one is set, and then never sets another. The
+//! client has no broker to ask and stands still for ever (librdkafka issue 5301, open in 2.13).
 //!
 //! In an ordinary outage librdkafka goes on trying, and reports each round. So some silence after
 //! such a report is the sign, and the configured brokers are named to it again. Those that it still
@@ -13,8 +13,12 @@
 
 use std::time::{Duration, Instant};
 
+use rdkafka::consumer::BaseConsumer;
+use rdkafka::error::KafkaResult;
+use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
+use super::brokers_ffi::add_brokers_to;
 use super::settings::KafkaSettings;
 
 /// Longer than a round of attempts to connect to brokers that refuse: librdkafka keeps each list of
@@ -30,6 +34,23 @@ pub(super) struct LostBrokers {
 impl LostBrokers {
     pub(super) fn new(settings: &KafkaSettings) -> LostBrokers {
         LostBrokers { brokers: settings.brokers.clone(), lost_at: None }
+    }
+
+    /// Polls a consumer to whose brokers this belongs.
+    pub(super) fn poll<'c>(
+        &mut self,
+        consumer: &'c BaseConsumer,
+        patience: Duration,
+    ) -> Option<KafkaResult<BorrowedMessage<'c>>> {
+        if let Some(brokers) = self.due() {
+            add_brokers_to(consumer, brokers);
+        }
+        let polled = consumer.poll(patience)?;
+        match &polled {
+            Ok(_) => self.answered(),
+            Err(error) => error.rdkafka_error_code().into_iter().for_each(|c| self.reported(c)),
+        }
+        Some(polled)
     }
 
     /// The client has reported an error.

@@ -97,7 +97,7 @@ fn show(settings: &Settings) -> Result<bool> {
         broker.port(),
         human_duration(began.elapsed())
     ));
-    postgres.psql(DATABASE, ROLES)?;
+    postgres.sql(DATABASE, ROLES)?;
     let owner = target::config(&broker, &postgres.url(DATABASE), &TOPICS);
     let login = |url: &str| url.replace("//postgres@", &format!("//{ROLE}@"));
     let config = RelayConfig { url: login(&owner.url), ..owner.clone() };
@@ -213,7 +213,7 @@ impl Show<'_> {
 
     fn cut(&mut self) -> Result<()> {
         let sql = "select count(pg_terminate_backend(pid)) from pg_stat_replication";
-        match self.postgres.psql(DATABASE, sql)?.as_str() {
+        match self.postgres.sql(DATABASE, sql)?.as_str() {
             "1" => Ok(()),
             count => Err(HarnessError::Other(format!("{count} walsenders, one was expected"))),
         }
@@ -225,7 +225,7 @@ impl Show<'_> {
         let metrics = self.relay.metrics()?;
         let in_flight = metrics.get("outbox_in_flight_events").copied().unwrap_or(f64::NAN);
         let lag = "select pg_current_wal_lsn() - confirmed_flush_lsn from pg_replication_slots";
-        let lag = self.postgres.psql(DATABASE, lag)?;
+        let lag = self.postgres.sql(DATABASE, lag)?;
         self.screen
             .event(&format!("before the kill: {in_flight} in flight, slot {lag} bytes behind"));
         self.relay.restart()
@@ -248,7 +248,7 @@ impl Show<'_> {
                    from pg_replication_slots where slot_name = 'walrelay'";
         let began = Instant::now();
         loop {
-            let text = self.postgres.psql(DATABASE, sql)?;
+            let text = self.postgres.sql(DATABASE, sql)?;
             let mut numbers = text.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
             let (lag_bytes, retained_bytes) =
                 (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));

@@ -15,6 +15,7 @@ use crate::{HarnessError, Result};
 const KAFKA: &str = "kafka-4.1.0";
 const SYSTEM_POSTGRES: &str = "/usr/lib/postgresql";
 const RABBITMQ_BIN: &str = "/usr/lib/rabbitmq/bin";
+const ERLANG_LIB: &str = "/usr/lib/erlang/lib";
 const RABBITMQ_LIB: &str = "/usr/lib/rabbitmq/lib";
 
 #[derive(Clone, Copy, Debug)]
@@ -157,14 +158,16 @@ pub(crate) fn kafka() -> Result<KafkaInstall> {
     Ok(install)
 }
 
-/// The folder with `rabbitmq-server` and `rabbitmqctl` that do not switch user by themselves.
-/// The applications that RabbitMQ itself consists of: those beside them are plugins.
-pub(crate) fn rabbitmq_applications() -> Result<Vec<PathBuf>> {
-    let failed = |error| HarnessError::io(format!("reading {RABBITMQ_LIB}"))(error);
-    let mut found = Vec::new();
-    for server in std::fs::read_dir(RABBITMQ_LIB).map_err(failed)?.flatten() {
-        let applications = std::fs::read_dir(server.path().join("plugins")).map_err(failed)?;
-        found.extend(applications.flatten().map(|entry| entry.path()).filter(|path| {
+/// The applications of Erlang, and those of RabbitMQ that are no plugins.
+pub(crate) fn erlang_applications() -> Result<Vec<PathBuf>> {
+    let entries = |folder: &Path| {
+        let read = fs::read_dir(folder);
+        let read = read.map_err(HarnessError::io(format!("reading {}", folder.display())))?;
+        Ok::<_, HarnessError>(read.flatten().map(|entry| entry.path()))
+    };
+    let mut found: Vec<PathBuf> = entries(Path::new(ERLANG_LIB))?.collect();
+    for server in entries(Path::new(RABBITMQ_LIB))? {
+        found.extend(entries(&server.join("plugins"))?.filter(|path| {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             !name.starts_with("rabbitmq_") || name.starts_with("rabbitmq_prelaunch")
         }));
@@ -172,6 +175,7 @@ pub(crate) fn rabbitmq_applications() -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// The folder with a `rabbitmq-server` that does not switch user by itself.
 pub(crate) fn rabbitmq_bin() -> Result<PathBuf> {
     let bin = PathBuf::from(RABBITMQ_BIN);
     if bin.join("rabbitmq-server").is_file() {

@@ -14,6 +14,8 @@ pub use backlog::{Backlog, BacklogReport};
 pub use chaos::{ChaosReport, ChaosWriters};
 pub use steady::{Stamp, SteadyLoad, SteadyReport};
 
+use tokio_postgres::{SimpleQueryMessage, SimpleQueryRow};
+
 use crate::kit::{Session, block_on};
 use crate::{HarnessError, Result};
 
@@ -54,6 +56,20 @@ pub fn create_slot(url: &str, publication: &str, slot: &str, table: &str) -> Res
 
 pub fn execute(url: &str, sql: &str) -> Result<()> {
     block_on(async { Ok(Session::open(url).await?.client.batch_execute(sql).await?) })
+}
+
+/// The rows of `sql` as text: columns parted by `|`, a line a row.
+pub(crate) fn rows(url: &str, sql: &str) -> Result<String> {
+    let messages =
+        block_on(async { Ok(Session::open(url).await?.client.simple_query(sql).await?) })?;
+    let rows = messages.iter().filter_map(|message| match message {
+        SimpleQueryMessage::Row(row) => Some(row),
+        _ => None,
+    });
+    let line = |row: &SimpleQueryRow| {
+        (0..row.len()).map(|i| row.get(i).unwrap_or_default()).collect::<Vec<_>>().join("|")
+    };
+    Ok(rows.map(line).collect::<Vec<_>>().join("\n"))
 }
 
 /// Names go into SQL as they are, so only plain ones are let in.

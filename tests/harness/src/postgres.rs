@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::process::{self, Kind, Process};
-use crate::{HarnessError, Result, install, ports};
+use crate::{HarnessError, Result, install, load, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -112,17 +112,15 @@ impl Postgres {
     fn launch(&mut self) -> Result<()> {
         let mut command = Command::new(self.bin.join("postgres"));
         self.process.spawn(without_pg_variables(command.arg("-D").arg(&self.data)))?;
-        // The file's last line says when connections are accepted; only then is psql worth its
-        // time.
+        // The file's last line says when connections are accepted.
         let pid_file = self.data.join("postmaster.pid");
-        let psql = self.psql_path();
-        let (folder, port) = (self.folder().to_owned(), self.port);
+        let socket = self.socket("postgres");
         self.process.wait_ready(START_LIMIT, |process| {
             let state = fs::read_to_string(&pid_file).unwrap_or_default();
             let own = state.lines().next() == Some(process.pid().to_string().as_str());
             let state = state.lines().nth(7).unwrap_or_default().trim();
             let open = matches!(state, "ready" | "standby");
-            own && open && ask(&psql, &folder, port, "postgres", "SELECT 1").is_ok()
+            own && open && load::rows(&socket, "SELECT 1").is_ok()
         })
     }
 
@@ -139,14 +137,20 @@ impl Postgres {
         format!("postgres://postgres@127.0.0.1:{}/{database}", self.port)
     }
 
-    /// What `psql -XAtq` prints for `sql`; any error in it is an error here.
-    pub fn psql(&self, database: &str, sql: &str) -> Result<String> {
-        ask(&self.psql_path(), self.folder(), self.port, database, sql)
+    /// Runs `sql` as the superuser; gives its rows as `psql -At` prints them.
+    pub fn sql(&self, database: &str, sql: &str) -> Result<String> {
+        load::rows(&self.socket(database), sql)
     }
 
     pub fn create_database(&self, name: &str) -> Result<()> {
         let quoted = name.replace('"', "\"\"");
-        crate::load::execute(&self.url("postgres"), &format!("CREATE DATABASE \"{quoted}\""))
+        self.sql("postgres", &format!("CREATE DATABASE \"{quoted}\"")).map(drop)
+    }
+
+    /// Where the superuser connects whatever `pg_hba.conf` says of TCP.
+    fn socket(&self, database: &str) -> String {
+        let folder = self.folder().display();
+        format!("host='{folder}' port={} user=postgres dbname='{database}'", self.port)
     }
 
     /// Fast shutdown, as `pg_ctl stop -m fast`; says how long it took. It goes on when the limit
@@ -187,11 +191,7 @@ impl Postgres {
     }
 
     pub fn answers(&self) -> bool {
-        self.psql("postgres", "SELECT 1").is_ok()
-    }
-
-    fn psql_path(&self) -> PathBuf {
-        self.bin.join("psql")
+        self.sql("postgres", "SELECT 1").is_ok()
     }
 }
 
@@ -231,14 +231,6 @@ fn append(path: &Path, text: &str) -> Result<()> {
     let failed = || HarnessError::io(format!("writing {}", path.display()));
     let before = fs::read_to_string(path).map_err(failed())?;
     fs::write(path, before + text).map_err(failed())
-}
-
-fn ask(psql: &Path, folder: &Path, port: u16, database: &str, sql: &str) -> Result<String> {
-    let mut command = Command::new(psql);
-    command.args(["-XAtq", "-v", "ON_ERROR_STOP=1", "-U", "postgres", "-d", database, "-h"]);
-    command.arg(folder).args(["-p", &port.to_string(), "-c", sql]);
-    let output = process::run(without_pg_variables(&mut command))?;
-    Ok(output.trim_end_matches('\n').to_owned())
 }
 
 /// PGSERVICE, PGOPTIONS and the like belong to the caller's own databases.

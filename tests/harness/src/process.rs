@@ -240,8 +240,7 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
         name.rsplit('/').next().unwrap_or_default().to_owned()
     };
     let tool = tool();
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(HarnessError::io(format!("running {tool}")))?;
+    let output = command.output().map_err(HarnessError::io(format!("running {tool}")))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if output.status.success() {
         return Ok(text);

@@ -122,8 +122,7 @@ impl SlotFeed {
             Continuation::First | Continuation::Same => {}
         }
         // Also after a rewind, which may have set the position back behind the floor.
-        self.replication.admitted.starts_at(floor);
-        self.replication.progress.on_reported(floor);
+        self.replication.starts_at(floor);
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
         down.admitter.crash.takes_over(&place.system_id, place.timeline, &source.slot);
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });

@@ -111,6 +111,11 @@ impl Replication {
         policy.forget(self.window.next());
         self.ledger.close_below(floor, self.window.next());
         self.progress.on_wal(floor);
+    }
+
+    /// Everything before `floor` was confirmed, by this relay or by another.
+    pub(super) fn starts_at(&mut self, floor: Lsn) {
+        self.admitted.starts_at(floor);
         self.progress.on_reported(floor);
     }
 

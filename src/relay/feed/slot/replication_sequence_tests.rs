@@ -62,7 +62,7 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k")]).unwrap();
     fixture.replication().admitted.interrupt();
     fixture.peers_confirmed(300);
-    fixture.replication().admitted.starts_at(Lsn::from_wire(300));
+    fixture.replication().starts_at(Lsn::from_wire(300));
     assert_eq!((fixture.forgotten(), fixture.replication().window.events()), (3, 2));
     // WHEN they settle, and what is before it is sent again THEN neither goes back
     fixture.receive(2, &[("e3", "t", "k")]).unwrap();
@@ -77,7 +77,7 @@ fn own_events_in_flight_hold_nothing_back_that_another_relay_confirmed() {
 fn taken_over(fixture: &mut Fixture) {
     fixture.replication().admitted.interrupt();
     fixture.peers_confirmed(300);
-    fixture.replication().admitted.starts_at(Lsn::from_wire(300));
+    fixture.replication().starts_at(Lsn::from_wire(300));
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn what_was_confirmed_after_a_takeover_is_no_other_event_after_a_rewind() {
     fixture.confirmed(first + 2);
     // WHEN the sink loses track
     fixture.rebuild();
-    fixture.replication().admitted.starts_at(Lsn::from_wire(300));
+    fixture.replication().starts_at(Lsn::from_wire(300));
     // THEN no event is passed over for another one
     let events = [("e4", "t", "k"), ("e5", "t", "l"), ("e6", "t", "k")];
     for (number, event) in (4..).zip(events) {

@@ -59,7 +59,7 @@ impl Source {
     }
 
     pub fn ask(&self, sql: &str) -> Result<String> {
-        Ok(self.postgres.psql("postgres", sql)?.trim().to_owned())
+        Ok(self.postgres.sql("postgres", sql)?.trim().to_owned())
     }
 
     /// An empty outbox and a new base slot: what is written from now on is the backlog.
