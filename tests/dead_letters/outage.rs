@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use walrelay_harness::{Broker, BrokerKind};
 
 use super::fixture::{DeadLetterFixture, held};
-use crate::support::broker::wait_durable;
 use crate::support::{
     LIMIT, half_machine, metric, name_on, on_both_brokers, shared_postgres, until, volume,
 };
@@ -19,7 +18,7 @@ fn a_broker_that_is_down_for_long_under_load_makes_no_dead_letter(kind: BrokerKi
         DeadLetterFixture::new(shared_postgres(), &broker, &name, "attempts_max = 2\n", "");
     // Every event has the fixture's own route, whatever its type.
     case.config.topic.clone_from(&name);
-    wait_durable(kind, Instant::now());
+    broker.sync_declarations().unwrap();
     let _machine = half_machine();
     let (mut relay, reader) = (case.relay(), case.site.reader());
     let (events, down, load) = volume((4_000, 15, 20), (30_000, 60, 75));

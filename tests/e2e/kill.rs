@@ -28,7 +28,7 @@ use walrelay_harness::stats::{Table, human_count, human_duration};
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions, RabbitMq};
 
 use self::causes::Moments;
-use crate::support::broker::{Destination, wait_durable};
+use crate::support::broker::Destination;
 use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, seed, until, volume,
 };
@@ -91,7 +91,7 @@ fn nothing_is_lost_whatever_is_killed(kind: BrokerKind) {
     let mut postgres =
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
     let site = Fixture::new(&postgres, destination, &name_on(kind, "kill"));
-    wait_durable(kind, Instant::now());
+    broker.sync_declarations().unwrap();
     let _machine = half_machine();
     let began = Instant::now();
     // GIVEN a relay, a reader, a watch on the confirmed LSN

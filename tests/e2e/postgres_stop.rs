@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
-use crate::support::broker::wait_durable;
 use crate::support::{
     Fixture, LIMIT, Repeatable, metric, name_on, on_both_brokers, shared_kafka, until, volume,
     whole_machine,
@@ -49,7 +48,7 @@ fn a_fast_shutdown_ends_although_the_broker_is_dead(kind: BrokerKind) {
     let mut broker = Broker::start(kind).unwrap();
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Fixture::new(&postgres, &broker, &name_on(kind, "postgres_stop_dead"));
-    wait_durable(kind, Instant::now());
+    broker.sync_declarations().unwrap();
     let _machine = whole_machine();
     let window = 1_000;
     let mut config = site.config();

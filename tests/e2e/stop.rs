@@ -8,7 +8,6 @@ use walrelay_harness::proc::signal;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::{BrokerKind, RabbitMq};
 
-use crate::support::broker::wait_durable;
 use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, metric, on_both_brokers, shared_postgres, until,
     volume, whole_machine,
@@ -82,7 +81,7 @@ fn a_sigterm_inside_a_large_transaction_repeats_nothing(kind: BrokerKind) {
 fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
     let mut broker = RabbitMq::start().unwrap();
     let site = Fixture::new(shared_postgres(), &broker, "stop_without_rabbitmq");
-    wait_durable(BrokerKind::RabbitMq, Instant::now());
+    broker.sync_declarations().unwrap();
     let _machine = whole_machine();
     let mut config = site.config();
     let window: u32 = 500;

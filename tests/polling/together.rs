@@ -1,14 +1,14 @@
 //! Many processes on one table, brokers and databases that go away, and the way to the slot.
 
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::oracle;
 use walrelay_harness::relay::RelayProcess;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use super::{config, polled_site, statuses, wait_settled};
-use crate::support::broker::{Reader, wait_durable};
+use crate::support::broker::Reader;
 use crate::support::{
     Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, query, shared_kafka,
     shared_postgres, start, until, volume,
@@ -67,7 +67,7 @@ fn an_outage_of_the_broker_costs_no_row_and_no_attempt(kind: BrokerKind) {
     let mut broker = Broker::start(kind).unwrap();
     let name = name_on(kind, "polling_outage");
     let site = polled_site(Fixture::new(shared_postgres(), &broker, &name));
-    wait_durable(kind, Instant::now());
+    broker.sync_declarations().unwrap();
     let _alone = half_machine();
     let reader = site.reader();
     let mut relay = site.relay_with(config(&site, "interval = \"20ms\"\nlease = \"2s\""));

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use walrelay_harness::consumer::{self, Consumer, Mode, Record};
 use walrelay_harness::rabbit::{Queue, Rabbit, Tap, Value};
@@ -10,16 +10,6 @@ use walrelay_harness::relay::RelayConfig;
 use walrelay_harness::{Broker, BrokerKind, Kafka, RabbitMq};
 
 use super::{LIMIT, shared_kafka, shared_rabbitmq, until};
-
-/// RabbitMQ may forget a quorum queue that is younger than this when it is killed.
-const QUORUM_QUEUE_AGE: Duration = Duration::from_secs(8);
-
-/// Waits until the queues that were declared at `declared` survive a kill of their broker.
-pub(crate) fn wait_durable(kind: BrokerKind, declared: Instant) {
-    if kind == BrokerKind::RabbitMq {
-        std::thread::sleep(QUORUM_QUEUE_AGE.saturating_sub(declared.elapsed()));
-    }
-}
 
 pub(crate) enum Destination {
     Kafka {

@@ -8,8 +8,8 @@
 pub(crate) mod broker;
 pub(crate) mod faults;
 pub(crate) mod rabbitmq;
+mod session;
 
-use std::cell::RefCell;
 use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -25,6 +25,8 @@ use walrelay_harness::{BrokerKind, Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use self::broker::{Destination, Reader};
 use self::faults::Relay;
+pub(crate) use self::session::query;
+use self::session::query_again;
 
 /// Longest wait for anything that should happen soon.
 pub(crate) const LIMIT: Duration = Duration::from_secs(90);
@@ -92,52 +94,6 @@ pub(crate) fn until<T>(what: &str, limit: Duration, mut look: impl FnMut() -> Op
 /// Sleeps before the next look: the longer the wait so far, the longer.
 fn rest(began: Instant) {
     std::thread::sleep((began.elapsed() / 16).clamp(POLL_MIN, POLL_MAX));
-}
-
-/// The first column of the first row, as text; an error when Postgres is away.
-pub(crate) fn query(url: &str, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
-    Session::open(url)?.first_value(sql)
-}
-
-/// As [`query`], for what is asked again and again: the thread keeps the last session, because a
-/// login costs the machine more than a statement.
-fn query_again(url: &str, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
-    thread_local!(static LAST: RefCell<Option<Session>> = const { RefCell::new(None) });
-    if let Some(session) = LAST.take().filter(|session| session.url == url)
-        && let Ok(value) = session.first_value(sql)
-    {
-        LAST.set(Some(session));
-        return Ok(value);
-    }
-    // Not with the first error: the server may have been started anew since.
-    let session = Session::open(url)?;
-    let value = session.first_value(sql)?;
-    LAST.set(Some(session));
-    Ok(value)
-}
-
-struct Session {
-    url: String,
-    runtime: tokio::runtime::Runtime,
-    client: tokio_postgres::Client,
-}
-
-impl Session {
-    fn open(url: &str) -> Result<Session, tokio_postgres::Error> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        let connecting = tokio_postgres::connect(url, tokio_postgres::NoTls);
-        let (client, connection) = runtime.block_on(connecting)?;
-        runtime.spawn(connection);
-        Ok(Session { url: url.to_owned(), runtime, client })
-    }
-
-    fn first_value(&self, sql: &str) -> Result<Option<String>, tokio_postgres::Error> {
-        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
-        Ok(messages.iter().find_map(|message| match message {
-            tokio_postgres::SimpleQueryMessage::Row(row) => row.get(0).map(str::to_owned),
-            _ => None,
-        }))
-    }
 }
 
 /// Declares two tests for each function, `NAME::kafka` and `NAME::rabbitmq`, which call it with the

@@ -48,6 +48,14 @@ impl Broker {
         }
     }
 
+    /// What was declared so far survives a kill.
+    pub fn sync_declarations(&self) -> Result<()> {
+        match self {
+            Broker::Kafka(_) => Ok(()),
+            Broker::RabbitMq(rabbitmq) => rabbitmq.sync_declarations(),
+        }
+    }
+
     pub fn start_again(&mut self) -> Result<()> {
         match self {
             Broker::Kafka(kafka) => kafka.start_again(),

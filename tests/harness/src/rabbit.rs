@@ -32,7 +32,7 @@ const DRAIN_PATIENCE: Duration = Duration::from_secs(20);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Queue {
-    /// Replicated. One that is killed within seconds of its declaration may be forgotten.
+    /// Replicated.
     Quorum,
     Classic,
 }

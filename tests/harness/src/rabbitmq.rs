@@ -2,9 +2,9 @@
 //!
 //! Each node has its own `epmd`, Erlang's name server, on its own port: a shared one outlives every
 //! server and would tie runs to each other. After a kill the node answers before its quorum queues
-//! have a leader, and a quorum queue declared in the seconds before a kill can be forgotten with
-//! its messages: a kill test declares, waits 8 s, then begins. Where dead letters go by default is
-//! there from the start: a relay insists on it.
+//! have a leader, and a quorum queue or a stream that was declared in the seconds before a kill can be
+//! forgotten with its messages, unless [`RabbitMq::sync_declarations`] was called. Where dead letters
+//! go by default is there from the start: a relay insists on it.
 
 use std::io::Write as _;
 use std::ops::{Deref, DerefMut};
@@ -88,6 +88,7 @@ impl RabbitMq {
         let mut rabbit = Rabbit::open(&rabbitmq.amqp_url())?;
         rabbit.declare_dead_letters()?;
         rabbit.close();
+        rabbitmq.sync_declarations()?;
         Ok(rabbitmq)
     }
 
@@ -172,12 +173,19 @@ impl RabbitMq {
         command.args(["-sname", &self.node(), "-r", "-e", "-fetch_stdout"]);
         let failed = || HarnessError::io("writing to erl_call");
         let (input, mut script) = std::io::pipe().map_err(failed())?;
-        write!(script, "io:format(\"~tp\", [begin {expressions} end]).").map_err(failed())?;
+        writeln!(script, "io:format(\"~tp\", [begin {expressions} end]).").map_err(failed())?;
         drop(script);
         let said = process::run(command.stdin(input))?;
         // The value, and then whether it could be printed.
         let value = said.trim_end().strip_suffix("{ok, ok}").map(str::to_owned);
         value.ok_or(HarnessError::Tool { tool: "erl_call".into(), output: said })
+    }
+
+    /// Writes to disk what was declared and bound. Quorum queues and streams are in tables that a
+    /// node writes only now and then.
+    pub fn sync_declarations(&self) -> Result<()> {
+        let tables = "ok = mnesia:sync_log(), [ok = dets:sync(Table) || Table <- dets:all()]";
+        self.eval(tables).map(drop)
     }
 
     /// Raises the memory alarm: connections that publish are blocked when this returns.

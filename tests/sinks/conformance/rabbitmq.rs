@@ -102,7 +102,7 @@ impl SinkFixture for RabbitFixture {
 
     /// A node that is killed soon after it confirmed a binding may come back without it.
     fn keep(&self) {
-        self.rabbitmq.eval("mnesia:dump_log()").unwrap();
+        self.rabbitmq.sync_declarations().unwrap();
     }
 
     fn kill(&mut self) {
