@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use walrelay_harness::{Postgres, PostgresOptions};
 
+use crate::support::shared_postgres;
+
 fn start(options: PostgresOptions) -> Postgres {
     let start = Instant::now();
     let postgres = Postgres::start(options).unwrap_or_else(|error| panic!("{error}"));
@@ -64,6 +66,11 @@ fn options_are_honoured_and_nothing_stays() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("rejects connection"), "{said}");
     assert!(postgres.sql("postgres", "SELECT nonsense").is_err());
+    // and it is no copy of another
+    let system = |postgres: &Postgres| {
+        postgres.sql("postgres", "SELECT system_identifier FROM pg_control_system()").unwrap()
+    };
+    assert_ne!(system(&postgres), system(shared_postgres()));
     // WHEN it is dropped THEN process and folder are gone
     let (folder, pid) = (postgres.folder().to_owned(), postgres.pid());
     drop(postgres);

@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 
 use proptest::prelude::*;
+use walrelay_harness::kit::volume;
 
 use super::*;
 
@@ -66,7 +67,7 @@ fn fate() -> impl Strategy<Value = Fate> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4000))]
+    #![proptest_config(ProptestConfig::with_cases(volume(1_000, 4_000)))]
 
     #[test]
     fn every_message_meets_its_fate_whatever_the_order(

@@ -8,12 +8,14 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use rustls::CertificateError;
 use rustls::pki_types::ServerName;
-use tokio::io::copy_bidirectional_with_sizes;
+use tokio::io::{AsyncReadExt as _, copy_bidirectional_with_sizes};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::AbortHandle;
+use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -23,6 +25,8 @@ use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 
 /// Two AMQP frames.
 const BUFFER_BYTES: usize = 64 << 10;
+/// How long an alert is waited for that has arrived already, if there is one.
+const ALERT_WITHIN: Duration = Duration::from_millis(100);
 
 /// Does the handshake as a client of `host`.
 pub(super) async fn connect(
@@ -68,7 +72,17 @@ impl TlsBridge {
         let task = tokio::spawn(async move {
             let (size, ours) = (BUFFER_BYTES, &mut ours);
             let copied = copy_bidirectional_with_sizes(ours, &mut encrypted, size, size).await;
-            if let Some(loss) = copied.err().as_ref().and_then(explain) {
+            let Err(error) = copied else { return };
+            let loss = match explain(&error) {
+                Some(loss) => Some(loss),
+                // Writing to a connection that the server has closed may fail before its alert was
+                // read.
+                None => timeout(ALERT_WITHIN, encrypted.read(&mut [0]))
+                    .await
+                    .ok()
+                    .and_then(|read| explain(&read.err()?)),
+            };
+            if let Some(loss) = loss {
                 ended_by.get_or_init(|| loss);
             }
         });

@@ -26,6 +26,7 @@ pub mod relay;
 pub mod stats;
 
 mod broker;
+mod cluster;
 mod error;
 mod guard;
 mod install;

@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::process::{self, Kind, Process};
-use crate::{HarnessError, Result, install, load, ports};
+use crate::process::{self, Kind, Process, without_pg_variables};
+use crate::{HarnessError, Result, cluster, install, load, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(30);
 const END_LIMIT: Duration = Duration::from_secs(10);
@@ -75,9 +75,7 @@ impl Postgres {
         let kind = Kind { name: "PostgreSQL", short: "pg", end: "QUIT" };
         let process = Process::new(kind, user, "")?;
         let data = process.folder().join("data");
-        let mut initdb = process.command(bin.join("initdb"));
-        initdb.args(["-A", "trust", "-U", "postgres", "-E", "UTF8", "--locale=C", "--no-sync"]);
-        process::run(without_pg_variables(initdb.arg("-D").arg(&data)))?;
+        cluster::make(&process, user, &bin, &data)?;
         write_configuration(&data, process.folder(), port, options)?;
         let mut postgres = Postgres { process, bin, data, port };
         postgres.launch()?;
@@ -231,14 +229,4 @@ fn append(path: &Path, text: &str) -> Result<()> {
     let failed = || HarnessError::io(format!("writing {}", path.display()));
     let before = fs::read_to_string(path).map_err(failed())?;
     fs::write(path, before + text).map_err(failed())
-}
-
-/// PGSERVICE, PGOPTIONS and the like belong to the caller's own databases.
-fn without_pg_variables(command: &mut Command) -> &mut Command {
-    for (key, _) in std::env::vars_os() {
-        if key.to_string_lossy().starts_with("PG") {
-            command.env_remove(key);
-        }
-    }
-    command
 }

@@ -249,6 +249,16 @@ pub(crate) fn run(command: &mut Command) -> Result<String> {
     Err(HarnessError::Tool { tool, output: said })
 }
 
+/// PGSERVICE, PGOPTIONS and the like belong to the caller's own databases.
+pub(crate) fn without_pg_variables(command: &mut Command) -> &mut Command {
+    for (key, _) in std::env::vars_os() {
+        if key.to_string_lossy().starts_with("PG") {
+            command.env_remove(key);
+        }
+    }
+    command
+}
+
 /// Signals a process, or with a leading dash a process group.
 pub(crate) fn kill(signal: &str, target: &str) -> Result<()> {
     // The shell's own `kill`: always there, and no foreign-function call is needed.
