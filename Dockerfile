@@ -17,9 +17,12 @@ FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends ca-certificates libssl3 zlib1g \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin walrelay
+    && useradd --uid 10001 --no-create-home --shell /usr/sbin/nologin walrelay \
+    && install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/walrelay
 COPY --from=build /out/walrelay /usr/local/bin/walrelay
 USER 10001:10001
+# Where the state file is made. On a volume it also outlives the container.
+ENV STATE_DIRECTORY=/var/lib/walrelay
 # In a container, loopback is seen by nobody.
 ENV WALRELAY_ADMIN__LISTEN=0.0.0.0:9464
 EXPOSE 9464

@@ -7,6 +7,7 @@ use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 use walrelay::base::lsn::Lsn;
+use walrelay::delivery::known::Fingerprint;
 use walrelay::delivery::ledger::Ledger;
 use walrelay::delivery::window::Window;
 
@@ -23,7 +24,7 @@ fn turn(window: &mut Window, ledger: &mut Ledger, per_transaction: u64, order: &
             ledger.begin(at, window.next(), 0);
         }
         assert!(window.has_room());
-        window.admit(EVENT_BYTES, 0);
+        window.admit(EVENT_BYTES, 0, Fingerprint::NONE);
         if (number + 1) % per_transaction == 0 {
             ledger.commit(at, window.next());
         }

@@ -67,6 +67,8 @@ pub(crate) struct SharedWords {
 
 // SAFETY: the mapping belongs to this value, and its words are atomics.
 unsafe impl Send for SharedWords {}
+// SAFETY: the same.
+unsafe impl Sync for SharedWords {}
 
 impl SharedWords {
     /// Maps the first `count` words of a file that has at least as many.

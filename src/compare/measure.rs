@@ -130,7 +130,7 @@ impl<'a> Measurement<'a> {
             config: Request::clone(self.request.origin),
             name: name.clone(),
             interval_ms: mode.interval_ms(),
-            crash_file: std::env::temp_dir().join(format!("{name}.crash")),
+            state_file: std::env::temp_dir().join(format!("{name}.state")),
         })?;
         let (ends, used_before) = (Instant::now(), RelayCost::default());
         Ok(MeasuredRelay { mode, what, process, arrivals, events, ends, before, used_before })

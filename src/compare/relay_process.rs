@@ -46,7 +46,7 @@ pub(crate) struct RelayOrder {
     /// Of polling; none for the slot.
     pub(super) interval_ms: Option<u64>,
     /// Removed by the comparison.
-    pub(super) crash_file: PathBuf,
+    pub(super) state_file: PathBuf,
 }
 
 impl RelayOrder {
@@ -91,7 +91,7 @@ impl RelayOrder {
         adapted.polling = interval.map(|interval| polling(config.polling.as_ref(), interval));
         // Every event of the load can be published: a dead letter would hide a fault.
         adapted.delivery.on_dead_letter = OnDeadLetter::Halt;
-        adapted.delivery.crash_file = Some(self.crash_file.clone());
+        adapted.delivery.state_file = Some(self.state_file.clone());
         adapted.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         adapted.admin.token = None;
         Ok(adapted)
@@ -134,7 +134,7 @@ fn polling(own: Option<&PollingSettings>, interval: Duration) -> PollingSettings
 pub(super) struct RelayProcess {
     process: std::process::Child,
     log: Arc<Mutex<VecDeque<String>>>,
-    crash_file: PathBuf,
+    state_file: PathBuf,
 }
 
 impl RelayProcess {
@@ -148,8 +148,8 @@ impl RelayProcess {
         let mut process = command.spawn().map_err(broken)?;
         let errors = process.stderr.take();
         let log = Arc::new(Mutex::new(VecDeque::new()));
-        let crash_file = order.crash_file.clone();
-        let mut relay = RelayProcess { process, log: Arc::clone(&log), crash_file };
+        let state_file = order.state_file.clone();
+        let mut relay = RelayProcess { process, log: Arc::clone(&log), state_file };
         if let Some(errors) = errors {
             runtime::spawn("relay-log", move || {
                 for line in BufReader::new(errors).lines().map_while(Result::ok) {
@@ -215,7 +215,7 @@ impl Drop for RelayProcess {
     fn drop(&mut self) {
         self.process.kill().ok();
         self.process.wait().ok();
-        std::fs::remove_file(&self.crash_file).ok();
+        std::fs::remove_file(&self.state_file).ok();
     }
 }
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use walrelay_harness::kit::volume;
 
 use super::admitted::{Admitted, Transaction};
+use super::known::Fingerprint;
 use super::ledger::Ledger;
 use super::window::Window;
 use crate::base::event::Sequence;
@@ -111,7 +112,7 @@ impl World {
                         return;
                     }
                     assert!(!self.confirmed.contains(&(transaction, row)), "published once more");
-                    let sequence = self.window.admit(1, 0);
+                    let sequence = self.window.admit(1, 0, Fingerprint::NONE);
                     self.in_flight.push((sequence, (transaction, row)));
                     self.published.push((transaction, row));
                 }

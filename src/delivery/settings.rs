@@ -30,10 +30,11 @@ settings! {
         pub on_dead_letter: OnDeadLetter = choice().default("continue"),
         /// How long a stop may take to settle the window.
         pub drain_timeout: Duration = duration(SECOND_MS / 10, HOUR_MS).default("20s"),
-        /// Remembers across crashes which event was in hand: one that killed the process three
-        /// times becomes a dead letter. Must survive a restart of the process; 100 bytes.
-        pub crash_file: Option<PathBuf> = text(FILLED)
-            .or_none("a file named after the slot in the directory for temporary files"),
+        /// What the next process must know after a crash: which events the broker has confirmed,
+        /// so that they are not published again, and which event was in hand: one that killed the
+        /// process three times becomes a dead letter. Up to 6 MB; may be deleted at any time.
+        pub state_file: Option<PathBuf> = text(FILLED)
+            .or_none("a file named after the slot in `$STATE_DIRECTORY`, which systemd sets; or none"),
     }
 }
 

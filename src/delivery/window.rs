@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 
+use super::known::Fingerprint;
 use crate::base::event::Sequence;
 
 #[derive(Debug)]
@@ -29,7 +30,16 @@ pub struct Window {
 struct Slot {
     bytes: usize,
     commit_unix_us: i64,
+    fingerprint: Fingerprint,
     settled: bool,
+}
+
+/// An event that was settled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SettledEvent {
+    pub commit_unix_us: i64,
+    /// None for an event that must not be marked.
+    pub fingerprint: Fingerprint,
 }
 
 /// A report on an event that is not in the window. This is a bug in a sink, and stops the relay.
@@ -61,28 +71,33 @@ impl Window {
         self.settled_below + self.ring.len() as Sequence
     }
 
-    pub fn admit(&mut self, bytes: usize, commit_unix_us: i64) -> Sequence {
+    pub fn admit(
+        &mut self,
+        bytes: usize,
+        commit_unix_us: i64,
+        fingerprint: Fingerprint,
+    ) -> Sequence {
         let sequence = self.next();
         self.confirmed_before.pop_front();
-        self.ring.push_back(Slot { bytes, commit_unix_us, settled: false });
+        self.ring.push_back(Slot { bytes, commit_unix_us, fingerprint, settled: false });
         self.events += 1;
         self.bytes += bytes;
         sequence
     }
 
-    /// Marks an event as confirmed. Returns when its transaction was committed.
-    pub fn settle(&mut self, sequence: Sequence) -> Result<i64, NotInFlight> {
+    /// Marks an event as confirmed.
+    pub fn settle(&mut self, sequence: Sequence) -> Result<SettledEvent, NotInFlight> {
         let slot = sequence
             .checked_sub(self.settled_below)
             .and_then(|index| self.ring.get_mut(usize::try_from(index).ok()?))
             .filter(|slot| !slot.settled)
             .ok_or(NotInFlight(sequence))?;
         slot.settled = true;
-        let commit_unix_us = slot.commit_unix_us;
+        let Slot { commit_unix_us, fingerprint, .. } = *slot;
         self.events -= 1;
         self.bytes -= slot.bytes;
         self.advance();
-        Ok(commit_unix_us)
+        Ok(SettledEvent { commit_unix_us, fingerprint })
     }
 
     /// Whether the next event was confirmed before a rewind. Then it is not published again.
@@ -93,7 +108,12 @@ impl Window {
     /// Admits the next event as one that is confirmed already.
     pub fn pass_over(&mut self) {
         self.confirmed_before.pop_front();
-        self.ring.push_back(Slot { bytes: 0, commit_unix_us: 0, settled: true });
+        self.ring.push_back(Slot {
+            bytes: 0,
+            commit_unix_us: 0,
+            fingerprint: Fingerprint::NONE,
+            settled: true,
+        });
         self.advance();
     }
 
@@ -120,6 +140,7 @@ impl Window {
     pub fn forget(&mut self) {
         self.confirmed_before.clear();
         self.forgotten_below = self.next();
+        self.ring.iter_mut().for_each(|slot| slot.fingerprint = Fingerprint::NONE);
     }
 
     fn advance(&mut self) {

@@ -6,13 +6,22 @@ use super::*;
 fn only_the_contiguous_prefix_is_settled() {
     let mut window = Window::new(8, 1000);
     for _ in 0..3 {
-        window.admit(10, 7);
+        window.admit(10, 7, Fingerprint::NONE);
     }
-    assert_eq!(window.settle(2), Ok(7));
+    assert_eq!(
+        window.settle(2),
+        Ok(SettledEvent { commit_unix_us: 7, fingerprint: Fingerprint::NONE })
+    );
     assert_eq!(window.settled_below(), 0);
-    assert_eq!(window.settle(0), Ok(7));
+    assert_eq!(
+        window.settle(0),
+        Ok(SettledEvent { commit_unix_us: 7, fingerprint: Fingerprint::NONE })
+    );
     assert_eq!(window.settled_below(), 1);
-    assert_eq!(window.settle(1), Ok(7));
+    assert_eq!(
+        window.settle(1),
+        Ok(SettledEvent { commit_unix_us: 7, fingerprint: Fingerprint::NONE })
+    );
     assert_eq!(window.settled_below(), 3);
     assert!(window.is_empty());
 }
@@ -20,8 +29,8 @@ fn only_the_contiguous_prefix_is_settled() {
 #[test]
 fn a_receipt_counts_once_and_only_for_what_is_in_flight() {
     let mut window = Window::new(8, 1000);
-    window.admit(10, 0);
-    window.admit(10, 0);
+    window.admit(10, 0, Fingerprint::NONE);
+    window.admit(10, 0, Fingerprint::NONE);
     assert_eq!(window.settle(2), Err(NotInFlight(2)));
     assert!(window.settle(1).is_ok());
     assert_eq!(window.settle(1), Err(NotInFlight(1)));
@@ -32,7 +41,8 @@ fn a_receipt_counts_once_and_only_for_what_is_in_flight() {
 #[test]
 fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed() {
     let admit_two_confirm_second = |window: &mut Window| {
-        let (first, second) = (window.admit(10, 0), window.admit(10, 0));
+        let (first, second) =
+            (window.admit(10, 0, Fingerprint::NONE), window.admit(10, 0, Fingerprint::NONE));
         assert!(window.settle(second).is_ok());
         first
     };
@@ -40,7 +50,7 @@ fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed
     let first = admit_two_confirm_second(&mut window);
     assert!(!window.rewind());
     assert!(!window.next_is_confirmed());
-    assert_eq!(window.admit(10, 0), first);
+    assert_eq!(window.admit(10, 0, Fingerprint::NONE), first);
     assert!(window.next_is_confirmed());
     window.pass_over();
     assert!(window.settle(first).is_ok());
@@ -53,27 +63,27 @@ fn what_was_confirmed_before_a_rewind_is_passed_over_unless_the_timeline_changed
     // THEN the numbers mean other events now, and nothing is passed over
     for _ in 0..4 {
         assert!(!window.next_is_confirmed());
-        window.admit(10, 0);
+        window.admit(10, 0, Fingerprint::NONE);
     }
     // WHEN it rewinds once more THEN they mean the same again
     assert!(!window.rewind());
     // GIVEN that all old ones have settled THEN a change of timeline changes no number
-    let old = window.admit(10, 0);
+    let old = window.admit(10, 0, Fingerprint::NONE);
     window.forget();
     assert!(window.settle(old).is_ok());
-    window.admit(10, 0);
+    window.admit(10, 0, Fingerprint::NONE);
     assert!(!window.rewind());
 }
 
 #[test]
 fn bounds_hold_in_events_and_in_bytes_and_a_giant_may_pass_alone() {
     let mut window = Window::new(2, 100);
-    window.admit(10, 0);
+    window.admit(10, 0, Fingerprint::NONE);
     assert!(window.has_room());
-    window.admit(10, 0);
+    window.admit(10, 0, Fingerprint::NONE);
     assert!(!window.has_room(), "two events are the bound");
     let mut window = Window::new(10, 100);
-    window.admit(5000, 0);
+    window.admit(5000, 0, Fingerprint::NONE);
     assert!(!window.has_room(), "bytes are bounded too");
     assert!(window.settle(0).is_ok());
     assert!(window.has_room());
@@ -97,7 +107,7 @@ proptest! {
                 }
                 0 | 1 if window.has_room() => {
                     prop_assert!(!window.next_is_confirmed());
-                    prop_assert_eq!(window.admit(1, 0), admitted);
+                    prop_assert_eq!(window.admit(1, 0, Fingerprint::NONE), admitted);
                     unsettled.insert(admitted);
                     admitted += 1;
                 }

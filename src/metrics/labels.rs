@@ -27,6 +27,11 @@ label! {
 }
 
 label! {
+    /// How it is known that an earlier process has published an event.
+    KnownFrom "source" { StateFile = "state_file" }
+}
+
+label! {
     /// Why a change is no event. A message is ignored for its prefix, or as non-transactional.
     Ignored "operation" {
         Update = "update",

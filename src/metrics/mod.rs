@@ -18,7 +18,7 @@ mod pass;
 mod process;
 
 pub use self::instrument::{Family, Instrument, LabelSet, MetricKind, MetricSpec};
-pub use self::labels::{Ignored, Outcome, Point, Stage, Version, WalStatus};
+pub use self::labels::{Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus};
 pub use self::pass::PassMeter;
 
 /// Commit to confirm: from half a millisecond to a minute.
@@ -67,6 +67,8 @@ macro_rules! table {
 table! {
     events: Family<IntCounter, Outcome> = "outbox_events_total", "events", NONE,
         "Events settled, by what became of them.";
+    known_events: Family<IntCounter, KnownFrom> = "outbox_events_known_total", "events", NONE,
+        "Events that came again and were not published again, because an earlier process has published them, by where that is known from.";
     retries: IntCounter = "outbox_retries_total", "attempts", NONE,
         "Attempts to publish after the first.";
     retry_exhaustions: IntCounter = "outbox_retry_exhaustions_total", "events", NONE,

@@ -7,7 +7,7 @@ use prometheus::local::{LocalHistogram, LocalIntCounter};
 
 use super::Metrics;
 use super::instrument::LabelSet;
-use super::labels::{Ignored, Outcome, Stage};
+use super::labels::{Ignored, KnownFrom, Outcome, Stage};
 
 /// Counts without atomics; [`PassMeter::flush`] once per pass makes the counts visible.
 #[derive(Debug)]
@@ -15,6 +15,7 @@ pub struct PassMeter {
     latency: LocalHistogram,
     stages: Vec<LocalHistogram>,
     outcomes: Vec<LocalIntCounter>,
+    known: Vec<LocalIntCounter>,
     ignored: Vec<LocalIntCounter>,
     retries: LocalIntCounter,
 }
@@ -26,6 +27,7 @@ impl PassMeter {
             latency: metrics.publish_latency_seconds.local(),
             stages: metrics.stage_seconds.iter().map(|(_, stage)| stage.local()).collect(),
             outcomes: metrics.events.iter().map(|(_, counter)| local(counter)).collect(),
+            known: metrics.known_events.iter().map(|(_, counter)| local(counter)).collect(),
             ignored: metrics.ignored_rows.iter().map(|(_, counter)| local(counter)).collect(),
             retries: metrics.retries.local(),
         }
@@ -41,6 +43,11 @@ impl PassMeter {
     /// The dead-letter topic has confirmed an event.
     pub fn dead_lettered(&mut self) {
         self.outcomes[Outcome::DeadLettered.index()].inc();
+    }
+
+    /// An event was passed over that an earlier process has published.
+    pub fn known(&mut self, from: KnownFrom) {
+        self.known[from.index()].inc();
     }
 
     pub fn retried(&mut self) {
@@ -59,6 +66,7 @@ impl PassMeter {
         self.latency.flush();
         self.stages.iter().for_each(LocalHistogram::flush);
         self.outcomes.iter().for_each(LocalIntCounter::flush);
+        self.known.iter().for_each(LocalIntCounter::flush);
         self.ignored.iter().for_each(LocalIntCounter::flush);
         self.retries.flush();
     }

@@ -49,6 +49,7 @@ fn a_pass_becomes_visible_when_it_is_flushed() {
     meter.dead_lettered();
     meter.retried();
     meter.ignored(Ignored::Update);
+    meter.known(KnownFrom::StateFile);
     meter.stage(Stage::Confirm, std::time::Duration::from_millis(2));
     assert_eq!(metrics.events.at(Outcome::Published).get(), 0);
     // WHEN the pass ends
@@ -59,6 +60,7 @@ fn a_pass_becomes_visible_when_it_is_flushed() {
     assert_eq!(metrics.events.at(Outcome::DeadLettered).get(), 1);
     assert_eq!(metrics.retries.get(), 1);
     assert_eq!(metrics.ignored_rows.at(Ignored::Update).get(), 1);
+    assert_eq!(metrics.known_events.at(KnownFrom::StateFile).get(), 1);
     assert_eq!(metrics.stage_seconds.at(Stage::Confirm).get_sample_count(), 1);
     assert_eq!(metrics.publish_latency_seconds.get_sample_count(), 2);
     assert!((metrics.publish_latency_seconds.get_sample_sum() - 0.004).abs() < 1e-9);

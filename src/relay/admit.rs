@@ -5,15 +5,16 @@
 //! be read of it. So does one that has killed the process before. Nothing is remembered here: the
 //! feed admits an event after the sink has taken it.
 
-use super::crash::CrashGuard;
 use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
 use super::faults;
+use super::state_file::StateFile;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
+use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::format::{self, CloudEvents};
-use crate::metrics::PassMeter;
+use crate::metrics::{KnownFrom, PassMeter};
 use crate::outbox::settings::Route;
 use crate::outbox::{CommitStamp, EventError, ExtractScratch, MessagePlan, Plan, RowError};
 use crate::pgoutput::cursor::DecodeError;
@@ -33,14 +34,16 @@ pub(super) enum Candidate<'a> {
 pub(super) struct EventNumber {
     pub(super) sequence: Sequence,
     pub(super) position: Position,
-    /// Its number within the transaction that the crash file was given.
+    /// Its number within the transaction that the crash guard was given.
     pub(super) crash_ordinal: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Offered {
     /// The sink has taken it; `bytes` count towards the window.
-    Taken { bytes: usize, commit_unix_us: i64 },
+    Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
+    /// An earlier process has published it, and it must not be published again.
+    Known(KnownFrom),
     /// There is no room for it; offer it again.
     Full,
     /// The sink has failed as a whole.
@@ -57,7 +60,8 @@ pub(super) struct Admission<'a> {
 /// Turns candidates into events. Its buffers are kept from event to event.
 pub(super) struct Admitter {
     pub(super) transaction: CommitStamp,
-    pub(super) crash: CrashGuard,
+    pub(super) state_file: StateFile,
+    pub(super) known: KnownEvents,
     scratch: ExtractScratch,
     /// The payload format of each outbox table, and of messages.
     tables: Vec<EventFormat>,
@@ -67,19 +71,50 @@ pub(super) struct Admitter {
 }
 
 impl Admitter {
-    pub(super) fn new(crash: CrashGuard, source: &SourceSettings, origin: String) -> Admitter {
+    pub(super) fn new(state_file: StateFile, source: &SourceSettings, origin: String) -> Admitter {
         let tables = source.outboxes.iter().map(|outbox| {
             EventFormat::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
         });
         let messages = source.messages.as_ref().map(|it| EventFormat::new(&it.route, &it.prefix));
         Admitter {
             transaction: CommitStamp::default(),
-            crash,
+            state_file,
+            known: KnownEvents::default(),
             scratch: ExtractScratch::default(),
             tables: tables.collect(),
             messages: messages.unwrap_or_default(),
             origin,
         }
+    }
+
+    /// There is a new session, in which everything before `confirmed` is confirmed. An earlier
+    /// process has marked what else it knew to be confirmed.
+    pub(super) fn takes_over(
+        &mut self,
+        system_id: &str,
+        timeline: u32,
+        slot: &str,
+        confirmed: Lsn,
+    ) {
+        let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
+        let events = self.known.load(left.iter(), confirmed);
+        if events > 0 {
+            tracing::info!(events, %confirmed, "an earlier process has marked events behind the slot's position as confirmed: they are not published again");
+        }
+    }
+
+    /// What is received from here on is no repetition of what an earlier process has marked, and
+    /// what this one has marked does not apply any more.
+    pub(super) fn forget(&mut self) {
+        self.known.forget();
+        self.state_file.marks.forget();
+    }
+
+    /// The events that follow are of this transaction.
+    #[inline]
+    pub(super) fn begins(&mut self, commit_lsn: Lsn) {
+        self.state_file.crash.begins(commit_lsn);
+        self.known.begins(commit_lsn);
     }
 
     #[inline]
@@ -90,8 +125,9 @@ impl Admitter {
         policy: &mut FailurePolicy,
         sink: &mut dyn Sink,
     ) -> Result<Offered, Fault> {
-        let handover = Handover { number, policy, sink };
-        let offered = match self.crash.takes(number.crash_ordinal) {
+        let fingerprint = Fingerprint::NONE;
+        let handover = Handover { number, fingerprint, policy, sink };
+        let offered = match self.state_file.crash.takes(number.crash_ordinal) {
             None => self.publish(candidate, handover),
             Some(deaths) => {
                 let text = format!("the process has died on it {deaths} times");
@@ -100,7 +136,7 @@ impl Admitter {
                 self.give_up(candidate, reason, handover)
             }
         };
-        self.crash.lets_go();
+        self.state_file.crash.lets_go();
         self.scratch.give_back();
         offered
     }
@@ -111,7 +147,8 @@ impl Admitter {
         candidate: &Candidate<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        let Admitter { transaction, scratch, tables, messages, .. } = self;
+        let Admitter { transaction, scratch, tables, messages, state_file, known, .. } = self;
+        let marked = state_file.marks.is_on();
         let mut headers = HeaderSlots::new();
         let (extracted, format) = match candidate {
             Candidate::Row(plan, tuple) => (
@@ -125,10 +162,15 @@ impl Admitter {
             ),
         };
         let error = match extracted {
-            Ok(event) => match format.shape(event, |event| handover.publish(event)) {
-                Ok(offered) => return offered,
-                Err(error) => error,
-            },
+            Ok(event) => {
+                match format.shape(event, |event| match handover.identify(event, known, marked) {
+                    Some(from) => Ok(Offered::Known(from)),
+                    None => handover.publish(event),
+                }) {
+                    Ok(offered) => return offered,
+                    Err(error) => error,
+                }
+            }
             Err(RowError::Event(error)) => error,
             Err(RowError::Decode(error)) => return Err(self.unreadable(&error)),
         };
@@ -149,7 +191,8 @@ impl Admitter {
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
         }
-        let Admitter { transaction, scratch, .. } = self;
+        let Admitter { transaction, scratch, state_file, known, .. } = self;
+        let marked = state_file.marks.is_on();
         let mut headers = HeaderSlots::new();
         let remains = match candidate {
             Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
@@ -158,7 +201,10 @@ impl Admitter {
             }
         };
         match remains {
-            Ok(remains) => handover.dead_letter(&remains, reason, true),
+            Ok(remains) => match handover.identify(&remains, known, marked) {
+                Some(from) => Ok(Offered::Known(from)),
+                None => handover.dead_letter(&remains, reason, true),
+            },
             Err(error) => Err(self.unreadable(&error)),
         }
     }
@@ -199,11 +245,28 @@ impl EventFormat {
 /// One event on its way to the sink.
 struct Handover<'a> {
     number: EventNumber,
+    /// None where events are not marked.
+    fingerprint: Fingerprint,
     policy: &'a mut FailurePolicy,
     sink: &'a mut dyn Sink,
 }
 
 impl Handover<'_> {
+    /// Whether an earlier process has published the event, and from where that is known.
+    #[inline]
+    fn identify(
+        &mut self,
+        event: &Outbound<'_>,
+        known: &mut KnownEvents,
+        marked: bool,
+    ) -> Option<KnownFrom> {
+        if !marked && !known.is_active() {
+            return None;
+        }
+        self.fingerprint = Fingerprint::of(self.number.position, event);
+        (known.is_active() && known.passes_over(self.fingerprint)).then_some(KnownFrom::StateFile)
+    }
+
     #[inline]
     fn publish(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
@@ -214,7 +277,10 @@ impl Handover<'_> {
         };
         let commit_unix_us = event.commit_unix_us;
         match outcome {
-            Ok(()) => Ok(Offered::Taken { bytes: event.size_bytes(), commit_unix_us }),
+            Ok(()) => {
+                let (bytes, fingerprint) = (event.size_bytes(), self.fingerprint);
+                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
+            }
             Err(PublishError::QueueFull) => Ok(Offered::Full),
             Err(PublishError::Failed(failure)) => self.refused(event, &failure),
         }
@@ -254,7 +320,7 @@ impl Handover<'_> {
     /// Publishes the dead letter of an event in the event's place: behind all older events, and
     /// alone in its request, so that a failure concerns no other event.
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
-        let Handover { number: EventNumber { sequence, .. }, policy, sink } = self;
+        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink } = self;
         if !policy.allow(*sequence, &cause)? {
             return Ok(Offered::Full);
         }
@@ -265,7 +331,8 @@ impl Handover<'_> {
             Ok(()) => {
                 let subject = format!("event {}, topic {}", brief(event.id), brief(event.topic));
                 policy.dead_lettered(*sequence, event.key, &subject, cause);
-                Ok(Offered::Taken { bytes, commit_unix_us: event.commit_unix_us })
+                let (commit_unix_us, fingerprint) = (event.commit_unix_us, *fingerprint);
+                Ok(Offered::Taken { bytes, commit_unix_us, fingerprint })
             }
             Err(PublishError::QueueFull) => Ok(Offered::Full),
             Err(PublishError::Failed(failure)) => Err(policy.dead_letter_refused(&failure)),

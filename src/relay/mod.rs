@@ -33,7 +33,8 @@
 //! 5. The sink breaks: the session is given up and everything from the first unsettled event on is
 //!    received again, under the same numbers; what was confirmed in the meantime is skipped.
 //! 6. The process dies: the next one starts at the slot's `confirmed_flush_lsn`. What was confirmed
-//!    and not yet reported is published twice, and nothing is skipped.
+//!    and not yet reported is published twice, unless the dead process has marked it as confirmed in
+//!    its state file ([`state_file`], [`crate::delivery::known`]).
 //! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
 //!    events, and stops the relay ([`control`]).
 //!
@@ -44,13 +45,13 @@
 
 mod admit;
 pub mod control;
-mod crash;
 mod dead_letter_gate;
 mod failure_policy;
 mod faults;
 mod feed;
 mod preconditions;
 mod sink_driver;
+mod state_file;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -59,13 +60,13 @@ use std::time::{Duration, Instant};
 
 use self::admit::Admitter;
 use self::control::StopFlags;
-use self::crash::CrashGuard;
 use self::failure_policy::{FailureOutcome, FailurePolicy, Moment};
 pub(crate) use self::feed::claims::{ClaimFeed, ClaimParts};
 pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
 use self::sink_driver::{SinkDriver, SinkFactory};
+use self::state_file::StateFile;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
@@ -116,12 +117,12 @@ pub(crate) struct Relay<F> {
 }
 
 impl<F: Feed> Relay<F> {
-    /// Opens the crash file and the first sink.
+    /// Opens the state file and the first sink.
     pub(crate) fn new(parts: Parts, feed: F) -> Result<Relay<F>, Fault> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, metrics, .. } = parts;
-        let crash = CrashGuard::open(delivery.crash_file.as_deref(), &source.slot)?;
+        let state_file = StateFile::open(delivery.state_file.as_deref(), &source.slot)?;
         let down = Downstream {
-            admitter: Admitter::new(crash, &source, feed.origin()),
+            admitter: Admitter::new(state_file, &source, feed.origin()),
             policy: FailurePolicy::new(&delivery, dead_letter_writer, &metrics),
             driver: SinkDriver::open(sink_factory, &delivery)?,
             meter: PassMeter::new(&metrics),
@@ -219,8 +220,14 @@ impl<F: Feed> Relay<F> {
         }
     }
 
-    /// Takes the sink's reports.
+    /// Takes the sink's reports, and marks what they confirm before it can be reported to Postgres.
     fn collect(&mut self, timeout: Duration) -> Result<(), Fault> {
+        let outcome = self.collect_all(timeout);
+        self.down.admitter.state_file.marks.write();
+        outcome
+    }
+
+    fn collect_all(&mut self, timeout: Duration) -> Result<(), Fault> {
         // When an event parks its key, those of the key that wait in the sink become dead letters
         // first, and only then a later event of the key is admitted. So they stay in order.
         let mut parked = self.collect_once(timeout)?;
@@ -274,11 +281,14 @@ impl<F: Feed> Relay<F> {
 
     /// The broker has the event, or its dead letter.
     fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
-        let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
+        let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
         let cause = policy.settled(sequence);
-        let committed = self.feed.confirmed(sequence, cause.as_ref());
-        let commit_unix_us = committed.map_err(|error| faults::receipt(&error))?;
+        let settled = self.feed.confirmed(sequence, cause.as_ref());
+        let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;
+        if let Some(mark) = mark {
+            admitter.state_file.marks.push(mark);
+        }
         match cause {
             None => meter.published(commit_unix_us, now.unix_us),
             Some(_) => {

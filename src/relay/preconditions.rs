@@ -1,7 +1,7 @@
 //! The faults with which a loop would end at its start, found for `check` by the functions that the
 //! loop itself calls.
 
-use super::crash;
+use super::state_file;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::delivery::settings::DeliverySettings;
@@ -15,8 +15,8 @@ use crate::source::settings::SourceSettings;
 pub fn inspect(source: &SourceSettings, delivery: &DeliverySettings) -> Vec<Finding> {
     let outboxes = Outboxes::new(source.outboxes.clone(), source.messages.as_ref());
     let fault = outboxes.err();
-    let crash_file = crash::inspect(delivery.crash_file.as_deref(), &source.slot);
-    std::iter::once(crash_file).chain(fault.map(Finding::fail)).collect()
+    let state_file = state_file::inspect(delivery.state_file.as_deref(), &source.slot);
+    std::iter::once(state_file).chain(fault.map(Finding::fail)).collect()
 }
 
 /// Why rows of these tables could not become events, one fault per table. `tables` are those of the

@@ -9,7 +9,7 @@ use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{ALL, shared, waiting};
 
 #[test]
-fn a_crash_file_that_cannot_be_used_is_a_line_of_check() {
+fn a_state_file_that_cannot_be_used_is_a_line_of_check() {
     let mut scene = CliFixture::waiting("startup_crash");
     let folder = scene.folder().to_owned();
     let other = folder.join("other");
@@ -20,14 +20,14 @@ fn a_crash_file_that_cannot_be_used_is_a_line_of_check() {
         (folder.clone(), "directory"),
         (other.clone(), "it holds something else"),
     ] {
-        scene.extra = format!("[delivery]\ncrash_file = {path:?}\n");
-        scene.assert_refused(2, "crash-file.unusable", &["delivery.crash_file", word]);
+        scene.extra = format!("[delivery]\nstate_file = {path:?}\n");
+        scene.assert_refused(2, "state-file.unusable", &["delivery.state_file", word]);
     }
     assert_eq!(std::fs::read(&other).unwrap(), b"somebody else's");
     // WHEN it can be made THEN check says so, and makes none
     let path = folder.join("crash");
-    scene.extra = format!("[delivery]\ncrash_file = {path:?}\n");
-    let word = format!("✓ crash file {} can be used", path.display());
+    scene.extra = format!("[delivery]\nstate_file = {path:?}\n");
+    let word = format!("✓ state file {} can be used", path.display());
     scene.walrelay(&["check"]).assert_done().assert_says(&[&word]);
     assert!(!path.exists());
     scene.carry(&[]);

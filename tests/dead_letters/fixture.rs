@@ -51,10 +51,10 @@ impl DeadLetterFixture {
             config.properties.push((property.into(), value.into()));
         }
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);
-        let crash_file = folder.join("crash");
-        drop(std::fs::remove_file(&crash_file));
+        let state_file = folder.join("crash");
+        drop(std::fs::remove_file(&state_file));
         config.extra = format!(
-            "[delivery]\nbackoff_base = \"20ms\"\ncrash_file = {crash_file:?}\n{delivery}\n\
+            "[delivery]\nbackoff_base = \"20ms\"\nstate_file = {state_file:?}\n{delivery}\n\
              [dead_letter]\ntopic = \"{name}.dlq\"\nexchange = \"{name}.dlx\"\n{dead_letter}\n"
         );
         let case = DeadLetterFixture { site, config };

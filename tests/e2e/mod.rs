@@ -11,6 +11,7 @@ mod silence;
 mod slot;
 mod source_faults;
 mod standby;
+mod state_file;
 mod stop;
 mod takeover;
 mod wal_senders;

@@ -22,7 +22,7 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
     let mut relays: Vec<RelayProcess> = (0..2)
         .map(|number| {
             let mut config = config(&site, settings);
-            let file = format!("[delivery]\ncrash_file = \"polling_kill_{number}.crash\"\n");
+            let file = format!("[delivery]\nstate_file = \"polling_kill_{number}.crash\"\n");
             config.extra = file;
             start(config, &format!("{}_{number}", site.name))
         })

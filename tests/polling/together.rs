@@ -38,7 +38,7 @@ fn processes_that_come_and_go_do_no_work_twice() {
     let mut relays: Vec<RelayProcess> = (0..3)
         .map(|number| {
             let mut config = config(&site, settings);
-            config.extra = format!("[delivery]\ncrash_file = \"together_{number}.crash\"\n");
+            config.extra = format!("[delivery]\nstate_file = \"together_{number}.crash\"\n");
             start(config, &format!("{}_{number}", site.name))
         })
         .collect();
@@ -128,7 +128,7 @@ fn a_table_moves_from_polling_to_the_slot_under_load_and_nothing_is_lost_or_repe
     let mut pollers: Vec<RelayProcess> = (0..2)
         .map(|number| {
             let mut config = polling.clone();
-            config.extra = format!("[delivery]\ncrash_file = \"move_{number}.crash\"\n");
+            config.extra = format!("[delivery]\nstate_file = \"move_{number}.crash\"\n");
             start(config, &format!("{}_{number}", site.name))
         })
         .collect();

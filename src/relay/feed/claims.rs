@@ -17,6 +17,7 @@ use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterCause;
+use crate::delivery::known::Mark;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Phase};
@@ -25,9 +26,9 @@ use crate::pgoutput::message::Tuple;
 use crate::polling::batch::{Batch, Late};
 use crate::polling::worker::PollingShared;
 use crate::relay::admit::{Candidate, EventNumber, Offered};
-use crate::relay::crash;
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
+use crate::relay::state_file;
 
 /// How long the end of the relay waits for the last verdicts to be taken. They may be left: then
 /// the lease of their rows runs out.
@@ -55,7 +56,7 @@ pub(crate) struct ClaimFeed {
     /// While more rows, or bytes, are in memory, no more are wanted.
     rows_max: usize,
     bytes_max: usize,
-    opens_crash_file: bool,
+    opens_state_file: bool,
     held: bool,
     closed: bool,
 }
@@ -79,7 +80,7 @@ impl ClaimFeed {
             shared,
             rows_max: delivery.window_events_max.saturating_sub(rows_at_once),
             bytes_max: delivery.window_bytes_max / 2,
-            opens_crash_file: true,
+            opens_state_file: true,
             held: false,
             closed: false,
         })
@@ -100,8 +101,8 @@ impl ClaimFeed {
         let Some((sequence, row)) = self.rows.next_queued() else { return Ok(None) };
         let position = self.rows.position(sequence);
         admitter.transaction.begin(position.commit_lsn, row.created_unix_us);
-        // The crash file identifies a row by its id, which is the same in every claim.
-        admitter.crash.begins(Lsn::from_wire(crash::fingerprint(&row.id)));
+        // The crash guard identifies a row by its id, which is the same in every claim.
+        admitter.begins(Lsn::from_wire(state_file::fingerprint(&row.id)));
         let number = EventNumber { sequence, position, crash_ordinal: 0 };
         let candidate = Candidate::Row(&self.plan, Tuple::of(&row.tuple));
         let offered = admitter.offer(&candidate, number, policy, &mut **sink)?;
@@ -140,8 +141,8 @@ impl Feed for ClaimFeed {
     }
 
     fn ensure_session(&mut self, down: &mut Downstream, _now: Instant) -> Result<(), Fault> {
-        if std::mem::take(&mut self.opens_crash_file) {
-            down.admitter.crash.takes_over("polling", 0, &self.table);
+        if std::mem::take(&mut self.opens_state_file) {
+            down.admitter.state_file.takes_over("polling", 0, &self.table, None);
         }
         Ok(())
     }
@@ -156,7 +157,7 @@ impl Feed for ClaimFeed {
         self.held = !down.policy.gate.admits();
         while !self.held {
             match self.offer(down)? {
-                Some(Offered::Taken { .. }) => {}
+                Some(Offered::Taken { .. } | Offered::Known(_)) => {}
                 Some(Offered::SinkBroken) => {
                     down.driver.break_sink("it refuses every event", self.rows.in_flight);
                 }
@@ -182,14 +183,15 @@ impl Feed for ClaimFeed {
         &mut self,
         event: Sequence,
         cause: Option<&DeadLetterCause>,
-    ) -> Result<i64, NotInFlight> {
-        match cause {
+    ) -> Result<(i64, Option<Mark>), NotInFlight> {
+        let commit_unix_us = match cause {
             None => self.rows.published(event),
             Some(cause) => {
                 let reason = format!("{} ({})", cause.reason, cause.class);
                 self.rows.failed(event, cause.attempts, reason)
             }
-        }
+        };
+        Ok((commit_unix_us?, None))
     }
 
     fn retrying(&mut self, event: Sequence, attempts: u32, wait: Duration, reason: &str) {

@@ -12,6 +12,7 @@ use super::sink_driver::SinkDriver;
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
+use crate::delivery::known::Mark;
 use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Recorder};
 use crate::metrics::PassMeter;
@@ -65,12 +66,13 @@ pub(crate) trait Feed {
     fn awaits_confirms(&self) -> bool;
 
     /// The broker has confirmed this event, or its dead letter for this cause. Returns when the
-    /// event was committed, in microseconds since the Unix epoch, for the latency metric.
+    /// event was committed, in microseconds since the Unix epoch, for the latency metric, and its
+    /// mark for the state file.
     fn confirmed(
         &mut self,
         event: Sequence,
         cause: Option<&DeadLetterCause>,
-    ) -> Result<i64, NotInFlight>;
+    ) -> Result<(i64, Option<Mark>), NotInFlight>;
 
     /// The event has failed and will be tried again.
     fn retrying(&mut self, _event: Sequence, _attempts: u32, _wait: Duration, _reason: &str) {}

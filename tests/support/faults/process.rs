@@ -71,8 +71,8 @@ impl Relay {
             }
         }
         command.args(words).arg("--config").arg(config).current_dir(folder);
-        // Where its crash file is made.
-        command.env("TMPDIR", folder);
+        // Where its state file is made.
+        command.env("STATE_DIRECTORY", folder);
         command.envs(env.iter().map(|(name, value)| (name, value)));
         command.stdin(Stdio::null());
         command.stdout(File::create(&out).unwrap()).stderr(File::create(&err).unwrap());

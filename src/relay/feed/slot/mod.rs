@@ -19,6 +19,7 @@ use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
+use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Phase};
@@ -117,14 +118,20 @@ impl SlotFeed {
         let (progress, policy) = (&self.replication.progress, &mut down.policy);
         let (floor, continuation) = session::judge(source, known, progress.seen(), &opened)?;
         match continuation {
-            Continuation::OtherTimeline => self.replication.forget(policy),
-            Continuation::AfterPeers => self.replication.peers_confirmed(floor, policy),
+            Continuation::OtherTimeline => {
+                self.replication.forget(policy);
+                down.admitter.forget();
+            }
+            Continuation::AfterPeers => {
+                self.replication.peers_confirmed(floor, policy);
+                down.admitter.forget();
+            }
             Continuation::First | Continuation::Same => {}
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor);
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
-        down.admitter.crash.takes_over(&place.system_id, place.timeline, &source.slot);
+        down.admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog);
@@ -173,6 +180,7 @@ impl SlotFeed {
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
         let lsn = self.replication.reportable();
         let Connection::Open(stream) = &mut self.connection else { return };
+        down.admitter.state_file.marks.reports(lsn);
         let reporting = Instant::now();
         match stream.report(lsn, unix_now_us(), reply_requested) {
             Ok(()) => {
@@ -312,8 +320,12 @@ impl Feed for SlotFeed {
         &mut self,
         event: Sequence,
         _cause: Option<&DeadLetterCause>,
-    ) -> Result<i64, NotInFlight> {
-        self.replication.window.settle(event)
+    ) -> Result<(i64, Option<Mark>), NotInFlight> {
+        let settled = self.replication.window.settle(event)?;
+        let fingerprint = settled.fingerprint;
+        let is_marked = fingerprint != Fingerprint::NONE;
+        let mark = is_marked.then(|| Mark { position: self.position_of(event), fingerprint });
+        Ok((settled.commit_unix_us, mark))
     }
 
     fn position_of(&self, event: Sequence) -> Position {
@@ -386,7 +398,9 @@ impl Feed for SlotFeed {
         // After a fault of the slot itself this relay's positions may not apply to it.
         let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
-            session::confirm_over_sql(&self.control, slot, self.replication.reportable());
+            let lsn = self.replication.reportable();
+            down.admitter.state_file.marks.reports(lsn);
+            session::confirm_over_sql(&self.control, slot, lsn);
         }
         self.replication.window.events()
     }

@@ -194,7 +194,7 @@ impl Replication {
             Message::Begin { final_lsn, commit_ts, xid } => {
                 (self.xid, self.commit_lsn) = (xid, final_lsn);
                 admission.admitter.transaction.begin(final_lsn, commit_ts);
-                admission.admitter.crash.begins(final_lsn);
+                admission.admitter.begins(final_lsn);
                 if let Known::New { already } = self.admitted.begin(final_lsn) {
                     self.ledger.begin(final_lsn, self.window.next(), already);
                 }
@@ -339,10 +339,16 @@ fn admit(
     // A transaction is open: `check_sequence` refuses changes outside of one.
     let position = admitted.next().unwrap_or_default();
     let number = EventNumber { sequence: window.next(), position, crash_ordinal: position.ordinal };
-    let Admission { admitter, policy, sink, .. } = admission;
+    let Admission { admitter, policy, sink, meter } = admission;
     Ok(match admitter.offer(candidate, number, policy, &mut **sink)? {
-        Offered::Taken { bytes, commit_unix_us } => {
-            window.admit(bytes, commit_unix_us);
+        Offered::Taken { bytes, commit_unix_us, fingerprint } => {
+            window.admit(bytes, commit_unix_us, fingerprint);
+            admitted.advance();
+            PacketOutcome::Done
+        }
+        Offered::Known(from) => {
+            meter.known(from);
+            window.pass_over();
             admitted.advance();
             PacketOutcome::Done
         }

@@ -18,10 +18,10 @@ use crate::health;
 use crate::metrics::Metrics;
 use crate::pgoutput::encoder::Encoder;
 use crate::relay::control::Control;
-use crate::relay::crash::CrashGuard;
 use crate::relay::failure_policy::{FailureOutcome, Moment};
 use crate::relay::feed::Feed as _;
 use crate::relay::feed::slot::SlotFeed;
+use crate::relay::state_file::StateFile;
 use crate::relay::{Parts, Relay};
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
@@ -33,12 +33,12 @@ pub(crate) struct Fixture {
     pub(crate) now: Moment,
     /// Number of the next transaction.
     next: u64,
-    pub(crate) crash_file: PathBuf,
+    pub(crate) state_file: PathBuf,
 }
 
 impl Drop for Fixture {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.crash_file).ok();
+        std::fs::remove_file(&self.state_file).ok();
     }
 }
 
@@ -57,14 +57,14 @@ impl Fixture {
     pub(crate) fn unread(settings: &[&str]) -> Fixture {
         static SERIAL: AtomicU32 = AtomicU32::new(0);
         let serial = SERIAL.fetch_add(1, Ordering::Relaxed);
-        let name = format!("walrelay-core-{}-{serial}.crash", std::process::id());
-        let crash_file = std::env::temp_dir().join(name);
+        let name = format!("walrelay-core-{}-{serial}.state", std::process::id());
+        let state_file = std::env::temp_dir().join(name);
         let fixed = [
             "source.url=postgres://u@db/app",
             "source.messages.prefix=outbox",
             "route.topic=${topic}",
             "sink.kind=memory",
-            &format!("delivery.crash_file={}", crash_file.display()),
+            &format!("delivery.state_file={}", state_file.display()),
         ];
         let settings = fixed.iter().chain(settings).map(|&it| it.to_owned()).collect();
         let request = config::Request { settings, ..config::Request::default() };
@@ -98,8 +98,8 @@ impl Fixture {
             origin: Instant::now(),
         };
         let mut relay = Relay::new(parts, feed).unwrap();
-        relay.down.admitter.crash.takes_over("1", 1, "walrelay");
-        Fixture { relay, broker, metrics, now: Moment::now(), next: 1, crash_file }
+        relay.down.admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+        Fixture { relay, broker, metrics, now: Moment::now(), next: 1, state_file }
     }
 
     pub(crate) fn replication(&mut self) -> &mut Replication {
@@ -140,11 +140,23 @@ impl Fixture {
         self.relay.down.policy.retries.take_due(self.now.instant, next, has_room)
     }
 
-    pub(crate) fn restart_crash_guard(&mut self) -> &mut CrashGuard {
-        let crash = CrashGuard::open(Some(&self.crash_file), "walrelay").unwrap();
-        self.relay.down.admitter.crash = crash;
-        self.relay.down.admitter.crash.takes_over("1", 1, "walrelay");
-        &mut self.relay.down.admitter.crash
+    /// As if the process were another one.
+    pub(crate) fn restart_state_file(&mut self) {
+        let admitter = &mut self.relay.down.admitter;
+        admitter.state_file = StateFile::default();
+        admitter.state_file = StateFile::open(Some(&self.state_file), "walrelay").unwrap();
+        admitter.takes_over("1", 1, "walrelay", Lsn::ZERO);
+    }
+
+    /// The process is killed; the next one has its state file and its broker.
+    pub(crate) fn successor(mut self) -> Fixture {
+        self.relay.down.admitter.state_file = StateFile::default();
+        let state_file = std::mem::take(&mut self.state_file);
+        let mut next = Fixture::new(&[&format!("delivery.state_file={}", state_file.display())]);
+        next.state_file = state_file;
+        next.broker = self.broker.clone();
+        next.set_sink(open(&next.broker));
+        next
     }
 
     /// One that knows the dead-letter topic.
@@ -204,6 +216,7 @@ impl Fixture {
         loop {
             self.sink().poll(Duration::ZERO, &mut reports);
             if reports.is_empty() {
+                self.relay.down.admitter.state_file.marks.write();
                 return outcome;
             }
             for item in reports.drain(..) {

@@ -4,6 +4,8 @@
 mod catalog;
 #[path = "replication_fixture_tests.rs"]
 mod fixture;
+#[path = "replication_known_tests.rs"]
+mod known;
 #[path = "replication_sequence_tests.rs"]
 mod sequence;
 
@@ -384,12 +386,12 @@ fn what_was_decided_of_a_number_does_not_outlive_its_timeline() {
 fn an_event_that_kills_the_process_is_a_letter_the_fourth_time() {
     let mut fixture = Fixture::new(&[]);
     for _ in 0..3 {
+        fixture.restart_state_file();
         // As a process leaves it that dies on the second event.
-        let crash = fixture.restart_crash_guard();
-        crash.begins(Lsn::from_wire(100));
-        crash.takes(1);
+        fixture.relay.down.admitter.begins(Lsn::from_wire(100));
+        fixture.relay.down.admitter.state_file.crash.takes(1);
     }
-    fixture.restart_crash_guard();
+    fixture.restart_state_file();
     fixture.commit(&[("e1", "t", "k"), ("e2", "t", "k"), ("e3", "t", "k")]).unwrap();
     fixture.settle().unwrap();
     assert_eq!(fixture.fates(), pairs(&[("e2", "crash")]));

@@ -1,0 +1,137 @@
+//! Which events an earlier process has published, so that this one does not publish them again.
+//!
+//! After a process has died, Postgres sends again what was committed after the slot's position, and
+//! much of it the broker has confirmed. An event that is known to be confirmed is passed over, but
+//! only if no earlier event of its key was published again: the last record of a key must be that of
+//! its latest event. So when the broker holds a1 and a2 and only a2 is known, both are published
+//! again, in that order.
+//!
+//! The same rule applies to what earlier processes have repeated. Marks are in the order of the
+//! confirms: a mark of a2 in front of a mark of a1 means that a1 was published again after a2, and
+//! then the mark of a2 does not count.
+
+use std::collections::{HashMap, HashSet};
+use std::hash::{DefaultHasher, Hasher as _};
+
+use crate::base::event::{Outbound, Position};
+use crate::base::lsn::Lsn;
+
+/// Identifies the content and the position of an event.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Fingerprint {
+    /// 0 for none.
+    pub event: u64,
+    /// 0 for an event without a key, which is not ordered with any other.
+    pub key: u32,
+}
+
+impl Fingerprint {
+    pub const NONE: Fingerprint = Fingerprint { event: 0, key: 0 };
+
+    /// An id need not be unique, and the position of an event depends on which tables are outboxes:
+    /// so the content counts as well.
+    pub fn of(position: Position, event: &Outbound<'_>) -> Fingerprint {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(position.commit_lsn.to_wire());
+        hasher.write_u64(position.ordinal);
+        hasher.write_i64(event.commit_unix_us);
+        let texts = [event.id, event.exchange, event.topic].map(|text| Some(text.as_bytes()));
+        for bytes in texts.into_iter().chain([event.key, event.value]) {
+            hasher.write_u64(bytes.map_or(u64::MAX, |bytes| bytes.len() as u64));
+            hasher.write(bytes.unwrap_or_default());
+        }
+        Fingerprint { event: hasher.finish().max(1), key: event.key.map_or(0, key_hash) }
+    }
+}
+
+/// Equal hashes of different keys cost repetitions and nothing else.
+fn key_hash(key: &[u8]) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    hasher.write(key);
+    (hasher.finish() as u32).max(1)
+}
+
+/// The broker has confirmed this event, or its dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    pub position: Position,
+    pub fingerprint: Fingerprint,
+}
+
+/// Empty, except while events come that an earlier process may have published.
+#[derive(Debug, Default)]
+pub struct KnownEvents {
+    marked: HashSet<u64>,
+    /// Commit LSN of the last transaction that may hold known events; zero for none.
+    until: Lsn,
+    /// Keys of which an event was published again.
+    republished: HashSet<u32>,
+}
+
+impl KnownEvents {
+    /// Loads the marks of events that were committed at `from` or later. They are in the order in
+    /// which they were made, and those before `from` may still tell which ones do not count.
+    /// Returns how many were loaded.
+    pub fn load(
+        &mut self,
+        marks: impl DoubleEndedIterator<Item = Mark> + Clone,
+        from: Lsn,
+    ) -> usize {
+        let is_relevant = |mark: &Mark| mark.position.commit_lsn >= from;
+        if !marks.clone().any(|mark| is_relevant(&mark)) {
+            return 0;
+        }
+        let mut confirmed_later: HashMap<u32, Position> = HashMap::new();
+        for mark in marks.rev() {
+            let Mark { position, fingerprint: Fingerprint { event, key } } = mark;
+            let mut counts = is_relevant(&mark);
+            if key != 0 {
+                let earliest = confirmed_later.entry(key).or_insert(position);
+                counts &= position <= *earliest;
+                *earliest = position.min(*earliest);
+            }
+            if counts {
+                self.marked.insert(event);
+                self.until = self.until.max(position.commit_lsn);
+            }
+        }
+        self.marked.len()
+    }
+
+    /// Whether an event that comes now may be known.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.until != Lsn::ZERO
+    }
+
+    /// A transaction begins.
+    #[inline]
+    pub fn begins(&mut self, commit_lsn: Lsn) {
+        if self.is_active() && commit_lsn > self.until {
+            self.forget();
+        }
+    }
+
+    /// Whether this event must not be published again. If not, no later event of its key will be
+    /// passed over.
+    pub fn passes_over(&mut self, fingerprint: Fingerprint) -> bool {
+        let Fingerprint { event, key } = fingerprint;
+        let in_order = !self.republished.contains(&key);
+        if in_order && self.marked.remove(&event) {
+            return true;
+        }
+        if key != 0 {
+            self.republished.insert(key);
+        }
+        false
+    }
+
+    /// What comes is no repetition of what was known.
+    pub fn forget(&mut self) {
+        *self = KnownEvents::default();
+    }
+}
+
+#[cfg(test)]
+#[path = "known_tests.rs"]
+mod tests;

@@ -1,0 +1,135 @@
+//! What a process has marked as confirmed, and the next one receives again.
+
+use super::super::PacketOutcome;
+use super::fixture::{Fixture, failure, pairs};
+use crate::metrics::KnownFrom;
+use crate::sink::Disposition;
+
+fn passed_over(fixture: &mut Fixture) -> u64 {
+    fixture.relay.publish_status();
+    fixture.metrics.known_events.at(KnownFrom::StateFile).get()
+}
+
+#[test]
+fn what_was_confirmed_is_not_published_again_and_what_was_not_is() {
+    // GIVEN a process that dies with two of four events unconfirmed
+    let mut first = Fixture::new(&[]);
+    let sent: [&[_]; 2] =
+        [&[("1a", "t", "a"), ("1b", "t", "b")], &[("2a", "t", "a"), ("2b", "t", "b")]];
+    first.commit(sent[0]).unwrap();
+    first.settle().unwrap();
+    first.broker.set_silent(true);
+    first.commit(sent[1]).unwrap();
+    first.settle().unwrap();
+    assert_eq!(first.published(), ["1a", "1b"]);
+    // WHEN all of it is sent to the next one, and to the one after that
+    let mut second = first.successor();
+    second.broker.set_silent(false);
+    for transaction in sent {
+        second.commit(transaction).unwrap();
+    }
+    second.settle().unwrap();
+    assert_eq!((passed_over(&mut second), second.forgotten()), (2, 2));
+    let mut third = second.successor();
+    for transaction in sent {
+        third.commit(transaction).unwrap();
+    }
+    // THEN each was published once
+    assert_eq!((passed_over(&mut third), third.forgotten()), (4, 2));
+    third.commit(&[("3a", "t", "a")]).unwrap();
+    third.settle().unwrap();
+    assert_eq!(third.published(), ["1a", "1b", "2a", "2b", "3a"]);
+}
+
+#[test]
+fn another_event_in_the_place_of_a_marked_one_is_published() {
+    let mut first = Fixture::new(&[]);
+    first.commit(&[("e1", "t", "a"), ("e1", "t", "b")]).unwrap();
+    first.settle().unwrap();
+    // WHEN the same positions mean other events, with the same ids
+    let mut second = first.successor();
+    second.commit(&[("e1", "t", "b"), ("e1", "u", "b")]).unwrap();
+    second.settle().unwrap();
+    assert_eq!(passed_over(&mut second), 0);
+    assert_eq!(second.published().len(), 4);
+}
+
+#[test]
+fn behind_an_unmarked_event_its_key_is_published_again_in_order() {
+    // GIVEN marks of all but the first
+    let mut first = Fixture::new(&[]);
+    first.commit(&[("1a", "t", "a")]).unwrap();
+    first.settle().unwrap();
+    first.relay.down.admitter.state_file.marks.forget();
+    first.commit(&[("2b", "t", "b"), ("2a", "t", "a")]).unwrap();
+    first.settle().unwrap();
+    let mut second = first.successor();
+    second.commit(&[("1a", "t", "a")]).unwrap();
+    second.commit(&[("2b", "t", "b"), ("2a", "t", "a")]).unwrap();
+    second.settle().unwrap();
+    assert_eq!(second.published(), ["1a", "2b", "2a", "1a", "2a"]);
+    // GIVEN one that dies when it has repeated the first of them
+    let mut first = Fixture::new(&[]);
+    first.commit(&[("1a", "t", "a")]).unwrap();
+    first.settle().unwrap();
+    first.relay.down.admitter.state_file.marks.forget();
+    first.commit(&[("2a", "t", "a")]).unwrap();
+    first.settle().unwrap();
+    let mut second = first.successor();
+    second.commit(&[("1a", "t", "a")]).unwrap();
+    second.settle().unwrap();
+    let mut third = second.successor();
+    third.commit(&[("1a", "t", "a")]).unwrap();
+    third.commit(&[("2a", "t", "a")]).unwrap();
+    third.settle().unwrap();
+    assert_eq!(third.published(), ["1a", "2a", "1a", "2a"]);
+}
+
+#[test]
+fn a_dead_letter_that_was_confirmed_is_not_written_again() {
+    let mut first = Fixture::new(&[]);
+    let sent = [("poison", "t", "a"), ("unroutable", "", "b"), ("good", "t", "c")];
+    let refused = failure(Disposition::Terminal, "poison");
+    first.broker.refuse("poison", refused.clone());
+    first.broker.refuse_letters(failure(Disposition::Transient, "later"));
+    first.commit(&sent).unwrap();
+    first.settle().unwrap();
+    // WHEN the process dies before its letters are confirmed THEN the next one writes them
+    let mut second = first.successor();
+    second.broker.accept();
+    second.broker.refuse("poison", refused);
+    second.commit(&sent).unwrap();
+    second.wait_out().unwrap();
+    assert_eq!(second.fates().len(), 2);
+    // WHEN it dies after that THEN nobody writes them again
+    let mut third = second.successor();
+    third.commit(&sent).unwrap();
+    third.wait_out().unwrap();
+    assert_eq!((passed_over(&mut third), third.fates().len()), (3, 2));
+    assert_eq!((third.published(), third.forgotten()), (vec!["good".to_owned()], 1));
+    assert_eq!(third.fates()[1], pairs(&[("poison", "poison")])[0]);
+}
+
+#[test]
+fn what_was_passed_over_stays_so_when_it_is_received_once_more() {
+    let mut first = Fixture::new(&[]);
+    let sent = [("e1", "t", "a"), ("e2", "t", "b"), ("e3", "t", "a")];
+    first.commit(&sent[..2]).unwrap();
+    first.settle().unwrap();
+    let mut second = first.successor();
+    // GIVEN no room for the second transaction, a new connection, and then a sink that breaks
+    second.commit(&sent[..2]).unwrap();
+    second.broker.set_full(true);
+    assert_eq!(second.receive(2, &sent[2..]).unwrap(), PacketOutcome::Full);
+    second.receive(1, &sent[..2]).unwrap();
+    second.broker.set_full(false);
+    second.broker.set_silent(true);
+    second.receive(2, &sent[2..]).unwrap();
+    second.rebuild();
+    second.broker.set_silent(false);
+    second.receive(1, &sent[..2]).unwrap();
+    second.receive(2, &sent[2..]).unwrap();
+    second.settle().unwrap();
+    assert_eq!((passed_over(&mut second), second.forgotten()), (2, 2));
+    assert_eq!(second.published(), ["e1", "e2", "e3"]);
+}

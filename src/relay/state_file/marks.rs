@@ -1,0 +1,173 @@
+//! The marks of confirmed events: a ring in the state file, in the order of the confirms.
+//!
+//! Marks are written with `pwrite` and not through the mapping, whose pages would count as memory of
+//! this process. They are written before the positions of their events are reported to Postgres, so
+//! a mark that is missing belongs to an event that will be sent again and is then published again.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
+
+use super::header::{self, BOOT, MARK_BYTES, MARKS, REPORTED, WRITTEN, Words};
+use crate::base::event::{Position, give_back};
+use crate::base::lsn::Lsn;
+use crate::delivery::known::{Fingerprint, Mark};
+
+/// Nothing is marked without a ring.
+#[derive(Debug, Default)]
+pub(in crate::relay) struct MarkRing {
+    ring: Option<Ring>,
+}
+
+#[derive(Debug)]
+struct Ring {
+    file: File,
+    words: Words,
+    unwritten: Vec<u8>,
+}
+
+/// What this process knows of itself and of the slot, to judge what an earlier one has left.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Successor {
+    /// The file was written for the same slot, on the same timeline of the same system.
+    pub(super) same_place: bool,
+    /// Fingerprint of the machine's start, if it is known.
+    pub(super) boot: Option<u64>,
+    /// Everything committed before this position is confirmed.
+    pub(super) confirmed: Lsn,
+}
+
+impl MarkRing {
+    /// Begins to use the ring. Returns the encoded marks that an earlier process has left; none if
+    /// they do not apply.
+    pub(super) fn takes_over(&mut self, file: File, words: Words, successor: Successor) -> Vec<u8> {
+        let ring = Ring { file, words, unwritten: Vec::new() };
+        let left = ring.left_by_others(&successor).unwrap_or_else(|why| {
+            tracing::info!(why, "the marks in the state file are ignored");
+            Vec::new()
+        });
+        if left.is_empty() {
+            ring.words.store(WRITTEN, 0);
+        }
+        ring.words.store(BOOT, successor.boot.unwrap_or_default());
+        ring.words.store(REPORTED, successor.confirmed.to_wire());
+        self.ring = Some(ring);
+        left
+    }
+
+    #[inline]
+    pub(in crate::relay) fn is_on(&self) -> bool {
+        self.ring.is_some()
+    }
+
+    /// The broker has confirmed this event, or its dead letter.
+    pub(in crate::relay) fn push(&mut self, mark: Mark) {
+        if let Some(ring) = &mut self.ring
+            && let Some(bytes) = encode(mark)
+        {
+            ring.unwritten.extend_from_slice(&bytes);
+        }
+    }
+
+    /// Writes what was pushed. A file that cannot be written is not used any more: its marks would
+    /// not tell what was repeated since.
+    pub(in crate::relay) fn write(&mut self) {
+        let Some(ring) = self.ring.as_mut().filter(|ring| !ring.unwritten.is_empty()) else {
+            return;
+        };
+        if let Err(error) = ring.write() {
+            tracing::warn!(error = %error, "the state file cannot be written: confirmed events are not marked any more");
+            self.forget();
+            self.ring = None;
+        }
+    }
+
+    /// Another timeline, or another relay has confirmed events: the marks do not apply any more.
+    pub(in crate::relay) fn forget(&mut self) {
+        if let Some(ring) = &mut self.ring {
+            ring.unwritten.clear();
+            ring.words.store(WRITTEN, 0);
+        }
+    }
+
+    /// This position is about to be reported to Postgres.
+    pub(in crate::relay) fn reports(&self, confirmed: Lsn) {
+        if let Some(ring) = &self.ring {
+            ring.words.store(REPORTED, confirmed.to_wire());
+        }
+    }
+}
+
+impl Ring {
+    /// Marks of an earlier process. After a restart of the machine they are not believed, because
+    /// the broker may have lost what it had not written to disk; nor after another relay has
+    /// confirmed events, because it may have repeated some of them.
+    fn left_by_others(&self, successor: &Successor) -> Result<Vec<u8>, &'static str> {
+        let written = self.words.load(WRITTEN);
+        if written == 0 {
+            return Ok(Vec::new());
+        }
+        if !successor.same_place {
+            return Err("they are of another system, timeline or slot, or of another version");
+        }
+        if successor.boot != Some(self.words.load(BOOT)) {
+            return Err("the machine has been restarted since");
+        }
+        if successor.confirmed.to_wire() > self.words.load(REPORTED) {
+            return Err("another relay has confirmed events since");
+        }
+        self.read(written).map_err(|_| "the file is cut off")
+    }
+
+    /// The oldest first.
+    fn read(&self, written: u64) -> io::Result<Vec<u8>> {
+        let next = (written % MARKS) as usize * MARK_BYTES;
+        let mut bytes = vec![0; written.min(MARKS) as usize * MARK_BYTES];
+        let older = if written > MARKS { bytes.len() - next } else { 0 };
+        let (old, new) = bytes.split_at_mut(older);
+        self.file.read_exact_at(old, (header::BYTES + next) as u64)?;
+        self.file.read_exact_at(new, header::BYTES as u64)?;
+        Ok(bytes)
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let mut rest = self.unwritten.as_slice();
+        while !rest.is_empty() {
+            let written = self.words.load(WRITTEN);
+            let index = written % MARKS;
+            let room = (MARKS - index) as usize * MARK_BYTES;
+            let (now, later) = rest.split_at(rest.len().min(room));
+            self.file.write_all_at(now, header::BYTES as u64 + index * MARK_BYTES as u64)?;
+            self.words.store(WRITTEN, written + (now.len() / MARK_BYTES) as u64);
+            rest = later;
+        }
+        self.unwritten.clear();
+        give_back(&mut self.unwritten);
+        Ok(())
+    }
+}
+
+/// `None` for an event whose ordinal has no room.
+fn encode(mark: Mark) -> Option<[u8; MARK_BYTES]> {
+    let Mark { position, fingerprint: Fingerprint { event, key } } = mark;
+    let ordinal = u32::try_from(position.ordinal).ok()?;
+    let mut bytes = [0; MARK_BYTES];
+    bytes[..8].copy_from_slice(&position.commit_lsn.to_wire().to_ne_bytes());
+    bytes[8..12].copy_from_slice(&ordinal.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&key.to_ne_bytes());
+    bytes[16..].copy_from_slice(&event.to_ne_bytes());
+    Some(bytes)
+}
+
+pub(super) fn decode(bytes: &[u8; MARK_BYTES]) -> Mark {
+    let word = |at: usize| std::array::from_fn(|index| bytes[at + index]);
+    let half = |at: usize| std::array::from_fn(|index| bytes[at + index]);
+    let commit_lsn = Lsn::from_wire(u64::from_ne_bytes(word(0)));
+    let ordinal = u64::from(u32::from_ne_bytes(half(8)));
+    let (key, event) = (u32::from_ne_bytes(half(12)), u64::from_ne_bytes(word(16)));
+    Mark { position: Position { commit_lsn, ordinal }, fingerprint: Fingerprint { event, key } }
+}
+
+#[cfg(test)]
+#[path = "marks_tests.rs"]
+mod tests;

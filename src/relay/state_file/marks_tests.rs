@@ -1,0 +1,48 @@
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::super::testing::OwnPath;
+use super::*;
+
+const SUCCESSOR: (u64, Option<u64>) = (7, Some(9));
+
+/// The marks by their numbers.
+fn mark(number: u64) -> Mark {
+    let position = Position { commit_lsn: Lsn::from_wire(number), ordinal: number % 5 };
+    Mark { position, fingerprint: Fingerprint { event: number | 1 << 63, key: number as u32 } }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    /// The ring holds the last marks in their order, whatever is written at once and whenever the
+    /// process dies.
+    #[test]
+    fn the_last_marks_are_there_in_order(
+        steps in prop::collection::vec((1..MARKS / 2 + 3, any::<bool>()), 1..8),
+    ) {
+        let path = OwnPath::new();
+        let (place, boot) = SUCCESSOR;
+        let mut process = path.open();
+        process.takes_over_at(place, boot, Some(Lsn::ZERO));
+        let (mut model, mut number) = (VecDeque::new(), 0);
+        for (count, dies) in steps {
+            for _ in 0..count {
+                number += 1;
+                process.marks.push(mark(number));
+                model.push_back(number);
+            }
+            process.marks.write();
+            while model.len() as u64 > MARKS {
+                model.pop_front();
+            }
+            if dies {
+                drop(process);
+                process = path.open();
+                let left = process.takes_over_at(place, boot, Some(Lsn::ZERO));
+                prop_assert!(left.iter().eq(model.iter().map(|number| mark(*number))));
+            }
+        }
+    }
+}

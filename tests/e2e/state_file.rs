@@ -1,0 +1,106 @@
+//! What the broker confirmed before a `kill -9` is not published again by the next process.
+//!
+//! The file says how many marks were written. Each event is marked once when it is confirmed and not
+//! when it is passed over: so at the end there are as many marks as events, or a marked event was
+//! published again.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+
+use walrelay_harness::relay::RelayProcess;
+use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
+
+use crate::support::{Fixture, LIMIT, metric, name_on, on_both_brokers, until};
+
+const EVENTS: u64 = 6_000;
+const KEYS: u64 = 50;
+const KILLS: u64 = 4;
+/// Small, so that the broker confirms while most of a transaction is still to come.
+const WINDOW_EVENTS: u64 = 200;
+/// Of the word that counts the marks.
+const WRITTEN_OFFSET: u64 = 8 * 8;
+
+on_both_brokers!(
+    what_was_confirmed_before_a_kill_is_not_repeated,
+    nothing_is_repeated_when_postgres_crashes_and_the_relay_is_killed
+);
+
+/// A relay with a state file.
+fn relay(site: &Fixture) -> RelayProcess {
+    let mut config = site.config();
+    config.extra =
+        format!("[delivery]\nstate_file = \"state\"\nwindow_events_max = {WINDOW_EVENTS}\n");
+    site.relay_with(config)
+}
+
+fn marks(site: &Fixture) -> u64 {
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("relays").join(&site.name);
+    let mut word = [0; 8];
+    File::open(folder.join("state")).unwrap().read_exact_at(&mut word, WRITTEN_OFFSET).unwrap();
+    u64::from_ne_bytes(word)
+}
+
+fn passed_over(relay: &RelayProcess) -> Option<u64> {
+    metric(relay, "outbox_events_known_total{source=\"state_file\"}").map(|count| count as u64)
+}
+
+fn insert(site: &Fixture, from: u64, events: u64) {
+    let until = from + events;
+    site.execute(&format!(
+        "insert into outbox select gen_random_uuid(), 'order', 'key' || n % {KEYS}, 'created',
+             jsonb_build_object('seq', n / {KEYS} + 1)
+         from generate_series({from}, {until} - 1) n"
+    ));
+}
+
+fn what_was_confirmed_before_a_kill_is_not_repeated(kind: BrokerKind) {
+    let site = Fixture::on(kind, "marked");
+    let (mut relay, reader) = (relay(&site), site.reader());
+    // GIVEN one transaction, of which the slot knows nothing before its end
+    insert(&site, 0, EVENTS);
+    // WHEN the relay is killed within it, again and again
+    for kill in 1..=KILLS {
+        let wanted = kill * EVENTS / (KILLS + 1);
+        until("some confirms", LIMIT, || (marks(&site) >= wanted).then_some(()));
+        relay.kill9().unwrap();
+        let marked = marks(&site);
+        assert!(marked < EVENTS, "it was done before it was killed");
+        relay.restart().unwrap();
+        // THEN the next one passes over all that was marked
+        relay.wait_ready(LIMIT).unwrap();
+        until("what was marked", LIMIT, || (passed_over(&relay)? == marked).then_some(()));
+    }
+    let (verdict, _) = site.judge(&mut relay, reader);
+    println!("{verdict}");
+    assert_eq!(marks(&site), EVENTS, "marked events were published again");
+    // What was in flight is repeated, and nothing else.
+    assert!(verdict.duplicates <= KILLS * WINDOW_EVENTS, "{verdict}");
+    verdict.assert_exact(verdict.duplicates);
+}
+
+fn nothing_is_repeated_when_postgres_crashes_and_the_relay_is_killed(kind: BrokerKind) {
+    let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
+    let site = Fixture::new(&postgres, kind, &name_on(kind, "marked_crash"));
+    let (mut relay, reader) = (relay(&site), site.reader());
+    site.execute("checkpoint");
+    let saved = site.confirmed();
+    // GIVEN transactions that are confirmed and reported
+    for number in 0..20 {
+        insert(&site, number * 10, 10);
+    }
+    site.wait_confirmed(&mut relay, LIMIT);
+    // WHEN both are gone, and Postgres brings its slot back at an older position
+    relay.kill9().unwrap();
+    postgres.crash().unwrap();
+    postgres.start_again().unwrap();
+    let back = until("postgres", LIMIT, || site.confirmed());
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    insert(&site, 200, 10);
+    // THEN nothing comes twice
+    let (verdict, _) = site.judge(&mut relay, reader);
+    println!("saved at {saved:?}, back at {back}, {verdict}");
+    verdict.assert_exact(0);
+    assert_eq!((passed_over(&relay), marks(&site)), (Some(200), 210));
+}
