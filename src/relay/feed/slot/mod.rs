@@ -19,7 +19,7 @@ use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::known::{Fingerprint, Mark};
+use crate::delivery::known::Mark;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
 use crate::health::{Pass, Phase};
@@ -115,23 +115,18 @@ impl SlotFeed {
         self.flags.source_stopping.store(false, Ordering::Relaxed);
         let source = &self.control.source;
         let known = self.slot.as_ref().map(|slot| (slot, self.replication.progress.reported()));
-        let (progress, policy) = (&self.replication.progress, &mut down.policy);
-        let (floor, continuation) = session::judge(source, known, progress.seen(), &opened)?;
+        let Downstream { admitter, policy, .. } = down;
+        let seen = self.replication.progress.seen();
+        let (floor, continuation) = session::judge(source, known, seen, &opened)?;
         match continuation {
-            Continuation::OtherTimeline => {
-                self.replication.forget(policy);
-                down.admitter.forget();
-            }
-            Continuation::AfterPeers => {
-                self.replication.peers_confirmed(floor, policy);
-                down.admitter.forget();
-            }
+            Continuation::OtherTimeline => self.replication.forget(admitter, policy),
+            Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),
             Continuation::First | Continuation::Same => {}
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor);
         let OpenedSession { session, place, slot_confirmed, wal_sender_timeout, .. } = opened;
-        down.admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
+        admitter.takes_over(&place.system_id, place.timeline, &source.slot, floor);
         self.slot = Some(KnownSlot { place, own_pid: session.backend_pid, floor });
         self.status_updates.connected(wal_sender_timeout);
         self.replication.connected(!self.text_only, opened.catalog);
@@ -321,11 +316,7 @@ impl Feed for SlotFeed {
         event: Sequence,
         _cause: Option<&DeadLetterCause>,
     ) -> Result<(i64, Option<Mark>), NotInFlight> {
-        let settled = self.replication.window.settle(event)?;
-        let fingerprint = settled.fingerprint;
-        let is_marked = fingerprint != Fingerprint::NONE;
-        let mark = is_marked.then(|| Mark { position: self.position_of(event), fingerprint });
-        Ok((settled.commit_unix_us, mark))
+        self.replication.confirmed(event)
     }
 
     fn position_of(&self, event: Sequence) -> Position {

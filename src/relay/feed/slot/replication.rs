@@ -9,16 +9,17 @@ use crate::base::event::{Position, Sequence};
 use crate::base::log_throttle::LogThrottle;
 use crate::base::lsn::Lsn;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
+use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::ledger::Ledger;
 use crate::delivery::settings::DeliverySettings;
-use crate::delivery::window::Window;
+use crate::delivery::window::{NotInFlight, SettledEvent, Window};
 use crate::metrics::Ignored;
 use crate::outbox::{NEEDS_TEXT, Outboxes};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::frame::Frame;
 use crate::pgoutput::message::{Message, Tuple};
 use crate::pgoutput::relation::Relation;
-use crate::relay::admit::{Admission, Candidate, EventNumber, Offered};
+use crate::relay::admit::{Admission, Admitter, Candidate, EventNumber, Offered};
 use crate::relay::failure_policy::FailurePolicy;
 use crate::relay::faults;
 use crate::source::catalog::Catalog;
@@ -106,8 +107,14 @@ impl Replication {
     /// Another relay held the slot in the meantime and confirmed everything before `floor`. Events of
     /// this relay that are still in flight settle as before, but hold nothing back below `floor`, and
     /// are not received again: numbers from here on mean other events.
-    pub(super) fn peers_confirmed(&mut self, floor: Lsn, policy: &mut FailurePolicy) {
+    pub(super) fn peers_confirmed(
+        &mut self,
+        floor: Lsn,
+        admitter: &mut Admitter,
+        policy: &mut FailurePolicy,
+    ) {
         self.window.forget();
+        admitter.forget();
         policy.forget(self.window.next());
         self.ledger.close_below(floor, self.window.next());
         self.progress.on_wal(floor);
@@ -120,7 +127,8 @@ impl Replication {
     }
 
     /// Another timeline: its positions cannot be compared with those known here.
-    pub(super) fn forget(&mut self, policy: &mut FailurePolicy) {
+    pub(super) fn forget(&mut self, admitter: &mut Admitter, policy: &mut FailurePolicy) {
+        admitter.forget();
         self.admitted.forget();
         self.window.forget();
         policy.forget(self.window.next());
@@ -148,6 +156,17 @@ impl Replication {
     pub(super) fn reportable(&mut self) -> Lsn {
         self.progress.on_settled(self.ledger.settle(self.window.settled_below()));
         self.progress.reportable(self.ledger.is_clear())
+    }
+
+    /// The broker has confirmed this event. Returns when it was committed, and its mark.
+    pub(super) fn confirmed(
+        &mut self,
+        event: Sequence,
+    ) -> Result<(i64, Option<Mark>), NotInFlight> {
+        let SettledEvent { commit_unix_us, fingerprint } = self.window.settle(event)?;
+        let is_marked = fingerprint != Fingerprint::NONE;
+        let mark = is_marked.then(|| Mark { position: self.position_of(event), fingerprint });
+        Ok((commit_unix_us, mark))
     }
 
     pub(super) fn position_of(&self, event: Sequence) -> Position {

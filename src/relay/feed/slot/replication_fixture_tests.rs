@@ -121,13 +121,14 @@ impl Fixture {
 
     pub(crate) fn peers_confirmed(&mut self, floor: u64) {
         let Relay { feed, down, .. } = &mut self.relay;
-        feed.replication.peers_confirmed(Lsn::from_wire(floor), &mut down.policy);
+        let floor = Lsn::from_wire(floor);
+        feed.replication.peers_confirmed(floor, &mut down.admitter, &mut down.policy);
     }
 
     /// Another timeline.
     pub(crate) fn forget(&mut self) {
         let Relay { feed, down, .. } = &mut self.relay;
-        feed.replication.forget(&mut down.policy);
+        feed.replication.forget(&mut down.admitter, &mut down.policy);
     }
 
     /// The broker has confirmed this event.

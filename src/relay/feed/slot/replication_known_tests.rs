@@ -133,3 +133,32 @@ fn what_was_passed_over_stays_so_when_it_is_received_once_more() {
     assert_eq!((passed_over(&mut second), second.forgotten()), (2, 2));
     assert_eq!(second.published(), ["e1", "e2", "e3"]);
 }
+
+#[test]
+fn marks_do_not_outlive_a_timeline_or_what_another_relay_has_confirmed() {
+    for other_timeline in [true, false] {
+        let mut first = Fixture::new(&[]);
+        first.commit(&[("e1", "t", "a")]).unwrap();
+        first.settle().unwrap();
+        first.broker.set_silent(true);
+        first.commit(&[("e2", "t", "b")]).unwrap();
+        match other_timeline {
+            true => first.forget(),
+            false => first.peers_confirmed(150),
+        }
+        // WHEN an event is confirmed only then THEN it is not marked either
+        first.broker.set_silent(false);
+        first.settle().unwrap();
+        let mut second = first.successor();
+        second.commit(&[("e1", "t", "a")]).unwrap();
+        second.commit(&[("e2", "t", "b")]).unwrap();
+        second.settle().unwrap();
+        assert_eq!(passed_over(&mut second), 0);
+        assert_eq!(second.published(), ["e1", "e2", "e1", "e2"]);
+        // Nor does what a process has found outlive them.
+        let mut third = second.successor();
+        third.forget();
+        third.commit(&[("e1", "t", "a")]).unwrap();
+        assert_eq!(passed_over(&mut third), 0);
+    }
+}
