@@ -133,9 +133,9 @@ proptest! {
             known.load(marks.iter().copied(), Lsn::from_wire(commit(slot)));
             let mut confirmed: HashMap<usize, bool> = HashMap::new();
             let mut published = Vec::new();
-            for event in slot..life.reaches.max(slot).min(14) {
+            for (event, key) in (0..life.reaches.min(14)).zip(&keys).skip(slot) {
                 known.begins(Lsn::from_wire(commit(event)));
-                let fingerprint = Fingerprint { event: commit(event), key: keys[event] };
+                let fingerprint = Fingerprint { event: commit(event), key: *key };
                 if known.is_active() && known.passes_over(fingerprint) {
                     prop_assert!(topic.contains(&event), "{event} is lost");
                     confirmed.insert(event, true);

@@ -97,7 +97,7 @@ fn nothing_is_lost_whatever_is_killed(kind: BrokerKind) {
     // GIVEN a relay, a reader, a watch on the confirmed LSN
     let mut config = site.config();
     // With every other seed it remembers what was confirmed.
-    let state_file = if seed() % 2 == 0 { "state_file = \"state\"\n" } else { "" };
+    let state_file = if seed().is_multiple_of(2) { "state_file = \"state\"\n" } else { "" };
     config.extra = format!("[delivery]\nwindow_events_max = {WINDOW_EVENTS}\n{state_file}");
     let (mut relay, reader) = (site.relay_with(config), site.reader());
     let sampler =
