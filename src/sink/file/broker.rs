@@ -4,8 +4,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Access, FlockOperation, access, flock};
+use rustix::io::Errno;
 
 use super::append::AppendFile;
 use super::bench_target::FileBenchTarget;
@@ -23,6 +25,11 @@ use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupChe
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
 use crate::sink::settings::{InvalidSetting, Surroundings};
+
+/// How long a lock is waited for: a relay that is ending holds it for some moments, and so does a
+/// child process until it runs its own program.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+const LOCK_POLL: Duration = Duration::from_millis(20);
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "file",
@@ -61,11 +68,18 @@ impl FileSettings {
         }
         let options = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = options.map_err(|error| fault::unusable(&path, &error))?;
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => *held = Some(file),
-            Err(rustix::io::Errno::WOULDBLOCK) => return Err(fault::locked(&self.path, &path)),
-            Err(errno) => return Err(fault::unusable(&path, &errno.into())),
+        let deadline = Instant::now() + LOCK_PATIENCE;
+        loop {
+            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => break,
+                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                    std::thread::sleep(LOCK_POLL);
+                }
+                Err(Errno::WOULDBLOCK) => return Err(fault::locked(&self.path, &path)),
+                Err(errno) => return Err(fault::unusable(&path, &errno.into())),
+            }
         }
+        *held = Some(file);
         Ok(())
     }
 }
