@@ -62,7 +62,10 @@ fn takeovers_lose_nothing_and_nobody_gives_up(kind: BrokerKind) {
     let postgres =
         Postgres::start(PostgresOptions { settings, ..PostgresOptions::default() }).unwrap();
     let site = Fixture::new(&postgres, kind, &name);
-    let relays = [site.relay(), start(site.config(), &format!("{name}_second"))];
+    let mut config = site.config();
+    // In a folder of its own each, as on two machines.
+    config.extra = "[delivery]\nstate_file = \"state\"\n".into();
+    let relays = [site.relay_with(config.clone()), start(config, &format!("{name}_second"))];
     let reader = site.reader();
     let mut pair = Pair { site: &site, relays, postgres, times: Vec::new() };
     let load = site.writers(events, Duration::from_millis(events * 7 / 6));

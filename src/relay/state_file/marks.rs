@@ -90,8 +90,9 @@ impl MarkRing {
         }
     }
 
-    /// This position is about to be reported to Postgres.
-    pub(in crate::relay) fn reports(&self, confirmed: Lsn) {
+    /// This position was reported to Postgres. Noted afterwards: a slot that is ahead of it is
+    /// taken for one that another relay has moved.
+    pub(in crate::relay) fn reported(&self, confirmed: Lsn) {
         if let Some(ring) = &self.ring {
             ring.words.store(REPORTED, confirmed.to_wire());
         }

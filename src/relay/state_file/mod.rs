@@ -107,7 +107,7 @@ impl StateFile {
                 }
             }
         } else if let Some(confirmed) = confirmed {
-            self.marks.reports(confirmed);
+            self.marks.reported(confirmed);
         }
         if let Some(words) = &self.words {
             self.crash.takes_over(words, place);

@@ -21,7 +21,7 @@ fn marked(path: &OwnPath, marks: &[Mark], reported: u64) {
     process.takes_over_at(PLACE, BOOT, Some(lsn(0)));
     marks.iter().for_each(|mark| process.marks.push(*mark));
     process.marks.write();
-    process.marks.reports(lsn(reported));
+    process.marks.reported(lsn(reported));
 }
 
 /// What the next process believes.

@@ -175,11 +175,11 @@ impl SlotFeed {
     fn send_status(&mut self, down: &mut Downstream, reply_requested: bool) {
         let lsn = self.replication.reportable();
         let Connection::Open(stream) = &mut self.connection else { return };
-        down.admitter.state_file.marks.reports(lsn);
         let reporting = Instant::now();
         match stream.report(lsn, unix_now_us(), reply_requested) {
             Ok(()) => {
                 self.replication.progress.on_reported(lsn);
+                down.admitter.state_file.marks.reported(lsn);
                 self.status_updates.sent(Instant::now());
                 down.meter.stage(Stage::Feedback, reporting.elapsed());
             }
@@ -390,8 +390,8 @@ impl Feed for SlotFeed {
         let trusted = fault.is_none_or(|fault| fault.exit != Exit::Slot);
         if let Some(slot) = self.slot.as_ref().filter(|_| !reported && trusted) {
             let lsn = self.replication.reportable();
-            down.admitter.state_file.marks.reports(lsn);
             session::confirm_over_sql(&self.control, slot, lsn);
+            down.admitter.state_file.marks.reported(lsn);
         }
         self.replication.window.events()
     }
