@@ -79,7 +79,7 @@ pub enum SinkReport {
     /// [`Sink::replace_with_dead_letter`].
     Failed(Sequence, Failure),
     /// This event was refused in a batch, perhaps because of another event of the batch: it must be
-    /// published alone before it counts as failed. The sink reports [`SinkReport::Broken`] with it.
+    /// published alone before it counts as failed. The sink reports [`SinkReport::Broken`] soon after.
     Suspect(Sequence),
     /// Ends an `Unreachable`: the broker answers again.
     Reachable,

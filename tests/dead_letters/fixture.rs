@@ -41,13 +41,11 @@ impl DeadLetterFixture {
         let site = Fixture::new(postgres, destination, name);
         let mut config = site.config();
         config.topic = "${aggregatetype}".into();
-        // The client finds out soon that a topic is missing, and does not itself refuse an event
-        // that is larger than a topic takes.
-        for (property, value) in [
-            ("topic.metadata.propagation.max.ms", "500"),
-            ("topic.metadata.refresh.interval.ms", "500"),
-            ("message.max.bytes", "4000000"),
-        ] {
+        // The client finds out soon that a topic was made, and does not itself refuse an event that
+        // is larger than a topic takes.
+        for (property, value) in
+            [("topic.metadata.refresh.interval.ms", "500"), ("message.max.bytes", "4000000")]
+        {
             config.properties.push((property.into(), value.into()));
         }
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("commands").join(name);

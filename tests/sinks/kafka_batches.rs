@@ -1,12 +1,15 @@
 //! What the Kafka client gives back as failed: whole
 //! batches, for one of them, and without the time.
 
+use std::collections::BTreeSet;
+
 use walrelay::dead_letter::writer;
 use walrelay::sink::log::ReadFrom;
 use walrelay_harness::consumer;
 
 use crate::sinks::kafka_log::{broker, open};
 use crate::sinks::reading::whole;
+use crate::sinks::section::Values;
 use crate::sinks::test_relay::{Event, TestRelay, dead_letter_cause, dead_letter_writer};
 use crate::support::shared_kafka;
 
@@ -31,19 +34,61 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
         event.value = Some(format!("{number:06}").repeat(VALUE_BYTES / 6).into_bytes());
         relay.offer(&event).expect("room");
     }
+    // WHEN a dead letter of the key is behind them
+    let address = "batches-first-dlq";
+    consumer::create_topic(&shared_kafka().bootstrap(), address, 1, &[]).unwrap();
+    let letter = Event { is_letter: true, ..Event::new(address, "letter").keyed("a") };
+    let letter = relay.publish(&letter);
     relay.settle();
-    // THEN none of them has failed, each was published alone, and they are there in order
+    // THEN none of them has failed, they are there in order, and the letter came last
     assert_eq!(relay.failures, []);
-    let read = whole(&mut *open(NAME, ReadFrom::Beginning));
-    let numbers: Vec<usize> = read
-        .iter()
-        .map(|entry| std::str::from_utf8(&entry.value.as_ref().unwrap()[..6]).unwrap())
-        .map(|number| number.parse().unwrap())
-        .collect();
-    let mut first = numbers.clone();
-    let mut seen = std::collections::BTreeSet::new();
-    first.retain(|number| seen.insert(*number));
-    assert_eq!(first, (0..EVENTS).collect::<Vec<_>>(), "{numbers:?}");
+    assert_eq!(relay.confirmed.last(), Some(&letter));
+    assert_eq!(first_deliveries(NAME), (0..EVENTS).collect::<Vec<_>>());
+}
+
+/// The numbers of the events that are there, without repetitions.
+fn first_deliveries(topic: &str) -> Vec<usize> {
+    let mut seen = BTreeSet::new();
+    let read = whole(&mut *open(topic, ReadFrom::Beginning)).into_iter();
+    let numbers = read.map(|entry| {
+        let value = entry.value.unwrap();
+        std::str::from_utf8(&value[..6]).unwrap().parse().unwrap()
+    });
+    numbers.filter(|number| seen.insert(*number)).collect()
+}
+
+#[test]
+fn batches_get_smaller_until_they_fit_where_the_cluster_does_not_say_what_does() {
+    // GIVEN a topic whose segments are smaller than the batches that its configuration allows
+    const NAME: &str = "batches-halved";
+    const LARGE: usize = 150;
+    let limits =
+        [("max.message.bytes", "8000000"), ("segment.bytes", "1048576"), ("retention.ms", "-1")];
+    consumer::create_topic(&shared_kafka().bootstrap(), NAME, 1, &limits).unwrap();
+    let broker = Values::default()
+        .set("brokers", shared_kafka().bootstrap())
+        .set("properties.\"batch.size\"", 4_000_000)
+        .set("properties.\"message.max.bytes\"", 8_000_000)
+        .configure("kafka");
+    let mut relay = TestRelay::open(broker);
+    // WHEN events of one key come at once, one of which is larger than a segment
+    for number in 0..300 {
+        let mut event = Event::new(NAME, format!("{number:06}")).keyed("a");
+        let copies = if number == LARGE { 200_000 } else { 10_000 };
+        event.value = Some(format!("{number:06}").repeat(copies).into_bytes());
+        relay.publish(&event);
+    }
+    relay.until("the large one has failed", |relay| !relay.failures.is_empty());
+    relay.forget_refused();
+    relay.reopen();
+    relay.settle();
+    // THEN it alone has failed, the others are there in order, and few sinks were lost
+    let failed: Vec<usize> = relay.failures.iter().map(|(it, _)| *it as usize).collect();
+    assert_eq!(failed, [LARGE]);
+    assert_eq!(relay.failures[0].1.class, "kafka.message-batch-too-large");
+    let expected: Vec<usize> = (0..300).filter(|number| *number != LARGE).collect();
+    assert_eq!(first_deliveries(NAME), expected);
+    assert!(relay.sinks_lost <= 4, "{} sinks lost", relay.sinks_lost);
 }
 
 #[test]

@@ -114,6 +114,8 @@ pub(crate) struct TestRelay {
     pub(crate) reachability: Vec<bool>,
     /// Why no event will ever pass.
     pub(crate) unable: Option<Failure>,
+    /// How often a sink has lost track.
+    pub(crate) sinks_lost: usize,
     /// After a failure nothing more is handed over, and no other sink is opened: as the relay does
     /// that stops.
     pub(crate) halts: bool,
@@ -138,6 +140,7 @@ impl TestRelay {
             settled: HashMap::new(),
             reachability: Vec::new(),
             unable: None,
+            sinks_lost: 0,
             halts: false,
         }
     }
@@ -211,6 +214,7 @@ impl TestRelay {
     /// The sink has lost track: the next one gets what is open.
     pub(crate) fn reopen(&mut self) {
         self.sink = None;
+        self.sinks_lost += 1;
         self.refused.clear();
         self.untaken.clear();
         self.backlog = self.events.keys().copied().collect();
@@ -234,7 +238,6 @@ impl TestRelay {
                 SinkReport::Suspect(sequence) => {
                     assert!(self.events.contains_key(&sequence), "{sequence} is not in flight");
                     self.suspects.insert(sequence);
-                    lost_track = true;
                 }
                 SinkReport::Broken(_) => lost_track = true,
                 SinkReport::Unable(failure) => self.unable = Some(failure),

@@ -33,11 +33,11 @@ pub(super) unsafe fn described(event: *mut c::rd_kafka_event_t) -> Vec<(String, 
 /// The topic's own limit, or the broker's where the topic has none.
 const RECORD_LIMIT: &str = "max.message.bytes";
 
-/// The most bytes that a record of the topic may have.
+/// The topic that was asked for, and the most bytes that a batch of it may have.
 ///
 /// # Safety
 /// `event` is the answer to `DescribeConfigs`, and lives.
-pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<usize> {
+pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<(String, usize)> {
     let (mut resources, mut settings) = (0, 0);
     // SAFETY: the arrays belong to the event, and have the lengths that are written.
     unsafe {
@@ -49,11 +49,13 @@ pub(super) unsafe fn record_limit(event: *mut c::rd_kafka_event_t) -> Option<usi
         if resources == 0 {
             return None;
         }
+        let topic = text_of(c::rd_kafka_ConfigResource_name(*found));
         let found = c::rd_kafka_ConfigResource_configs(*found, &mut settings);
         let settings = (0..settings).map(|index| *found.add(index));
         let mut limits = settings
             .filter(|setting| text_of(c::rd_kafka_ConfigEntry_name(*setting)) == RECORD_LIMIT);
-        text_of(c::rd_kafka_ConfigEntry_value(limits.next()?)).parse().ok()
+        let bytes_max = text_of(c::rd_kafka_ConfigEntry_value(limits.next()?)).parse().ok()?;
+        Some((topic, bytes_max))
     }
 }
 

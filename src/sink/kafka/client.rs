@@ -15,6 +15,8 @@ use crate::sink::publish::SinkReport;
 
 /// The length of librdkafka's timer, which [`ProducerClient::hurry`] cuts short.
 const HURRY_FOR: Duration = Duration::from_millis(500);
+/// librdkafka's limit of a batch, before it is compressed; the first record may be larger.
+const BATCH_SIZE: &str = "batch.size";
 /// How long a request for a missing topic may block.
 const TOPIC_REQUEST_MS: i32 = 20;
 /// How often a missing topic is asked for.
@@ -23,6 +25,8 @@ const TOPIC_REQUEST_INTERVAL: Duration = Duration::from_millis(200);
 pub(super) struct ProducerClient {
     pub(super) producer: Producer,
     pub(super) record_limit: RecordLimit,
+    /// Bytes of its batches of more than one record.
+    batch_bytes_max: usize,
     /// Events that were handed over and not answered.
     pub(super) in_flight: usize,
     /// The topic of the first event, and when that was handed over.
@@ -40,9 +44,15 @@ impl ProducerClient {
     ) -> Result<ProducerClient, String> {
         let mut properties = settings.effective_properties();
         properties.extend(own.iter().map(|(name, value)| ((*name).into(), (*value).into())));
+        let sizes = properties.iter().rev().filter(|(name, _)| name == BATCH_SIZE);
+        let size = sizes.filter_map(|(_, value)| value.trim().parse().ok()).next();
+        let record_limit = settings.record_limit.clone();
+        let batch_bytes_max = record_limit.batch_bytes_max().min(size.unwrap_or(usize::MAX));
+        properties.push((BATCH_SIZE.to_owned(), batch_bytes_max.to_string()));
         Ok(ProducerClient {
             producer: Producer::new(&properties)?,
-            record_limit: settings.record_limit.clone(),
+            record_limit,
+            batch_bytes_max,
             in_flight: 0,
             first_sent: None,
             confirmed_any: false,
@@ -52,7 +62,8 @@ impl ProducerClient {
     }
 
     /// Hands an event over. For a topic that was missing the cluster is asked again, because
-    /// librdkafka would believe for minutes that it is missing.
+    /// librdkafka would believe for minutes that it is missing. [`Code::Fatal`] if the producer is
+    /// unusable from now on, whatever the reason.
     pub(super) fn send(
         &mut self,
         topic: TopicId,
@@ -63,6 +74,9 @@ impl ProducerClient {
         let mut outcome = self.producer.produce(topic, sequence, event, partition);
         if outcome == Err(Code::UnknownTopic) && self.ask_for_topic(event.topic) {
             outcome = self.producer.produce(topic, sequence, event, partition);
+        }
+        if outcome.is_err() && self.producer.fatal().is_some() {
+            return Err(Code::Fatal);
         }
         outcome?;
         self.in_flight += 1;
@@ -100,10 +114,15 @@ impl ProducerClient {
         if let Some(brokers) = self.lost_brokers.due() {
             self.producer.add_brokers(brokers);
         }
-        if let Some(bytes_max) = answers.record_limit {
-            self.record_limit.learn(bytes_max);
+        for (topic, bytes_max) in &answers.record_limits {
+            self.record_limit.learn(topic, *bytes_max);
         }
         answers
+    }
+
+    /// Batches of the topic, with so many bytes in all, were refused because of their size.
+    pub(super) fn refused_batches(&self, topic: &str, bytes: usize) {
+        self.record_limit.refused(topic, bytes.min(self.batch_bytes_max));
     }
 
     /// What to report when the producer is unusable from now on.

@@ -26,7 +26,7 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("batch.num.messages", "1"),
     ("max.in.flight", "1"),
     ("enable.gapless.guarantee", "false"),
-    // Short, because the relay makes further attempts here; the normal producer has waited longer.
+    // A broker that has just started may report for a while that an existing topic is unknown.
     ("topic.metadata.propagation.max.ms", "3000"),
 ];
 /// How long the producer is kept without events.

@@ -26,6 +26,7 @@ mod partition_warmup;
 mod producer_ffi;
 mod properties;
 mod publish;
+mod reachability;
 mod record;
 mod record_ffi;
 mod record_limit;

@@ -58,8 +58,8 @@ pub(super) struct ProducerAnswers {
     pub(super) failed: Vec<(Sequence, Code, Record)>,
     /// To [`Producer::ask_partitions`].
     pub(super) partition_counts: Vec<(TopicId, usize)>,
-    /// To [`Producer::ask_record_limit`]: most bytes of a record.
-    pub(super) record_limit: Option<usize>,
+    /// To [`Producer::ask_record_limit`].
+    pub(super) record_limits: Vec<(String, usize)>,
     /// Errors of the client as a whole; `Fatal` makes the producer unusable from now on.
     pub(super) errors: Vec<(Code, String)>,
 }
@@ -179,7 +179,7 @@ impl Producer {
                         answers.partition_counts.extend(known);
                     }
                     c::RD_KAFKA_EVENT_DESCRIBECONFIGS_RESULT => {
-                        answers.record_limit = record_limit(event).or(answers.record_limit);
+                        answers.record_limits.extend(record_limit(event));
                     }
                     c::RD_KAFKA_EVENT_ERROR => {
                         let text = text_of(c::rd_kafka_event_error_string(event));
@@ -207,7 +207,7 @@ impl Producer {
         }
     }
 
-    /// Asks how large a record this topic takes. The answer comes with [`Producer::poll`], or
+    /// Asks how large a batch this topic takes. The answer comes with [`Producer::poll`], or
     /// never: the login may lack the right to describe the topic's configuration.
     pub(super) fn ask_record_limit(&mut self, topic: &str) {
         let Ok(name) = CString::new(topic) else { return };

@@ -21,8 +21,9 @@ pub(super) const DEFAULTS: &[(&str, &str)] = &[
     // Chooses the same partition for a key as the Java producer.
     ("partitioner", "murmur2_random"),
     ("allow.auto.create.topics", "false"),
-    // A broker that has just started may report for a while that an existing topic is unknown.
-    ("topic.metadata.propagation.max.ms", "15000"),
+    // An event for an unknown topic fails at the broker's first answer. The isolated producer waits
+    // for a topic that a broker does not know yet, and only the event's key waits with it.
+    ("topic.metadata.propagation.max.ms", "0"),
     // Events behind a refused one are not sent: they would overtake its next delivery.
     ("enable.gapless.guarantee", "true"),
     ("socket.keepalive.enable", "true"),

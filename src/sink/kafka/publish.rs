@@ -3,7 +3,9 @@
 //! A broker refuses a whole batch because of one record, and librdkafka then gives the producer up,
 //! so that nothing overtakes the batch. The events of the batch are reported as suspect, and the
 //! sink as broken. The relay builds a new sink, receives the same events again, and publishes each
-//! suspect alone ([`super::isolated_producer`]): what is refused again is the cause.
+//! suspect alone ([`super::isolated_producer`]): what is refused again is the cause. A batch that is
+//! too large says nothing of its events: the next sink makes smaller ones
+//! ([`super::record_limit`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -16,20 +18,20 @@ use super::isolated_producer::IsolatedProducer;
 use super::key_order::{Destination, KeyOrder};
 use super::partition_warmup::{PartitionState, PartitionWarmup};
 use super::producer_ffi::{Producer, TopicId};
+use super::reachability::Reachability;
 use super::record::Record;
 use super::settings::KafkaSettings;
-use super::{cluster, fault};
+use super::{cluster, fault, record_limit};
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Sequence};
 use crate::dead_letter::writer::{DeadLetterCause, DeadLetterWriter};
 use crate::sink::key_lanes::{KeyHasher, LaneItem as _};
 use crate::sink::publish::{Disposition, PublishError, Sink, SinkReport};
 
-/// How often an idle sink asks whether an unreachable cluster is back.
-const PROBE_INTERVAL: Duration = Duration::from_secs(1);
-const PROBE_MS: i32 = 20;
 /// How often the partitions of topics are counted again.
 const COUNT_INTERVAL: Duration = Duration::from_secs(30);
+/// How long a sink that has broken waits for the answers to what is in flight.
+const LAST_ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 /// While both producers have events in flight, a poll waits at most this long for either.
 const SHORT_WAIT: Duration = Duration::from_millis(2);
 
@@ -45,8 +47,10 @@ pub(super) struct KafkaSink {
     released: BTreeSet<Sequence>,
     isolated: IsolatedProducer,
     reports: Vec<SinkReport>,
-    /// While the cluster is unreachable: when that was reported, or the cluster probed, last.
-    unreachable_at: Option<Instant>,
+    /// Why the sink is unusable, and since when. Nothing more is sent: it could overtake what has
+    /// failed. What is in flight is answered soon, and one answer says what the reason is.
+    ending: Option<(SinkReport, Instant)>,
+    reachability: Reachability,
     counted_at: Instant,
 }
 
@@ -54,9 +58,13 @@ impl KafkaSink {
     /// The producer connects in the background.
     pub(super) fn new(settings: &KafkaSettings) -> Result<KafkaSink, Fault> {
         let normal = ProducerClient::new(settings, &[]);
+        let mut normal = normal.map_err(|reason| cluster::refused_property(&reason))?;
+        for topic in settings.record_limit.refusing() {
+            normal.producer.ask_record_limit(&topic);
+        }
         Ok(KafkaSink {
             key_hasher: KeyHasher::default(),
-            normal: normal.map_err(|reason| cluster::refused_property(&reason))?,
+            normal,
             in_flight: InFlight::default(),
             key_order: KeyOrder::default(),
             warmup: PartitionWarmup::default(),
@@ -64,7 +72,8 @@ impl KafkaSink {
             released: BTreeSet::new(),
             isolated: IsolatedProducer::new(settings.clone()),
             reports: Vec::new(),
-            unreachable_at: None,
+            ending: None,
+            reachability: Reachability::default(),
             counted_at: Instant::now(),
         })
     }
@@ -85,6 +94,10 @@ impl KafkaSink {
             && lane.is_some_and(|lane| self.isolated.events.contains_lane(lane))
         {
             self.isolated.events.add(sequence, Record::copy(event, lane));
+            return Ok(());
+        }
+        if self.normal.record_limit.is_exceeded(event) {
+            self.isolated.events.add_troubled(sequence, Record::copy(event, lane));
             return Ok(());
         }
         let topic = self.normal.producer.topic(event.topic)?;
@@ -168,7 +181,7 @@ impl KafkaSink {
             self.key_order.taken_back(self.in_flight.remove(sequence).and_then(|it| it.lane));
             match record.with_outbound(|event| self.admit(sequence, event)) {
                 Ok(()) => {}
-                Err(Code::QueueFull) => {
+                Err(Code::QueueFull | Code::Fatal) => {
                     self.released.insert(sequence);
                     return self.hold(sequence, record);
                 }
@@ -206,17 +219,19 @@ impl KafkaSink {
         if !uncounted.is_empty() {
             self.normal.producer.ask_partitions(&uncounted);
         }
-        self.handle_failed(answers.failed);
+        if !answers.failed.is_empty() || !answers.errors.is_empty() {
+            let fatal = self.normal.fatal();
+            self.handle_failed(answers.failed, fatal.as_ref());
+            if let Some(report) = fatal {
+                self.ending.get_or_insert((report, Instant::now()));
+            }
+        }
         (!answers.confirmed.is_empty(), answers.errors)
     }
 
-    /// A failure concerns its event, unless it made the
-    /// producer unusable: then the whole batch failed.
-    fn handle_failed(&mut self, failed: Vec<(Sequence, Code, Record)>) {
-        if failed.is_empty() {
-            return;
-        }
-        let fatal = self.normal.fatal();
+    /// A failure concerns its event, unless the producer is unusable: then the whole batch failed.
+    fn handle_failed(&mut self, failed: Vec<(Sequence, Code, Record)>, fatal: Option<&SinkReport>) {
+        let mut too_large: BTreeMap<String, usize> = BTreeMap::new();
         for (sequence, code, mut record) in failed {
             let EventInFlight { commit_unix_us, lane } =
                 self.in_flight.remove(sequence).unwrap_or_default();
@@ -232,55 +247,50 @@ impl KafkaSink {
                 continue;
             }
             let failure = record.failure(code);
-            match (failure.disposition, &fatal) {
+            match (failure.disposition, fatal) {
                 // The event is not the cause: the rebuilt sink receives it again.
                 (Disposition::Outage, Some(_)) => {}
+                (_, Some(_)) if record_limit::is_too_large(code) => {
+                    let bytes = record.with_outbound(record_limit::framed_bytes);
+                    *too_large.entry(record.topic).or_default() += bytes;
+                }
                 (Disposition::Halt, _) | (Disposition::Outage, None) => {
                     self.reports.push(SinkReport::Failed(sequence, failure));
                 }
                 // One event of the batch is the cause, and it is not known which.
                 (_, Some(_)) => self.reports.push(SinkReport::Suspect(sequence)),
                 (_, None) => {
-                    // Only in this branch the sink stays in use,
-                    // and what waits for this event may be sent.
+                    // Here alone the sink stays in use, and what waits for this event may be sent.
                     self.isolated.add_failed(sequence, record, failure);
                     self.released.extend(self.key_order.answered(lane));
                 }
             }
         }
-        self.reports.extend(fatal);
+        too_large.iter().for_each(|(topic, bytes)| self.normal.refused_batches(topic, *bytes));
     }
 
-    /// An idle client does not notice that its broker is back, so it asks.
-    fn probe(&mut self) {
-        let Some(at) = self.unreachable_at else { return };
-        let in_flight = self.normal.in_flight + self.isolated.in_flight();
-        if in_flight > 0 || at.elapsed() < PROBE_INTERVAL {
-            return;
+    /// Sends what waits in the sink, as far as it may be sent now.
+    fn send_waiting(&mut self) {
+        for (sequence, record) in std::mem::take(&mut self.isolated.recovered) {
+            self.hold(sequence, record);
+            self.released.insert(sequence);
         }
-        self.unreachable_at = Some(Instant::now());
-        if self.normal.producer.metadata(None, PROBE_MS).is_ok() {
-            self.report_reachable();
-        }
+        self.admit_released();
+        self.isolated.report_failed();
+        self.isolated.send(self.in_flight.oldest());
     }
 
     fn report_client_error(&mut self, code: Code, text: String) {
         match code {
             Code::Fatal | Code::GaplessGuarantee => {
-                self.reports.push(self.normal.fatal().unwrap_or(SinkReport::Broken(text)));
+                self.ending.get_or_insert((SinkReport::Broken(text), Instant::now()));
             }
             // These concern the whole cluster. The loss of a single broker is not reported.
             Code::AllBrokersDown | Code::Authentication | Code::SSL | Code::Resolve => {
-                self.unreachable_at = Some(Instant::now());
+                self.reachability.lost();
                 self.reports.push(SinkReport::Unreachable(text));
             }
             _ => tracing::debug!(error = text, "librdkafka reported an error that needs no action"),
-        }
-    }
-
-    fn report_reachable(&mut self) {
-        if self.unreachable_at.take().is_some() {
-            self.reports.push(SinkReport::Reachable);
         }
     }
 }
@@ -292,11 +302,12 @@ fn is_missing_partition(code: Code, wanted: Option<i32>) -> bool {
 
 impl Sink for KafkaSink {
     fn publish(&mut self, sequence: Sequence, event: &Outbound<'_>) -> Result<(), PublishError> {
-        if !self.released.is_empty() || self.warmup.is_full() {
+        if !self.released.is_empty() || self.warmup.is_full() || self.ending.is_some() {
             return Err(PublishError::QueueFull);
         }
         let Err(code) = self.admit(sequence, event) else { return Ok(()) };
-        if code == Code::QueueFull {
+        // After a fatal error the next poll ends the sink.
+        if matches!(code, Code::QueueFull | Code::Fatal) {
             return Err(PublishError::QueueFull);
         }
         let failure = fault::failure(code, event.id, event.topic, event.key);
@@ -328,7 +339,9 @@ impl Sink for KafkaSink {
     }
 
     fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
-        self.isolated.send(self.in_flight.oldest());
+        if self.ending.is_none() {
+            self.isolated.send(self.in_flight.oldest());
+        }
         self.reports.append(&mut self.isolated.reports);
         let isolated_any = self.isolated.in_flight() > 0;
         let is_idle = !isolated_any && self.reports.is_empty();
@@ -343,22 +356,25 @@ impl Sink for KafkaSink {
             self.normal.ask_again();
         }
         errors.extend(isolated_errors);
-        for (sequence, record) in std::mem::take(&mut self.isolated.recovered) {
-            self.hold(sequence, record);
-            self.released.insert(sequence);
+        if self.ending.is_none() {
+            self.send_waiting();
         }
-        self.admit_released();
-        self.isolated.report_failed();
-        self.isolated.send(self.in_flight.oldest());
         self.reports.append(&mut self.isolated.reports);
         // Before the errors, which may be newer than these confirms.
         if confirmed_any {
-            self.report_reachable();
+            self.reports.extend(self.reachability.answered());
         }
         for (code, text) in errors {
             self.report_client_error(code, text);
         }
-        self.probe();
+        if self.normal.in_flight + self.isolated.in_flight() == 0 {
+            self.reports.extend(self.reachability.probe(&mut self.normal.producer));
+        }
+        if let Some((report, since)) = &self.ending
+            && (self.normal.in_flight == 0 || since.elapsed() > LAST_ANSWERS_WITHIN)
+        {
+            self.reports.push(report.clone());
+        }
         reports.append(&mut self.reports);
     }
 

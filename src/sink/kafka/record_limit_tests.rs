@@ -15,6 +15,10 @@ fn record<'a>(value: &'a [u8]) -> Outbound<'a> {
     }
 }
 
+fn event(topic: &'static str, value: &'static [u8]) -> Outbound<'static> {
+    Outbound { topic, ..record(value) }
+}
+
 fn value_bytes(record: &Record) -> usize {
     record.value.as_ref().map_or(0, Vec::len)
 }
@@ -49,8 +53,52 @@ fn the_least_of_all_limits_counts_and_clones_share_it() {
     let again = limit.clone();
     let value = vec![b'v'; 2_000_000];
     let fits = |limit: &RecordLimit| value_bytes(&limit.fit_dead_letter(&record(&value), None));
-    again.learn(1_048_588);
+    again.learn("outbox.dlq", 1_048_588);
     assert!((490_000..500_000).contains(&fits(&limit)), "{}", fits(&limit));
-    again.learn(20_000);
+    again.learn("outbox.dlq", 20_000);
     assert!((15_000..20_000).contains(&fits(&limit)), "{}", fits(&limit));
+}
+
+#[test]
+fn what_the_cluster_says_is_believed_if_it_explains_the_refusal() {
+    let limit = RecordLimit::new(None);
+    assert_eq!((limit.batch_bytes_max(), limit.refusing().len()), (1_000_000, 0));
+    // Of a topic that has refused nothing it changes no batch.
+    limit.learn("outbox.dlq", 10_000);
+    assert_eq!(limit.batch_bytes_max(), 1_000_000);
+    limit.refused("small", 600_000);
+    assert_eq!(limit.batch_bytes_max(), 300_000);
+    limit.learn("small", 20_000);
+    assert_eq!((limit.batch_bytes_max(), limit.refusing()), (20_000, vec!["small".to_owned()]));
+    // It is refused all the same, and the cluster says the same as before.
+    limit.refused("small", 20_000);
+    limit.learn("small", 20_000);
+    assert_eq!(limit.batch_bytes_max(), 10_000);
+    limit.learn("small", 5_000);
+    assert_eq!(limit.batch_bytes_max(), 5_000);
+}
+
+#[test]
+fn an_event_is_measured_by_what_its_own_topic_has_refused() {
+    let (small, large) = (vec![b'v'; 8_000].leak(), vec![b'v'; 48_000].leak());
+    let limit = RecordLimit::new(None);
+    assert!(!limit.is_exceeded(&event("a", large)));
+    limit.refused("a", 40_000);
+    limit.refused("b", 160_000);
+    assert_eq!(limit.batch_bytes_max(), 20_000);
+    assert!(limit.is_exceeded(&event("a", large)));
+    assert!(!limit.is_exceeded(&event("a", small)));
+    assert!(!limit.is_exceeded(&event("b", large)));
+    assert!(!limit.is_exceeded(&event("c", large)));
+}
+
+#[test]
+fn a_refusal_always_leaves_less_for_the_next_batch() {
+    let limit = RecordLimit::new(None);
+    for _ in 0..20 {
+        let before = limit.batch_bytes_max();
+        limit.refused("a", before);
+        assert!(limit.batch_bytes_max() <= (before / 2).max(1));
+    }
+    assert_eq!(limit.batch_bytes_max(), 1);
 }

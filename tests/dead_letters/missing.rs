@@ -1,0 +1,41 @@
+//! An event for a destination that is missing holds up its key, and nothing else.
+
+use std::time::Instant;
+
+use walrelay_harness::BrokerKind;
+
+use super::fixture::{DeadLetterFixture, held};
+use crate::support::{LIMIT, metric, on_both_brokers, until};
+
+on_both_brokers!(an_event_without_a_destination_holds_up_its_key_alone);
+
+fn an_event_without_a_destination_holds_up_its_key_alone(kind: BrokerKind) {
+    // GIVEN attempts without end
+    let mut case = DeadLetterFixture::on(kind, "missing", "attempts_max = 1000\n", "");
+    let reader = case.site.reader();
+    let mut relay = case.relay();
+    // WHEN an event of a key has no destination, and later ones of it and of others have one
+    let began = Instant::now();
+    let lost = case.insert_one(&case.lost(), "held", 1);
+    case.insert_one(&case.site.name, "held", 2);
+    case.insert(&case.site.name, 0..20, 0, 1_000);
+    // THEN the others arrive while it is tried
+    until("the others to arrive", LIMIT, || (reader.count() >= 1_000).then_some(()));
+    println!("{kind:?}: the others within {:?}", began.elapsed());
+    assert_eq!(case.open(), [] as [String; 0]);
+    until("a second attempt", LIMIT, || {
+        (metric(&relay, "outbox_retries_total")? >= 1.0).then_some(())
+    });
+    println!("{kind:?}: a second attempt within {:?}", began.elapsed());
+    assert_eq!(reader.count(), 1_000);
+    // WHEN its attempts are used up THEN it is a dead letter, and its key goes on
+    relay.kill9().unwrap();
+    case.reconfigure("attempts_max = 1000", "attempts_max = 5");
+    let began = Instant::now();
+    let mut relay = case.relay();
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    println!("{kind:?}: a dead letter within {:?}", began.elapsed());
+    assert_eq!(case.open(), [lost]);
+    let verdict = case.judge(&case.site.name, &held(reader), &[]);
+    verdict.assert_exact(1_000);
+}
