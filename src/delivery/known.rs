@@ -32,23 +32,21 @@ impl Fingerprint {
     /// so the content counts as well.
     pub fn of(position: Position, event: &Outbound<'_>) -> Fingerprint {
         let mut hasher = DefaultHasher::new();
+        hasher.write(event.key.unwrap_or_default());
+        // Equal hashes of different keys cost repetitions and nothing else.
+        let key = event.key.map_or(0, |_| (hasher.finish() as u32).max(1));
         hasher.write_u64(position.commit_lsn.to_wire());
         hasher.write_u64(position.ordinal);
         hasher.write_i64(event.commit_unix_us);
-        let texts = [event.id, event.exchange, event.topic].map(|text| Some(text.as_bytes()));
-        for bytes in texts.into_iter().chain([event.key, event.value]) {
-            hasher.write_u64(bytes.map_or(u64::MAX, |bytes| bytes.len() as u64));
-            hasher.write(bytes.unwrap_or_default());
+        let lengths = [event.key, event.value].map(|it| it.map_or(u64::MAX, |it| it.len() as u64));
+        lengths.into_iter().for_each(|length| hasher.write_u64(length));
+        for text in [event.id, event.exchange, event.topic] {
+            hasher.write_u64(text.len() as u64);
+            hasher.write(text.as_bytes());
         }
-        Fingerprint { event: hasher.finish().max(1), key: event.key.map_or(0, key_hash) }
+        hasher.write(event.value.unwrap_or_default());
+        Fingerprint { event: hasher.finish().max(1), key }
     }
-}
-
-/// Equal hashes of different keys cost repetitions and nothing else.
-fn key_hash(key: &[u8]) -> u32 {
-    let mut hasher = DefaultHasher::new();
-    hasher.write(key);
-    (hasher.finish() as u32).max(1)
 }
 
 /// The broker has confirmed this event, or its dead letter.
