@@ -5,7 +5,7 @@
 CARGO_RUN := cargo run --release --quiet -p walrelay-harness --bin
 
 # Tests wait more than they compute.
-TEST_THREADS ?= $(shell echo $$((3 * $$(nproc))))
+TEST_THREADS ?= $(shell echo $$((4 * $$(nproc))))
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test soak lint bench bench-micro bench-peers clean-services

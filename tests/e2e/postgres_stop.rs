@@ -6,8 +6,8 @@ use walrelay_harness::load::Backlog;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, metric, name_on, on_both_brokers, shared_kafka, until, volume,
-    whole_machine,
+    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, shared_kafka,
+    until, volume, whole_machine,
 };
 
 const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
@@ -49,7 +49,7 @@ fn a_fast_shutdown_ends_although_the_broker_is_dead(kind: BrokerKind) {
     let mut postgres = Postgres::start(PostgresOptions::default()).unwrap();
     let site = Fixture::new(&postgres, &broker, &name_on(kind, "postgres_stop_dead"));
     broker.sync_declarations().unwrap();
-    let _machine = whole_machine();
+    let _machine = half_machine();
     let window = 1_000;
     let mut config = site.config();
     config.extra = format!("[delivery]\nwindow_events_max = {window}\n");
