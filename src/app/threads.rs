@@ -20,8 +20,9 @@ use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
 use crate::health::{self, Facts, HealthLimits, Recorder};
 use crate::metrics::Metrics;
-use crate::relay::Parts;
+use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
+use crate::relay::{Parts, TopicLook};
 use crate::sink::{self, Requirements};
 
 /// What the threads share, and the admin server, which starts before the loop.
@@ -77,6 +78,7 @@ impl Observability {
         let parts = Parts {
             source: config.source.clone(),
             delivery: config.delivery.clone(),
+            look: TopicLook::new(Arc::clone(&config.sink)),
             sink_factory: sink::factory(Arc::clone(&config.sink), sink_requirements(config), stop),
             dead_letter_writer: DeadLetterWriter {
                 settings: config.dead_letter.clone(),
@@ -167,12 +169,15 @@ pub(super) fn stop(flags: &StopFlags, signal: &str) {
 pub fn sink_requirements(config: &Config) -> Requirements {
     let routes = config.source.outboxes.iter().map(|outbox| &outbox.route);
     let routes = routes.chain(config.source.messages.iter().map(|messages| &messages.route));
+    // Only an event with a position is recognised.
+    let has_position = routes.clone().any(|route| route.preset == Preset::Walrelay);
     let mut topics: Vec<String> =
         routes.filter_map(|route| route.topic.constant().map(str::to_owned)).collect();
     topics.sort();
     topics.dedup();
     let dead_letters = writes_dead_letters(config).then(|| config.dead_letter.address.clone());
-    Requirements { topics, dead_letters, ..Requirements::default() }
+    let read_back = config.polling.is_none() && has_position;
+    Requirements { topics, dead_letters, read_back, ..Requirements::default() }
 }
 
 fn writes_dead_letters(config: &Config) -> bool {

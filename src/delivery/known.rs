@@ -9,12 +9,18 @@
 //! The same rule applies to what earlier processes have repeated. Marks are in the order of the
 //! confirms: a mark of a2 in front of a mark of a1 means that a1 was published again after a2, and
 //! then the mark of a2 does not count.
+//!
+//! Besides marks there is what the topics hold ([`super::stored`]). The last record of a key shows how
+//! far the key has come, unless the mark of its event says that the events behind it were confirmed as
+//! well: their dead letters, which are in another topic.
 
 use std::collections::{HashMap, HashSet};
 use std::hash::{DefaultHasher, Hasher as _};
 
+use super::stored::Stored;
 use crate::base::event::{Outbound, Position};
 use crate::base::lsn::Lsn;
+use crate::metrics::KnownFrom;
 
 /// Identifies the content and the position of an event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -62,7 +68,7 @@ pub struct KnownEvents {
     marked: HashSet<u64>,
     /// Commit LSN of the last transaction that may hold known events; zero for none.
     until: Lsn,
-    /// Keys of which an event was published again.
+    /// Keys whose events are published again.
     republished: HashSet<u32>,
 }
 
@@ -102,26 +108,30 @@ impl KnownEvents {
         self.until != Lsn::ZERO
     }
 
-    /// A transaction begins.
+    /// A transaction begins, of which nothing is known from topics.
     #[inline]
     pub fn begins(&mut self, commit_lsn: Lsn) {
-        if self.is_active() && commit_lsn > self.until {
+        if commit_lsn > self.until && (self.is_active() || !self.republished.is_empty()) {
             self.forget();
         }
     }
 
-    /// Whether this event must not be published again. If not, no later event of its key will be
-    /// passed over.
-    pub fn passes_over(&mut self, fingerprint: Fingerprint) -> bool {
+    /// Whether this event must not be published again, and where that is known from. If it must, no
+    /// later event of its key will be passed over.
+    pub fn passes_over(&mut self, fingerprint: Fingerprint, stored: Stored) -> Option<KnownFrom> {
         let Fingerprint { event, key } = fingerprint;
         let in_order = !self.republished.contains(&key);
-        if in_order && self.marked.remove(&event) {
-            return true;
-        }
-        if key != 0 {
+        let is_marked = in_order && self.marked.remove(&event);
+        let known = match stored {
+            _ if is_marked => Some(KnownFrom::StateFile),
+            Stored::Yes | Stored::Last if in_order => Some(KnownFrom::Topic),
+            _ => None,
+        };
+        let is_last = stored == Stored::Last && !is_marked;
+        if key != 0 && (known.is_none() || is_last) {
             self.republished.insert(key);
         }
-        false
+        known
     }
 
     /// What comes is no repetition of what was known.

@@ -27,6 +27,10 @@ fn mark(commit: u64, key: u32) -> Mark {
     Mark { position: at(commit, 0), fingerprint: Fingerprint { event: commit, key } }
 }
 
+fn passes_over(known: &mut KnownEvents, fingerprint: Fingerprint) -> bool {
+    known.passes_over(fingerprint, Stored::No).is_some()
+}
+
 /// Which of the events from `from` on are passed over, given as commit and key, when they come in
 /// this order.
 fn passed_over(marks: &[Mark], from: u64, events: &[(u64, u32)]) -> Vec<u64> {
@@ -34,7 +38,7 @@ fn passed_over(marks: &[Mark], from: u64, events: &[(u64, u32)]) -> Vec<u64> {
     known.load(marks.iter().copied(), Lsn::from_wire(from));
     let over = |&&(commit, key): &&(u64, u32)| {
         known.begins(Lsn::from_wire(commit));
-        known.is_active() && known.passes_over(Fingerprint { event: commit, key })
+        known.is_active() && passes_over(&mut known, Fingerprint { event: commit, key })
     };
     events.iter().filter(over).map(|(commit, _)| *commit).collect()
 }
@@ -67,9 +71,9 @@ fn a_marked_event_is_passed_over_once_and_an_older_mark_is_not_loaded() {
     let marks = [mark(10, 1), mark(20, 2), mark(30, 3)];
     assert_eq!(known.load(marks.into_iter(), Lsn::from_wire(20)), 2);
     let of = |commit, key| Fingerprint { event: commit, key };
-    assert!(!known.passes_over(of(10, 1)));
-    assert!(known.passes_over(of(20, 2)));
-    assert!(!known.passes_over(of(20, 2)), "one mark is one event");
+    assert!(!passes_over(&mut known, of(10, 1)));
+    assert!(passes_over(&mut known, of(20, 2)));
+    assert!(!passes_over(&mut known, of(20, 2)), "one mark is one event");
     known.begins(Lsn::from_wire(30));
     assert!(known.is_active());
     known.begins(Lsn::from_wire(31));
@@ -112,6 +116,35 @@ fn life() -> impl Strategy<Value = Life> {
         .prop_map(|(reaches, confirms, reports)| Life { reaches, confirms, reports })
 }
 
+#[test]
+fn what_a_topic_holds_is_passed_over_as_far_as_its_key_has_come() {
+    use Stored::{Last, No, Yes};
+    let (file, topic) = (Some(KnownFrom::StateFile), Some(KnownFrom::Topic));
+    // GIVEN what the topic holds of the events of a key, in order, and which of them are marked
+    let cases = [
+        ([Yes, Last, No], &[][..], [topic, topic, None]),
+        // What was published again is later than what the topic holds.
+        ([No, Yes, Last], &[], [None, None, None]),
+        ([Last, Yes, Yes], &[], [topic, None, None]),
+        ([Last, No, No], &[2, 3], [topic, None, None]),
+        // The second is a dead letter.
+        ([Last, No, No], &[1, 2], [file, file, None]),
+        ([Yes, Last, No], &[1], [file, topic, None]),
+    ];
+    for (stored, marked, expected) in cases {
+        let mut known = KnownEvents::default();
+        known.load(marked.iter().map(|commit| mark(*commit, 7)), Lsn::from_wire(1));
+        let events = (1..).zip(&stored);
+        let found =
+            events.map(|(event, stored)| known.passes_over(Fingerprint { event, key: 7 }, *stored));
+        assert_eq!(found.collect::<Vec<_>>(), expected, "{stored:?} {marked:?}");
+    }
+    // GIVEN events without a key THEN none matters to another
+    let mut known = KnownEvents::default();
+    let found = [No, Yes, Yes].map(|it| known.passes_over(Fingerprint { event: 1, key: 0 }, it));
+    assert_eq!(found, [None, topic, topic]);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4000))]
 
@@ -136,7 +169,7 @@ proptest! {
             for (event, key) in (0..life.reaches.min(14)).zip(&keys).skip(slot) {
                 known.begins(Lsn::from_wire(commit(event)));
                 let fingerprint = Fingerprint { event: commit(event), key: *key };
-                if known.is_active() && known.passes_over(fingerprint) {
+                if known.is_active() && passes_over(&mut known, fingerprint) {
                     prop_assert!(topic.contains(&event), "{event} is lost");
                     confirmed.insert(event, true);
                 } else {

@@ -26,6 +26,7 @@ pub mod ledger;
 pub mod parked;
 pub mod retry;
 pub mod settings;
+pub mod stored;
 pub mod window;
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ label! {
 
 label! {
     /// How it is known that an earlier process has published an event.
-    KnownFrom "source" { StateFile = "state_file" }
+    KnownFrom "source" { StateFile = "state_file", Topic = "topic" }
 }
 
 label! {

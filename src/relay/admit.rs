@@ -8,6 +8,7 @@
 use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
 use super::faults;
 use super::state_file::StateFile;
+use super::topic_look::TopicLook;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
 use crate::base::lsn::Lsn;
@@ -44,7 +45,7 @@ pub(super) enum Offered {
     Taken { bytes: usize, commit_unix_us: i64, fingerprint: Fingerprint },
     /// An earlier process has published it, and it must not be published again.
     Known(KnownFrom),
-    /// There is no room for it; offer it again.
+    /// There is no room for it, or it is not known yet whether it must be published; offer it again.
     Full,
     /// The sink has failed as a whole.
     SinkBroken,
@@ -62,6 +63,7 @@ pub(super) struct Admitter {
     pub(super) transaction: CommitStamp,
     pub(super) state_file: StateFile,
     pub(super) known: KnownEvents,
+    pub(super) look: TopicLook,
     scratch: ExtractScratch,
     /// The payload format of each outbox table, and of messages.
     tables: Vec<EventFormat>,
@@ -71,7 +73,12 @@ pub(super) struct Admitter {
 }
 
 impl Admitter {
-    pub(super) fn new(state_file: StateFile, source: &SourceSettings, origin: String) -> Admitter {
+    pub(super) fn new(
+        state_file: StateFile,
+        look: TopicLook,
+        source: &SourceSettings,
+        origin: String,
+    ) -> Admitter {
         let tables = source.outboxes.iter().map(|outbox| {
             EventFormat::new(&outbox.route, &format!("{}.{}", outbox.schema, outbox.table))
         });
@@ -80,6 +87,7 @@ impl Admitter {
             transaction: CommitStamp::default(),
             state_file,
             known: KnownEvents::default(),
+            look,
             scratch: ExtractScratch::default(),
             tables: tables.collect(),
             messages: messages.unwrap_or_default(),
@@ -107,6 +115,7 @@ impl Admitter {
     /// what this one has marked does not apply any more.
     pub(super) fn forget(&mut self) {
         self.known.forget();
+        self.look.ends();
         self.state_file.marks.forget();
     }
 
@@ -114,7 +123,10 @@ impl Admitter {
     #[inline]
     pub(super) fn begins(&mut self, commit_lsn: Lsn) {
         self.state_file.crash.begins(commit_lsn);
-        self.known.begins(commit_lsn);
+        self.look.received(commit_lsn);
+        if !self.look.is_active() {
+            self.known.begins(commit_lsn);
+        }
     }
 
     #[inline]
@@ -147,8 +159,8 @@ impl Admitter {
         candidate: &Candidate<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        let Admitter { transaction, scratch, tables, messages, state_file, known, .. } = self;
-        let marked = state_file.marks.is_on();
+        let Admitter { transaction, scratch, tables, messages, state_file, known, look, .. } = self;
+        let mut earlier = Earlier { known, look, marks: state_file.marks.is_on() };
         let mut headers = HeaderSlots::new();
         let (extracted, format) = match candidate {
             Candidate::Row(plan, tuple) => (
@@ -163,8 +175,8 @@ impl Admitter {
         };
         let error = match extracted {
             Ok(event) => {
-                match format.shape(event, |event| match handover.identify(event, known, marked) {
-                    Some(from) => Ok(Offered::Known(from)),
+                match format.shape(event, |event| match handover.identify(event, &mut earlier) {
+                    Some(offered) => Ok(offered),
                     None => handover.publish(event),
                 }) {
                     Ok(offered) => return offered,
@@ -191,8 +203,8 @@ impl Admitter {
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
         }
-        let Admitter { transaction, scratch, state_file, known, .. } = self;
-        let marked = state_file.marks.is_on();
+        let Admitter { transaction, scratch, state_file, known, look, .. } = self;
+        let mut earlier = Earlier { known, look, marks: state_file.marks.is_on() };
         let mut headers = HeaderSlots::new();
         let remains = match candidate {
             Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
@@ -201,8 +213,8 @@ impl Admitter {
             }
         };
         match remains {
-            Ok(remains) => match handover.identify(&remains, known, marked) {
-                Some(from) => Ok(Offered::Known(from)),
+            Ok(remains) => match handover.identify(&remains, &mut earlier) {
+                Some(offered) => Ok(offered),
                 None => handover.dead_letter(&remains, reason, true),
             },
             Err(error) => Err(self.unreadable(&error)),
@@ -242,6 +254,14 @@ impl EventFormat {
     }
 }
 
+/// What is known of the events of earlier processes.
+struct Earlier<'a> {
+    known: &'a mut KnownEvents,
+    look: &'a mut TopicLook,
+    /// Events are marked for the next process.
+    marks: bool,
+}
+
 /// One event on its way to the sink.
 struct Handover<'a> {
     number: EventNumber,
@@ -252,19 +272,23 @@ struct Handover<'a> {
 }
 
 impl Handover<'_> {
-    /// Whether an earlier process has published the event, and from where that is known.
+    /// What becomes of an event that an earlier process may have published; none if it must be
+    /// published.
     #[inline]
-    fn identify(
-        &mut self,
-        event: &Outbound<'_>,
-        known: &mut KnownEvents,
-        marked: bool,
-    ) -> Option<KnownFrom> {
-        if !marked && !known.is_active() {
+    fn identify(&mut self, event: &Outbound<'_>, earlier: &mut Earlier<'_>) -> Option<Offered> {
+        let is_active = earlier.known.is_active() || earlier.look.is_active();
+        if !earlier.marks && !is_active {
             return None;
         }
-        self.fingerprint = Fingerprint::of(self.number.position, event);
-        (known.is_active() && known.passes_over(self.fingerprint)).then_some(KnownFrom::StateFile)
+        let position = self.number.position;
+        self.fingerprint = Fingerprint::of(position, event);
+        if !is_active {
+            return None;
+        }
+        let Some(stored) = earlier.look.look(event, position.commit_lsn) else {
+            return Some(Offered::Full);
+        };
+        earlier.known.passes_over(self.fingerprint, stored).map(Offered::Known)
     }
 
     #[inline]

@@ -15,6 +15,7 @@ use crate::sink::bench_target::{self, BenchTarget};
 use crate::sink::log::{self, DeadLetterLog};
 use crate::sink::publish::{ErrorRow, Sink};
 use crate::sink::settings::{InvalidSetting, Surroundings};
+use crate::sink::topic_reader::TopicReader;
 
 /// The code of a fault that may pass by waiting: the broker does not answer.
 pub const UNREACHABLE: &str = "sink.unreachable";
@@ -92,6 +93,12 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
         from: log::ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault>;
 
+    /// What tells which events a topic holds already; none where published events cannot be read
+    /// without taking them away.
+    fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
+        Ok(None)
+    }
+
     /// The same broker, configured to publish to the
     /// bench target `name` and to require nothing else.
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {
@@ -132,6 +139,8 @@ pub struct Requirements {
     pub from_rows: Vec<String>,
     /// The dead-letter topic; none if nothing is ever written to it.
     pub dead_letters: Option<DeadLetterAddress>,
+    /// A new process reads what the topics hold, where it may; see [`Broker::topic_reader`].
+    pub read_back: bool,
 }
 
 /// Builds sinks; the first of them with a [`StartupCheck`].

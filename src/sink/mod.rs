@@ -16,6 +16,7 @@ pub mod rabbitmq;
 pub(crate) mod settings;
 #[cfg(test)]
 pub(crate) mod testing;
+pub mod topic_reader;
 
 pub(crate) use self::broker::RouteRules;
 pub use self::broker::{Broker, Requirements, SinkKind, StartupCheck, UNREACHABLE, factory};

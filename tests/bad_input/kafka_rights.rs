@@ -2,6 +2,8 @@
 
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, free_port};
 
+use crate::sinks::section::Values;
+use crate::support::LIMIT;
 use crate::support::faults::CliFixture;
 
 const SECRET: &str = "relay-secret-42";
@@ -21,6 +23,21 @@ fn strict() -> (Kafka, u16) {
     );
     let kafka = Kafka::start_with(&KafkaOptions { listener: Some(listener), extra }).unwrap();
     (kafka, port)
+}
+
+#[test]
+fn a_login_that_may_not_read_a_topic_is_told_which_right_it_lacks() {
+    let (_kafka, port) = strict();
+    let broker = Values::default()
+        .set("brokers", format!("127.0.0.1:{port}"))
+        .set("properties.\"security.protocol\"", "SASL_PLAINTEXT")
+        .set("properties.\"sasl.mechanism\"", "PLAIN")
+        .set("properties.\"sasl.username\"", "relay")
+        .set("properties.\"sasl.password\"", SECRET)
+        .configure("kafka");
+    let mut reader = broker.topic_reader().unwrap().unwrap();
+    let refused = reader.read("outbox.dlq", 0, LIMIT, &mut |_| true).unwrap_err();
+    assert!(refused.contains("--operation Read --topic outbox.dlq"), "{refused}");
 }
 
 #[test]

@@ -14,4 +14,5 @@ mod standby;
 mod state_file;
 mod stop;
 mod takeover;
+mod topic_look;
 mod wal_senders;

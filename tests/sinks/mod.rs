@@ -4,7 +4,7 @@
 mod amqp;
 mod conformance;
 mod reading;
-mod section;
+pub(crate) mod section;
 mod test_relay;
 /// The broker that unit tests hold, so that the suite tells whether it is like the others.
 #[allow(dead_code, reason = "unit tests use the rest")]
@@ -15,6 +15,7 @@ mod blocked;
 mod closes;
 mod kafka_batches;
 mod kafka_log;
+mod kafka_reading;
 mod links;
 mod names;
 mod rabbit_letters;

@@ -62,8 +62,8 @@ fn partitions(
     loop {
         let found = cluster::partitions(consumer, name, ANSWER_WITHIN);
         let reason = match found {
-            Ok(found) if found.len() >= wanted && found.iter().all(|(_, leader)| *leader >= 0) => {
-                return Ok(found.into_iter().map(|(partition, _)| partition).collect());
+            Ok(found) if found.len() >= wanted && found.iter().all(|it| it.leader >= 0) => {
+                return Ok(found.into_iter().map(|it| it.id).collect());
             }
             Ok(_) => format!("topic {name} was created and has no leader"),
             Err(error) => error.to_string(),

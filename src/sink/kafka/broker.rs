@@ -6,6 +6,7 @@ use super::dead_letters::KafkaDeadLetterLog;
 use super::publish::KafkaSink;
 use super::record_limit::{self, RecordLimit};
 use super::settings::KafkaSettings;
+use super::topic_reader::KafkaTopicReader;
 use super::{bench_target, cluster, doctor, fault};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
@@ -18,6 +19,7 @@ use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupChe
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
 use crate::sink::settings::{InvalidSetting, Surroundings};
+use crate::sink::topic_reader::TopicReader;
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "kafka",
@@ -75,6 +77,10 @@ impl Broker for KafkaSettings {
         from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         Ok(Box::new(KafkaDeadLetterLog::open(self, &dead_letters.topic, &from)?))
+    }
+
+    fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
+        Ok(Some(Box::new(KafkaTopicReader::new(self)?)))
     }
 
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {

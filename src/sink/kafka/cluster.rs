@@ -8,6 +8,7 @@ use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer as _};
 use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode as Code;
 
 use super::fault;
@@ -55,19 +56,33 @@ pub(super) fn consumer(
     config.create().map_err(|error| refused_property(&error.to_string()))
 }
 
-/// The partitions of a topic and their leaders; -1 is none.
+/// A partition as the cluster's metadata shows it.
+pub(super) struct DescribedPartition {
+    pub(super) id: i32,
+    /// -1 is none.
+    pub(super) leader: i32,
+    /// All its replicas are in sync.
+    pub(super) is_in_sync: bool,
+}
+
+/// The partitions of a topic.
 pub(super) fn partitions(
     consumer: &BaseConsumer,
     topic: &str,
     within: Duration,
-) -> KafkaResult<Vec<(i32, i32)>> {
+) -> KafkaResult<Vec<DescribedPartition>> {
     let metadata = consumer.fetch_metadata(Some(topic), within)?;
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let partitions = found.map(|found| found.partitions()).unwrap_or_default();
     let error = found.and_then(|found| found.error()).map(Code::from);
+    let state = |it: &MetadataPartition| DescribedPartition {
+        id: it.id(),
+        leader: it.leader(),
+        is_in_sync: it.isr().len() == it.replicas().len(),
+    };
     match error.or(partitions.is_empty().then_some(Code::UnknownTopicOrPartition)) {
         Some(code) => Err(KafkaError::MetadataFetch(code)),
-        None => Ok(partitions.iter().map(|it| (it.id(), it.leader())).collect()),
+        None => Ok(partitions.iter().map(state).collect()),
     }
 }
 

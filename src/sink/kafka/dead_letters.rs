@@ -72,7 +72,8 @@ impl KafkaDeadLetterLog {
 
     fn assign(&mut self, from: &ReadFrom) -> KafkaResult<()> {
         let mut starts = TopicPartitionList::new();
-        for (partition, _) in cluster::partitions(&self.consumer, &self.topic, ANSWER_WITHIN)? {
+        for found in cluster::partitions(&self.consumer, &self.topic, ANSWER_WITHIN)? {
+            let partition = found.id;
             let (low, high) =
                 self.consumer.fetch_watermarks(&self.topic, partition, ANSWER_WITHIN)?;
             let start = if *from == ReadFrom::Beginning { low } else { high };
@@ -112,8 +113,8 @@ impl KafkaDeadLetterLog {
         // Reading fails for the same reason, if it lasts.
         let Ok(found) = found else { return Ok(()) };
         let mut new = TopicPartitionList::new();
-        for (partition, _) in found.into_iter().skip(self.partitions) {
-            new.add_partition_offset(&self.topic, partition, Offset::Beginning)?;
+        for found in found.into_iter().skip(self.partitions) {
+            new.add_partition_offset(&self.topic, found.id, Offset::Beginning)?;
         }
         if new.count() > 0 {
             tracing::info!(new = new.count(), "the dead-letter topic has more partitions");

@@ -9,6 +9,7 @@ use rdkafka::types::RDKafkaErrorCode as Code;
 use super::cluster::{self, ANSWER_WITHIN};
 use super::publish::KafkaSink;
 use super::settings::KafkaSettings;
+use super::topic_reader::KafkaTopicReader;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::sink::broker::Requirements;
@@ -19,6 +20,7 @@ const TOPICS_OF_ROWS_MAX: usize = 100;
 /// A request waits no longer, so that errors of the client are read between two requests.
 const REQUEST_MS: i32 = 500;
 const TOPIC_REQUEST_MS: i32 = 5000;
+const READ_WITHIN: Duration = Duration::from_secs(5);
 
 /// The topics that must exist: those of routes without columns and those of `sink.kafka.topics`.
 pub(super) fn required_topics<'a>(
@@ -115,10 +117,10 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
         let text = "topics come from rows, and no row says which: none is checked; name them in sink.kafka.topics";
         found.push(Finding::warn("sink", text));
     }
-    let mut existing = 0;
+    let mut existing: Vec<&str> = topics.iter().copied().collect();
     for topic in of_rows.iter().take(TOPICS_OF_ROWS_MAX) {
         let Some(code) = unusable(&mut sink, topic) else {
-            existing += 1;
+            existing.push(topic);
             continue;
         };
         let Fault { what, mend, .. } = cluster::topic_unusable(code, &settings, topic);
@@ -126,14 +128,38 @@ pub(super) fn inspect(settings: &KafkaSettings, required: &Requirements) -> Vec<
         let text = format!("{what}, and rows of the outbox lead to it; {mend}");
         found.push(Finding::warn("sink", text));
     }
-    if existing > 0 {
+    if existing.len() > topics.len() {
+        let looked_at = existing.len() - topics.len();
         let text =
-            format!("topics that rows of the outbox lead to are there ({existing} looked at)");
+            format!("topics that rows of the outbox lead to are there ({looked_at} looked at)");
         found.push(Finding::ok("sink", text));
+    }
+    if required.read_back {
+        found.extend(read_back(&settings, &existing));
     }
     if let Some(rest @ 1..) = of_rows.len().checked_sub(TOPICS_OF_ROWS_MAX) {
         let text = format!("{rest} more topics that rows lead to were not looked at");
         found.push(Finding::warn("sink", text));
     }
     found
+}
+
+/// Whether the topics can be read, so that a new process knows what they hold.
+fn read_back(settings: &KafkaSettings, topics: &[&str]) -> Option<Finding> {
+    let mut reader = KafkaTopicReader::new(settings).ok()?;
+    let refused =
+        topics.iter().find_map(|topic| Some((topic, reader.refusal(topic, READ_WITHIN)?)));
+    Some(match refused {
+        Some((topic, reason)) => Finding::warn(
+            "sink",
+            format!(
+                "topic {topic} cannot be read: {reason}; until then a relay that was killed publishes again what it had not reported"
+            ),
+        ),
+        None if topics.is_empty() => return None,
+        None => Finding::ok(
+            "sink",
+            "topics can be read: what they hold is not published again after a kill",
+        ),
+    })
 }

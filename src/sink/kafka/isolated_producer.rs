@@ -26,9 +26,8 @@ const PROPERTIES: &[(&str, &str)] = &[
     ("batch.num.messages", "1"),
     ("max.in.flight", "1"),
     ("enable.gapless.guarantee", "false"),
-    // A broker that has just started may report for a while that an existing topic is unknown. Each
-    // further attempt waits so long, since librdkafka forgets between two that it has waited.
-    ("topic.metadata.propagation.max.ms", "1000"),
+    // A broker that has just started may report for a while that an existing topic is unknown.
+    ("topic.metadata.propagation.max.ms", "3000"),
 ];
 /// How long the producer is kept without events.
 const KEEP_FOR: Duration = Duration::from_secs(30);

@@ -31,3 +31,4 @@ mod record;
 mod record_ffi;
 mod record_limit;
 pub mod settings;
+mod topic_reader;

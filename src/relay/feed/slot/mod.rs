@@ -121,7 +121,8 @@ impl SlotFeed {
         match continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
             Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),
-            Continuation::First | Continuation::Same => {}
+            Continuation::First => admitter.look.begins(floor..opened.session.xlogpos),
+            Continuation::Same => {}
         }
         // Also after a rewind, which may have set the position back behind the floor.
         self.replication.starts_at(floor);
@@ -233,7 +234,8 @@ impl Feed for SlotFeed {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
-        self.held = !down.policy.gate.admits() || self.catalog.is_some();
+        let reads_topic = down.admitter.look.reads(self.replication.progress.seen());
+        self.held = !down.policy.gate.admits() || self.catalog.is_some() || reads_topic;
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink =
             driver.sink.as_mut().filter(|_| self.replication.window.has_room() && !self.held);

@@ -37,7 +37,7 @@ pub(super) enum PacketOutcome {
     Done,
     /// Done, and the server requests a status update.
     ReplyRequested,
-    /// There is no room for it; offer it again.
+    /// It cannot be taken in yet; offer it again.
     Full,
     /// Its columns can only be read from a stream in text mode.
     TextModeNeeded,

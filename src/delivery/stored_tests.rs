@@ -1,0 +1,168 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const TRANSACTIONS: Range<Lsn> = Lsn::from_wire(100)..Lsn::from_wire(200);
+
+/// What an event is made of: transaction, key, value.
+type Row = (u64, Option<u8>, u8);
+
+fn with<T>((lsn, key, value): Row, then: impl FnOnce(&Outbound<'_>) -> T) -> T {
+    let (lsn, key) = (Lsn::from_wire(lsn).to_string(), key.map(|key| [key]));
+    let headers: [(&str, &[u8]); 2] = [("id", b"1"), ("lsn", lsn.as_bytes())];
+    then(&Outbound {
+        exchange: "",
+        topic: "orders",
+        key: key.as_ref().map(<[u8; 1]>::as_slice),
+        value: Some(&[value]),
+        id: "1",
+        event_type: None,
+        content_type: None,
+        headers: &headers,
+        commit_unix_us: 0,
+        partition: None,
+    })
+}
+
+fn stored(records: &[Row]) -> StoredEvents {
+    let mut stored = StoredEvents::of(TRANSACTIONS);
+    let mut found = stored.another();
+    records.iter().for_each(|row| with(*row, |record| found.add(record)));
+    stored.append(found);
+    stored
+}
+
+fn take(stored: &mut StoredEvents, row: Row) -> Stored {
+    with(row, |event| stored.take(event, Lsn::from_wire(row.0)))
+}
+
+const A: Option<u8> = Some(b'a');
+
+#[test]
+fn an_event_is_stored_if_everything_of_it_is() {
+    let whole: Row = (150, A, 1);
+    assert_eq!(take(&mut stored(&[whole]), whole), Stored::Last);
+    for other in [(151, A, 1), (150, Some(b'b'), 1), (150, None, 1), (150, A, 2)] {
+        assert_eq!(take(&mut stored(&[whole]), other), Stored::No, "{other:?}");
+        assert_eq!(take(&mut stored(&[other]), whole), Stored::No, "{other:?}");
+    }
+    let differs = |change: fn(&mut Outbound<'_>)| {
+        let mut stored = stored(&[whole]);
+        with(whole, |event| {
+            let mut event = *event;
+            change(&mut event);
+            stored.take(&event, Lsn::from_wire(150))
+        })
+    };
+    assert_eq!(differs(|_| ()), Stored::Last);
+    assert_eq!(differs(|event| event.topic = "other"), Stored::No);
+    assert_eq!(differs(|event| event.value = None), Stored::No);
+    assert_eq!(differs(|event| event.value = Some(b"")), Stored::No);
+    assert_eq!(differs(|event| event.partition = Some(0)), Stored::No);
+    assert_eq!(differs(|event| event.headers = &[("id", b"1")]), Stored::No);
+    let reordered: fn(&mut Outbound<'_>) =
+        |event| event.headers = &[("lsn", b"0/96"), ("id", b"1")];
+    assert_eq!(differs(reordered), Stored::No);
+    assert_eq!(differs(|event| event.headers = &[("id", b"1"), ("lsn", b"0/96")]), Stored::Last);
+    assert_eq!(differs(|event| event.headers = &[("id", b"2"), ("lsn", b"0/96")]), Stored::No);
+    // What is not published does not count.
+    assert_eq!(differs(|event| event.id = "2"), Stored::Last);
+}
+
+#[test]
+fn a_header_that_is_not_the_position_of_the_transaction_excuses_nothing() {
+    let row = (150, None, 1);
+    let mut stored = stored(&[row]);
+    let found = with(row, |event| stored.take(event, Lsn::from_wire(149)));
+    assert_eq!(found, Stored::No);
+    assert_eq!(take(&mut stored, row), Stored::Yes);
+}
+
+#[test]
+fn each_record_stands_for_one_event() {
+    let row = (150, None, 1);
+    let mut stored = stored(&[row, row]);
+    let found = [0; 3].map(|_| take(&mut stored, row));
+    assert_eq!(found, [Stored::Yes, Stored::Yes, Stored::No]);
+}
+
+#[test]
+fn transactions_that_are_not_sent_again_are_not_looked_for() {
+    for lsn in [99, 200] {
+        let row = (lsn, None, 1);
+        assert_eq!(take(&mut stored(&[row, (150, None, 1)]), row), Stored::No);
+    }
+    // A key that ends with one of them has gone back: nothing of it counts.
+    for lsn in [99, 200] {
+        let mut found = stored(&[(150, A, 1), (150, Some(b'b'), 1), (lsn, A, 2)]);
+        assert_eq!(take(&mut found, (150, A, 1)), Stored::No);
+        assert_eq!(take(&mut found, (150, Some(b'b'), 1)), Stored::Last);
+    }
+    let mut found = stored(&[(99, A, 2), (150, A, 1)]);
+    assert_eq!(take(&mut found, (150, A, 1)), Stored::Last);
+}
+
+#[test]
+fn a_key_has_come_as_far_as_its_last_record() {
+    // GIVEN a process that repeated the first two of three events and died
+    let [one, two, three] = [1, 2, 3].map(|value| (150, A, value));
+    let mut stored = stored(&[one, two, three, one, two]);
+    assert_eq!(take(&mut stored, one), Stored::Yes);
+    assert_eq!(take(&mut stored, two), Stored::Last);
+}
+
+proptest! {
+    /// Processes publish a prefix of the events and die, each from any earlier event on: the broker
+    /// holds what it holds. The last one passes over what is stored. Each row is there as often as
+    /// it was written, and the last record of each key is of its last event.
+    #[test]
+    fn nothing_is_lost_and_the_last_record_of_a_key_is_its_latest_event(
+        rows in prop::collection::vec((98u64..104, prop::option::of(0u8..3), 0u8..3), 1..30),
+        runs in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>()), 0..4),
+        lost in any::<bool>(),
+    ) {
+        let mut rows = rows;
+        rows.sort_by_key(|(lsn, ..)| *lsn);
+        let begins = |at: usize| rows.iter().position(|row| row.0 == rows[at].0).unwrap();
+        // GIVEN what earlier processes have published; the slot is where the last one began or later
+        let (mut topic, mut slot) = (Vec::new(), 0);
+        for (from, count) in runs {
+            let from = begins(slot + from.index(rows.len() - slot));
+            // What is not sent again was published.
+            if from > slot {
+                topic.extend(&rows[slot..from]);
+            }
+            slot = from;
+            topic.extend(&rows[from..from + count.index(rows.len() - from + 1)]);
+        }
+        if lost {
+            topic.pop();
+        }
+        let sent_again = &rows[slot..];
+        // WHEN the next one looks
+        let transactions = Lsn::from_wire(rows[slot].0)..Lsn::from_wire(104);
+        let mut stored = StoredEvents::of(transactions);
+        topic.iter().for_each(|row| with(*row, |record| stored.add(record)));
+        let mut again = std::collections::HashSet::new();
+        for row in sent_again {
+            let found = take(&mut stored, *row);
+            let (_, key, _) = row;
+            let is_known = found != Stored::No && (key.is_none() || !again.contains(key));
+            if !is_known {
+                topic.push(*row);
+            }
+            if found == Stored::Last || !is_known {
+                again.insert(*key);
+            }
+        }
+        // THEN
+        let count = |all: &[Row], wanted: &Row| all.iter().filter(|row| *row == wanted).count();
+        for row in sent_again {
+            prop_assert!(count(&topic, row) >= count(sent_again, row), "{row:?} of {rows:?}: {topic:?}");
+        }
+        for key in sent_again.iter().filter_map(|(_, key, _)| *key) {
+            let last = |all: &[Row]| all.iter().rev().find(|row| row.1 == Some(key)).copied();
+            prop_assert_eq!(last(&topic), last(sent_again), "{:?}: {:?}", rows, topic);
+        }
+    }
+}

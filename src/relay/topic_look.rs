@@ -1,0 +1,197 @@
+//! Looks what the topics hold before events are published that an earlier process may have
+//! published already.
+//!
+//! These are the events of transactions that were committed before this process had the slot. The
+//! first of them for a topic waits, and with it the intake, until a thread has read the end of that
+//! topic. Whatever goes wrong, the events are published again: a look can fail, and it ends after
+//! [`WITHIN`] in all.
+
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::time::{Duration, Instant};
+
+use crate::base::event::Outbound;
+use crate::base::lsn::Lsn;
+use crate::base::runtime;
+use crate::delivery::stored::{Stored, StoredEvents};
+use crate::sink::Broker;
+use crate::sink::topic_reader::TopicReader;
+
+/// How long the intake waits for all looks.
+const WITHIN: Duration = Duration::from_secs(10);
+/// Commit times do not follow the order of the commits exactly, and clocks differ.
+const MARGIN_US: i64 = 10_000_000;
+/// Bounds the memory: a record takes 50 to 100 bytes while it is looked for.
+const RECORDS_MAX: usize = 500_000;
+const TOPICS_MAX: usize = 64;
+/// The window of an earlier process was hardly larger: what comes behind so many events that are not
+/// stored is not looked for, because that takes time in a long backlog.
+const MISSES_MAX: usize = 1 << 16;
+const UNREAD: &str = "the end of a topic is not read: what an earlier process has published there without reporting it is published again";
+
+#[derive(Default)]
+pub(crate) struct TopicLook {
+    broker: Option<Arc<dyn Broker>>,
+    stored: StoredEvents,
+    topics: HashSet<String>,
+    /// Commit LSN from which on nothing is looked for; zero before the first session.
+    until: Lsn,
+    reader: Option<ReaderLink>,
+    /// The topic that is being read.
+    awaited: Option<String>,
+    /// A look has failed, and that was logged.
+    failed: bool,
+    /// Events in a row that no topic holds.
+    misses: usize,
+}
+
+/// The data thread's end. Dropping it ends the thread.
+struct ReaderLink {
+    requests: Sender<LookRequest>,
+    answers: Receiver<Result<StoredEvents, String>>,
+}
+
+struct LookRequest {
+    topic: String,
+    from_unix_us: i64,
+    /// The events of this topic ask for a partition, so the partition of a record matters.
+    by_partition: bool,
+    /// As yet without a record.
+    stored: StoredEvents,
+    /// How many it may have.
+    room: usize,
+}
+
+impl TopicLook {
+    pub(crate) fn new(broker: Arc<dyn Broker>) -> TopicLook {
+        TopicLook { broker: Some(broker), ..TopicLook::default() }
+    }
+
+    /// The first session of this process: Postgres sends these transactions, by the LSN of their
+    /// commit, and an earlier process may have had them.
+    pub(super) fn begins(&mut self, transactions: Range<Lsn>) {
+        if !transactions.is_empty() {
+            self.until = transactions.end;
+            self.stored = StoredEvents::of(transactions);
+        }
+    }
+
+    /// Everything before this position was received, or there is nothing to be found any more.
+    #[inline]
+    pub(super) fn received(&mut self, position: Lsn) {
+        if self.is_active() && (position >= self.until || self.misses > MISSES_MAX) {
+            self.ends();
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_active(&self) -> bool {
+        self.until != Lsn::ZERO
+    }
+
+    /// What comes is no repetition of what an earlier process has received.
+    pub(super) fn ends(&mut self) {
+        *self = TopicLook::default();
+    }
+
+    /// Whether the event is stored already; none if that is not known yet, and then the event is
+    /// offered again. Asked for all events, published again or not, in order.
+    pub(super) fn look(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
+        let is_new = || !self.topics.contains(event.topic);
+        if self.stored.may_hold(event, commit_lsn) && is_new() && self.request(event) {
+            return None;
+        }
+        let stored = self.stored.take(event, commit_lsn);
+        self.misses = if stored == Stored::No { self.misses + 1 } else { 0 };
+        Some(stored)
+    }
+
+    /// Whether a topic is being read. Ends the look if everything is `received`.
+    pub(super) fn reads(&mut self, received: Lsn) -> bool {
+        self.received(received);
+        let (Some(topic), Some(reader)) = (&self.awaited, &self.reader) else { return false };
+        let found = match reader.answers.try_recv() {
+            Err(TryRecvError::Empty) => return true,
+            Err(TryRecvError::Disconnected) => Err("its thread has ended".to_owned()),
+            Ok(found) => found,
+        };
+        match found {
+            Ok(found) => {
+                tracing::debug!(topic, records = found.records(), "the end of the topic was read");
+                self.stored.append(found);
+            }
+            Err(reason) if self.failed => tracing::debug!(topic, reason, "{UNREAD}"),
+            Err(reason) => {
+                tracing::warn!(topic, reason, "{UNREAD}");
+                self.failed = true;
+            }
+        }
+        self.awaited = None;
+        false
+    }
+
+    /// False if the topic is not read.
+    fn request(&mut self, event: &Outbound<'_>) -> bool {
+        if self.topics.len() == TOPICS_MAX {
+            return false;
+        }
+        if self.reader.is_none() {
+            self.reader = self.broker.as_deref().and_then(open);
+        }
+        let Some(reader) = &self.reader else {
+            self.ends();
+            return false;
+        };
+        let request = LookRequest {
+            topic: event.topic.to_owned(),
+            from_unix_us: event.commit_unix_us.saturating_sub(MARGIN_US),
+            by_partition: event.partition.is_some(),
+            stored: self.stored.another(),
+            room: RECORDS_MAX.saturating_sub(self.stored.records()),
+        };
+        // If the thread has ended, its answer says so.
+        let _sent = reader.requests.send(request).is_ok();
+        self.topics.insert(event.topic.to_owned());
+        self.awaited = Some(event.topic.to_owned());
+        true
+    }
+}
+
+/// Starts the thread, unless this kind of broker cannot be read.
+fn open(broker: &dyn Broker) -> Option<ReaderLink> {
+    let (requests, inbox) = channel();
+    let (outbox, answers) = channel();
+    let opened = broker.topic_reader().and_then(|reader| {
+        let Some(reader) = reader else { return Ok(None) };
+        runtime::spawn("topic-reader", move || serve(reader, &inbox, &outbox))?;
+        Ok(Some(ReaderLink { requests, answers }))
+    });
+    opened.unwrap_or_else(|fault| {
+        tracing::warn!(reason = fault.what, "{UNREAD}");
+        None
+    })
+}
+
+fn serve(
+    mut reader: Box<dyn TopicReader>,
+    requests: &Receiver<LookRequest>,
+    answers: &Sender<Result<StoredEvents, String>>,
+) {
+    let mut left = WITHIN;
+    while let Ok(LookRequest { topic, from_unix_us, by_partition, mut stored, room }) =
+        requests.recv()
+    {
+        let began = Instant::now();
+        let read = reader.read(&topic, from_unix_us, left, &mut |record| {
+            let partition = record.partition.filter(|_| by_partition);
+            stored.add(&Outbound { partition, ..*record });
+            stored.records() <= room
+        });
+        left = left.saturating_sub(began.elapsed());
+        if answers.send(read.map(|()| stored)).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Reads the end of a topic: the records that an earlier process may have published.
+//!
+//! A record counts as stored only if it would count as confirmed. Consumers are shown what every
+//! replica in sync has, and these may be fewer than `min.insync.replicas`, so a partition is left
+//! out unless all its replicas are in sync.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode as Code};
+use rdkafka::message::{BorrowedMessage, Message as _};
+use rdkafka::{Offset, TopicPartitionList};
+
+use super::cluster;
+use super::lost_brokers::LostBrokers;
+use super::record_ffi::headers_of_read;
+use super::settings::KafkaSettings;
+use crate::base::error::Fault;
+use crate::base::event::Outbound;
+use crate::sink::topic_reader::TopicReader;
+
+const PROPERTIES: &[(&str, &str)] = &[
+    // What a transaction of another producer has taken back is not in the topic.
+    ("isolation.level", "read_committed"),
+    ("enable.partition.eof", "true"),
+    ("fetch.wait.max.ms", "10"),
+    // Read once, and then never again: little of it needs to wait in memory.
+    ("queued.max.messages.kbytes", "8192"),
+    ("fetch.message.max.bytes", "262144"),
+    // Otherwise fetching stops for a second whenever the queue is full.
+    ("fetch.queue.backoff.ms", "5"),
+];
+
+const OUT_OF_SYNC: &str =
+    "a replica is not in sync: what an earlier process has published there may be published again";
+
+pub(super) struct KafkaTopicReader {
+    consumer: BaseConsumer,
+    lost_brokers: LostBrokers,
+}
+
+impl KafkaTopicReader {
+    /// Connects when it is used.
+    pub(super) fn new(settings: &KafkaSettings) -> Result<KafkaTopicReader, Fault> {
+        let consumer = cluster::consumer(settings, "walrelay-topics", PROPERTIES)?;
+        Ok(KafkaTopicReader { consumer, lost_brokers: LostBrokers::new(settings) })
+    }
+
+    /// Why records of the topic cannot be read, if they cannot.
+    pub(super) fn refusal(&mut self, topic: &str, within: Duration) -> Option<String> {
+        let mut probe = || {
+            let mut end = TopicPartitionList::new();
+            end.add_partition_offset(topic, 0, Offset::End)?;
+            self.consumer.assign(&end)?;
+            // The end of the partition is told once a fetch was allowed.
+            self.poll(Instant::now() + within).map(drop)
+        };
+        probe().err().map(|error| reason(&error, topic))
+    }
+
+    /// Where reading begins, and the ends of the partitions in which there is something to read.
+    fn tail(
+        &self,
+        topic: &str,
+        from_unix_us: i64,
+        deadline: Instant,
+    ) -> KafkaResult<(TopicPartitionList, BTreeMap<i32, i64>)> {
+        let left = || deadline.saturating_duration_since(Instant::now());
+        let mut all = TopicPartitionList::new();
+        for partition in cluster::partitions(&self.consumer, topic, left())? {
+            all.add_partition(topic, partition.id);
+        }
+        let at = |offset| {
+            let mut times = all.clone();
+            times.set_all_offsets(offset)?;
+            self.consumer.offsets_for_times(times, left())
+        };
+        let ends = at(Offset::End)?;
+        // Asked after the ends: so whatever is before them is in all these replicas.
+        let partitions = cluster::partitions(&self.consumer, topic, left())?;
+        let (mut starts, mut open) = (TopicPartitionList::new(), BTreeMap::new());
+        for found in at(Offset::Offset(from_unix_us.div_euclid(1000).max(0)))?.elements() {
+            found.error()?;
+            let id = found.partition();
+            let end = ends.find_partition(topic, id).map(|end| end.offset());
+            // A partition without records of that time or later begins at its end.
+            let (Offset::Offset(start), Some(Offset::Offset(end))) = (found.offset(), end) else {
+                continue;
+            };
+            if start >= end {
+                continue;
+            }
+            if !partitions.iter().any(|it| it.id == id && it.is_in_sync) {
+                tracing::warn!(topic, partition = id, "{OUT_OF_SYNC}");
+                continue;
+            }
+            starts.add_partition_offset(topic, id, Offset::Offset(start))?;
+            open.insert(id, end);
+        }
+        Ok((starts, open))
+    }
+
+    fn read_tail(
+        &mut self,
+        topic: &str,
+        from_unix_us: i64,
+        deadline: Instant,
+        take: &mut dyn FnMut(&Outbound<'_>) -> bool,
+    ) -> KafkaResult<bool> {
+        let (starts, mut ends) = self.tail(topic, from_unix_us, deadline)?;
+        self.consumer.assign(&starts)?;
+        while !ends.is_empty() {
+            let (partition, next) = match self.poll(deadline)? {
+                Polled::End(partition) => (partition, i64::MAX),
+                Polled::Record(message) => {
+                    let (partition, offset) = (message.partition(), message.offset());
+                    let wanted = ends.get(&partition).is_some_and(|end| offset < *end);
+                    if wanted && !take_record(&message, take) {
+                        return Ok(false);
+                    }
+                    (partition, offset + 1)
+                }
+            };
+            if ends.get(&partition).is_some_and(|end| next >= *end) {
+                ends.remove(&partition);
+            }
+        }
+        Ok(true)
+    }
+
+    fn poll(&mut self, deadline: Instant) -> KafkaResult<Polled<'_>> {
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match self.lost_brokers.poll(&self.consumer, left) {
+                Some(Ok(message)) => return Ok(Polled::Record(message)),
+                Some(Err(KafkaError::PartitionEOF(partition))) => {
+                    return Ok(Polled::End(partition));
+                }
+                Some(Err(error)) if cluster::ends_reading(&error) => return Err(error),
+                Some(Err(error)) => tracing::debug!(%error, "reading a topic"),
+                None => {}
+            }
+            if left.is_zero() {
+                return Err(KafkaError::MessageConsumption(Code::OperationTimedOut));
+            }
+        }
+    }
+}
+
+enum Polled<'a> {
+    Record(BorrowedMessage<'a>),
+    /// The partition has no further record.
+    End(i32),
+}
+
+impl TopicReader for KafkaTopicReader {
+    fn read(
+        &mut self,
+        topic: &str,
+        from_unix_us: i64,
+        within: Duration,
+        take: &mut dyn FnMut(&Outbound<'_>) -> bool,
+    ) -> Result<(), String> {
+        let read = self.read_tail(topic, from_unix_us, Instant::now() + within, take);
+        let _released = self.consumer.unassign().is_ok();
+        match read {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("it has too many records".to_owned()),
+            // Then it holds nothing, and the sink says so with the first event.
+            Err(KafkaError::MetadataFetch(Code::UnknownTopicOrPartition)) => Ok(()),
+            Err(error) => Err(reason(&error, topic)),
+        }
+    }
+}
+
+fn take_record(message: &BorrowedMessage<'_>, take: &mut dyn FnMut(&Outbound<'_>) -> bool) -> bool {
+    let headers = headers_of_read(message);
+    let headers: Vec<(&str, &[u8])> =
+        headers.iter().map(|(name, value)| (name.as_str(), value.as_slice())).collect();
+    take(&Outbound {
+        exchange: "",
+        topic: message.topic(),
+        key: message.key(),
+        value: message.payload(),
+        id: "",
+        event_type: None,
+        content_type: None,
+        headers: &headers,
+        commit_unix_us: message.timestamp().to_millis().unwrap_or_default().saturating_mul(1000),
+        partition: Some(message.partition()),
+    })
+}
+
+fn reason(error: &KafkaError, topic: &str) -> String {
+    match error.rdkafka_error_code() {
+        Some(Code::TopicAuthorizationFailed) => format!(
+            "this login has no right to; kafka-acls.sh --add --allow-principal User:… --operation Read --topic {topic}"
+        ),
+        Some(Code::OperationTimedOut) => "its end was not reached in time".to_owned(),
+        _ => error.to_string(),
+    }
+}

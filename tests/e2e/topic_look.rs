@@ -1,0 +1,171 @@
+//! What a topic holds when a process starts is not published again by it, though nothing is known
+//! of the process before: no state file, and no position in the slot.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use walrelay_harness::BrokerKind;
+use walrelay_harness::consumer::{Record, alter_topic, end_offsets};
+use walrelay_harness::relay::RelayProcess;
+
+use crate::support::{Fixture, LIMIT, metric, shared_kafka, until};
+
+const KILLS: usize = 4;
+const KEYS: u64 = 50;
+
+/// The ends of the partitions when a process started.
+type Ends = BTreeMap<i32, i64>;
+
+fn ends(site: &Fixture) -> Ends {
+    end_offsets(&shared_kafka().bootstrap(), &site.name).unwrap()
+}
+
+fn held(ends: &Ends) -> i64 {
+    ends.values().sum()
+}
+
+fn known(relay: &RelayProcess) -> Option<f64> {
+    metric(relay, "outbox_events_known_total{source=\"topic\"}")
+}
+
+/// A relay that is slow enough to be killed in time.
+fn narrow(site: &Fixture) -> RelayProcess {
+    let mut config = site.config();
+    config.extra = "[delivery]\nwindow_events_max = 500\n".into();
+    site.relay_with(config)
+}
+
+/// Kills the relay again and again, each time before it has published all, and tells what the topic
+/// held when the next one started.
+fn kill(
+    site: &Fixture,
+    relay: &mut RelayProcess,
+    events: i64,
+    each: impl Fn(&RelayProcess, &Ends),
+) -> Vec<Ends> {
+    let part = events / (KILLS as i64 + 1);
+    let starts = (1..=KILLS as i64).map(|number| {
+        until("some records", LIMIT, || (held(&ends(site)) >= number * part).then_some(()));
+        relay.kill9().unwrap();
+        let held = ends(site);
+        relay.restart().unwrap();
+        relay.wait_ready(LIMIT).unwrap();
+        each(relay, &held);
+        held
+    });
+    starts.collect()
+}
+
+/// The records that a process has published though the topic held them when it started.
+fn repeated<'r>(records: &'r [Record], starts: &[Ends]) -> Vec<&'r Record> {
+    let mut first: HashMap<(&str, Option<u64>), (i32, i64)> = HashMap::new();
+    for record in records {
+        let at = first.entry((&record.id, record.lsn)).or_insert((record.partition, record.offset));
+        assert_eq!(at.0, record.partition);
+        at.1 = at.1.min(record.offset);
+    }
+    let is_repeated = |record: &&Record| {
+        let (partition, first) = first[&(record.id.as_str(), record.lsn)];
+        starts.iter().any(|ends| first < ends[&partition] && record.offset >= ends[&partition])
+    };
+    records.iter().filter(is_repeated).collect()
+}
+
+fn what_the_topic_holds_is_not_repeated(name: &str, timestamps: &str) {
+    const EVENTS: u64 = 40_000;
+    let site = Fixture::shared(name);
+    let kafka = shared_kafka().bootstrap();
+    alter_topic(&kafka, &site.name, "message.timestamp.type", timestamps).unwrap();
+    let (mut relay, reader) = (narrow(&site), site.reader());
+    // GIVEN one transaction, of which the slot knows nothing before its end
+    site.execute(&format!(
+        "insert into outbox select gen_random_uuid(), 'order', 'key' || n % {KEYS}, 'created',
+             jsonb_build_object('seq', n / {KEYS} + 1)
+         from generate_series(0, {EVENTS} - 1) n"
+    ));
+    // WHEN the relay is killed within it, again and again
+    let starts = kill(&site, &mut relay, EVENTS as i64, |relay, ends| {
+        if held(ends) >= EVENTS as i64 {
+            return;
+        }
+        let passed_over = || known(relay).filter(|count| *count >= held(ends) as f64);
+        until("what the topic held is passed over", LIMIT, passed_over);
+    });
+    for number in 0..10 {
+        site.insert_event(&format!("key{number}"), EVENTS);
+    }
+    // THEN nothing is missing or out of order, and only what was on its way comes twice
+    let (verdict, records) = site.judge(&mut relay, reader);
+    println!("{starts:?} {verdict}");
+    assert!(held(&starts[0]) < EVENTS as i64, "it was done before it was killed");
+    assert_eq!(repeated(&records, &starts), Vec::<&Record>::new());
+    verdict.assert_exact(verdict.duplicates);
+}
+
+#[test]
+fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_broker() {
+    what_the_topic_holds_is_not_repeated("look_append_time", "LogAppendTime");
+}
+
+#[test]
+fn what_the_topic_holds_is_not_repeated_by_the_time_of_the_commit() {
+    what_the_topic_holds_is_not_repeated("look_create_time", "CreateTime");
+}
+
+#[test]
+fn equal_rows_with_equal_ids_are_all_there() {
+    const TRANSACTIONS: usize = 60;
+    const ROWS: u64 = 300;
+    const KINDS: u64 = 50;
+    let site = Fixture::shared("look_equal_rows");
+    // GIVEN rows of one id, every sixth of a kind, and half of the kinds without a key
+    site.execute(
+        "alter table outbox drop constraint outbox_pkey, alter column aggregateid drop not null",
+    );
+    let (mut relay, reader) = (narrow(&site), site.reader());
+    let copy = format!(
+        "insert into outbox select '00000000-0000-0000-0000-000000000001', 'order',
+             case n % 2 when 0 then 'key' || n % {KINDS} end, 'created',
+             jsonb_build_object('kind', n % {KINDS}) from generate_series(1, {ROWS}) n;"
+    );
+    site.execute(&format!("begin; {} commit", copy.repeat(TRANSACTIONS / 2)));
+    for _ in 0..TRANSACTIONS / 2 {
+        site.execute(&copy);
+    }
+    let events = ROWS * TRANSACTIONS as u64;
+    // WHEN the relay is killed again and again
+    kill(&site, &mut relay, events as i64, |_, _| ());
+    site.wait_confirmed(&mut relay, LIMIT);
+    // THEN each row of each transaction is there
+    let records = reader.finish().swap_remove(0);
+    let mut counts: BTreeMap<(u64, u128), u64> = BTreeMap::new();
+    for record in &records {
+        *counts.entry((record.lsn.unwrap(), record.hash)).or_default() += 1;
+    }
+    let transactions: BTreeSet<u64> = counts.keys().map(|(lsn, _)| *lsn).collect();
+    assert_eq!(transactions.len(), 1 + TRANSACTIONS / 2);
+    assert_eq!(counts.len(), transactions.len() * KINDS as usize);
+    for ((lsn, kind), count) in &counts {
+        let times = if Some(lsn) == transactions.first() { TRANSACTIONS as u64 / 2 } else { 1 };
+        assert!(*count >= times * ROWS / KINDS, "{count} of {kind:x} at {lsn:X}");
+    }
+    println!("{events} rows, {} records", records.len());
+}
+
+#[test]
+fn a_relay_that_finds_nothing_to_look_for_looks_at_nothing() {
+    let site = Fixture::on(BrokerKind::Kafka, "look_at_rest");
+    let (mut relay, reader) = (site.relay(), site.reader());
+    site.insert_event("a", 1);
+    site.wait_confirmed(&mut relay, LIMIT);
+    // WHEN all was reported, and what follows was committed meanwhile
+    relay.sigterm().unwrap();
+    relay.wait_exit(LIMIT).unwrap();
+    site.insert_event("a", 2);
+    relay.restart().unwrap();
+    relay.wait_ready(LIMIT).unwrap();
+    site.insert_event("a", 3);
+    // THEN each comes once
+    let (verdict, _) = site.judge(&mut relay, reader);
+    verdict.assert_exact(0);
+    assert_eq!(known(&relay), Some(0.0));
+}
