@@ -22,7 +22,7 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SINK=r
 	cargo build --release --workspace --bin walrelay --bin demo
 	@SINK=$(SINK) $(CARGO_RUN) demo
 
-test: setup ## Run all tests against real services (11 minutes on two cores, 5 more to build them first)
+test: setup ## Run all tests against real services (8 minutes on two cores, 5 more to build them first)
 	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --no-fail-fast
 
 soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
