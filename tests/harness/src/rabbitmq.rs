@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::amqp::Client;
 use crate::process::{self, Kind, Process};
@@ -20,6 +20,7 @@ use crate::{HarnessError, Result, install, ports};
 
 const START_LIMIT: Duration = Duration::from_secs(90);
 const ANSWER_LIMIT: Duration = Duration::from_millis(1000);
+const ALARM_LIMIT: Duration = Duration::from_secs(30);
 const PORT_ATTEMPTS: u32 = 3;
 /// As the node has them when nothing is set.
 const MEMORY_LIMIT_FRACTION: f64 = 0.4;
@@ -190,12 +191,14 @@ impl RabbitMq {
 
     /// Raises the memory alarm: connections that publish are blocked when this returns.
     pub fn raise_memory_alarm(&self) -> Result<()> {
-        self.eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1000000})").map(drop)
+        self.eval("vm_memory_monitor:set_vm_memory_high_watermark({absolute, 1000000})")?;
+        self.wait_alarms("[memory]")
     }
 
     /// Raises the disk alarm, which blocks them as well.
     pub fn raise_disk_alarm(&self) -> Result<()> {
-        self.eval("rabbit_disk_monitor:set_disk_free_limit(1000000000000000)").map(drop)
+        self.eval("rabbit_disk_monitor:set_disk_free_limit(1000000000000000)")?;
+        self.wait_alarms("[disk]")
     }
 
     /// Ends both alarms. A restart ends them too.
@@ -204,7 +207,23 @@ impl RabbitMq {
             "vm_memory_monitor:set_vm_memory_high_watermark({MEMORY_LIMIT_FRACTION}),
              rabbit_disk_monitor:set_disk_free_limit({DISK_FREE_LIMIT_BYTES})"
         );
-        self.eval(&limits).map(drop)
+        self.eval(&limits)?;
+        self.wait_alarms("[]")
+    }
+
+    /// Waits until these alarms, and no others, were announced to all connections.
+    fn wait_alarms(&self, expected: &str) -> Result<()> {
+        let alarms =
+            "[Resource || {{resource_limit, Resource, _}, _} <- rabbit_alarm:get_alarms()]";
+        let began = Instant::now();
+        while self.eval(alarms)? != expected {
+            if began.elapsed() > ALARM_LIMIT {
+                let what = format!("the alarms {expected}");
+                return Err(HarnessError::Late { what, limit: ALARM_LIMIT });
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     pub fn start_again(&mut self) -> Result<()> {
