@@ -12,7 +12,8 @@ use walrelay_harness::stats::{Table, human_duration};
 use walrelay_harness::{BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, seed, start, until, volume,
+    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, seed, start, until,
+    volume,
 };
 
 const WAL_SENDER_TIMEOUT_MS: &str = "1500";
@@ -125,6 +126,7 @@ impl Pair<'_> {
     fn hurt(&mut self, fault: Fault) {
         let active = self.roles();
         let other = 1 - active;
+        let reconnects = self.reconnects(active);
         let began = match fault {
             Fault::Kill => {
                 self.relays[active].kill9().unwrap();
@@ -160,6 +162,12 @@ impl Pair<'_> {
             }
         };
         let open = matches!(fault, Fault::Cut | Fault::Restart | Fault::Crash);
+        if open {
+            // Until then it still reports itself ready.
+            until("the loss to be noticed", LIMIT, || {
+                (self.reconnects(active) > reconnects).then_some(())
+            });
+        }
         let holder = until("a takeover", LIMIT, || {
             let ready = self.says(other, "ready").then_some(other);
             ready.or_else(|| (open && self.says(active, "ready")).then_some(active))
@@ -170,6 +178,10 @@ impl Pair<'_> {
             Fault::Freeze => self.relays[active].thaw().unwrap(),
             Fault::Cut | Fault::Restart | Fault::Crash => {}
         }
+    }
+
+    fn reconnects(&self, who: usize) -> Option<f64> {
+        metric(&self.relays[who], "outbox_source_reconnects_total")
     }
 
     /// The process that holds the slot; empty when none does.

@@ -73,6 +73,8 @@ pub struct OpenedSession {
     pub place: SystemTimeline,
     /// Read after the stream had started, because nobody else can move the slot from then on.
     pub slot_confirmed: Lsn,
+    /// End of the WAL, read with it: what a peer had confirmed before is never after it.
+    pub wal_end: Lsn,
     /// What other relays confirmed since the last session.
     pub peers: Option<PeerProgress>,
     /// Who moved the slot beyond that, if it was moved.
@@ -314,7 +316,8 @@ impl<'a> SessionOpener<'a> {
         }
         let session = session.map_err(Failed::Connect)?;
         // Read only now: before the stream held the slot, somebody could still have moved it.
-        let slot = server.look().await?.held().unwrap_or_default();
+        let look = server.look().await?;
+        let slot = look.held().unwrap_or_default();
         self.history.opened(session.backend_pid);
         self.history.look(&slot, Instant::now());
         let place =
@@ -325,6 +328,7 @@ impl<'a> SessionOpener<'a> {
             session,
             place,
             slot_confirmed: slot.confirmed_flush,
+            wal_end: look.current_lsn,
             peers,
             mover,
             wal_sender_timeout: server_facts.wal_sender_timeout(),

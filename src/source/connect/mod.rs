@@ -24,7 +24,6 @@ pub use self::error::{ConnectCause, ConnectError, ConnectErrorKind, ServerError}
 use super::quote::{quote_ident, quote_replication_literal};
 use super::settings::{ConnInfo, PostgresHost};
 use super::transport::Transport;
-use crate::base::lsn::Lsn;
 
 /// No message of a login or of an answer to a command comes near this. Changes may be larger, but
 /// are not read here.
@@ -76,8 +75,6 @@ pub struct ReplicationSession {
     pub transport: Transport,
     /// Identifies the cluster; survives restarts and failovers, not restores.
     pub system_id: String,
-    /// End of the WAL when the session began.
-    pub xlogpos: Lsn,
     /// Changes with every promotion.
     pub timeline: u32,
     /// The process id of the walsender, as in `pg_stat_replication`.
@@ -157,9 +154,9 @@ impl ReplicationClient {
     async fn begin(mut self, start: &StartReplication) -> Result<ReplicationSession, ConnectCause> {
         let rows = self.ask("IDENTIFY_SYSTEM").await?;
         let value = |at: usize| rows.first()?.get(at)?.as_deref();
-        let identity = || Some((value(0)?, value(1)?.parse().ok()?, value(2)?.parse().ok()?));
-        let (system_id, timeline, xlogpos) = identity()
-            .ok_or_else(|| ConnectCause::protocol("a malformed answer to IDENTIFY_SYSTEM"))?;
+        let (system_id, timeline) =
+            Option::zip(value(0), value(1).and_then(|text| text.parse().ok()))
+                .ok_or_else(|| ConnectCause::protocol("a malformed answer to IDENTIFY_SYSTEM"))?;
         framing::write_query(&mut self.link.socket, &start.command()).await?;
         loop {
             let message = self.receive().await?;
@@ -173,7 +170,6 @@ impl ReplicationClient {
         Ok(ReplicationSession {
             transport: self.link.socket.into_transport()?,
             system_id: system_id.to_owned(),
-            xlogpos,
             timeline,
             backend_pid: self.backend_pid,
             host: self.link.host,

@@ -121,7 +121,7 @@ impl SlotFeed {
         match continuation {
             Continuation::OtherTimeline => self.replication.forget(admitter, policy),
             Continuation::AfterPeers => self.replication.peers_confirmed(floor, admitter, policy),
-            Continuation::First => admitter.look.begins(floor..opened.session.xlogpos),
+            Continuation::First => admitter.read_back.start(floor..opened.wal_end),
             Continuation::Same => {}
         }
         // Also after a rewind, which may have set the position back behind the floor.
@@ -234,7 +234,7 @@ impl Feed for SlotFeed {
             self.catalog = None;
             self.replication.refresh(catalog);
         }
-        let reads_topic = down.admitter.look.reads(self.replication.progress.seen());
+        let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.seen());
         self.held = !down.policy.gate.admits() || self.catalog.is_some() || reads_topic;
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink =

@@ -44,14 +44,14 @@ pub(super) fn judge(
     received: Lsn,
     opened: &OpenedSession,
 ) -> Result<(Lsn, Continuation), Fault> {
-    let OpenedSession { session, place, slot_confirmed, peers, mover, .. } = opened;
-    let (xlogpos, slot_confirmed) = (session.xlogpos, *slot_confirmed);
+    let OpenedSession { place, slot_confirmed, wal_end, peers, mover, .. } = opened;
+    let (wal_end, slot_confirmed) = (*wal_end, *slot_confirmed);
     let by_peers = peers.map_or(Lsn::ZERO, |peers| peers.confirmed);
     let Some((known, ours)) = known else {
         // A Postgres that crashed may have set the slot back behind what a peer confirmed.
         let floor = by_peers.max(slot_confirmed);
-        return match xlogpos < floor {
-            true => Err(faults::went_back(source, floor, xlogpos)),
+        return match wal_end < floor {
+            true => Err(faults::went_back(source, floor, wal_end)),
             false => Ok((floor, Continuation::First)),
         };
     };
@@ -71,8 +71,8 @@ pub(super) fn judge(
         return Err(faults::slot_moved(source, floor, slot_confirmed, mover));
     }
     let received = received.max(floor);
-    if xlogpos < received {
-        return Err(faults::went_back(source, received, xlogpos));
+    if wal_end < received {
+        return Err(faults::went_back(source, received, wal_end));
     }
     let Some(peers) = peers.filter(|_| floor > ours) else {
         return Ok((floor, Continuation::Same));
