@@ -22,7 +22,7 @@ use crate::health::{self, Facts, HealthLimits, Recorder};
 use crate::metrics::Metrics;
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
-use crate::relay::{Parts, TopicLook};
+use crate::relay::{Parts, ReadBack};
 use crate::sink::{self, Requirements};
 
 /// What the threads share, and the admin server, which starts before the loop.
@@ -78,7 +78,7 @@ impl Observability {
         let parts = Parts {
             source: config.source.clone(),
             delivery: config.delivery.clone(),
-            look: TopicLook::new(Arc::clone(&config.sink)),
+            read_back: ReadBack::new(Arc::clone(&config.sink)),
             sink_factory: sink::factory(Arc::clone(&config.sink), sink_requirements(config), stop),
             dead_letter_writer: DeadLetterWriter {
                 settings: config.dead_letter.clone(),

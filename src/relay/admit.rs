@@ -7,8 +7,8 @@
 
 use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
 use super::faults;
+use super::read_back::ReadBack;
 use super::state_file::StateFile;
-use super::topic_look::TopicLook;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
 use crate::base::lsn::Lsn;
@@ -63,7 +63,7 @@ pub(super) struct Admitter {
     pub(super) transaction: CommitStamp,
     pub(super) state_file: StateFile,
     pub(super) known: KnownEvents,
-    pub(super) look: TopicLook,
+    pub(super) read_back: ReadBack,
     scratch: ExtractScratch,
     /// The payload format of each outbox table, and of messages.
     tables: Vec<EventFormat>,
@@ -75,7 +75,7 @@ pub(super) struct Admitter {
 impl Admitter {
     pub(super) fn new(
         state_file: StateFile,
-        look: TopicLook,
+        read_back: ReadBack,
         source: &SourceSettings,
         origin: String,
     ) -> Admitter {
@@ -87,7 +87,7 @@ impl Admitter {
             transaction: CommitStamp::default(),
             state_file,
             known: KnownEvents::default(),
-            look,
+            read_back,
             scratch: ExtractScratch::default(),
             tables: tables.collect(),
             messages: messages.unwrap_or_default(),
@@ -107,7 +107,7 @@ impl Admitter {
         let left = self.state_file.takes_over(system_id, timeline, slot, Some(confirmed));
         let events = self.known.load(left.iter(), confirmed);
         if events > 0 {
-            tracing::info!(events, %confirmed, "an earlier process has marked events behind the slot's position as confirmed: they are not published again");
+            tracing::info!(events, %confirmed, "an earlier process has marked events after the slot's position as confirmed: they are not published again");
         }
     }
 
@@ -115,7 +115,7 @@ impl Admitter {
     /// what this one has marked does not apply any more.
     pub(super) fn forget(&mut self) {
         self.known.forget();
-        self.look.ends();
+        self.read_back.stop();
         self.state_file.marks.forget();
     }
 
@@ -123,8 +123,8 @@ impl Admitter {
     #[inline]
     pub(super) fn begins(&mut self, commit_lsn: Lsn) {
         self.state_file.crash.begins(commit_lsn);
-        self.look.received(commit_lsn);
-        if !self.look.is_active() {
+        self.read_back.received(commit_lsn);
+        if !self.read_back.is_active() {
             self.known.begins(commit_lsn);
         }
     }
@@ -159,8 +159,10 @@ impl Admitter {
         candidate: &Candidate<'_>,
         mut handover: Handover<'_>,
     ) -> Result<Offered, Fault> {
-        let Admitter { transaction, scratch, tables, messages, state_file, known, look, .. } = self;
-        let mut earlier = Earlier { known, look, marks: state_file.marks.is_on() };
+        let Admitter {
+            transaction, scratch, tables, messages, state_file, known, read_back, ..
+        } = self;
+        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
         let mut headers = HeaderSlots::new();
         let (extracted, format) = match candidate {
             Candidate::Row(plan, tuple) => (
@@ -203,8 +205,8 @@ impl Admitter {
             let at = handover.number.position.commit_lsn;
             return Err(faults::unpublishable(class, text, at));
         }
-        let Admitter { transaction, scratch, state_file, known, look, .. } = self;
-        let mut earlier = Earlier { known, look, marks: state_file.marks.is_on() };
+        let Admitter { transaction, scratch, state_file, known, read_back, .. } = self;
+        let mut earlier = Earlier { known, read_back, marks: state_file.marks.is_on() };
         let mut headers = HeaderSlots::new();
         let remains = match candidate {
             Candidate::Row(plan, tuple) => plan.salvage(*tuple, transaction, scratch, &mut headers),
@@ -257,7 +259,7 @@ impl EventFormat {
 /// What is known of the events of earlier processes.
 struct Earlier<'a> {
     known: &'a mut KnownEvents,
-    look: &'a mut TopicLook,
+    read_back: &'a mut ReadBack,
     /// Events are marked for the next process.
     marks: bool,
 }
@@ -276,7 +278,7 @@ impl Handover<'_> {
     /// published.
     #[inline]
     fn identify(&mut self, event: &Outbound<'_>, earlier: &mut Earlier<'_>) -> Option<Offered> {
-        let is_active = earlier.known.is_active() || earlier.look.is_active();
+        let is_active = earlier.known.is_active() || earlier.read_back.is_active();
         if !earlier.marks && !is_active {
             return None;
         }
@@ -285,7 +287,7 @@ impl Handover<'_> {
         if !is_active {
             return None;
         }
-        let Some(stored) = earlier.look.look(event, position.commit_lsn) else {
+        let Some(stored) = earlier.read_back.find(event, position.commit_lsn) else {
             return Some(Offered::Full);
         };
         earlier.known.passes_over(self.fingerprint, stored).map(Offered::Known)

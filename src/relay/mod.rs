@@ -33,7 +33,7 @@
 //! 5. The sink breaks: the session is given up and everything from the first unsettled event on is
 //!    received again, under the same numbers; what was confirmed in the meantime is skipped.
 //! 6. The process dies: the next one publishes again what follows the `confirmed_flush_lsn`, except
-//!    what its [`state_file`] or the topics ([`topic_look`]) say: [`crate::delivery::known`].
+//!    what its [`state_file`] or the topics ([`read_back`]) say: [`crate::delivery::known`].
 //! 7. Somebody else moves the slot: what a peer confirmed is published. Any other move could skip
 //!    events, and stops the relay ([`control`]).
 //!
@@ -49,9 +49,9 @@ mod failure_policy;
 mod faults;
 mod feed;
 mod preconditions;
+mod read_back;
 mod sink_driver;
 mod state_file;
-mod topic_look;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -65,9 +65,9 @@ pub(crate) use self::feed::claims::{ClaimFeed, ClaimParts};
 pub use self::feed::slot::SlotFeed;
 use self::feed::{Downstream, Feed, FeedStatus};
 pub use self::preconditions::{inspect, unfit_route, unfit_routes};
+pub(crate) use self::read_back::ReadBack;
 use self::sink_driver::{SinkDriver, SinkFactory};
 use self::state_file::StateFile;
-pub(crate) use self::topic_look::TopicLook;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::Sequence;
@@ -93,7 +93,7 @@ const DRAIN_TICK: Duration = Duration::from_millis(2);
 pub(crate) struct Parts {
     pub source: SourceSettings,
     pub delivery: DeliverySettings,
-    pub look: TopicLook,
+    pub read_back: ReadBack,
     pub sink_factory: SinkFactory,
     pub dead_letter_writer: DeadLetterWriter,
     pub tail_events: Option<Receiver<TailEvent>>,
@@ -124,7 +124,7 @@ impl<F: Feed> Relay<F> {
         let Parts { source, delivery, sink_factory, dead_letter_writer, metrics, .. } = parts;
         let state_file = StateFile::open(delivery.state_file.as_deref(), &source.slot)?;
         let down = Downstream {
-            admitter: Admitter::new(state_file, parts.look, &source, feed.origin()),
+            admitter: Admitter::new(state_file, parts.read_back, &source, feed.origin()),
             policy: FailurePolicy::new(&delivery, dead_letter_writer, &metrics),
             driver: SinkDriver::open(sink_factory, &delivery)?,
             meter: PassMeter::new(&metrics),

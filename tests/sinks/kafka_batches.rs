@@ -28,6 +28,12 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
     let limit = [("max.message.bytes", BATCH_BYTES_MAX), ("retention.ms", "-1")];
     consumer::create_topic(&shared_kafka().bootstrap(), NAME, 2, &limit).unwrap();
     let mut relay = TestRelay::open(broker());
+    // GIVEN a producer for dead letters that is connected
+    let address = "batches-first-dlq";
+    consumer::create_topic(&shared_kafka().bootstrap(), address, 1, &[]).unwrap();
+    let letter = Event { is_letter: true, ..Event::new(address, "letter").keyed("a") };
+    relay.publish(&letter);
+    relay.settle();
     // WHEN events of one key come at once
     for number in 0..EVENTS {
         let mut event = Event::new(NAME, format!("{number:06}")).keyed("a");
@@ -35,9 +41,6 @@ fn what_was_refused_with_the_first_batch_of_a_producer_is_not_overtaken_by_the_s
         relay.offer(&event).expect("room");
     }
     // WHEN a dead letter of the key is behind them
-    let address = "batches-first-dlq";
-    consumer::create_topic(&shared_kafka().bootstrap(), address, 1, &[]).unwrap();
-    let letter = Event { is_letter: true, ..Event::new(address, "letter").keyed("a") };
     let letter = relay.publish(&letter);
     relay.settle();
     // THEN none of them has failed, they are there in order, and the letter came last

@@ -52,7 +52,7 @@ fn topic(name: &str) {
     consumer::create_topic(&shared_kafka().bootstrap(), name, PARTITIONS, &config).unwrap();
 }
 
-fn producer(own: &[(&str, &str)]) -> BaseProducer {
+pub(crate) fn producer(own: &[(&str, &str)]) -> BaseProducer {
     let mut config = ClientConfig::new();
     config
         .set("bootstrap.servers", shared_kafka().bootstrap())
@@ -65,7 +65,7 @@ fn producer(own: &[(&str, &str)]) -> BaseProducer {
 }
 
 /// Writes records whose number is key, value and time in seconds.
-fn write(producer: &BaseProducer, topic: &str, numbers: std::ops::Range<i64>) {
+pub(crate) fn write(producer: &BaseProducer, topic: &str, numbers: std::ops::Range<i64>) {
     for number in numbers {
         let text = number.to_string();
         let record = BaseRecord::to(topic).key(&text).payload(&text).timestamp(number * 1000);

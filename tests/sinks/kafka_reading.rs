@@ -2,15 +2,14 @@
 
 use std::time::Duration;
 
-use rdkafka::ClientConfig;
 use rdkafka::message::{Header, OwnedHeaders};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use rdkafka::producer::{BaseRecord, Producer as _};
 use rdkafka::util::Timeout;
 use walrelay::sink::topic_reader::TopicReader;
 use walrelay_harness::consumer;
 use walrelay_harness::kit::volume;
 
-use crate::sinks::kafka_log::broker;
+use crate::sinks::kafka_log::{broker, producer, write};
 use crate::sinks::test_relay::LIMIT;
 use crate::support::shared_kafka;
 
@@ -23,16 +22,6 @@ fn reader() -> Box<dyn TopicReader> {
 
 fn topic(name: &str, partitions: i32) {
     consumer::create_topic(&shared_kafka().bootstrap(), name, partitions, &[]).unwrap();
-}
-
-fn producer(own: &[(&str, &str)]) -> BaseProducer {
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", shared_kafka().bootstrap());
-    config.set("linger.ms", "5").set("queue.buffering.max.messages", "200000");
-    for (name, value) in own {
-        config.set(*name, *value);
-    }
-    config.create().unwrap()
 }
 
 fn read(reader: &mut dyn TopicReader, topic: &str, from_s: i64) -> Vec<Read> {
@@ -48,15 +37,6 @@ fn read(reader: &mut dyn TopicReader, topic: &str, from_s: i64) -> Vec<Read> {
     });
     assert_eq!(read, Ok(()));
     found
-}
-
-fn write(producer: &BaseProducer, topic: &str, numbers: std::ops::Range<i64>) {
-    for number in numbers {
-        let text = number.to_string();
-        let record = BaseRecord::to(topic).key(&text).payload(&text).timestamp(number * 1000);
-        producer.send(record).unwrap();
-    }
-    producer.flush(Timeout::After(LIMIT)).unwrap();
 }
 
 #[test]

@@ -121,7 +121,7 @@ pub(super) fn inspect(configured: Option<&Path>, slot: &str) -> Finding {
     const TOPIC: &str = "state-file";
     let Some(path) = path_of(configured, slot) else { return Finding::ok(TOPIC, WITHOUT) };
     let shown = path.display();
-    match look(&path) {
+    match check(&path) {
         Ok(()) => Finding::ok(TOPIC, format!("state file {shown} can be used")),
         Err(error) if configured.is_some() => Finding::fail(unusable(&path, &error)),
         Err(error) => Finding::warn(TOPIC, format!("{WITHOUT} ({shown}: {error})")),
@@ -160,7 +160,7 @@ fn open(path: &Path) -> std::io::Result<File> {
 }
 
 /// Whether [`open`] would succeed, as far as that can be known without creating the file.
-fn look(path: &Path) -> std::io::Result<()> {
+fn check(path: &Path) -> std::io::Result<()> {
     match options().open(path) {
         Ok(file) => length(&file).map(drop),
         Err(error) if error.kind() == ErrorKind::NotFound => {

@@ -101,30 +101,35 @@ pub(super) fn is_at(file: &File, path: &Path) -> bool {
     open.is_ok_and(|open| there.is_ok_and(|there| same(open, there)))
 }
 
+/// Takes the exclusive lock of a file. False if another process holds it all the time.
+pub(super) fn lock_within(file: &File, within: Duration, closed: &AtomicBool) -> io::Result<bool> {
+    let deadline = Instant::now() + within;
+    loop {
+        let locked = flock(file, FlockOperation::NonBlockingLockExclusive);
+        if closed.load(Ordering::SeqCst) {
+            return Err(Error::other("the sink was closed"));
+        }
+        match locked {
+            Ok(()) => return Ok(true),
+            Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(false),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
 /// The exclusive lock of a file, released when dropped.
 struct Locked<'a>(&'a File);
 
 impl Locked<'_> {
     fn new<'a>(file: &'a File, closed: &AtomicBool) -> io::Result<Locked<'a>> {
-        let deadline = Instant::now() + LOCK_WITHIN;
-        loop {
-            let locked = flock(file, FlockOperation::NonBlockingLockExclusive);
-            if closed.load(Ordering::SeqCst) {
-                return Err(Error::other("the sink was closed"));
-            }
-            match locked {
-                Ok(()) => return Ok(Locked(file)),
-                Err(rustix::io::Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                    std::thread::sleep(Duration::from_millis(2));
-                }
-                Err(rustix::io::Errno::WOULDBLOCK) => {
-                    let seconds = LOCK_WITHIN.as_secs();
-                    let what = format!("another process has locked it for {seconds} s");
-                    return Err(Error::new(ErrorKind::WouldBlock, what));
-                }
-                Err(errno) => return Err(errno.into()),
-            }
+        if lock_within(file, LOCK_WITHIN, closed)? {
+            return Ok(Locked(file));
         }
+        let what = format!("another process has locked it for {} s", LOCK_WITHIN.as_secs());
+        Err(Error::new(ErrorKind::WouldBlock, what))
     }
 }
 

@@ -3,13 +3,13 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use rustix::fs::{Access, FlockOperation, access, flock};
-use rustix::io::Errno;
+use rustix::fs::{Access, access};
 
-use super::append::AppendFile;
+use super::append::{AppendFile, lock_within};
 use super::bench_target::FileBenchTarget;
 use super::dead_letters::FileLog;
 use super::fault;
@@ -28,8 +28,7 @@ use crate::sink::settings::{InvalidSetting, Surroundings};
 
 /// How long a lock is waited for: a relay that is ending holds it for some moments, and so does a
 /// child process until it runs its own program.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-const LOCK_POLL: Duration = Duration::from_millis(20);
+const LOCK_WITHIN: Duration = Duration::from_secs(1);
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "file",
@@ -68,16 +67,9 @@ impl FileSettings {
         }
         let options = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
         let file = options.map_err(|error| fault::unusable(&path, &error))?;
-        let deadline = Instant::now() + LOCK_PATIENCE;
-        loop {
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => break,
-                Err(Errno::WOULDBLOCK) if Instant::now() < deadline => {
-                    std::thread::sleep(LOCK_POLL);
-                }
-                Err(Errno::WOULDBLOCK) => return Err(fault::locked(&self.path, &path)),
-                Err(errno) => return Err(fault::unusable(&path, &errno.into())),
-            }
+        let locked = lock_within(&file, LOCK_WITHIN, &AtomicBool::new(false));
+        if !locked.map_err(|error| fault::unusable(&path, &error))? {
+            return Err(fault::locked(&self.path, &path));
         }
         *held = Some(file);
         Ok(())

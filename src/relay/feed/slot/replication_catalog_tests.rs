@@ -4,8 +4,8 @@ use super::fixture::Fixture;
 use super::*;
 use crate::pgoutput::encoder::{Encoder, Form, insert};
 use crate::relay::admit::Admitter;
+use crate::relay::read_back::ReadBack;
 use crate::relay::state_file::StateFile;
-use crate::relay::topic_look::TopicLook;
 use crate::source::testing;
 
 const NEEDED: [&str; 4] = ["id", "aggregatetype", "aggregateid", "payload"];
@@ -16,7 +16,7 @@ fn fixture(catalog: Catalog) -> Fixture {
     let mut source = fixture.replication().source.clone();
     source.outboxes = vec![testing::outbox()];
     fixture.relay.down.admitter =
-        Admitter::new(StateFile::default(), TopicLook::default(), &source, String::new());
+        Admitter::new(StateFile::default(), ReadBack::default(), &source, String::new());
     fixture.replication().outboxes = Outboxes::new(source.outboxes, None).unwrap();
     fixture.replication().connected(false, catalog);
     fixture.give(&Encoder::tag(b'B').u64(100).u64(0).u32(100).0).unwrap();

@@ -21,8 +21,8 @@ use crate::relay::control::Control;
 use crate::relay::failure_policy::{FailureOutcome, Moment};
 use crate::relay::feed::Feed as _;
 use crate::relay::feed::slot::SlotFeed;
+use crate::relay::read_back::ReadBack;
 use crate::relay::state_file::StateFile;
-use crate::relay::topic_look::TopicLook;
 use crate::relay::{Parts, Relay};
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
@@ -87,7 +87,7 @@ impl Fixture {
         let parts = Parts {
             source: config.source,
             delivery: config.delivery,
-            look: TopicLook::default(),
+            read_back: ReadBack::default(),
             sink_factory: Box::new({
                 let broker = broker.clone();
                 move || Ok(open(&broker))

@@ -1,9 +1,9 @@
-//! Looks what the topics hold before events are published that an earlier process may have
+//! Reads what the topics hold before events are published that an earlier process may have
 //! published already.
 //!
 //! These are the events of transactions that were committed before this process had the slot. The
 //! first of them for a topic waits, and with it the intake, until a thread has read the end of that
-//! topic. Whatever goes wrong, the events are published again: a look can fail, and it ends after
+//! topic. Whatever goes wrong, the events are published again: reading can fail, and it ends after
 //! [`WITHIN`] in all.
 
 use std::collections::HashSet;
@@ -19,7 +19,7 @@ use crate::delivery::stored::{Stored, StoredEvents};
 use crate::sink::Broker;
 use crate::sink::topic_reader::TopicReader;
 
-/// How long the intake waits for all looks.
+/// How long the intake waits for all topics together.
 const WITHIN: Duration = Duration::from_secs(10);
 /// Commit times do not follow the order of the commits exactly, and clocks differ.
 const MARGIN_US: i64 = 10_000_000;
@@ -32,7 +32,7 @@ const MISSES_MAX: usize = 1 << 16;
 const UNREAD: &str = "the end of a topic is not read: what an earlier process has published there without reporting it is published again";
 
 #[derive(Default)]
-pub(crate) struct TopicLook {
+pub(crate) struct ReadBack {
     broker: Option<Arc<dyn Broker>>,
     stored: StoredEvents,
     topics: HashSet<String>,
@@ -41,7 +41,7 @@ pub(crate) struct TopicLook {
     reader: Option<ReaderLink>,
     /// The topic that is being read.
     awaited: Option<String>,
-    /// A look has failed, and that was logged.
+    /// A topic could not be read, and that was logged.
     failed: bool,
     /// Events in a row that no topic holds.
     misses: usize,
@@ -49,11 +49,11 @@ pub(crate) struct TopicLook {
 
 /// The data thread's end. Dropping it ends the thread.
 struct ReaderLink {
-    requests: Sender<LookRequest>,
+    requests: Sender<ReadRequest>,
     answers: Receiver<Result<StoredEvents, String>>,
 }
 
-struct LookRequest {
+struct ReadRequest {
     topic: String,
     from_unix_us: i64,
     /// The events of this topic ask for a partition, so the partition of a record matters.
@@ -64,14 +64,14 @@ struct LookRequest {
     room: usize,
 }
 
-impl TopicLook {
-    pub(crate) fn new(broker: Arc<dyn Broker>) -> TopicLook {
-        TopicLook { broker: Some(broker), ..TopicLook::default() }
+impl ReadBack {
+    pub(crate) fn new(broker: Arc<dyn Broker>) -> ReadBack {
+        ReadBack { broker: Some(broker), ..ReadBack::default() }
     }
 
     /// The first session of this process: Postgres sends these transactions, by the LSN of their
     /// commit, and an earlier process may have had them.
-    pub(super) fn begins(&mut self, transactions: Range<Lsn>) {
+    pub(super) fn start(&mut self, transactions: Range<Lsn>) {
         if !transactions.is_empty() {
             self.until = transactions.end;
             self.stored = StoredEvents::of(transactions);
@@ -82,7 +82,7 @@ impl TopicLook {
     #[inline]
     pub(super) fn received(&mut self, position: Lsn) {
         if self.is_active() && (position >= self.until || self.misses > MISSES_MAX) {
-            self.ends();
+            self.stop();
         }
     }
 
@@ -92,13 +92,13 @@ impl TopicLook {
     }
 
     /// What comes is no repetition of what an earlier process has received.
-    pub(super) fn ends(&mut self) {
-        *self = TopicLook::default();
+    pub(super) fn stop(&mut self) {
+        *self = ReadBack::default();
     }
 
     /// Whether the event is stored already; none if that is not known yet, and then the event is
     /// offered again. Asked for all events, published again or not, in order.
-    pub(super) fn look(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
+    pub(super) fn find(&mut self, event: &Outbound<'_>, commit_lsn: Lsn) -> Option<Stored> {
         let is_new = || !self.topics.contains(event.topic);
         if self.stored.may_hold(event, commit_lsn) && is_new() && self.request(event) {
             return None;
@@ -108,8 +108,8 @@ impl TopicLook {
         Some(stored)
     }
 
-    /// Whether a topic is being read. Ends the look if everything is `received`.
-    pub(super) fn reads(&mut self, received: Lsn) -> bool {
+    /// Whether a topic is being read. Nothing is any more once everything up to `until` was `received`.
+    pub(super) fn is_reading(&mut self, received: Lsn) -> bool {
         self.received(received);
         let (Some(topic), Some(reader)) = (&self.awaited, &self.reader) else { return false };
         let found = match reader.answers.try_recv() {
@@ -141,10 +141,10 @@ impl TopicLook {
             self.reader = self.broker.as_deref().and_then(open);
         }
         let Some(reader) = &self.reader else {
-            self.ends();
+            self.stop();
             return false;
         };
-        let request = LookRequest {
+        let request = ReadRequest {
             topic: event.topic.to_owned(),
             from_unix_us: event.commit_unix_us.saturating_sub(MARGIN_US),
             by_partition: event.partition.is_some(),
@@ -176,11 +176,11 @@ fn open(broker: &dyn Broker) -> Option<ReaderLink> {
 
 fn serve(
     mut reader: Box<dyn TopicReader>,
-    requests: &Receiver<LookRequest>,
+    requests: &Receiver<ReadRequest>,
     answers: &Sender<Result<StoredEvents, String>>,
 ) {
     let mut left = WITHIN;
-    while let Ok(LookRequest { topic, from_unix_us, by_partition, mut stored, room }) =
+    while let Ok(ReadRequest { topic, from_unix_us, by_partition, mut stored, room }) =
         requests.recv()
     {
         let began = Instant::now();
