@@ -162,15 +162,11 @@ impl Pair<'_> {
             }
         };
         let open = matches!(fault, Fault::Cut | Fault::Restart | Fault::Crash);
-        if open {
-            // Until then it still reports itself ready.
-            until("the loss to be noticed", LIMIT, || {
-                (self.reconnects(active) > reconnects).then_some(())
-            });
-        }
         let holder = until("a takeover", LIMIT, || {
             let ready = self.says(other, "ready").then_some(other);
-            ready.or_else(|| (open && self.says(active, "ready")).then_some(active))
+            // Until it has noticed the loss it reports itself ready.
+            let noticed = open && self.reconnects(active) > reconnects;
+            ready.or_else(|| (noticed && self.says(active, "ready")).then_some(active))
         });
         self.times.push((fault, began.elapsed(), holder == other));
         match fault {
