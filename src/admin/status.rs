@@ -51,7 +51,8 @@ pub(super) fn to_json(view: &AdminView) -> Value {
             "sent": pass.sent_lsn.to_string(),
             "confirmed": pass.confirmed_lsn.to_string(),
         },
-        "in_flight": { "events": pass.in_flight_events, "bytes": pass.in_flight_bytes },
+        "in_flight": { "events": pass.in_flight_events, "bytes": pass.in_flight_bytes,
+            "limit": pass.in_flight_limit },
         "events": {
             "published": metrics.events.at(Outcome::Published).get(),
             "dead_lettered": metrics.events.at(Outcome::DeadLettered).get(),

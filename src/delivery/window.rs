@@ -2,13 +2,17 @@
 //!
 //! Confirms arrive in any order, and Postgres may discard only what precedes the first unconfirmed
 //! event. So the window is a ring: `admit` appends, `settle` marks, and the settled prefix is
-//! removed from the front. Its bound limits memory when a broker stalls: a full window stops
-//! intake, and nothing else.
+//! removed from the front. What is unsettled is limited, so that a broker that stalls does not grow
+//! the process: a full window stops intake, and nothing else. The ring may be several times as long,
+//! so that one event that waits for long stops no other.
 
 use std::collections::VecDeque;
 
 use super::known::Fingerprint;
 use crate::base::event::Sequence;
+
+/// How many times as many events as may be unsettled the ring has room for.
+const SPAN_FACTOR: usize = 8;
 
 #[derive(Debug)]
 pub struct Window {
@@ -22,7 +26,9 @@ pub struct Window {
     forgotten_below: Sequence,
     events: usize,
     bytes: usize,
-    events_max: usize,
+    /// Most unsettled events now.
+    limit: usize,
+    span_max: usize,
     bytes_max: usize,
 }
 
@@ -51,19 +57,24 @@ impl Window {
     pub fn new(events_max: usize, bytes_max: usize) -> Window {
         Window {
             settled_below: 0,
-            ring: VecDeque::with_capacity(events_max.min(1 << 16)),
+            ring: VecDeque::new(),
             confirmed_before: VecDeque::new(),
             forgotten_below: 0,
             events: 0,
             bytes: 0,
-            events_max,
+            limit: events_max,
+            span_max: events_max.saturating_mul(SPAN_FACTOR),
             bytes_max,
         }
     }
 
+    pub fn set_limit(&mut self, events: usize) {
+        self.limit = events;
+    }
+
     /// Whether one more event may come in. The last one may exceed the limit of bytes.
     pub fn has_room(&self) -> bool {
-        self.ring.len() < self.events_max && self.bytes < self.bytes_max
+        self.events < self.limit && self.ring.len() < self.span_max && self.bytes < self.bytes_max
     }
 
     /// The number that the next admitted event will get.

@@ -62,6 +62,8 @@ pub struct Pass {
     /// Events admitted and not settled, and their bytes.
     pub in_flight_events: u64,
     pub in_flight_bytes: u64,
+    /// How many events may be in flight now.
+    pub in_flight_limit: u64,
     pub received_lsn: Lsn,
     /// Up to this position events were handed to the broker client.
     pub sent_lsn: Lsn,

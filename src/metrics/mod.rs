@@ -95,6 +95,8 @@ table! {
         "Events admitted and not yet settled.";
     in_flight_bytes: IntGauge = "outbox_in_flight_bytes", "bytes", NONE,
         "Bytes of the events admitted and not yet settled.";
+    in_flight_limit: IntGauge = "outbox_in_flight_limit", "events", NONE,
+        "Events that may be in flight now: as many as keep the broker busy, found by measuring, at most delivery.window_events_max.";
     ignored_rows: Family<IntCounter, Ignored> = "outbox_ignored_rows_total", "rows", NONE,
         "Changes that arrived and are no events: operations other than INSERT, tables and message prefixes that are not configured.";
     source_reconnects: IntCounter = "outbox_source_reconnects_total", "connections", NONE,

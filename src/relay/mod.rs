@@ -393,6 +393,7 @@ impl<F: Feed> Relay<F> {
         let gauge = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
         self.metrics.in_flight_events.set(gauge(pass.in_flight_events));
         self.metrics.in_flight_bytes.set(gauge(pass.in_flight_bytes));
+        self.metrics.in_flight_limit.set(gauge(pass.in_flight_limit));
         self.metrics.connected.set(i64::from(connected));
         let now_ms = u64::try_from(self.origin.elapsed().as_millis()).unwrap_or(u64::MAX);
         recorder.pass(&pass, now_ms);

@@ -233,6 +233,7 @@ impl Feed for ClaimFeed {
             phase: if connected { Phase::Polling } else { Phase::Connecting },
             in_flight_events: self.rows.in_flight as u64,
             in_flight_bytes: self.rows.bytes as u64,
+            in_flight_limit: self.rows_max as u64,
             ..Pass::default()
         };
         FeedStatus { connected, held: self.held, pass }
