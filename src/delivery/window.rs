@@ -12,7 +12,7 @@ use super::known::Fingerprint;
 use crate::base::event::Sequence;
 
 /// How many times as many events as may be unsettled the ring has room for.
-const SPAN_FACTOR: usize = 8;
+const SPAN_FACTOR: usize = 4;
 
 #[derive(Debug)]
 pub struct Window {
