@@ -89,6 +89,25 @@ fn bounds_hold_in_events_and_in_bytes_and_a_giant_may_pass_alone() {
     assert!(window.has_room());
 }
 
+#[test]
+fn one_event_that_waits_stops_no_other_for_long() {
+    let mut window = Window::new(2, 100);
+    let waits = window.admit(1, 0);
+    let mut admitted = 1;
+    while window.has_room() {
+        let sequence = window.admit(1, 0);
+        assert!(window.settle(sequence).is_ok());
+        admitted += 1;
+    }
+    assert_eq!(admitted, 2 * SPAN_FACTOR);
+    // WHEN the limit is lowered THEN what is unsettled counts, and the span is still bounded
+    window.set_limit(1);
+    assert!(window.settle(waits).is_ok());
+    assert!(window.is_empty() && window.has_room());
+    window.admit(1, 0);
+    assert!(!window.has_room());
+}
+
 proptest! {
     #[test]
     fn it_equals_the_naive_model(steps in prop::collection::vec((0u8..4, 0usize..64), 1..400)) {
@@ -129,7 +148,8 @@ proptest! {
             prop_assert_eq!(window.settled_below(), prefix);
             prop_assert_eq!(window.events(), unsettled.len());
             prop_assert_eq!(window.bytes(), unsettled.len());
-            prop_assert!(admitted - prefix <= 16);
+            prop_assert!(unsettled.len() <= 16);
+            prop_assert!(admitted - prefix <= 64);
         }
     }
 }
