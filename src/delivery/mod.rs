@@ -21,7 +21,7 @@
 
 pub mod admitted;
 pub mod breaker;
-pub mod flight_limit;
+pub mod in_flight_limit;
 pub mod known;
 pub mod ledger;
 pub mod parked;

@@ -7,7 +7,9 @@
 //! so that one event that waits for long stops no other.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
+use super::in_flight_limit::InFlightLimit;
 use super::known::Fingerprint;
 use crate::base::event::Sequence;
 
@@ -26,8 +28,12 @@ pub struct Window {
     forgotten_below: Sequence,
     events: usize,
     bytes: usize,
-    /// Most unsettled events now.
-    limit: usize,
+    /// Most unsettled events.
+    limit: InFlightLimit,
+    /// The limit was reached since it was adapted last.
+    was_full: bool,
+    /// Since the start of the process.
+    confirmed: u64,
     span_max: usize,
     bytes_max: usize,
 }
@@ -62,19 +68,28 @@ impl Window {
             forgotten_below: 0,
             events: 0,
             bytes: 0,
-            limit: events_max,
+            limit: InFlightLimit::new(events_max),
+            was_full: false,
+            confirmed: 0,
             span_max: events_max.saturating_mul(SPAN_FACTOR),
             bytes_max,
         }
     }
 
-    pub fn set_limit(&mut self, events: usize) {
-        self.limit = events;
+    /// Adapts the limit to how fast events are confirmed. Called in each pass of the loop.
+    pub fn adapt(&mut self, now: Instant) {
+        let full = std::mem::take(&mut self.was_full) || self.events >= self.limit();
+        self.limit.observe(now, self.confirmed, full);
+    }
+
+    /// How many events may be unsettled.
+    pub fn limit(&self) -> usize {
+        self.limit.limit()
     }
 
     /// Whether one more event may come in. The last one may exceed the limit of bytes.
     pub fn has_room(&self) -> bool {
-        self.events < self.limit && self.ring.len() < self.span_max && self.bytes < self.bytes_max
+        self.events < self.limit() && self.ring.len() < self.span_max && self.bytes < self.bytes_max
     }
 
     /// The number that the next admitted event will get.
@@ -93,6 +108,7 @@ impl Window {
         self.ring.push_back(Slot { bytes, commit_unix_us, fingerprint, settled: false });
         self.events += 1;
         self.bytes += bytes;
+        self.was_full |= self.events >= self.limit();
         sequence
     }
 
@@ -106,6 +122,7 @@ impl Window {
         slot.settled = true;
         let Slot { commit_unix_us, fingerprint, .. } = *slot;
         self.events -= 1;
+        self.confirmed += 1;
         self.bytes -= slot.bytes;
         self.advance();
         Ok(SettledEvent { commit_unix_us, fingerprint })

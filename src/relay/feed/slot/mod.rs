@@ -19,7 +19,6 @@ use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::event::{Position, Sequence};
 use crate::dead_letter::writer::DeadLetterCause;
-use crate::delivery::flight_limit::FlightLimit;
 use crate::delivery::known::Mark;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
@@ -45,9 +44,6 @@ pub struct SlotFeed {
     slot: Option<KnownSlot>,
     text_only: bool,
     held: bool,
-    /// The window took no more events in this pass.
-    full: bool,
-    flight_limit: FlightLimit,
     status_updates: StatusUpdates,
     stopping_since: Option<Instant>,
     stall: StallDetector,
@@ -84,8 +80,6 @@ impl SlotFeed {
             slot: None,
             text_only: !source.binary,
             held: false,
-            full: false,
-            flight_limit: FlightLimit::new(delivery.window_events_max),
             status_updates: StatusUpdates::new(source.stall_timeout),
             stopping_since: None,
             stall: StallDetector::new(control.walsender(), source.stall_timeout),
@@ -95,7 +89,6 @@ impl SlotFeed {
             flags,
             metrics,
         };
-        feed.replication.window.set_limit(feed.flight_limit.limit());
         feed.request_session(false);
         Ok(feed)
     }
@@ -243,7 +236,6 @@ impl Feed for SlotFeed {
         }
         let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.seen());
         self.held = !down.policy.gate.admits() || self.catalog.is_some() || reads_topic;
-        self.full = !self.replication.window.has_room();
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink =
             driver.sink.as_mut().filter(|_| self.replication.window.has_room() && !self.held);
@@ -275,7 +267,6 @@ impl Feed for SlotFeed {
                 }
                 PacketOutcome::Full => {
                     self.held = true;
-                    self.full = !self.replication.window.has_room();
                     self.hold(now);
                     return Ok(false);
                 }
@@ -345,8 +336,7 @@ impl Feed for SlotFeed {
 
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
-        self.flight_limit.observe(now, down.driver.settled_events, self.full);
-        self.replication.window.set_limit(self.flight_limit.limit());
+        self.replication.window.adapt(now);
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
         let reportable = self.replication.reportable();
@@ -368,18 +358,11 @@ impl Feed for SlotFeed {
     }
 
     fn status(&self) -> FeedStatus {
-        let Replication { window, progress, sent_lsn, .. } = &self.replication;
         let connected = self.is_connected();
         let pass = Pass {
             phase: if connected { Phase::Streaming } else { self.awaited },
-            in_flight_events: window.events() as u64,
-            in_flight_bytes: window.bytes() as u64,
-            in_flight_limit: self.flight_limit.limit() as u64,
-            received_lsn: progress.seen(),
-            sent_lsn: *sent_lsn,
-            confirmed_lsn: progress.reported(),
             decoding_for: self.stall.decoding_since().map(|since| since.elapsed()),
-            ..Pass::default()
+            ..self.replication.status()
         };
         FeedStatus { connected, held: self.held, pass }
     }

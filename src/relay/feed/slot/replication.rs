@@ -13,6 +13,7 @@ use crate::delivery::known::{Fingerprint, Mark};
 use crate::delivery::ledger::Ledger;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::{NotInFlight, SettledEvent, Window};
+use crate::health::Pass;
 use crate::metrics::Ignored;
 use crate::outbox::{NEEDS_TEXT, Outboxes};
 use crate::pgoutput::cursor::DecodeError;
@@ -167,6 +168,19 @@ impl Replication {
         let is_marked = fingerprint != Fingerprint::NONE;
         let mark = is_marked.then(|| Mark { position: self.position_of(event), fingerprint });
         Ok((commit_unix_us, mark))
+    }
+
+    pub(super) fn status(&self) -> Pass {
+        let Replication { window, progress, sent_lsn, .. } = self;
+        Pass {
+            in_flight_events: window.events() as u64,
+            in_flight_bytes: window.bytes() as u64,
+            in_flight_limit: window.limit() as u64,
+            received_lsn: progress.seen(),
+            sent_lsn: *sent_lsn,
+            confirmed_lsn: progress.reported(),
+            ..Pass::default()
+        }
     }
 
     pub(super) fn position_of(&self, event: Sequence) -> Position {

@@ -33,7 +33,7 @@ const CHANGED: f64 = 0.5;
 const WEIGHT: f64 = 0.2;
 
 #[derive(Debug)]
-pub struct FlightLimit {
+pub struct InFlightLimit {
     limit: usize,
     max: usize,
     phase: Phase,
@@ -73,9 +73,9 @@ struct Round {
     looked: (Instant, bool),
 }
 
-impl FlightLimit {
-    pub fn new(max: usize) -> FlightLimit {
-        FlightLimit { limit: FIRST.min(max), max, phase: SEARCH, round: None }
+impl InFlightLimit {
+    pub fn new(max: usize) -> InFlightLimit {
+        InFlightLimit { limit: FIRST.min(max), max, phase: SEARCH, round: None }
     }
 
     pub fn limit(&self) -> usize {
@@ -83,7 +83,7 @@ impl FlightLimit {
     }
 
     /// Takes a look at the window: how many events were `confirmed` since the start of the process,
-    /// and whether it is `full`.
+    /// and whether the limit holds others back.
     pub fn observe(&mut self, now: Instant, confirmed: u64, full: bool) {
         let round = self.round.get_or_insert(Round {
             began: now,
@@ -177,5 +177,5 @@ fn steady(rate: f64, now: Instant, upwards: bool) -> Phase {
 }
 
 #[cfg(test)]
-#[path = "flight_limit_tests.rs"]
+#[path = "in_flight_limit_tests.rs"]
 mod tests;

@@ -21,7 +21,7 @@ impl Model {
     }
 
     /// Runs for a while under a load that is always more than the broker takes.
-    fn run(&mut self, flight: &mut FlightLimit, seconds: u64) {
+    fn run(&mut self, flight: &mut InFlightLimit, seconds: u64) {
         let end = self.now + Duration::from_secs(seconds);
         let mut rate = self.rate(flight.limit());
         let mut passes = 0;
@@ -48,7 +48,7 @@ fn a_few_times_what_the_broker_needs_is_found_at_any_latency() {
     for (capacity, latency_us) in
         [(150_000.0, 3_000), (20_000.0, 60_000), (5_000.0, 1_000), (90_000.0, 40_000)]
     {
-        let mut flight = FlightLimit::new(16_384);
+        let mut flight = InFlightLimit::new(16_384);
         let mut model = Model::new(capacity, latency_us);
         model.run(&mut flight, 5);
         let needed = (capacity * latency_us as f64 / 1e6) as usize;
@@ -67,7 +67,7 @@ fn a_few_times_what_the_broker_needs_is_found_at_any_latency() {
 
 #[test]
 fn a_broker_that_changes_is_measured_anew() {
-    let mut flight = FlightLimit::new(16_384);
+    let mut flight = InFlightLimit::new(16_384);
     let mut model = Model::new(100_000.0, 2_000);
     model.run(&mut flight, 10);
     // WHEN it becomes far away THEN more is in flight
@@ -82,7 +82,7 @@ fn a_broker_that_changes_is_measured_anew() {
 
 #[test]
 fn a_load_that_is_not_held_back_changes_nothing() {
-    let mut flight = FlightLimit::new(16_384);
+    let mut flight = InFlightLimit::new(16_384);
     let mut now = Instant::now();
     for second in 0..1_000_u64 {
         now += Duration::from_millis(10);
@@ -94,7 +94,7 @@ fn a_load_that_is_not_held_back_changes_nothing() {
 #[test]
 fn the_bound_holds() {
     for max in [1, 2, 100, 256, 300] {
-        let mut flight = FlightLimit::new(max);
+        let mut flight = InFlightLimit::new(max);
         let mut model = Model::new(1e6, 100_000);
         model.run(&mut flight, 5);
         assert!((FIRST.min(max)..=max).contains(&flight.limit()), "{}", flight.limit());
