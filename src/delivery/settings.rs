@@ -13,7 +13,7 @@ settings! {
     #[derive(Clone, Debug)]
     pub struct DeliverySettings {
         /// Most events between admission and confirmation. As many as keep the broker busy are in
-        /// flight, found by measuring (`outbox_in_flight_limit`); this is the bound.
+        /// flight, found by measuring; this is the bound.
         pub window_events_max: usize = integer(1, 10_000_000).default("16384"),
         /// Most bytes between admission and confirmation.
         pub window_bytes_max: usize = bytes(MIB / 16, MIB << 14).default("64MiB"),

@@ -16,8 +16,7 @@
 //!
 //! Postgres keeps every transaction that ends after the slot's `confirmed_flush_lsn`, and moves
 //! that only to a position that this process has reported: in a status update, or with SQL once the
-//! stream has ended. So it is enough that no
-//! position is reported too early:
+//! stream has ended. So it is enough that no position is reported too early:
 //!
 //! 1. An event gets a number when the sink takes it, in commit order, and stays in the *window*
 //!    until the sink reports the broker's confirm under that number. An event that is refused,

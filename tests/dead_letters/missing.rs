@@ -7,11 +7,14 @@ use walrelay_harness::BrokerKind;
 use super::fixture::{DeadLetterFixture, held};
 use crate::support::{LIMIT, metric, on_both_brokers, until};
 
+/// Without end; and the others are many times as many as may be in flight.
+const ATTEMPTS: &str = "attempts_max = 1000\nwindow_events_max = 300\n";
+
 on_both_brokers!(an_event_without_a_destination_holds_up_its_key_alone);
 
 fn an_event_without_a_destination_holds_up_its_key_alone(kind: BrokerKind) {
-    // GIVEN attempts without end
-    let mut case = DeadLetterFixture::on(kind, "missing", "attempts_max = 1000\n", "");
+    // GIVEN attempts without end, and a small window
+    let mut case = DeadLetterFixture::on(kind, "missing", ATTEMPTS, "");
     let reader = case.site.reader();
     let mut relay = case.relay();
     // WHEN an event of a key has no destination, and later ones of it and of others have one
