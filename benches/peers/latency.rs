@@ -5,7 +5,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use walrelay_harness::bench::{Progress, load_average};
+use walrelay_harness::bench::{CpuSeconds, Progress, load_average};
 use walrelay_harness::consumer::{Consumer, Mode};
 use walrelay_harness::load::{Backlog, SteadyLoad, SteadyReport};
 use walrelay_harness::program::Program;
@@ -28,10 +28,13 @@ pub(crate) struct Rate {
     pub(crate) peer: Peer,
     pub(crate) events_per_s: u64,
     pub(crate) p50_ms: f64,
-    pub(crate) p90_ms: f64,
+    pub(crate) p95_ms: f64,
     pub(crate) p99_ms: f64,
     pub(crate) max_ms: f64,
-    pub(crate) cpu_percent: f64,
+    /// Rows that the load committed, in a second.
+    pub(crate) reached_per_s: f64,
+    /// While it did, and until the last had arrived.
+    pub(crate) cpu_s: CpuSeconds,
     pub(crate) rss_bytes: u64,
     /// How late the load itself was: in milliseconds, it says that the machine is saturated.
     pub(crate) load_late_p99_ms: f64,
@@ -117,10 +120,12 @@ impl Run<'_> {
             self.progress.step(&format!("{name}: {rate} events/s"));
             let measured = self.rate(rate, &mut sum, consumer, program)?;
             self.progress.say(&format!(
-                "{name:<22} {rate:>6} events/s: p50/p99 {}/{} ms; {:.1} % CPU",
+                "{name:<22} {rate:>6} events/s, {:.0} reached: p50/p99 {}/{} ms; {} {}",
+                measured.reached_per_s,
                 human_ms(measured.p50_ms),
                 human_ms(measured.p99_ms),
-                measured.cpu_percent
+                CpuSeconds::HEADER,
+                measured.cpu_s
             ));
             rates.push(measured);
         }
@@ -138,15 +143,14 @@ impl Run<'_> {
         *sum += self.load(rate, self.options.warm_up_seconds())?.events;
         consumer.wait_until(*sum, LIMIT)?;
         consumer.reset();
-        let (began, cpu_before_s) = (Instant::now(), proc::cpu_seconds(program.pid())?);
+        let before = self.place.cpu(program)?;
         let load = self.load(rate, self.options.seconds)?;
         let loaded = Instant::now();
         *sum += load.events;
         consumer.wait_until(*sum, LIMIT)?;
         let behind_s = loaded.elapsed().as_secs_f64();
         still_runs(program)?;
-        let cpu_s = proc::cpu_seconds(program.pid())? - cpu_before_s;
-        let cpu_percent = cpu_s * 100.0 / began.elapsed().as_secs_f64();
+        let cpu_s = self.place.cpu(program)?.since(&before);
         let latencies = consumer.reset().latencies;
         if latencies.count() < load.events {
             let text = format!("{} of {} events told their time", latencies.count(), load.events);
@@ -156,10 +160,11 @@ impl Run<'_> {
             peer: self.contender.peer,
             events_per_s: rate,
             p50_ms: latencies.quantile_ms(0.5),
-            p90_ms: latencies.quantile_ms(0.9),
+            p95_ms: latencies.quantile_ms(0.95),
             p99_ms: latencies.quantile_ms(0.99),
             max_ms: latencies.quantile_ms(1.0),
-            cpu_percent,
+            reached_per_s: load.reached_per_s(),
+            cpu_s,
             rss_bytes: proc::memory(program.pid())?.rss_bytes,
             load_late_p99_ms: load.lateness.p99_ms,
             behind_s,

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use walrelay_harness::bench::Source;
+use walrelay_harness::bench::{CpuSeconds, Source};
 use walrelay_harness::consumer::{create_topic, delete_topic};
 use walrelay_harness::program::Program;
 use walrelay_harness::{HarnessError, Kafka, Result};
@@ -55,6 +55,11 @@ impl Place {
             std::fs::remove_dir_all(&folder).map_err(failed)?;
         }
         contender.start(target, &folder)
+    }
+
+    /// What everything has cost so far, with this contender.
+    pub(crate) fn cpu(&self, program: &Program) -> Result<CpuSeconds> {
+        CpuSeconds::now(self.source.postgres().pid(), self.kafka.pid(), program.pid())
     }
 
     /// Waits until somebody streams from the slot.

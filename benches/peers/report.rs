@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 use walrelay_harness::bench::{
-    load_average, markdown, median, terminal, unix_seconds, write_report,
+    CpuSeconds, load_average, markdown, median, terminal, unix_seconds, write_report,
 };
 use walrelay_harness::stats::{Table, human_bytes, human_count, human_ms, human_rate};
 use walrelay_harness::{HarnessError, Result};
@@ -160,10 +160,11 @@ impl Report {
             "relay",
             "events/s",
             "p50",
-            "p90",
+            "p95",
             "p99",
             "max",
-            "CPU",
+            "reached",
+            CpuSeconds::HEADER,
             "memory",
             "load late p99",
             "behind",
@@ -182,10 +183,11 @@ impl Report {
                         entry.name.into(),
                         human_count(rate.events_per_s),
                         human_ms(rate.p50_ms),
-                        human_ms(rate.p90_ms),
+                        human_ms(rate.p95_ms),
                         human_ms(rate.p99_ms),
                         human_ms(rate.max_ms),
-                        format!("{:.1} %", rate.cpu_percent),
+                        human_count(rate.reached_per_s.round() as u64),
+                        rate.cpu_s.to_string(),
                         human_bytes(rate.rss_bytes),
                         human_ms(rate.load_late_p99_ms),
                         format!("{:.1} s", rate.behind_s),

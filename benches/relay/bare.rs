@@ -2,15 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use rdkafka::ClientConfig;
-use rdkafka::error::{KafkaError, RDKafkaErrorCode};
-use rdkafka::producer::{BaseProducer, BaseRecord, Producer as _};
+use walrelay_harness::Result;
 use walrelay_harness::kit::now_us;
-use walrelay_harness::{HarnessError, Result};
 
 use crate::amqp::{Publisher, Shape};
+use crate::kafka_ffi::Producer;
 
-const LIMIT: Duration = Duration::from_secs(60);
 const KEYS: u64 = 1_000;
 const PAYLOAD_BYTES: usize = 230;
 
@@ -43,47 +40,16 @@ pub(crate) fn pace(bare: &mut dyn Bare, rate: u64, duration: Duration) -> Result
     Ok(events)
 }
 
-/// To Kafka, set as the relay sets its own.
-pub(crate) struct KafkaBare {
-    producer: BaseProducer,
-    topic: String,
-}
-
-impl KafkaBare {
-    pub(crate) fn new(brokers: &str, topic: &str) -> Result<KafkaBare> {
-        let mut config = ClientConfig::new();
-        config
-            .set("bootstrap.servers", brokers)
-            .set("enable.idempotence", "true")
-            .set("acks", "all")
-            .set("linger.ms", "0")
-            .set("socket.nagle.disable", "true")
-            .set("log_level", "0");
-        Ok(KafkaBare { producer: config.create()?, topic: topic.to_owned() })
-    }
-}
-
-impl Bare for KafkaBare {
+impl Bare for Producer {
     fn send(&mut self, key: &str, payload: &str) -> Result<()> {
-        let began = Instant::now();
-        loop {
-            let record = BaseRecord::<str, str>::to(&self.topic).key(key).payload(payload);
-            match self.producer.send(record) {
-                Ok(()) => break,
-                Err((KafkaError::MessageProduction(RDKafkaErrorCode::QueueFull), _))
-                    if began.elapsed() < LIMIT =>
-                {
-                    self.producer.poll(Duration::from_millis(1));
-                }
-                Err((error, _)) => return Err(HarnessError::from(error)),
-            }
+        while !self.enqueue(key.as_bytes(), payload.as_bytes())? {
+            self.poll(1)?;
         }
-        self.producer.poll(Duration::ZERO);
-        Ok(())
+        self.poll(0)
     }
 
     fn settle(&mut self) -> Result<()> {
-        Ok(self.producer.flush(LIMIT)?)
+        Producer::settle(self)
     }
 }
 

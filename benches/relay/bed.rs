@@ -4,11 +4,11 @@ use std::ops::Deref;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use walrelay_harness::bench::{PUBLICATION, Source};
+use walrelay_harness::bench::{CpuSeconds, PUBLICATION, Source};
 use walrelay_harness::relay::{RelayConfig, RelayProcess};
-use walrelay_harness::{HarnessError, Result, run_folder};
+use walrelay_harness::{Broker, HarnessError, Result, run_folder};
 
-use crate::broker::{Broker, Queue, Target};
+use crate::broker::{self, Queue, Target};
 use crate::options::Options;
 
 const STOP_LIMIT: Duration = Duration::from_secs(30);
@@ -39,7 +39,7 @@ impl Bed {
     /// Starts both.
     pub(crate) fn start(options: &Options) -> Result<Bed> {
         let source = Source::start()?;
-        let broker = Broker::start(options.sink)?;
+        let broker = broker::start(options.sink)?;
         let folder = run_folder()?.join(format!("bench-{}", std::process::id()));
         let built = || PathBuf::from(env!("CARGO_BIN_EXE_walrelay"));
         let binary = options.binary.clone().unwrap_or_else(built);
@@ -48,7 +48,7 @@ impl Bed {
     }
 
     pub(crate) fn broker_version(&self) -> Result<String> {
-        self.broker.version()
+        broker::version(&self.broker)
     }
 
     pub(crate) fn pg_recvlogical(&self) -> PathBuf {
@@ -57,7 +57,7 @@ impl Bed {
 
     /// A topic, or a queue of that kind.
     pub(crate) fn target(&self, queue: Queue) -> Result<Target> {
-        self.broker.target(queue, self.number())
+        Target::new(&self.broker, queue, self.number())
     }
 
     /// A relay on a slot. One configuration for all parts: the defaults.
@@ -76,6 +76,11 @@ impl Bed {
             _ => &self.binary,
         };
         RelayProcess::start(binary, &self.folder, config)
+    }
+
+    /// What everything has cost so far, with this relay.
+    pub(crate) fn cpu(&self, relay: &RelayProcess) -> Result<CpuSeconds> {
+        CpuSeconds::now(self.postgres().pid(), self.broker.pid(), relay.pid())
     }
 
     /// Stops a relay in good order: a measurement that ends otherwise does not count.

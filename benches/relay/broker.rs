@@ -9,10 +9,11 @@ use walrelay_harness::consumer::{
 };
 use walrelay_harness::rabbit::{self, Rabbit};
 use walrelay_harness::relay::RelayConfig;
-use walrelay_harness::{HarnessError, Kafka, RabbitMq, Result};
+use walrelay_harness::{Broker, BrokerKind, HarnessError, Result};
 
 use crate::amqp::{Publisher, Shape};
-use crate::bare::{Bare, KafkaBare, RabbitBare};
+use crate::bare::{Bare, RabbitBare};
+use crate::kafka_ffi::Producer;
 
 /// Partitions of every topic, as the peers were measured.
 const PARTITIONS: i32 = 8;
@@ -35,35 +36,44 @@ pub(crate) enum Queue {
     Classic,
 }
 
-/// A running broker.
-pub(crate) enum Broker {
-    Kafka(Kafka),
-    RabbitMq(RabbitMq),
+/// Starts it.
+pub(crate) fn start(kind: Kind) -> Result<Broker> {
+    Broker::start(match kind {
+        Kind::Kafka => BrokerKind::Kafka,
+        Kind::Rabbitmq => BrokerKind::RabbitMq,
+    })
 }
 
-impl Broker {
-    pub(crate) fn start(kind: Kind) -> Result<Broker> {
-        Ok(match kind {
-            Kind::Kafka => Broker::Kafka(Kafka::start()?),
-            Kind::Rabbitmq => Broker::RabbitMq(RabbitMq::start()?),
-        })
-    }
+/// Name and version.
+pub(crate) fn version(broker: &Broker) -> Result<String> {
+    Ok(match broker {
+        Broker::Kafka(_) => "Kafka 4.1".to_owned(),
+        Broker::RabbitMq(server) => {
+            format!("RabbitMQ {}", server.eval("rabbit_misc:version()")?.trim_matches('"'))
+        }
+    })
+}
 
-    /// Name and version.
-    pub(crate) fn version(&self) -> Result<String> {
-        Ok(match self {
-            Broker::Kafka(_) => "Kafka 4.1".to_owned(),
-            Broker::RabbitMq(server) => {
-                format!("RabbitMQ {}", server.eval("rabbit_misc:version()")?.trim_matches('"'))
-            }
-        })
-    }
+enum At {
+    Kafka(String),
+    RabbitMq { url: String, port: u16 },
+}
 
+/// A topic, or a queue behind an exchange. It goes with its measurement: the broker's disk is
+/// bounded too.
+pub(crate) struct Target {
+    at: At,
+    prefix: String,
+    /// Of the topic; of the queue and of the routing key that leads to it.
+    name: String,
+}
+
+impl Target {
     /// A new place for events; `number` was not given before.
-    pub(crate) fn target(&self, queue: Queue, number: u64) -> Result<Target> {
+    pub(crate) fn new(broker: &Broker, queue: Queue, number: u64) -> Result<Target> {
         let prefix = format!("bench{number}");
         let name = format!("{prefix}.order");
-        let at = match self {
+        let at = match broker {
             Broker::Kafka(kafka) => {
                 let brokers = kafka.bootstrap();
                 create_topic(&brokers, &name, PARTITIONS, &[])?;
@@ -85,23 +95,7 @@ impl Broker {
         };
         Ok(Target { at, prefix, name })
     }
-}
 
-enum At {
-    Kafka(String),
-    RabbitMq { url: String, port: u16 },
-}
-
-/// A topic, or a queue behind an exchange. It goes with its measurement: the broker's disk is
-/// bounded too.
-pub(crate) struct Target {
-    at: At,
-    prefix: String,
-    /// Of the topic; of the queue and of the routing key that leads to it.
-    name: String,
-}
-
-impl Target {
     /// A relay that publishes here.
     pub(crate) fn relay_config(&self, postgres_url: String) -> RelayConfig {
         let mut config = match &self.at {
@@ -123,12 +117,20 @@ impl Target {
     /// A producer with nothing before it.
     pub(crate) fn bare(&self) -> Result<Box<dyn Bare>> {
         Ok(match &self.at {
-            At::Kafka(brokers) => Box::new(KafkaBare::new(brokers, &self.name)?),
+            At::Kafka(brokers) => Box::new(Producer::new(brokers, &self.name)?),
             At::RabbitMq { .. } => {
                 let (publisher, shape) = self.publisher()?;
                 Box::new(RabbitBare::new(publisher, shape))
             }
         })
+    }
+
+    /// Brokers and topic.
+    pub(crate) fn topic(&self) -> Result<(&str, &str)> {
+        match &self.at {
+            At::Kafka(brokers) => Ok((brokers, &self.name)),
+            At::RabbitMq { .. } => Err(HarnessError::Other("RabbitMQ has no topics".into())),
+        }
     }
 
     /// A raw publisher into the queue, and what it publishes.

@@ -5,11 +5,7 @@
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use walrelay::pgoutput::frame::Frame;
-use walrelay::source::connect::{self, StartReplication};
-use walrelay::source::conninfo;
-use walrelay::source::stream::{Packet, Stream};
-use walrelay_harness::bench::{PUBLICATION, Progress, load_average};
+use walrelay_harness::bench::{Progress, load_average};
 use walrelay_harness::load::Backlog;
 use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::stats::{human_count, human_duration, human_rate};
@@ -17,13 +13,14 @@ use walrelay_harness::{HarnessError, Result, proc};
 
 use crate::bed::{Bed, To};
 use crate::broker::{Kind, Queue, Target};
-use crate::meter::{self, Watch};
+use crate::meter::Watch;
 use crate::options::Options;
-use crate::pipeline::{self, Windows};
+use crate::publisher::{self, Windows};
 use crate::recvlogical::Recvlogical;
+use crate::{pipeline, reader};
 
 /// Nothing here takes this long unless it is stuck.
-const LIMIT: Duration = Duration::from_secs(600);
+pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
 /// Who reads the backlog.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -35,6 +32,8 @@ pub(crate) enum Contender {
     PgRecvlogical,
     /// The relay, confirming everything itself.
     NullSink,
+    /// The relay's reader and librdkafka in one process, and nothing between them.
+    BarePipeline,
     /// The relay to Kafka.
     Kafka,
     /// The relay to Kafka, header `id` only, as the peers were measured.
@@ -47,10 +46,11 @@ pub(crate) enum Contender {
     Against(usize),
 }
 
-const KAFKA: [Contender; 5] = [
+const KAFKA: [Contender; 6] = [
     Contender::LazyReader,
     Contender::PgRecvlogical,
     Contender::NullSink,
+    Contender::BarePipeline,
     Contender::Kafka,
     Contender::KafkaDebezium,
 ];
@@ -75,7 +75,7 @@ impl Contender {
     }
 
     /// The relay to a broker, as most people run it.
-    fn of(sink: Kind) -> Contender {
+    pub(crate) fn of(sink: Kind) -> Contender {
         match sink {
             Kind::Kafka => Contender::Kafka,
             Kind::Rabbitmq => Contender::Rabbitmq(Queue::Quorum),
@@ -89,12 +89,23 @@ impl Contender {
         }
     }
 
+    /// How it differs from the relay as most people run it.
+    pub(crate) fn to(self) -> To {
+        match self {
+            Contender::NullSink => To::Null,
+            Contender::KafkaDebezium => To::Debezium,
+            Contender::Against(which) => To::Against(which),
+            _ => To::Broker,
+        }
+    }
+
     /// For people.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Contender::LazyReader => "lazy reader, discards",
             Contender::PgRecvlogical => "pg_recvlogical, /dev/null",
             Contender::NullSink => "walrelay, null sink",
+            Contender::BarePipeline => "bare pipeline, Kafka",
             Contender::Kafka => "walrelay, Kafka",
             Contender::KafkaDebezium => "walrelay, Kafka, preset debezium",
             Contender::Bare(Queue::Quorum) => "bare publisher, quorum queue",
@@ -233,83 +244,20 @@ impl Drain<'_> {
 
     fn times(&self, contender: Contender, slot: &str) -> Result<Times> {
         let (bed, rows) = (self.bed, self.rows);
-        let to = match contender {
-            Contender::LazyReader => return lazy_reader(bed, slot, rows),
-            Contender::PgRecvlogical => return pg_recvlogical(bed, slot),
+        match contender {
+            Contender::LazyReader => reader::drain(bed, slot, rows),
+            Contender::PgRecvlogical => pg_recvlogical(bed, slot),
+            Contender::BarePipeline => {
+                pipeline::drain(bed, slot, &bed.target(Queue::Quorum)?, rows)
+            }
             Contender::Bare(queue) => {
                 let window = self.window_events(contender);
-                let window = window.ok_or_else(|| other("no window was looked for"))?;
-                return pipeline::publish(&bed.target(queue)?, rows, window);
+                let window = window.ok_or_else(|| reader::other("no window was looked for"))?;
+                publisher::publish(&bed.target(queue)?, rows, window)
             }
-            Contender::NullSink => To::Null,
-            Contender::Kafka | Contender::Rabbitmq(_) => To::Broker,
-            Contender::KafkaDebezium => To::Debezium,
-            Contender::Against(which) => To::Against(which),
-        };
-        relay(bed, to, slot, &bed.target(contender.queue())?, rows)
-    }
-}
-
-fn other(error: impl std::fmt::Display) -> HarnessError {
-    HarnessError::Other(error.to_string())
-}
-
-/// A thread of its own, so that its CPU can be told from the rest of this process.
-fn lazy_reader(bed: &Bed, slot: &str, rows: u64) -> Result<Times> {
-    let info = conninfo::parse(&bed.url(), &|_| None).map_err(other)?;
-    let start = StartReplication {
-        slot: slot.to_owned(),
-        publication: PUBLICATION.to_owned(),
-        messages: false,
-        binary: true,
-    };
-    let read = move || -> Result<Times> {
-        let started_at = Instant::now();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(other)?;
-        let session = runtime.block_on(connect::open_stream(&info, &start)).map_err(other)?;
-        let walsender = Watch::start(u32::try_from(session.backend_pid).map_err(other)?);
-        let stream = Stream::new(session.transport, Instant::now());
-        let (first_at, first_events) = discard(&mut stream.map_err(other)?, rows)?;
-        Ok(Times {
-            started_at,
-            first_at,
-            first_events,
-            done_at: Instant::now(),
-            cpu_s: meter::own_thread_cpu_seconds(),
-            walsender_cpu_s: walsender.cpu_seconds(),
-            peak_rss_bytes: None,
-        })
-    };
-    let gone = |_| Err(HarnessError::Other("the reader's thread panicked".to_owned()));
-    std::thread::spawn(read).join().unwrap_or_else(gone)
-}
-
-/// Reads and forgets until `rows` inserts were seen; says when the first came, and with how many.
-fn discard(stream: &mut Stream, rows: u64) -> Result<(Instant, u64)> {
-    let mut seen = 0;
-    let mut first = None;
-    let began = Instant::now();
-    while seen < rows {
-        let now = Instant::now();
-        let more = stream.fill(now).map_err(other)?;
-        while let Some((packet, length)) = stream.peek().map_err(other)? {
-            if let Packet::Frame(Frame::XLogData { body: [b'I', ..], .. }) = packet {
-                seen += 1;
-            }
-            stream.consume(length);
-        }
-        if seen > 0 {
-            first.get_or_insert((now, seen));
-        }
-        if !more && seen < rows {
-            stream.wait(Duration::from_millis(100)).map_err(other)?;
-        }
-        if began.elapsed() > LIMIT {
-            return Err(HarnessError::Late { what: format!("{rows} rows"), limit: LIMIT });
+            _ => relay(bed, contender.to(), slot, &bed.target(contender.queue())?, rows),
         }
     }
-    first.ok_or_else(|| other("a backlog without rows"))
 }
 
 /// Its rate is over the time between its first message and its end, all rows counted.

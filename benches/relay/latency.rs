@@ -4,17 +4,18 @@
 //! nothing before it. All three are taken one after the other at each rate, so that they do not
 //! take the cores from each other.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{Progress, load_average};
+use walrelay_harness::bench::{CpuSeconds, Progress, load_average};
 use walrelay_harness::load::{SteadyLoad, SteadyReport};
 use walrelay_harness::stats::{Latencies, human_ms};
 use walrelay_harness::{Result, proc};
 
 use crate::bare;
-use crate::bed::{Bed, To};
+use crate::bed::Bed;
 use crate::broker::Queue;
+use crate::drain::Contender;
 use crate::options::Options;
 use crate::recvlogical::Stopwatch;
 
@@ -25,9 +26,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Points {
     pub(crate) p50: f64,
-    pub(crate) p90: f64,
+    pub(crate) p95: f64,
     pub(crate) p99: f64,
-    pub(crate) p999: f64,
     pub(crate) max: f64,
     pub(crate) samples: u64,
 }
@@ -36,7 +36,7 @@ impl Points {
     fn of(latencies: &Latencies) -> Points {
         let at = |quantile| latencies.quantile_ms(quantile);
         let samples = latencies.count();
-        Points { p50: at(0.5), p90: at(0.9), p99: at(0.99), p999: at(0.999), max: at(1.0), samples }
+        Points { p50: at(0.5), p95: at(0.95), p99: at(0.99), max: at(1.0), samples }
     }
 }
 
@@ -44,17 +44,34 @@ impl Points {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Rate {
     pub(crate) events_per_s: u64,
+    /// Not measured beside other binaries.
+    pub(crate) legs: Option<Legs>,
+    /// This tree's binary, and then the others.
+    pub(crate) relays: Vec<Through>,
+    pub(crate) load_average_before: f64,
+}
+
+/// What nobody can shorten.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Legs {
     /// Commit to bytes in `pg_recvlogical`'s hands.
-    pub(crate) leg1_ms: Points,
+    pub(crate) source_ms: Points,
     /// Bare producer to consumer.
-    pub(crate) leg2_ms: Points,
-    /// Commit to consumer through the relay.
-    pub(crate) relay_ms: Points,
-    pub(crate) relay_cpu_percent: f64,
-    pub(crate) relay_rss_bytes: u64,
+    pub(crate) sink_ms: Points,
+}
+
+/// Commit to consumer through a relay.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Through {
+    pub(crate) contender: Contender,
+    pub(crate) ms: Points,
+    /// Rows that the load committed, in a second.
+    pub(crate) reached_per_s: f64,
+    /// While it did, and until the last had arrived.
+    pub(crate) cpu_s: CpuSeconds,
+    pub(crate) rss_bytes: u64,
     /// How late the load itself was: in milliseconds, it says that the machine is saturated.
     pub(crate) load_late_p99_ms: f64,
-    pub(crate) load_average_before: f64,
 }
 
 /// Runs all rates.
@@ -63,32 +80,12 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Resu
     for rate in options.rates.iter().copied() {
         bed.empty()?;
         let load_average_before = load_average();
-        let plan = Plan { bed, options, rate };
-        progress.step(&format!("{rate} events/s: leg 1, commit → pg_recvlogical"));
-        let leg1_ms = plan.leg1()?;
-        progress.step(&format!("{rate} events/s: leg 2, producer → consumer"));
-        let leg2_ms = plan.leg2()?;
-        progress.step(&format!("{rate} events/s: commit → consumer"));
-        let through = plan.through_relay()?;
-        let measured = Rate {
-            events_per_s: rate,
-            leg1_ms,
-            leg2_ms,
-            relay_ms: through.points,
-            relay_cpu_percent: through.cpu_percent,
-            relay_rss_bytes: through.rss_bytes,
-            load_late_p99_ms: through.load_late_p99_ms,
-            load_average_before,
-        };
-        let pair = |points: &Points| format!("{}/{}", human_ms(points.p50), human_ms(points.p99));
-        progress.say(&format!(
-            "{rate} events/s: p50/p99 {} ms; legs {} + {} ms; relay {:.1} % CPU",
-            pair(&measured.relay_ms),
-            pair(&measured.leg1_ms),
-            pair(&measured.leg2_ms),
-            measured.relay_cpu_percent
-        ));
-        rates.push(measured);
+        let plan = Plan { bed, options, progress, rate };
+        let legs = if options.against.is_empty() { Some(plan.legs()?) } else { None };
+        let others = (0..options.against.len()).map(Contender::Against);
+        let all = std::iter::once(Contender::of(options.sink)).chain(others);
+        let relays = all.map(|contender| plan.through(contender)).collect::<Result<_>>()?;
+        rates.push(Rate { events_per_s: rate, legs, relays, load_average_before });
     }
     Ok(rates)
 }
@@ -96,14 +93,8 @@ pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Resu
 struct Plan<'a> {
     bed: &'a Bed,
     options: &'a Options,
+    progress: &'a Progress,
     rate: u64,
-}
-
-struct Through {
-    points: Points,
-    cpu_percent: f64,
-    rss_bytes: u64,
-    load_late_p99_ms: f64,
 }
 
 impl Plan<'_> {
@@ -121,7 +112,20 @@ impl Plan<'_> {
         load.run()
     }
 
-    fn leg1(&self) -> Result<Points> {
+    fn say(&self, what: &str, points: &Points, more: &str) {
+        let (p50, p99) = (human_ms(points.p50), human_ms(points.p99));
+        self.progress.say(&format!("{} events/s: {what}: p50/p99 {p50}/{p99} ms{more}", self.rate));
+    }
+
+    fn legs(&self) -> Result<Legs> {
+        self.progress.step(&format!("{} events/s: the two legs", self.rate));
+        let legs = Legs { source_ms: self.source()?, sink_ms: self.sink()? };
+        self.say("commit → pg_recvlogical", &legs.source_ms, "");
+        self.say("bare producer → consumer", &legs.sink_ms, "");
+        Ok(legs)
+    }
+
+    fn source(&self) -> Result<Points> {
         let slot = self.bed.fresh_slot()?;
         let stopwatch = Stopwatch::start(self.bed, &slot)?;
         let warm = self.load(self.warm_up())?.events;
@@ -135,7 +139,7 @@ impl Plan<'_> {
         Ok(points)
     }
 
-    fn leg2(&self) -> Result<Points> {
+    fn sink(&self) -> Result<Points> {
         let target = self.bed.target(Queue::Quorum)?;
         let consumer = target.consumer()?;
         let mut producer = target.bare()?;
@@ -147,24 +151,28 @@ impl Plan<'_> {
         Ok(Points::of(&consumer.stop().latencies))
     }
 
-    fn through_relay(&self) -> Result<Through> {
+    fn through(&self, contender: Contender) -> Result<Through> {
+        self.progress.step(&format!("{} events/s: {}", self.rate, contender.name()));
         let target = self.bed.target(Queue::Quorum)?;
         let slot = self.bed.fresh_slot()?;
         let consumer = target.consumer()?;
-        let mut relay = self.bed.relay(To::Broker, &slot, &target)?;
+        let mut relay = self.bed.relay(contender.to(), &slot, &target)?;
         relay.wait_ready(LIMIT)?;
         let warm = self.load(self.warm_up())?.events;
         consumer.wait_until(warm, LIMIT)?;
         consumer.reset();
-        let (began, cpu_before_s) = (Instant::now(), proc::cpu_seconds(relay.pid())?);
+        let before = self.bed.cpu(&relay)?;
         let load = self.load(self.measured())?;
         consumer.wait_until(warm + load.events, LIMIT)?;
-        let cpu_s = proc::cpu_seconds(relay.pid())? - cpu_before_s;
-        let cpu_percent = cpu_s * 100.0 / began.elapsed().as_secs_f64();
+        let cpu_s = self.bed.cpu(&relay)?.since(&before);
         let rss_bytes = proc::memory(relay.pid())?.rss_bytes;
-        let points = Points::of(&consumer.stop().latencies);
+        let ms = Points::of(&consumer.stop().latencies);
         self.bed.stop(relay)?;
         self.bed.drop_slot(&slot)?;
-        Ok(Through { points, cpu_percent, rss_bytes, load_late_p99_ms: load.lateness.p99_ms })
+        let reached_per_s = load.reached_per_s();
+        let more = format!(", {reached_per_s:.0} events/s reached, {} {cpu_s}", CpuSeconds::HEADER);
+        self.say(contender.name(), &ms, &more);
+        let load_late_p99_ms = load.lateness.p99_ms;
+        Ok(Through { contender, ms, reached_per_s, cpu_s, rss_bytes, load_late_p99_ms })
     }
 }

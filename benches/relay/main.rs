@@ -1,7 +1,8 @@
 //! The relay between a real PostgreSQL and a real broker: what it carries, what it costs, how late.
 //!
 //! Every figure that depends on the machine stands beside one that nobody can beat, taken in the
-//! same run: a reader that discards what it reads, `pg_recvlogical`, a producer without a source.
+//! same run: a reader that discards what it reads, `pg_recvlogical`, a reader and a producer with
+//! nothing between them, a producer without a source.
 //! Ratios travel between machines, absolute figures do not. What each row means is told in
 //! docs/benchmarks.md.
 
@@ -13,10 +14,13 @@ mod bed;
 mod broker;
 mod drain;
 mod growth;
+mod kafka_ffi;
 mod latency;
 mod meter;
 mod options;
 mod pipeline;
+mod publisher;
+mod reader;
 mod recvlogical;
 mod report;
 mod targets;
@@ -30,7 +34,11 @@ use walrelay_harness::Result;
 use walrelay_harness::bench::{self, Progress};
 
 fn main() -> ExitCode {
-    bench::exit(run(&Options::read()))
+    let options = Options::read();
+    bench::exit(match &options.bare_pipeline[..] {
+        [] => run(&options),
+        arguments => pipeline::run(arguments),
+    })
 }
 
 fn run(options: &Options) -> Result<()> {

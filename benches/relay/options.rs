@@ -53,12 +53,15 @@ pub(crate) struct Options {
     /// A release binary of the relay to measure instead of this tree's
     #[arg(long)]
     pub(crate) binary: Option<PathBuf>,
-    /// Other release binaries, drained to the broker beside this one and instead of all else
+    /// Other release binaries beside this one, and nothing else: drain, or what --only names
     #[arg(long, value_delimiter = ',')]
     pub(crate) against: Vec<PathBuf>,
     /// Folder for relay.json and relay.md
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"))]
     pub(crate) out: PathBuf,
+    /// This process is the bare pipeline
+    #[arg(long, hide = true, num_args = 5)]
+    pub(crate) bare_pipeline: Vec<String>,
     /// Given by `cargo bench`
     #[arg(long, hide = true)]
     bench: bool,
@@ -77,7 +80,7 @@ impl Options {
             options.seconds = options.seconds.min(4);
             options.rates.retain(|rate| *rate <= 1_000);
         }
-        if !options.against.is_empty() {
+        if !options.against.is_empty() && options.only.is_empty() {
             options.only = vec![Part::Drain];
         }
         if options.sink == Kind::Rabbitmq && options.runs_part(Part::Growth) {
@@ -123,7 +126,9 @@ impl Options {
             parts.push(format!("drain of {} rows × {}", self.rows, self.runs));
         }
         if self.runs_part(Part::Latency) {
-            seconds += self.rates.len() as u64 * 3 * (self.seconds + self.warm_up_seconds() + 2);
+            let measurements = if self.against.is_empty() { 3 } else { 1 + self.against.len() };
+            seconds += (self.rates.len() * measurements) as u64
+                * (self.seconds + self.warm_up_seconds() + 2);
             parts.push(format!("latency at {:?} events/s for {} s", self.rates, self.seconds));
         }
         if self.runs_part(Part::Growth) {

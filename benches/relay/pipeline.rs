@@ -1,102 +1,115 @@
-//! The bare pipelined publisher: as many messages as a backlog has rows, as fast as the broker
-//! confirms them, with a window of unconfirmed ones always on its way.
+//! The bare pipeline: the relay's reader and librdkafka, and nothing between them.
+//!
+//! One process, as the relay is: it passes key and payload through, and promises nothing: no window,
+//! no order after a failure, no position. It is this program, started a second time, so that its CPU
+//! and its memory are its own.
 
-use std::time::Instant;
+use std::io::{BufRead as _, BufReader, Lines};
+use std::process::{ChildStdout, Stdio};
+use std::time::{Duration, Instant};
 
-use walrelay_harness::bench::Progress;
-use walrelay_harness::stats::human_rate;
+use walrelay::pgoutput::message::{Message, Value};
+use walrelay_harness::proc::{self, spawn_tied, tied_command};
 use walrelay_harness::{HarnessError, Result};
 
-use crate::bare::payload;
 use crate::bed::Bed;
-use crate::broker::{Queue, Target};
-use crate::drain::Times;
-use crate::meter;
+use crate::broker::Target;
+use crate::drain::{LIMIT, Times};
+use crate::kafka_ffi::Producer;
+use crate::meter::Watch;
+use crate::reader::{self, insert, other};
 
-/// Windows that are tried.
-const WINDOWS: [u64; 3] = [256, 1_024, 4_096];
-/// A window is refilled when this part of it is confirmed: writes stay large, and the broker
-/// always has the rest to work on.
-const REFILL_PART: u64 = 4;
+/// Of the outbox table.
+const KEY_COLUMN: usize = 2;
+const PAYLOAD_COLUMN: usize = 4;
 
-/// The best window for each type of queue.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Windows {
-    quorum: u64,
-    classic: u64,
-}
-
-impl Windows {
-    /// Publishes `events` with each window to each type of queue.
-    pub(crate) fn find(bed: &Bed, events: u64, progress: &Progress) -> Result<Windows> {
-        let best = |queue| best(bed, queue, events, progress);
-        Ok(Windows { quorum: best(Queue::Quorum)?, classic: best(Queue::Classic)? })
-    }
-
-    pub(crate) fn of(&self, queue: Queue) -> u64 {
-        match queue {
-            Queue::Quorum => self.quorum,
-            Queue::Classic => self.classic,
-        }
-    }
-}
-
-fn best(bed: &Bed, queue: Queue, events: u64, progress: &Progress) -> Result<u64> {
-    let mut best = (0.0, WINDOWS[0]);
-    let mut speeds = Vec::new();
-    for window in WINDOWS {
-        let target = bed.target(queue)?;
-        let times = publish(&target, events, window)?;
-        let speed = times.events_per_s(events);
-        speeds.push(format!("{window}: {}", human_rate(speed)));
-        if speed > best.0 {
-            best = (speed, window);
-        }
-    }
-    let (_, window) = best;
-    let speeds = speeds.join(", ");
-    progress.say(&format!("bare publisher, {queue:?} queue, by window {speeds}; taken: {window}"));
-    Ok(window)
-}
-
-/// A thread of its own, so that its CPU can be told from the rest of this process.
-pub(crate) fn publish(target: &Target, events: u64, window: u64) -> Result<Times> {
-    let gone = |_| Err(HarnessError::Other("the publisher's thread panicked".to_owned()));
-    let times = std::thread::scope(|scope| {
-        scope.spawn(|| pump(target, events, window)).join().unwrap_or_else(gone)
-    })?;
-    target.expect(events)?;
-    Ok(times)
-}
-
-fn pump(target: &Target, events: u64, window: u64) -> Result<Times> {
-    let body = payload(0);
+/// Starts it, and takes its times from what it says.
+pub(crate) fn drain(bed: &Bed, slot: &str, target: &Target, rows: u64) -> Result<Times> {
+    let (brokers, topic) = target.topic()?;
+    let mut command = tied_command(&std::env::current_exe().map_err(other)?);
+    command.args(["--bare-pipeline", &bed.url(), slot, brokers, topic, &rows.to_string()]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
     let started_at = Instant::now();
-    let (mut publisher, mut shape) = target.publisher()?;
-    let refill_at = window - window / REFILL_PART;
-    let mut left = events;
-    let mut first = None;
-    while publisher.confirmed() < events {
-        if left > 0 && publisher.unconfirmed() <= refill_at {
-            let batch = left.min(window - publisher.unconfirmed());
-            (0..batch).for_each(|_| publisher.append(&mut shape, body.as_bytes()));
-            left -= batch;
-            publisher.flush()?;
-        }
-        publisher.hear(true)?;
-        if publisher.confirmed() > 0 {
-            first.get_or_insert_with(|| (Instant::now(), publisher.confirmed()));
-        }
-    }
-    let done_at = Instant::now();
-    let (first_at, first_events) = first.unwrap_or((done_at, 0));
+    let mut child = spawn_tied(command).map_err(other)?;
+    let said = child.stdout.take().ok_or_else(|| other("no pipe"))?;
+    let mut said = BufReader::new(said).lines();
+    let (first_events, first_at) = next(&mut said)?;
+    let walsender = Watch::start(bed.walsender("walrelay")?);
+    let (_, done_at) = next(&mut said)?;
+    let cpu_s = proc::cpu_seconds(child.id())?;
+    let memory = proc::memory(child.id())?;
+    let walsender_cpu_s = walsender.cpu_seconds();
+    child.kill().and_then(|()| child.wait()).map_err(other)?;
+    target.expect(rows)?;
     Ok(Times {
         started_at,
         first_at,
         first_events,
         done_at,
-        cpu_s: meter::own_thread_cpu_seconds(),
-        walsender_cpu_s: f64::NAN,
-        peak_rss_bytes: None,
+        cpu_s,
+        walsender_cpu_s,
+        peak_rss_bytes: Some(memory.peak_rss_bytes),
     })
+}
+
+/// How many it says are confirmed, and when it says so.
+fn next(said: &mut Lines<BufReader<ChildStdout>>) -> Result<(u64, Instant)> {
+    let line = said.next().ok_or_else(|| other("the bare pipeline has ended"))?;
+    Ok((line.map_err(other)?.parse().map_err(other)?, Instant::now()))
+}
+
+/// The process itself: says how many are confirmed at the first confirm and at the end, and waits
+/// to be killed.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    let [url, slot, brokers, topic, rows] = arguments else { return Err(other("five arguments")) };
+    let rows: u64 = rows.parse().map_err(other)?;
+    let mut producer = Producer::new(brokers, topic)?;
+    let (mut stream, _) = reader::open(url, slot)?;
+    let began = Instant::now();
+    let (mut seen, mut told) = (0, false);
+    while producer.confirmed() < rows {
+        let more = stream.fill(Instant::now()).map_err(other)?;
+        while let Some((packet, length)) = stream.peek().map_err(other)? {
+            if let Some(body) = insert(&packet) {
+                let (key, payload) = key_and_payload(body)?;
+                while !producer.enqueue(key, payload)? {
+                    producer.poll(1)?;
+                }
+                seen += 1;
+            }
+            stream.consume(length);
+        }
+        if seen == rows {
+            producer.settle()?;
+        } else if !more {
+            stream.wait(Duration::from_millis(10)).map_err(other)?;
+        }
+        producer.poll(0)?;
+        if producer.confirmed() > 0 && !told {
+            println!("{}", producer.confirmed());
+            told = true;
+        }
+        if began.elapsed() > LIMIT {
+            return Err(HarnessError::Late { what: format!("{rows} rows"), limit: LIMIT });
+        }
+    }
+    println!("{}", producer.confirmed());
+    loop {
+        std::thread::park();
+    }
+}
+
+fn key_and_payload(body: &[u8]) -> Result<(&[u8], &[u8])> {
+    let Ok(Message::Insert { tuple, .. }) = Message::parse(body) else {
+        return Err(other("not an insert"));
+    };
+    let mut values = tuple.values().map_err(other)?;
+    let mut column = |skip| match values.nth(skip) {
+        Some(Ok(Value::Text(bytes) | Value::Binary(bytes))) => Ok(bytes),
+        _ => Err(other("not an outbox")),
+    };
+    let key = column(KEY_COLUMN)?;
+    // A version before the text.
+    let payload = column(PAYLOAD_COLUMN - KEY_COLUMN - 1)?;
+    Ok((key, payload.get(1..).unwrap_or_default()))
 }

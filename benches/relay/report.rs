@@ -4,7 +4,9 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
-use walrelay_harness::bench::{load_average, markdown, terminal, unix_seconds, write_report};
+use walrelay_harness::bench::{
+    CpuSeconds, load_average, markdown, terminal, unix_seconds, write_report,
+};
 use walrelay_harness::stats::{Table, human_bytes, human_count, human_ms, human_rate};
 use walrelay_harness::{HarnessError, Result};
 
@@ -155,30 +157,36 @@ impl Report {
             "events/s",
             "from → to",
             "p50",
-            "p90",
+            "p95",
             "p99",
-            "p99.9",
             "max",
-            "relay CPU",
+            "reached",
+            CpuSeconds::HEADER,
             "memory",
             "load late p99",
         ];
         let mut grid = Table::new(title, header);
         for rate in &self.latency {
-            let row = |name: &str, points: &Points, more: [String; 3]| {
-                let ms = [points.p50, points.p90, points.p99, points.p999, points.max];
+            let mut row = |name: &str, points: &Points, more: [String; 4]| {
+                let ms = [points.p50, points.p95, points.p99, points.max];
                 let first = [human_count(rate.events_per_s), name.to_owned()];
-                first.into_iter().chain(ms.map(human_ms)).chain(more).collect::<Vec<_>>()
+                grid.row(first.into_iter().chain(ms.map(human_ms)).chain(more).collect::<Vec<_>>());
             };
-            let nothing = || [const { String::new() }; 3];
-            grid.row(row("commit → pg_recvlogical", &rate.leg1_ms, nothing()));
-            grid.row(row("bare producer → consumer", &rate.leg2_ms, nothing()));
-            let cost = [
-                format!("{:.1} %", rate.relay_cpu_percent),
-                human_bytes(rate.relay_rss_bytes),
-                human_ms(rate.load_late_p99_ms),
-            ];
-            grid.row(row("commit → consumer, walrelay", &rate.relay_ms, cost));
+            if let Some(legs) = &rate.legs {
+                let nothing = || [const { String::new() }; 4];
+                row("commit → pg_recvlogical", &legs.source_ms, nothing());
+                row("bare producer → consumer", &legs.sink_ms, nothing());
+            }
+            for relay in &rate.relays {
+                let cost = [
+                    human_count(relay.reached_per_s.round() as u64),
+                    relay.cpu_s.to_string(),
+                    human_bytes(relay.rss_bytes),
+                    human_ms(relay.load_late_p99_ms),
+                ];
+                let name = format!("commit → consumer, {}", relay.contender.name());
+                row(&name, &relay.ms, cost);
+            }
         }
         grid
     }

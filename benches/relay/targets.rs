@@ -42,14 +42,14 @@ pub(crate) fn of(runs: &[Run], contender: Contender, figure: impl Fn(&Run) -> f6
     median(own.map(figure).collect())
 }
 
-/// The median over the rounds of one contender's speed over another's in the same round.
-pub(crate) fn ratio(runs: &[Run], above: Contender, below: Contender) -> Option<f64> {
-    let speed = |contender, round| {
-        let found = runs.iter().find(|run| run.contender == contender && run.round == round);
-        found.map(|run: &Run| run.events_per_s)
+/// The median over the rounds of one contender's figure over another's in the same round.
+fn ratio(runs: &[Run], above: Contender, below: Contender, figure: fn(&Run) -> f64) -> Option<f64> {
+    let of = |contender, round| {
+        let mut found = runs.iter().filter(|run| run.contender == contender && run.round == round);
+        found.next().map(figure)
     };
     let rounds = runs.iter().map(|run| run.round).max().unwrap_or(0);
-    let ratios = (1..=rounds).filter_map(|round| Some(speed(above, round)? / speed(below, round)?));
+    let ratios = (1..=rounds).filter_map(|round| Some(of(above, round)? / of(below, round)?));
     median(ratios.collect())
 }
 
@@ -59,7 +59,8 @@ pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
     let mut add = |what: String, figure: Option<f64>, unit, limit| {
         targets.extend(figure.map(|figure| Target::new(what, figure, unit, limit)));
     };
-    let null = ratio(runs, Contender::NullSink, Contender::LazyReader);
+    let faster = |above, below| ratio(runs, above, below, |run| run.events_per_s);
+    let null = faster(Contender::NullSink, Contender::LazyReader);
     add("null sink over the lazy reader".into(), null, "×", Limit::AtLeast(0.9));
     let (quorum, classic) = (Queue::Quorum, Queue::Classic);
     for (contender, name) in [
@@ -69,18 +70,26 @@ pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
         (Contender::Rabbitmq(classic), "RabbitMQ, classic queue"),
     ] {
         if let Contender::Rabbitmq(queue) = contender {
-            let faster = ratio(runs, contender, Contender::Bare(queue));
-            add(format!("{name} over the bare publisher"), faster, "×", Limit::AtLeast(0.9));
+            let bare = faster(contender, Contender::Bare(queue));
+            add(format!("{name} over the bare publisher"), bare, "×", Limit::AtLeast(0.9));
         } else {
-            let faster = ratio(runs, contender, Contender::PgRecvlogical);
-            add(format!("{name} over pg_recvlogical"), faster, "×", Limit::AtLeast(1.6));
-            let cpu = of(runs, contender, |run| run.cpu_s_per_million);
-            add(format!("{name}: CPU per million events"), cpu, "s", Limit::AtMost(2.0));
+            let eager = faster(contender, Contender::PgRecvlogical);
+            add(format!("{name} over pg_recvlogical"), eager, "×", Limit::AtLeast(1.6));
+            let bare = Contender::BarePipeline;
+            let speed = faster(contender, bare);
+            add(format!("{name} over the bare pipeline"), speed, "×", Limit::AtLeast(0.9));
+            let cpu = ratio(runs, contender, bare, |run| run.cpu_s_per_million);
+            add(format!("{name}: CPU over the bare pipeline"), cpu, "×", Limit::AtMost(1.3));
         }
         let peak = of(runs, contender, |run| run.peak_rss_bytes.unwrap_or(0) as f64 / 1e6);
         add(format!("{name}: peak memory in the drain"), peak, "MB", Limit::AtMost(32.0));
         let first = of(runs, contender, |run| run.first_event_ms);
         add(format!("{name}: start to first confirmed"), first, "ms", Limit::AtMost(100.0));
+        for against in (0..).map(Contender::Against) {
+            let Some(speed) = faster(contender, against) else { break };
+            let what = format!("{name} over {}", against.name());
+            add(what, Some(speed), "×", Limit::AtLeast(0.97));
+        }
     }
     targets
 }
@@ -89,17 +98,17 @@ pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
 pub(crate) fn latency(rates: &[Rate]) -> Vec<Target> {
     let mut targets = Vec::new();
     for rate in rates {
-        let (leg1, leg2, relay) = (&rate.leg1_ms, &rate.leg2_ms, &rate.relay_ms);
+        let (Some(legs), Some(relay)) = (rate.legs, rate.relays.first()) else { continue };
         let at = rate.events_per_s;
         // At the highest rate the load itself saturates two cores.
         let p50_most = if at >= 5_000 { 4.0 } else { 1.5 };
-        let p50 = relay.p50 / (leg1.p50 + leg2.p50);
-        let p99 = relay.p99 / (leg1.p99 + leg2.p99);
+        let p50 = relay.ms.p50 / (legs.source_ms.p50 + legs.sink_ms.p50);
+        let p99 = relay.ms.p99 / (legs.source_ms.p99 + legs.sink_ms.p99);
         let what = |point| format!("{at} events/s: {point} over the two legs");
         targets.push(Target::new(what("p50"), p50, "×", Limit::AtMost(p50_most)));
         targets.push(Target::new(what("p99"), p99, "×", Limit::AtMost(2.0)));
         if at == 1_000 {
-            let rss = rate.relay_rss_bytes as f64 / 1e6;
+            let rss = relay.rss_bytes as f64 / 1e6;
             let what = "1000 events/s: memory";
             targets.push(Target::new(what, rss, "MB", Limit::AtMost(16.0)));
         }

@@ -1,9 +1,11 @@
-//! What benchmarks share: tables, progress, the load average, a median, and the slots that each
-//! measurement gets afresh.
+//! What benchmarks share: tables, progress, the load average, a median, the cost of a measurement,
+//! and the slots that each gets afresh.
 
+mod cpu;
 mod progress;
 mod source;
 
+pub use cpu::CpuSeconds;
 pub use progress::Progress;
 pub use source::{PUBLICATION, Source};
 

@@ -98,11 +98,12 @@ fn show(settings: &Settings) -> Result<bool> {
         human_duration(began.elapsed())
     ));
     postgres.sql(DATABASE, ROLES)?;
-    let owner = target::config(&broker, &postgres.url(DATABASE), &TOPICS);
-    let login = |url: &str| url.replace("//postgres@", &format!("//{ROLE}@"));
-    let config = RelayConfig { url: login(&owner.url), ..owner.clone() };
     // Removed by the broker's guard, whatever ends the demo.
     let folder = broker.folder().join("relay");
+    let mut owner = target::config(&broker, &postgres.url(DATABASE), &TOPICS);
+    owner.extra = format!("[delivery]\nstate_file = {:?}", folder.join("state"));
+    let login = |url: &str| url.replace("//postgres@", &format!("//{ROLE}@"));
+    let config = RelayConfig { url: login(&owner.url), ..owner.clone() };
     prepare(&screen, &binary, &folder, &owner, &format!("init --role {ROLE}"))?;
     prepare(&screen, &binary, &folder, &config, "check")?;
 

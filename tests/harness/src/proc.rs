@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal};
 
 use crate::kit::{Session, block_on};
+use crate::process::children;
 use crate::{HarnessError, Result};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,10 +24,30 @@ pub struct Memory {
 
 /// User and system CPU seconds a process has used so far, all threads.
 pub fn cpu_seconds(pid: u32) -> Result<f64> {
-    let stat = read_proc(pid, "stat")?;
-    let ticks = parse_cpu_ticks(&stat)
+    Ok(cpu(pid)?.own)
+}
+
+/// The same with all that it started: those that run, and those whose end it waited for.
+pub fn tree_cpu_seconds(pid: u32) -> Result<f64> {
+    let Cpu { own, ended_children } = cpu(pid)?;
+    // One that ends meanwhile was counted above or is counted next time.
+    let running = children(pid).into_iter().filter_map(|child| tree_cpu_seconds(child).ok());
+    Ok(own + ended_children + running.sum::<f64>())
+}
+
+/// In seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cpu {
+    own: f64,
+    /// And their own, if they waited for them.
+    ended_children: f64,
+}
+
+fn cpu(pid: u32) -> Result<Cpu> {
+    let [user, system, child_user, child_system] = parse_cpu_ticks(&read_proc(pid, "stat")?)
         .ok_or_else(|| HarnessError::Other(format!("/proc/{pid}/stat is not understood")))?;
-    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+    let seconds = |ticks| ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+    Ok(Cpu { own: seconds(user + system), ended_children: seconds(child_user + child_system) })
 }
 
 pub fn memory(pid: u32) -> Result<Memory> {
@@ -47,13 +68,12 @@ fn read_proc(pid: u32, file: &str) -> Result<String> {
     std::fs::read_to_string(&path).map_err(HarnessError::io(path))
 }
 
-/// utime + stime. The command name may hold spaces and brackets: fields count from the last `)`.
-fn parse_cpu_ticks(stat: &str) -> Option<u64> {
+/// utime, stime, cutime, cstime. The command name may hold spaces and brackets: fields count from
+/// the last `)`.
+fn parse_cpu_ticks(stat: &str) -> Option<[u64; 4]> {
     let (_, rest) = stat.rsplit_once(')')?;
-    let mut fields = rest.split_whitespace().skip(11);
-    let user: u64 = fields.next()?.parse().ok()?;
-    let system: u64 = fields.next()?.parse().ok()?;
-    Some(user + system)
+    let fields = rest.split_whitespace().skip(11).map_while(|field| field.parse().ok());
+    fields.take(4).collect::<Vec<u64>>().try_into().ok()
 }
 
 fn parse_memory(status: &str) -> Option<Memory> {
@@ -180,8 +200,8 @@ mod tests {
 
     #[test]
     fn cpu_ticks_survive_a_hostile_command_name() {
-        let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 0 0 20 0 1 0 100 1 1";
-        assert_eq!(parse_cpu_ticks(stat), Some(300));
+        let stat = "42 (a b) c) S 1 42 42 0 -1 4194560 100 0 0 0 250 50 7 8 20 0 1 0 100 1 1";
+        assert_eq!(parse_cpu_ticks(stat), Some([250, 50, 7, 8]));
         assert_eq!(parse_cpu_ticks("nonsense"), None);
     }
 
@@ -202,6 +222,23 @@ mod tests {
         assert!(now.rss_bytes > 0 && now.peak_rss_bytes >= now.rss_bytes / 2);
         assert!(load_average().unwrap().iter().all(|load| *load >= 0.0));
         assert!(cpu_seconds(u32::MAX).is_err());
+    }
+
+    #[test]
+    fn the_cost_of_children_that_have_ended_is_counted() {
+        // GIVEN a shell that has waited for a subshell with some work
+        let work = "(i=0; while [ $i -lt 300000 ]; do i=$((i + 1)); done; true)";
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", &format!("{work}; echo; read -r line")]);
+        let mut shell = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        let stdout = shell.stdout.take().unwrap();
+        io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line).unwrap();
+        // THEN it has cost more than the shell itself
+        let (own, all) = (cpu_seconds(shell.id()).unwrap(), tree_cpu_seconds(shell.id()).unwrap());
+        assert!(all > own, "{all} s, {own} s of them its own");
+        drop(shell.stdin.take());
+        shell.wait().unwrap();
     }
 
     #[test]

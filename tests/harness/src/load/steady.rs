@@ -54,6 +54,13 @@ pub struct SteadyReport {
     pub insert: Percentiles,
 }
 
+impl SteadyReport {
+    /// Events committed in a second.
+    pub fn reached_per_s(&self) -> f64 {
+        self.events as f64 / self.elapsed.as_secs_f64()
+    }
+}
+
 #[derive(Default)]
 struct Worked {
     events: u64,
