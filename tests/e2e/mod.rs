@@ -8,6 +8,7 @@ mod memory;
 mod postgres_stop;
 mod publication;
 mod read_back;
+mod repeats;
 mod silence;
 mod slot;
 mod source_faults;
