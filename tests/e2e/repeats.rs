@@ -49,7 +49,7 @@ fn a_kill_repeats_little(kind: BrokerKind) {
                 (BrokerKind::Kafka, false) => KAFKA_REPEATED,
                 (BrokerKind::Kafka, true) => KAFKA_REPEATED_WITH_STATE_FILE,
                 (BrokerKind::RabbitMq, false) => continue,
-                (BrokerKind::RabbitMq, true) => verdict.committed * RABBITMQ_REPEATED_PERCENT / 100,
+                (BrokerKind::RabbitMq, true) => kills * RABBITMQ_REPEATED_BY_KILL,
             };
             if verdict.duplicates > most {
                 let repeated = verdict.duplicates;
