@@ -46,16 +46,6 @@ pub(crate) fn return_large_pieces() {
     }
 }
 
-/// Returns free memory to the system. By itself glibc
-/// returns only large blocks and the end of an arena.
-pub(crate) fn trim_malloc() {
-    // SAFETY: malloc_trim releases pages that hold nothing.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
 /// A file of 64-bit words mapped into memory: writing costs one store, and outlives the process.
 #[derive(Debug)]
 pub(crate) struct SharedWords {

@@ -13,11 +13,10 @@ use std::sync::Arc;
 
 use crate::base::event::Sequence;
 
-/// Keeps a broker busy. The client library takes kilobytes for each message: four times as many are
-/// no faster and take ten megabytes more.
+/// Keeps a broker busy: four times as many are no faster.
 const IN_FLIGHT_EVENTS_MAX: usize = 1024;
-/// The client library copies what it sends, and keeps the copies while a broker does not read. A
-/// single larger message is sent alone.
+/// What is sent is copied, and the copies are kept while a broker does not read. A single larger
+/// message is sent alone.
 const IN_FLIGHT_BYTES_MAX: usize = 8 << 20;
 
 pub(super) trait LaneItem {
@@ -88,10 +87,6 @@ impl<T> Default for KeyLanes<T> {
 impl<T: LaneItem> KeyLanes<T> {
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
-    }
-
-    pub(super) fn in_flight_bytes(&self) -> usize {
-        self.in_flight_bytes
     }
 
     pub(super) fn contains_lane(&self, lane: u64) -> bool {

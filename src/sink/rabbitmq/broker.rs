@@ -28,8 +28,8 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
         exchange_key: Some("exchange"),
     },
     binding: CloudEventsBinding::Amqp,
-    // The sink's thread and lapin's are busy at once: with a shared arena they take a quarter more
-    // CPU, and with separate ones no more memory.
+    // Messages are allocated on the data thread and freed on the sink's, both busy at once: a shared
+    // arena costs CPU, and separate ones no more memory.
     shares_malloc_arena: false,
     errors: fault::rows,
 };

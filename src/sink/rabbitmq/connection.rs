@@ -1,8 +1,7 @@
 //! A connection with a channel in confirm mode, and a [`Probe`] for questions.
 //!
-//! The socket is connected here and then given to lapin, so that a connection attempt has a
-//! deadline, the socket can be shut down whatever lapin does, and TLS is the relay's own
-//! ([`super::tls`]).
+//! The socket is connected here, so that a connection attempt has a deadline, the socket can be
+//! shut down whatever lapin does, and TLS is the relay's own ([`super::tls`]).
 
 use std::io;
 use std::net::Shutdown;
@@ -24,10 +23,12 @@ use tokio::time::timeout;
 
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::fault::COMMAND_INVALID;
-use super::message::FRAME_BYTES_MAX;
+use super::message::{AmqpMessage, FRAME_BYTES_MAX};
+use super::multiplexer::Multiplexer;
 use super::probe::Probe;
+use super::publish_frames::put_publish;
 use super::settings::{RabbitLogin, RabbitSettings};
-use super::tls::{self, TlsBridge};
+use super::tls;
 use super::uri::RabbitHost;
 use crate::base::error::Fault;
 use crate::sink::UNREACHABLE;
@@ -38,18 +39,19 @@ type ConnectionEvents = Pin<Box<dyn Stream<Item = Event> + Send>>;
 
 pub(super) struct AmqpConnection {
     pub(super) probe: Probe,
-    /// In confirm mode.
-    pub(super) channel: Channel,
+    /// In confirm mode. lapin publishes nothing on it.
+    channel: Channel,
+    frame_bytes_max: usize,
+    pub(super) multiplexer: Multiplexer,
     /// Index in [`RabbitSettings::hosts`].
     pub(super) host: usize,
     events: ConnectionEvents,
     /// Shut down with the connection, so that the broker receives nothing of it after what the next
     /// connection sends.
     _socket: ShutdownOnDrop,
-    _tls: Option<TlsBridge>,
 }
 
-/// Ends a socket that lapin holds.
+/// Ends a socket that others hold.
 #[derive(Debug)]
 struct ShutdownOnDrop(Socket);
 
@@ -94,9 +96,7 @@ impl AmqpConnection {
         let limit = settings.connect_timeout;
         let late = || ConnectionLoss::of(format!("no answer within {} s", limit.as_secs_f32()));
         let dialled = timeout(limit, dial(settings, &settings.hosts[host])).await;
-        let (stream, tls) = dialled.map_err(|_| late())??;
-        // Shut down when the login fails: lapin's thread would wait for a silent server for ever.
-        let socket = ShutdownOnDrop(SockRef::from(&stream).try_clone()?);
+        let (stream, multiplexer, socket) = dialled.map_err(|_| late())??;
         let opening = async {
             let connection = shake_hands(settings, &settings.hosts[host], stream).await?;
             let events: ConnectionEvents = Box::pin(connection.events_listener());
@@ -106,9 +106,20 @@ impl AmqpConnection {
         };
         let opened = timeout(limit, opening).await.unwrap_or_else(|_| Err(late()));
         let (connection, channel, events) =
-            opened.map_err(|loss| likely_cause(settings, loss, tls.as_ref()))?;
+            opened.map_err(|loss| likely_cause(settings, loss, &multiplexer))?;
+        multiplexer.serve(channel.id());
+        let frame_bytes_max = match connection.configuration().frame_max() {
+            0 => FRAME_BYTES_MAX,
+            limit => limit,
+        } as usize;
         let probe = Probe(Arc::new(connection));
-        Ok(AmqpConnection { probe, channel, host, events, _socket: socket, _tls: tls })
+        let _socket = socket;
+        Ok(AmqpConnection { probe, channel, frame_bytes_max, multiplexer, host, events, _socket })
+    }
+
+    /// Appends the frames of a publish for [`Multiplexer::publish`].
+    pub(super) fn put_publish(&self, message: &AmqpMessage, frames: &mut Vec<u8>) {
+        put_publish(message, self.channel.id(), self.frame_bytes_max, frames);
     }
 
     /// Returns the next event. Errors of a probe's channel are left out: lapin reports the close of
@@ -139,21 +150,17 @@ impl AmqpConnection {
         self.probe.0.status().connected() && self.channel.status().connected()
     }
 
-    /// True while a resource alarm of the broker blocks publishers (`connection.blocked`).
-    pub(super) fn is_blocked(&self) -> bool {
-        self.probe.0.status().blocked()
-    }
-
     pub(super) async fn close(&self) {
         let _in_time = timeout(CLOSE_WITHIN, self.probe.0.close(200, "".into())).await.is_ok();
     }
 }
 
-/// Connects the socket that lapin is given. With TLS it is one end of the bridge.
+/// Connects to the broker. Returns the socket for lapin as the first, and the broker's as the last,
+/// which is shut down if the login fails: a silent server would be waited for without end.
 async fn dial(
     settings: &RabbitSettings,
     host: &RabbitHost,
-) -> AmqpResult<(TcpStream, Option<TlsBridge>)> {
+) -> AmqpResult<(TcpStream, Multiplexer, ShutdownOnDrop)> {
     let addresses = lookup_host((host.name.as_str(), host.port)).await?;
     let mut connected = Err(io::Error::new(io::ErrorKind::NotFound, "the name has no address"));
     for address in addresses {
@@ -168,13 +175,15 @@ async fn dial(
     // The kernel must not send what a dead connection still holds after what the next one sends.
     socket.set_linger(Some(Duration::ZERO))?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(settings.heartbeat))?;
-    if !settings.is_encrypted {
-        return Ok((stream, None));
-    }
-    let encrypted = tls::connect(stream, &host.name, &settings.tls_files).await;
-    let explain = |error: io::Error| tls::explain(&error).unwrap_or_else(|| error.into());
-    let (plain, bridge) = TlsBridge::over(encrypted.map_err(explain)?)?;
-    Ok((plain, Some(bridge)))
+    let socket = ShutdownOnDrop(socket.try_clone()?);
+    let (plain, multiplexer) = if settings.is_encrypted {
+        let encrypted = tls::connect(stream, &host.name, &settings.tls_files).await;
+        let explain = |error: io::Error| tls::explain(&error).unwrap_or_else(|| error.into());
+        Multiplexer::over(encrypted.map_err(explain)?)?
+    } else {
+        Multiplexer::over(stream)?
+    };
+    Ok((plain, multiplexer, socket))
 }
 
 /// Adds the likely cause to the loss of a server that closes the connection during the login, or is
@@ -182,9 +191,9 @@ async fn dial(
 fn likely_cause(
     settings: &RabbitSettings,
     loss: ConnectionLoss,
-    tls: Option<&TlsBridge>,
+    multiplexer: &Multiplexer,
 ) -> ConnectionLoss {
-    if let Some(failure) = tls.and_then(TlsBridge::failure) {
+    if let Some(failure) = multiplexer.tls_failure() {
         return failure.clone();
     }
     // The broker's answer to a login mechanism that it does not have.

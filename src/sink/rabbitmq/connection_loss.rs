@@ -47,15 +47,10 @@ impl From<lapin::Error> for ConnectionLoss {
         let text = error.to_string();
         match error.kind() {
             ErrorKind::ProtocolError(refusal) => {
-                ConnectionLoss::refused(refusal.get_id(), refusal.get_message().to_string())
+                ConnectionLoss::refused(refusal.get_id(), refusal.get_message().as_str())
             }
             ErrorKind::InvalidChannelState(ChannelState::Closing, CLOSED_WITHOUT_CODE) => {
                 let text = "the channel was closed with a code that is not known";
-                ConnectionLoss::refused(UNKNOWN_CODE, text.to_owned())
-            }
-            // Caused by a message, which would fail again.
-            ErrorKind::SerialisationError(_) => {
-                let text = format!("AMQP cannot carry a message: {text}");
                 ConnectionLoss::refused(UNKNOWN_CODE, text)
             }
             ErrorKind::IOError(io) | ErrorKind::RuntimeShutdownError(io) => {
@@ -94,7 +89,8 @@ impl ConnectionLoss {
         ConnectionLoss { cause: Some(KnownCause { code, mend, is_final }), ..self }
     }
 
-    fn refused(code: u16, text: String) -> ConnectionLoss {
+    /// The broker closed the channel or the connection.
+    pub(super) fn refused(code: u16, text: &str) -> ConnectionLoss {
         // A node that is starting answers before its queues do, and reports them as not found.
         if code == NOT_FOUND && text.contains(QUEUE_DOWN) {
             let mend = "wait until the node of the queue has started, or start it: rabbitmqctl cluster_status, rabbitmqctl list_queues name state";

@@ -105,7 +105,7 @@ pub(in crate::sink) fn rows() -> Vec<ErrorRow> {
     let others = [
         ("nack", "a queue is full, or failed", NACK, Transient),
         ("404", "there is no such exchange", NO_EXCHANGE, Transient),
-        ("any other", "closed with a code that is not known", CLOSED_UNKNOWN, Terminal),
+        ("any other", "closed with a code that is not known", "rabbitmq.closed-…", Terminal),
         ("any other", "returned with a code that is not known", "rabbitmq.returned-…", Terminal),
         ("–", "a name has more than 255 bytes", NAME_TOO_LONG, Terminal),
         ("–", "the headers fill more than a frame", HEADERS_TOO_LARGE, Terminal),

@@ -1,93 +1,194 @@
-//! The order of completions, with publishes that the test completes.
+use std::collections::HashMap;
 
-use std::sync::{Arc, Mutex};
+use proptest::prelude::*;
+use walrelay_harness::kit::volume;
 
 use super::*;
+use crate::base::event::Outbound;
 
-/// A publish in two stages, as lapin's: written, then answered.
-#[derive(Clone, Default)]
-struct Scripted(Arc<Mutex<Script>>);
-
-#[derive(Default)]
-struct Script {
-    written: bool,
-    answer: Option<lapin::Result<Confirmation>>,
-    waker: Option<Waker>,
-    /// It has been looked at since it was written: its answer will be noted.
-    armed: bool,
+fn message(id: &str) -> Arc<AmqpMessage> {
+    let event = Outbound {
+        exchange: "e",
+        topic: "t",
+        key: None,
+        value: None,
+        id,
+        event_type: None,
+        content_type: None,
+        headers: &[],
+        commit_unix_us: 0,
+        partition: None,
+    };
+    Arc::new(AmqpMessage::event(&event, None).unwrap())
 }
 
-impl Scripted {
-    fn future(&self) -> Publish<'static> {
-        let script = Arc::clone(&self.0);
-        Box::pin(std::future::poll_fn(move |context| {
-            let mut script = script.lock().unwrap();
-            script.waker = Some(context.waker().clone());
-            script.armed = script.written;
-            match script.written.then(|| script.answer.take()).flatten() {
-                Some(answer) => Poll::Ready(answer),
-                None => Poll::Pending,
-            }
-        }))
-    }
-
-    fn write(&self) {
-        let mut script = self.0.lock().unwrap();
-        script.written = true;
-        script.waker.clone().unwrap().wake();
-    }
-
-    /// Like lapin: a confirm that nobody has polled yet wakes nobody.
-    fn answer(&self, answer: lapin::Result<Confirmation>) {
-        let mut script = self.0.lock().unwrap();
-        script.answer = Some(answer);
-        if script.armed {
-            script.waker.clone().unwrap().wake();
-        }
-    }
-}
-
-fn lost() -> lapin::Error {
-    std::io::Error::from(std::io::ErrorKind::ConnectionReset).into()
-}
-
-#[test]
-fn a_rejection_hides_no_confirm_that_came_before_it() {
+fn in_flight(sequences: std::ops::Range<Sequence>) -> PublishesInFlight {
     let mut in_flight = PublishesInFlight::default();
-    let [a, x, b] = [Scripted::default(), Scripted::default(), Scripted::default()];
-    in_flight.begin(0, "a".to_owned(), a.future()).unwrap();
-    a.write();
-    assert_eq!(in_flight.collect().0, []);
-    // GIVEN A on the wire and looked at, X and B written and not looked at since
-    in_flight.begin(1, "x".to_owned(), x.future()).unwrap();
-    in_flight.begin(2, "b".to_owned(), b.future()).unwrap();
-    x.write();
-    b.write();
-    // WHEN A and X are answered, in this order, and B is cut off
-    a.answer(Ok(Confirmation::Ack(None)));
-    x.answer(Ok(Confirmation::Ack(None)));
-    b.answer(Err(lost()));
-    // THEN X is not told without A, though B's rejection is found between their notes
-    let (batch, outcome) = in_flight.collect();
-    let mut told: Vec<Sequence> = batch.iter().map(|(sequence, _)| *sequence).collect();
-    told.sort_unstable();
-    assert_eq!(told, [0, 1]);
-    assert!(outcome.is_err());
+    for sequence in sequences {
+        in_flight.add(sequence, message(&sequence.to_string()), Instant::now());
+    }
+    in_flight
+}
+
+fn ack(tag: u64, multiple: bool) -> Answer {
+    Answer::Confirm { tag, multiple, acked: true }
+}
+
+fn returned(id: impl ToString) -> ReturnedMessage {
+    ReturnedMessage { id: id.to_string(), code: 312, text: "NO_ROUTE".to_owned() }
+}
+
+fn closed() -> ConnectionLoss {
+    ConnectionLoss::refused(406, "too large")
 }
 
 #[test]
-fn slots_are_used_again_and_the_oldest_is_known() {
+fn confirms_before_a_loss_are_valid() {
+    let mut in_flight = in_flight(10..14);
+    let (outcomes, end) =
+        in_flight.settle(vec![ack(2, true), Answer::Closed(closed()), ack(3, false)]);
+    assert_eq!(outcomes, [(10, PublishOutcome::Confirmed), (11, PublishOutcome::Confirmed)]);
+    assert_eq!(end, Err(closed()));
+}
+
+#[test]
+fn an_answer_to_nothing_that_was_sent_ends_the_connection() {
+    let cases = [
+        ack(4, false),
+        ack(4, true),
+        Answer::Returned(returned("never sent")),
+        // Confirmed before.
+        Answer::Returned(returned(10)),
+    ];
+    for wrong in cases {
+        let mut in_flight = in_flight(10..13);
+        let (outcomes, end) = in_flight.settle(vec![ack(1, false), wrong, ack(2, false)]);
+        assert_eq!(outcomes, [(10, PublishOutcome::Confirmed)]);
+        assert_eq!(end.unwrap_err().code, None);
+    }
+}
+
+#[test]
+fn tag_0_is_all_in_flight() {
+    let mut in_flight = in_flight(10..12);
+    assert_eq!(in_flight.settle(vec![ack(0, false)]), (vec![], Ok(())));
+    let (outcomes, end) = in_flight.settle(vec![ack(0, true)]);
+    assert_eq!(outcomes, [(10, PublishOutcome::Confirmed), (11, PublishOutcome::Confirmed)]);
+    assert_eq!(end, Ok(()));
+    assert_eq!(in_flight.settle(vec![ack(0, true)]), (vec![], Ok(())));
+    assert_eq!(PublishesInFlight::default().settle(vec![ack(0, true)]), (vec![], Ok(())));
+}
+
+#[test]
+fn a_second_confirm_changes_nothing() {
+    let mut in_flight = in_flight(10..13);
+    let (outcomes, end) =
+        in_flight.settle(vec![ack(2, false), ack(2, false), ack(1, true), ack(1, false)]);
+    assert_eq!(outcomes, [(11, PublishOutcome::Confirmed), (10, PublishOutcome::Confirmed)]);
+    assert_eq!(end, Ok(()));
+    assert_eq!((in_flight.answered, in_flight.publishes.len()), (2, 1));
+}
+
+#[test]
+fn the_oldest_is_the_first_without_an_answer() {
     let mut in_flight = PublishesInFlight::default();
     assert_eq!(in_flight.oldest(), None);
-    for sequence in 0..3 {
-        let publish = Scripted::default();
-        in_flight.begin(sequence, sequence.to_string(), publish.future()).unwrap();
-        assert!(in_flight.oldest().is_some());
-        publish.write();
-        publish.answer(Ok(Confirmation::Nack(None)));
-        let (batch, outcome) = in_flight.collect();
-        assert!(outcome.is_ok());
-        assert_eq!(batch, [(sequence, PublishOutcome::Nacked)]);
+    let first = Instant::now();
+    let second = first + std::time::Duration::from_secs(1);
+    in_flight.add(0, message("0"), first);
+    in_flight.add(1, message("1"), second);
+    assert_eq!(in_flight.oldest(), Some(first));
+    in_flight.settle(vec![ack(1, false)]).1.unwrap();
+    assert_eq!(in_flight.oldest(), Some(second));
+    in_flight.settle(vec![ack(2, false)]).1.unwrap();
+    assert_eq!(in_flight.oldest(), None);
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Routed,
+    Nacked,
+    Unroutable,
+}
+
+fn fate() -> impl Strategy<Value = Fate> {
+    prop_oneof![
+        3 => Just(Fate::Routed),
+        1 => Just(Fate::Nacked),
+        3 => Just(Fate::Unroutable),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(volume(1_000, 4_000)))]
+
+    /// A broker that returns in any order, and confirms in any order, also by ranges.
+    #[test]
+    fn every_message_meets_its_fate_whatever_the_order(
+        fates in prop::collection::vec(fate(), 1..24),
+        picks in prop::collection::vec((0u8..4, any::<prop::sample::Index>(), any::<bool>()), 200),
+    ) {
+        let mut in_flight = PublishesInFlight::default();
+        let mut sent = 0;
+        let mut to_return = Vec::new();
+        let mut open: Vec<usize> = Vec::new();
+        let mut answers = Vec::new();
+        let mut settled = HashMap::new();
+        let mut picks = picks.into_iter().cycle();
+        while sent < fates.len() || !open.is_empty() {
+            let (what, pick, looks) = picks.next().unwrap();
+            let returned_already = |to_return: &[usize], it| !to_return.contains(&it);
+            let confirmable: Vec<usize> =
+                open.iter().copied().filter(|it| returned_already(&to_return, *it)).collect();
+            match what {
+                0 if sent < fates.len() => {
+                    in_flight.add(sent as Sequence, message(&sent.to_string()), Instant::now());
+                    open.push(sent);
+                    if fates[sent] == Fate::Unroutable {
+                        to_return.push(sent);
+                    }
+                    sent += 1;
+                }
+                1 if !to_return.is_empty() => {
+                    let it = to_return.swap_remove(pick.index(to_return.len()));
+                    answers.push(Answer::Returned(returned(it)));
+                }
+                2 if !confirmable.is_empty() => {
+                    let it = confirmable[pick.index(confirmable.len())];
+                    let acked = fates[it] != Fate::Nacked;
+                    answers.push(Answer::Confirm { tag: it as u64 + 1, multiple: false, acked });
+                    open.retain(|other| *other != it);
+                }
+                3 => {
+                    // All from the oldest on that one answer can be about.
+                    let acked = open.first().is_some_and(|it| fates[*it] != Fate::Nacked);
+                    let same = open.iter().take_while(|it| {
+                        confirmable.contains(it) && (fates[**it] != Fate::Nacked) == acked
+                    });
+                    if let Some(last) = same.last().copied() {
+                        let tag = last as u64 + 1;
+                        answers.push(Answer::Confirm { tag, multiple: true, acked });
+                        open.retain(|it| *it > last);
+                    }
+                }
+                _ => {}
+            }
+            if looks || open.is_empty() {
+                let (outcomes, end) = in_flight.settle(std::mem::take(&mut answers));
+                prop_assert_eq!(end, Ok(()));
+                for (sequence, outcome) in outcomes {
+                    prop_assert!(settled.insert(sequence, outcome).is_none(), "settled twice");
+                }
+            }
+        }
+        for (it, fate) in fates.iter().enumerate() {
+            let expected = match fate {
+                Fate::Routed => PublishOutcome::Confirmed,
+                Fate::Nacked => PublishOutcome::Nacked,
+                Fate::Unroutable => PublishOutcome::Returned(returned(it)),
+            };
+            prop_assert_eq!(settled.remove(&(it as Sequence)), Some(expected), "message {}", it);
+        }
+        prop_assert!(in_flight.publishes.is_empty(), "nothing is left");
     }
-    assert_eq!((in_flight.slots.len(), in_flight.oldest()), (1, None));
 }

@@ -1,19 +1,17 @@
 //! An event as an AMQP message, and the failures of one that cannot be sent or was refused.
 //!
-//! A message is kept in one allocation until it is confirmed. lapin's properties are built each
-//! time it is sent.
+//! A message is kept in one allocation until it is confirmed.
 //!
 //! A dead letter must always be possible, although what AMQP cannot carry in the event it cannot
 //! carry in the dead letter either. So names above 255 bytes become headers, headers that the
 //! broker interprets are left out (and listed in [`HEADERS_DROPPED`]), and what does not fit into
 //! the frame of the headers, or into the body, is cut ([`crate::dead_letter::fit`]).
 
-use lapin::BasicProperties;
-use lapin::types::{AMQPValue, FieldTable, LongString, ShortString};
+use lapin::types::ShortString;
 
+use super::answers::ReturnedMessage;
 use super::connection_loss::ConnectionLoss;
 use super::fault;
-use super::returns::ReturnedMessage;
 use super::uri::NAME_BYTES_MAX;
 use crate::base::event::{Outbound, brief};
 use crate::dead_letter::fit::{Room, fit, listed};
@@ -28,8 +26,6 @@ pub(super) const FRAME_BYTES_MAX: u32 = 32 * 1024;
 const HEADERS_BYTES_MAX: usize = FRAME_BYTES_MAX as usize - 1024;
 /// What AMQP adds to a header's name and value: their lengths, and the type of the value.
 const HEADER_COST_BYTES: usize = 1 + 1 + 4;
-const PERSISTENT: u8 = 2;
-const APP_ID: &str = "walrelay";
 /// AMQP has no record key: it is sent as this header.
 pub(super) const KEY_HEADER: &str = "key";
 /// This header becomes the property `content_type`.
@@ -175,8 +171,8 @@ impl AmqpMessage {
             key: self.key(),
             value: Some(self.body()),
             id: self.id(),
-            event_type: self.name(EVENT_TYPE),
-            content_type: self.name(CONTENT_TYPE),
+            event_type: self.event_type(),
+            content_type: self.content_type(),
             headers: &headers,
             commit_unix_us: self.commit_unix_us,
             partition: None,
@@ -204,6 +200,23 @@ impl AmqpMessage {
         self.part(BODY).unwrap_or_default()
     }
 
+    pub(super) fn event_type(&self) -> Option<&str> {
+        self.name(EVENT_TYPE)
+    }
+
+    pub(super) fn content_type(&self) -> Option<&str> {
+        self.name(CONTENT_TYPE)
+    }
+
+    pub(super) fn commit_unix_s(&self) -> u64 {
+        u64::try_from(self.commit_unix_us / 1_000_000).unwrap_or_default()
+    }
+
+    /// What is sent as headers.
+    pub(super) fn headers_and_key(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.headers().chain(self.key().map(|key| (KEY_HEADER, key)))
+    }
+
     fn part(&self, index: usize) -> Option<&[u8]> {
         self.parts().nth(index).flatten()
     }
@@ -227,27 +240,6 @@ impl AmqpMessage {
                 length => rest.split_off(..length as usize).map(Some),
             }
         })
-    }
-
-    pub(super) fn properties(&self) -> BasicProperties {
-        let mut table = FieldTable::default();
-        for (name, value) in self.headers().chain(self.key().map(|key| (KEY_HEADER, key))) {
-            table.insert(short(name), AMQPValue::LongString(LongString::from(value)));
-        }
-        let seconds = u64::try_from(self.commit_unix_us / 1_000_000).unwrap_or_default();
-        let mut properties = BasicProperties::default()
-            .with_delivery_mode(PERSISTENT)
-            .with_message_id(short(self.id()))
-            .with_app_id(short(APP_ID))
-            .with_timestamp(seconds)
-            .with_headers(table);
-        if let Some(event_type) = self.name(EVENT_TYPE) {
-            properties = properties.with_type(short(event_type));
-        }
-        if let Some(content_type) = self.name(CONTENT_TYPE) {
-            properties = properties.with_content_type(short(content_type));
-        }
-        properties
     }
 
     fn failure(

@@ -1,11 +1,12 @@
-//! RabbitMQ through lapin: confirmed, mandatory, persistent, in order per key.
+//! RabbitMQ, with lapin for all but publishes ([`multiplexer`]): confirmed, mandatory, persistent, in order per key.
 //!
 //! A thread of its own owns the connection ([`publisher`]); the data thread hands
 //! events over, collects reports and waits for neither. An event is confirmed when
-//! the broker has acked it *and* has not returned it ([`returns`]). Until then it
+//! the broker has acked it *and* has not returned it ([`in_flight`]). Until then it
 //! is kept ([`crate::sink::key_lanes`]), so that it can be sent again after a lost
 //! connection. The relay's window bounds what the threads hand to each other.
 
+mod answers;
 mod bench_target;
 pub(super) mod broker;
 mod connection;
@@ -17,10 +18,11 @@ mod in_flight;
 mod init;
 mod management;
 mod message;
+mod multiplexer;
 mod probe;
 mod publish;
+mod publish_frames;
 mod publisher;
-mod returns;
 mod settings;
 mod setup_faults;
 mod tls;

@@ -6,17 +6,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use lapin::{Channel, Event};
+use lapin::Event;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 
 use super::connection::AmqpConnection;
 use super::connection_loss::{AmqpResult, ConnectionLoss};
 use super::fault;
-use super::in_flight::PublishesInFlight;
+use super::in_flight::{PublishOutcome, PublishesInFlight};
 use super::message::AmqpMessage;
 use super::probe::KnownExchanges;
-use super::returns::PublishOutcome;
 use super::settings::RabbitSettings;
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
@@ -29,13 +28,8 @@ const RECONNECT_BASE: Duration = Duration::from_millis(50);
 const RECONNECT_CAP: Duration = Duration::from_secs(5);
 /// How often the connection is checked.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// How long to wait for the broker's reason for closing.
-const REASON_WITHIN: Duration = Duration::from_millis(200);
 /// How long the broker may leave a message unanswered before that is reported.
 const ANSWER_WITHIN: Duration = Duration::from_secs(30);
-/// lapin copies a message into one buffer per frame. The buffers of a larger message than this
-/// leave malloc's arenas fragmented.
-const LARGE_BYTES: usize = 8 << 20;
 
 /// What the sink asks its thread to do.
 #[derive(Debug)]
@@ -61,8 +55,8 @@ pub(super) struct Publisher {
     waiting_reason: Option<String>,
     /// A publish or the check of an exchange has had no answer for longer than [`ANSWER_WITHIN`].
     overdue: bool,
-    /// A large message was sent since memory was last returned to the system.
-    untrimmed: bool,
+    /// Frames that are not yet handed to the connection.
+    frames: Vec<u8>,
 }
 
 impl Publisher {
@@ -82,7 +76,7 @@ impl Publisher {
             backoff: Backoff::new(RECONNECT_BASE, RECONNECT_CAP),
             waiting_reason: None,
             overdue: false,
-            untrimmed: false,
+            frames: Vec::new(),
         }
     }
 
@@ -127,50 +121,45 @@ impl Publisher {
 
     /// Publishes over one connection until it is lost or the sink is dropped.
     async fn use_connection(&mut self, connection: &mut AmqpConnection) -> AmqpResult<()> {
-        let channel = connection.channel.clone();
         let mut in_flight = PublishesInFlight::default();
-        let published = self.publish(connection, &channel, &mut in_flight).await;
+        let published = self.publish(connection, &mut in_flight).await;
         // Confirms that arrived before the loss are valid.
-        let collected = self.collect(&mut in_flight);
+        let collected = self.collect(connection, &mut in_flight);
         let Err(loss) = published else { return Ok(()) };
-        // The error of the publishing channel says most if it has a reply code. A publish on a
-        // channel that is being closed fails before the code is known.
-        let reason = match collected {
-            Err(known) if known.code.is_some() => Some(known),
-            _ if loss.code.is_none() => connection.reason(REASON_WITHIN).await,
-            _ => None,
-        };
-        Err(reason.filter(|reason| reason.code.is_some()).unwrap_or(loss))
+        // lapin may have reported the end of the connection before its reason was collected.
+        Err(collected.err().filter(|reason| reason.code.is_some()).unwrap_or(loss))
     }
 
-    async fn publish<'c>(
+    async fn publish(
         &mut self,
         connection: &mut AmqpConnection,
-        channel: &'c Channel,
-        in_flight: &mut PublishesInFlight<'c>,
+        in_flight: &mut PublishesInFlight,
     ) -> AmqpResult<()> {
         let (mut blocked, mut flows_since) = (false, Instant::now());
         let mut check = tokio::time::interval(CHECK_EVERY);
         check.reset();
         loop {
-            if connection.is_blocked() != blocked {
+            if connection.multiplexer.is_blocked() != blocked {
                 (blocked, flows_since) = (!blocked, Instant::now());
                 self.blocked.store(blocked, Ordering::Relaxed);
             }
             while let Ok(orders) = self.orders.try_recv() {
                 self.take(orders);
             }
-            self.collect(in_flight)?;
+            self.collect(connection, in_flight)?;
             if self.orders.is_closed() {
                 return Ok(());
             }
-            self.send(connection, channel, in_flight)?;
+            if !blocked {
+                self.send(connection, in_flight);
+            }
+            let answered = connection.multiplexer.answered();
             tokio::select! {
                 orders = self.orders.recv() => match orders {
                     Some(orders) => self.take(orders),
                     None => return Ok(()),
                 },
-                () = in_flight.woken() => {}
+                () = answered => {}
                 event = connection.event() => match event {
                     Some(Event::Error(error)) => return Err(error.into()),
                     Some(Event::ConnectionBlocked(reason)) => {
@@ -256,32 +245,34 @@ impl Publisher {
         }
     }
 
-    fn send<'c>(
-        &mut self,
-        connection: &AmqpConnection,
-        channel: &'c Channel,
-        in_flight: &mut PublishesInFlight<'c>,
-    ) -> AmqpResult<()> {
-        while !connection.is_blocked() && !self.orders.is_closed() {
-            let Some((sequence, message)) = self.unconfirmed.peek() else { break };
+    /// Sends what may be sent now.
+    fn send(&mut self, connection: &AmqpConnection, in_flight: &mut PublishesInFlight) {
+        let now = Instant::now();
+        while let Some((sequence, message)) = self.unconfirmed.peek() {
             match self.exchanges.exists(&connection.probe, message.exchange()) {
                 Some(true) => {
                     self.unconfirmed.sent(sequence, &message);
-                    self.untrimmed |= message.size_bytes() > LARGE_BYTES;
-                    in_flight.send(channel, sequence, message)?;
+                    connection.put_publish(&message, &mut self.frames);
+                    in_flight.add(sequence, message, now);
                 }
                 Some(false) => self.fail(sequence, message.no_exchange()),
                 None => break,
             }
         }
-        Ok(())
+        if !self.frames.is_empty() {
+            connection.multiplexer.publish(&mut self.frames);
+        }
     }
 
     /// Settles the publishes that the broker has answered.
-    fn collect(&mut self, in_flight: &mut PublishesInFlight<'_>) -> AmqpResult<()> {
-        let (outcomes, end) = in_flight.collect();
+    fn collect(
+        &mut self,
+        connection: &AmqpConnection,
+        in_flight: &mut PublishesInFlight,
+    ) -> AmqpResult<()> {
+        let (outcomes, end) = in_flight.settle(connection.multiplexer.answers());
         if outcomes.is_empty() {
-            return Ok(end?);
+            return end;
         }
         self.backoff.succeeded();
         // A blocked broker still confirms what it has read already.
@@ -304,11 +295,7 @@ impl Publisher {
             reports.push(SinkReport::Failed(sequence, failure));
         }
         self.report(reports);
-        if self.untrimmed && self.unconfirmed.in_flight_bytes() <= LARGE_BYTES {
-            self.untrimmed = false;
-            crate::base::os_ffi::trim_malloc();
-        }
-        Ok(end?)
+        end
     }
 
     fn lost(&mut self, loss: &ConnectionLoss) {

@@ -1,32 +1,17 @@
-//! TLS below lapin, which takes only a plain TCP socket.
-//!
-//! lapin gets one end of a socket pair. A task copies bytes between the other end and the encrypted
-//! connection, and ends when either side ends or when [`TlsBridge`] is dropped. lapin then sees
-//! only the end of a stream, so the bridge keeps the TLS error that caused it.
+//! The TLS handshake with a broker, and what its errors mean.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream as StdUnixStream;
-use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::sync::Arc;
 
 use rustls::CertificateError;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncReadExt as _, copy_bidirectional_with_sizes};
-use tokio::net::{TcpStream, UnixStream};
-use tokio::task::AbortHandle;
-use tokio::time::timeout;
+use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::connection_loss::ConnectionLoss;
 use super::settings::RabbitTls;
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
-
-/// Two AMQP frames.
-const BUFFER_BYTES: usize = 64 << 10;
-/// How long an alert is waited for that has arrived already, if there is one.
-const ALERT_WITHIN: Duration = Duration::from_millis(100);
 
 /// Does the handshake as a client of `host`.
 pub(super) async fn connect(
@@ -50,55 +35,6 @@ fn client_config(files: &RabbitTls) -> Result<Arc<rustls::ClientConfig>, TlsErro
     let provider = tls::provider();
     let verifier = Arc::new(RootsVerifier::new(roots, true, &provider)?);
     tls::client_config(provider, verifier, tls::identity(cert, key)?)
-}
-
-#[derive(Debug)]
-pub(super) struct TlsBridge {
-    task: AbortHandle,
-    failure: Arc<OnceLock<ConnectionLoss>>,
-}
-
-impl TlsBridge {
-    /// Returns the plain socket for lapin.
-    pub(super) fn over(mut encrypted: TlsStream<TcpStream>) -> io::Result<(TcpStream, TlsBridge)> {
-        let (theirs, ours) = StdUnixStream::pair()?;
-        for end in [&theirs, &ours] {
-            end.set_nonblocking(true)?;
-        }
-        let plain = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(theirs)))?;
-        let mut ours = UnixStream::from_std(ours)?;
-        let failure = Arc::new(OnceLock::new());
-        let ended_by = Arc::clone(&failure);
-        let task = tokio::spawn(async move {
-            let (size, ours) = (BUFFER_BYTES, &mut ours);
-            let copied = copy_bidirectional_with_sizes(ours, &mut encrypted, size, size).await;
-            let Err(error) = copied else { return };
-            let loss = match explain(&error) {
-                Some(loss) => Some(loss),
-                // Writing to a connection that the server has closed may fail before its alert was
-                // read.
-                None => timeout(ALERT_WITHIN, encrypted.read(&mut [0]))
-                    .await
-                    .ok()
-                    .and_then(|read| explain(&read.err()?)),
-            };
-            if let Some(loss) = loss {
-                ended_by.get_or_init(|| loss);
-            }
-        });
-        Ok((plain, TlsBridge { task: task.abort_handle(), failure }))
-    }
-
-    /// The TLS error that ended the connection, if one did.
-    pub(super) fn failure(&self) -> Option<&ConnectionLoss> {
-        self.failure.get()
-    }
-}
-
-impl Drop for TlsBridge {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
 }
 
 const WRONG_NAME: &str = "write a name of the certificate as the host in sink.rabbitmq.url, or set sink.rabbitmq.server_name to it";

@@ -1,4 +1,4 @@
-//! Both directions of the bridge, and each way in which it ends. The broker is a TLS server in the
+//! Both directions of a connection, and each way in which it ends. The broker is a TLS server in the
 //! same process; certificates are those of an `openssl` run.
 
 use std::path::PathBuf;
@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server;
 
 use super::*;
+use crate::sink::rabbitmq::multiplexer::Multiplexer;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -41,8 +42,8 @@ fn settings() -> RabbitTls {
     RabbitTls { ca_file: Some(folder().join("own.crt")), ..RabbitTls::default() }
 }
 
-/// A client's socket, its bridge, and the server's side of it.
-async fn connected() -> (TcpStream, TlsBridge, server::TlsStream<TcpStream>) {
+/// A client's socket, its multiplexer, and the server's side of it.
+async fn connected() -> (TcpStream, Multiplexer, server::TlsStream<TcpStream>) {
     let chain = tls::certificates("test", &folder().join("own.crt")).unwrap();
     let key = PrivateKeyDer::from_pem_file(folder().join("own.key")).unwrap();
     let config = ServerConfig::builder_with_provider(tls::provider())
@@ -59,10 +60,10 @@ async fn connected() -> (TcpStream, TlsBridge, server::TlsStream<TcpStream>) {
     };
     let dial = async {
         let stream = TcpStream::connect(address).await.unwrap();
-        TlsBridge::over(connect(stream, "mq.example", &settings()).await.unwrap()).unwrap()
+        Multiplexer::over(connect(stream, "mq.example", &settings()).await.unwrap()).unwrap()
     };
-    let ((plain, bridge), server) = tokio::join!(dial, accept);
-    (plain, bridge, server)
+    let ((plain, multiplexer), server) = tokio::join!(dial, accept);
+    (plain, multiplexer, server)
 }
 
 fn run(test: impl Future<Output = ()>) {
@@ -70,8 +71,8 @@ fn run(test: impl Future<Output = ()>) {
     runtime.block_on(async { timeout(LIMIT, test).await.expect("it hangs") });
 }
 
-async fn task_has_ended(bridge: &TlsBridge) {
-    while !bridge.task.is_finished() {
+async fn task_has_ended(multiplexer: &Multiplexer) {
+    while !multiplexer.task.is_finished() {
         tokio::task::yield_now().await;
     }
 }
@@ -79,8 +80,11 @@ async fn task_has_ended(bridge: &TlsBridge) {
 #[test]
 fn bytes_pass_in_both_directions_and_larger_than_any_buffer() {
     run(async {
-        let (mut plain, _bridge, mut server) = connected().await;
-        let sent: Vec<u8> = (0..3_000_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+        let (mut plain, _multiplexer, mut server) = connected().await;
+        // A hundred frames of a body.
+        let payload: Vec<u8> = (0..30_000_u32).map(|n| n.to_le_bytes()[0]).collect();
+        let frame = [b"\x03\x00\x05\x00\x00\x75\x30", &payload[..], b"\xCE"].concat();
+        let sent = frame.repeat(100);
         let copy = sent.clone();
         let echo = tokio::spawn(async move {
             let mut got = vec![0; copy.len()];
@@ -101,35 +105,35 @@ fn bytes_pass_in_both_directions_and_larger_than_any_buffer() {
 fn the_end_of_either_side_is_the_end_of_both() {
     run(async {
         // WHEN the client closes THEN the server sees an orderly end, and the task goes
-        let (plain, bridge, mut server) = connected().await;
+        let (plain, multiplexer, mut server) = connected().await;
         drop(plain);
         assert_eq!(server.read(&mut [0; 8]).await.unwrap(), 0);
         drop(server);
-        task_has_ended(&bridge).await;
+        task_has_ended(&multiplexer).await;
 
         // WHEN the server says goodbye THEN the client sees an end
-        let (mut plain, bridge, mut server) = connected().await;
+        let (mut plain, multiplexer, mut server) = connected().await;
         server.shutdown().await.unwrap();
         assert_eq!(plain.read(&mut [0; 8]).await.unwrap(), 0);
         drop((plain, server));
-        task_has_ended(&bridge).await;
-        assert_eq!(bridge.failure(), None);
+        task_has_ended(&multiplexer).await;
+        assert_eq!(multiplexer.tls_failure(), None);
 
         // WHEN the server is gone without a word THEN the client sees an end at once
-        let (mut plain, bridge, server) = connected().await;
+        let (mut plain, multiplexer, server) = connected().await;
         let (tcp, _) = server.into_inner();
         drop(tcp);
         assert!(!matches!(plain.read(&mut [0; 8]).await, Ok(1..)));
-        task_has_ended(&bridge).await;
+        task_has_ended(&multiplexer).await;
     });
 }
 
 #[test]
 fn a_dropped_connection_ends_the_task_though_nobody_closes() {
     run(async {
-        let (plain, bridge, mut server) = connected().await;
-        let task = bridge.task.clone();
-        drop(bridge);
+        let (plain, multiplexer, mut server) = connected().await;
+        let task = multiplexer.task.clone();
+        drop(multiplexer);
         while !task.is_finished() {
             tokio::task::yield_now().await;
         }

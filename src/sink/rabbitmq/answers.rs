@@ -1,0 +1,134 @@
+//! What the broker answers to publishes, among the frames that it sends. Pure: no socket, no clock.
+
+use amq_protocol::frame::{AMQPFrame, parse_frame};
+use amq_protocol::protocol::{AMQPClass, basic, channel, connection};
+
+use super::connection_loss::ConnectionLoss;
+
+pub(super) const METHOD_FRAME: u8 = 1;
+pub(super) const HEADER_FRAME: u8 = 2;
+pub(super) const BODY_FRAME: u8 = 3;
+const HEARTBEAT_FRAME: u8 = 8;
+/// Type, channel and length of a frame.
+const HEAD_BYTES: usize = 7;
+pub(super) const FRAME_END: u8 = 0xCE;
+/// What a frame has besides its payload.
+pub(super) const FRAME_COST_BYTES: usize = HEAD_BYTES + 1;
+const PROTOCOL_HEADER_BYTES: usize = 8;
+/// No broker sends a larger frame than its own default.
+const FRAME_BYTES_MAX: usize = 128 * 1024;
+pub(super) const HEARTBEAT: [u8; FRAME_COST_BYTES] = [HEARTBEAT_FRAME, 0, 0, 0, 0, 0, 0, FRAME_END];
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ReturnedMessage {
+    /// The message id.
+    pub(super) id: String,
+    pub(super) code: u16,
+    pub(super) text: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// An ack or a nack, of all messages up to the tag if `multiple`.
+    Confirm { tag: u64, multiple: bool, acked: bool },
+    /// Comes before the confirm of the message.
+    Returned(ReturnedMessage),
+    /// The channel or the connection is closed: no more answers follow.
+    Closed(ConnectionLoss),
+}
+
+/// What a frame is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Answer(Answer),
+    /// Of a message that is returned.
+    Part,
+    /// The connection is blocked, or no longer.
+    Blocked(bool),
+    Closed(ConnectionLoss),
+    Other,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Answers {
+    /// Code and text of the return whose properties are still to come.
+    returning: Option<(u16, String)>,
+}
+
+impl Answers {
+    /// Reads a whole frame; `channel` is the one that is published on.
+    pub(super) fn hear(&mut self, frame: &[u8], channel: Option<u16>) -> Heard {
+        let Some([kind, high, low]) = frame.first_chunk::<3>() else { return Heard::Other };
+        let number = u16::from_be_bytes([*high, *low]);
+        let is_ours = channel == Some(number);
+        match *kind {
+            BODY_FRAME if is_ours => Heard::Part,
+            METHOD_FRAME | HEADER_FRAME if is_ours || number == 0 => match parse_frame(frame) {
+                Ok((_, AMQPFrame::Method(0, AMQPClass::Connection(method)))) => about_all(method),
+                Ok((_, AMQPFrame::Method(_, method))) if is_ours => self.about_ours(method),
+                Ok((_, AMQPFrame::Header(_, header))) if is_ours => {
+                    let Some((code, text)) = self.returning.take() else { return Heard::Part };
+                    let id = header.properties.message_id();
+                    let id = id.as_ref().map(ToString::to_string).unwrap_or_default();
+                    Heard::Answer(Answer::Returned(ReturnedMessage { id, code, text }))
+                }
+                _ => Heard::Other,
+            },
+            _ => Heard::Other,
+        }
+    }
+
+    fn about_ours(&mut self, method: AMQPClass) -> Heard {
+        let confirm =
+            |tag, multiple, acked| Heard::Answer(Answer::Confirm { tag, multiple, acked });
+        match method {
+            AMQPClass::Basic(basic::AMQPMethod::Ack(ack)) => {
+                confirm(ack.delivery_tag, ack.multiple, true)
+            }
+            AMQPClass::Basic(basic::AMQPMethod::Nack(nack)) => {
+                confirm(nack.delivery_tag, nack.multiple, false)
+            }
+            AMQPClass::Basic(basic::AMQPMethod::Return(returned)) => {
+                self.returning = Some((returned.reply_code, returned.reply_text.to_string()));
+                Heard::Part
+            }
+            AMQPClass::Channel(channel::AMQPMethod::Close(close)) => {
+                Heard::Closed(ConnectionLoss::refused(close.reply_code, close.reply_text.as_str()))
+            }
+            _ => Heard::Other,
+        }
+    }
+}
+
+/// A method of the connection.
+fn about_all(method: connection::AMQPMethod) -> Heard {
+    match method {
+        connection::AMQPMethod::Blocked(_) => Heard::Blocked(true),
+        connection::AMQPMethod::Unblocked(_) => Heard::Blocked(false),
+        connection::AMQPMethod::Close(close) => {
+            Heard::Closed(ConnectionLoss::refused(close.reply_code, close.reply_text.as_str()))
+        }
+        _ => Heard::Other,
+    }
+}
+
+/// The length of the first frame, if it is whole. All bytes count as one if they begin with no
+/// frame: whoever reads them finds that.
+pub(super) fn frame_length(bytes: &[u8]) -> Option<usize> {
+    let length = match bytes.first()? {
+        b'A' => PROTOCOL_HEADER_BYTES,
+        &METHOD_FRAME | &HEADER_FRAME | &BODY_FRAME | &HEARTBEAT_FRAME => {
+            let size = bytes.get(3..HEAD_BYTES)?.first_chunk::<4>()?;
+            FRAME_COST_BYTES + u32::from_be_bytes(*size) as usize
+        }
+        _ => return Some(bytes.len()),
+    };
+    if length > FRAME_BYTES_MAX {
+        return Some(bytes.len());
+    }
+    (bytes.len() >= length).then_some(length)
+}
+
+#[cfg(test)]
+#[path = "answers_tests.rs"]
+mod tests;
