@@ -51,7 +51,7 @@ enum Phase {
     Steady {
         rate: f64,
         changed_rounds: u32,
-        trial_at: Option<Instant>,
+        trial_at: Instant,
         upwards: bool,
     },
     /// Measures another limit against the rate of the one that it comes `from`. The first round is
@@ -135,7 +135,7 @@ impl InFlightLimit {
                 if *changed_rounds >= FLAT_ROUNDS {
                     self.limit = (self.limit / 2).max(FIRST).min(self.max);
                     self.phase = SEARCH;
-                } else if trial_at.is_none_or(|at| now >= at) {
+                } else if now >= *trial_at {
                     let other =
                         if *upwards { self.limit + self.limit / 2 } else { self.limit / 4 * 3 };
                     let other = other.clamp(FIRST.min(self.max), self.max);
@@ -173,7 +173,7 @@ impl InFlightLimit {
 const SEARCH: Phase = Phase::Search { best: 0.0, best_limit: FIRST, flat_rounds: 0 };
 
 fn steady(rate: f64, now: Instant, upwards: bool) -> Phase {
-    Phase::Steady { rate, changed_rounds: 0, trial_at: Some(now + TRIAL_EVERY), upwards }
+    Phase::Steady { rate, changed_rounds: 0, trial_at: now + TRIAL_EVERY, upwards }
 }
 
 #[cfg(test)]

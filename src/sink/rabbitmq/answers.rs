@@ -39,7 +39,7 @@ pub(super) enum Answer {
 
 /// What a frame is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
+pub(super) enum FrameMeaning {
     Answer(Answer),
     /// Of a message that is returned.
     Part,
@@ -57,30 +57,34 @@ pub(super) struct Answers {
 
 impl Answers {
     /// Reads a whole frame; `channel` is the one that is published on.
-    pub(super) fn hear(&mut self, frame: &[u8], channel: Option<u16>) -> Heard {
-        let Some([kind, high, low]) = frame.first_chunk::<3>() else { return Heard::Other };
+    pub(super) fn read_frame(&mut self, frame: &[u8], channel: Option<u16>) -> FrameMeaning {
+        let Some([kind, high, low]) = frame.first_chunk::<3>() else { return FrameMeaning::Other };
         let number = u16::from_be_bytes([*high, *low]);
         let is_ours = channel == Some(number);
         match *kind {
-            BODY_FRAME if is_ours => Heard::Part,
+            BODY_FRAME if is_ours => FrameMeaning::Part,
             METHOD_FRAME | HEADER_FRAME if is_ours || number == 0 => match parse_frame(frame) {
-                Ok((_, AMQPFrame::Method(0, AMQPClass::Connection(method)))) => about_all(method),
-                Ok((_, AMQPFrame::Method(_, method))) if is_ours => self.about_ours(method),
+                Ok((_, AMQPFrame::Method(0, AMQPClass::Connection(method)))) => {
+                    connection_method(method)
+                }
+                Ok((_, AMQPFrame::Method(_, method))) if is_ours => self.channel_method(method),
                 Ok((_, AMQPFrame::Header(_, header))) if is_ours => {
-                    let Some((code, text)) = self.returning.take() else { return Heard::Part };
+                    let Some((code, text)) = self.returning.take() else {
+                        return FrameMeaning::Part;
+                    };
                     let id = header.properties.message_id();
                     let id = id.as_ref().map(ToString::to_string).unwrap_or_default();
-                    Heard::Answer(Answer::Returned(ReturnedMessage { id, code, text }))
+                    FrameMeaning::Answer(Answer::Returned(ReturnedMessage { id, code, text }))
                 }
-                _ => Heard::Other,
+                _ => FrameMeaning::Other,
             },
-            _ => Heard::Other,
+            _ => FrameMeaning::Other,
         }
     }
 
-    fn about_ours(&mut self, method: AMQPClass) -> Heard {
+    fn channel_method(&mut self, method: AMQPClass) -> FrameMeaning {
         let confirm =
-            |tag, multiple, acked| Heard::Answer(Answer::Confirm { tag, multiple, acked });
+            |tag, multiple, acked| FrameMeaning::Answer(Answer::Confirm { tag, multiple, acked });
         match method {
             AMQPClass::Basic(basic::AMQPMethod::Ack(ack)) => {
                 confirm(ack.delivery_tag, ack.multiple, true)
@@ -90,25 +94,26 @@ impl Answers {
             }
             AMQPClass::Basic(basic::AMQPMethod::Return(returned)) => {
                 self.returning = Some((returned.reply_code, returned.reply_text.to_string()));
-                Heard::Part
+                FrameMeaning::Part
             }
-            AMQPClass::Channel(channel::AMQPMethod::Close(close)) => {
-                Heard::Closed(ConnectionLoss::refused(close.reply_code, close.reply_text.as_str()))
-            }
-            _ => Heard::Other,
+            AMQPClass::Channel(channel::AMQPMethod::Close(close)) => FrameMeaning::Closed(
+                ConnectionLoss::refused(close.reply_code, close.reply_text.as_str()),
+            ),
+            _ => FrameMeaning::Other,
         }
     }
 }
 
 /// A method of the connection.
-fn about_all(method: connection::AMQPMethod) -> Heard {
+fn connection_method(method: connection::AMQPMethod) -> FrameMeaning {
     match method {
-        connection::AMQPMethod::Blocked(_) => Heard::Blocked(true),
-        connection::AMQPMethod::Unblocked(_) => Heard::Blocked(false),
-        connection::AMQPMethod::Close(close) => {
-            Heard::Closed(ConnectionLoss::refused(close.reply_code, close.reply_text.as_str()))
-        }
-        _ => Heard::Other,
+        connection::AMQPMethod::Blocked(_) => FrameMeaning::Blocked(true),
+        connection::AMQPMethod::Unblocked(_) => FrameMeaning::Blocked(false),
+        connection::AMQPMethod::Close(close) => FrameMeaning::Closed(ConnectionLoss::refused(
+            close.reply_code,
+            close.reply_text.as_str(),
+        )),
+        _ => FrameMeaning::Other,
     }
 }
 

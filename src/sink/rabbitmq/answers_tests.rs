@@ -36,35 +36,38 @@ fn header(channel: u16, id: Option<&str>) -> Vec<u8> {
 fn answers_of_our_channel_are_told_from_all_else() {
     let mut answers = Answers::default();
     let ack = basic(basic::AMQPMethod::Ack(basic::Ack { delivery_tag: 7, multiple: true }));
-    let confirm = Heard::Answer(Answer::Confirm { tag: 7, multiple: true, acked: true });
-    assert_eq!(answers.hear(&method(2, ack.clone()), Some(2)), confirm);
-    assert_eq!(answers.hear(&method(3, ack.clone()), Some(2)), Heard::Other);
-    assert_eq!(answers.hear(&method(2, ack), None), Heard::Other);
+    let confirm = FrameMeaning::Answer(Answer::Confirm { tag: 7, multiple: true, acked: true });
+    assert_eq!(answers.read_frame(&method(2, ack.clone()), Some(2)), confirm);
+    assert_eq!(answers.read_frame(&method(3, ack.clone()), Some(2)), FrameMeaning::Other);
+    assert_eq!(answers.read_frame(&method(2, ack), None), FrameMeaning::Other);
     let nack = basic::Nack { delivery_tag: 9, multiple: false, requeue: false };
-    let nacked = Heard::Answer(Answer::Confirm { tag: 9, multiple: false, acked: false });
+    let nacked = FrameMeaning::Answer(Answer::Confirm { tag: 9, multiple: false, acked: false });
     let nack = basic(basic::AMQPMethod::Nack(nack));
-    assert_eq!(answers.hear(&method(2, nack), Some(2)), nacked);
-    assert_eq!(answers.hear(&HEARTBEAT, Some(2)), Heard::Other);
+    assert_eq!(answers.read_frame(&method(2, nack), Some(2)), nacked);
+    assert_eq!(answers.read_frame(&HEARTBEAT, Some(2)), FrameMeaning::Other);
     let opened = AMQPClass::Channel(channel::AMQPMethod::OpenOk(channel::OpenOk {}));
-    assert_eq!(answers.hear(&method(2, opened), Some(2)), Heard::Other);
+    assert_eq!(answers.read_frame(&method(2, opened), Some(2)), FrameMeaning::Other);
 }
 
 #[test]
 fn a_return_is_known_once_its_properties_are() {
     let mut answers = Answers::default();
     for id in ["e-1", ""] {
-        assert_eq!(answers.hear(&method(2, returned()), Some(2)), Heard::Part);
+        assert_eq!(answers.read_frame(&method(2, returned()), Some(2)), FrameMeaning::Part);
         // A consumer's channel may come between.
-        assert_eq!(answers.hear(&header(3, Some("other")), Some(2)), Heard::Other);
+        assert_eq!(answers.read_frame(&header(3, Some("other")), Some(2)), FrameMeaning::Other);
         let id = (!id.is_empty()).then_some(id);
         let known = ReturnedMessage {
             id: id.unwrap_or_default().to_owned(),
             code: 312,
             text: "NO_ROUTE".to_owned(),
         };
-        assert_eq!(answers.hear(&header(2, id), Some(2)), Heard::Answer(Answer::Returned(known)));
+        assert_eq!(
+            answers.read_frame(&header(2, id), Some(2)),
+            FrameMeaning::Answer(Answer::Returned(known))
+        );
         let body = bytes(&AMQPFrame::Body(2, b"abc".to_vec()));
-        assert_eq!(answers.hear(&body, Some(2)), Heard::Part);
+        assert_eq!(answers.read_frame(&body, Some(2)), FrameMeaning::Part);
     }
 }
 
@@ -80,10 +83,10 @@ fn a_close_has_the_brokers_code_and_text() {
         }))
     };
     for code in [406, 599] {
-        let loss = Heard::Closed(ConnectionLoss::refused(code, "why"));
-        assert_eq!(answers.hear(&method(2, close(code)), Some(2)), loss);
+        let loss = FrameMeaning::Closed(ConnectionLoss::refused(code, "why"));
+        assert_eq!(answers.read_frame(&method(2, close(code)), Some(2)), loss);
         // That of a question is the answer to it.
-        assert_eq!(answers.hear(&method(1, close(code)), Some(2)), Heard::Other);
+        assert_eq!(answers.read_frame(&method(1, close(code)), Some(2)), FrameMeaning::Other);
     }
     let close = connection::AMQPMethod::Close(connection::Close {
         reply_code: 320,
@@ -91,14 +94,14 @@ fn a_close_has_the_brokers_code_and_text() {
         class_id: 0,
         method_id: 0,
     });
-    let loss = Heard::Closed(ConnectionLoss::refused(320, "why"));
-    assert_eq!(answers.hear(&method(0, AMQPClass::Connection(close)), None), loss);
+    let loss = FrameMeaning::Closed(ConnectionLoss::refused(320, "why"));
+    assert_eq!(answers.read_frame(&method(0, AMQPClass::Connection(close)), None), loss);
     let blocked = connection::AMQPMethod::Blocked(connection::Blocked { reason: "m".into() });
     let blocked = method(0, AMQPClass::Connection(blocked));
-    assert_eq!(answers.hear(&blocked, None), Heard::Blocked(true));
+    assert_eq!(answers.read_frame(&blocked, None), FrameMeaning::Blocked(true));
     let unblocked = connection::AMQPMethod::Unblocked(connection::Unblocked {});
     let unblocked = method(0, AMQPClass::Connection(unblocked));
-    assert_eq!(answers.hear(&unblocked, None), Heard::Blocked(false));
+    assert_eq!(answers.read_frame(&unblocked, None), FrameMeaning::Blocked(false));
 }
 
 #[test]

@@ -62,7 +62,7 @@ impl PublishesInFlight {
                 Answer::Confirm { tag, multiple, acked } => {
                     self.confirm(tag, multiple, acked, &mut outcomes)
                 }
-                Answer::Returned(returned) => self.give_back(returned),
+                Answer::Returned(returned) => self.message_returned(returned),
                 Answer::Closed(loss) => Err(loss),
             };
             if taken.is_err() {
@@ -106,7 +106,7 @@ impl PublishesInFlight {
         Ok(())
     }
 
-    fn give_back(&mut self, returned: ReturnedMessage) -> AmqpResult<()> {
+    fn message_returned(&mut self, returned: ReturnedMessage) -> AmqpResult<()> {
         let mut publishes = self.publishes.iter_mut().flatten();
         let Some(publish) = publishes.find(|publish| publish.message.id() == returned.id) else {
             let text = "the broker returned a message that is not in flight";

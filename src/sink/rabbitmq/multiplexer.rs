@@ -19,7 +19,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::answers::{Answer, Answers, HEARTBEAT, Heard, frame_length};
+use super::answers::{Answer, Answers, FrameMeaning, HEARTBEAT, frame_length};
 use super::connection_loss::ConnectionLoss;
 use super::tls;
 
@@ -80,7 +80,7 @@ impl Multiplexer {
         let plain = TcpStream::from_std(std::net::TcpStream::from(OwnedFd::from(theirs)))?;
         let lapin = UnixStream::from_std(ours)?;
         let shared = Arc::<Shared>::default();
-        let task = tokio::spawn(Passage::new(broker, lapin, Arc::clone(&shared)).run());
+        let task = tokio::spawn(Forwarder::new(broker, lapin, Arc::clone(&shared)).run());
         Ok((plain, Multiplexer { shared, task: task.abort_handle() }))
     }
 
@@ -135,7 +135,7 @@ impl Drop for Multiplexer {
 }
 
 /// What the task owns.
-struct Passage<S> {
+struct Forwarder<S> {
     broker: S,
     lapin: UnixStream,
     shared: Arc<Shared>,
@@ -151,9 +151,9 @@ struct Passage<S> {
     lapin_heard_at: Instant,
 }
 
-impl<S: AmqpSocket> Passage<S> {
-    fn new(broker: S, lapin: UnixStream, shared: Arc<Shared>) -> Passage<S> {
-        Passage {
+impl<S: AmqpSocket> Forwarder<S> {
+    fn new(broker: S, lapin: UnixStream, shared: Arc<Shared>) -> Forwarder<S> {
+        Forwarder {
             broker,
             lapin,
             shared,
@@ -173,7 +173,7 @@ impl<S: AmqpSocket> Passage<S> {
         let mut ended = std::future::poll_fn(|context| self.pass(context)).await;
         if ended.is_err() {
             // A write fails when the broker has closed, although its reason was not read yet.
-            let hearing = std::future::poll_fn(|context| self.hear_all(context));
+            let hearing = std::future::poll_fn(|context| self.read_rest(context));
             if let Ok(Err(last)) = timeout(REASON_WITHIN, hearing).await
                 && tls::explain(&last).is_some()
             {
@@ -201,7 +201,7 @@ impl<S: AmqpSocket> Passage<S> {
             if self.lapin_has_ended && self.to_broker.is_empty() && self.flushed {
                 return Pin::new(&mut self.broker).poll_shutdown(context);
             }
-            let heard = self.hear(context)?;
+            let heard = self.read_broker(context)?;
             if heard == Poll::Ready(false) {
                 return Poll::Ready(Ok(()));
             }
@@ -265,7 +265,7 @@ impl<S: AmqpSocket> Passage<S> {
     }
 
     /// Ready when something was moved from the broker, with false when it has ended.
-    fn hear(&mut self, context: &mut Context<'_>) -> io::Result<Poll<bool>> {
+    fn read_broker(&mut self, context: &mut Context<'_>) -> io::Result<Poll<bool>> {
         if !self.to_lapin.is_empty() {
             let written = Pin::new(&mut self.lapin).poll_write(context, &self.to_lapin);
             return Ok(written.map(|written| {
@@ -278,36 +278,36 @@ impl<S: AmqpSocket> Passage<S> {
         self.from_broker.reserve(READ_BYTES);
         let read = pin!(self.broker.read_buf(&mut self.from_broker)).poll(context)?;
         Ok(read.map(|count| {
-            self.sort_out();
+            self.forward_frames();
             count > 0
         }))
     }
 
-    fn hear_all(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        while ready!(self.hear(context)?) {}
+    fn read_rest(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while ready!(self.read_broker(context)?) {}
         Poll::Ready(Ok(()))
     }
 
     /// Keeps the answers to publishes, and gives lapin all else.
-    fn sort_out(&mut self) {
+    fn forward_frames(&mut self) {
         let mut state = self.shared.state();
         let (mut at, known) = (0, state.answers.len());
         while let Some(length) = frame_length(&self.from_broker[at..]) {
             let frame = &self.from_broker[at..at + length];
             at += length;
-            match self.answers.hear(frame, state.channel) {
-                Heard::Part => continue,
-                Heard::Answer(answer) => {
+            match self.answers.read_frame(frame, state.channel) {
+                FrameMeaning::Part => continue,
+                FrameMeaning::Answer(answer) => {
                     state.answers.push(answer);
                     continue;
                 }
-                Heard::Blocked(blocked) => state.blocked = blocked,
-                Heard::Closed(loss) => {
+                FrameMeaning::Blocked(blocked) => state.blocked = blocked,
+                FrameMeaning::Closed(loss) => {
                     state.closed = true;
                     state.publishes.clear();
                     state.answers.push(Answer::Closed(loss));
                 }
-                Heard::Other => {}
+                FrameMeaning::Other => {}
             }
             self.to_lapin.extend_from_slice(frame);
         }
