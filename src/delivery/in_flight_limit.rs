@@ -100,12 +100,13 @@ impl InFlightLimit {
         if !is_over {
             return;
         }
-        let limited = round.held_back >= elapsed.mul_f64(HELD_BACK_MIN);
+        // Without a confirm the broker has stopped: that tells nothing about the limit.
+        let limited = count > 0 && round.held_back >= elapsed.mul_f64(HELD_BACK_MIN);
         self.round = None;
         if limited {
             self.judge(now, count as f64 / elapsed.as_secs_f64());
         } else if let Phase::Trial { from, rate, .. } = self.phase {
-            // The load has ended; what was measured says nothing.
+            // The load or the broker has stopped; what was measured says nothing.
             self.limit = from;
             self.phase = steady(rate, now, true);
         }
@@ -121,7 +122,7 @@ impl InFlightLimit {
                     *flat_rounds += 1;
                 }
                 if *flat_rounds >= FLAT_ROUNDS {
-                    self.limit = *best_limit;
+                    self.limit = (*best_limit).min(self.max);
                     self.phase = steady(*best, now, true);
                 }
             }

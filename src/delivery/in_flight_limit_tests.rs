@@ -98,5 +98,13 @@ fn the_bound_holds() {
         let mut model = Model::new(1e6, 100_000);
         model.run(&mut flight, 5);
         assert!((FIRST.min(max)..=max).contains(&flight.limit()), "{}", flight.limit());
+        // WHEN the broker confirms nothing for long THEN a trial ends, and nothing else changes
+        let limit = flight.limit();
+        model.capacity = 0.0;
+        model.run(&mut flight, 100);
+        assert!(flight.limit() <= (limit * 3 / 2).min(max), "{}", flight.limit());
+        let mut flight = InFlightLimit::new(max);
+        model.run(&mut flight, 100);
+        assert_eq!(flight.limit(), FIRST.min(max));
     }
 }

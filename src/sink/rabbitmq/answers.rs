@@ -69,13 +69,13 @@ impl Answers {
                 }
                 Ok((_, AMQPFrame::Method(_, method))) if is_ours => self.channel_method(method),
                 Ok((_, AMQPFrame::Header(_, header))) if is_ours => {
-                    let Some((code, text)) = self.returning.take() else {
-                        return FrameMeaning::Part;
-                    };
+                    let Some((code, text)) = self.returning.take() else { return unreadable() };
                     let id = header.properties.message_id();
                     let id = id.as_ref().map(ToString::to_string).unwrap_or_default();
                     FrameMeaning::Answer(Answer::Returned(ReturnedMessage { id, code, text }))
                 }
+                // What cannot be read may be a return, and the confirm behind it says nothing of that.
+                Err(_) if is_ours => unreadable(),
                 _ => FrameMeaning::Other,
             },
             _ => FrameMeaning::Other,
@@ -102,6 +102,10 @@ impl Answers {
             _ => FrameMeaning::Other,
         }
     }
+}
+
+fn unreadable() -> FrameMeaning {
+    FrameMeaning::Closed(ConnectionLoss::of("the broker sent an answer that cannot be read"))
 }
 
 /// A method of the connection.

@@ -105,6 +105,21 @@ fn a_close_has_the_brokers_code_and_text() {
 }
 
 #[test]
+fn an_answer_that_cannot_be_read_closes_the_channel() {
+    let mut answers = Answers::default();
+    // A return whose text has no end, and properties of which no return was heard.
+    let mut cut = method(2, returned());
+    let at = cut.len() - 10;
+    cut.drain(11..at);
+    let length = u32::try_from(cut.len() - FRAME_COST_BYTES).unwrap();
+    cut[3..7].copy_from_slice(&length.to_be_bytes());
+    for frame in [cut, header(2, Some("e-1"))] {
+        assert!(matches!(answers.read_frame(&frame, Some(2)), FrameMeaning::Closed(_)));
+        assert_eq!(answers.read_frame(&frame, Some(3)), FrameMeaning::Other);
+    }
+}
+
+#[test]
 fn frames_end_where_the_codec_ends_them() {
     let frames = [
         method(2, returned()),

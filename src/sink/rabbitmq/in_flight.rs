@@ -4,7 +4,7 @@
 //! RabbitMQ confirms a message that it cannot route, after it has returned it. A return names no
 //! tag: it is matched by the message id, which is unique among what is in flight.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -33,22 +33,23 @@ struct PublishInFlight {
 
 #[derive(Debug, Default)]
 pub(super) struct PublishesInFlight {
-    /// In the order of their tags; none where the publish is answered, but for the first.
-    publishes: VecDeque<Option<PublishInFlight>>,
-    /// Delivery tags begin with 1: how many are before `publishes`.
-    answered: u64,
+    /// By delivery tag, which begins with 1.
+    publishes: BTreeMap<u64, PublishInFlight>,
+    /// How many were sent.
+    sent: u64,
 }
 
 impl PublishesInFlight {
     /// The message is sent behind all that were sent before it.
     pub(super) fn add(&mut self, sequence: Sequence, message: Arc<AmqpMessage>, sent_at: Instant) {
         let returned = None;
-        self.publishes.push_back(Some(PublishInFlight { sequence, message, sent_at, returned }));
+        self.sent += 1;
+        self.publishes.insert(self.sent, PublishInFlight { sequence, message, sent_at, returned });
     }
 
     /// When the oldest publish in flight was sent.
     pub(super) fn oldest(&self) -> Option<Instant> {
-        self.publishes.iter().flatten().next().map(|publish| publish.sent_at)
+        self.publishes.values().next().map(|publish| publish.sent_at)
     }
 
     /// Returns the outcomes that the answers decide, and the loss if no more will follow.
@@ -66,6 +67,8 @@ impl PublishesInFlight {
                 Answer::Closed(loss) => Err(loss),
             };
             if taken.is_err() {
+                // What is answered after this counts no more.
+                self.publishes.clear();
                 return (outcomes, taken);
             }
         }
@@ -79,7 +82,7 @@ impl PublishesInFlight {
         acked: bool,
         outcomes: &mut Vec<(Sequence, PublishOutcome)>,
     ) -> AmqpResult<()> {
-        let sent = self.answered + self.publishes.len() as u64;
+        let sent = self.sent;
         // With `multiple` tag 0 means all in flight.
         let tag = if tag == 0 && multiple { sent } else { tag };
         if tag > sent {
@@ -87,11 +90,14 @@ impl PublishesInFlight {
                 "the broker confirmed delivery tag {tag}, and {sent} messages were sent"
             )));
         }
-        // A tag before the first was answered already.
-        let Some(last) = tag.checked_sub(self.answered + 1) else { return Ok(()) };
-        let last = usize::try_from(last).unwrap_or(usize::MAX);
-        let first = if multiple { 0 } else { last };
-        for publish in self.publishes.range_mut(first..=last).filter_map(Option::take) {
+        // A tag that is missing was answered already.
+        let answered: Vec<PublishInFlight> = if multiple {
+            let later = self.publishes.split_off(&(tag + 1));
+            std::mem::replace(&mut self.publishes, later).into_values().collect()
+        } else {
+            self.publishes.remove(&tag).into_iter().collect()
+        };
+        for publish in answered {
             let outcome = match publish.returned {
                 Some(returned) => PublishOutcome::Returned(returned),
                 None if acked => PublishOutcome::Confirmed,
@@ -99,15 +105,11 @@ impl PublishesInFlight {
             };
             outcomes.push((publish.sequence, outcome));
         }
-        while let Some(None) = self.publishes.front() {
-            self.publishes.pop_front();
-            self.answered += 1;
-        }
         Ok(())
     }
 
     fn message_returned(&mut self, returned: ReturnedMessage) -> AmqpResult<()> {
-        let mut publishes = self.publishes.iter_mut().flatten();
+        let mut publishes = self.publishes.values_mut();
         let Some(publish) = publishes.find(|publish| publish.message.id() == returned.id) else {
             let text = "the broker returned a message that is not in flight";
             return Err(ConnectionLoss::of(text));

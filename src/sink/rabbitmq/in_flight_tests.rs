@@ -86,7 +86,7 @@ fn a_second_confirm_changes_nothing() {
         in_flight.settle(vec![ack(2, false), ack(2, false), ack(1, true), ack(1, false)]);
     assert_eq!(outcomes, [(11, PublishOutcome::Confirmed), (10, PublishOutcome::Confirmed)]);
     assert_eq!(end, Ok(()));
-    assert_eq!((in_flight.answered, in_flight.publishes.len()), (2, 1));
+    assert_eq!(in_flight.publishes.len(), 1);
 }
 
 #[test]

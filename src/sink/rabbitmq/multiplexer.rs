@@ -298,7 +298,9 @@ impl<S: AmqpSocket> Forwarder<S> {
             match self.answers.read_frame(frame, state.channel) {
                 FrameMeaning::Part => continue,
                 FrameMeaning::Answer(answer) => {
-                    state.answers.push(answer);
+                    if !state.closed {
+                        state.answers.push(answer);
+                    }
                     continue;
                 }
                 FrameMeaning::Blocked(blocked) => state.blocked = blocked,
