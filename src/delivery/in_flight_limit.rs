@@ -82,6 +82,11 @@ impl InFlightLimit {
         self.limit
     }
 
+    /// What the limit never exceeds.
+    pub fn max(&self) -> usize {
+        self.max
+    }
+
     /// Takes a look at the window: how many events were `confirmed` since the start of the process,
     /// and whether the limit holds others back.
     pub fn observe(&mut self, now: Instant, confirmed: u64, full: bool) {

@@ -21,6 +21,7 @@
 
 pub mod admitted;
 pub mod breaker;
+mod confirm_time;
 pub mod in_flight_limit;
 pub mod known;
 pub mod ledger;

@@ -108,6 +108,11 @@ impl Retries {
         self.failed.remove(&sequence);
     }
 
+    /// Whether any event has failed and is not settled.
+    pub fn is_any_waiting(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
     /// Numbers from `next` on will be given to other events than before.
     pub fn forget(&mut self, next: Sequence) {
         self.failed.retain(|sequence, _| *sequence < next);

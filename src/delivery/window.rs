@@ -7,8 +7,9 @@
 //! so that one event that waits for long stops no other.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use super::confirm_time::ConfirmTime;
 use super::in_flight_limit::InFlightLimit;
 use super::known::Fingerprint;
 use crate::base::event::Sequence;
@@ -32,6 +33,10 @@ pub struct Window {
     limit: InFlightLimit,
     /// The limit was reached since it was adapted last.
     was_full: bool,
+    /// Events wait for another attempt, and others for those of their key. None of them keeps the
+    /// broker busy, so the measured limit holds nothing back.
+    is_retrying: bool,
+    confirm_time: ConfirmTime,
     /// Since the start of the process.
     confirmed: u64,
     span_max: usize,
@@ -70,21 +75,31 @@ impl Window {
             bytes: 0,
             limit: InFlightLimit::new(events_max),
             was_full: false,
+            is_retrying: false,
+            confirm_time: ConfirmTime::default(),
             confirmed: 0,
             span_max: events_max.saturating_mul(SPAN_FACTOR),
             bytes_max,
         }
     }
 
-    /// Adapts the limit to how fast events are confirmed. Called in each pass of the loop.
-    pub fn adapt(&mut self, now: Instant) {
+    /// Adapts the limit to how fast events are confirmed, and whether any of them has failed and is
+    /// retried. Called in each pass of the loop.
+    pub fn adapt(&mut self, now: Instant, is_retrying: bool) {
         let full = std::mem::take(&mut self.was_full) || self.events >= self.limit();
-        self.limit.observe(now, self.confirmed, full);
+        self.limit.observe(now, self.confirmed, full && !is_retrying);
+        self.is_retrying = is_retrying;
+        self.confirm_time.observe(now, self.next(), self.settled_below);
+    }
+
+    /// How long the broker usually takes to confirm.
+    pub fn confirm_time(&self) -> Duration {
+        self.confirm_time.usual()
     }
 
     /// How many events may be unsettled.
     pub fn limit(&self) -> usize {
-        self.limit.limit()
+        if self.is_retrying { self.limit.max() } else { self.limit.limit() }
     }
 
     /// Whether one more event may come in. The last one may exceed the limit of bytes.

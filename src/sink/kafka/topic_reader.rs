@@ -35,6 +35,8 @@ const PROPERTIES: &[(&str, &str)] = &[
 const OUT_OF_SYNC: &str =
     "a replica is not in sync: what an earlier process has published there may be published again";
 
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
 pub(super) struct KafkaTopicReader {
     consumer: BaseConsumer,
     lost_brokers: LostBrokers,
@@ -71,17 +73,12 @@ impl KafkaTopicReader {
         for partition in cluster::partitions(&self.consumer, topic, left())? {
             all.add_partition(topic, partition.id);
         }
-        let at = |offset| {
-            let mut times = all.clone();
-            times.set_all_offsets(offset)?;
-            self.consumer.offsets_for_times(times, left())
-        };
-        let ends = at(Offset::End)?;
+        let ends = self.offsets(&all, Offset::End, deadline)?;
         // Asked after the ends: so whatever is before them is in all these replicas.
         let partitions = cluster::partitions(&self.consumer, topic, left())?;
         let (mut starts, mut open) = (TopicPartitionList::new(), BTreeMap::new());
-        for found in at(Offset::Offset(from_unix_us.div_euclid(1000).max(0)))?.elements() {
-            found.error()?;
+        let from = Offset::Offset(from_unix_us.div_euclid(1000).max(0));
+        for found in self.offsets(&all, from, deadline)?.elements() {
             let id = found.partition();
             let end = ends.find_partition(topic, id).map(|end| end.offset());
             // A partition without records of that time or later begins at its end.
@@ -99,6 +96,30 @@ impl KafkaTopicReader {
             open.insert(id, end);
         }
         Ok((starts, open))
+    }
+
+    /// The offsets of a time. A broker that has just become the leader of a partition may not know
+    /// them yet, and is asked again.
+    fn offsets(
+        &self,
+        of: &TopicPartitionList,
+        time: Offset,
+        deadline: Instant,
+    ) -> KafkaResult<TopicPartitionList> {
+        loop {
+            let mut times = of.clone();
+            times.set_all_offsets(time)?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            let found = self.consumer.offsets_for_times(times, left)?;
+            match found.elements().iter().find_map(|it| it.error().err()) {
+                None => return Ok(found),
+                Some(error) if cluster::ends_reading(&error) || left.is_zero() => {
+                    return Err(error);
+                }
+                Some(error) => tracing::debug!(%error, "asking for offsets again"),
+            }
+            std::thread::sleep(ASK_AGAIN_AFTER);
+        }
     }
 
     fn read_tail(

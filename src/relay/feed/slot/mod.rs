@@ -244,7 +244,7 @@ impl Feed for SlotFeed {
             return Ok(false);
         };
         let reading = Instant::now();
-        let filled = stream.fill(now);
+        let filled = stream.fill(now, self.replication.window.confirm_time());
         let read = *read_at.insert(Instant::now());
         meter.stage(Stage::Read, read - reading);
         let mut admission = Admission { admitter, policy, sink: &mut **sink, meter };
@@ -336,7 +336,7 @@ impl Feed for SlotFeed {
 
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
-        self.replication.window.adapt(now);
+        self.replication.window.adapt(now, down.policy.retries.is_any_waiting());
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
         let reportable = self.replication.reportable();
