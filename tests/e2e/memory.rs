@@ -127,9 +127,9 @@ fn a_standstill(name: &str, kind: BrokerKind, (stop, go_on): (Act, Act), repeate
     reader.wait_until(FIRST, LIMIT);
     stop(&broker).unwrap();
     let frozen = Instant::now();
-    let payload_bytes = 8_000;
-    let rows = volume(5_000, 20_000);
-    Backlog { payload_bytes, keys: KEYS, ..Backlog::new(&site.url, rows) }.fill().unwrap();
+    // As many events as are in flight at first fill the window.
+    let payload_bytes = window_bytes() / 200;
+    Backlog { payload_bytes, keys: KEYS, ..Backlog::new(&site.url, 500) }.fill().unwrap();
     let full =
         || metric(&relay, "outbox_in_flight_bytes").is_some_and(|b| b >= window_bytes() as f64);
     // A broker that says that it takes nothing is given nothing.

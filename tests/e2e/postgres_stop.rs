@@ -6,8 +6,8 @@ use walrelay_harness::load::Backlog;
 use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, metric, name_on, on_both_brokers, shared_kafka,
-    until, volume, whole_machine,
+    Fixture, LIMIT, Repeatable, half_machine, name_on, on_both_brokers, shared_kafka, until,
+    volume, whole_machine, window_is_full,
 };
 
 const HEALTHY_LIMIT: Duration = Duration::from_secs(5);
@@ -50,16 +50,12 @@ fn a_fast_shutdown_ends_although_the_broker_is_dead(kind: BrokerKind) {
     let site = Fixture::new(&postgres, &broker, &name_on(kind, "postgres_stop_dead"));
     broker.sync_declarations().unwrap();
     let _machine = half_machine();
-    let window = 1_000;
-    let mut config = site.config();
-    config.extra = format!("[delivery]\nwindow_events_max = {window}\n");
-    let mut relay = site.relay_with(config);
+    let mut relay = site.relay();
     site.insert_event("first", 1);
     site.wait_confirmed(&mut relay, LIMIT);
     broker.kill9().unwrap();
     Backlog::new(&site.url, 20_000).fill().unwrap();
-    let full = || metric(&relay, "outbox_in_flight_events") == Some(f64::from(window));
-    until("a full window", LIMIT, || full().then_some(()));
+    until("a full window", LIMIT, || window_is_full(&relay).then_some(()));
     // WHEN Postgres is told to stop
     let took = postgres.stop_fast(SINK_DEAD_LIMIT).unwrap();
     // THEN it does, and after a restart of both nothing is lost, and nothing repeated

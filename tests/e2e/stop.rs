@@ -9,8 +9,8 @@ use walrelay_harness::relay::{RelayProcess, get};
 use walrelay_harness::{BrokerKind, RabbitMq};
 
 use crate::support::{
-    Fixture, LIMIT, Repeatable, half_machine, metric, on_both_brokers, shared_postgres, until,
-    volume,
+    Fixture, LIMIT, Repeatable, half_machine, on_both_brokers, shared_postgres, until, volume,
+    window_is_full,
 };
 
 const EXIT_LIMIT: Duration = Duration::from_secs(30);
@@ -109,10 +109,9 @@ fn a_sigterm_is_obeyed_although_rabbitmq_is_frozen_blocked_or_dead() {
                        commit;
                      end loop; end $$"
                 ));
-                let full = || metric(&relay, "outbox_in_flight_events") == Some(window.into());
                 // A broker that says that it takes nothing is given nothing.
                 let given = || what != "blocked" || is_ready(&relay);
-                until("a standstill", LIMIT, || (full() || !given()).then_some(()));
+                until("a standstill", LIMIT, || (window_is_full(&relay) || !given()).then_some(()));
             }
             // WHEN it is told to stop THEN it does, and says what it leaves
             let told = Instant::now();

@@ -322,6 +322,12 @@ pub(crate) fn metric(relay: &RelayProcess, name: &str) -> Option<f64> {
     relay.metrics().ok()?.get(name).copied()
 }
 
+/// As many events are in flight as the relay lets out at present.
+pub(crate) fn window_is_full(relay: &RelayProcess) -> bool {
+    let limit = metric(relay, "outbox_in_flight_limit").filter(|limit| *limit > 0.0);
+    limit.is_some() && metric(relay, "outbox_in_flight_events") >= limit
+}
+
 /// The seed of this run: `WALRELAY_SEED`, else drawn once.
 pub(crate) fn seed() -> u64 {
     static SEED: OnceLock<u64> = OnceLock::new();
