@@ -108,8 +108,8 @@ impl Retries {
         self.failed.remove(&sequence);
     }
 
-    /// Whether any event has failed and is not settled.
-    pub fn is_any_waiting(&self) -> bool {
+    /// Whether an event that has failed is still unsettled.
+    pub fn has_unsettled_failures(&self) -> bool {
         !self.failed.is_empty()
     }
 

@@ -33,8 +33,8 @@ pub struct Window {
     limit: InFlightLimit,
     /// The limit was reached since it was adapted last.
     was_full: bool,
-    /// Events wait for another attempt, and others for those of their key. None of them keeps the
-    /// broker busy, so the measured limit holds nothing back.
+    /// An event has failed and is unsettled. It and those of its key wait, and do not keep the
+    /// broker busy: only the upper bound applies, and not the measured limit.
     is_retrying: bool,
     confirm_time: ConfirmTime,
     /// Since the start of the process.

@@ -336,7 +336,7 @@ impl Feed for SlotFeed {
 
     /// Sends a status update when there is a new position to report, or one is due.
     fn report(&mut self, down: &mut Downstream, now: Instant) {
-        self.replication.window.adapt(now, down.policy.retries.is_any_waiting());
+        self.replication.window.adapt(now, down.policy.retries.has_unsettled_failures());
         let Connection::Open(stream) = &self.connection else { return };
         let heard = stream.last_received();
         let reportable = self.replication.reportable();
