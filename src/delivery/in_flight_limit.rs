@@ -17,9 +17,12 @@ const ROUND_MAX: Duration = Duration::from_secs(1);
 /// A round counts if the limit held events back for this part of it.
 const HELD_BACK_MIN: f64 = 0.8;
 /// The limit is doubled while a round is faster than the best before it by this factor.
-const RISE: f64 = 1.1;
+const RISE: f64 = 1.05;
 /// So many rounds without a rise end the search.
 const FLAT_ROUNDS: u32 = 2;
+/// A search that found a faster limit ends at it times this: the reserve is sent while the relay or
+/// the broker does something else for a moment.
+const RESERVE: usize = 2;
 /// Between two trials of another limit.
 const TRIAL_EVERY: Duration = Duration::from_secs(1);
 const TRIAL_ROUNDS: u32 = 3;
@@ -42,10 +45,12 @@ pub struct InFlightLimit {
 
 #[derive(Debug)]
 enum Phase {
-    /// Doubles the limit; `best` is the highest rate so far, reached with `best_limit`.
+    /// Doubles the limit; `best` is the highest rate so far, reached with `best_limit`. The first
+    /// round is the first rise.
     Search {
         best: f64,
         best_limit: usize,
+        rises: u32,
         flat_rounds: u32,
     },
     Steady {
@@ -119,15 +124,17 @@ impl InFlightLimit {
 
     fn judge(&mut self, now: Instant, measured: f64) {
         match &mut self.phase {
-            Phase::Search { best, best_limit, flat_rounds } => {
+            Phase::Search { best, best_limit, rises, flat_rounds } => {
                 if measured > *best * RISE {
                     (*best, *best_limit, *flat_rounds) = (measured, self.limit, 0);
+                    *rises += 1;
                     self.limit = (self.limit * 2).min(self.max);
                 } else {
                     *flat_rounds += 1;
                 }
                 if *flat_rounds >= FLAT_ROUNDS {
-                    self.limit = (*best_limit).min(self.max);
+                    let reserve = if *rises > 1 { RESERVE } else { 1 };
+                    self.limit = (*best_limit * reserve).min(self.max);
                     self.phase = steady(*best, now, true);
                 }
             }
@@ -176,7 +183,7 @@ impl InFlightLimit {
     }
 }
 
-const SEARCH: Phase = Phase::Search { best: 0.0, best_limit: FIRST, flat_rounds: 0 };
+const SEARCH: Phase = Phase::Search { best: 0.0, best_limit: FIRST, rises: 0, flat_rounds: 0 };
 
 fn steady(rate: f64, now: Instant, upwards: bool) -> Phase {
     Phase::Steady { rate, changed_rounds: 0, trial_at: now + TRIAL_EVERY, upwards }
