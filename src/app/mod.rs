@@ -10,16 +10,11 @@ pub use self::threads::sink_requirements;
 use crate::admin::address;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
-use crate::base::os_ffi;
 use crate::config::Config;
 use crate::relay;
 
 /// Relays until it is stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
-    os_ffi::return_large_pieces();
-    if config.sink.kind().shares_malloc_arena {
-        os_ffi::share_malloc_arena();
-    }
     match &config.polling {
         Some(polling) => polling::run(config, polling),
         None => streaming::run(config),

@@ -1,4 +1,4 @@
-//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT`, glibc's malloc, `mmap`.
+//! System calls and libc functions without a safe wrapper: `SO_RCVLOWAT` and `mmap`.
 #![allow(unsafe_code)]
 
 use std::ffi::c_int;
@@ -22,28 +22,6 @@ pub(crate) fn set_receive_low_water(socket: BorrowedFd<'_>, bytes: i32) -> io::R
         )
     };
     if outcome == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// Makes all threads share one malloc arena, because librdkafka allocates on one thread and frees
-/// on another, so that glibc would grow an arena for each. Call before any other thread exists.
-pub(crate) fn share_malloc_arena() {
-    // SAFETY: mallopt only sets a tunable.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-}
-
-/// Returns every large block to the system when it is freed. By default glibc raises its threshold
-/// to the largest block of up to 32 MB that was ever freed, and keeps twice as much. Call before
-/// any other thread exists.
-pub(crate) fn return_large_pieces() {
-    // SAFETY: mallopt only sets a tunable.
-    #[cfg(target_env = "gnu")]
-    unsafe {
-        libc::mallopt(libc::M_MMAP_THRESHOLD, 1 << 20);
-        libc::mallopt(libc::M_TRIM_THRESHOLD, 2 << 20);
-    }
 }
 
 /// A file of 64-bit words mapped into memory: writing costs one store, and outlives the process.

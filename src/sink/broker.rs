@@ -33,9 +33,6 @@ pub struct SinkKind {
     pub(crate) configure: Configure,
     pub(crate) routes: RouteRules,
     pub(crate) binding: CloudEventsBinding,
-    /// Whether all threads allocate from one malloc arena. That keeps memory small where one thread
-    /// is busy; where several are, they would wait for the lock of the arena.
-    pub(crate) shares_malloc_arena: bool,
     /// Its rows of docs/errors.md.
     pub(crate) errors: fn() -> Vec<ErrorRow>,
 }

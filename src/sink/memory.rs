@@ -21,7 +21,6 @@ pub(super) const SINK: SinkKind = SinkKind {
     configure: |_values, _around| Ok(Arc::new(NullBroker)),
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
-    shares_malloc_arena: true,
     errors: Vec::new,
 };
 

@@ -112,7 +112,8 @@ pub(crate) fn violations(imports: &[Import]) -> Vec<String> {
 pub(crate) fn strangers(sources: &[Source]) -> Vec<String> {
     let known = |name: &str| group(name).is_some() || COMPOSITION.contains(&name);
     let folders = sources.iter().map(|source| (&source.path, folder(&source.path)));
-    let strange = folders.filter(|(_, name)| !known(name) && !["lib", "main"].contains(name));
+    let strange = folders
+        .filter(|(_, name)| !known(name) && !["lib", "main", "allocator_ffi"].contains(name));
     strange
         .map(|(path, name)| {
             format!("{path}: module `{name}` is in no group; add it to tests/tidy/imports.rs")

@@ -38,7 +38,6 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
-    shares_malloc_arena: false,
     errors: fault::rows,
 };
 

@@ -28,7 +28,6 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     configure,
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
-    shares_malloc_arena: true,
     errors: fault::rows,
 };
 

@@ -30,7 +30,6 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     binding: CloudEventsBinding::Amqp,
     // Messages are allocated on the data thread and freed on the sink's, both busy at once: a shared
     // arena costs CPU, and separate ones no more memory.
-    shares_malloc_arena: false,
     errors: fault::rows,
 };
 
