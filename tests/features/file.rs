@@ -1,8 +1,11 @@
 //! Events in a file instead of a broker, and the dead letters beside it.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
+use std::io::Read as _;
 use std::path::PathBuf;
 
+use rustix::fs::{FlockOperation, flock};
 use serde_json::Value as Json;
 
 use crate::support::faults::{CliFixture, OUTBOX_SQL};
@@ -27,11 +30,20 @@ fn sink(scene: &CliFixture<'_>, event_bytes_max: &str) -> String {
     )
 }
 
-/// Every line of the file, whole ones only.
+/// Every line of the file, whole ones only. The relay writes under an exclusive lock: without the
+/// shared one, a read can see the file before and after a torn line was removed.
 fn lines(scene: &CliFixture<'_>) -> Vec<Json> {
-    let text = std::fs::read_to_string(events_file(scene)).unwrap_or_default();
-    let whole = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-    whole.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+    let Ok(mut file) = File::open(events_file(scene)) else { return Vec::new() };
+    flock(&file, FlockOperation::LockShared).unwrap();
+    let mut text = Vec::new();
+    file.read_to_end(&mut text).unwrap();
+    drop(file);
+    // A killed relay may leave a part of a character behind the last whole line.
+    text.truncate(text.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1));
+    let text = String::from_utf8(text).unwrap();
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}")))
+        .collect()
 }
 
 #[test]
