@@ -68,7 +68,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     let began = Instant::now();
     let (mut seen, mut told) = (0, false);
     while producer.confirmed() < rows {
-        let more = stream.fill(Instant::now(), Duration::ZERO).map_err(other)?;
+        let more = stream.fill(Instant::now()).map_err(other)?;
         while let Some((packet, length)) = stream.peek().map_err(other)? {
             if let Some(body) = insert(&packet) {
                 let (key, payload) = key_and_payload(body)?;

@@ -72,7 +72,7 @@ fn discard(stream: &mut Stream, rows: u64) -> Result<(Instant, u64)> {
     let began = Instant::now();
     while seen < rows {
         let now = Instant::now();
-        let more = stream.fill(now, Duration::ZERO).map_err(other)?;
+        let more = stream.fill(now).map_err(other)?;
         while let Some((packet, length)) = stream.peek().map_err(other)? {
             seen += u64::from(insert(&packet).is_some());
             stream.consume(length);

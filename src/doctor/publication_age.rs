@@ -104,7 +104,7 @@ fn read_until(
 ) -> Result<ReadThrough, StreamError> {
     while Instant::now() < deadline {
         stream.wait(TICK)?;
-        let filled = stream.fill(Instant::now(), Duration::ZERO);
+        let filled = stream.fill(Instant::now());
         while let Some((packet, length)) = stream.peek()? {
             match packet {
                 Packet::Notice(notice) if notice.is_skipped_publication() => {

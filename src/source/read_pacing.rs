@@ -32,6 +32,7 @@ const MODERATE_PAUSE_MAX: Duration = Duration::from_millis(8);
 
 #[derive(Debug)]
 pub(crate) struct ReadPacing {
+    pub(super) confirm_time: Duration,
     since: Instant,
     bytes: usize,
     is_moderate: bool,
@@ -39,17 +40,11 @@ pub(crate) struct ReadPacing {
 
 impl ReadPacing {
     pub(crate) fn new(now: Instant) -> ReadPacing {
-        ReadPacing { since: now, bytes: 0, is_moderate: false }
+        ReadPacing { confirm_time: Duration::ZERO, since: now, bytes: 0, is_moderate: false }
     }
 
-    /// Takes the size of a read, and how long the broker takes to confirm; returns how long to pause
-    /// before the next.
-    pub(crate) fn after_read(
-        &mut self,
-        now: Instant,
-        bytes: usize,
-        confirm_time: Duration,
-    ) -> Option<Duration> {
+    /// Takes the size of a read; returns how long to pause before the next.
+    pub(crate) fn after_read(&mut self, now: Instant, bytes: usize) -> Option<Duration> {
         self.bytes += bytes;
         let elapsed = now.saturating_duration_since(self.since);
         if bytes >= LARGE_READ_BYTES {
@@ -64,7 +59,7 @@ impl ReadPacing {
             self.is_moderate = bytes_per_us > MODERATE_BYTES_PER_US;
             (self.since, self.bytes) = (now, 0);
         }
-        let pause = confirm_time / PART_OF_CONFIRM_TIME;
+        let pause = self.confirm_time / PART_OF_CONFIRM_TIME;
         (self.is_moderate && bytes > 0).then(|| pause.clamp(MODERATE_PAUSE_MIN, MODERATE_PAUSE_MAX))
     }
 }

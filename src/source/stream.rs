@@ -110,9 +110,13 @@ impl Stream {
         }
     }
 
-    /// Reads without blocking; true when there is probably more to read. `confirm_time` is how long
-    /// the broker takes to confirm what was read.
-    pub fn fill(&mut self, now: Instant, confirm_time: Duration) -> Result<bool, StreamError> {
+    /// How long the broker takes to confirm what was read: pauses between reads follow it.
+    pub fn set_confirm_time(&mut self, time: Duration) {
+        self.pacing.confirm_time = time;
+    }
+
+    /// Reads without blocking; true when there is probably more to read.
+    pub fn fill(&mut self, now: Instant) -> Result<bool, StreamError> {
         self.make_room()?;
         let mut read = 0;
         while self.end < self.buffer.len() {
@@ -133,7 +137,7 @@ impl Stream {
         if read > 0 {
             self.last_received = now;
         }
-        self.pause = self.pacing.after_read(now, read, confirm_time);
+        self.pause = self.pacing.after_read(now, read);
         Ok(read >= LARGE_READ_BYTES)
     }
 

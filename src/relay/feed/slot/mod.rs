@@ -244,7 +244,8 @@ impl Feed for SlotFeed {
             return Ok(false);
         };
         let reading = Instant::now();
-        let filled = stream.fill(now, self.replication.window.confirm_time());
+        stream.set_confirm_time(self.replication.window.confirm_time());
+        let filled = stream.fill(now);
         let read = *read_at.insert(Instant::now());
         meter.stage(Stage::Read, read - reading);
         let mut admission = Admission { admitter, policy, sink: &mut **sink, meter };

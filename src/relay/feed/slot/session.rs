@@ -103,7 +103,7 @@ pub(super) fn end(mut stream: Stream) -> bool {
     let outcome = stream.send_copy_done().map_err(StreamError::Io).and_then(|()| {
         while Instant::now() < deadline {
             stream.wait(Duration::from_millis(20))?;
-            stream.fill(Instant::now(), Duration::ZERO)?;
+            stream.fill(Instant::now())?;
             while let Some((_, length)) = stream.peek()? {
                 stream.consume(length);
             }
