@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use walrelay_harness::kit::Rng;
+use walrelay_harness::load::ChaosWriters;
 use walrelay_harness::oracle;
 use walrelay_harness::relay::RelayProcess;
 
@@ -30,31 +31,31 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
     for relay in &mut relays {
         relay.wait_ready(LIMIT).unwrap();
     }
-    // GIVEN a load, and kills at random moments of it
-    let (events, seconds, most) = volume((5_000, 10, 6), (50_000, 40, 20));
-    let writers = site.writers(events, Duration::from_secs(seconds));
+    // GIVEN a load that lasts as long as the kills at random moments of it
+    let (events, seconds, most) = volume((1_500, 3, 6), (10_000, 8, 20));
     let mut rng = Rng::fork(seed(), 7);
-    let (report, kills) = std::thread::scope(|scope| {
-        let writing = scope.spawn(|| writers.run().unwrap());
-        let mut kills = 0;
-        while kills < most {
-            let pause = Duration::from_millis(200 + rng.below(1_600));
-            std::thread::sleep(pause);
-            // Whoever of the two has rows in hand.
-            let victim = until("rows in somebody's hands", LIMIT, || {
-                let holders = site.value(HOLDERS);
-                let holds = |relay: &RelayProcess| holders.contains(&format!(":{}:", relay.pid()));
-                let victim = relays.iter().position(holds);
-                // After the load nobody need have any.
-                (victim.is_some() || writing.is_finished()).then_some(victim)
-            });
-            let Some(victim) = victim else { break };
-            let relay = &mut relays[victim];
-            relay.kill9().unwrap();
-            relay.restart().unwrap();
-            kills += 1;
+    std::thread::scope(|scope| {
+        let killing = scope.spawn(|| {
+            for _ in 0..most {
+                std::thread::sleep(Duration::from_millis(200 + rng.below(1_600)));
+                // Whoever of the two has rows in hand.
+                let victim = until("rows in somebody's hands", LIMIT, || {
+                    let holders = site.value(HOLDERS);
+                    relays.iter().position(|relay| holders.contains(&format!(":{}:", relay.pid())))
+                });
+                relays[victim].kill9().unwrap();
+                relays[victim].restart().unwrap();
+            }
+        });
+        for round in 0.. {
+            let writers = site.writers(events, Duration::from_secs(seconds));
+            let report = ChaosWriters { seed: seed() + round, ..writers }.run().unwrap();
+            println!("{report:?}");
+            if killing.is_finished() {
+                break;
+            }
         }
-        (writing.join().unwrap(), kills)
+        killing.join().unwrap();
     });
     wait_settled(&site, LIMIT);
     for relay in &mut relays {
@@ -66,11 +67,9 @@ fn two_processes_of_eight_workers_lose_and_reorder_nothing_over_many_kills() {
     let truth = oracle::read_truth(&site.url, "public.outbox").unwrap();
     let records = reader.finish().swap_remove(0);
     let verdict = oracle::check(&truth, &records, &HashSet::new());
-    println!("{report:?}\n{kills} kills: {verdict}");
-    assert!(report.events_committed >= events);
-    // Fewer where the load was over before rows could be found in somebody's hands.
-    assert!(kills > most / 2, "{kills} kills");
+    println!("{verdict}");
+    assert!(truth.len() as u64 >= events);
     // A kill repeats what was claimed and not settled: as many batches as there are workers.
-    verdict.assert_exact(kills * 8 * 200);
+    verdict.assert_exact(most * 8 * 200);
     assert_eq!(statuses(&site), format!("published {}", truth.len()));
 }
