@@ -42,7 +42,7 @@ pub(crate) fn pace(bare: &mut dyn Bare, rate: u64, duration: Duration) -> Result
 
 impl Bare for Producer {
     fn send(&mut self, key: &str, payload: &str) -> Result<()> {
-        while !self.enqueue(key.as_bytes(), payload.as_bytes())? {
+        while !self.enqueue(key.as_bytes(), payload.as_bytes(), &[])? {
             self.poll(1)?;
         }
         self.poll(0)

@@ -34,6 +34,8 @@ pub(crate) enum Contender {
     NullSink,
     /// The relay's reader and librdkafka in one process, and nothing between them.
     BarePipeline,
+    /// The same, with headers as long as the relay's.
+    BarePipelineHeaders,
     /// The relay to Kafka.
     Kafka,
     /// The relay to Kafka, header `id` only, as the peers were measured.
@@ -46,11 +48,12 @@ pub(crate) enum Contender {
     Against(usize),
 }
 
-const KAFKA: [Contender; 6] = [
+const KAFKA: [Contender; 7] = [
     Contender::LazyReader,
     Contender::PgRecvlogical,
     Contender::NullSink,
     Contender::BarePipeline,
+    Contender::BarePipelineHeaders,
     Contender::Kafka,
     Contender::KafkaDebezium,
 ];
@@ -106,6 +109,7 @@ impl Contender {
             Contender::PgRecvlogical => "pg_recvlogical, /dev/null",
             Contender::NullSink => "walrelay, null sink",
             Contender::BarePipeline => "bare pipeline, Kafka",
+            Contender::BarePipelineHeaders => "bare pipeline, Kafka, headers",
             Contender::Kafka => "walrelay, Kafka",
             Contender::KafkaDebezium => "walrelay, Kafka, preset debezium",
             Contender::Bare(Queue::Quorum) => "bare publisher, quorum queue",
@@ -162,11 +166,14 @@ impl Times {
 pub(crate) fn measure(bed: &Bed, options: &Options, progress: &Progress) -> Result<Vec<Run>> {
     progress.step(&format!("writing {} rows", human_count(options.rows)));
     bed.begin_backlog()?;
-    let filled = Backlog::new(bed.url(), options.rows).fill()?;
+    let mut backlog = Backlog::new(bed.url(), options.rows);
+    backlog.keys = options.keys;
+    let filled = backlog.fill()?;
     bed.checkpoint()?;
     progress.say(&format!(
-        "{} rows of 330 B in 100-row transactions written in {}",
+        "{} rows of 330 B and {} keys in 100-row transactions written in {}",
         human_count(filled.rows),
+        human_count(options.keys),
         human_duration(filled.elapsed)
     ));
     let windows = prepare(bed, options, progress)?;
@@ -247,8 +254,9 @@ impl Drain<'_> {
         match contender {
             Contender::LazyReader => reader::drain(bed, slot, rows),
             Contender::PgRecvlogical => pg_recvlogical(bed, slot),
-            Contender::BarePipeline => {
-                pipeline::drain(bed, slot, &bed.target(Queue::Quorum)?, rows)
+            Contender::BarePipeline | Contender::BarePipelineHeaders => {
+                let headers = contender == Contender::BarePipelineHeaders;
+                pipeline::drain(bed, slot, &bed.target(Queue::Quorum)?, rows, headers)
             }
             Contender::Bare(queue) => {
                 let window = self.window_events(contender);

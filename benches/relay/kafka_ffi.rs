@@ -9,7 +9,9 @@ use std::ptr;
 use std::time::{Duration, Instant};
 
 use rdkafka::bindings as c;
-use rdkafka::bindings::rd_kafka_resp_err_t::RD_KAFKA_RESP_ERR__QUEUE_FULL as QUEUE_FULL;
+use rdkafka::bindings::rd_kafka_resp_err_t::{
+    RD_KAFKA_RESP_ERR__QUEUE_FULL as QUEUE_FULL, RD_KAFKA_RESP_ERR_NO_ERROR as NO_ERROR,
+};
 use walrelay_harness::{HarnessError, Result};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -81,25 +83,89 @@ impl Producer {
     }
 
     /// Enqueues a record; false while the queue is full.
-    pub(crate) fn enqueue(&mut self, key: &[u8], payload: &[u8]) -> Result<bool> {
-        let (start, length) = (payload.as_ptr().cast_mut().cast(), payload.len());
-        let copy = c::RD_KAFKA_MSG_F_COPY;
-        // SAFETY: the topic lives, the slices outlive the call, and with the flag the payload is
-        // only read; the opaque is not used.
-        let refused = unsafe {
-            let (key, key_length, none) = (key.as_ptr().cast(), key.len(), ptr::null_mut());
-            let topic = self.topic;
-            c::rd_kafka_produce(topic, ANY_PARTITION, copy, start, length, key, key_length, none)
-                != 0
+    pub(crate) fn enqueue(
+        &mut self,
+        key: &[u8],
+        payload: &[u8],
+        headers: &[(&str, &str)],
+    ) -> Result<bool> {
+        let error = if headers.is_empty() {
+            self.produce(key, payload)
+        } else {
+            self.produce_with_headers(key, payload, headers)
         };
-        if !refused {
+        if error == NO_ERROR {
             self.enqueued += 1;
             return Ok(true);
         }
-        // SAFETY: both read constants and a variable of this thread.
+        // SAFETY: the text is a constant.
+        if error == QUEUE_FULL {
+            Ok(false)
+        } else {
+            Err(unsafe { failed(c::rd_kafka_err2str(error)) })
+        }
+    }
+
+    fn produce(&mut self, key: &[u8], payload: &[u8]) -> c::rd_kafka_resp_err_t {
+        let (start, length) = (payload.as_ptr().cast_mut().cast(), payload.len());
+        let (copy, topic, none) = (c::RD_KAFKA_MSG_F_COPY, self.topic, ptr::null_mut());
+        let (key, key_length) = (key.as_ptr().cast(), key.len());
+        // SAFETY: the topic lives, the slices outlive the call, and with the flag the payload is
+        // only read; the opaque is not used. The error is a variable of this thread.
         unsafe {
-            let error = c::rd_kafka_last_error();
-            if error == QUEUE_FULL { Ok(false) } else { Err(failed(c::rd_kafka_err2str(error))) }
+            match c::rd_kafka_produce(
+                topic,
+                ANY_PARTITION,
+                copy,
+                start,
+                length,
+                key,
+                key_length,
+                none,
+            ) {
+                0 => NO_ERROR,
+                _ => c::rd_kafka_last_error(),
+            }
+        }
+    }
+
+    fn produce_with_headers(
+        &mut self,
+        key: &[u8],
+        payload: &[u8],
+        headers: &[(&str, &str)],
+    ) -> c::rd_kafka_resp_err_t {
+        use c::rd_kafka_vtype_t as kind;
+        let mem = |bytes: &[u8]| c::rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 {
+            ptr: bytes.as_ptr().cast_mut().cast(),
+            size: bytes.len(),
+        };
+        // SAFETY: the list is fresh, and names and values are copied with their lengths; each union
+        // holds what its type says; librdkafka takes the list over only if it takes the record.
+        unsafe {
+            let list = c::rd_kafka_headers_new(headers.len());
+            for (name, value) in headers {
+                let (name_length, value_length) = (name.len() as isize, value.len() as isize);
+                let (name, value) = (name.as_ptr().cast(), value.as_ptr().cast());
+                c::rd_kafka_header_add(list, name, name_length, value, value_length);
+            }
+            let vu = |vtype, u| c::rd_kafka_vu_t { vtype, u };
+            type Value = c::rd_kafka_vu_s__bindgen_ty_1;
+            let record = [
+                vu(kind::RD_KAFKA_VTYPE_RKT, Value { rkt: self.topic }),
+                vu(kind::RD_KAFKA_VTYPE_MSGFLAGS, Value { i: c::RD_KAFKA_MSG_F_COPY }),
+                vu(kind::RD_KAFKA_VTYPE_KEY, Value { mem: mem(key) }),
+                vu(kind::RD_KAFKA_VTYPE_VALUE, Value { mem: mem(payload) }),
+                vu(kind::RD_KAFKA_VTYPE_HEADERS, Value { headers: list }),
+            ];
+            let error = c::rd_kafka_produceva(self.rk, record.as_ptr(), record.len());
+            if error.is_null() {
+                return NO_ERROR;
+            }
+            let code = c::rd_kafka_error_code(error);
+            c::rd_kafka_error_destroy(error);
+            c::rd_kafka_headers_destroy(list);
+            code
         }
     }
 

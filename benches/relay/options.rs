@@ -29,6 +29,9 @@ pub(crate) struct Options {
     /// Rows of the backlog
     #[arg(long, default_value_t = 1_000_000, default_value_if("sink", "rabbitmq", "200000"))]
     pub(crate) rows: u64,
+    /// Keys of the backlog. To RabbitMQ at most one event of each is unconfirmed
+    #[arg(long, default_value_t = 1_000)]
+    pub(crate) keys: u64,
     /// Rounds of the drain; every contender runs once in each
     #[arg(long, default_value_t = 3)]
     pub(crate) runs: usize,
@@ -60,7 +63,7 @@ pub(crate) struct Options {
     #[arg(long, default_value = concat!(env!("CARGO_MANIFEST_DIR"), "/target/bench"))]
     pub(crate) out: PathBuf,
     /// This process is the bare pipeline
-    #[arg(long, hide = true, num_args = 5)]
+    #[arg(long, hide = true, num_args = 6)]
     pub(crate) bare_pipeline: Vec<String>,
     /// Given by `cargo bench`
     #[arg(long, hide = true)]

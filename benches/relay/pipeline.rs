@@ -1,7 +1,7 @@
 //! The bare pipeline: the relay's reader and librdkafka, and nothing between them.
 //!
-//! One process, as the relay is: it passes key and payload through, and promises nothing: no window,
-//! no order after a failure, no position. It is this program, started a second time, so that its CPU
+//! One process, as the relay is: it passes key and payload through, with headers or without, and
+//! promises nothing: no window, no order after a failure, no position. It is this program, started a second time, so that its CPU
 //! and its memory are its own.
 
 use std::io::{BufRead as _, BufReader, Lines};
@@ -19,15 +19,29 @@ use crate::kafka_ffi::Producer;
 use crate::meter::Watch;
 use crate::reader::{self, insert, other};
 
+/// As many headers as the relay's default preset has, of the same lengths.
+const HEADERS: [(&str, &str); 4] = [
+    ("id", "00000000-0000-0000-0000-000000000000"),
+    ("event_type", "created"),
+    ("commit_ts", "2026-01-01T00:00:00.000000Z"),
+    ("lsn", "0/10000000"),
+];
 /// Of the outbox table.
 const KEY_COLUMN: usize = 2;
 const PAYLOAD_COLUMN: usize = 4;
 
 /// Starts it, and takes its times from what it says.
-pub(crate) fn drain(bed: &Bed, slot: &str, target: &Target, rows: u64) -> Result<Times> {
+pub(crate) fn drain(
+    bed: &Bed,
+    slot: &str,
+    target: &Target,
+    rows: u64,
+    headers: bool,
+) -> Result<Times> {
     let (brokers, topic) = target.topic()?;
     let mut command = tied_command(&std::env::current_exe().map_err(other)?);
     command.args(["--bare-pipeline", &bed.url(), slot, brokers, topic, &rows.to_string()]);
+    command.arg(headers.to_string());
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let started_at = Instant::now();
     let mut child = spawn_tied(command).map_err(other)?;
@@ -61,8 +75,11 @@ fn next(said: &mut Lines<BufReader<ChildStdout>>) -> Result<(u64, Instant)> {
 /// The process itself: says how many are confirmed at the first confirm and at the end, and waits
 /// to be killed.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    let [url, slot, brokers, topic, rows] = arguments else { return Err(other("five arguments")) };
+    let [url, slot, brokers, topic, rows, headers] = arguments else {
+        return Err(other("six arguments"));
+    };
     let rows: u64 = rows.parse().map_err(other)?;
+    let headers: &[(&str, &str)] = if headers == "true" { &HEADERS } else { &[] };
     let mut producer = Producer::new(brokers, topic)?;
     let (mut stream, _) = reader::open(url, slot)?;
     let began = Instant::now();
@@ -72,7 +89,7 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
         while let Some((packet, length)) = stream.peek().map_err(other)? {
             if let Some(body) = insert(&packet) {
                 let (key, payload) = key_and_payload(body)?;
-                while !producer.enqueue(key, payload)? {
+                while !producer.enqueue(key, payload, headers)? {
                     producer.poll(1)?;
                 }
                 seen += 1;
