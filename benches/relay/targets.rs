@@ -81,9 +81,13 @@ pub(crate) fn drain(runs: &[Run]) -> Vec<Target> {
             let cpu = ratio(runs, contender, bare, |run| run.cpu_s_per_million);
             add(format!("{name}: CPU over the bare pipeline"), cpu, "×", Limit::AtMost(1.3));
             if contender == Contender::Kafka {
-                let speed = faster(contender, Contender::BarePipelineHeaders);
+                let bare = Contender::BarePipelineHeaders;
+                let speed = faster(contender, bare);
                 let what = "Kafka over the bare pipeline with headers";
                 add(what.into(), speed, "×", Limit::AtLeast(0.9));
+                let cpu = ratio(runs, contender, bare, |run| run.cpu_s_per_million);
+                let what = "Kafka: CPU over the bare pipeline with headers";
+                add(what.into(), cpu, "×", Limit::AtMost(1.3));
             }
         }
         let peak = of(runs, contender, |run| run.peak_rss_bytes.unwrap_or(0) as f64 / 1e6);
