@@ -27,7 +27,7 @@ use self::bounded::{AdminClient, Bounded, Bounds};
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
-use crate::health::Unready;
+use crate::health::StateReason;
 
 pub(crate) mod address;
 mod answer;
@@ -36,6 +36,8 @@ mod bounded;
 mod page;
 mod status;
 
+/// How often the state of the relay is judged.
+const JUDGE_EVERY: Duration = Duration::from_secs(1);
 /// How long a stop waits for requests that are being handled.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
@@ -55,13 +57,14 @@ impl Admin {
         view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
-        Admin::start_within(Bounds::default(), listen, router(view), dead_letters)
+        Admin::start_within(Bounds::default(), listen, router(view.clone()), view, dead_letters)
     }
 
     fn start_within(
         bounds: Bounds,
         listen: SocketAddr,
         router: Router,
+        view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
@@ -71,7 +74,10 @@ impl Admin {
         let router = router.merge(api::router(&api));
         let router = router.layer(map_response(harden)).layer(from_fn(under_way));
         let serving = move || {
-            runtime.block_on(serve(listener, bounds, router, stopped));
+            let judging = judge_until(stopped.clone(), &view);
+            runtime.block_on(async {
+                tokio::join!(serve(listener, bounds, router, stopped), judging)
+            });
             runtime.shutdown_background();
         };
         let thread = Some(runtime::spawn("admin", serving).map_err(not_started)?);
@@ -139,6 +145,19 @@ async fn serve(
     }
 }
 
+/// Judges the state of the relay regularly, so that metrics and log tell of it without a probe, and
+/// a last time at the end.
+async fn judge_until(stopped: watch::Receiver<bool>, view: &AdminView) {
+    let mut stopped = std::pin::pin!(until_stopped(stopped));
+    loop {
+        let ended = tokio::time::timeout(JUDGE_EVERY, &mut stopped).await.is_ok();
+        view.judge();
+        if ended {
+            return;
+        }
+    }
+}
+
 async fn until_stopped(mut stopped: watch::Receiver<bool>) {
     // A sender that was dropped means stop, too.
     let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
@@ -189,18 +208,28 @@ async fn metrics(State(view): State<Arc<AdminView>>) -> Response {
 }
 
 async fn livez(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Response {
-    verdict(&headers, "live", view.judge().1.stuck().as_slice())
+    verdict(&headers, "live", view.judge().1.stuck().as_slice(), json!({}))
 }
 
 async fn readyz(State(view): State<Arc<AdminView>>, headers: HeaderMap) -> Response {
-    verdict(&headers, "ready", &view.judge().1.reasons)
+    let (_, health) = view.judge();
+    let state = json!({ "state": health.state.text(), "reason": health.reason.map(status::reason),
+        "since_seconds": status::since_seconds(&view, &health) });
+    verdict(&headers, "ready", &health.reasons, state)
 }
 
-/// 200 and the word, or 503 and one line per reason; JSON where the request accepts it.
-fn verdict(headers: &HeaderMap, word: &'static str, reasons: &[Unready]) -> Response {
+/// 200 and the word, or 503 and one line per reason; JSON, with `more`, where the request accepts it.
+fn verdict(
+    headers: &HeaderMap,
+    word: &'static str,
+    reasons: &[StateReason],
+    more: serde_json::Value,
+) -> Response {
     let code = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if wants_json(headers) {
-        let body = json!({ word: reasons.is_empty(), "reasons": status::reasons(reasons) });
+        let mut body = more;
+        body[word] = reasons.is_empty().into();
+        body["reasons"] = status::reasons(reasons);
         return answer(code, JSON, format!("{body}\n"));
     }
     let lines: String = reasons.iter().map(|it| format!("{}: {it}\n", it.code())).collect();

@@ -79,12 +79,14 @@ fn heading(view: &AdminView, health: &Health) -> Markup {
         _ => "bad",
     };
     let note = Some(view.facts.note()).filter(|note| !note.is_empty());
-    let lines = health.reasons.iter().map(ToString::to_string).chain(note);
+    let early = health.reason.filter(|_| health.reasons.is_empty());
+    let reasons = health.reasons.iter().copied().chain(early);
+    let lines = reasons.map(|reason| reason.to_string()).chain(note);
     let lines: Vec<String> = lines.collect();
     html! {
         header {
             h1 { "walrelay " span.dim { (env!("CARGO_PKG_VERSION")) } }
-            span class={ "state " (tone) } { (health.state.text().replace('_', " ")) }
+            span class={ "state " (tone) } { (health.state.text()) }
             span.dim { "up " (duration((view.clock)() / 1000)) }
         }
         @if !lines.is_empty() {

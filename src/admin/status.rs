@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::health::{Facts, Health, HealthLimits, Snapshot, Unready};
+use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
+use crate::base::time::rfc3339;
 use crate::metrics::{LabelSet, Metrics, Outcome, Point, WalStatus};
 
 /// Milliseconds since the origin that [`Facts`] are written against.
@@ -15,10 +16,12 @@ pub(crate) type FactsClock = Arc<dyn Fn() -> u64 + Send + Sync>;
 pub(crate) struct AdminView {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) facts: Arc<Facts>,
-    pub(crate) limits: HealthLimits,
+    pub(crate) states: Arc<StateWatch>,
     pub(crate) clock: FactsClock,
     /// None where a table is polled.
     pub(crate) slot: Option<String>,
+    /// The kind of broker.
+    pub(crate) sink: &'static str,
 }
 
 #[must_use]
@@ -30,7 +33,7 @@ impl AdminView {
     /// What the data thread knew at the end of its last pass, and what follows from it now.
     pub(super) fn judge(&self) -> (Snapshot, Health) {
         let facts = self.facts.snapshot();
-        let health = Health::judge(&facts, self.limits, (self.clock)());
+        let health = self.states.judge(&facts, (self.clock)());
         (facts, health)
     }
 }
@@ -40,7 +43,12 @@ pub(super) fn to_json(view: &AdminView) -> Value {
     let metrics = &view.metrics;
     json!({
         "version": env!("CARGO_PKG_VERSION"),
+        "mode": if view.slot.is_some() { "cdc" } else { "polling" },
+        "sink": view.sink,
         "state": health.state.text(),
+        "since": rfc3339(view.states.unix_us(health.since_ms)),
+        "since_seconds": since_seconds(view, &health),
+        "reason": health.reason.map(reason),
         "ready": health.reasons.is_empty(),
         "live": health.stuck().is_none(),
         "reasons": reasons(&health.reasons),
@@ -67,7 +75,7 @@ pub(super) fn to_json(view: &AdminView) -> Value {
             "breaker_open": metrics.dlq_breaker_open.get() == 1,
             "publish_failed": metrics.dlq_publish_failed.get(),
         },
-        "slot": view.slot.as_deref().map(|name| slot(metrics, name)),
+        "slot": view.slot.as_deref().map(|name| slot(view, name)),
         "polling": view.slot.is_none().then(|| json!({
             "backlog": count(metrics.backlog.get()),
             "backlog_age_seconds": metrics.backlog_age_seconds.get(),
@@ -77,7 +85,9 @@ pub(super) fn to_json(view: &AdminView) -> Value {
     })
 }
 
-fn slot(metrics: &Metrics, name: &str) -> Value {
+fn slot(view: &AdminView, name: &str) -> Value {
+    let metrics = &*view.metrics;
+    let pin = view.facts.pin();
     let lag_bytes = |point| metrics.slot_lag_bytes.at(point).get();
     json!({
         "name": name,
@@ -91,6 +101,7 @@ fn slot(metrics: &Metrics, name: &str) -> Value {
         "lag_seconds": metrics.slot_lag_seconds.get(),
         "retained_wal_bytes": metrics.slot_retained_wal_bytes.get(),
         "safe_wal_bytes": count(metrics.slot_safe_wal_bytes.get()),
+        "pinned_by": pin.map(|pin| pin.by.to_json(pin.age.as_secs(), &pin.text())),
     })
 }
 
@@ -105,7 +116,15 @@ pub(super) fn count(gauge: f64) -> Option<i64> {
     gauge.is_finite().then_some(gauge as i64)
 }
 
-pub(super) fn reasons(reasons: &[Unready]) -> Value {
-    let reasons = reasons.iter();
-    reasons.map(|why| json!({ "code": why.code(), "text": why.to_string() })).collect()
+/// For how long the relay has been in its state.
+pub(super) fn since_seconds(view: &AdminView, health: &Health) -> u64 {
+    (view.clock)().saturating_sub(health.since_ms) / 1000
+}
+
+pub(super) fn reason(reason: StateReason) -> Value {
+    json!({ "code": reason.code(), "text": reason.to_string() })
+}
+
+pub(super) fn reasons(reasons: &[StateReason]) -> Value {
+    reasons.iter().copied().map(reason).collect()
 }

@@ -10,8 +10,11 @@ mod bounded;
 
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::health::{self, HealthLimits, Pass, Phase, Recorder};
+use crate::health::{self, HealthLimits, IntakeHold, Pass, Phase, Recorder, StateWatch};
 use crate::metrics::Metrics;
+
+/// When the clock of the facts began.
+const ORIGIN_UNIX_US: i64 = 1_764_032_400_000_000;
 
 /// A server on a free port, its data thread played by the test, its clock set by hand.
 struct Stage {
@@ -39,12 +42,16 @@ fn stage_of(slot: Option<&str>) -> Stage {
 /// What a server shows, and what changes that.
 pub(super) fn view(slot: Option<&str>) -> (Recorder, AdminView) {
     let (recorder, facts) = health::facts(0);
+    let metrics = Arc::new(Metrics::new());
+    let states = StateWatch::new(HealthLimits::default(), Arc::clone(&metrics), ORIGIN_UNIX_US);
+    let states = Arc::new(states);
     let view = AdminView {
-        metrics: Arc::new(Metrics::new()),
+        metrics,
         facts,
-        limits: HealthLimits::default(),
+        states,
         clock: clock_since(Instant::now()),
         slot: slot.map(str::to_owned),
+        sink: "kafka",
     };
     (recorder, view)
 }

@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use crate::admin::{self, Admin, AdminView, DeadLetterAccess};
+use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::config::Config;
@@ -18,7 +19,7 @@ use crate::dead_letter::tail::{DeadLetterTail, TailConfig};
 use crate::dead_letter::tail_event;
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
-use crate::health::{self, Facts, HealthLimits, Recorder};
+use crate::health::{self, Facts, HealthLimits, Recorder, StateWatch};
 use crate::metrics::Metrics;
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
@@ -40,12 +41,14 @@ impl Observability {
         let origin = Instant::now();
         let metrics = Arc::new(Metrics::new());
         let (recorder, facts) = health::facts(0);
+        let states = StateWatch::new(HealthLimits::default(), Arc::clone(&metrics), unix_now_us());
         let view = AdminView {
             metrics: Arc::clone(&metrics),
             facts: Arc::clone(&facts),
-            limits: HealthLimits::default(),
+            states: Arc::new(states),
             clock: admin::clock_since(origin),
             slot: config.polling.is_none().then(|| config.source.slot.clone()),
+            sink: config.sink.kind().name,
         };
         let letters = DeadLetterAccess {
             broker: Arc::clone(&config.sink),

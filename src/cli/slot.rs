@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::args::SlotAction;
 use super::check::connect;
 use super::output::{print, print_json, print_line, print_note};
 use crate::base::error::{Exit, Fault};
 use crate::config::Config;
 use crate::source::faults::{slot_missing, slot_refused};
+use crate::source::oldest_transaction::oldest_transaction;
 use crate::source::slot;
 use crate::source::slot_state::{field_lines, slot_state};
 
@@ -43,7 +46,10 @@ pub(crate) async fn run(config: &Config, action: &SlotAction) -> Result<Exit, Fa
         SlotAction::Show { json } => {
             let state = slot_state(&client, name).await;
             let state = state.map_err(|error| slot_refused(&error, name, &[]))?;
-            let fields = state.fields().ok_or_else(|| slot_missing(name))?;
+            let mut fields = state.fields().ok_or_else(|| slot_missing(name))?;
+            let oldest = oldest_transaction(&client).await;
+            let oldest = oldest.map_err(|error| slot_refused(&error, name, &[]))?;
+            fields.push(("oldest_transaction", json!(oldest.map(|oldest| oldest.summary()))));
             return match json {
                 true => print_json(&fields.into_iter().collect::<BTreeMap<_, _>>()),
                 false => print(&field_lines(fields)),

@@ -1,9 +1,12 @@
 //! Judges the replication slot.
 
+use std::time::Duration;
+
 use crate::base::error::Fault;
 use crate::base::finding::{Finding, is_sound};
 use crate::source::facts::SourceFacts;
 use crate::source::faults::{new_slot_commands, slot_lost, slot_missing, slot_problem};
+use crate::source::oldest_transaction::PINNED_BYTES_MIN;
 use crate::source::settings::SourceSettings;
 use crate::source::slot_state::SlotFacts;
 
@@ -26,6 +29,7 @@ pub(super) fn judge(facts: &SourceFacts, settings: &SourceSettings) -> Vec<Findi
             ),
         ));
     }
+    findings.extend(pinned(slot, facts, settings));
     if is_sound(&findings) {
         findings.insert(0, position(slot, facts));
     }
@@ -85,6 +89,24 @@ fn ahead(slot: &SlotFacts, facts: &SourceFacts) -> Option<Fault> {
             format!(
                 "{}, then publish what it never delivered by hand (docs/operations.md, \"A lost slot\")",
                 new_slot_commands(name)
+            ),
+        )
+    })
+}
+
+/// A transaction that is open for long, with WAL before the confirmed LSN that is kept for it.
+fn pinned(slot: &SlotFacts, facts: &SourceFacts, settings: &SourceSettings) -> Option<Finding> {
+    let oldest = facts.oldest_transaction.as_ref()?;
+    let age_ms = oldest.age_ms.filter(|ms| Duration::from_millis(*ms) >= settings.pinned_after)?;
+    let bytes = slot.confirmed_flush.bytes_since(slot.restart_lsn);
+    let (title, age_s, mend) = (oldest.title(), age_ms / 1000, oldest.mend());
+    (bytes >= PINNED_BYTES_MIN).then(|| {
+        Finding::warn(
+            "slot.pinned",
+            format!(
+                "Postgres keeps {bytes} bytes of WAL that slot {} has confirmed, as long as this is open: \
+                 {title}, for {age_s} s; to end it: {mend}",
+                slot.name
             ),
         )
     })

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use super::slot_pin::SlotPin;
 use crate::base::lsn::Lsn;
 use crate::base::text::truncated;
 
@@ -41,12 +42,25 @@ impl Phase {
     }
 }
 
+/// Why the feed takes no event in, although there may be some.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IntakeHold {
+    /// As many events are unsettled as may be.
+    WindowFull,
+    /// The dead-letter topic must be read first.
+    LettersUnread,
+    /// The catalog, or the end of a topic, must be read first.
+    LookupPending,
+}
+
 #[derive(Debug)]
 pub struct Facts {
     snapshot: Mutex<Snapshot>,
     note: Mutex<String>,
-    /// Written by the slot watch, read by the data thread.
+    /// These are written by the slot watch; the data thread reads the first.
     server_lsn: AtomicU64,
+    slot_confirmed_lsn: AtomicU64,
+    pin: Mutex<Option<SlotPin>>,
 }
 
 /// What the data thread knows at the end of a pass.
@@ -54,8 +68,7 @@ pub struct Facts {
 pub struct Pass {
     pub phase: Phase,
     pub sink_reachable: bool,
-    /// No event is taken in because the dead-letter topic must be read first.
-    pub letters_unread: bool,
+    pub hold: Option<IntakeHold>,
     /// For how long Postgres has been decoding without sending an event.
     pub decoding_for: Option<Duration>,
     pub settled_events: u64,
@@ -79,20 +92,38 @@ pub struct Snapshot {
     /// When something last settled, the confirmed LSN last moved, or nothing was unconfirmed.
     pub progress_ms: u64,
     pub sink_down_since_ms: Option<u64>,
-    pub letters_unread_since_ms: Option<u64>,
+    pub hold_since_ms: Option<u64>,
     pub decoding_since_ms: Option<u64>,
     /// When the loop last finished a pass.
     pub heartbeat_ms: u64,
+    /// The end of the server's WAL and the slot's confirmed LSN, as the slot watch last saw them.
+    pub server_lsn: Lsn,
+    pub slot_confirmed_lsn: Lsn,
 }
 
 impl Facts {
     pub fn snapshot(&self) -> Snapshot {
-        *held(&self.snapshot)
+        let lsn = |of: &AtomicU64| Lsn::from_wire(of.load(Ordering::Relaxed));
+        Snapshot {
+            server_lsn: lsn(&self.server_lsn),
+            slot_confirmed_lsn: lsn(&self.slot_confirmed_lsn),
+            ..*held(&self.snapshot)
+        }
     }
 
-    /// The end of the server's WAL, for [`Recorder::server_lsn`].
-    pub fn server_at(&self, lsn: Lsn) {
-        self.server_lsn.store(lsn.to_wire(), Ordering::Relaxed);
+    /// The end of the server's WAL, and the slot's confirmed LSN.
+    pub fn server_at(&self, end: Lsn, slot_confirmed: Lsn) {
+        self.server_lsn.store(end.to_wire(), Ordering::Relaxed);
+        self.slot_confirmed_lsn.store(slot_confirmed.to_wire(), Ordering::Relaxed);
+    }
+
+    /// What keeps the slot's `restart_lsn` from moving.
+    pub(crate) fn pin(&self) -> Option<SlotPin> {
+        held(&self.pin).clone()
+    }
+
+    pub(super) fn set_pin(&self, pin: Option<SlotPin>) {
+        *held(&self.pin) = pin;
     }
 
     pub fn note(&self) -> String {
@@ -118,6 +149,8 @@ pub fn facts(now_ms: u64) -> (Recorder, Arc<Facts>) {
         snapshot: Mutex::new(now),
         note: Mutex::default(),
         server_lsn: AtomicU64::default(),
+        slot_confirmed_lsn: AtomicU64::default(),
+        pin: Mutex::default(),
     });
     (Recorder { facts: Arc::clone(&facts), now }, facts)
 }
@@ -136,6 +169,7 @@ impl Recorder {
         let moved = pass.settled_events != last.settled_events
             || pass.confirmed_lsn != last.confirmed_lsn
             || pass.in_flight_events == 0;
+        let other_hold = pass.hold != last.hold;
         if moved {
             self.now.progress_ms = now_ms;
         }
@@ -143,7 +177,10 @@ impl Recorder {
             now_ms.saturating_sub(u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
         });
         keep_since(&mut self.now.sink_down_since_ms, (!pass.sink_reachable).then_some(now_ms));
-        keep_since(&mut self.now.letters_unread_since_ms, pass.letters_unread.then_some(now_ms));
+        if other_hold {
+            self.now.hold_since_ms = None;
+        }
+        keep_since(&mut self.now.hold_since_ms, pass.hold.map(|_| now_ms));
         keep_since(&mut self.now.decoding_since_ms, decoding);
         // `phase` compares the new phase with the old one.
         self.now.pass = Pass { phase: self.now.pass.phase, ..*pass };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::facts::{Facts, Phase};
+use super::slot_pin::{PinWatch, SlotPin};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::lsn::Lsn;
@@ -15,12 +16,15 @@ use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
 use crate::metrics::{Metrics, Point};
 use crate::source::connect::{ConnectError, ConnectErrorKind};
 use crate::source::faults::slot_lost;
+use crate::source::oldest_transaction::oldest_transaction;
 use crate::source::settings::SourceSettings;
 use crate::source::slot_state::{RestartAge, SlotFacts, SlotQuery, SlotState};
 use crate::source::sql::{self, Sql};
 
 /// The publication is read less often than the slot.
 const PUBLICATION_EVERY: Duration = Duration::from_secs(5);
+/// So is the oldest open transaction.
+const TRANSACTION_EVERY: Duration = Duration::from_secs(5);
 /// How often the watch checks whether the first session is open.
 const FIRST_SESSION_TICK: Duration = Duration::from_millis(20);
 /// Limit for one query.
@@ -55,6 +59,7 @@ pub(crate) async fn watch(mut watch: SlotWatch) -> Fault {
                     Ok(fault) => return fault,
                     Err(error) => tracing::debug!(error = %error, "the watch lost its connection"),
                 }
+                show_pin(&watch, None);
             }
             Err(error) if error.kind() == ConnectErrorKind::Stopping => (watch.stopping)(),
             Err(error) => tracing::debug!(error = %error, "the watch has no connection"),
@@ -78,7 +83,10 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
         Ok((version, server.get::<_, String>(1), query))
     };
     let (version, system_id, query) = sql.within(QUERY_WITHIN, prepare).await?;
+    let mut pins = PinWatch::new(settings.pinned_after);
+    let transaction_every = TRANSACTION_EVERY.min(settings.pinned_after);
     let mut publication_due = Instant::now();
+    let mut transaction_due = publication_due;
     loop {
         let state = sql.within(QUERY_WITHIN, query.run(&sql.client)).await?;
         // A slot that no longer exists is reported by
@@ -88,6 +96,12 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
             if slot.is_lost() || slot.wal_status.is_none() {
                 let confirmed = &slot.confirmed_flush;
                 return Ok(slot_lost(&settings.slot, slot.loss_reason(), confirmed));
+            }
+            if Instant::now() >= transaction_due {
+                transaction_due = Instant::now() + transaction_every;
+                let look = oldest_transaction(&sql.client);
+                let oldest = sql.within(QUERY_WITHIN, look).await?;
+                show_pin(watch, pins.observe(slot, oldest, Instant::now()));
             }
         }
         if Instant::now() >= publication_due {
@@ -103,7 +117,7 @@ async fn observe(watch: &mut SlotWatch, sql: &Sql, ages: &mut Ages) -> Result<Fa
 }
 
 fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages) {
-    watch.facts.server_at(state.current_lsn);
+    watch.facts.server_at(state.current_lsn, slot.confirmed_flush);
     let (metrics, facts) = (&watch.metrics, watch.facts.snapshot().pass);
     let now = Instant::now();
     let gauge = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
@@ -119,6 +133,27 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
     metrics.slot_restart_lsn_age_seconds.set(restart_age.as_secs_f64());
     let lag = ages.lag.observe(state.current_lsn, slot.confirmed_flush, now);
     metrics.slot_lag_seconds.set(lag.as_secs_f64());
+}
+
+/// Shows what pins `restart_lsn`, and logs when that begins and ends.
+fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>) {
+    watch.metrics.slot_pinned_seconds.set(pin.as_ref().map_or(0.0, |pin| pin.age.as_secs_f64()));
+    let (last, slot) = (watch.facts.pin(), &watch.settings.slot);
+    let by = |pin: &Option<SlotPin>| pin.as_ref().map(|pin| pin.by.xid);
+    if by(&last) != by(&pin) {
+        if let Some(SlotPin { by, .. }) = &last {
+            let transaction = by.title();
+            tracing::info!(slot, transaction, "the transaction no longer holds restart_lsn");
+        }
+        if let Some(SlotPin { by, age, restart_lsn, .. }) = &pin {
+            let (transaction, age_s, mend) = (by.title(), age.as_secs(), by.mend());
+            tracing::warn!(
+                slot, transaction, age_s, %restart_lsn, mend,
+                "a transaction holds restart_lsn: Postgres keeps all WAL from there on"
+            );
+        }
+    }
+    watch.facts.set_pin(pin);
 }
 
 /// The age of the oldest WAL that the slot has not confirmed.

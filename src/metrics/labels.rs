@@ -61,6 +61,29 @@ label! {
 }
 
 label! {
+    /// What the relay does, as [`crate::health`] judges it.
+    HealthState "state" {
+        Starting = "starting",
+        Connecting = "connecting",
+        Standby = "standby",
+        Streaming = "streaming",
+        Polling = "polling",
+        Blocked = "blocked",
+        Held = "held",
+        Stalled = "stalled",
+        Draining = "draining",
+        Halted = "halted",
+    }
+}
+
+impl HealthState {
+    /// For scripts.
+    pub const fn text(self) -> &'static str {
+        HealthState::TEXTS[self as usize]
+    }
+}
+
+label! {
     /// `pg_replication_slots.wal_status`, or a word this version does not know.
     WalStatus "status" {
         Reserved = "reserved",

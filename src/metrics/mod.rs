@@ -18,7 +18,7 @@ mod pass;
 mod process;
 
 pub use self::instrument::{Family, Instrument, LabelSet, MetricKind, MetricSpec};
-pub use self::labels::{Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus};
+pub use self::labels::{HealthState, Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus};
 pub use self::pass::PassMeter;
 
 /// Commit to confirm: from half a millisecond to a minute.
@@ -103,6 +103,10 @@ table! {
         "Replication streams opened after the first.";
     connected: IntGauge = "outbox_connected", "0 or 1", NONE,
         "1 while the replication stream is open.";
+    state: Family<IntGauge, HealthState> = "outbox_state", "0 or 1", NONE,
+        "1 for the state of the relay, 0 for the others.";
+    state_since_timestamp_seconds: Gauge = "outbox_state_since_timestamp_seconds", "seconds", NONE,
+        "When the relay came into its state, in seconds since the Unix epoch.";
     backlog: Gauge = "outbox_backlog", "rows", NONE,
         "Polling: rows that are not published, waiting or claimed, up to 100,000; NaN where the slot is read.";
     backlog_age_seconds: Gauge = "outbox_backlog_age_seconds", "seconds", NONE,
@@ -125,6 +129,8 @@ table! {
         "1 while some process streams from the slot.";
     slot_restart_lsn_age_seconds: Gauge = "outbox_slot_restart_lsn_age_seconds", "seconds", NONE,
         "How long the slot's restart_lsn has not moved, as seen by this process.";
+    slot_pinned_seconds: Gauge = "outbox_slot_pinned_seconds", "seconds", NONE,
+        "Age of the transaction that keeps the slot's restart_lsn, and with it WAL, from moving; 0 without one.";
     info: Family<IntGauge, Version> = "outbox_info", "1", NONE,
         "Always 1; the version is in the label.";
     process_resident_memory_bytes: Gauge = "process_resident_memory_bytes", "bytes", NONE,

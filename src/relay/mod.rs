@@ -73,7 +73,7 @@ use crate::base::event::Sequence;
 use crate::dead_letter::tail_event::{self, TailEvent};
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::DeliverySettings;
-use crate::health::{Phase, Recorder};
+use crate::health::{IntakeHold, Phase, Recorder};
 use crate::metrics::{Metrics, PassMeter, Stage};
 use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
@@ -374,18 +374,16 @@ impl<F: Feed> Relay<F> {
     }
 
     fn publish_status(&mut self) {
-        let FeedStatus { connected, held, mut pass } = self.feed.status();
+        let FeedStatus { connected, mut pass } = self.feed.status();
         let Downstream { policy, driver, meter, recorder, .. } = &mut self.down;
         meter.flush();
         policy.gate.update_breaker_gauge(unix_now_us());
         let awaits_history = policy.gate.awaits_history();
-        pass.letters_unread = held && awaits_history;
-        if pass.letters_unread && !self.history_wait_logged {
+        let unread = pass.hold == Some(IntakeHold::LettersUnread);
+        if unread && !self.history_wait_logged {
             tracing::info!("no event is taken in before the dead-letter topic has been read");
         }
-        self.history_wait_logged =
-            awaits_history && (self.history_wait_logged || pass.letters_unread);
-        driver.log_silence(pass.in_flight_events, pass.in_flight_bytes);
+        self.history_wait_logged = awaits_history && (self.history_wait_logged || unread);
         pass.phase = self.ending.unwrap_or(pass.phase);
         pass.sink_reachable = driver.is_reachable();
         pass.settled_events = driver.settled_events;

@@ -16,8 +16,6 @@ pub(crate) type SinkFactory = Box<dyn FnMut() -> Result<Box<dyn Sink>, Fault> + 
 const REBUILD_WAIT_MIN: Duration = Duration::from_millis(100);
 /// An outage whose reason changes is logged at most this often.
 const LOG_EVERY: Duration = Duration::from_secs(10);
-/// A reachable broker that confirms nothing for this long is logged.
-const SILENCE_LOGGED_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct SinkDriver {
     /// None between a sink that has broken and the next.
@@ -32,15 +30,6 @@ pub(super) struct SinkDriver {
     outage: Option<Outage>,
     /// When an outage was last logged, and its reason then.
     logged: Option<(Instant, String)>,
-    silence: Silence,
-}
-
-/// Since when the broker has confirmed nothing, and after how many confirms.
-#[derive(Default)]
-struct Silence {
-    settled_events: u64,
-    since: Option<Instant>,
-    logged: bool,
 }
 
 /// Why events wait for the broker.
@@ -65,7 +54,6 @@ impl SinkDriver {
             broken: false,
             outage: None,
             logged: None,
-            silence: Silence::default(),
         })
     }
 
@@ -127,29 +115,6 @@ impl SinkDriver {
         if logged.is_none_or(|(at, text)| text != reason && at.elapsed() >= LOG_EVERY) {
             tracing::warn!(error = reason, "events wait for the broker");
             self.logged = Some((Instant::now(), reason.clone()));
-        }
-    }
-
-    /// Logs that a reachable broker has confirmed nothing for long.
-    pub(super) fn log_silence(&mut self, in_flight_events: u64, in_flight_bytes: u64) {
-        let (settled_events, Silence { since, logged, .. }) = (self.settled_events, &self.silence);
-        if settled_events != self.silence.settled_events || in_flight_events == 0 {
-            if let Some(since) = since.filter(|_| *logged) {
-                tracing::info!(waited_s = since.elapsed().as_secs(), "the broker confirms again");
-            }
-            self.silence = Silence { settled_events, ..Silence::default() };
-            return;
-        }
-        let waited = self.silence.since.get_or_insert_with(Instant::now).elapsed();
-        if self.is_reachable() && !self.silence.logged && waited >= SILENCE_LOGGED_AFTER {
-            self.silence.logged = true;
-            let waited_s = waited.as_secs();
-            tracing::warn!(
-                in_flight_events,
-                in_flight_bytes,
-                waited_s,
-                "the broker has confirmed nothing: waiting for its confirms"
-            );
         }
     }
 

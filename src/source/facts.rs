@@ -9,6 +9,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Error};
 
 use super::json_row::{document, document_opt, lsn};
+use super::oldest_transaction::{OldestTransaction, oldest_transaction};
 use super::publication::{PublishedFacts, published};
 use super::settings::SourceSettings;
 use super::slot_state::{SlotFacts, slot_state};
@@ -20,6 +21,7 @@ pub(crate) struct SourceFacts {
     pub(crate) role: RoleFacts,
     /// The configured slot, if it exists.
     pub(crate) slot: Option<SlotFacts>,
+    pub(crate) oldest_transaction: Option<OldestTransaction>,
     pub(crate) published: PublishedFacts,
 }
 
@@ -121,14 +123,15 @@ pub(crate) async fn gather(
     // In a database of many tables the planner overestimates the cost of these queries, and
     // compiling them takes longer than running them.
     // The slot is read before the end of WAL: a slot in use would otherwise seem to be ahead of it.
-    let ((), state, server, role, published) = tokio::try_join!(
+    let ((), state, oldest_transaction, server, role, published) = tokio::try_join!(
         client.batch_execute("SET jit = off"),
         slot_state(client, &settings.slot),
+        oldest_transaction(client),
         server(client),
         document(client, ROLE_SQL, &[(&None::<&str>, Type::TEXT)]),
         published(client, settings),
     )?;
-    Ok(SourceFacts { server, role, slot: state.slot, published })
+    Ok(SourceFacts { server, role, slot: state.slot, oldest_transaction, published })
 }
 
 pub(crate) async fn server(client: &Client) -> Result<ServerFacts, Error> {

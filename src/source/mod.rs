@@ -7,6 +7,7 @@ pub(crate) mod facts;
 pub(crate) mod faults;
 pub(crate) mod init;
 pub(crate) mod json_row;
+pub(crate) mod oldest_transaction;
 pub mod passfile;
 pub(crate) mod progress;
 pub(crate) mod publication;

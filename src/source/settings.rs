@@ -39,6 +39,8 @@ settings! {
         pub reconnect_cap: Duration = duration(1, HOUR_MS).default("5s"),
         /// How often the state of the slot is read, on the second connection.
         pub watch_interval: Duration = duration(100, HOUR_MS).default("1s"),
+        /// Age from which on a transaction is named that holds the slot's `restart_lsn`, and with it WAL.
+        pub pinned_after: Duration = duration(100, HOUR_MS).default("1m"),
         /// Where Postgres is and how to log in; already merged with environment and `.pgpass`.
         pub connection: ConnInfo,
         /// Outbox tables; may be empty when `messages` is set.

@@ -20,7 +20,7 @@ use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
-use crate::health::{Pass, Phase};
+use crate::health::{IntakeHold, Pass, Phase};
 use crate::outbox::Plan;
 use crate::pgoutput::message::Tuple;
 use crate::polling::batch::{Batch, Late};
@@ -57,7 +57,7 @@ pub(crate) struct ClaimFeed {
     rows_max: usize,
     bytes_max: usize,
     opens_state_file: bool,
-    held: bool,
+    hold: Option<IntakeHold>,
     closed: bool,
 }
 
@@ -81,9 +81,14 @@ impl ClaimFeed {
             rows_max: delivery.window_events_max.saturating_sub(rows_at_once),
             bytes_max: delivery.window_bytes_max / 2,
             opens_state_file: true,
-            held: false,
+            hold: None,
             closed: false,
         })
+    }
+
+    /// Whether more rows may be claimed.
+    fn has_room(&self) -> bool {
+        self.rows.unsettled <= self.rows_max && self.rows.held_bytes <= self.bytes_max
     }
 
     fn take_batches(&mut self, policy: &mut FailurePolicy) {
@@ -154,8 +159,8 @@ impl Feed for ClaimFeed {
         _closing: bool,
     ) -> Result<bool, Fault> {
         self.take_batches(&mut down.policy);
-        self.held = !down.policy.gate.admits();
-        while !self.held {
+        let admits = down.policy.gate.admits();
+        while admits {
             match self.offer(down)? {
                 Some(Offered::Taken { .. } | Offered::Known(_)) => {}
                 Some(Offered::SinkBroken) => {
@@ -164,6 +169,11 @@ impl Feed for ClaimFeed {
                 Some(Offered::Full) | None => break,
             }
         }
+        let awaits_history = self.rows.has_queued() && down.policy.gate.awaits_history();
+        self.hold = match awaits_history || !admits {
+            true => Some(IntakeHold::LettersUnread),
+            false => (!self.has_room()).then_some(IntakeHold::WindowFull),
+        };
         Ok(false)
     }
 
@@ -218,8 +228,7 @@ impl Feed for ClaimFeed {
             && down.policy.gate.admits()
             && !self.closed
             && self.waiting.is_empty()
-            && self.rows.unsettled <= self.rows_max
-            && self.rows.held_bytes <= self.bytes_max;
+            && self.has_room();
         self.shared.open.store(wanted, Ordering::Relaxed);
     }
 
@@ -231,12 +240,13 @@ impl Feed for ClaimFeed {
         let connected = self.shared.connected.load(Ordering::Relaxed);
         let pass = Pass {
             phase: if connected { Phase::Polling } else { Phase::Connecting },
+            hold: self.hold,
             in_flight_events: self.rows.in_flight as u64,
             in_flight_bytes: self.rows.bytes as u64,
             in_flight_limit: self.rows_max as u64,
             ..Pass::default()
         };
-        FeedStatus { connected, held: self.held, pass }
+        FeedStatus { connected, pass }
     }
 
     fn close(&mut self) {

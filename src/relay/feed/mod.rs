@@ -30,8 +30,6 @@ pub(crate) struct Downstream {
 
 pub(crate) struct FeedStatus {
     pub(super) connected: bool,
-    /// Events that could be read are held back.
-    pub(super) held: bool,
     /// What the feed knows of the pass; the loop adds what it knows of the sink.
     pub(super) pass: Pass,
 }

@@ -22,7 +22,7 @@ use crate::dead_letter::writer::DeadLetterCause;
 use crate::delivery::known::Mark;
 use crate::delivery::settings::DeliverySettings;
 use crate::delivery::window::NotInFlight;
-use crate::health::{Pass, Phase};
+use crate::health::{IntakeHold, Pass, Phase};
 use crate::metrics::{Metrics, Stage};
 use crate::relay::admit::Admission;
 use crate::relay::control::{
@@ -43,7 +43,7 @@ pub struct SlotFeed {
     awaited: Phase,
     slot: Option<KnownSlot>,
     text_only: bool,
-    held: bool,
+    hold: Option<IntakeHold>,
     status_updates: StatusUpdates,
     stopping_since: Option<Instant>,
     stall: StallDetector,
@@ -79,7 +79,7 @@ impl SlotFeed {
             awaited: Phase::Connecting,
             slot: None,
             text_only: !source.binary,
-            held: false,
+            hold: None,
             status_updates: StatusUpdates::new(source.stall_timeout),
             stopping_since: None,
             stall: StallDetector::new(control.walsender(), source.stall_timeout),
@@ -235,10 +235,13 @@ impl Feed for SlotFeed {
             self.replication.refresh(catalog);
         }
         let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.seen());
-        self.held = !down.policy.gate.admits() || self.catalog.is_some() || reads_topic;
+        self.hold = match down.policy.gate.admits() {
+            false => Some(IntakeHold::LettersUnread),
+            true if self.catalog.is_some() || reads_topic => Some(IntakeHold::LookupPending),
+            true => (!self.replication.window.has_room()).then_some(IntakeHold::WindowFull),
+        };
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
-        let sink =
-            driver.sink.as_mut().filter(|_| self.replication.window.has_room() && !self.held);
+        let sink = driver.sink.as_mut().filter(|_| self.hold.is_none());
         let (Connection::Open(stream), Some(sink)) = (&mut self.connection, sink) else {
             self.hold(now);
             return Ok(false);
@@ -267,7 +270,11 @@ impl Feed for SlotFeed {
                     self.status_updates.requested = true;
                 }
                 PacketOutcome::Full => {
-                    self.held = true;
+                    let room = self.replication.window.has_room();
+                    self.hold = Some(match room && admission.policy.gate.awaits_history() {
+                        true => IntakeHold::LettersUnread,
+                        false => IntakeHold::WindowFull,
+                    });
                     self.hold(now);
                     return Ok(false);
                 }
@@ -278,7 +285,7 @@ impl Feed for SlotFeed {
                 }
                 PacketOutcome::CatalogNeeded => {
                     self.catalog = Some(self.control.read_catalog());
-                    self.held = true;
+                    self.hold = Some(IntakeHold::LookupPending);
                     stream.reset_silence(now);
                     return Ok(false);
                 }
@@ -301,7 +308,7 @@ impl Feed for SlotFeed {
 
     fn wait(&mut self, tick: Duration, has_sink: bool) -> bool {
         let Connection::Open(stream) = &mut self.connection else { return false };
-        if !has_sink || self.held || !self.replication.window.has_room() {
+        if !has_sink || self.hold.is_some() || !self.replication.window.has_room() {
             return false;
         }
         if let Err(error) = stream.wait(tick) {
@@ -362,10 +369,11 @@ impl Feed for SlotFeed {
         let connected = self.is_connected();
         let pass = Pass {
             phase: if connected { Phase::Streaming } else { self.awaited },
+            hold: self.hold,
             decoding_for: self.stall.decoding_since().map(|since| since.elapsed()),
             ..self.replication.status()
         };
-        FeedStatus { connected, held: self.held, pass }
+        FeedStatus { connected, pass }
     }
 
     fn close(&mut self) {

@@ -1,0 +1,178 @@
+//! Judges the facts against the clock, and remembers since when the relay is in its state.
+
+use super::facts::{IntakeHold, Phase, Snapshot};
+use super::reason::StateReason;
+use super::wal_growth::WalGrowth;
+use crate::metrics::HealthState;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HealthLimits {
+    /// The relay is held or blocked when it takes in or settles nothing for this long.
+    pub hold_ms: u64,
+    /// The relay is stalled, and not ready, when it takes in or settles nothing for this long.
+    pub stall_ms: u64,
+    /// The loop is stuck when it finishes no pass for this long.
+    pub heartbeat_ms: u64,
+}
+
+impl Default for HealthLimits {
+    fn default() -> HealthLimits {
+        HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Health {
+    pub state: HealthState,
+    /// When the state began, on the clock of the facts.
+    pub since_ms: u64,
+    /// Why this state; none while streaming or polling.
+    pub reason: Option<StateReason>,
+    /// Every reason against readiness; the relay is ready when there is none.
+    pub reasons: Vec<StateReason>,
+}
+
+impl Health {
+    /// The reason for a restart: only a stuck loop is
+    /// one. A broker or database that is down is none.
+    pub fn stuck(&self) -> Option<StateReason> {
+        self.reasons.iter().copied().find(|reason| matches!(reason, StateReason::LoopStuck(_)))
+    }
+}
+
+/// The end of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StateChange {
+    pub from: HealthState,
+    pub lasted_ms: u64,
+}
+
+#[derive(Debug)]
+pub struct Judge {
+    limits: HealthLimits,
+    wal_growth: WalGrowth,
+    state: HealthState,
+    since_ms: u64,
+}
+
+impl Judge {
+    pub fn new(limits: HealthLimits, now_ms: u64) -> Judge {
+        let wal_growth = WalGrowth::default();
+        Judge { limits, wal_growth, state: HealthState::Starting, since_ms: now_ms }
+    }
+
+    /// To be called regularly: what has not been seen cannot be remembered.
+    pub fn judge(&mut self, facts: &Snapshot, now_ms: u64) -> (Health, Option<StateChange>) {
+        let mut causes = against_readiness(facts, self.limits, now_ms);
+        let growth = self.wal_growth.observe(facts, now_ms);
+        // Every other cause explains it better.
+        if let Some((for_ms, bytes)) = growth
+            && for_ms > self.limits.stall_ms
+            && causes.is_empty()
+        {
+            causes.push((HealthState::Stalled, StateReason::WalUnconfirmed { for_ms, bytes }));
+        }
+        let first = causes.first().copied().or_else(|| while_ready(facts, self.limits, now_ms));
+        let state = first.map_or(working(facts.pass.phase), |(state, _)| state);
+        let change = (state != self.state).then(|| StateChange {
+            from: self.state,
+            lasted_ms: now_ms.saturating_sub(self.since_ms),
+        });
+        if change.is_some() {
+            (self.state, self.since_ms) = (state, now_ms);
+        }
+        let reason = first.map(|(_, reason)| reason);
+        let reasons = causes.into_iter().map(|(_, reason)| reason).collect();
+        (Health { state, since_ms: self.since_ms, reason, reasons }, change)
+    }
+}
+
+/// What speaks against readiness, and the state that follows. The first one leads.
+fn against_readiness(
+    facts: &Snapshot,
+    limits: HealthLimits,
+    now_ms: u64,
+) -> Vec<(HealthState, StateReason)> {
+    let age = |since_ms: u64| now_ms.saturating_sub(since_ms);
+    let phase = of_phase(facts, now_ms);
+    let beat_age_ms = age(facts.heartbeat_ms);
+    // A loop that has ended is not stuck; the process is on its way out.
+    let stuck = facts.pass.phase != Phase::Stopped && beat_age_ms > limits.heartbeat_ms;
+    let stuck = stuck.then_some((HealthState::Stalled, StateReason::LoopStuck(beat_age_ms)));
+    let ending = matches!(facts.pass.phase, Phase::Draining | Phase::Stopped);
+    let mut causes = Vec::new();
+    // A relay that stops is said to stop, whatever keeps it.
+    causes.extend(if ending { phase } else { stuck });
+    causes.extend(if ending { stuck } else { phase });
+    let sink_down = facts.sink_down_since_ms.map(|since| StateReason::SinkDown(age(since)));
+    causes.extend(sink_down.map(|reason| (HealthState::Blocked, reason)));
+    let (for_ms, events) = (age(facts.progress_ms), facts.pass.in_flight_events);
+    if events > 0 && for_ms > limits.stall_ms {
+        causes.push((HealthState::Stalled, StateReason::NoProgress { for_ms, events }));
+    }
+    let decoding = facts.decoding_since_ms.map(|since| StateReason::Decoding(age(since)));
+    let unread = unread_for(facts, now_ms).filter(|(for_ms, _)| *for_ms > limits.stall_ms);
+    causes.extend(unread.map(|(_, reason)| (HealthState::Held, reason)));
+    causes.extend(decoding.map(|reason| (HealthState::Stalled, reason)));
+    causes
+}
+
+/// What holds back a relay that is still ready: it may pass by itself.
+fn while_ready(
+    facts: &Snapshot,
+    limits: HealthLimits,
+    now_ms: u64,
+) -> Option<(HealthState, StateReason)> {
+    let unread = unread_for(facts, now_ms).filter(|(for_ms, _)| *for_ms > limits.hold_ms);
+    if let Some((_, reason)) = unread {
+        return Some((HealthState::Held, reason));
+    }
+    let events = facts.pass.in_flight_events;
+    let for_ms = now_ms.saturating_sub(facts.progress_ms);
+    if events == 0 || for_ms <= limits.hold_ms {
+        return None;
+    }
+    // A full window that settles is the usual state of a relay that works through a backlog.
+    let full = facts.pass.hold == Some(IntakeHold::WindowFull);
+    Some(match full {
+        true => (HealthState::Held, StateReason::WindowFull { for_ms, events }),
+        false => (HealthState::Blocked, StateReason::BrokerSilent { for_ms, events }),
+    })
+}
+
+/// For how long no event was taken in because something must be read first.
+fn unread_for(facts: &Snapshot, now_ms: u64) -> Option<(u64, StateReason)> {
+    let for_ms = now_ms.saturating_sub(facts.hold_since_ms?);
+    match facts.pass.hold? {
+        IntakeHold::WindowFull => None,
+        IntakeHold::LettersUnread => Some((for_ms, StateReason::LettersUnread(for_ms))),
+        IntakeHold::LookupPending => Some((for_ms, StateReason::LookupPending(for_ms))),
+    }
+}
+
+fn of_phase(facts: &Snapshot, now_ms: u64) -> Option<(HealthState, StateReason)> {
+    let for_ms = now_ms.saturating_sub(facts.phase_since_ms);
+    let reason = match facts.pass.phase {
+        Phase::Starting => StateReason::Starting,
+        Phase::Standby => StateReason::SlotBusy,
+        Phase::Connecting => StateReason::NotStreaming(for_ms),
+        Phase::AwaitingPrimary => StateReason::WaitingForPrimary(for_ms),
+        Phase::Streaming | Phase::Polling => return None,
+        Phase::Draining => StateReason::Draining,
+        Phase::Stopped => StateReason::Stopped,
+    };
+    Some((working(facts.pass.phase), reason))
+}
+
+/// The state of a relay without problems in this phase.
+fn working(phase: Phase) -> HealthState {
+    match phase {
+        Phase::Starting => HealthState::Starting,
+        Phase::Standby => HealthState::Standby,
+        Phase::Connecting | Phase::AwaitingPrimary => HealthState::Connecting,
+        Phase::Streaming => HealthState::Streaming,
+        Phase::Polling => HealthState::Polling,
+        Phase::Draining => HealthState::Draining,
+        Phase::Stopped => HealthState::Halted,
+    }
+}

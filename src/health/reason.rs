@@ -1,0 +1,112 @@
+//! Why the relay is in a state other than streaming or polling: a code for scripts and a sentence.
+
+use std::fmt;
+
+/// A cause, and for how many milliseconds it has lasted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StateReason {
+    Starting,
+    SlotBusy,
+    /// There is no stream, or no connection that claims rows.
+    NotStreaming(u64),
+    WaitingForPrimary(u64),
+    SinkDown(u64),
+    /// The broker is reachable and confirms nothing, and there is room for more events.
+    BrokerSilent {
+        for_ms: u64,
+        events: u64,
+    },
+    /// The same without room for more events.
+    WindowFull {
+        for_ms: u64,
+        events: u64,
+    },
+    LettersUnread(u64),
+    LookupPending(u64),
+    Decoding(u64),
+    NoProgress {
+        for_ms: u64,
+        events: u64,
+    },
+    /// The slot's confirmed LSN stands, and so many bytes of WAL were written meanwhile.
+    WalUnconfirmed {
+        for_ms: u64,
+        bytes: u64,
+    },
+    LoopStuck(u64),
+    Draining,
+    Stopped,
+}
+
+impl StateReason {
+    /// For scripts.
+    pub const fn code(self) -> &'static str {
+        match self {
+            StateReason::Starting => "starting",
+            StateReason::SlotBusy => "slot_busy",
+            StateReason::NotStreaming(_) => "not_streaming",
+            StateReason::WaitingForPrimary(_) => "waiting_for_primary",
+            StateReason::SinkDown(_) => "sink_down",
+            StateReason::BrokerSilent { .. } => "broker_silent",
+            StateReason::WindowFull { .. } => "window_full",
+            StateReason::LettersUnread(_) => "letters_unread",
+            StateReason::LookupPending(_) => "lookup_pending",
+            StateReason::Decoding(_) => "postgres_decoding",
+            StateReason::NoProgress { .. } => "no_progress",
+            StateReason::WalUnconfirmed { .. } => "wal_unconfirmed",
+            StateReason::LoopStuck(_) => "loop_stuck",
+            StateReason::Draining => "draining",
+            StateReason::Stopped => "stopped",
+        }
+    }
+}
+
+impl fmt::Display for StateReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (before, for_ms, after) = match *self {
+            StateReason::Starting => {
+                return f.write_str("checks before the first event are not done");
+            }
+            StateReason::SlotBusy => return f.write_str("another process streams from the slot"),
+            StateReason::Draining => {
+                return f.write_str("stopping: intake is closed, the window settles");
+            }
+            StateReason::Stopped => return f.write_str("stopped"),
+            StateReason::BrokerSilent { for_ms, events } => {
+                let for_s = for_ms / 1000;
+                return write!(f, "the broker has confirmed none of {events} events for {for_s} s");
+            }
+            StateReason::WindowFull { for_ms, events } => {
+                let for_s = for_ms / 1000;
+                return write!(f, "the window is full of {events} events, none settled for {for_s} s");
+            }
+            StateReason::NoProgress { for_ms, events } => {
+                let for_s = for_ms / 1000;
+                return write!(f, "{events} events unconfirmed, none settled for {for_s} s");
+            }
+            StateReason::WalUnconfirmed { for_ms, bytes } => {
+                let for_s = for_ms / 1000;
+                return write!(
+                    f,
+                    "the confirmed LSN stands for {for_s} s while {bytes} bytes of WAL were written"
+                );
+            }
+            StateReason::NotStreaming(ms) => ("no connection that brings events", ms, ""),
+            StateReason::WaitingForPrimary(ms) => {
+                ("no primary", ms, ": the servers that answer are standbys")
+            }
+            StateReason::SinkDown(ms) => ("broker unreachable", ms, ""),
+            StateReason::LettersUnread(ms) => {
+                ("no event taken in", ms, ": the dead-letter topic is still being read")
+            }
+            StateReason::LookupPending(ms) => (
+                "no event taken in",
+                ms,
+                ": the catalog of Postgres or the end of a topic is still being read",
+            ),
+            StateReason::Decoding(ms) => ("Postgres decodes and has sent no event", ms, ""),
+            StateReason::LoopStuck(ms) => ("the data loop has not come round", ms, ""),
+        };
+        write!(f, "{before} for {} s{after}", for_ms / 1000)
+    }
+}
