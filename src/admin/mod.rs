@@ -1,4 +1,5 @@
-//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, a page, and dead letters under `/api`.
+//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/history`, `/events`, a page, and dead
+//! letters under `/api`.
 //!
 //! It has a thread and a runtime of its own and shares nothing with the data thread but atomics, so it
 //! answers while the data thread is stuck. Clients cannot pile up, nor keep a probe waiting: there is
@@ -24,6 +25,7 @@ use self::answer::{HTML, JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
 pub(crate) use self::api::DeadLetterAccess;
 use self::bounded::{AdminClient, Bounded, Bounds};
+use self::events::{Observer, Observing, observer};
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -33,11 +35,11 @@ pub(crate) mod address;
 mod answer;
 mod api;
 mod bounded;
+mod events;
+mod history;
 mod page;
 mod status;
 
-/// How often the state of the relay is judged.
-const JUDGE_EVERY: Duration = Duration::from_secs(1);
 /// How long a stop waits for requests that are being handled.
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
@@ -57,14 +59,15 @@ impl Admin {
         view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
-        Admin::start_within(Bounds::default(), listen, router(view.clone()), view, dead_letters)
+        let (observer, observing) = observer(view);
+        Admin::start_within(Bounds::default(), listen, router(&observer), observing, dead_letters)
     }
 
     fn start_within(
         bounds: Bounds,
         listen: SocketAddr,
         router: Router,
-        view: AdminView,
+        observing: Observing,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
@@ -74,9 +77,9 @@ impl Admin {
         let router = router.merge(api::router(&api));
         let router = router.layer(map_response(harden)).layer(from_fn(under_way));
         let serving = move || {
-            let judging = judge_until(stopped.clone(), &view);
+            let observing = observing.run(until_stopped(stopped.clone()));
             runtime.block_on(async {
-                tokio::join!(serve(listener, bounds, router, stopped), judging)
+                tokio::join!(serve(listener, bounds, router, stopped), observing)
             });
             runtime.shutdown_background();
         };
@@ -145,36 +148,23 @@ async fn serve(
     }
 }
 
-/// Judges the state of the relay regularly, so that metrics and log tell of it without a probe, and
-/// a last time at the end.
-async fn judge_until(stopped: watch::Receiver<bool>, view: &AdminView) {
-    let mut stopped = std::pin::pin!(until_stopped(stopped));
-    loop {
-        let ended = tokio::time::timeout(JUDGE_EVERY, &mut stopped).await.is_ok();
-        view.judge();
-        if ended {
-            return;
-        }
-    }
-}
-
 async fn until_stopped(mut stopped: watch::Receiver<bool>) {
     // A sender that was dropped means stop, too.
     let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
-fn router(view: AdminView) -> Router {
+fn router(observer: &Arc<Observer>) -> Router {
     Router::new()
         .route("/", get(show_page))
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route("/status", get(show_status))
         .fallback(async || {
-            let text = "not found; try /, /metrics, /livez, /readyz, /status, /api/dlq\n";
+            let text = "not found; try /, /metrics, /livez, /readyz, /status, /history, /events, /api/dlq\n";
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
-        .with_state(Arc::new(view))
+        .with_state(Arc::clone(&observer.view))
+        .merge(events::router(observer))
 }
 
 /// Marks the connection of a request that is being handled.
@@ -239,10 +229,6 @@ fn verdict(
 fn wants_json(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains(JSON))
-}
-
-async fn show_status(State(view): State<Arc<AdminView>>) -> Response {
-    answer(StatusCode::OK, JSON, format!("{:#}\n", status::to_json(&view)))
 }
 
 async fn show_page(State(view): State<Arc<AdminView>>) -> Response {
