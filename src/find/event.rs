@@ -39,7 +39,7 @@ pub(crate) struct OutboxRow {
     pub(crate) xmin: Option<u32>,
     /// The publication delivers rows of the table.
     pub(crate) is_published: bool,
-    pub(crate) polled: Option<PolledRow>,
+    pub(crate) polled: Option<PolledStatus>,
 }
 
 impl OutboxRow {
@@ -50,7 +50,7 @@ impl OutboxRow {
 
 /// The status of a row that is claimed with SQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PolledRow {
+pub(crate) struct PolledStatus {
     pub(crate) state: EventState,
     /// As it stands in the table.
     pub(crate) status: String,

@@ -11,6 +11,7 @@ mod event;
 mod records;
 mod report;
 mod request;
+mod row_query;
 mod rows;
 mod sentences;
 
