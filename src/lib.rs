@@ -14,6 +14,7 @@ pub mod config;
 pub mod dead_letter;
 pub mod delivery;
 pub mod doctor;
+pub(crate) mod find;
 pub(crate) mod format;
 pub mod health;
 pub mod metrics;

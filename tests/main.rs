@@ -17,6 +17,7 @@ mod dead_letters;
 mod dlq;
 mod e2e;
 mod features;
+mod find;
 mod polling;
 mod services;
 mod sinks;

@@ -20,6 +20,7 @@ use crate::dead_letter::tail_event;
 use crate::dead_letter::writer::DeadLetterWriter;
 use crate::delivery::settings::OnDeadLetter;
 use crate::health::{self, Facts, HealthLimits, Recorder, StateWatch};
+use crate::find::EventFinder;
 use crate::metrics::Metrics;
 use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
@@ -53,6 +54,7 @@ impl Observability {
         let letters = DeadLetterAccess {
             broker: Arc::clone(&config.sink),
             address: config.dead_letter.address.clone(),
+            finder: Some(EventFinder::new(config)),
             token: config.admin.token.clone(),
         };
         let admin = Admin::start(config.admin.listen, view, letters)?;

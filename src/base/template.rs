@@ -97,6 +97,28 @@ impl Template {
         self.parts.iter().map(part).collect()
     }
 
+    /// Could it become `text`, with some value in each column?
+    #[must_use]
+    pub fn could_become(&self, text: &str) -> bool {
+        let mut rest = text;
+        let mut after_column = false;
+        for (at, part) in self.parts.iter().enumerate() {
+            let Part::Literal(literal) = part else {
+                after_column = true;
+                continue;
+            };
+            let is_last = at + 1 == self.parts.len();
+            let found = match after_column {
+                false => rest.strip_prefix(literal.as_str()),
+                true if is_last => return rest.ends_with(literal.as_str()),
+                true => rest.split_once(literal.as_str()).map(|(_, rest)| rest),
+            };
+            let Some(found) = found else { return false };
+            (rest, after_column) = (found, false);
+        }
+        after_column || rest.is_empty()
+    }
+
     /// Its text if it has no column.
     pub fn constant(&self) -> Option<&str> {
         match self.parts.as_slice() {

@@ -20,6 +20,7 @@ mod args;
 mod check;
 mod compare;
 mod dlq;
+mod find;
 mod init;
 mod logging;
 mod outbox;
@@ -93,6 +94,7 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
         }
         Command::CompareRelay => compare::relay(log, &request)?,
         Command::Dlq { action } => dlq::run(&prepared()?, &action)?,
+        Command::Find(args) => find::run(&prepared()?, &args)?,
         Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Status(args) => status::run(&args, &request)?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,

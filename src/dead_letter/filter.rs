@@ -165,7 +165,8 @@ fn mentions(letter: &DeadLetter, text: &str) -> bool {
     places.iter().any(|place| place.to_lowercase().contains(text))
 }
 
-fn parse_time(text: &str, now_unix_us: i64) -> Option<i64> {
+/// A time, or an age before `now_unix_us`.
+pub(crate) fn parse_time(text: &str, now_unix_us: i64) -> Option<i64> {
     let age = || {
         let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
         let seconds = match unit {

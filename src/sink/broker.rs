@@ -14,6 +14,7 @@ use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::{self, BenchTarget};
 use crate::sink::log::{self, DeadLetterLog};
 use crate::sink::publish::{ErrorRow, Sink};
+use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::topic_reader::TopicReader;
 
@@ -94,6 +95,14 @@ pub trait Broker: Any + fmt::Debug + Send + Sync {
     /// without taking them away.
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
         Ok(None)
+    }
+
+    /// Passes the records that may be the events looked for to `take`.
+    fn search(&self, _scope: &SearchScope<'_>, _take: &mut TakeRecord<'_>) -> SearchReport {
+        SearchReport::not_possible(format!(
+            "{} keeps nothing that could be read",
+            self.kind().title
+        ))
     }
 
     /// The same broker, configured to publish to the

@@ -13,6 +13,7 @@ pub mod log;
 mod memory;
 mod publish;
 pub mod rabbitmq;
+pub mod search;
 pub(crate) mod settings;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -10,14 +10,19 @@ use walrelay_harness::relay::RelayProcess;
 use super::fixture::{DeadLetterFixture, held, ids};
 use crate::support::{LIMIT, metric, on_both_brokers, until};
 
-const TOKEN: &str = "a-token-out-of-a-file";
+pub(crate) const TOKEN: &str = "a-token-out-of-a-file";
 const DELIVERY: &str = "attempts_max = 1\n";
 const DEAD_LETTER: &str = "burst_max = 100000\n";
 const LETTERS: u64 = 30;
 
 on_both_brokers!(dead_letters_are_listed_replayed_and_discarded_over_http);
 
-fn request(relay: &RelayProcess, first: &str, token: Option<&str>, body: &str) -> (u16, Value) {
+pub(crate) fn request(
+    relay: &RelayProcess,
+    first: &str,
+    token: Option<&str>,
+    body: &str,
+) -> (u16, Value) {
     let mut stream = TcpStream::connect(relay.admin()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     let bearer =
@@ -38,7 +43,7 @@ fn request(relay: &RelayProcess, first: &str, token: Option<&str>, body: &str) -
 
 /// What is answered with 200.
 #[track_caller]
-fn get(relay: &RelayProcess, path: &str) -> Value {
+pub(crate) fn get(relay: &RelayProcess, path: &str) -> Value {
     let (status, body) = request(relay, &format!("GET {path}"), Some(TOKEN), "");
     assert_eq!(status, 200, "{path}: {body}");
     body
@@ -61,7 +66,7 @@ fn listed(relay: &RelayProcess, query: &str) -> Vec<String> {
 }
 
 /// Lines of the target `audit` that the relay has written: all but when.
-fn audit(relay: &RelayProcess) -> Vec<Value> {
+pub(crate) fn audit(relay: &RelayProcess) -> Vec<Value> {
     let said = std::fs::read_to_string(relay.log_file()).unwrap();
     let lines = said.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     lines.filter(|line| line["target"] == "audit").collect()

@@ -4,7 +4,7 @@
 //! An event of aggregate type `NAME` has a route, one
 //! of `NAME.lost` has none until a test makes it.
 
-mod api;
+pub(crate) mod api;
 pub(crate) mod fixture;
 mod halt;
 mod kills;

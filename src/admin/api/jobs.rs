@@ -19,6 +19,7 @@ use crate::base::time::rfc3339;
 use crate::dead_letter::reader::DeadLetterTopic;
 use crate::dead_letter::replay::{self, ReplayJob, ReplayProgress};
 use crate::dead_letter::writer::DeadLetterAddress;
+use crate::find::EventFinder;
 use crate::sink::Broker;
 
 /// How long the end of the process waits; what is in flight settles in less, or not at all.
@@ -29,6 +30,8 @@ const END_GRACE: Duration = Duration::from_secs(6);
 pub(crate) struct DeadLetterAccess {
     pub(crate) broker: Arc<dyn Broker>,
     pub(crate) address: DeadLetterAddress,
+    /// What looks for events.
+    pub(crate) finder: Option<EventFinder>,
     /// Without a token every request is refused.
     pub(crate) token: Option<Secret>,
 }

@@ -1,4 +1,5 @@
-//! `/api/dlq`: dead letters over HTTP, with the same functions as `walrelay dlq`.
+//! `/api/dlq` and `/api/find`: dead letters and events over HTTP, with the same functions as
+//! `walrelay dlq` and `walrelay find`.
 //!
 //! * Every request needs the token. Cookies are ignored, and a request that changes something must be
 //!   JSON, so that no other site can use a person's browser for it.
@@ -32,6 +33,7 @@ use crate::dead_letter::replay::{ReplayAction, ReplayJob};
 use crate::dead_letter::view;
 
 mod error;
+mod find;
 mod jobs;
 mod request;
 mod token;
@@ -70,14 +72,25 @@ impl Api {
         self: Arc<Api>,
         work: impl FnOnce(&DeadLetterTopic<'_>) -> Result<Value, Fault> + Send + 'static,
     ) -> ApiResult {
+        self.on_reader(move |api| {
+            let DeadLetterAccess { broker, address, .. } = &api.access;
+            work(&DeadLetterTopic { broker: &**broker, address, stop: &api.stop })
+        })
+        .await
+    }
+
+    /// The same for work that reads more than the dead-letter topic.
+    async fn on_reader(
+        self: Arc<Api>,
+        work: impl FnOnce(&Api) -> Result<Value, Fault> + Send + 'static,
+    ) -> ApiResult {
         let permit = Arc::clone(&self.readers).try_acquire_owned().map_err(|_| {
             let what = "the dead-letter topic is being read for other requests";
             ApiError::new("api.busy", what, "", "try again in a moment")
         })?;
         let worked = tokio::task::spawn_blocking(move || {
             let _until_done = permit;
-            let DeadLetterAccess { broker, address, .. } = &self.access;
-            work(&DeadLetterTopic { broker: &**broker, address, stop: &self.stop })
+            work(&self)
         });
         let body = worked.await.map_err(|_| ApiError::internal("the request panicked"))??;
         Ok(json_answer(StatusCode::OK, &body))
@@ -93,6 +106,7 @@ pub(super) fn router(api: &Arc<Api>) -> Router {
         .route("/api/dlq/discard", job(ReplayAction::Discard))
         .route("/api/dlq/release", post(release_keys))
         .route("/api/dlq/job", get(show_job).delete(stop_job))
+        .route("/api/find", get(find_event))
         .route("/api/{*rest}", any(async || not_here()))
         .route_layer(from_fn_with_state(Arc::clone(api), check_token))
         .with_state(Arc::clone(api))
@@ -114,8 +128,7 @@ async fn check_token(
 }
 
 fn not_here() -> ApiError {
-    let mend =
-        "GET /api/dlq, /api/dlq/ID or /api/dlq/job; POST /api/dlq/replay, /discard or /release";
+    let mend = "GET /api/dlq, /api/dlq/ID, /api/dlq/job or /api/find; POST /api/dlq/replay, /discard or /release";
     ApiError::new("api.not-here", "there is nothing here", "", mend)
 }
 
@@ -156,6 +169,16 @@ async fn show(
         Ok(json!({ "letters": letters }))
     })
     .await
+}
+
+async fn find_event(
+    State(api): State<Arc<Api>>,
+    ConnectInfo(client): ConnectInfo<AdminClient>,
+    uri: Uri,
+) -> ApiResult {
+    let finder = api.access.finder.clone().ok_or_else(not_here)?;
+    let request = find::requested(&uri, &who(&client))?;
+    api.on_reader(move |api| find::answer(&finder, &request, &api.stop)).await
 }
 
 /// The route that begins a job.

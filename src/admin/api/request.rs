@@ -16,6 +16,7 @@ use crate::base::error::Fault;
 use crate::base::text::escaped;
 use crate::dead_letter::filter::{DeadLetterFilter, FilterText};
 use crate::dead_letter::rate::Rate;
+use crate::find::FindText;
 
 const BODY_BYTES_MAX: usize = 64 << 10;
 /// Dead letters of one answer.
@@ -71,6 +72,11 @@ pub(super) fn list(uri: &Uri) -> Result<(DeadLetterFilter, usize), ApiError> {
         }
     };
     Ok((filter(query, QUERY)?, limit))
+}
+
+/// `GET /api/find`.
+pub(super) fn find(uri: &Uri) -> Result<FindText, ApiError> {
+    read(query(uri)?, QUERY)
 }
 
 /// `GET /api/dlq/{id}`: is the payload requested, too?
@@ -138,7 +144,7 @@ fn filter(fields: Map<String, Value>, place: &str) -> Result<DeadLetterFilter, A
 
 fn read<T: DeserializeOwned>(fields: Map<String, Value>, place: &str) -> Result<T, ApiError> {
     serde_json::from_value(Value::Object(fields)).map_err(|error| {
-        let mend = "see docs/dead-letters.md, \"The same over HTTP\"";
+        let mend = "see docs/dead-letters.md, \"The same over HTTP\", and docs/operations.md, \"Where is my event?\"";
         ApiError::bad_request(error.to_string(), place, mend)
     })
 }

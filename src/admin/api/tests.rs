@@ -29,6 +29,7 @@ fn fixture_with(token: Option<&str>) -> ApiFixture {
     let letters = DeadLetterAccess {
         broker: Arc::new(broker.clone()),
         address: DeadLetterSettings::default().address,
+        finder: None,
         token: token.map(Secret::new),
     };
     let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters).unwrap();

@@ -3,6 +3,7 @@
 //! Values of `--set` are not parsed here, because clap quotes a wrong value, which may be a secret.
 
 mod dlq;
+mod find;
 mod outbox;
 mod status;
 
@@ -16,6 +17,7 @@ use crate::compare::relay_process::COMMAND as COMPARE_RELAY;
 use crate::config::Request;
 
 pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
+pub(crate) use find::FindArgs;
 pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
 pub(crate) use status::StatusArgs;
 
@@ -42,6 +44,7 @@ Examples:
   walrelay --set delivery.attempts_max=3 run
   walrelay status --watch               how it does, each second
   walrelay dlq list --since 2h          what could not be published lately
+  walrelay find --key customer-7        where the events of a key are
   walrelay compare --html compare.html  the slot against polling, here";
 
 const COMPARE_HELP: &str = "\
@@ -146,6 +149,9 @@ pub(crate) enum Command {
         #[command(subcommand)]
         action: DlqAction,
     },
+    /// Find where an event is: its row, its place in the log, its record or dead letter.
+    #[command(after_help = find::FIND_HELP)]
+    Find(FindArgs),
     /// Measure the slot against polling, on your own Postgres and broker.
     #[command(after_help = COMPARE_HELP)]
     Compare(CompareArgs),

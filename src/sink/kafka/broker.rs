@@ -7,7 +7,7 @@ use super::publish::KafkaSink;
 use super::record_limit::{self, RecordLimit};
 use super::settings::KafkaSettings;
 use super::topic_reader::KafkaTopicReader;
-use super::{bench_target, cluster, doctor, fault};
+use super::{bench_target, cluster, doctor, fault, search};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
 use crate::base::finding::Finding;
@@ -18,6 +18,7 @@ use crate::sink::bench_target::BenchTarget;
 use crate::sink::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
 use crate::sink::log::{DeadLetterLog, ReadFrom};
 use crate::sink::publish::Sink;
+use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::topic_reader::TopicReader;
 
@@ -80,6 +81,10 @@ impl Broker for KafkaSettings {
 
     fn topic_reader(&self) -> Result<Option<Box<dyn TopicReader>>, Fault> {
         Ok(Some(Box::new(KafkaTopicReader::new(self)?)))
+    }
+
+    fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {
+        search::search(self, scope, take)
     }
 
     fn for_bench_target(&self, _name: &str) -> Result<Arc<dyn Broker>, Fault> {

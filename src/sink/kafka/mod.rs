@@ -30,5 +30,6 @@ mod reachability;
 mod record;
 mod record_ffi;
 mod record_limit;
+mod search;
 pub mod settings;
 mod topic_reader;

@@ -334,6 +334,15 @@ fn mem(ptr: *mut c_void, size: usize) -> c::rd_kafka_vu_s__bindgen_ty_1__bindgen
     c::rd_kafka_vu_s__bindgen_ty_1__bindgen_ty_1 { ptr, size }
 }
 
+/// The partition to which a producer of these properties sends a key, in a topic of `count`
+/// partitions.
+pub(super) fn key_partition(properties: &[(String, String)], key: &[u8], count: i32) -> i32 {
+    let (key, length) = pointer_of(Some(key));
+    let none = ptr::null_mut();
+    // SAFETY: the partitioners hash the key and read nothing else, so they need no topic.
+    unsafe { partitioner(properties)(ptr::null(), key, length, count, none, none) }
+}
+
 /// The function that hashes keys. `_random` in a name is about records without a key.
 fn partitioner(properties: &[(String, String)]) -> Partitioner {
     let wanted = properties.iter().rev().find(|(name, _)| name == "partitioner");

@@ -1,8 +1,9 @@
-//! Reads the end of a topic: the records that an earlier process may have published.
+//! Reads the end of a topic: the records that an earlier process may have published, or those among
+//! which an event is looked for.
 //!
-//! A record counts as stored only if it would count as confirmed. Consumers are shown what every
-//! replica in sync has, and these may be fewer than `min.insync.replicas`, so a partition is left
-//! out unless all its replicas are in sync.
+//! For the next process a record counts as stored only if it would count as confirmed. Consumers are
+//! shown what every replica in sync has, and these may be fewer than `min.insync.replicas`, so a
+//! partition is left out unless all its replicas are in sync.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -37,6 +38,34 @@ const OUT_OF_SYNC: &str =
 
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
+/// The records of a topic that are read: those of a time or later, up to where it ends now.
+#[derive(Clone, Copy)]
+pub(super) struct TopicTail<'a> {
+    pub(super) topic: &'a str,
+    pub(super) from_unix_us: i64,
+    pub(super) partitions: TailPartitions,
+}
+
+/// The partitions of which a tail is read.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum TailPartitions {
+    /// Those whose replicas are all in sync.
+    InSync,
+    All,
+    Only(i32),
+    AllBut(i32),
+}
+
+impl TailPartitions {
+    fn contains(self, partition: i32) -> bool {
+        match self {
+            TailPartitions::InSync | TailPartitions::All => true,
+            TailPartitions::Only(only) => partition == only,
+            TailPartitions::AllBut(other) => partition != other,
+        }
+    }
+}
+
 pub(super) struct KafkaTopicReader {
     consumer: BaseConsumer,
     lost_brokers: LostBrokers,
@@ -64,13 +93,14 @@ impl KafkaTopicReader {
     /// Where reading begins, and the ends of the partitions in which there is something to read.
     fn tail(
         &self,
-        topic: &str,
-        from_unix_us: i64,
+        tail: &TopicTail<'_>,
         deadline: Instant,
     ) -> KafkaResult<(TopicPartitionList, BTreeMap<i32, i64>)> {
+        let TopicTail { topic, from_unix_us, partitions: wanted } = *tail;
         let left = || deadline.saturating_duration_since(Instant::now());
         let mut all = TopicPartitionList::new();
-        for partition in cluster::partitions(&self.consumer, topic, left())? {
+        let found = cluster::partitions(&self.consumer, topic, left())?;
+        for partition in found.iter().filter(|it| wanted.contains(it.id)) {
             all.add_partition(topic, partition.id);
         }
         let ends = self.offsets(&all, Offset::End, deadline)?;
@@ -88,7 +118,8 @@ impl KafkaTopicReader {
             if start >= end {
                 continue;
             }
-            if !partitions.iter().any(|it| it.id == id && it.is_in_sync) {
+            let is_in_sync = || partitions.iter().any(|it| it.id == id && it.is_in_sync);
+            if wanted == TailPartitions::InSync && !is_in_sync() {
                 tracing::warn!(topic, partition = id, "{OUT_OF_SYNC}");
                 continue;
             }
@@ -96,6 +127,49 @@ impl KafkaTopicReader {
             open.insert(id, end);
         }
         Ok((starts, open))
+    }
+
+    /// Have records been removed that were written at `from_unix_us` or later? So it may be where a
+    /// partition has lost its beginning, and what is left of it begins later than that.
+    pub(super) fn has_lost_records(
+        &self,
+        topic: &str,
+        from_unix_us: i64,
+        deadline: Instant,
+    ) -> KafkaResult<bool> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut all = TopicPartitionList::new();
+        for partition in cluster::partitions(&self.consumer, topic, left)? {
+            all.add_partition(topic, partition.id);
+        }
+        let beginnings = self.offsets(&all, Offset::Beginning, deadline)?;
+        let ends = self.offsets(&all, Offset::End, deadline)?;
+        let from = Offset::Offset(from_unix_us.div_euclid(1000).max(0));
+        let offset = |of: &TopicPartitionList, id| match of.find_partition(topic, id)?.offset() {
+            Offset::Offset(offset) => Some(offset),
+            _ => None,
+        };
+        Ok(self.offsets(&all, from, deadline)?.elements().iter().any(|found| {
+            let id = found.partition();
+            let (first, end) = (offset(&beginnings, id), offset(&ends, id));
+            let start = match found.offset() {
+                Offset::Offset(start) => Some(start),
+                _ => end,
+            };
+            first.is_some_and(|first| first > 0) && start <= first
+        }))
+    }
+
+    /// The partitions of a topic there are.
+    pub(super) fn partition_count(&self, topic: &str, within: Duration) -> KafkaResult<i32> {
+        let found = cluster::partitions(&self.consumer, topic, within)?;
+        Ok(i32::try_from(found.len()).unwrap_or(i32::MAX))
+    }
+
+    /// The topics that this login may see.
+    pub(super) fn topics(&self, within: Duration) -> KafkaResult<Vec<String>> {
+        let metadata = self.consumer.fetch_metadata(None, within)?;
+        Ok(metadata.topics().iter().map(|topic| topic.name().to_owned()).collect())
     }
 
     /// The offsets of a time. A broker that has just become the leader of a partition may not know
@@ -122,14 +196,25 @@ impl KafkaTopicReader {
         }
     }
 
-    fn read_tail(
+    /// Passes the records to `take`; false if that has returned false.
+    pub(super) fn read_tail(
         &mut self,
-        topic: &str,
-        from_unix_us: i64,
+        tail: &TopicTail<'_>,
         deadline: Instant,
-        take: &mut dyn FnMut(&Outbound<'_>) -> bool,
+        take: &mut dyn FnMut(&BorrowedMessage<'_>) -> bool,
     ) -> KafkaResult<bool> {
-        let (starts, mut ends) = self.tail(topic, from_unix_us, deadline)?;
+        let read = self.read_assigned(tail, deadline, take);
+        let _released = self.consumer.unassign().is_ok();
+        read
+    }
+
+    fn read_assigned(
+        &mut self,
+        tail: &TopicTail<'_>,
+        deadline: Instant,
+        take: &mut dyn FnMut(&BorrowedMessage<'_>) -> bool,
+    ) -> KafkaResult<bool> {
+        let (starts, mut ends) = self.tail(tail, deadline)?;
         self.consumer.assign(&starts)?;
         while !ends.is_empty() {
             let (partition, next) = match self.poll(deadline)? {
@@ -137,7 +222,7 @@ impl KafkaTopicReader {
                 Polled::Record(message) => {
                     let (partition, offset) = (message.partition(), message.offset());
                     let wanted = ends.get(&partition).is_some_and(|end| offset < *end);
-                    if wanted && !take_record(&message, take) {
+                    if wanted && !take(&message) {
                         return Ok(false);
                     }
                     (partition, offset + 1)
@@ -183,9 +268,9 @@ impl TopicReader for KafkaTopicReader {
         within: Duration,
         take: &mut dyn FnMut(&Outbound<'_>) -> bool,
     ) -> Result<(), String> {
-        let read = self.read_tail(topic, from_unix_us, Instant::now() + within, take);
-        let _released = self.consumer.unassign().is_ok();
-        match read {
+        let tail = TopicTail { topic, from_unix_us, partitions: TailPartitions::InSync };
+        let take = &mut |message: &BorrowedMessage<'_>| take_record(message, take);
+        match self.read_tail(&tail, Instant::now() + within, take) {
             Ok(true) => Ok(()),
             Ok(false) => Err("it has too many records".to_owned()),
             // Then it holds nothing, and the sink says so with the first event.
@@ -213,7 +298,7 @@ fn take_record(message: &BorrowedMessage<'_>, take: &mut dyn FnMut(&Outbound<'_>
     })
 }
 
-fn reason(error: &KafkaError, topic: &str) -> String {
+pub(super) fn reason(error: &KafkaError, topic: &str) -> String {
     match error.rdkafka_error_code() {
         Some(Code::TopicAuthorizationFailed) => format!(
             "this login has no right to; kafka-acls.sh --add --allow-principal User:… --operation Read --topic {topic}"

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::publish::RabbitSink;
 use super::settings::{self, RabbitSettings};
-use super::{bench_target, dead_letters, doctor, fault, init};
+use super::{bench_target, dead_letters, doctor, fault, init, search};
 use crate::base::error::Fault;
 use crate::base::event::CloudEventsBinding;
 use crate::base::finding::Finding;
@@ -12,6 +12,7 @@ use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
 use crate::sink::bench_target::BenchTarget;
 use crate::sink::log::{DeadLetterLog, ReadFrom};
+use crate::sink::search::{SearchReport, SearchScope, TakeRecord};
 use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck};
 
@@ -63,6 +64,10 @@ impl Broker for RabbitSettings {
         from: ReadFrom,
     ) -> Result<Box<dyn DeadLetterLog>, Fault> {
         Ok(Box::new(dead_letters::open(self, dead_letters, from)?))
+    }
+
+    fn search(&self, scope: &SearchScope<'_>, take: &mut TakeRecord<'_>) -> SearchReport {
+        search::search(self, scope, take)
     }
 
     fn for_bench_target(&self, name: &str) -> Result<Arc<dyn Broker>, Fault> {

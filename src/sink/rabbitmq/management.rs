@@ -127,6 +127,15 @@ pub(super) struct ExchangeBinding {
 }
 
 impl ExchangeBinding {
+    /// A binding of a queue.
+    pub(super) fn of(queue: &str, routing_key: &str) -> ExchangeBinding {
+        ExchangeBinding {
+            destination_type: "queue".to_owned(),
+            destination: queue.to_owned(),
+            routing_key: routing_key.to_owned(),
+        }
+    }
+
     /// False for a binding to another exchange.
     pub(super) fn to_queue(&self) -> bool {
         self.destination_type == "queue"

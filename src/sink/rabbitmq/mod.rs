@@ -23,6 +23,7 @@ mod probe;
 mod publish;
 mod publish_frames;
 mod publisher;
+mod search;
 mod settings;
 mod setup_faults;
 mod tls;

@@ -1,0 +1,108 @@
+//! The dead letters of the events that are looked for, in one reading of the log.
+
+use std::time::Duration;
+
+use super::event::{EventLetter, TRACEPARENT};
+use super::request::Wanted;
+use crate::base::error::Fault;
+use crate::base::lsn::Lsn;
+use crate::dead_letter::fold::DeadLetterIndex;
+use crate::dead_letter::reader::DeadLetterTopic;
+use crate::dead_letter::record::{DeadLetter, LogRecord};
+use crate::sink::log::{LogRead, ReadFrom};
+use crate::sink::search::{SearchLimits, SearchReport};
+
+const PATIENCE: Duration = Duration::from_millis(200);
+/// Dead letters that are kept, the newest.
+const LETTERS_MAX: usize = 200;
+
+/// A dead letter with what it says of its event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FoundLetter {
+    pub(super) event_id: String,
+    pub(super) key: Option<String>,
+    pub(super) lsn: Option<Lsn>,
+    pub(super) commit_unix_us: i64,
+    pub(super) traceparent: Option<String>,
+    pub(super) letter: EventLetter,
+}
+
+pub(super) fn letters(
+    topic: &DeadLetterTopic<'_>,
+    wanted: &Wanted,
+    from_unix_us: i64,
+    limits: &SearchLimits<'_>,
+) -> Result<(Vec<FoundLetter>, SearchReport), Fault> {
+    let mut reader = topic.reader(ReadFrom::Time(from_unix_us))?;
+    let (mut index, mut letters) = (DeadLetterIndex::default(), Vec::new());
+    let mut report = SearchReport::default();
+    let mut records = 0;
+    let mut is_cut = false;
+    let name = &topic.address.topic;
+    loop {
+        if let Some(limit) = limits.reached(records) {
+            let what = format!("the rest of the dead letters in {name}, behind {records} records");
+            report.not_searched.push(format!("{what}: {limit}"));
+            break;
+        }
+        match reader.next(PATIENCE)? {
+            LogRead::End => {
+                report.searched.push(format!("dead letters in {name}: {records} records"));
+                break;
+            }
+            LogRead::Nothing => {}
+            LogRead::Entry(record) => {
+                records += 1;
+                if !is_about(&record, wanted) {
+                    continue;
+                }
+                index.apply(&record);
+                let LogRecord::DeadLetter(letter) = record else { continue };
+                // A dead letter that is written again is the same one.
+                if index.known(&letter).is_some() {
+                    letters.push(DeadLetter { value: None, ..*letter });
+                }
+                if letters.len() > LETTERS_MAX {
+                    letters.remove(0);
+                    is_cut = true;
+                }
+            }
+        }
+    }
+    if is_cut {
+        report.not_searched.push(format!("more dead letters: the newest {LETTERS_MAX} are shown"));
+    }
+    let found = letters.iter().filter_map(|letter| found(letter, &index)).collect();
+    Ok((found, report))
+}
+
+fn is_about(record: &LogRecord, wanted: &Wanted) -> bool {
+    let (id, key) = match record {
+        LogRecord::DeadLetter(it) => (&it.event_id, &it.key),
+        LogRecord::Resolution(it) => (&it.event_id, &it.key),
+        LogRecord::Foreign => return false,
+    };
+    match wanted {
+        Wanted::Id(wanted) => id == wanted,
+        Wanted::Key(wanted) => key.as_ref().is_some_and(|key| key.is_named(wanted)),
+    }
+}
+
+fn found(letter: &DeadLetter, index: &DeadLetterIndex) -> Option<FoundLetter> {
+    let known = index.known(letter)?;
+    let header = letter.headers.iter().find(|(name, _)| name == TRACEPARENT);
+    Some(FoundLetter {
+        event_id: letter.event_id.clone(),
+        key: letter.key.as_ref().map(|key| key.name()),
+        lsn: letter.lsn.parse().ok().filter(|lsn: &Lsn| !lsn.is_zero()),
+        commit_unix_us: letter.commit_unix_us,
+        traceparent: header.map(|(_, value)| String::from_utf8_lossy(value).into_owned()),
+        letter: EventLetter {
+            attempts: letter.attempts,
+            error_class: letter.error_class.clone(),
+            error_msg: letter.error_msg.clone(),
+            state: known.state.name(),
+            failed_unix_us: letter.failed_unix_us,
+        },
+    })
+}

@@ -1,0 +1,238 @@
+//! What is known of one event, and what follows from it. Pure.
+//!
+//! An event that is neither in a topic nor a dead letter is judged by the slot: a relay reports a
+//! transaction only when each of its events is confirmed, so what the slot has passed was published.
+//! The place of a row in the log is not known from the row. The slot has passed it all the same if
+//! it has confirmed everything that was written when the row was read, or if no transaction as old
+//! as the row's can be ahead of it (`catalog_xmin`).
+
+use crate::base::lsn::Lsn;
+
+/// The header of the trace context.
+pub(super) const TRACEPARENT: &str = "traceparent";
+
+/// What was read to its end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Completeness {
+    /// Every dead letter there may be of the events.
+    pub(crate) letters_read: bool,
+    /// Whatever else the broker may hold of them.
+    pub(crate) searched_all: bool,
+}
+
+/// A row of an outbox.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct OutboxRow {
+    /// `schema.table`.
+    pub(crate) table: String,
+    pub(crate) id: String,
+    pub(crate) key: Option<String>,
+    pub(crate) created_unix_us: Option<i64>,
+    /// Where `track_commit_timestamp` is on.
+    pub(crate) committed_unix_us: Option<i64>,
+    pub(crate) traceparent: Option<String>,
+    /// Where its route leads; none where a column of the template is NULL.
+    pub(crate) topic: Option<String>,
+    pub(crate) exchange: Option<String>,
+    pub(crate) partition: Option<i32>,
+    /// The transaction that wrote it.
+    pub(crate) xmin: Option<u32>,
+    /// The publication delivers rows of the table.
+    pub(crate) is_published: bool,
+    pub(crate) polled: Option<PolledStatus>,
+}
+
+impl OutboxRow {
+    pub(crate) fn unix_us(&self) -> Option<i64> {
+        self.committed_unix_us.or(self.created_unix_us)
+    }
+}
+
+/// The status of a row that is claimed with SQL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolledStatus {
+    pub(crate) state: EventState,
+    /// As it stands in the table.
+    pub(crate) status: String,
+    pub(crate) retry_count: Option<i64>,
+    pub(crate) failure_reason: Option<String>,
+}
+
+/// A record at the broker.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PublishedRecord {
+    pub(crate) topic: String,
+    pub(crate) partition: i32,
+    pub(crate) offset: i64,
+    pub(crate) written_unix_us: i64,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct EventLetter {
+    pub(crate) attempts: u32,
+    pub(crate) error_class: String,
+    pub(crate) error_msg: String,
+    /// `open`, `replayed` or `discarded`.
+    pub(crate) state: &'static str,
+    pub(crate) failed_unix_us: i64,
+}
+
+/// The slot, as it was when the rows were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SlotPosition {
+    pub(crate) name: String,
+    pub(crate) confirmed: Lsn,
+    /// Everything that the rows were read from is before this.
+    pub(crate) wal_end: Lsn,
+    /// How far the WAL was sent to the relay that reads the slot; none if no relay does.
+    pub(crate) sent: Option<Lsn>,
+    pub(crate) catalog_xmin: Option<u32>,
+}
+
+impl SlotPosition {
+    /// Has it confirmed everything there was when the rows were read?
+    pub(crate) fn has_all(&self) -> bool {
+        self.confirmed >= self.wal_end
+    }
+
+    fn has_passed(&self, event: &FoundEvent) -> Option<bool> {
+        if let Some(lsn) = event.lsn {
+            // The slot is confirmed at ends of transactions, which are behind their commit records.
+            return Some(self.confirmed > lsn);
+        }
+        let row = event.row.as_ref()?;
+        let is_older = |xmin: u32, oldest: u32| (xmin.wrapping_sub(oldest) as i32) < 0;
+        let is_past = row.xmin.zip(self.catalog_xmin).is_some_and(|(a, b)| is_older(a, b));
+        (self.has_all() || is_past).then_some(true)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum EventState {
+    Published,
+    DeadLettered,
+    /// The relay has it, and the broker has not confirmed it.
+    InFlight,
+    /// No relay has it yet.
+    Waiting,
+    #[default]
+    Unknown,
+}
+
+impl EventState {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            EventState::Published => "published",
+            EventState::DeadLettered => "dead_lettered",
+            EventState::InFlight => "in_flight",
+            EventState::Waiting => "waiting",
+            EventState::Unknown => "unknown",
+        }
+    }
+}
+
+/// Why an event is in its state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum StateReason {
+    /// A record, a dead letter or the row's status says so.
+    Seen,
+    /// The slot has passed it, and not everything could be searched.
+    Passed,
+    /// The slot has passed it, and dead letters could not be read.
+    PassedUnread,
+    /// The slot has not passed it.
+    NotPassed,
+    /// It is nowhere, and the slot has not confirmed everything.
+    Lags,
+    /// The slot has passed it, and yet it is nowhere.
+    Vanished,
+    /// The publication leaves its table out.
+    NotPublished,
+    #[default]
+    Nothing,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FoundEvent {
+    pub(crate) id: String,
+    pub(crate) key: Option<String>,
+    pub(crate) row: Option<OutboxRow>,
+    /// Of the commit record.
+    pub(crate) lsn: Option<Lsn>,
+    pub(crate) commit_unix_us: Option<i64>,
+    pub(crate) slot_passed: Option<bool>,
+    pub(crate) records: Vec<PublishedRecord>,
+    pub(crate) letters: Vec<EventLetter>,
+    pub(crate) traceparent: Option<String>,
+    pub(crate) state: EventState,
+    pub(crate) reason: StateReason,
+}
+
+impl FoundEvent {
+    /// When it was written, as far as that is known.
+    pub(crate) fn unix_us(&self) -> i64 {
+        let of_row = || self.row.as_ref().and_then(OutboxRow::unix_us);
+        let of_record = || self.records.iter().map(|record| record.written_unix_us).min();
+        let of_letter = || self.letters.iter().map(|letter| letter.failed_unix_us).min();
+        let known = self.commit_unix_us.or_else(of_row).or_else(of_record).or_else(of_letter);
+        known.unwrap_or_default()
+    }
+
+    /// The trace id of its `traceparent`: 32 hexadecimal digits, not all zero.
+    pub(crate) fn trace_id(&self) -> Option<&str> {
+        let of_row = || self.row.as_ref()?.traceparent.as_deref();
+        let id = self.traceparent.as_deref().or_else(of_row)?.split('-').nth(1)?;
+        let is_id = id.len() == 32
+            && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+            && id.bytes().any(|byte| byte != b'0');
+        is_id.then_some(id)
+    }
+
+    pub(crate) fn judge(&mut self, slot: Option<&SlotPosition>, read: Completeness) {
+        self.slot_passed = slot.and_then(|slot| slot.has_passed(self));
+        (self.state, self.reason) = self.verdict(slot, read);
+    }
+
+    fn verdict(
+        &self,
+        slot: Option<&SlotPosition>,
+        Completeness { letters_read, searched_all }: Completeness,
+    ) -> (EventState, StateReason) {
+        use EventState::{DeadLettered, InFlight, Published, Unknown, Waiting};
+        let any = |state| self.letters.iter().any(|letter| letter.state == state);
+        if any("open") {
+            return (DeadLettered, StateReason::Seen);
+        }
+        if !self.records.is_empty() || any("replayed") {
+            return (Published, StateReason::Seen);
+        }
+        if any("discarded") {
+            return (DeadLettered, StateReason::Seen);
+        }
+        let Some(row) = &self.row else { return (Unknown, StateReason::Nothing) };
+        if let Some(polled) = &row.polled {
+            return (polled.state, StateReason::Seen);
+        }
+        if !row.is_published {
+            return (Unknown, StateReason::NotPublished);
+        }
+        let Some(slot) = slot else { return (Unknown, StateReason::Nothing) };
+        // What the relay has not been sent, it cannot have.
+        let state = match slot.sent {
+            Some(sent) if sent >= slot.wal_end => InFlight,
+            _ => Waiting,
+        };
+        match self.slot_passed {
+            Some(true) if !letters_read => (Unknown, StateReason::PassedUnread),
+            Some(true) if searched_all => (Unknown, StateReason::Vanished),
+            Some(true) => (Published, StateReason::Passed),
+            Some(false) => (state, StateReason::NotPassed),
+            None if searched_all && letters_read => (state, StateReason::NotPassed),
+            None => (state, StateReason::Lags),
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "event_tests.rs"]
+mod tests;

@@ -1,0 +1,214 @@
+//! Where an event is: its row, its place in the log, its dead letter, its record at the broker.
+//!
+//! Three places are asked, one after the other, and nothing is changed in any: the outbox tables and
+//! the slot ([`rows`]), the dead-letter topic ([`dead_letters`]), and what the broker holds
+//! ([`crate::sink::search`]). The slot is read before the broker, so that what it has passed must be
+//! there. [`event`] says what follows from it. A search is bounded in time and records, and what it
+//! could not look into is part of the answer.
+
+mod dead_letters;
+mod event;
+mod records;
+mod report;
+mod request;
+mod row_query;
+mod rows;
+mod sentences;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+
+pub(crate) use self::event::FoundEvent;
+pub(crate) use self::report::FindReport;
+pub(crate) use self::request::{FindRequest, FindText, WITHIN_DEFAULT, Wanted};
+pub(crate) use self::sentences::sentences;
+
+use self::dead_letters::FoundLetter;
+use self::event::{Completeness, OutboxRow};
+use self::records::RecordFilter;
+use self::rows::{RowLookup, SourceView};
+use crate::base::error::Fault;
+use crate::base::runtime;
+use crate::base::template::Template;
+use crate::config::Config;
+use crate::dead_letter::reader::DeadLetterTopic;
+use crate::dead_letter::writer::DeadLetterAddress;
+use crate::delivery::settings::OnDeadLetter;
+use crate::outbox::settings::Route;
+use crate::polling::settings::PollingSettings;
+use crate::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
+use crate::sink::{Broker, UNREACHABLE};
+use crate::source::settings::SourceSettings;
+
+/// Postgres answers in less, or is left out.
+const POSTGRES_WITHIN: Duration = Duration::from_secs(15);
+/// Clocks differ, and a row is created before its transaction is committed.
+const MARGIN_US: i64 = 60_000_000;
+/// Records that are read at most.
+const READ_MAX: u64 = 100_000_000;
+
+/// The places where events of one configuration can be.
+#[derive(Clone, Debug)]
+pub(crate) struct EventFinder {
+    source: SourceSettings,
+    polling: Option<PollingSettings>,
+    broker: Arc<dyn Broker>,
+    /// None if nothing is ever written to the dead-letter topic.
+    dead_letters: Option<DeadLetterAddress>,
+}
+
+impl EventFinder {
+    pub(crate) fn new(config: &Config) -> EventFinder {
+        let writes = config.delivery.on_dead_letter != OnDeadLetter::Halt;
+        EventFinder {
+            source: config.source.clone(),
+            polling: config.polling.clone(),
+            broker: Arc::clone(&config.sink),
+            dead_letters: writes.then(|| config.dead_letter.address.clone()),
+        }
+    }
+
+    /// Looks for the events, on a thread that may block. `observe` gets the number of records that
+    /// were read. A fault only where the request itself is wrong.
+    pub(crate) fn find(
+        &self,
+        request: &FindRequest,
+        stop: &AtomicBool,
+        observe: &mut dyn FnMut(u64),
+    ) -> Result<FindReport, Fault> {
+        let deadline = Instant::now() + request.within;
+        let limits = SearchLimits { deadline, records_max: READ_MAX, stop };
+        let SourceView { rows, slot, searched, not_searched } = self.source(request)?;
+        let mut report = FindReport { slot, searched, not_searched, ..FindReport::default() };
+        let from_unix_us = from(request, &rows);
+        let (letters, read) = self.letters(request, from_unix_us, limits);
+        let letters_read = read.as_ref().is_ok_and(|read| read.not_searched.is_empty());
+        let is_away = add(&mut report, read).is_err();
+        let mut filter = RecordFilter::new(&request.wanted);
+        let mut searched_all = false;
+        if !is_away {
+            let mut count = 0;
+            let scope = SearchScope {
+                routes: &self.routes(request, &rows),
+                dead_letters: self.dead_letters.as_ref().map(|address| address.topic.as_str()),
+                from_unix_us,
+                limits,
+            };
+            let read = self.broker.search(&scope, &mut |record| {
+                count += 1;
+                observe(count);
+                filter.take(record)
+            });
+            searched_all = read.not_searched.is_empty();
+            add(&mut report, Ok(read)).ok();
+        }
+        let (records, is_cut) = filter.finish();
+        if is_cut {
+            let what = format!("more records: the newest {} are shown", records::RECORDS_MAX);
+            report.not_searched.push(what);
+        }
+        report.add(rows, letters, records, Completeness { letters_read, searched_all });
+        Ok(report)
+    }
+
+    fn source(&self, request: &FindRequest) -> Result<SourceView, Fault> {
+        let polling = self.polling.as_ref();
+        let lookup = RowLookup { source: &self.source, polling, request };
+        let within = POSTGRES_WITHIN.min(request.within);
+        let looked = runtime::block_on(async { timeout(within, lookup.look()).await })?;
+        looked.unwrap_or_else(|_| {
+            let seconds = within.as_secs_f64();
+            let late = format!("Postgres: it did not answer within {seconds} s");
+            Ok(SourceView { not_searched: vec![late], ..SourceView::default() })
+        })
+    }
+
+    fn letters(
+        &self,
+        request: &FindRequest,
+        from_unix_us: i64,
+        limits: SearchLimits<'_>,
+    ) -> (Vec<FoundLetter>, Result<SearchReport, Fault>) {
+        let Some(address) = &self.dead_letters else {
+            return (Vec::new(), Ok(SearchReport::default()));
+        };
+        let topic = DeadLetterTopic { broker: &*self.broker, address, stop: limits.stop };
+        match dead_letters::letters(&topic, &request.wanted, from_unix_us, &limits) {
+            Ok((letters, report)) => (letters, Ok(report)),
+            Err(fault) => (Vec::new(), Err(fault)),
+        }
+    }
+
+    /// Where the events may have gone: for a known row where its route leads, else wherever any
+    /// route could.
+    fn routes(&self, request: &FindRequest, rows: &[OutboxRow]) -> Vec<SearchRoute> {
+        let of_rows =
+            |rows: &[OutboxRow]| rows.iter().filter_map(|row| self.route_of(row)).collect();
+        if let (Wanted::Id(_), false) = (&request.wanted, rows.is_empty()) {
+            let routes: Vec<SearchRoute> = of_rows(rows);
+            if !routes.is_empty() {
+                return routes;
+            }
+        }
+        let outboxes = self.source.outboxes.iter().map(|outbox| &outbox.route);
+        let messages = self.source.messages.iter().map(|messages| &messages.route);
+        outboxes.chain(messages).map(|route| any_of(route, request)).collect()
+    }
+
+    fn route_of(&self, row: &OutboxRow) -> Option<SearchRoute> {
+        let by_partition = self.source.outboxes.iter().any(|it| it.route.partition.is_some());
+        let key = row.key.as_ref().filter(|_| !by_partition);
+        Some(SearchRoute {
+            exchange: row.exchange.as_deref().map(Template::literal),
+            topic: Template::literal(row.topic.as_deref()?),
+            key: key.map(|key| key.as_bytes().to_vec()),
+            partition: row.partition,
+        })
+    }
+}
+
+/// Whatever a route could lead to.
+fn any_of(route: &Route, request: &FindRequest) -> SearchRoute {
+    let key = match &request.wanted {
+        // A column may have given another partition.
+        Wanted::Key(key) if route.partition.is_none() => Some(key.as_bytes().to_vec()),
+        Wanted::Key(_) | Wanted::Id(_) => None,
+    };
+    let (exchange, topic) = (route.exchange.clone(), route.topic.clone());
+    SearchRoute { exchange, topic, key, partition: None }
+}
+
+/// Since when the broker is searched.
+fn from(request: &FindRequest, rows: &[OutboxRow]) -> i64 {
+    let FindRequest { wanted, since_unix_us, since_is_given, .. } = request;
+    let of_rows = rows.iter().filter_map(OutboxRow::unix_us).min();
+    match (wanted, of_rows) {
+        (Wanted::Id(_), Some(row)) if !since_is_given => row.saturating_sub(MARGIN_US),
+        _ => *since_unix_us,
+    }
+}
+
+/// Adds what was read; an error if the broker does not answer at all.
+fn add(report: &mut FindReport, read: Result<SearchReport, Fault>) -> Result<(), ()> {
+    match read {
+        Ok(SearchReport { searched, not_searched }) => {
+            report.searched.extend(searched);
+            report.not_searched.extend(not_searched);
+            Ok(())
+        }
+        Err(fault) if fault.code == UNREACHABLE => {
+            report.not_searched.push(format!("dead letters and destinations: {}", fault.what));
+            Err(())
+        }
+        Err(fault) => {
+            report.not_searched.push(format!("dead letters: {}", fault.what));
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,92 @@
+//! The records of the events that are looked for, picked out of what a broker holds. Pure.
+
+use super::event::{PublishedRecord, TRACEPARENT};
+use super::request::Wanted;
+use crate::base::lsn::Lsn;
+use crate::base::text::shown;
+use crate::base::time::parse_rfc3339;
+use crate::sink::search::StoredRecord;
+
+/// Records that are kept, the newest. One event may have several: it was published again.
+pub(super) const RECORDS_MAX: usize = 200;
+/// The event id is the header `id`; in CloudEvents of other producers only the second or third.
+const ID_HEADERS: [&str; 3] = ["id", "ce_id", "cloudEvents_id"];
+
+/// A record with what it says of its event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FoundRecord {
+    pub(super) event_id: String,
+    pub(super) key: Option<String>,
+    pub(super) lsn: Option<Lsn>,
+    pub(super) commit_unix_us: Option<i64>,
+    pub(super) traceparent: Option<String>,
+    pub(super) record: PublishedRecord,
+}
+
+#[derive(Debug)]
+pub(super) struct RecordFilter<'a> {
+    wanted: &'a Wanted,
+    pub(super) found: Vec<FoundRecord>,
+    pub(super) is_cut: bool,
+}
+
+impl<'a> RecordFilter<'a> {
+    pub(super) fn new(wanted: &'a Wanted) -> RecordFilter<'a> {
+        RecordFilter { wanted, found: Vec::new(), is_cut: false }
+    }
+
+    /// Keeps the record if it is one of those that are looked for, and returns whether it is.
+    pub(super) fn take(&mut self, record: &StoredRecord<'_>) -> bool {
+        let header = |wanted: &str| {
+            let found = record.headers.iter().find(|(name, _)| name == wanted)?;
+            Some(String::from_utf8_lossy(&found.1).into_owned())
+        };
+        let is_it = |id: &str| match self.wanted {
+            Wanted::Id(wanted) => id == wanted,
+            Wanted::Key(wanted) => {
+                record.key.is_some_and(|key| key == wanted.as_bytes() || shown(key) == *wanted)
+            }
+        };
+        // Most records are not wanted: nothing is copied before that is known.
+        let id = record.headers.iter().find(|(name, _)| ID_HEADERS.contains(&name.as_str()));
+        let Some(id) = id.and_then(|(_, id)| std::str::from_utf8(id).ok()).filter(|id| is_it(id))
+        else {
+            return false;
+        };
+        self.found.push(FoundRecord {
+            event_id: id.to_owned(),
+            key: record.key.map(shown),
+            lsn: header("lsn").and_then(|text| text.parse().ok()),
+            commit_unix_us: header("commit_ts").and_then(|text| parse_rfc3339(&text)),
+            traceparent: header(TRACEPARENT),
+            record: PublishedRecord {
+                topic: record.topic.to_owned(),
+                partition: record.partition,
+                offset: record.offset,
+                written_unix_us: record.written_unix_us,
+            },
+        });
+        if self.found.len() > 2 * RECORDS_MAX {
+            self.keep_newest();
+        }
+        true
+    }
+
+    /// The newest records, in the order of their times.
+    pub(super) fn finish(mut self) -> (Vec<FoundRecord>, bool) {
+        self.keep_newest();
+        (self.found, self.is_cut)
+    }
+
+    fn keep_newest(&mut self) {
+        self.found.sort_by_key(|found| found.record.written_unix_us);
+        if let Some(more) = self.found.len().checked_sub(RECORDS_MAX).filter(|more| *more > 0) {
+            self.found.drain(..more);
+            self.is_cut = true;
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "records_tests.rs"]
+mod tests;

@@ -1,0 +1,153 @@
+//! Puts together what Postgres, the dead-letter topic and the broker know of the events. Pure.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::dead_letters::FoundLetter;
+use super::event::{Completeness, FoundEvent, OutboxRow, SlotPosition};
+use super::records::FoundRecord;
+use super::sentences::sentences;
+use crate::base::lsn::Lsn;
+use crate::base::time::rfc3339;
+
+/// Events of one answer, the newest.
+pub(super) const EVENTS_MAX: usize = 100;
+
+/// The answer to a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FindReport {
+    /// The oldest first.
+    pub(crate) events: Vec<FoundEvent>,
+    pub(crate) slot: Option<SlotPosition>,
+    /// What was searched, and what could not be, a sentence each.
+    pub(crate) searched: Vec<String>,
+    pub(crate) not_searched: Vec<String>,
+}
+
+impl FindReport {
+    /// Adds the events that were found.
+    pub(super) fn add(
+        &mut self,
+        rows: Vec<OutboxRow>,
+        letters: Vec<FoundLetter>,
+        records: Vec<FoundRecord>,
+        read: Completeness,
+    ) {
+        let mut events: BTreeMap<String, FoundEvent> = BTreeMap::new();
+        let mut of = |id: String, then: &mut dyn FnMut(&mut FoundEvent)| {
+            let new = || FoundEvent { id: id.clone(), ..FoundEvent::default() };
+            then(events.entry(id.clone()).or_insert_with(new));
+        };
+        let mut others = Vec::new();
+        for row in rows {
+            of(row.id.clone(), &mut |event| match &event.row {
+                None => {
+                    event.key.clone_from(&row.key);
+                    event.commit_unix_us = row.committed_unix_us;
+                    event.row = Some(row.clone());
+                }
+                Some(_) => others.push(format!(
+                    "another row of event {} in {}: one row is shown",
+                    row.id, row.table
+                )),
+            });
+        }
+        for it in letters {
+            of(it.event_id, &mut |event| {
+                learn(
+                    event,
+                    it.key.as_ref(),
+                    it.lsn,
+                    Some(it.commit_unix_us),
+                    it.traceparent.as_ref(),
+                );
+                event.letters.push(it.letter.clone());
+            });
+        }
+        for it in records {
+            of(it.event_id, &mut |event| {
+                learn(event, it.key.as_ref(), it.lsn, it.commit_unix_us, it.traceparent.as_ref());
+                event.records.push(it.record.clone());
+            });
+        }
+        self.not_searched.append(&mut others);
+        self.events = events.into_values().collect();
+        self.events.sort_by_key(FoundEvent::unix_us);
+        if let Some(more) = self.events.len().checked_sub(EVENTS_MAX).filter(|more| *more > 0) {
+            self.events.drain(..more);
+            self.not_searched
+                .push(format!("{more} older events: the newest {EVENTS_MAX} are shown"));
+        }
+        for event in &mut self.events {
+            event.judge(self.slot.as_ref(), read);
+        }
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        json!({
+            "events": self.events.iter().map(|event| self.event_json(event)).collect::<Vec<_>>(),
+            "searched": self.searched,
+            "not_searched": self.not_searched,
+        })
+    }
+
+    fn event_json(&self, event: &FoundEvent) -> Value {
+        let row = event.row.as_ref().map(|row| {
+            json!({
+                "table": row.table,
+                "committed_at": row.committed_unix_us.map(rfc3339),
+                "created_at": row.created_unix_us.map(rfc3339),
+                "status": row.polled.as_ref().map(|polled| &polled.status),
+            })
+        });
+        let published = event.records.iter().map(|record| {
+            json!({
+                "topic": record.topic,
+                "partition": record.partition,
+                "offset": record.offset,
+                "timestamp": rfc3339(record.written_unix_us),
+            })
+        });
+        let letters = event.letters.iter().map(|letter| {
+            json!({
+                "attempts": letter.attempts,
+                "error_class": letter.error_class,
+                "error_msg": letter.error_msg,
+                "state": letter.state,
+                "failed_at": rfc3339(letter.failed_unix_us),
+            })
+        });
+        json!({
+            "id": event.id,
+            "key": event.key,
+            "row": row,
+            "lsn": event.lsn.map(|lsn| lsn.to_string()),
+            "commit_ts": event.commit_unix_us.map(rfc3339),
+            "slot_passed": event.slot_passed,
+            "published": published.collect::<Vec<_>>(),
+            "dead_letters": letters.collect::<Vec<_>>(),
+            "state": event.state.name(),
+            "trace_id": event.trace_id(),
+            "text": sentences(event, self.slot.as_ref()),
+        })
+    }
+}
+
+/// What a record at the broker says of its event; the first that says it counts.
+fn learn(
+    event: &mut FoundEvent,
+    key: Option<&String>,
+    lsn: Option<Lsn>,
+    commit_unix_us: Option<i64>,
+    traceparent: Option<&String>,
+) {
+    event.key = event.key.take().or(key.cloned());
+    event.lsn = event.lsn.or(lsn);
+    event.commit_unix_us = event.commit_unix_us.or(commit_unix_us);
+    event.traceparent = event.traceparent.take().or(traceparent.cloned());
+}
+
+#[cfg(test)]
+#[path = "report_tests.rs"]
+mod tests;

@@ -1,0 +1,223 @@
+//! Looks for rows in the outbox tables, and for where the slot stands. Statements are short and
+//! change nothing.
+
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Error, SimpleQueryMessage};
+
+use super::event::{OutboxRow, SlotPosition};
+use super::request::FindRequest;
+use super::row_query::{LIMITS, ROWS_MAX, RowQuery, Unread, said, shown};
+use crate::base::error::{Exit, Fault};
+use crate::base::lsn::Lsn;
+use crate::outbox::settings::OutboxTable;
+use crate::polling::settings::PollingSettings;
+use crate::polling::table_facts;
+use crate::source::faults::query_fault;
+use crate::source::json_row::{document, lsn};
+use crate::source::publication::{PublishedFacts, PublishedTable, published};
+use crate::source::quote::{quote_ident, quote_table};
+use crate::source::settings::SourceSettings;
+use crate::source::slot_state::slot_state;
+use crate::source::sql;
+
+/// How long the slot is waited for: a relay that works confirms an idle database in less.
+const SLOT_WITHIN: Duration = Duration::from_secs(1);
+const SLOT_EVERY: Duration = Duration::from_millis(50);
+
+/// What Postgres knows.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SourceView {
+    pub(super) rows: Vec<OutboxRow>,
+    pub(super) slot: Option<SlotPosition>,
+    pub(super) searched: Vec<String>,
+    pub(super) not_searched: Vec<String>,
+}
+
+/// The configured source.
+pub(super) struct RowLookup<'a> {
+    pub(super) source: &'a SourceSettings,
+    pub(super) polling: Option<&'a PollingSettings>,
+    pub(super) request: &'a FindRequest,
+}
+
+impl RowLookup<'_> {
+    /// A fault only where the request itself is wrong.
+    pub(super) async fn look(&self) -> Result<SourceView, Fault> {
+        let mut view = SourceView::default();
+        let SourceSettings { connection, slot, publication, .. } = self.source;
+        let sql = match sql::connect(connection).await {
+            Ok(sql) => sql,
+            Err(error) => {
+                let Fault { what, .. } = error.fault(connection, slot, publication);
+                view.not_searched.push(format!("Postgres: {what}"));
+                return Ok(view);
+            }
+        };
+        let client = &sql.client;
+        let facts = match self.polling {
+            Some(_) => None,
+            None => self.publication(client, &mut view).await,
+        };
+        let mut no_value = None;
+        for (at, outbox) in self.source.outboxes.iter().enumerate() {
+            match self.table(client, outbox).await {
+                Ok(rows) => self.add(&mut view, outbox, rows, facts.as_ref(), at),
+                Err(Unread::NoValue(what)) => no_value = Some(what),
+                Err(Unread::Reason(why)) => {
+                    let table = shown(outbox);
+                    view.not_searched.push(format!("rows of {table}: {why}"));
+                }
+            }
+        }
+        let elsewhere = !view.searched.is_empty() || self.source.messages.is_some();
+        if let Some(what) = no_value.filter(|_| !elsewhere) {
+            let name = self.request.wanted.name();
+            let mend = format!("write the {name} as the column has it");
+            return Err(Fault::new(Exit::Usage, "find.no-value", what, name, mend));
+        }
+        if self.source.messages.is_some() {
+            view.not_searched.push("logical messages in Postgres: they leave no row".to_owned());
+        }
+        if self.polling.is_none() {
+            self.add_slot(client, &mut view).await;
+        }
+        Ok(view)
+    }
+
+    async fn publication(&self, client: &Client, view: &mut SourceView) -> Option<PublishedFacts> {
+        let name = &self.source.publication;
+        match published(client, self.source).await {
+            Ok(facts) if facts.publication.is_some() => Some(facts),
+            Ok(_) => {
+                view.not_searched.push(format!("publication {name}: it does not exist"));
+                None
+            }
+            Err(error) => {
+                view.not_searched.push(format!("publication {name}: {}", said(&error)));
+                None
+            }
+        }
+    }
+
+    fn add(
+        &self,
+        view: &mut SourceView,
+        outbox: &OutboxTable,
+        mut rows: Vec<OutboxRow>,
+        facts: Option<&PublishedFacts>,
+        at: usize,
+    ) {
+        let table = shown(outbox);
+        if rows.len() > ROWS_MAX {
+            rows.truncate(ROWS_MAX);
+            view.not_searched.push(format!("more rows of {table}: the newest {ROWS_MAX} are read"));
+        }
+        view.searched.push(format!("{table}: {} rows", rows.len()));
+        let entries = facts
+            .and_then(|facts| Some(facts.publication.as_ref()?.entries(facts.tables.get(at)?)));
+        let name = &self.source.publication;
+        let is_filtered =
+            |entries: &Vec<&PublishedTable>| entries.iter().any(|entry| entry.row_filter.is_some());
+        match &entries {
+            Some(entries) if entries.is_empty() => view.not_searched.push(format!(
+                "publication {name} leaves {table} out: its rows are not delivered"
+            )),
+            Some(entries) if is_filtered(entries) => view.not_searched.push(format!(
+                "publication {name} has a row filter for {table}: rows that it leaves out are not delivered"
+            )),
+            _ => {}
+        }
+        let is_published = entries.is_none_or(|entries| !entries.is_empty());
+        view.rows.extend(rows.into_iter().map(|row| OutboxRow { is_published, ..row }));
+    }
+
+    async fn table(&self, client: &Client, outbox: &OutboxTable) -> Result<Vec<OutboxRow>, Unread> {
+        let reason = |error: Error| Unread::Reason(said(&error));
+        let facts = table_facts::gather(client, outbox).await.map_err(reason)?;
+        let facts = facts.ok_or_else(|| Unread::Reason("the table does not exist".to_owned()))?;
+        if !facts.may_select {
+            let table = quote_table(&outbox.schema, &outbox.table);
+            let role = quote_ident(&facts.role);
+            return Err(Unread::Reason(format!(
+                "this role may not read them: GRANT SELECT ON {table} TO {role};"
+            )));
+        }
+        let query = RowQuery { outbox, polling: self.polling, facts: &facts };
+        let sql = query.sql(self.request).map_err(Unread::Reason)?;
+        client.batch_execute(&format!("BEGIN READ ONLY; {LIMITS}")).await.map_err(reason)?;
+        let found = client.simple_query(&sql).await;
+        let ended = client.batch_execute("ROLLBACK").await;
+        let found = found.map_err(|error| query.unread(&error, self.request))?;
+        ended.map_err(reason)?;
+        let rows = found.iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(query.row(row)),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// Waits a moment for the slot to have everything, if there are rows to be judged by it.
+    async fn add_slot(&self, client: &Client, view: &mut SourceView) {
+        let began = Instant::now();
+        let mut wal_end = None;
+        loop {
+            let position = match position(client, &self.source.slot, wal_end).await {
+                Ok(position) => position,
+                Err(error) => {
+                    let Fault { what, .. } = query_fault(&error, "reading the slot");
+                    return view.not_searched.push(format!("the slot: {what}"));
+                }
+            };
+            let Some(position) = position else {
+                let name = &self.source.slot;
+                return view.not_searched.push(format!("slot {name}: it does not exist"));
+            };
+            let waits = !view.rows.is_empty() && position.sent.is_some() && !position.has_all();
+            wal_end = Some(position.wal_end);
+            view.slot = Some(position);
+            if !waits || began.elapsed() >= SLOT_WITHIN {
+                return;
+            }
+            tokio::time::sleep(SLOT_EVERY).await;
+        }
+    }
+}
+
+/// `$1` is the process that reads the slot. What an asynchronous commit has made visible may not
+/// have been written yet: it is before the end of what was inserted.
+const POSITION_SQL: &str = "
+SELECT pg_catalog.json_build_object(
+  'wal_end', CASE WHEN pg_catalog.pg_is_in_recovery()
+      THEN pg_catalog.pg_last_wal_replay_lsn() ELSE pg_catalog.pg_current_wal_insert_lsn() END,
+  'sent', (SELECT s.sent_lsn FROM pg_catalog.pg_stat_replication s WHERE s.pid = $1))::pg_catalog.text";
+
+#[derive(Deserialize)]
+struct WalPosition {
+    #[serde(deserialize_with = "lsn")]
+    wal_end: Lsn,
+    /// `0/0` without a reader.
+    #[serde(deserialize_with = "lsn")]
+    sent: Lsn,
+}
+
+/// None without a slot that a relay could use. `wal_end` is that of an earlier question.
+async fn position(
+    client: &Client,
+    slot: &str,
+    wal_end: Option<Lsn>,
+) -> Result<Option<SlotPosition>, Error> {
+    let state = slot_state(client, slot).await?;
+    let Some(facts) = state.own_slot() else { return Ok(None) };
+    let pid = facts.active_pid;
+    let wal: WalPosition = document(client, POSITION_SQL, &[(&pid, Type::INT4)]).await?;
+    Ok(Some(SlotPosition {
+        name: facts.name.clone(),
+        confirmed: facts.confirmed_flush,
+        wal_end: wal_end.unwrap_or(wal.wal_end),
+        sent: (!wal.sent.is_zero()).then_some(wal.sent),
+        catalog_xmin: facts.catalog_xmin,
+    }))
+}

@@ -1,0 +1,309 @@
+//! `walrelay find`: where an event is, compared with what a consumer, the table and the dead-letter
+//! topic say.
+
+use serde_json::{Value, json};
+use walrelay_harness::BrokerKind;
+use walrelay_harness::rabbit::{Queue, Rabbit};
+use walrelay_harness::relay::RelayConfig;
+
+use crate::dead_letters::api;
+use crate::dead_letters::fixture::DeadLetterFixture;
+use crate::support::faults::{CliFixture, Ended, OUTBOX_SQL, read};
+use crate::support::{LIMIT, metric, on_both_brokers, shared_rabbitmq, until};
+
+on_both_brokers!(
+    a_published_event_is_found,
+    a_dead_letter_is_found,
+    an_event_that_waits_is_told_from_one_in_flight,
+    an_event_is_found_over_http,
+);
+
+const TRACEPARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+const TRACE_ID: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+const NOBODY: &str = "00000000-0000-4000-8000-000000000000";
+
+/// Runs `find` with a configuration, as JSON; the exit code and the answer.
+#[track_caller]
+fn find_with(case: &DeadLetterFixture, config: &RelayConfig, words: &[&str]) -> (i32, Value) {
+    let ended = case.site.command(config, &[&["find", "--json"], words].concat()).wait();
+    let answer = serde_json::from_str(&ended.out).unwrap_or_else(|_| panic!("{ended}"));
+    (ended.code, answer)
+}
+
+/// The one event of an id.
+#[track_caller]
+fn find(case: &DeadLetterFixture, id: &str) -> (Value, Value) {
+    let (code, answer) = find_with(case, &case.config, &[id]);
+    let events = answer["events"].as_array().unwrap();
+    assert_eq!((code, events.len()), (0, 1), "{answer}");
+    (events[0].clone(), answer["not_searched"].clone())
+}
+
+/// The same configuration with a constant topic: where the row is gone, only that is searched.
+fn constant(case: &DeadLetterFixture) -> RelayConfig {
+    RelayConfig { topic: case.site.name.clone(), ..case.config.clone() }
+}
+
+fn says(sentences: &Value, words: &str) -> bool {
+    sentences.as_array().unwrap().iter().any(|it| it.as_str().unwrap().contains(words))
+}
+
+/// Partition and offset of each record with the id, as a consumer sees them: no record was removed
+/// from the topic, so an offset counts the records before it.
+fn consumed(topic: &str, id: &str) -> Vec<(i64, i64)> {
+    let records = read(&[topic]);
+    let mut found = Vec::new();
+    for partition in 0..4 {
+        let of_partition = records.iter().filter(|record| record.partition == partition);
+        let own = of_partition.enumerate().filter(|(_, record)| record.header("id") == Some(id));
+        found.extend(own.map(|(offset, _)| (i64::from(partition), offset as i64)));
+    }
+    found
+}
+
+fn published(event: &Value) -> Vec<(i64, i64)> {
+    let records = event["published"].as_array().unwrap().iter();
+    records.map(|it| (it["partition"].as_i64().unwrap(), it["offset"].as_i64().unwrap())).collect()
+}
+
+fn a_published_event_is_found(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "find_published", "", "");
+    let name = case.site.name.clone();
+    case.site.execute("alter table outbox add column traceparent text");
+    case.site.execute(&format!("alter table outbox alter traceparent set default '{TRACEPARENT}'"));
+    let mut relay = case.relay();
+    case.insert(&name, 0..5, 0, 20);
+    let id = case.insert_one(&name, "k1", 20);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    // WHEN it is looked for THEN everything about it is right
+    let (event, not_searched) = find(&case, &id);
+    let row = |what: &str| case.site.value(&format!("select {what} from outbox where id = '{id}'"));
+    assert_eq!([&event["id"], &event["key"], &event["state"]], [&id, "k1", "published"]);
+    assert_eq!(event["row"]["table"], "public.outbox");
+    let committed = event["row"]["committed_at"].as_str().unwrap();
+    assert_eq!(row(&format!("pg_xact_commit_timestamp(xmin) = timestamptz '{committed}'")), "t");
+    let created = event["row"]["created_at"].as_str().unwrap();
+    assert_eq!(row(&format!("created_at = timestamptz '{created}'")), "t");
+    assert_eq!((&event["slot_passed"], &event["trace_id"]), (&json!(true), &json!(TRACE_ID)));
+    match kind {
+        BrokerKind::Kafka => {
+            assert_eq!(published(&event), consumed(&name, &id));
+            assert_eq!(published(&event).len(), 1, "{event}");
+            let record = read(&[&name]).into_iter().find(|it| it.header("id") == Some(&id));
+            assert_eq!(event["lsn"].as_str(), record.unwrap().header("lsn"));
+            assert_eq!(not_searched, json!([]));
+        }
+        BrokerKind::RabbitMq => {
+            assert_eq!((&event["published"], &event["lsn"]), (&json!([]), &Value::Null));
+            assert!(says(&not_searched, "AMQP cannot list them"), "{not_searched}");
+            assert!(says(&event["text"], "the slot passes only what the broker has confirmed"));
+        }
+    }
+    of_a_key(&case, &id);
+    without_row(&case, &id);
+    nowhere(&case);
+}
+
+/// All events of a key, and only those.
+fn of_a_key(case: &DeadLetterFixture, id: &str) {
+    let (code, answer) = find_with(case, &constant(case), &["--key", "k1"]);
+    let events = answer["events"].as_array().unwrap();
+    assert_eq!((code, events.len()), (0, 5), "{answer}");
+    assert!(events.iter().all(|event| event["key"] == "k1" && event["state"] == "published"));
+    assert_eq!(events[4]["id"], id, "the newest is the last: {answer}");
+    if case.site.kind() == BrokerKind::Kafka {
+        assert!(says(&answer["searched"], "to which the key leads: 5"), "{answer}");
+    }
+    let since =
+        case.site.value("select to_char(now() + interval '1 hour', 'YYYY-MM-DD\"T\"HH24:MI:SSOF')");
+    let (code, answer) =
+        find_with(case, &constant(case), &["--key", "k1", "--since", &format!("{since}:00")]);
+    assert_eq!((code, &answer["events"]), (1, &json!([])), "{answer}");
+}
+
+fn without_row(case: &DeadLetterFixture, id: &str) {
+    case.site.execute(&format!("delete from outbox where id = '{id}'"));
+    let (code, answer) = find_with(case, &constant(case), &[id]);
+    match case.site.kind() {
+        BrokerKind::Kafka => {
+            let event = &answer["events"][0];
+            assert_eq!((code, &event["row"]), (0, &Value::Null), "{answer}");
+            assert_eq!(published(event), consumed(&case.site.name, id));
+            assert_eq!([&event["state"], &event["trace_id"]], ["published", TRACE_ID]);
+            assert_eq!(event["slot_passed"], true);
+        }
+        BrokerKind::RabbitMq => assert_eq!((code, &answer["events"]), (1, &json!([]))),
+    }
+}
+
+fn nowhere(case: &DeadLetterFixture) {
+    // GIVEN an event that was rolled back
+    case.site.execute(&format!(
+        "begin; insert into outbox values ('{NOBODY}', '{}', 'k1', 'created', '{{}}'); rollback",
+        case.site.name
+    ));
+    let ended = case.site.command(&constant(case), &["find", NOBODY]).wait();
+    assert_eq!(ended.code, 1, "{ended}");
+    let words =
+        ["no event with id 00000000", "rolled back", "public.outbox: 0 rows", "dead letters in"];
+    ended.assert_says(&words);
+    // WHEN the id cannot be one THEN that is said, and nothing is searched
+    let ended = case.walrelay(&["find", "order-1"]);
+    ended.assert_fault(2, "find.no-value", &["\"order-1\" is not a value of column id", "uuid"]);
+    assert_eq!(case.walrelay(&["find"]).code, 2);
+    case.walrelay(&["find", NOBODY, "--since", "soon"]).assert_fault(
+        2,
+        "find.bad-request",
+        &["\"soon\"", "where: --since"],
+    );
+}
+
+fn a_dead_letter_is_found(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "find_letter", "attempts_max = 3\n", "");
+    let mut relay = case.relay();
+    let id = case.insert_one(&case.lost(), "k1", 0);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    let letter = case.list(&["--id", &id]).swap_remove(0);
+    let (event, _) = find(&case, &id);
+    let found = &event["dead_letters"][0];
+    for name in ["attempts", "error_class", "error_msg", "state", "failed_at"] {
+        assert_eq!(found[name], letter[name], "{name}");
+    }
+    assert_eq!([&found["state"], &event["state"]], ["open", "dead_lettered"]);
+    assert_eq!((&event["lsn"], &event["slot_passed"]), (&letter["lsn"], &json!(true)));
+    // WHEN it is discarded, and its row is deleted THEN it is found all the same
+    case.must(&["dlq", "discard", "--id", &id]);
+    case.site.execute("delete from outbox");
+    let (code, answer) = find_with(&case, &constant(&case), &["--key", "k1"]);
+    let event = &answer["events"][0];
+    assert_eq!((code, &event["id"], &event["key"]), (0, &json!(id), &json!("k1")), "{answer}");
+    assert_eq!(
+        [&event["dead_letters"][0]["state"], &event["state"]],
+        ["discarded", "dead_lettered"]
+    );
+    let shown = case.site.command(&constant(&case), &["find", &id]).wait();
+    shown.assert_done().assert_says(&[
+        "It became a dead letter at",
+        "after 3 attempts",
+        "is discarded.",
+    ]);
+}
+
+fn an_event_that_waits_is_told_from_one_in_flight(kind: BrokerKind) {
+    // A refused event waits long for its next attempt.
+    let delivery = "attempts_max = 1000\nbackoff_cap = \"10m\"\n";
+    let mut case = DeadLetterFixture::on(kind, "find_waiting", delivery, "");
+    case.reconfigure("backoff_base = \"20ms\"", "backoff_base = \"10m\"");
+    // GIVEN no relay
+    let id = case.insert_one(&case.lost(), "k1", 0);
+    let (event, _) = find(&case, &id);
+    assert_eq!((&event["state"], &event["published"]), (&json!("waiting"), &json!([])), "{event}");
+    assert!(says(&event["text"], "no relay has received it yet"), "{event}");
+    // GIVEN no broker THEN that is said, and the same of the event
+    let port = walrelay_harness::free_port().unwrap();
+    let mut config = case.config.clone();
+    match &mut config.rabbitmq {
+        Some(rabbitmq) => rabbitmq.url = format!("amqp://guest:guest@127.0.0.1:{port}"),
+        None => config.brokers = format!("127.0.0.1:{port}"),
+    }
+    let (code, answer) = find_with(&case, &config, &[&id, "--within", "15s"]);
+    assert_eq!((code, &answer["events"][0]["state"]), (0, &json!("waiting")), "{answer}");
+    assert!(says(&answer["not_searched"], "dead letters and destinations: "), "{answer}");
+    assert!(says(&answer["events"][0]["text"], "probably not published yet"), "{answer}");
+    // GIVEN a relay that has it, and a broker that has not confirmed it
+    let relay = case.relay();
+    until("the event to be in flight", LIMIT, || {
+        (metric(&relay, "outbox_retries_total")? + metric(&relay, "outbox_in_flight_events")? > 0.0)
+            .then_some(())
+    });
+    let (event, _) = find(&case, &id);
+    assert_eq!((&event["state"], &event["slot_passed"]), (&json!("in_flight"), &Value::Null));
+    assert!(says(&event["text"], "a relay has received it"), "{event}");
+}
+
+fn an_event_is_found_over_http(kind: BrokerKind) {
+    let case = DeadLetterFixture::on(kind, "find_http", "", "").with_token(api::TOKEN);
+    let mut relay = case.relay();
+    let id = case.insert_one(&case.site.name, "k1", 0);
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    let told = api::get(&relay, &format!("/api/find?id={id}"));
+    let (event, _) = find(&case, &id);
+    assert_eq!(told["events"], json!([event]));
+    let told = api::get(&relay, "/api/find?key=k1&since=1h");
+    assert_eq!(told["events"][0]["id"], id);
+    for (query, code) in
+        [("id=order-1", "find.no-value"), ("", "find.bad-request"), ("x=1", "api.bad-request")]
+    {
+        let first = format!("GET /api/find?{query}");
+        let (status, body) = api::request(&relay, &first, Some(api::TOKEN), "");
+        assert_eq!((status, body["code"].as_str()), (400, Some(code)), "{query}: {body}");
+    }
+    let (status, _) = api::request(&relay, &format!("GET /api/find?id={id}"), None, "");
+    assert_eq!(status, 401);
+    let lines = api::audit(&relay);
+    let of: Vec<&Value> = lines.iter().filter(|line| line["action"] == "find").collect();
+    assert_eq!((&of[0]["wanted"], &of[1]["by"]), (&json!(id), &json!("key")), "{of:?}");
+    assert!(of[0]["who"].as_str().unwrap().starts_with("token@127.0.0.1:"), "{of:?}");
+}
+
+#[test]
+fn a_stream_queue_is_read_and_another_queue_is_not() {
+    let name = "find_stream";
+    let mut scene = CliFixture::bare(name);
+    scene.sql(OUTBOX_SQL);
+    scene.publish("TABLE public.outbox");
+    scene.make_slot();
+    let url = shared_rabbitmq().amqp_url();
+    let queues =
+        "queues = { find_stream = \"outbox.#\", find_queue = \"#\", find_other = \"no.*\" }\n";
+    scene.sink = format!(
+        "[sink]\nkind = \"rabbitmq\"\n[sink.rabbitmq]\nurl = {url:?}\nexchange = {name:?}\n{queues}"
+    );
+    let mut rabbit = Rabbit::open(&url).unwrap();
+    rabbit.declare_exchange(name, "topic").unwrap();
+    rabbit.declare_stream(name).unwrap();
+    rabbit.bind(name, name, "outbox.#").unwrap();
+    for (queue, key) in [("find_queue", "#"), ("find_other", "no.*")] {
+        rabbit.declare_queue(queue, Queue::Classic).unwrap();
+        rabbit.bind(queue, name, key).unwrap();
+    }
+    scene.extra = crate::support::faults::HALT.into();
+    scene.insert("1", "{}");
+    let id = scene.insert("2", "{}");
+    scene.carry(&[]);
+    let found = |words: &[&str]| -> Value {
+        let ended: Ended = scene.walrelay(&[&["find", "--json"], words].concat());
+        serde_json::from_str(&ended.assert_done().out).unwrap()
+    };
+    let answer = found(&[&id]);
+    let event = &answer["events"][0];
+    assert_eq!(event["published"][0]["topic"], name);
+    assert_eq!(
+        (published(event), &event["state"]),
+        (vec![(0, 1)], &json!("published")),
+        "{answer}"
+    );
+    assert!(says(&answer["not_searched"], "queue find_queue: it is no stream"), "{answer}");
+    assert!(!says(&answer["not_searched"], "find_other"), "the key does not lead there: {answer}");
+    // THEN it is there without its row, too, and no message was taken away
+    scene.sql("DELETE FROM outbox");
+    assert_eq!(published(&found(&["--key", "2"])["events"][0]), [(0, 1)]);
+    assert_eq!(rabbit.message_count("find_queue").unwrap(), 2);
+}
+
+#[test]
+fn an_event_in_a_file_is_found_in_its_line() {
+    let mut scene = CliFixture::ready("find_file");
+    let file = scene.folder().join("events.jsonl");
+    scene.sink = format!("[sink]\nkind = \"file\"\n[sink.file]\npath = {file:?}\n");
+    scene.insert("1", "{}");
+    let id = scene.insert("2", "{}");
+    scene.carry(&[]);
+    let ended = scene.walrelay(&["find", &id, "--json"]);
+    let answer: Value = serde_json::from_str(&ended.assert_done().out).unwrap();
+    let record = &answer["events"][0]["published"][0];
+    let text = std::fs::read_to_string(&file).unwrap();
+    let offset = text.find('\n').unwrap() + 1;
+    assert_eq!((&record["topic"], &record["offset"]), (&json!(scene.topic()), &json!(offset)));
+    assert_eq!(answer["not_searched"], json!([]));
+}
