@@ -23,3 +23,4 @@ pub mod polling;
 pub mod relay;
 pub mod sink;
 pub mod source;
+pub mod trace;

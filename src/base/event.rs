@@ -15,6 +15,9 @@ pub struct Position {
     pub ordinal: u64,
 }
 
+/// The header with the W3C trace context.
+pub const TRACEPARENT: &str = "traceparent";
+
 /// Identifies an event between admission and confirmation: consecutive from 0 per process.
 pub type Sequence = u64;
 

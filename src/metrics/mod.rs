@@ -125,6 +125,10 @@ table! {
         "1 while some process streams from the slot.";
     slot_restart_lsn_age_seconds: Gauge = "outbox_slot_restart_lsn_age_seconds", "seconds", NONE,
         "How long the slot's restart_lsn has not moved, as seen by this process.";
+    spans_exported: IntCounter = "outbox_spans_exported_total", "spans", NONE,
+        "Spans that the collector has taken.";
+    spans_dropped: IntCounter = "outbox_spans_dropped_total", "spans", NONE,
+        "Spans that the collector has refused, or for which there was no room while it was slow or away.";
     info: Family<IntGauge, Version> = "outbox_info", "1", NONE,
         "Always 1; the version is in the label.";
     process_resident_memory_bytes: Gauge = "process_resident_memory_bytes", "bytes", NONE,
