@@ -20,3 +20,4 @@ mod features;
 mod polling;
 mod services;
 mod sinks;
+mod traces;
