@@ -79,6 +79,7 @@ impl Observability {
             service_name: config.tracing.service_name.clone(),
             instance: instance_name(config),
             system: config.sink.kind().name,
+            names: config.sink.kind().messaging,
             has_commit_lsn: config.polling.is_none(),
         };
         let (exporter, spans) = SpanExporter::start(&config.tracing, source, &metrics)?;

@@ -69,6 +69,19 @@ pub enum CloudEventsBinding {
     Amqp,
 }
 
+/// How OpenTelemetry names the parts of a message that not every broker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessagingNames {
+    pub key: Option<&'static str>,
+    pub tombstone: Option<&'static str>,
+    pub routing_key: Option<&'static str>,
+}
+
+impl MessagingNames {
+    pub const NONE: MessagingNames =
+        MessagingNames { key: None, tombstone: None, routing_key: None };
+}
+
 /// Longer texts of a row are cut in errors and in the log.
 const BRIEF_BYTES_MAX: usize = 200;
 

@@ -1,5 +1,7 @@
 #[path = "documents_tests.rs"]
 mod documents;
+#[path = "opentelemetry_tests.rs"]
+mod opentelemetry_variables;
 
 use std::any::Any;
 use std::collections::BTreeSet;

@@ -13,6 +13,7 @@ use walrelay_harness::collector::Collector;
 use super::super::context::TraceContext;
 use super::super::span::PublishSpan;
 use super::*;
+use crate::base::event::MessagingNames;
 use crate::base::lsn::Lsn;
 use crate::base::secret::Secret;
 
@@ -58,6 +59,7 @@ fn source() -> SpanSource {
         service_name: "walrelay".into(),
         instance: "walrelay@host".into(),
         system: "kafka",
+        names: MessagingNames::NONE,
         has_commit_lsn: true,
     }
 }

@@ -6,6 +6,7 @@
 
 use super::context::TraceContext;
 use super::span::{FinishedSpan, PublishSpan};
+use crate::base::event::MessagingNames;
 use crate::base::time::rfc3339;
 
 const NAME: &str = "outbox.publish";
@@ -23,6 +24,7 @@ pub(crate) struct SpanSource {
     pub(crate) instance: String,
     /// `messaging.system`.
     pub(crate) system: &'static str,
+    pub(crate) names: MessagingNames,
     /// Whether the position of an event is that of its commit.
     pub(crate) has_commit_lsn: bool,
 }
@@ -87,11 +89,11 @@ impl SpanSource {
         // Of an exchange and a routing key both, where there are both.
         let parts = [&**exchange, topic].into_iter().filter(|part| !part.is_empty());
         text("messaging.destination.name", &parts.collect::<Vec<_>>().join(":"));
-        if self.system == "rabbitmq" && !topic.is_empty() {
-            text("messaging.rabbitmq.destination.routing_key", topic);
+        if let Some(name) = self.names.routing_key.filter(|_| !topic.is_empty()) {
+            text(name, topic);
         }
-        if let Some(key) = key.as_ref().filter(|_| self.system == "kafka") {
-            text("messaging.kafka.message.key", key);
+        if let Some((name, key)) = self.names.key.zip(key.as_ref()) {
+            text(name, key);
         }
         if let Some(partition) = span.partition {
             text("messaging.destination.partition.id", &partition.to_string());
@@ -105,12 +107,10 @@ impl SpanSource {
         if let Some(class) = dead_letter {
             text("error.type", class);
         }
-        match span.body_bytes {
-            Some(bytes) => out.number_attribute(9, "messaging.message.body.size", bytes as u64),
-            None if self.system == "kafka" => {
-                out.attribute(9, "messaging.kafka.message.tombstone", |value| value.number(2, 1));
-            }
-            None => {}
+        if let Some(bytes) = span.body_bytes {
+            out.number_attribute(9, "messaging.message.body.size", bytes as u64);
+        } else if let Some(name) = self.names.tombstone {
+            out.attribute(9, name, |value| value.number(2, 1));
         }
         out.number_attribute(9, "event.retry_count", u64::from(*retries));
     }

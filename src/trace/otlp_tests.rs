@@ -8,6 +8,7 @@ fn source(system: &'static str) -> SpanSource {
         service_name: "shop-relay".into(),
         instance: "walrelay@host".into(),
         system,
+        names: crate::sink::kind_named(system).unwrap().messaging,
         has_commit_lsn: system == "kafka",
     }
 }
