@@ -378,7 +378,7 @@ impl Handover<'_> {
     /// Publishes the dead letter of an event in the event's place: behind all older events, and
     /// alone in its request, so that a failure concerns no other event.
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
-        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink } = self;
+        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink, .. } = self;
         if !policy.allow(*sequence, &cause)? {
             return Ok(Offered::Full);
         }
