@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use walrelay_harness::BrokerKind;
 use walrelay_harness::collector::{Collector, Span, StatusCode};
-use walrelay_harness::load::Backlog;
 use walrelay_harness::proc;
 use walrelay_harness::stats::human_bytes;
 
@@ -121,8 +120,14 @@ fn a_collector_that_is_away_stops_no_event_and_grows_no_memory() {
     let mut config = site.config();
     config.extra = traced(&url, "");
     let (mut relay, reader) = (site.relay_with(config), site.reader());
-    let load = |events| Backlog { keys: 100, ..Backlog::new(&site.url, events) }.fill().unwrap();
-    load(EVENTS / 2);
+    let load = |first: u64| {
+        site.execute(&format!(
+            "insert into outbox select gen_random_uuid(), 'order', 'key-' || i % 100, 'created',
+             jsonb_build_object('seq', i) from generate_series({first}, {first} + {EVENTS} / 2 - 1) i
+             order by i"
+        ));
+    };
+    load(0);
     site.wait_confirmed(&mut relay, LIMIT);
     let before = proc::memory(relay.pid()).unwrap().rss_bytes;
     // WHEN as many events come again

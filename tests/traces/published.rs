@@ -1,7 +1,7 @@
 //! What a span tells of an event that was published, and what the record of it carries.
 
 use walrelay_harness::BrokerKind;
-use walrelay_harness::collector::{SpanKind, attribute};
+use walrelay_harness::collector::{Span, SpanKind, attribute};
 
 use super::fixture::{ROW, TraceFixture, context, hex, of, threads};
 use crate::support::faults::CliFixture;
@@ -36,11 +36,25 @@ fn a_span_tells_of_its_event_and_is_linked_to_that_of_its_row(kind: BrokerKind) 
     assert_eq!(sent[&broken].as_deref(), Some("tp"));
     assert_eq!(sent[&own], Some(context(&spans[&own])));
 
-    // THEN it says what was sent where, when it was committed, and how that went
+    says_what_was_sent(&case, span, &linked);
+
+    // THEN the collector knows who sent it, with the headers of the configuration
+    let received = case.collector.received();
+    let resource = received.resources[0].resource.as_ref().unwrap();
+    assert_eq!(attribute(&resource.attributes, "service.name").as_deref(), Some("shop"));
+    assert!(
+        received.requests.iter().all(
+            |it| it.path == "/v1/traces" && it.header("authorization") == Some("Bearer c4n4ry")
+        )
+    );
+}
+
+/// What was sent where, when it was committed, and how that went.
+#[track_caller]
+fn says_what_was_sent(case: &TraceFixture, span: &Span, id: &str) {
     let name = &case.site.name;
-    let row =
-        |what: &str| case.site.value(&format!("select {what} from outbox where id = '{linked}'"));
-    let (system, destination) = match kind {
+    let row = |what: &str| case.site.value(&format!("select {what} from outbox where id = '{id}'"));
+    let (system, destination) = match case.site.kind() {
         BrokerKind::Kafka => ("kafka", name.clone()),
         BrokerKind::RabbitMq => ("rabbitmq", format!("{name}:{name}")),
     };
@@ -55,7 +69,7 @@ fn a_span_tells_of_its_event_and_is_linked_to_that_of_its_row(kind: BrokerKind) 
     let found = [key, routing_key].map(|name| attribute(&span.attributes, name));
     assert_eq!(
         found,
-        match kind {
+        match case.site.kind() {
             BrokerKind::Kafka => [Some("k1".to_owned()), None],
             BrokerKind::RabbitMq => [None, Some(name.clone())],
         }
@@ -73,16 +87,6 @@ fn a_span_tells_of_its_event_and_is_linked_to_that_of_its_row(kind: BrokerKind) 
     // To a millisecond: it is computed with floating-point numbers.
     let began = format!("{} - timestamptz '{commit}' between '-1 ms' and '1 min'", seconds(start));
     assert_eq!(row(&began), "t");
-
-    // THEN the collector knows who sent it, with the headers of the configuration
-    let received = case.collector.received();
-    let resource = received.resources[0].resource.as_ref().unwrap();
-    assert_eq!(attribute(&resource.attributes, "service.name").as_deref(), Some("shop"));
-    assert!(
-        received.requests.iter().all(
-            |it| it.path == "/v1/traces" && it.header("authorization") == Some("Bearer c4n4ry")
-        )
-    );
 }
 
 #[test]

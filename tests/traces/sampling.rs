@@ -13,7 +13,7 @@ fn about_a_tenth_is_traced_and_a_trace_is_traced_or_not_as_a_whole() {
     // GIVEN many rows without a context, and two traces with ten rows each: the lower half of a
     // trace id decides
     case.site.execute(
-        "insert into outbox select gen_random_uuid(), 'order', 'k' || i % 10, 'created', '{}', default,
+        "insert into outbox select gen_random_uuid(), 'order', 'k' || i % 10, 'created', '{}', now(),
          null from generate_series(1, 2000) i",
     );
     let trace = |half: &str| format!("00-0000000000000001{half}-00f067aa0ba902b7-01");
