@@ -124,7 +124,9 @@ impl Running {
         // Not dropped: that would wait for a name that is being resolved.
         runtime.shutdown_background();
         let joined = self.data.join();
-        self.exporter.map(SpanExporter::stop);
+        if let Some(exporter) = self.exporter {
+            exporter.stop();
+        }
         drop(self.admin);
         if let Some(tail) = self.tail {
             tail.stop();

@@ -109,7 +109,9 @@ impl EventSpans {
 
     /// The sink has not taken the event: its span begins when it is offered again.
     pub(crate) fn withdraw(&mut self, sequence: Sequence) {
-        self.tracer.iter_mut().for_each(|tracer| drop(tracer.in_flight.remove(&sequence)));
+        if let Some(tracer) = &mut self.tracer {
+            tracer.in_flight.remove(&sequence);
+        }
     }
 
     /// The event is settled. `dead_letter` is the class of its error, if it became a dead letter.
@@ -136,8 +138,9 @@ impl EventSpans {
 
     /// Numbers from `next` on will be given to other events than before.
     pub(crate) fn forget(&mut self, next: Sequence) {
-        let spans = self.tracer.iter_mut();
-        spans.for_each(|tracer| tracer.in_flight.retain(|sequence, _| *sequence < next));
+        if let Some(tracer) = &mut self.tracer {
+            tracer.in_flight.retain(|sequence, _| *sequence < next);
+        }
     }
 }
 

@@ -21,8 +21,10 @@ use super::settings::TracingSettings;
 use super::span::FinishedSpan;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
+use crate::base::finding::Finding;
 use crate::base::log_throttle::LogThrottle;
 use crate::base::runtime;
+use crate::base::secret::Secret;
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
 use crate::metrics::Metrics;
 
@@ -54,19 +56,7 @@ impl SpanExporter {
     ) -> Result<(Option<SpanExporter>, EventSpans), Fault> {
         let url = settings.endpoint.as_ref().filter(|_| cfg!(feature = "otlp"));
         let Some(url) = url else { return Ok((None, EventSpans::default())) };
-        let invalid = |key: &str, what: &str| {
-            Fault::new(Exit::Usage, "config.bad-value", what, key, "correct it in [tracing]")
-        };
-        let endpoint =
-            OtlpEndpoint::parse(url).map_err(|what| invalid("tracing.endpoint", what))?;
-        let headers = settings.headers.as_ref().map(parse_headers).transpose();
-        let tls = endpoint.tls.then(|| client_config(settings)).transpose();
-        let client = OtlpClient {
-            headers: headers.map_err(|what| invalid("tracing.headers", &what))?.unwrap_or_default(),
-            tls: tls.map_err(|error| invalid("tracing.ca_file", &error.to_string()))?,
-            connection: None,
-            endpoint,
-        };
+        let client = client(settings, url)?;
         let queue = Arc::new(SpanQueue::new(Arc::clone(metrics)));
         let exporting = Exporting {
             source,
@@ -95,6 +85,31 @@ impl SpanExporter {
         // A panic was logged by the thread; there is nothing left to be done.
         let _ended = self.thread.join().is_ok();
     }
+}
+
+/// Checks, for `check`, what [`SpanExporter::start`] needs. The collector is not asked: a relay starts
+/// without it.
+pub(crate) fn inspect(settings: &TracingSettings) -> Option<Finding> {
+    let client = client(settings, settings.endpoint.as_ref()?);
+    Some(match client {
+        Ok(client) => Finding::ok("tracing", format!("spans go to {}", client.endpoint)),
+        Err(fault) => Finding::fail(fault),
+    })
+}
+
+fn client(settings: &TracingSettings, url: &Secret) -> Result<OtlpClient, Fault> {
+    let invalid = |code, key: &str, what: &str| {
+        Fault::new(Exit::Usage, code, what, key, format!("correct {key}"))
+    };
+    let bad_value = "config.bad-value";
+    let endpoint = OtlpEndpoint::parse(url);
+    let endpoint = endpoint.map_err(|what| invalid(bad_value, "tracing.endpoint", what))?;
+    let headers = settings.headers.as_ref().map(parse_headers).transpose();
+    let headers = headers.map_err(|what| invalid(bad_value, "tracing.headers", &what))?;
+    let tls = endpoint.tls.then(|| client_config(settings)).transpose();
+    let tls = tls
+        .map_err(|error| invalid("tracing.tls-settings", "tracing.ca_file", &error.to_string()))?;
+    Ok(OtlpClient { endpoint, headers: headers.unwrap_or_default(), tls, connection: None })
 }
 
 fn client_config(settings: &TracingSettings) -> Result<Arc<ClientConfig>, TlsError> {

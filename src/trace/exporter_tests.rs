@@ -15,7 +15,6 @@ use super::super::span::PublishSpan;
 use super::*;
 use crate::base::event::MessagingNames;
 use crate::base::lsn::Lsn;
-use crate::base::secret::Secret;
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// What a relay that stops may wait for a collector, on a machine that is busy.
@@ -232,7 +231,7 @@ fn a_file_without_certificates_is_refused_at_the_start() {
     };
     let refused = SpanExporter::start(&settings, source(), &Arc::new(Metrics::new()));
     let fault = refused.err().unwrap();
-    assert_eq!((fault.code, fault.place.as_str()), ("config.bad-value", "tracing.ca_file"));
+    assert_eq!((fault.code, fault.place.as_str()), ("tracing.tls-settings", "tracing.ca_file"));
     assert!(fault.what.contains("/nowhere/ca.pem"), "{fault}");
 }
 

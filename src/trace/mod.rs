@@ -20,6 +20,6 @@ mod span;
 
 pub(crate) use self::endpoint::{OtlpEndpoint, parse_headers};
 pub(crate) use self::event_spans::EventSpans;
-pub(crate) use self::exporter::SpanExporter;
+pub(crate) use self::exporter::{SpanExporter, inspect};
 pub(crate) use self::otlp::SpanSource;
 pub use self::settings::TracingSettings;

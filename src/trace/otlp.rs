@@ -88,7 +88,10 @@ impl SpanSource {
         let PublishSpan { exchange, topic, key, .. } = span;
         // Of an exchange and a routing key both, where there are both.
         let parts = [&**exchange, topic].into_iter().filter(|part| !part.is_empty());
-        text("messaging.destination.name", &parts.collect::<Vec<_>>().join(":"));
+        let destination = parts.collect::<Vec<_>>().join(":");
+        if !destination.is_empty() {
+            text("messaging.destination.name", &destination);
+        }
         if let Some(name) = self.names.routing_key.filter(|_| !topic.is_empty()) {
             text(name, topic);
         }

@@ -31,3 +31,11 @@ fn an_endpoint_that_is_none_is_told_before_the_first_event() {
     let ended = scene.assert_refused(2, "config.bad-value", &words);
     assert!(!ended.err.contains("c4n4ry"), "{ended}");
 }
+
+#[test]
+fn a_file_of_authorities_that_is_none_is_found_by_check_and_run() {
+    let mut scene = CliFixture::waiting("trace_ca");
+    scene.extra =
+        "[tracing]\nendpoint = \"https://localhost:4318\"\nca_file = \"/nowhere/ca.pem\"\n".into();
+    scene.assert_refused(2, "tracing.tls-settings", &["/nowhere/ca.pem"]);
+}
