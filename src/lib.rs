@@ -24,3 +24,4 @@ pub mod polling;
 pub mod relay;
 pub mod sink;
 pub mod source;
+pub mod trace;

@@ -21,3 +21,4 @@ mod find;
 mod polling;
 mod services;
 mod sinks;
+mod traces;

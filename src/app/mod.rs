@@ -11,7 +11,7 @@ use crate::admin::address;
 use crate::base::error::Fault;
 use crate::base::finding::Finding;
 use crate::config::Config;
-use crate::relay;
+use crate::{relay, trace};
 
 /// Relays until it is stopped.
 pub fn run(config: &Config) -> Result<(), Fault> {
@@ -27,5 +27,6 @@ pub fn inspect(config: &Config) -> Vec<Finding> {
     let slot = config.polling.is_none().then_some(config.source.slot.as_str());
     let address = address::inspect(config.admin.listen, slot);
     let loops = relay::inspect(&config.source, &config.delivery);
-    std::iter::once(address).chain(loops).collect()
+    let spans = trace::inspect(&config.tracing);
+    std::iter::once(address).chain(loops).chain(spans).collect()
 }

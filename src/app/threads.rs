@@ -26,6 +26,7 @@ use crate::outbox::settings::Preset;
 use crate::relay::control::StopFlags;
 use crate::relay::{Parts, ReadBack};
 use crate::sink::{self, Requirements};
+use crate::trace::{SpanExporter, SpanSource};
 
 /// What the threads share, and the admin server, which starts before the loop.
 pub(super) struct Observability {
@@ -79,6 +80,14 @@ impl Observability {
             has_source: Box::new(move || facts.snapshot().pass.phase.has_source()),
         };
         let tail = writes_dead_letters(config).then(|| DeadLetterTail::start(tail)).transpose()?;
+        let source = SpanSource {
+            service_name: config.tracing.service_name.clone(),
+            instance: instance_name(config),
+            system: config.sink.kind().name,
+            names: config.sink.kind().messaging,
+            has_commit_lsn: config.polling.is_none(),
+        };
+        let (exporter, spans) = SpanExporter::start(&config.tracing, source, &metrics)?;
         let stop = Arc::clone(&flags.stop);
         let parts = Parts {
             source: config.source.clone(),
@@ -87,8 +96,9 @@ impl Observability {
             sink_factory: sink::factory(Arc::clone(&config.sink), sink_requirements(config), stop),
             dead_letter_writer: DeadLetterWriter {
                 settings: config.dead_letter.clone(),
-                relay: format!("{}@{}", config.source.slot, host_name()),
+                relay: instance_name(config),
             },
+            spans,
             tail_events: tail.is_some().then_some(tail_events),
             flags,
             metrics,
@@ -99,7 +109,7 @@ impl Observability {
         let data = runtime::spawn("relay", move || {
             let _nobody_waits = sender.send(carry(parts)).is_err();
         })?;
-        Ok(Running { admin, tail, data, ended })
+        Ok(Running { admin, tail, data, ended, exporter })
     }
 }
 
@@ -108,6 +118,7 @@ pub(super) struct Running {
     admin: Admin,
     tail: Option<DeadLetterTail>,
     data: JoinHandle<()>,
+    exporter: Option<SpanExporter>,
     /// How the loop has ended. Dropped unsent if it has panicked.
     pub(super) ended: oneshot::Receiver<Result<(), Fault>>,
 }
@@ -118,6 +129,9 @@ impl Running {
         // Not dropped: that would wait for a name that is being resolved.
         runtime.shutdown_background();
         let joined = self.data.join();
+        if let Some(exporter) = self.exporter {
+            exporter.stop();
+        }
         drop(self.admin);
         if let Some(tail) = self.tail {
             tail.stop();
@@ -187,6 +201,11 @@ pub fn sink_requirements(config: &Config) -> Requirements {
 
 fn writes_dead_letters(config: &Config) -> bool {
     config.delivery.on_dead_letter != OnDeadLetter::Halt
+}
+
+/// The relay and its machine, for dead letters and spans.
+fn instance_name(config: &Config) -> String {
+    format!("{}@{}", config.source.slot, host_name())
 }
 
 /// The name of this machine, for dead letters and claims.

@@ -15,6 +15,9 @@ pub struct Position {
     pub ordinal: u64,
 }
 
+/// The header with the W3C trace context.
+pub const TRACEPARENT: &str = "traceparent";
+
 /// Identifies an event between admission and confirmation: consecutive from 0 per process.
 pub type Sequence = u64;
 
@@ -64,6 +67,19 @@ pub enum CloudEventsBinding {
     Kafka,
     /// AMQP headers: `cloudEvents_id`.
     Amqp,
+}
+
+/// How OpenTelemetry names the parts of a message that not every broker has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MessagingNames {
+    pub key: Option<&'static str>,
+    pub tombstone: Option<&'static str>,
+    pub routing_key: Option<&'static str>,
+}
+
+impl MessagingNames {
+    pub const NONE: MessagingNames =
+        MessagingNames { key: None, tombstone: None, routing_key: None };
 }
 
 /// Longer texts of a row are cut in errors and in the log.

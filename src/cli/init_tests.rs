@@ -15,6 +15,7 @@ fn config(source: SourceSettings) -> Config {
         delivery: DeliverySettings::default(),
         dead_letter: DeadLetterSettings::default(),
         admin: AdminSettings::default(),
+        tracing: crate::trace::TracingSettings::default(),
     }
 }
 

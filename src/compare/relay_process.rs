@@ -27,6 +27,7 @@ use crate::delivery::settings::OnDeadLetter;
 use crate::outbox::settings::{Columns, OutboxTable, Preset, Route};
 use crate::polling::settings::{PollingSettings, StatusValues, WorkColumns};
 use crate::sink::SinkKind;
+use crate::trace::TracingSettings;
 
 pub(crate) const COMMAND: &str = "compare-relay";
 /// A relay whose parent has died and that does not stop by itself is ended after this time.
@@ -94,6 +95,7 @@ impl RelayOrder {
         adapted.delivery.state_file = Some(self.state_file.clone());
         adapted.admin.listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         adapted.admin.token = None;
+        adapted.tracing = TracingSettings::default();
         Ok(adapted)
     }
 }

@@ -18,6 +18,7 @@ use crate::sink::Broker;
 use crate::sink::settings::{InvalidSetting, Surroundings};
 use crate::source::conninfo::{self, ConnInfoError};
 use crate::source::settings::{ConnInfo, SourceSettings};
+use crate::trace::TracingSettings;
 
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -30,6 +31,7 @@ pub struct Config {
     pub delivery: DeliverySettings,
     pub dead_letter: DeadLetterSettings,
     pub admin: AdminSettings,
+    pub tracing: TracingSettings,
 }
 
 /// Returns none when a part cannot be made. Values that could not be
@@ -64,6 +66,7 @@ pub(crate) fn build(
         delivery: file.delivery,
         dead_letter: file.dead_letter,
         admin: file.admin,
+        tracing: file.tracing,
     })
 }
 

@@ -15,6 +15,7 @@ use crate::outbox::settings::{Messages, OutboxSection, Route};
 use crate::polling::settings::{PollingSettings, StatusValues};
 use crate::sink::{RouteRules, SinkKind};
 use crate::source::settings::SourceSettings;
+use crate::trace::{OtlpEndpoint, TracingSettings, parse_headers};
 
 const TOKEN_BYTES_MIN: usize = 16;
 const CONFLICT: &str = "config.conflict";
@@ -41,6 +42,7 @@ pub(crate) fn check(file: &ConfigFile, effective: &Effective, problems: &mut Vec
     checks.tables();
     checks.routes();
     checks.token();
+    checks.tracing();
 }
 
 fn outbox(index: usize) -> Path {
@@ -207,6 +209,28 @@ impl Checks<'_> {
             let path = path_of!(ConfigFile.admin / AdminSettings.token);
             let what = format!("the token has fewer than {TOKEN_BYTES_MIN} characters");
             self.refuse(&path, BAD_VALUE, &what, "make one: openssl rand -hex 32");
+        }
+    }
+
+    /// Where spans go to, and with which headers.
+    fn tracing(&mut self) {
+        let TracingSettings { endpoint, headers, .. } = &self.file.tracing;
+        let unread = |path: &Path| self.effective.broken.contains(path);
+        let path = path_of!(ConfigFile.tracing / TracingSettings.endpoint);
+        if let Some(url) = endpoint.as_ref().filter(|_| !unread(&path)) {
+            let mend = "write http://host:4318 or https://host, where OTLP over HTTP is received";
+            if !cfg!(feature = "otlp") {
+                let what = "this binary was built without the feature otlp";
+                self.refuse(&path, CONFLICT, what, "build it with: cargo build --features otlp");
+            } else if let Err(what) = OtlpEndpoint::parse(url) {
+                self.refuse(&path, BAD_VALUE, what, mend);
+            }
+        }
+        if let Some(Err(what)) = headers.as_ref().map(parse_headers) {
+            let path = path_of!(ConfigFile.tracing / TracingSettings.headers);
+            let mend =
+                "write name=value,name=value, with what is special in values percent-encoded";
+            self.refuse(&path, BAD_VALUE, &what, mend);
         }
     }
 }

@@ -117,7 +117,7 @@ pub(crate) fn raw_of(value: &DeValue<'_>) -> Result<RawValue, &'static str> {
         DeValue::Boolean(flag) => RawValue::Bool(*flag),
         DeValue::Integer(number) => i64::from_str_radix(number.as_str(), number.radix())
             .map_or(RawValue::Unsupported("an integer beyond 64 bits"), RawValue::Integer),
-        DeValue::Float(_) => RawValue::Unsupported("a float"),
+        DeValue::Float(number) => RawValue::Float(number.as_str().to_owned()),
         DeValue::Datetime(_) => RawValue::Unsupported("a date or time"),
         DeValue::Array(items) => {
             let items = items.iter().map(|item| raw_of(item.get_ref()));

@@ -17,6 +17,7 @@ mod check;
 mod effective;
 mod file;
 mod layers;
+mod opentelemetry;
 mod overrides;
 mod path;
 mod reference;
@@ -64,6 +65,7 @@ pub struct Loaded {
 /// Reads the configuration; the error is the list of all problems, sorted by place.
 pub fn load(request: &Request) -> Result<Loaded, Vec<Fault>> {
     let mut layers = Layers::default();
+    opentelemetry::environment(&mut layers, &request.variables);
     let place = read_file(&mut layers, request);
     overrides::environment(&mut layers, &request.variables);
     overrides::flags(&mut layers, &request.settings);

@@ -88,6 +88,7 @@ fn of_kind(kind: ValueKind) -> Json {
         ValueKind::Integer(min, max) => {
             json!({ "type": "integer", "minimum": min, "maximum": max })
         }
+        ValueKind::Ratio => json!({ "type": "number", "minimum": 0, "maximum": 1 }),
         ValueKind::Bytes(..) => json!({ "$ref": "#/$defs/size" }),
         ValueKind::Duration(..) => json!({ "$ref": "#/$defs/duration" }),
         ValueKind::Choice(words) => json!({ "enum": words() }),
@@ -101,6 +102,7 @@ fn default_of(row: &KeyRow) -> Option<Json> {
     let Absent::Default(text) = row.absent else { return None };
     match (row.default_value(false)?, row.kind) {
         (SettingValue::Bool(flag), _) => Some(json!(flag)),
+        (SettingValue::Text(number), ValueKind::Ratio) => Some(json!(number.parse::<f64>().ok()?)),
         (SettingValue::Integer(number), ValueKind::Integer(..)) => Some(json!(number)),
         (SettingValue::Strings(strings), _) => Some(json!(strings)),
         (SettingValue::Secret(_), _) => None,

@@ -17,6 +17,7 @@ use crate::outbox::settings::{Messages, OutboxSection, Route};
 use crate::polling::settings::PollingSettings;
 use crate::sink::{self, SINKS, SinkKind};
 use crate::source::settings::SourceSettings;
+use crate::trace::TracingSettings;
 
 settings! {
     pub(crate) struct ConfigFile {
@@ -26,6 +27,7 @@ settings! {
         pub(crate) delivery: DeliverySettings = section(),
         pub(crate) dead_letter: DeadLetterSettings = section(),
         pub(crate) admin: AdminSettings = section(),
+        pub(crate) tracing: TracingSettings = section(),
     }
 }
 

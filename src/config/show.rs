@@ -67,6 +67,7 @@ fn shown(name: &str, setting: &Setting) -> String {
     let may_show =
         || !referenced && row.shown_prefixes.iter().any(|prefix| name.starts_with(prefix));
     match (value, row.kind) {
+        (SettingValue::Text(number), ValueKind::Ratio) => number.clone(),
         (SettingValue::Text(text), _) => quoted(text),
         (SettingValue::Secret(secret), ValueKind::Url) => quoted(&units::mask_url(secret.expose())),
         (SettingValue::Secret(secret), _) if may_show() => quoted(secret.expose()),

@@ -1,5 +1,7 @@
 #[path = "documents_tests.rs"]
 mod documents;
+#[path = "opentelemetry_tests.rs"]
+mod opentelemetry_variables;
 
 use std::any::Any;
 use std::collections::BTreeSet;
@@ -156,7 +158,10 @@ fn unknown_keys_are_found_in_nested_and_repeated_tables() {
 
 #[test]
 fn a_minimal_file_has_the_defaults_of_the_contract() {
-    let Config { source, polling, sink, delivery, dead_letter, admin } = loaded(MINIMAL).config;
+    let Config { source, polling, sink, delivery, dead_letter, admin, tracing } =
+        loaded(MINIMAL).config;
+    assert_eq!((tracing.sample_ratio, tracing.service_name.as_str()), (1.0, "walrelay"));
+    assert!(tracing.endpoint.is_none());
     assert_eq!(polling, None);
     assert_eq!(
         (source.slot.as_str(), source.publication.as_str(), source.binary),

@@ -97,11 +97,15 @@ impl Retries {
         Some(first.1)
     }
 
+    /// Returns how many attempts have failed.
     #[inline]
-    pub fn settled(&mut self, sequence: Sequence) {
-        if !self.failed.is_empty() && self.failed.remove(&sequence).is_some() {
-            self.budget.refund();
+    pub fn settled(&mut self, sequence: Sequence) -> u32 {
+        if self.failed.is_empty() {
+            return 0;
         }
+        let Some(attempts) = self.failed.remove(&sequence) else { return 0 };
+        self.budget.refund();
+        attempts.count
     }
 
     pub fn given_up(&mut self, sequence: Sequence) {

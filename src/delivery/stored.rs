@@ -1,8 +1,8 @@
 //! Which of the events that Postgres sends again after a start the topics hold already: their
 //! records were found before this process had published anything there.
 //!
-//! A record stands for one event: the one with the same topic, key, value and headers, among them
-//! `lsn`, the position of its transaction. A transaction is sent again as a whole, so equal rows of
+//! A record stands for one event: the one with the same topic, key, value and headers, except
+//! the trace context; among them is `lsn`, the position of its transaction. A transaction is sent again as a whole, so equal rows of
 //! it are all there to be counted, and equal rows of other transactions differ from it. Without
 //! that header nothing is found.
 //!
@@ -15,7 +15,7 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
 
-use crate::base::event::Outbound;
+use crate::base::event::{Outbound, TRACEPARENT};
 use crate::base::lsn::Lsn;
 
 /// The header with the position of the transaction.
@@ -111,8 +111,11 @@ impl StoredEvents {
     }
 
     fn hash(&self, record: &Outbound<'_>) -> RecordHash {
-        let Outbound { topic, key, value, headers, partition, .. } = record;
-        self.hashers.each_ref().map(|it| it.hash_one((topic, key, value, headers, partition)))
+        let Outbound { topic, key, value, partition, .. } = record;
+        // The relay may have added the trace context, with another span id than it would now.
+        let headers = record.headers.iter().filter(|(name, _)| *name != TRACEPARENT);
+        let headers: Vec<_> = headers.collect();
+        self.hashers.each_ref().map(|it| it.hash_one((topic, key, value, &headers, partition)))
     }
 
     /// Events of one key in one topic.

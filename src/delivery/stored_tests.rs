@@ -55,6 +55,11 @@ fn an_event_is_stored_if_everything_of_it_is() {
         })
     };
     assert_eq!(differs(|_| ()), Stored::Last);
+    // The trace context may have been added when the record was written.
+    let traced: fn(&mut Outbound<'_>) = |event| {
+        event.headers = &[("id", b"1"), ("lsn", b"0/96"), ("traceparent", b"00-1-2-01")];
+    };
+    assert_eq!(differs(traced), Stored::Last);
     assert_eq!(differs(|event| event.topic = "other"), Stored::No);
     assert_eq!(differs(|event| event.value = None), Stored::No);
     assert_eq!(differs(|event| event.value = Some(b"")), Stored::No);

@@ -133,6 +133,10 @@ table! {
         "How long the slot's restart_lsn has not moved, as seen by this process.";
     slot_pinned_seconds: Gauge = "outbox_slot_pinned_seconds", "seconds", NONE,
         "Age of the transaction that keeps the slot's restart_lsn, and with it WAL, from moving; 0 without one.";
+    spans_exported: IntCounter = "outbox_spans_exported_total", "spans", NONE,
+        "Spans that the collector has taken.";
+    spans_dropped: IntCounter = "outbox_spans_dropped_total", "spans", NONE,
+        "Spans that the collector has refused, or for which there was no room while it was slow or away.";
     info: Family<IntGauge, Version> = "outbox_info", "1", NONE,
         "Always 1; the version is in the label.";
     process_resident_memory_bytes: Gauge = "process_resident_memory_bytes", "bytes", NONE,

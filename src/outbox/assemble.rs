@@ -12,7 +12,7 @@ use super::error::EventError;
 use super::field::{FIELDS_MAX, FieldValue};
 use super::row_headers::RowHeaders;
 use super::transaction::CommitStamp;
-use crate::base::event::{HeaderSlots, Outbound, TooManyHeaders, brief, give_back};
+use crate::base::event::{HeaderSlots, Outbound, TRACEPARENT, TooManyHeaders, brief, give_back};
 
 /// Kafka's limit.
 const TOPIC_BYTES_MAX: usize = 249;
@@ -243,7 +243,7 @@ impl<'a> RowValues<'a> {
         }
         let traceparent = self.column(route.traceparent, arena);
         if let Some(traceparent) = traceparent.filter(|text| !text.is_empty()) {
-            slots.push("traceparent", traceparent)?;
+            slots.push(TRACEPARENT, traceparent)?;
         }
         if route.commit_ts {
             slots.push("commit_ts", transaction.time_text())?;

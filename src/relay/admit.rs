@@ -9,6 +9,7 @@ use super::failure_policy::{FailurePolicy, Moment, Reason, SendAs};
 use super::faults;
 use super::read_back::ReadBack;
 use super::state_file::StateFile;
+use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{HeaderSlots, Outbound, Position, Sequence, brief, give_back};
 use crate::base::lsn::Lsn;
@@ -16,7 +17,7 @@ use crate::dead_letter::writer::{CLASS_CRASH, DeadLetterCause};
 use crate::delivery::known::{Fingerprint, KnownEvents};
 use crate::format::{self, CloudEvents};
 use crate::metrics::{KnownFrom, PassMeter};
-use crate::outbox::settings::Route;
+use crate::outbox::settings::{Preset, Route};
 use crate::outbox::{CommitStamp, EventError, ExtractScratch, MessagePlan, Plan, RowError};
 use crate::pgoutput::cursor::DecodeError;
 use crate::pgoutput::message::Tuple;
@@ -138,7 +139,7 @@ impl Admitter {
         sink: &mut dyn Sink,
     ) -> Result<Offered, Fault> {
         let fingerprint = Fingerprint::NONE;
-        let handover = Handover { number, fingerprint, policy, sink };
+        let handover = Handover { number, fingerprint, adds_context: false, policy, sink };
         let offered = match self.state_file.crash.takes(number.crash_ordinal) {
             None => self.publish(candidate, handover),
             Some(deaths) => {
@@ -177,6 +178,7 @@ impl Admitter {
         };
         let error = match extracted {
             Ok(event) => {
+                handover.adds_context = format.adds_context;
                 match format.shape(event, |event| match handover.identify(event, &mut earlier) {
                     Some(offered) => Ok(offered),
                     None => handover.publish(event),
@@ -217,7 +219,7 @@ impl Admitter {
         match remains {
             Ok(remains) => match handover.identify(&remains, &mut earlier) {
                 Some(offered) => Ok(offered),
-                None => handover.dead_letter(&remains, reason, true),
+                None => handover.traced(&remains, |it, event| it.dead_letter(event, reason, true)),
             },
             Err(error) => Err(self.unreadable(&error)),
         }
@@ -233,12 +235,15 @@ impl Admitter {
 struct EventFormat {
     format: Option<CloudEvents>,
     buffer: Vec<u8>,
+    /// A record without a trace context gets that of its span.
+    adds_context: bool,
 }
 
 impl EventFormat {
     fn new(route: &Route, origin: &str) -> EventFormat {
         let format = format::make(route.format, format!("/walrelay/{origin}"), route.binding);
-        EventFormat { format, buffer: Vec::new() }
+        let adds_context = route.preset == Preset::Walrelay;
+        EventFormat { format, buffer: Vec::new(), adds_context }
     }
 
     /// Passes the shaped event to `publish`.
@@ -248,7 +253,9 @@ impl EventFormat {
         event: Outbound<'_>,
         publish: impl FnOnce(&Outbound<'_>) -> T,
     ) -> Result<T, EventError> {
-        let EventFormat { format: Some(format), buffer } = self else { return Ok(publish(&event)) };
+        let EventFormat { format: Some(format), buffer, .. } = self else {
+            return Ok(publish(&event));
+        };
         let mut headers = HeaderSlots::new();
         let outcome = format.shape(event, buffer, &mut headers).map(|event| publish(&event));
         give_back(buffer);
@@ -269,6 +276,7 @@ struct Handover<'a> {
     number: EventNumber,
     /// None where events are not marked.
     fingerprint: Fingerprint,
+    adds_context: bool,
     policy: &'a mut FailurePolicy,
     sink: &'a mut dyn Sink,
 }
@@ -295,6 +303,30 @@ impl Handover<'_> {
 
     #[inline]
     fn publish(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
+        if self.policy.spans.is_on() { self.traced(event, Self::send) } else { self.send(event) }
+    }
+
+    /// Hands the event over within its span, if it is sampled.
+    fn traced(
+        &mut self,
+        event: &Outbound<'_>,
+        send: impl FnOnce(&mut Self, &Outbound<'_>) -> Result<Offered, Fault>,
+    ) -> Result<Offered, Fault> {
+        let EventNumber { sequence, position, .. } = self.number;
+        let Some(start) = self.policy.spans.begin(sequence, position, event, unix_now_us()) else {
+            return send(self, event);
+        };
+        let mut headers = HeaderSlots::new();
+        let with_context = self.adds_context.then(|| start.add_to(event, &mut headers));
+        let offered = send(self, with_context.as_ref().unwrap_or(event));
+        if start.is_new && !matches!(offered, Ok(Offered::Taken { .. })) {
+            self.policy.spans.withdraw(sequence);
+        }
+        offered
+    }
+
+    #[inline]
+    fn send(&mut self, event: &Outbound<'_>) -> Result<Offered, Fault> {
         let EventNumber { sequence, position, .. } = self.number;
         let outcome = match self.policy.route(sequence, event, position) {
             SendAs::Normal => self.sink.publish(sequence, event),
@@ -346,7 +378,7 @@ impl Handover<'_> {
     /// Publishes the dead letter of an event in the event's place: behind all older events, and
     /// alone in its request, so that a failure concerns no other event.
     fn write(&mut self, event: &Outbound<'_>, cause: DeadLetterCause) -> Result<Offered, Fault> {
-        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink } = self;
+        let Handover { number: EventNumber { sequence, .. }, fingerprint, policy, sink, .. } = self;
         if !policy.allow(*sequence, &cause)? {
             return Ok(Offered::Full);
         }

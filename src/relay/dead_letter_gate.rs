@@ -132,6 +132,7 @@ impl DeadLetterGate {
         key: Option<&[u8]>,
         subject: &str,
         cause: &DeadLetterCause,
+        trace_id: Option<&str>,
     ) -> bool {
         if cause.class != CLASS_PARKED {
             self.breaker.count(cause.failed_unix_us, &cause.class);
@@ -144,7 +145,7 @@ impl DeadLetterGate {
         if let Some(unlogged) = self.log.permit(Instant::now()) {
             tracing::warn!(
                 class = cause.class, attempts = cause.attempts, lsn = %cause.position.commit_lsn,
-                subject, unlogged, "dead letter: {}", cause.reason
+                subject, trace_id, unlogged, "dead letter: {}", cause.reason
             );
         }
         parks.is_some()

@@ -23,6 +23,7 @@ use crate::delivery::retry::Retries;
 use crate::delivery::settings::DeliverySettings;
 use crate::metrics::Metrics;
 use crate::sink::{Disposition, Failure, Sink};
+use crate::trace::EventSpans;
 
 /// The current time on both clocks.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +92,7 @@ pub(crate) struct FailurePolicy {
     /// Events that will never be confirmed, because of which the relay is about to stop.
     pub(super) unpublishable: usize,
     retry_log: LogThrottle,
+    pub(super) spans: EventSpans,
     metrics: Arc<Metrics>,
 }
 
@@ -98,6 +100,7 @@ impl FailurePolicy {
     pub(super) fn new(
         delivery: &DeliverySettings,
         writer: DeadLetterWriter,
+        spans: EventSpans,
         metrics: &Arc<Metrics>,
     ) -> FailurePolicy {
         let backoff = Backoff::new(delivery.backoff_base, delivery.backoff_cap);
@@ -109,6 +112,7 @@ impl FailurePolicy {
             awaiting_history: Vec::new(),
             unpublishable: 0,
             retry_log: LogThrottle::new(1, Duration::from_secs(1)),
+            spans,
             metrics: Arc::clone(metrics),
         }
     }
@@ -190,24 +194,31 @@ impl FailurePolicy {
             return false;
         }
         self.retries.given_up(sequence);
-        let parks = self.gate.written(key, subject, &cause);
+        let trace_id = self.spans.trace_id(sequence);
+        let parks = self.gate.written(key, subject, &cause, trace_id.as_deref());
         self.dead_lettered.insert(sequence, cause);
         parks
     }
 
     /// The broker has the event or its dead letter. Returns the cause of a dead letter.
     #[inline]
-    pub(super) fn settled(&mut self, sequence: Sequence) -> Option<DeadLetterCause> {
-        self.retries.settled(sequence);
+    pub(super) fn settled(&mut self, sequence: Sequence, now: Moment) -> Option<DeadLetterCause> {
+        let failed = self.retries.settled(sequence);
         if !self.suspects.is_empty() {
             self.suspects.remove(&sequence);
         }
-        if self.dead_lettered.is_empty() {
-            return None;
+        let nothing_failed = self.dead_lettered.is_empty();
+        let cause = if nothing_failed { None } else { self.dead_lettered.remove(&sequence) };
+        if cause.is_some() {
+            self.metrics.dlq_published.inc();
         }
-        let cause = self.dead_lettered.remove(&sequence)?;
-        self.metrics.dlq_published.inc();
-        Some(cause)
+        if self.spans.is_on() {
+            let attempts = |cause: &DeadLetterCause| cause.attempts.saturating_sub(1);
+            let class = cause.as_ref().map(|cause| cause.class.as_str());
+            let retries = cause.as_ref().map_or(failed, attempts);
+            self.spans.end(sequence, retries, class, now.unix_us);
+        }
+        cause
     }
 
     pub(super) fn on_tail_event(
@@ -230,6 +241,7 @@ impl FailurePolicy {
         self.retries.forget(next);
         self.dead_lettered.retain(|sequence, _| *sequence < next);
         self.suspects.retain(|sequence| *sequence < next);
+        self.spans.forget(next);
     }
 
     /// Every unsettled event will be handed to a new sink. What was decided about it stays decided,
@@ -240,6 +252,7 @@ impl FailurePolicy {
         if renumbered {
             self.dead_lettered.clear();
             self.suspects.clear();
+            self.spans.forget(0);
         }
     }
 
@@ -288,6 +301,7 @@ impl FailurePolicy {
             tracing::warn!(
                 class,
                 subject,
+                trace_id = self.spans.trace_id(sequence),
                 attempts,
                 retry_in_ms = wait.as_millis() as u64,
                 unlogged,

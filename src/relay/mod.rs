@@ -77,6 +77,7 @@ use crate::health::{IntakeHold, Phase, Recorder};
 use crate::metrics::{Metrics, PassMeter, Stage};
 use crate::sink::{Failure, SinkReport};
 use crate::source::settings::SourceSettings;
+use crate::trace::EventSpans;
 
 /// Longest wait while events are in flight: confirms do not wake the loop.
 const IN_FLIGHT_TICK: Duration = Duration::from_millis(10);
@@ -95,6 +96,7 @@ pub(crate) struct Parts {
     pub read_back: ReadBack,
     pub sink_factory: SinkFactory,
     pub dead_letter_writer: DeadLetterWriter,
+    pub spans: EventSpans,
     pub tail_events: Option<Receiver<TailEvent>>,
     pub flags: Arc<StopFlags>,
     pub metrics: Arc<Metrics>,
@@ -124,7 +126,7 @@ impl<F: Feed> Relay<F> {
         let state_file = StateFile::open(delivery.state_file.as_deref(), &source.slot)?;
         let down = Downstream {
             admitter: Admitter::new(state_file, parts.read_back, &source, feed.origin()),
-            policy: FailurePolicy::new(&delivery, dead_letter_writer, &metrics),
+            policy: FailurePolicy::new(&delivery, dead_letter_writer, parts.spans, &metrics),
             driver: SinkDriver::open(sink_factory, &delivery)?,
             meter: PassMeter::new(&metrics),
             recorder: parts.recorder,
@@ -204,10 +206,8 @@ impl<F: Feed> Relay<F> {
 
     fn read_tail_events(&mut self) -> Result<(), Fault> {
         let Downstream { policy, driver, .. } = &mut self.down;
-        for event in self.tail_events.iter().flat_map(tail_event::waiting) {
-            policy.on_tail_event(event, driver.sink.as_mut(), Moment::now())?;
-        }
-        Ok(())
+        let mut events = self.tail_events.iter().flat_map(tail_event::waiting);
+        events.try_for_each(|it| policy.on_tail_event(it, driver.sink.as_mut(), Moment::now()))
     }
 
     /// Publishes again the events whose wait is over.
@@ -284,7 +284,7 @@ impl<F: Feed> Relay<F> {
     fn confirmed(&mut self, sequence: Sequence, now: Moment) -> Result<(), Fault> {
         let Downstream { admitter, policy, driver, meter, recorder, .. } = &mut self.down;
         driver.settled_events += 1;
-        let cause = policy.settled(sequence);
+        let cause = policy.settled(sequence, now);
         let settled = self.feed.confirmed(sequence, cause.as_ref());
         let (commit_unix_us, mark) = settled.map_err(|error| faults::receipt(&error))?;
         if let Some(mark) = mark {

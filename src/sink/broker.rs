@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use crate::base::error::{Exit, Fault};
-use crate::base::event::CloudEventsBinding;
+use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
 use crate::base::settings::kind::TOPIC;
 use crate::base::settings::{SettingField, Values};
@@ -34,6 +34,7 @@ pub struct SinkKind {
     pub(crate) configure: Configure,
     pub(crate) routes: RouteRules,
     pub(crate) binding: CloudEventsBinding,
+    pub(crate) messaging: MessagingNames,
     /// Its rows of docs/errors.md.
     pub(crate) errors: fn() -> Vec<ErrorRow>,
 }

@@ -8,7 +8,7 @@ use super::broker::{Broker, Requirements, RouteRules, SinkKind, StartupCheck};
 use super::log::{DeadLetterLog, LogRead, ReadFrom};
 use super::publish::{PublishError, Sink, SinkReport};
 use crate::base::error::Fault;
-use crate::base::event::{CloudEventsBinding, Outbound, Sequence};
+use crate::base::event::{CloudEventsBinding, MessagingNames, Outbound, Sequence};
 use crate::base::finding::Finding;
 use crate::dead_letter::writer::{DeadLetterAddress, DeadLetterCause, DeadLetterWriter};
 
@@ -21,6 +21,7 @@ pub(super) const SINK: SinkKind = SinkKind {
     configure: |_values, _around| Ok(Arc::new(NullBroker)),
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
+    messaging: MessagingNames::NONE,
     errors: Vec::new,
 };
 

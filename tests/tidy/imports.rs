@@ -27,13 +27,15 @@ const GROUPS: &[Group] = &[
     Group { members: &["delivery"], may: &["sink"] },
     // 8: the dead-letter topic, read and resolved.
     Group { members: &["dead_letter"], may: &["sink"] },
-    // 9: claimed rows.
+    // 9: spans of events.
+    Group { members: &["trace"], may: &[] },
+    // 10: claimed rows.
     Group { members: &["polling"], may: &["pgoutput", "source", "outbox"] },
-    // 10: what `check` looks at.
+    // 11: what `check` looks at.
     Group { members: &["doctor"], may: &["pgoutput", "source", "outbox", "polling"] },
 ];
 
-/// Group 11, composition: sees everything, is seen by nothing below.
+/// Group 12, composition: sees everything, is seen by nothing below.
 const COMPOSITION: &[&str] =
     &["relay", "health", "find", "admin", "config", "cli", "compare", "app"];
 
@@ -61,6 +63,7 @@ const PURE: &[&str] = &[
     "src/outbox/",
     "src/pgoutput/",
     "src/source/progress.rs",
+    "src/trace/",
 ];
 
 /// Files among them that are not, and why.
@@ -73,6 +76,9 @@ const NOT_PURE: &[(&str, &str)] = &[
     ("src/base/settings/types.rs", "addresses"),
     ("src/dead_letter/tail.rs", "the thread that follows the topic"),
     ("src/health/slot_watch.rs", "the task that asks Postgres"),
+    ("src/trace/exporter.rs", "the thread that sends spans"),
+    ("src/trace/http.rs", "its connection"),
+    ("src/trace/queue.rs", "what it waits for"),
 ];
 
 /// What a pure file may not mention.

@@ -19,6 +19,8 @@ pub(crate) enum ValueKind {
     Secret,
     Bool,
     Integer(i64, i64),
+    /// From 0 to 1.
+    Ratio,
     Bytes(i64, i64),
     /// In milliseconds.
     Duration(u64, u64),
@@ -71,6 +73,8 @@ pub(crate) enum RawValue {
     Text(String),
     Bool(bool),
     Integer(i64),
+    /// As it was written.
+    Float(String),
     List(Vec<RawValue>),
     /// `{ env = "NAME" }`.
     Variable(String),
@@ -82,7 +86,8 @@ pub(crate) enum RawValue {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SettingValue {
-    /// Of [`ValueKind::Text`], [`ValueKind::Template`] and [`ValueKind::Choice`].
+    /// Of [`ValueKind::Text`], [`ValueKind::Template`], [`ValueKind::Choice`] and
+    /// [`ValueKind::Ratio`].
     Text(String),
     /// Of [`ValueKind::Secret`] and [`ValueKind::Url`].
     Secret(Secret),
@@ -134,6 +139,17 @@ impl ValueKind {
                 let number = in_range(number, &shown, (min, max), show, "an integer", "")?;
                 SettingValue::Integer(number)
             }
+            ValueKind::Ratio => {
+                let text = match raw {
+                    RawValue::Integer(number) => number.to_string(),
+                    RawValue::Float(text) | RawValue::Word(text) => text.trim().replace('_', ""),
+                    other => return Err(self.mismatch(other)),
+                };
+                let ratio = text.parse().ok();
+                let show = |ratio| format!("{ratio:?}");
+                let ratio = in_range(ratio, &text, (0.0, 1.0), show, "a number", "")?;
+                SettingValue::Text(show(ratio))
+            }
             ValueKind::Bytes(min, max) => {
                 let (size, shown) = match raw {
                     RawValue::Integer(size) => {
@@ -178,6 +194,7 @@ impl ValueKind {
             RawValue::Word(_) | RawValue::Text(_) => "a string",
             RawValue::Bool(_) => "a boolean",
             RawValue::Integer(_) => "an integer",
+            RawValue::Float(_) => "a float",
             RawValue::List(_) => "an array",
             RawValue::Variable(_) | RawValue::File(_) => "a table",
             RawValue::Unsupported(name) => name,
@@ -272,6 +289,9 @@ impl ValueKind {
             ValueKind::Integer(min, max) => {
                 let example = format!("an integer from {min} to {max}");
                 (format!("integer, {min} to {max}"), "an integer", example)
+            }
+            ValueKind::Ratio => {
+                fixed("number, 0 to 1", "a number", "a number from 0 to 1, as in 0.1")
             }
             ValueKind::Bytes(min, max) => {
                 let [min, max] = [min, max].map(units::show_bytes);

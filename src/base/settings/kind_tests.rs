@@ -38,6 +38,22 @@ fn ranges_are_named_in_the_unit_of_the_key() {
 }
 
 #[test]
+fn a_ratio_is_a_number_from_0_to_1() {
+    let text = |text: &str| Ok(SettingValue::Text(text.into()));
+    let read = |raw| ValueKind::Ratio.read(&raw, &|_| None);
+    assert_eq!(read(RawValue::Float("0.10".into())), text("0.1"));
+    assert_eq!(read(RawValue::Integer(1)), text("1.0"));
+    assert_eq!(word(ValueKind::Ratio, "1e-3"), text("0.001"));
+    assert_eq!(complaint(word(ValueKind::Ratio, "x")), "x is not a number");
+    for wrong in ["1.5", "-0.1", "inf", "nan"] {
+        let what = complaint(read(RawValue::Float(wrong.into())));
+        assert_eq!(what, format!("{wrong} is not in the range 0.0 to 1.0"));
+    }
+    let got = read(RawValue::Text("0.5".into()));
+    assert_eq!(complaint(got), "expected a number, found a string");
+}
+
+#[test]
 fn a_choice_suggests_the_nearest() {
     let wrong =
         word(ValueKind::Choice(|| vec!["continue", "park_key", "halt"]), "park-key").unwrap_err();

@@ -13,8 +13,8 @@ pub(crate) use self::field::{
     Absent, KeyRow, SettingField, Settings, Shape, Used, Values, name_of,
 };
 pub(crate) use self::row::{
-    Row, bytes, choice, duration, flag, flattened, integer, map, optional_section, secret, section,
-    section_over, section_when, sections, strings, template, text, url, word,
+    Row, bytes, choice, duration, flag, flattened, integer, map, optional_section, ratio, secret,
+    section, section_over, section_when, sections, strings, template, text, url, word,
 };
 pub(crate) use self::types::{Choice, SettingType};
 

@@ -109,6 +109,10 @@ pub(crate) fn integer<T: SettingType<Form = i64>>(min: i64, max: i64) -> Row<T> 
     key(ValueKind::Integer(min, max))
 }
 
+pub(crate) fn ratio<T: SettingType<Form = f64>>() -> Row<T> {
+    key(ValueKind::Ratio)
+}
+
 pub(crate) fn bytes<T: SettingType<Form = i64>>(min: i64, max: i64) -> Row<T> {
     key(ValueKind::Bytes(min, max))
 }

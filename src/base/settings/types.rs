@@ -74,6 +74,14 @@ macro_rules! integer_types {
 
 integer_types!(usize, u32, u64, i32);
 
+impl SettingType for f64 {
+    type Form = f64;
+
+    fn read(value: Option<&SettingValue>) -> f64 {
+        String::read(value).parse().unwrap_or_default()
+    }
+}
+
 impl SettingType for PathBuf {
     type Form = String;
 

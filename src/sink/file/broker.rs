@@ -16,7 +16,7 @@ use super::publish::FileSink;
 use super::settings::{FileSettings, RelayLock, folder, lock_path};
 use super::{fault, search};
 use crate::base::error::Fault;
-use crate::base::event::CloudEventsBinding;
+use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
 use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
@@ -39,6 +39,7 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     // Topics are only a field of each line, so Kafka's rules let the configuration move to Kafka.
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
+    messaging: MessagingNames::NONE,
     errors: fault::rows,
 };
 

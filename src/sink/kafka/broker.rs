@@ -9,7 +9,7 @@ use super::settings::KafkaSettings;
 use super::topic_reader::KafkaTopicReader;
 use super::{bench_target, cluster, doctor, fault, search};
 use crate::base::error::Fault;
-use crate::base::event::CloudEventsBinding;
+use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
 use crate::base::secret::Secret;
 use crate::base::settings::{Settings, Values};
@@ -29,6 +29,11 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
     configure,
     routes: RouteRules::KAFKA,
     binding: CloudEventsBinding::Kafka,
+    messaging: MessagingNames {
+        key: Some("messaging.kafka.message.key"),
+        tombstone: Some("messaging.kafka.message.tombstone"),
+        ..MessagingNames::NONE
+    },
     errors: fault::rows,
 };
 

@@ -6,7 +6,7 @@ use super::publish::RabbitSink;
 use super::settings::{self, RabbitSettings};
 use super::{bench_target, dead_letters, doctor, fault, init, search};
 use crate::base::error::Fault;
-use crate::base::event::CloudEventsBinding;
+use crate::base::event::{CloudEventsBinding, MessagingNames};
 use crate::base::finding::Finding;
 use crate::base::settings::{Settings as _, Values};
 use crate::dead_letter::writer::DeadLetterAddress;
@@ -29,6 +29,10 @@ pub(in crate::sink) const SINK: SinkKind = SinkKind {
         exchange_key: Some("exchange"),
     },
     binding: CloudEventsBinding::Amqp,
+    messaging: MessagingNames {
+        routing_key: Some("messaging.rabbitmq.destination.routing_key"),
+        ..MessagingNames::NONE
+    },
     // Messages are allocated on the data thread and freed on the sink's, both busy at once: a shared
     // arena costs CPU, and separate ones no more memory.
     errors: fault::rows,

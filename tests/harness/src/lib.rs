@@ -12,6 +12,7 @@
 
 pub mod amqp;
 pub mod bench;
+pub mod collector;
 pub mod consumer;
 pub mod demo;
 pub mod faults;

@@ -26,6 +26,7 @@ use crate::relay::state_file::StateFile;
 use crate::relay::{Parts, Relay};
 use crate::sink::testing::{Arrived, MemoryBroker};
 use crate::sink::{Broker as _, Disposition, Failure, Sink, SinkReport};
+use crate::trace::EventSpans;
 
 pub(crate) struct Fixture {
     pub(crate) relay: Relay<SlotFeed>,
@@ -93,6 +94,7 @@ impl Fixture {
                 move || Ok(open(&broker))
             }),
             dead_letter_writer,
+            spans: EventSpans::default(),
             tail_events: Some(tail_events),
             flags: Arc::default(),
             metrics: Arc::clone(&metrics),

@@ -1,0 +1,148 @@
+//! Spans of events that the broker has refused, and a collector that is away.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use walrelay_harness::BrokerKind;
+use walrelay_harness::collector::{Collector, Span, StatusCode};
+use walrelay_harness::proc;
+use walrelay_harness::stats::human_bytes;
+
+use super::fixture::{by_event, hex, of, stop, traced};
+use crate::dead_letters::fixture::DeadLetterFixture;
+use crate::support::{Fixture, LIMIT, metric, on_both_brokers, until};
+
+/// The queue of spans, and one batch.
+const SPANS_KEPT_MAX: f64 = 8192.0 + 512.0;
+
+fn traced_case(kind: BrokerKind, name: &str, delivery: &str) -> (DeadLetterFixture, Collector) {
+    let collector = Collector::start().unwrap();
+    let mut case = DeadLetterFixture::on(kind, name, delivery, "");
+    case.config.extra += &traced(&collector.url(), "");
+    (case, collector)
+}
+
+#[track_caller]
+fn assert_retries(span: &Span, at_least: u32) {
+    let retries: u32 = of(span, "event.retry_count").parse().unwrap();
+    assert!(retries >= at_least, "{retries}");
+}
+
+on_both_brokers!(a_span_counts_the_attempts_after_the_first);
+
+fn a_span_counts_the_attempts_after_the_first(kind: BrokerKind) {
+    let delivery = "attempts_max = 1000\nbackoff_cap = \"100ms\"\n";
+    let (case, collector) = traced_case(kind, "trace_retry", delivery);
+    let mut relay = case.relay();
+    // GIVEN an event that has no route for a while, and one that has
+    let good = case.insert_one(&case.site.name, "good", 1);
+    let lost = case.insert_one(&case.lost(), "lost", 1);
+    until("two retries", LIMIT, || {
+        metric(&relay, "outbox_retries_total").filter(|retries| *retries >= 2.0)
+    });
+    // WHEN it gets one
+    case.site.open_route(&case.lost());
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    stop(&mut relay);
+    // THEN its span is one, from the first attempt to the last
+    let spans = by_event(&collector);
+    assert_eq!(of(&spans[&good], "event.retry_count"), "0");
+    let span = &spans[&lost];
+    assert_retries(span, 2);
+    assert_eq!(of(span, "outbox.outcome"), "published");
+    assert!(span.status.is_none());
+    // THEN the log line of the retry names the trace
+    assert!(relay.said(&hex(&span.trace_id)), "{}", relay.tail(30));
+}
+
+on_both_brokers!(the_span_of_a_dead_letter_is_an_error_with_its_class);
+
+fn the_span_of_a_dead_letter_is_an_error_with_its_class(kind: BrokerKind) {
+    let (case, collector) = traced_case(kind, "trace_dead", "attempts_max = 3\n");
+    // GIVEN an event that fails in all its attempts, and one that cannot be made of its row
+    case.site.execute("alter table outbox alter aggregatetype drop not null");
+    let mut relay = case.relay();
+    let lost = case.insert_one(&case.lost(), "lost", 1);
+    let broken = case.site.value(
+        "insert into outbox values (gen_random_uuid(), null, 'k', 'created', '{}') returning id",
+    );
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    stop(&mut relay);
+    let spans = by_event(&collector);
+    let letters = case.list(&["--state", "all"]);
+    let classes: HashMap<&str, &str> = letters
+        .iter()
+        .map(|it| (it["event_id"].as_str().unwrap(), it["error_class"].as_str().unwrap()))
+        .collect();
+    assert_eq!(spans.len(), 2);
+    for (id, retries) in [(&lost, "2"), (&broken, "0")] {
+        // THEN the span is an error of the class that the dead letter has
+        let (span, class) = (&spans[id], classes[id.as_str()]);
+        let status = span.status.as_ref().unwrap();
+        assert_eq!((status.code(), status.message.as_str()), (StatusCode::Error, class));
+        assert_eq!(of(span, "error.type"), class);
+        assert_eq!(of(span, "outbox.outcome"), "dead_lettered");
+        assert_eq!(of(span, "event.retry_count"), retries);
+        // THEN the log line of the dead letter names the trace
+        assert!(relay.said(&hex(&span.trace_id)), "{}", relay.tail(30));
+    }
+}
+
+#[test]
+fn a_rebuilt_sink_makes_no_second_span() {
+    // GIVEN an event for which Kafka refuses its whole batch, so that a new sink gets all events again
+    let (case, collector) = traced_case(BrokerKind::Kafka, "trace_rebuilt", "");
+    let name = case.site.name.clone();
+    case.insert(&name, 0..10, 0, 500);
+    let large = case.site.value(&format!(
+        "insert into outbox values (gen_random_uuid(), '{name}', 'k3', 'created',
+         jsonb_build_object('x', repeat('y', 1500000))) returning id"
+    ));
+    case.insert(&name, 0..10, 500, 500);
+    let mut relay = case.relay();
+    case.site.wait_confirmed(&mut relay, LIMIT);
+    stop(&mut relay);
+    // THEN each has one span, and no attempt is counted for what was not its fault
+    let spans = by_event(&collector);
+    assert_eq!(spans.len(), 1001);
+    let (dead, published): (Vec<_>, Vec<_>) =
+        spans.iter().partition(|(_, span)| of(span, "outbox.outcome") == "dead_lettered");
+    assert!(published.iter().all(|(_, span)| of(span, "event.retry_count") == "0"));
+    assert_eq!(dead.iter().map(|(id, _)| *id).collect::<Vec<_>>(), [&large]);
+}
+
+#[test]
+fn a_collector_that_is_away_stops_no_event_and_grows_no_memory() {
+    const EVENTS: u64 = 30_000;
+    // GIVEN an endpoint where nobody listens
+    let site = Fixture::on(BrokerKind::Kafka, "trace_away");
+    let url = format!("http://127.0.0.1:{}", walrelay_harness::free_port().unwrap());
+    let mut config = site.config();
+    config.extra = traced(&url, "");
+    let (mut relay, reader) = (site.relay_with(config), site.reader());
+    let load = |first: u64| {
+        site.execute(&format!(
+            "insert into outbox select gen_random_uuid(), 'order', 'key-' || i % 100, 'created',
+             jsonb_build_object('seq', i) from generate_series({first}, {first} + {EVENTS} / 2 - 1) i
+             order by i"
+        ));
+    };
+    load(0);
+    site.wait_confirmed(&mut relay, LIMIT);
+    let before = proc::memory(relay.pid()).unwrap().rss_bytes;
+    // WHEN as many events come again
+    load(EVENTS / 2);
+    // THEN all of them flow, and the spans for which there is no room are dropped
+    let (verdict, _) = site.judge(&mut relay, reader);
+    verdict.assert_exact(0);
+    let dropped = metric(&relay, "outbox_spans_dropped_total").unwrap();
+    let events = EVENTS as f64;
+    assert!((events - SPANS_KEPT_MAX..=events).contains(&dropped), "{dropped}");
+    assert_eq!(metric(&relay, "outbox_spans_exported_total"), Some(0.0));
+    let after = proc::memory(relay.pid()).unwrap().rss_bytes;
+    println!("memory: {} before, {} after", human_bytes(before), human_bytes(after));
+    assert!(after < before + (8 << 20), "{} to {}", human_bytes(before), human_bytes(after));
+    // THEN the end does not wait for the collector
+    relay.sigterm().unwrap();
+    assert_eq!(relay.wait_exit(Duration::from_secs(5)).unwrap(), 0, "{}", relay.tail(20));
+}
