@@ -15,6 +15,8 @@ mod dashboards;
 mod graph;
 #[path = "tidy/imports.rs"]
 mod imports;
+#[path = "tidy/logs.rs"]
+mod logs;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/shape.rs"]
@@ -206,6 +208,12 @@ fn rules_and_dashboards_use_metrics_that_exist() {
     let paths = ["yml", "json"].iter().flat_map(|extension| files("config", extension));
     let found = paths.flat_map(|path| names::unknown_metrics(&path, &read(&path), specs));
     assert_none(found);
+}
+
+#[test]
+fn every_fault_in_the_log_has_a_code_that_is_explained() {
+    let sources = src().iter().filter(|source| !is_test_file(&source.path));
+    assert_none(logs::violations(sources, &read("docs/operations.md")));
 }
 
 #[test]

@@ -7,7 +7,6 @@ pub mod error;
 pub mod event;
 pub(crate) mod figures;
 pub mod finding;
-pub(crate) mod log_throttle;
 pub mod lsn;
 pub(crate) mod os_ffi;
 pub(crate) mod runtime;

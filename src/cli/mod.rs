@@ -25,6 +25,7 @@ mod logging;
 mod outbox;
 mod output;
 mod progress;
+mod repeats;
 mod slot;
 
 use args::{Args, Command, ConfigAction};
