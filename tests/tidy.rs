@@ -9,10 +9,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+#[path = "tidy/dashboards.rs"]
+mod dashboards;
 #[path = "tidy/graph.rs"]
 mod graph;
 #[path = "tidy/imports.rs"]
 mod imports;
+#[path = "tidy/logs.rs"]
+mod logs;
 #[path = "tidy/names.rs"]
 mod names;
 #[path = "tidy/shape.rs"]
@@ -204,6 +208,33 @@ fn rules_and_dashboards_use_metrics_that_exist() {
     let paths = ["yml", "json"].iter().flat_map(|extension| files("config", extension));
     let found = paths.flat_map(|path| names::unknown_metrics(&path, &read(&path), specs));
     assert_none(found);
+}
+
+#[test]
+fn every_fault_in_the_log_has_a_code_that_is_explained() {
+    let sources = src().iter().filter(|source| !is_test_file(&source.path));
+    assert_none(logs::violations(sources, &read("docs/operations.md")));
+}
+
+#[test]
+fn dashboards_are_as_grafana_reads_them() {
+    let paths = files("config/grafana/dashboards", "json");
+    assert_eq!(paths.len(), 3, "the dashboards were not found");
+    let boards: Vec<String> = paths.iter().map(|path| read(path)).collect();
+    let each = paths.iter().zip(&boards);
+    let mut wrong: Vec<String> =
+        each.flat_map(|(path, text)| dashboards::violations(path, text)).collect();
+    wrong.extend(dashboards::metrics_not_shown(&boards, walrelay::metrics::TABLE));
+    let exists = |path: &str| root().join(path).exists();
+    wrong.extend(dashboards::compose_violations(&read("docker-compose.yml"), exists));
+    assert_none(wrong);
+}
+
+#[test]
+fn every_alert_has_a_runbook_and_is_tested_both_ways() {
+    let [rules, tests, runbook] =
+        ["config/alerts.yml", "tests/alerts.yml", "docs/runbook.md"].map(read);
+    assert_none(dashboards::alert_violations(&rules, &tests, &runbook));
 }
 
 #[test]

@@ -103,7 +103,7 @@ impl Drop for Admin {
         let Some(thread) = self.thread.take() else { return };
         self.api.end();
         if thread.join().is_err() {
-            tracing::error!("admin server panicked");
+            tracing::error!(code = "admin.panicked", "admin server panicked");
         }
     }
 }
@@ -129,7 +129,9 @@ async fn serve(
 ) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => Bounded::new(listener, bounds),
-        Err(error) => return tracing::error!(%error, "admin server cannot start"),
+        Err(error) => {
+            return tracing::error!(code = "admin.not-started", %error, "admin server cannot start");
+        }
     };
     let (graceful, forced) = (stopped.clone(), stopped);
     let router = router.into_make_service_with_connect_info::<AdminClient>();
@@ -138,13 +140,13 @@ async fn serve(
     tokio::select! {
         result = serving => {
             if let Err(error) = result {
-                tracing::error!(%error, "admin server ended");
+                tracing::error!(code = "admin.ended", %error, "admin server ended");
             }
         }
         () = async {
             until_stopped(forced).await;
             tokio::time::sleep(STOP_GRACE).await;
-        } => tracing::warn!("admin server left a request unanswered"),
+        } => tracing::warn!(code = "admin.unanswered", "admin server left a request unanswered"),
     }
 }
 

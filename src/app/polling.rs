@@ -135,6 +135,7 @@ async fn supervise(
     });
     if settled.await.is_err() {
         tracing::warn!(
+            code = "polling.verdicts-lost",
             "the database did not take the last verdicts: rows of this process are free when their lease runs out, and some may be published again"
         );
     }

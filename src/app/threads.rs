@@ -176,6 +176,7 @@ impl ShutdownSignals {
 pub(super) fn stop(flags: &StopFlags, signal: &str) {
     if flags.stop.swap(true, Ordering::Relaxed) {
         tracing::warn!(
+            code = "run.stopped-at-once",
             signal,
             "second signal: stopping at once, unconfirmed events will be published again"
         );

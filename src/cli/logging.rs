@@ -4,11 +4,15 @@
 //! the fault that ends it and a panic. The fault that ends any other command is text.
 
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 
 use serde::Serialize;
-use tracing::field::Field;
-use tracing::{Dispatch, Event, Subscriber};
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Dispatch, Event, Level, Subscriber};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::fmt::format::{self, Format, Writer};
@@ -17,15 +21,21 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::output::{is_coloured, put};
+use super::repeats::{Repeats, Suppressed};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
-use crate::base::text::{escaped, json_lines_shown};
+use crate::base::text::{escaped, escaped_lines, json_lines_shown, truncated};
 use crate::base::time::rfc3339;
 use crate::config::{self, Config, Request};
 
 const DEFAULT_LEVEL: &str = "info";
 /// Target of audit lines, which say who did what.
 const AUDIT: &str = "audit";
+/// The AMQP client logs whole messages that the broker returns, and payloads must not be logged. A
+/// filter alone would not do: one of its modules by name would go before it.
+const NEVER_LOGGED: &str = "lapin";
+/// Most of a message that stands for the lines that were not written.
+const SAMPLE_BYTES_MAX: usize = 120;
 
 #[derive(Clone, Copy)]
 pub(super) struct LogOptions<'a> {
@@ -89,17 +99,49 @@ impl Style {
             (Style::Text { .. }, _) => text + "\n",
         }
     }
+
+    /// A line in place of those that were not written.
+    fn more(self, suppressed: &Suppressed<Sample>) -> String {
+        let Suppressed { shown: Sample { level, target, code, message }, lines, within } =
+            suppressed;
+        let message = format!("… {lines} more in {} s: {message}", within.as_secs().max(1));
+        let (timestamp, code) = (rfc3339(unix_now_us()), code.as_deref());
+        match self {
+            Style::Json => Line {
+                timestamp,
+                level: level.as_str(),
+                message: &message,
+                fault: None,
+                code,
+                target,
+            }
+            .json(),
+            Style::Text { .. } => {
+                let code = code.map(|code| format!(" code={code:?}")).unwrap_or_default();
+                format!("{timestamp} {level:>5} {}{}\n", escaped(&message), escaped(&code))
+            }
+        }
+    }
+
+    fn panicked(self, text: &str) -> String {
+        match self {
+            Style::Json => json_line(text, None),
+            Style::Text { .. } => escaped_lines(text) + "\n",
+        }
+    }
 }
 
 /// A line in the form of the log's own.
 #[derive(Serialize)]
 struct Line<'a> {
     timestamp: String,
-    level: &'static str,
+    level: &'a str,
     message: &'a str,
     #[serde(flatten)]
     fault: Option<FaultFields<'a>>,
-    target: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    code: Option<&'a str>,
+    target: &'a str,
 }
 
 #[derive(Serialize)]
@@ -113,22 +155,24 @@ struct FaultFields<'a> {
 
 fn json_line(message: &str, fault: Option<FaultFields<'_>>) -> String {
     let timestamp = rfc3339(unix_now_us());
-    let line = Line { timestamp, level: "ERROR", message, fault, target: "walrelay" };
-    // Texts and a number can always be serialized.
-    json_lines_shown(&serde_json::to_string(&line).unwrap_or_default()) + "\n"
+    Line { timestamp, level: "ERROR", message, fault, code: None, target: "walrelay" }.json()
+}
+
+impl Line<'_> {
+    fn json(&self) -> String {
+        // Texts and a number can always be serialized.
+        json_lines_shown(&serde_json::to_string(self).unwrap_or_default()) + "\n"
+    }
 }
 
 /// Starts logging at `level`, a level or a filter. A panic is written in the style of `faults`.
 fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
     let level = level.filter(|level| !level.is_empty());
     let filter = filter(level.unwrap_or(DEFAULT_LEVEL))?;
-    if faults == Style::Json {
-        std::panic::set_hook(Box::new(|panic| {
-            let backtrace = std::backtrace::Backtrace::capture();
-            let message = format!("{panic}\n{backtrace}");
-            put(&mut std::io::stderr(), &json_line(&message, None));
-        }));
-    }
+    std::panic::set_hook(Box::new(move |panic| {
+        let backtrace = std::backtrace::Backtrace::capture();
+        put(&mut std::io::stderr(), &faults.panicked(&format!("{panic}\n{backtrace}")));
+    }));
     match lines(filter, Style::of(true), std::io::stderr).try_init() {
         // A second command line in one process (a test) keeps the first subscriber.
         Ok(()) | Err(_) => Ok(()),
@@ -147,12 +191,14 @@ where
                 .with_writer(writer)
                 .with_ansi(coloured)
                 .fmt_fields(format::debug_fn(field).delimited(" "))
-                .event_format(ForPeople::default())
+                .event_format(Limited::new(style, ForPeople::default()))
                 .finish(),
         ),
         Style::Json => {
-            let writer = Shown(writer);
-            Dispatch::new(builder.with_writer(writer).json().flatten_event(true).finish())
+            let writer = Escaping(writer);
+            let lines = Limited::new(style, Format::default().json().flatten_event(true));
+            // The fields of a span are formatted by what `json` sets.
+            Dispatch::new(builder.with_writer(writer).json().event_format(lines).finish())
         }
     }
 }
@@ -170,17 +216,17 @@ fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt:
 }
 
 /// Escapes what moves a terminal's cursor in lines of JSON; JSON itself does not escape all of it.
-struct Shown<W>(W);
+struct Escaping<W>(W);
 
-impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Shown<W> {
-    type Writer = Shown<W::Writer>;
+impl<'w, W: MakeWriter<'w>> MakeWriter<'w> for Escaping<W> {
+    type Writer = Escaping<W::Writer>;
 
-    fn make_writer(&'w self) -> Shown<W::Writer> {
-        Shown(self.0.make_writer())
+    fn make_writer(&'w self) -> Escaping<W::Writer> {
+        Escaping(self.0.make_writer())
     }
 }
 
-impl<W: Write> Write for Shown<W> {
+impl<W: Write> Write for Escaping<W> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.0.write_all(json_lines_shown(&String::from_utf8_lossy(bytes)).as_bytes())?;
         Ok(bytes.len())
@@ -211,18 +257,122 @@ where
     }
 }
 
+/// Where in the code a line comes from, and the hash of its code.
+type Kind = (Identifier, u64);
+
+/// What stands for lines that were not written.
+#[derive(Clone)]
+struct Sample {
+    level: Level,
+    target: &'static str,
+    code: Option<String>,
+    message: String,
+}
+
+/// Writes lines by `format`, those of one kind only so often. What a level below `info` was asked
+/// for is written whole, and so are audit lines of what was done.
+struct Limited<F> {
+    style: Style,
+    format: F,
+    repeats: Mutex<Repeats<Kind, Sample>>,
+}
+
+impl<F> Limited<F> {
+    fn new(style: Style, format: F) -> Limited<F> {
+        Limited { style, format, repeats: Mutex::new(Repeats::new()) }
+    }
+
+    /// Whether the line may be written, and what was not written before it.
+    fn judge(&self, event: &Event<'_>) -> (bool, Vec<Suppressed<Sample>>) {
+        let metadata = event.metadata();
+        if metadata.target().split("::").next() == Some(NEVER_LOGGED) {
+            return (false, Vec::new());
+        }
+        let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let suppressed = repeats.take_suppressed(now);
+        let audited = metadata.target() == AUDIT && *metadata.level() == Level::INFO;
+        if *metadata.level() > Level::INFO || audited {
+            return (true, suppressed);
+        }
+        let mut code = CodeHash(DefaultHasher::new());
+        event.record(&mut code);
+        let kind = (metadata.callsite(), code.0.finish());
+        (repeats.permit(kind, now, || Sample::of(event)), suppressed)
+    }
+}
+
+impl<S, N, F> FormatEvent<S, N> for Limited<F>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+    F: FormatEvent<S, N>,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let (permitted, suppressed) = self.judge(event);
+        for suppressed in suppressed {
+            writer.write_str(&self.style.more(&suppressed))?;
+        }
+        if permitted { self.format.format_event(context, writer, event) } else { Ok(()) }
+    }
+}
+
+/// The names of fields that tell kinds of one place apart.
+const CODES: [&str; 2] = ["code", "facility"];
+
+struct CodeHash(DefaultHasher);
+
+impl Visit for CodeHash {
+    fn record_debug(&mut self, _: &Field, _: &dyn fmt::Debug) {}
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if CODES.contains(&field.name()) {
+            value.hash(&mut self.0);
+        }
+    }
+}
+
+impl Sample {
+    fn of(event: &Event<'_>) -> Sample {
+        let (level, target) = (*event.metadata().level(), event.metadata().target());
+        let mut sample = Sample { level, target, code: None, message: String::new() };
+        event.record(&mut sample);
+        sample
+    }
+}
+
+impl Visit for Sample {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        if field.name() == "message" {
+            truncated(&format!("{value:?}"), SAMPLE_BYTES_MAX).clone_into(&mut self.message);
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if CODES.contains(&field.name()) {
+            self.code = Some(value.to_owned());
+        }
+    }
+}
+
 fn filter(level: &str) -> Result<EnvFilter, Fault> {
-    // The AMQP client logs whole messages that the broker returns, and payloads must not be logged.
     // Audit lines are written at every level.
-    EnvFilter::builder().parse(format!("{level},lapin=off,{AUDIT}=info")).map_err(|error| {
-        Fault::new(
-            Exit::Usage,
-            "config.bad-value",
-            format!("{level:?} is no log filter: {error}"),
-            "--log or WALRELAY_LOG",
-            "use one of error, warn, info, debug, trace, or a filter as in info,walrelay=debug",
-        )
-    })
+    EnvFilter::builder().parse(format!("{level},{NEVER_LOGGED}=off,{AUDIT}=info")).map_err(
+        |error| {
+            Fault::new(
+                Exit::Usage,
+                "config.bad-value",
+                format!("{level:?} is no log filter: {error}"),
+                "--log or WALRELAY_LOG",
+                "use one of error, warn, info, debug, trace, or a filter as in info,walrelay=debug",
+            )
+        },
+    )
 }
 
 #[cfg(test)]

@@ -107,3 +107,69 @@ fn levels_and_filters_are_understood() {
     let fault = filter("walrelay=loud").unwrap_err();
     assert_eq!((fault.exit, fault.code), (Exit::Usage, "config.bad-value"));
 }
+
+#[test]
+fn repeated_lines_are_limited_and_counted() {
+    for style in [TEXT, Style::Json] {
+        let text = written("info", style, || {
+            for n in 0..400 {
+                tracing::warn!(code = "event.retried", n, "the broker refused an event");
+                // Another kind from the same place.
+                for code in ["a.b", "c.d"] {
+                    tracing::error!(code, "what is rare");
+                }
+                tracing::info!(target: "audit", n, "somebody did something");
+            }
+        });
+        let lines = |what: &str| text.matches(what).count();
+        assert_eq!(lines("refused an event"), 10, "{text}");
+        assert_eq!((lines("a.b"), lines("c.d")), (10, 10));
+        // THEN nobody's deeds are left out
+        assert_eq!(lines("somebody did"), 400);
+    }
+    // THEN what was asked for is written whole
+    let text = written("debug", TEXT, || (0..400).for_each(|n| tracing::debug!(n, "detail")));
+    assert_eq!(text.lines().count(), 400);
+}
+
+#[test]
+fn what_was_not_written_is_told_in_the_form_of_the_log() {
+    let shown = Sample {
+        level: Level::WARN,
+        target: "walrelay::relay",
+        code: Some("event.retried".into()),
+        message: FORGED.into(),
+    };
+    let suppressed = Suppressed { shown, lines: 412, within: std::time::Duration::from_secs(30) };
+    let text = TEXT.more(&suppressed);
+    assert!(text.contains("Z  WARN … 412 more in 30 s: e1\\n2026"), "{text}");
+    assert!(text.ends_with(" code=\"event.retried\"\n"), "{text}");
+    let json = Style::Json.more(&suppressed);
+    for line in [&text, &json] {
+        let line = line.strip_suffix('\n').unwrap();
+        assert_eq!(line, escaped(line));
+    }
+    let line: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(line["message"], format!("… 412 more in 30 s: {FORGED}"));
+    assert_eq!((&line["level"], &line["code"]), (&"WARN".into(), &"event.retried".into()));
+}
+
+#[test]
+fn the_amqp_client_is_not_logged_whatever_is_asked_for() {
+    for level in ["trace", "lapin=trace", "trace,lapin::channels=trace"] {
+        let text = written(level, TEXT, || {
+            tracing::error!(target: "lapin", "a payload");
+            tracing::error!(target: "lapin::channels", "a payload");
+        });
+        assert_eq!(text, "", "{level}");
+    }
+}
+
+#[test]
+fn a_panic_is_written_in_the_style_of_faults() {
+    let line: serde_json::Value = serde_json::from_str(&Style::Json.panicked(FORGED)).unwrap();
+    assert_eq!((&line["level"], &line["message"]), (&"ERROR".into(), &FORGED.into()));
+    let text = TEXT.panicked(FORGED);
+    assert_eq!(text.lines().count(), 2, "line ends stay, for the backtrace");
+    assert!(text.lines().all(|line| line == escaped(line)), "{text}");
+}

@@ -26,6 +26,7 @@ mod logging;
 mod outbox;
 mod output;
 mod progress;
+mod repeats;
 mod slot;
 mod status;
 

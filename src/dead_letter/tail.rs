@@ -269,13 +269,18 @@ impl TailThread {
         let (depth, age_seconds) = if let Some(trouble) = self.trouble.as_mut().filter(is_stale) {
             if !std::mem::replace(&mut trouble.is_logged, true) {
                 let error = in_one_line(&trouble.fault);
-                tracing::warn!(error, "the dead-letter topic can no longer be read");
+                tracing::warn!(
+                    code = "dead-letter.unread",
+                    error,
+                    "the dead-letter topic can no longer be read"
+                );
             }
             (f64::NAN, f64::NAN)
         } else {
             let Some((open, oldest)) = self.state.open() else { return };
             if self.state.only_counts() && !std::mem::replace(&mut self.has_logged_beyond, true) {
                 tracing::warn!(
+                    code = "dead-letter.uncounted",
                     open,
                     "too many dead letters are open to be known one by one: one that is written twice counts twice"
                 );

@@ -76,7 +76,7 @@ pub(crate) async fn prepare(
     match (faults(&findings).next(), facts) {
         (None, Some(facts)) => {
             for finding in findings.iter().filter(|finding| finding.is_warning()) {
-                tracing::warn!("{}", finding.text);
+                tracing::warn!(code = finding.topic, "{}", finding.text);
             }
             Ok(Statements::of(&facts, source, outbox, polling))
         }

@@ -57,7 +57,7 @@ fn log(health: &Health, StateChange { from, lasted_ms }: StateChange) {
     let text = text.as_deref();
     match health.state {
         HealthState::Blocked | HealthState::Held | HealthState::Stalled => {
-            tracing::warn!(from, to, reason, text, lasted_ms, "state");
+            tracing::warn!(code = "state", from, to, reason, text, lasted_ms, "state");
         }
         _ => tracing::info!(from, to, reason, text, lasted_ms, "state"),
     }

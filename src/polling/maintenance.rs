@@ -117,6 +117,7 @@ impl Maintenance {
             if void > 0 {
                 self.metrics.expired_claims.inc_by(void);
                 tracing::warn!(
+                    code = "polling.claims-expired",
                     rows = void,
                     "rows were freed: their process has not renewed its claims"
                 );
@@ -126,7 +127,7 @@ impl Maintenance {
             match self.measure_backlog(session).await {
                 Err(error) if error.is_closed() => return Err(error),
                 Err(error) => {
-                    tracing::warn!(error = %session.query_error(&error), "the backlog cannot be looked at");
+                    tracing::warn!(code = "polling.backlog-unread", error = %session.query_error(&error), "the backlog cannot be looked at");
                 }
                 Ok(()) => {}
             }
@@ -147,7 +148,7 @@ impl Maintenance {
                 Err(error) if error.is_closed() => return Err(error),
                 // Because of a foreign key or a trigger, for example. Events are still published.
                 Err(error) => {
-                    tracing::warn!(error = %session.query_error(&error), "published rows cannot be deleted");
+                    tracing::warn!(code = "polling.clean-up", error = %session.query_error(&error), "published rows cannot be deleted");
                 }
             }
         }

@@ -118,7 +118,7 @@ impl<'a> Reconnect<'a> {
                 });
             }
             let wait = self.backoff.next_delay();
-            tracing::warn!(error = %error, retry_in_ms = wait.as_millis() as u64, "no connection to postgres");
+            tracing::warn!(code = "source.no-connection", error = %error, retry_in_ms = wait.as_millis() as u64, "no connection to postgres");
             tokio::time::sleep(wait).await;
         }
     }
@@ -158,7 +158,7 @@ pub(super) fn broke(shared: &PollingShared, error: &ConnectError) -> Result<(), 
     if error.kind() == ConnectErrorKind::Fatal && !passes(error) {
         return Err(refused(shared, error));
     }
-    tracing::warn!(error = %error, "a polling connection broke: reconnecting");
+    tracing::warn!(code = "polling.connection-lost", error = %error, "a polling connection broke: reconnecting");
     Ok(())
 }
 
@@ -310,6 +310,7 @@ fn in_function(error: &ServerError) -> String {
 pub(super) fn warn_of_lost_rows(rows: u64) {
     if rows > 0 {
         tracing::warn!(
+            code = "polling.claims-lost",
             rows,
             "rows no longer belonged to their claim when they were settled: the lease ran out, or somebody changed them; they may be published twice"
         );

@@ -5,12 +5,10 @@
 //! because it shows what an earlier process has just written, and which keys are parked.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use super::faults;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position};
-use crate::base::log_throttle::LogThrottle;
 use crate::dead_letter::tail;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
@@ -21,8 +19,6 @@ use crate::metrics::Metrics;
 
 /// Class of an event whose route leads into the dead-letter topic.
 const CLASS_DEAD_LETTER_TOPIC: &str = "route.dead-letter-topic";
-/// Most dead letters that are logged in one second.
-const DEAD_LETTERS_LOGGED: u32 = 10;
 
 /// Whether the dead-letter topic was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,7 +34,6 @@ pub(crate) struct DeadLetterGate {
     breaker: Breaker,
     parked: ParkedKeys,
     history: History,
-    log: LogThrottle,
     metrics: Arc<Metrics>,
 }
 
@@ -54,7 +49,6 @@ impl DeadLetterGate {
             writer,
             parked: ParkedKeys::default(),
             history: History::Unread,
-            log: LogThrottle::new(DEAD_LETTERS_LOGGED, Duration::from_secs(1)),
             metrics: Arc::clone(metrics),
         }
     }
@@ -142,12 +136,10 @@ impl DeadLetterGate {
             self.parked.park(key, cause.position);
             self.update_parked_gauge();
         }
-        if let Some(unlogged) = self.log.permit(Instant::now()) {
-            tracing::warn!(
-                class = cause.class, attempts = cause.attempts, lsn = %cause.position.commit_lsn,
-                subject, trace_id, unlogged, "dead letter: {}", cause.reason
-            );
-        }
+        tracing::warn!(
+            code = "event.dead-lettered", class = cause.class, attempts = cause.attempts,
+            lsn = %cause.position.commit_lsn, subject, trace_id, "dead letter: {}", cause.reason
+        );
         parks.is_some()
     }
 
@@ -168,7 +160,11 @@ impl DeadLetterGate {
                     return Err(tail::unreadable(&reason, &self.writer.settings));
                 }
                 self.history = History::Unreadable;
-                tracing::warn!(error = reason, "the dead-letter topic cannot be read");
+                tracing::warn!(
+                    code = "dead-letter.unread",
+                    error = reason,
+                    "the dead-letter topic cannot be read"
+                );
             }
             TailEvent::Parked(..) | TailEvent::DeadLetter { .. } | TailEvent::Unreadable(_) => {}
         }

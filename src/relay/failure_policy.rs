@@ -16,7 +16,6 @@ use crate::base::backoff::Backoff;
 use crate::base::clock::unix_now_us;
 use crate::base::error::Fault;
 use crate::base::event::{Outbound, Position, Sequence};
-use crate::base::log_throttle::LogThrottle;
 use crate::dead_letter::tail_event::TailEvent;
 use crate::dead_letter::writer::{CLASS_PARKED, DeadLetterCause, DeadLetterWriter};
 use crate::delivery::retry::Retries;
@@ -91,7 +90,6 @@ pub(crate) struct FailurePolicy {
     awaiting_history: Vec<FailedEvent>,
     /// Events that will never be confirmed, because of which the relay is about to stop.
     pub(super) unpublishable: usize,
-    retry_log: LogThrottle,
     pub(super) spans: EventSpans,
     metrics: Arc<Metrics>,
 }
@@ -111,7 +109,6 @@ impl FailurePolicy {
             suspects: HashSet::new(),
             awaiting_history: Vec::new(),
             unpublishable: 0,
-            retry_log: LogThrottle::new(1, Duration::from_secs(1)),
             spans,
             metrics: Arc::clone(metrics),
         }
@@ -296,18 +293,16 @@ impl FailurePolicy {
         now: Moment,
     ) -> FailureOutcome {
         let wait = self.retries.wait(sequence, now.instant);
-        if let Some(unlogged) = self.retry_log.permit(now.instant) {
-            let Failure { class, subject, reason, mend, .. } = &failure;
-            tracing::warn!(
-                class,
-                subject,
-                trace_id = self.spans.trace_id(sequence),
-                attempts,
-                retry_in_ms = wait.as_millis() as u64,
-                unlogged,
-                "the broker refused an event, which will be retried: {reason}; to mend it: {mend}"
-            );
-        }
+        let Failure { class, subject, reason, mend, .. } = &failure;
+        tracing::warn!(
+            code = "event.retried",
+            class,
+            subject,
+            trace_id = self.spans.trace_id(sequence),
+            attempts,
+            retry_in_ms = wait.as_millis() as u64,
+            "the broker refused an event, which will be retried: {reason}; to mend it: {mend}"
+        );
         FailureOutcome::Retrying { attempts, wait, reason: failure.reason }
     }
 
@@ -388,6 +383,7 @@ impl FailurePolicy {
             self.metrics.unknown_errors.inc();
             let Failure { class, subject, reason, .. } = failure;
             tracing::warn!(
+                code = "sink.unknown-answer",
                 class,
                 subject,
                 "the broker gave an error that this version does not know: {reason}"

@@ -124,7 +124,7 @@ impl ReadBack {
             }
             Err(reason) if self.failed => tracing::debug!(topic, reason, "{UNREAD}"),
             Err(reason) => {
-                tracing::warn!(topic, reason, "{UNREAD}");
+                tracing::warn!(code = "sink.topic-unread", topic, reason, "{UNREAD}");
                 self.failed = true;
             }
         }
@@ -169,7 +169,7 @@ fn open(broker: &dyn Broker) -> Option<ReaderLink> {
         Ok(Some(ReaderLink { requests, answers }))
     });
     opened.unwrap_or_else(|fault| {
-        tracing::warn!(reason = fault.what, "{UNREAD}");
+        tracing::warn!(code = "sink.topic-unread", reason = fault.what, "{UNREAD}");
         None
     })
 }

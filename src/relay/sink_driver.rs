@@ -113,7 +113,7 @@ impl SinkDriver {
         let Some(Outage { reason, .. }) = &self.outage else { return };
         let logged = self.logged.as_ref();
         if logged.is_none_or(|(at, text)| text != reason && at.elapsed() >= LOG_EVERY) {
-            tracing::warn!(error = reason, "events wait for the broker");
+            tracing::warn!(code = "sink.outage", error = reason, "events wait for the broker");
             self.logged = Some((Instant::now(), reason.clone()));
         }
     }
@@ -129,6 +129,7 @@ impl SinkDriver {
         self.rebuild_at = Instant::now() + delay;
         self.broken = true;
         tracing::warn!(
+            code = "sink.rebuilt",
             error = reason,
             in_flight,
             retry_in_ms = delay.as_millis() as u64,

@@ -34,7 +34,7 @@ impl Broker for NullBroker {
     }
 
     fn open(&self, _check: Option<&StartupCheck<'_>>) -> Result<Box<dyn Sink>, Vec<Fault>> {
-        tracing::warn!("{EVENTS_ARE_DROPPED}");
+        tracing::warn!(code = "sink.memory", "{EVENTS_ARE_DROPPED}");
         Ok(Box::new(NullSink(Vec::new())))
     }
 

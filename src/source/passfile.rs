@@ -36,7 +36,7 @@ pub(super) fn fill(
         let default = home.map(|home| PathBuf::from(home).join(".pgpass"));
         let Some(path) = default.filter(|path| path.exists()) else { return Ok(()) };
         read(&path)
-            .inspect_err(|error| tracing::warn!(%error, "passfile not used"))
+            .inspect_err(|error| tracing::warn!(code = "source.passfile-unused", %error, "passfile not used"))
             .unwrap_or_default()
     };
     let (user, dbname) = (&info.user, &info.dbname);

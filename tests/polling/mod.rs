@@ -32,14 +32,14 @@ order = \"position\"
 ";
 
 /// A site whose table is polled; its slot is dropped, or the table would be the slot's.
-fn polled_site(site: Fixture) -> Fixture {
+pub(crate) fn polled_site(site: Fixture) -> Fixture {
     site.execute(WORK_COLUMNS);
     site.execute(&format!("select pg_drop_replication_slot('{}')", site.name));
     site
 }
 
 /// Its configuration, with more lines of `[source.polling]`.
-fn config(site: &Fixture, polling: &str) -> RelayConfig {
+pub(crate) fn config(site: &Fixture, polling: &str) -> RelayConfig {
     let source_extra = format!("{POLLING}{polling}\n");
     RelayConfig { source_extra, key: Some("${aggregateid}".into()), ..site.config() }
 }

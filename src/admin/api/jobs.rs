@@ -109,7 +109,11 @@ impl ReplayJobs {
         let outcome = locked(&job.outcome);
         let waited = job.ended.wait_timeout_while(outcome, END_GRACE, |end| end.is_none());
         if waited.is_ok_and(|(_, timeout)| timeout.timed_out()) {
-            tracing::warn!(job = job.number, "the job has not settled; it is abandoned");
+            tracing::warn!(
+                code = "job.abandoned",
+                job = job.number,
+                "the job has not settled; it is abandoned"
+            );
         }
     }
 }

@@ -5,32 +5,22 @@
 
 use std::hint::black_box;
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, header};
 use sha2::{Digest, Sha256};
 
 use super::error::ApiError;
-use crate::base::log_throttle::LogThrottle;
 use crate::base::secret::Secret;
-
-/// A client that guesses tokens must not fill the log.
-const WARN_EVERY: Duration = Duration::from_secs(1);
 
 pub(super) struct TokenCheck {
     /// SHA-256 of the token.
     token: Option<[u8; 32]>,
-    warnings: Mutex<LogThrottle>,
 }
 
 impl TokenCheck {
     pub(super) fn new(token: Option<&Secret>) -> TokenCheck {
         let token = token.filter(|token| !token.is_empty());
-        TokenCheck {
-            token: token.map(|token| Sha256::digest(token.expose()).into()),
-            warnings: Mutex::new(LogThrottle::new(1, WARN_EVERY)),
-        }
+        TokenCheck { token: token.map(|token| Sha256::digest(token.expose()).into()) }
     }
 
     pub(super) fn check(&self, headers: &HeaderMap, from: SocketAddr) -> Result<(), ApiError> {
@@ -49,10 +39,10 @@ impl TokenCheck {
         if black_box(pairs.fold(0, |differ, (a, b)| differ | (a ^ b))) == 0 {
             return Ok(());
         }
-        let mut warnings = self.warnings.lock().unwrap_or_else(PoisonError::into_inner);
-        if warnings.permit(Instant::now()).is_some() {
-            tracing::warn!(target: "audit", who = %from, "refused: a wrong token was sent");
-        }
+        tracing::warn!(
+            target: "audit", code = "api.token-wrong", who = %from,
+            "refused: a wrong token was sent"
+        );
         Err(unauthorized("api.token-wrong", "the token is wrong"))
     }
 }

@@ -197,11 +197,11 @@ impl<'a> SessionOpener<'a> {
             let delay = self.backoff.next_delay();
             let retry_in_ms = delay.as_millis() as u64;
             if phase == Phase::Connecting {
-                tracing::warn!(error = why, retry_in_ms, "no connection to postgres");
+                tracing::warn!(code = "source.no-connection", error = %why, retry_in_ms, "no connection to postgres");
                 tokio::time::sleep(delay).await;
             } else {
                 if new {
-                    tracing::warn!(error = why, "waiting for a primary");
+                    tracing::warn!(code = "source.no-primary", error = %why, "waiting for a primary");
                 }
                 tokio::time::sleep(delay.min(PRIMARY_INTERVAL)).await;
             }
@@ -340,7 +340,7 @@ impl<'a> SessionOpener<'a> {
     fn check(&mut self, server: &mut Server, report: &SourceReport) -> Result<(), Failed> {
         let warnings = report.findings.iter().filter(|finding| finding.is_warning());
         for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
-            tracing::warn!(check = finding.topic, "{}", finding.text);
+            tracing::warn!(code = finding.topic, "{}", finding.text);
         }
         self.warned = warnings.map(|finding| finding.text.clone()).collect();
         // Whatever else is wrong on a standby may be right on the primary.

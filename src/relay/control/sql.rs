@@ -47,7 +47,7 @@ pub(super) async fn read_catalog(settings: &SourceSettings) -> Catalog {
             Err(error) => {
                 let delay = backoff.next_delay();
                 tracing::warn!(
-                    error = %error, retry_in_ms = delay.as_millis() as u64,
+                    code = "source.catalog-unread", error = %error, retry_in_ms = delay.as_millis() as u64,
                     "the stream waits: the catalog must be read to distinguish a new table from a partition of an outbox"
                 );
                 tokio::time::sleep(delay).await;

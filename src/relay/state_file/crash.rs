@@ -43,7 +43,7 @@ impl CrashGuard {
         words.store(DEATHS, verdict.deaths);
         if first && verdict.deaths > 0 {
             let (lsn, deaths) = (verdict.blamed.commit_lsn, verdict.deaths);
-            tracing::warn!(lsn = %lsn, deaths, "the process has died on an event of this transaction");
+            tracing::warn!(code = "event.process-died", lsn = %lsn, deaths, "the process has died on an event of this transaction");
         }
         let deadly = verdict.deaths >= DEATHS_MAX;
         self.deadly = deadly.then_some((verdict.blamed, verdict.deaths));

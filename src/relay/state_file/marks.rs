@@ -76,7 +76,7 @@ impl MarkRing {
             return;
         };
         if let Err(error) = ring.write() {
-            tracing::warn!(error = %error, "the state file cannot be written: confirmed events are not marked any more");
+            tracing::warn!(code = "state-file.unwritten", error = %error, "the state file cannot be written: confirmed events are not marked any more");
             self.forget();
             self.ring = None;
         }

@@ -63,7 +63,7 @@ impl StateFile {
             Ok(file) => Ok(StateFile { file: Some(file), ..StateFile::default() }),
             Err(error) if configured.is_some() => Err(unusable(&path, &error)),
             Err(error) => {
-                tracing::warn!(path = %path.display(), error = %error, "{WITHOUT}");
+                tracing::warn!(code = "state-file.unused", path = %path.display(), error = %error, "{WITHOUT}");
                 Ok(StateFile::default())
             }
         }
@@ -103,7 +103,7 @@ impl StateFile {
                     self.words = Some(words);
                 }
                 Err(error) => {
-                    tracing::warn!(error = %error, "the state file is not used: is it another relay's?");
+                    tracing::warn!(code = "state-file.unused", error = %error, "the state file is not used: is it another relay's?");
                 }
             }
         } else if let Some(confirmed) = confirmed {

@@ -156,7 +156,12 @@ fn remove_torn_write(file: &File, whole: u64) -> io::Result<u64> {
         return Err(Error::new(ErrorKind::InvalidData, what));
     }
     let bytes = length - end;
-    tracing::warn!(bytes, offset = end, "removing a write that a crash left incomplete");
+    tracing::warn!(
+        code = "sink.file-cut",
+        bytes,
+        offset = end,
+        "removing a write that a crash left incomplete"
+    );
     file.set_len(end)?;
     Ok(end)
 }

@@ -88,7 +88,7 @@ impl Broker for FileSettings {
             let count = self.files(required).len();
             if required.dead_letters.is_some() && !self.dead_letters.exists() {
                 let path = self.dead_letters.display();
-                tracing::warn!(%path, "the file of dead letters does not exist and is created");
+                tracing::warn!(code = "sink.dead-letter-file-made", %path, "the file of dead letters does not exist and is created");
             }
             let faults: Vec<Fault> = files[..count].iter_mut().filter_map(open_fault).collect();
             if !faults.is_empty() {

@@ -92,7 +92,7 @@ pub(super) unsafe extern "C" fn forward_log(
     match level {
         // Warnings about properties; one of them is about a default of ours that is intended.
         _ if facility == "CONFWARN" => tracing::debug!(target: "librdkafka", facility, "{line}"),
-        0..=3 => tracing::warn!(target: "librdkafka", facility, "{line}"),
+        0..=3 => tracing::warn!(target: "librdkafka", code = "sink.client", facility, "{line}"),
         4 => tracing::info!(target: "librdkafka", facility, "{line}"),
         _ => tracing::debug!(target: "librdkafka", facility, "{line}"),
     }

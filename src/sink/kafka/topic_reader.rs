@@ -120,7 +120,12 @@ impl KafkaTopicReader {
             }
             let is_in_sync = || partitions.iter().any(|it| it.id == id && it.is_in_sync);
             if wanted == TailPartitions::InSync && !is_in_sync() {
-                tracing::warn!(topic, partition = id, "{OUT_OF_SYNC}");
+                tracing::warn!(
+                    code = "sink.topic-replica-unread",
+                    topic,
+                    partition = id,
+                    "{OUT_OF_SYNC}"
+                );
                 continue;
             }
             starts.add_partition_offset(topic, id, Offset::Offset(start))?;

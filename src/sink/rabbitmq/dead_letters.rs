@@ -292,7 +292,12 @@ impl StreamLog {
         let start = restart(self.last, &self.from, self.opened_unix_us, self.garbled);
         if self.garbled > 1 {
             let (queue, offset) = (&self.address.topic, passed_over(&start));
-            tracing::warn!(queue, offset, "a foreign record that cannot be read is passed over");
+            tracing::warn!(
+                code = "dead-letter.foreign-record",
+                queue,
+                offset,
+                "a foreign record that cannot be read is passed over"
+            );
         }
         self.reopen(start).await
     }

@@ -130,7 +130,7 @@ async fn checked_connection(
                 let is_starting = faults.iter().any(|fault| fault.code == UNREACHABLE);
                 if !is_starting || Instant::now() >= deadline {
                     for finding in findings.iter().filter(|finding| finding.is_warning()) {
-                        tracing::warn!("{}", finding.text);
+                        tracing::warn!(code = finding.topic, "{}", finding.text);
                     }
                     return if faults.is_empty() { Ok(connection) } else { Err(faults) };
                 }

@@ -301,7 +301,8 @@ impl Publisher {
     fn lost(&mut self, loss: &ConnectionLoss) {
         if let Some(code) = loss.code.filter(|code| !fault::close_class(*code).1) {
             tracing::warn!(
-                code,
+                code = "sink.unknown-reply",
+                reply_code = code,
                 "RabbitMQ closed the channel with a reply code that this version does not know"
             );
         }

@@ -183,3 +183,13 @@ pub(crate) fn rabbitmq_bin() -> Result<PathBuf> {
     }
     Err(HarnessError::Missing { what: "RabbitMQ".into(), place: bin })
 }
+
+/// `prometheus` or `promtool`, wherever the path has it.
+pub(crate) fn prometheus_program(name: &str) -> Result<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).map(|folder| folder.join(name));
+    found.into_iter().find(|program| program.is_file()).ok_or_else(|| HarnessError::Missing {
+        what: format!("{name} (Debian package prometheus)"),
+        place: PathBuf::from(path),
+    })
+}

@@ -35,6 +35,7 @@ mod kafka;
 mod ports;
 mod postgres;
 mod process;
+mod prometheus;
 mod rabbitmq;
 
 pub use broker::{Broker, BrokerKind};
@@ -44,4 +45,5 @@ pub use kafka::{Kafka, KafkaListener, KafkaOptions};
 pub use ports::free as free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;
+pub use prometheus::{Prometheus, promtool};
 pub use rabbitmq::{RabbitMq, RabbitOptions};

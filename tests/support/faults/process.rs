@@ -161,6 +161,9 @@ impl Ended {
     pub(crate) fn all(&self) -> String {
         let faults = self.err.lines().filter_map(|line| {
             let line: Value = serde_json::from_str(line).ok()?;
+            if line["level"] != "ERROR" {
+                return None;
+            }
             let text = |name: &str| line[name].as_str().unwrap_or_default().to_owned();
             let (code, what) = (line["code"].as_str()?, text("message"));
             let (place, mend) = (text("where"), text("mend"));

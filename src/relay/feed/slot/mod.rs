@@ -158,7 +158,7 @@ impl SlotFeed {
     }
 
     fn lost(&mut self, error: &StreamError) {
-        tracing::warn!(error = %error, in_flight = self.in_flight(), "the stream ended: reconnecting");
+        tracing::warn!(code = "stream.ended", error = %error, in_flight = self.in_flight(), "the stream ended: reconnecting");
         self.disconnect(Connection::Lost);
     }
 
@@ -203,6 +203,7 @@ impl Feed for SlotFeed {
             let stopping = self.flags.source_stopping.load(Ordering::Relaxed);
             if stopping && now - *self.stopping_since.get_or_insert(now) > SHUTDOWN_GRACE {
                 tracing::warn!(
+                    code = "stream.postgres-stops",
                     in_flight = self.in_flight(),
                     "postgres is shutting down and would wait for unconfirmed events: closing the stream"
                 );
@@ -351,7 +352,7 @@ impl Feed for SlotFeed {
         let (seen, server) = (self.replication.progress.seen(), down.recorder.server_lsn());
         if let Some(reason) = self.stall.judge(StreamState { now, heard, seen, server }) {
             let silent_s = now.saturating_duration_since(heard).as_secs();
-            tracing::warn!(silent_s, reason, "the connection is taken for dead: reconnecting");
+            tracing::warn!(code = "stream.dead", silent_s, %reason, "the connection is taken for dead: reconnecting");
             self.disconnect(Connection::Lost);
             return;
         }

@@ -2,11 +2,10 @@
 //! candidates. Tracks which events are in flight, which are settled, and which LSN may be reported.
 
 use std::fmt::Display;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
-use crate::base::log_throttle::LogThrottle;
 use crate::base::lsn::Lsn;
 use crate::delivery::admitted::{Admitted, Transaction as Known};
 use crate::delivery::known::{Fingerprint, Mark};
@@ -30,7 +29,6 @@ use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
 /// A warning about ignored rows is repeated at most this often.
-const WARN_EVERY: Duration = Duration::from_secs(10);
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,7 +61,6 @@ pub(super) struct Replication {
     /// The transaction that is being received, or was received last.
     commit_lsn: Lsn,
     xid: u32,
-    update_warnings: LogThrottle,
     source: SourceSettings,
 }
 
@@ -85,7 +82,6 @@ impl Replication {
             catalog_is_fresh: false,
             commit_lsn: Lsn::ZERO,
             xid: 0,
-            update_warnings: LogThrottle::new(1, WARN_EVERY),
             source: source.clone(),
         })
     }
@@ -302,6 +298,7 @@ impl Replication {
         }
         if self.catalog.has_partitions && !self.catalog.has_table(relation.oid) {
             tracing::warn!(
+                code = "outbox.table-gone",
                 table = relation.qualified_name(),
                 "a table with an outbox's columns does not exist any more: if it was a partition of the outbox, its rows are not published"
             );
@@ -334,10 +331,11 @@ impl Replication {
             return Ok(());
         };
         admission.meter.ignored(why);
-        if why == Ignored::Update && self.update_warnings.permit(Instant::now()).is_some() {
+        if why == Ignored::Update {
             let table = &self.outboxes.tables()[plan.outbox_index()];
             tracing::warn!(
-                table = format!("{}.{}", table.schema, table.table),
+                code = "outbox.updated",
+                table = %format_args!("{}.{}", table.schema, table.table),
                 "UPDATE of an outbox row is no event and was ignored; ALTER PUBLICATION … SET (publish = 'insert') keeps updates out"
             );
         }

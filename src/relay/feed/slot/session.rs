@@ -60,6 +60,7 @@ pub(super) fn judge(
     }
     if known.place != *place {
         tracing::warn!(
+            code = "slot.other-timeline",
             from = known.place.timeline,
             to = place.timeline,
             "postgres is on another timeline: nothing is known there, events may repeat"
@@ -90,7 +91,7 @@ fn log_takeover(slot: &str, from: Lsn, peers: PeerProgress) {
         return;
     };
     tracing::warn!(
-        slot, %from, %to, gap_s = gap.as_secs(),
+        code = "slot.peer-gone", slot, %from, %to, gap_s = gap.as_secs(),
         "another relay held the slot when it was last seen, and is gone: going on after what the \
          slot has confirmed; if anybody advanced or re-created the slot since, compare the \
          outbox rows committed between from and to with the broker"
@@ -128,7 +129,7 @@ pub(super) fn confirm_over_sql(control: &Control, slot: &KnownSlot, lsn: Lsn) {
     match control.confirm(ConfirmedPosition { lsn, place, own_pid }) {
         Ok(()) => tracing::info!(confirmed = %lsn, "the slot has the final position"),
         Err(why) => tracing::warn!(
-            confirmed = %lsn, why,
+            code = "slot.position-unreported", confirmed = %lsn, why,
             "the final position could not be reported: what was confirmed since the last report is published again at the next start"
         ),
     }

@@ -201,6 +201,7 @@ impl StallDetector {
         let since = self.behind_since.map_or(state.heard, |since| since.min(state.heard));
         self.decoding_since = Some(since);
         tracing::warn!(
+            code = "stream.decoding",
             pid,
             busy_with = with,
             seconds = state.now.saturating_duration_since(since).as_secs(),

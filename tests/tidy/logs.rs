@@ -1,0 +1,84 @@
+//! Lines of the log that tell of a fault have a code, and docs/operations.md explains each code.
+
+use crate::Source;
+
+const MACROS: [&str; 2] = ["tracing::warn!(", "tracing::error!("];
+const SECTION: &str = "## Codes of the log\n";
+
+/// A line of the log above `info`, by its first field.
+enum Line {
+    Constant(String),
+    /// The code of a fault or of a finding.
+    Computed,
+    Missing,
+}
+
+fn line(after: &str) -> Line {
+    let mut fields = after.trim_start();
+    if let Some(target) = fields.strip_prefix("target:") {
+        fields = target.split_once(',').map_or("", |(_, rest)| rest.trim_start());
+    }
+    let Some(code) = fields.strip_prefix("code") else { return Line::Missing };
+    match code.trim_start().strip_prefix("= \"").and_then(|text| text.split_once('"')) {
+        Some((code, _)) => Line::Constant(code.to_owned()),
+        None => Line::Computed,
+    }
+}
+
+fn lines(source: &Source) -> impl Iterator<Item = (usize, Line)> {
+    let text = &source.text;
+    MACROS.into_iter().flat_map(|name| text.match_indices(name)).map(|(at, name)| {
+        let number = text[..at].lines().count() + 1;
+        (number, line(&text[at + name.len()..]))
+    })
+}
+
+/// Lines without a code, codes that are not explained, and explained ones that nothing writes.
+pub(crate) fn violations<'a>(
+    sources: impl IntoIterator<Item = &'a Source>,
+    document: &str,
+) -> Vec<String> {
+    let (_, section) = document.split_once(SECTION).unwrap_or_default();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter_map(|row| row.strip_prefix("| `")?.split_once('`'));
+    let mut explained: Vec<(&str, bool)> = rows.map(|(code, _)| (code, false)).collect();
+    let mut wrong = Vec::new();
+    for source in sources {
+        for (number, line) in lines(source) {
+            let place = format!("{}:{number}", source.path);
+            match line {
+                Line::Missing => wrong.push(format!("{place}: its first field is no code")),
+                Line::Computed => {}
+                Line::Constant(code) => {
+                    match explained.iter_mut().find(|(known, _)| *known == code) {
+                        Some((_, is_written)) => *is_written = true,
+                        None => wrong
+                            .push(format!("{place}: docs/operations.md does not explain `{code}`")),
+                    }
+                }
+            }
+        }
+    }
+    let stale = explained.iter().filter(|(_, is_written)| !is_written);
+    wrong.extend(stale.map(|(code, _)| format!("docs/operations.md: nothing logs `{code}`")));
+    wrong
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_without_a_code_and_codes_that_are_not_explained_are_caught() {
+        let found =
+            |text: &str, document: &str| violations(&[Source::new("src/a.rs", text)], document);
+        let line = "tracing::warn!(target: \"audit\", code = \"a.b\", x, \"text\");";
+        let document = "## Codes of the log\n\n| `a.b` | text |\n\n## More\n| `c.d` | other |\n";
+        assert_eq!(found(line, document), Vec::<String>::new());
+        assert_eq!(found(&line.replace("code = \"a.b\", ", ""), document).len(), 2);
+        assert_eq!(found(&line.replace("a.b", "a.c"), document).len(), 2);
+        assert_eq!(found("", document), ["docs/operations.md: nothing logs `a.b`"]);
+        let computed = format!("{line} tracing::error!(\n    code, \"{{what}}\");");
+        assert_eq!(found(&computed, document), Vec::<String>::new());
+    }
+}
