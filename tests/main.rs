@@ -13,6 +13,7 @@ mod support;
 mod bad_input;
 mod compare;
 mod connect;
+mod console;
 mod dead_letters;
 mod dlq;
 mod e2e;

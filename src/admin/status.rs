@@ -95,13 +95,13 @@ fn slot(metrics: &Metrics, name: &str) -> Value {
 }
 
 /// None before the slot was read.
-pub(super) fn wal_status(metrics: &Metrics) -> Option<&'static str> {
+fn wal_status(metrics: &Metrics) -> Option<&'static str> {
     let current = metrics.slot_wal_status.iter().find(|(_, gauge)| gauge.get() == 1);
     current.map(|(status, _)| WalStatus::TEXTS[status.index()])
 }
 
 /// The value of a gauge that counts; none where it is not known, or without limit.
-pub(super) fn count(gauge: f64) -> Option<i64> {
+fn count(gauge: f64) -> Option<i64> {
     gauge.is_finite().then_some(gauge as i64)
 }
 

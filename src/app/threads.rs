@@ -52,7 +52,7 @@ impl Observability {
             address: config.dead_letter.address.clone(),
             token: config.admin.token.clone(),
         };
-        let admin = Admin::start(config.admin.listen, view, letters)?;
+        let admin = Admin::start(config.admin.listen, &config.admin.hosts, view, letters)?;
         Ok(Observability { origin, metrics, recorder, facts, flags: Arc::default(), admin })
     }
 

@@ -25,7 +25,7 @@ fn request(relay: &RelayProcess, first: &str, token: Option<&str>, body: &str) -
     let length = body.len();
     write!(
         stream,
-        "{first} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{bearer}\
+        "{first} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{bearer}\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .unwrap();
