@@ -110,7 +110,8 @@ fn unknown_host(host: &str) -> Fault {
 fn foreign_origin(origin: &str) -> Fault {
     let origin: String = origin.chars().take(SHOWN_CHARS_MAX).collect();
     let what = format!("the request comes from another site: {}", escaped(&origin));
-    let mend = "let the proxy pass the header Host on, or allow the name of the site: [admin] hosts";
+    let mend =
+        "let the proxy pass the header Host on, or allow the name of the site: [admin] hosts";
     Fault::new(Exit::Usage, "admin.origin", what, "admin.hosts", mend)
 }
 

@@ -1,4 +1,5 @@
-//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, the console, and dead letters under `/api`.
+//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/history`, `/events`, the console, and
+//! dead letters under `/api`.
 //!
 //! It has a thread and a runtime of its own and shares nothing with the data thread but atomics, so it
 //! answers while the data thread is stuck. Clients cannot pile up, nor keep a probe waiting: there is
@@ -24,6 +25,7 @@ use self::answer::{JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
 pub(crate) use self::api::DeadLetterAccess;
 use self::bounded::{AdminClient, Bounded, Bounds};
+use self::events::{Observer, Observing, observer};
 use self::hosts::AllowedHosts;
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
@@ -35,6 +37,8 @@ mod answer;
 mod api;
 mod bounded;
 mod console;
+mod events;
+mod history;
 mod hosts;
 mod status;
 
@@ -58,9 +62,10 @@ impl Admin {
         view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
-        let console = console::router(view.clone(), dead_letters.has_token());
-        let router = router(view).merge(console);
-        Admin::start_within(Bounds::default(), listen, hosts, router, dead_letters)
+        let (observer, observing) = observer(view);
+        let console = console::router(&observer, dead_letters.has_token());
+        let router = router(&observer).merge(console);
+        Admin::start_within(Bounds::default(), listen, hosts, router, observing, dead_letters)
     }
 
     fn start_within(
@@ -68,6 +73,7 @@ impl Admin {
         listen: SocketAddr,
         hosts: &[String],
         router: Router,
+        observing: Observing,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
@@ -78,6 +84,7 @@ impl Admin {
         let router = router.merge(api::router(&api)).layer(from_fn_with_state(hosts, hosts::check));
         let router = router.layer(map_response(harden)).layer(from_fn(under_way));
         let serving = move || {
+            runtime.spawn(observing.run(until_stopped(stopped.clone())));
             runtime.block_on(serve(listener, bounds, router, stopped));
             runtime.shutdown_background();
         };
@@ -151,17 +158,17 @@ async fn until_stopped(mut stopped: watch::Receiver<bool>) {
     let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
-fn router(view: AdminView) -> Router {
+fn router(observer: &Arc<Observer>) -> Router {
     Router::new()
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route("/status", get(show_status))
         .fallback(async || {
-            let text = "not found; try /, /metrics, /livez, /readyz, /status, /api/dlq\n";
+            let text = "not found; try /, /metrics, /livez, /readyz, /status, /history, /events, /api/dlq\n";
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
-        .with_state(Arc::new(view))
+        .with_state(Arc::clone(&observer.view))
+        .merge(events::router(observer))
 }
 
 /// Marks the connection of a request that is being handled.
@@ -217,10 +224,6 @@ fn verdict(headers: &HeaderMap, word: &'static str, reasons: &[Unready]) -> Resp
 fn wants_json(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains(JSON))
-}
-
-async fn show_status(State(view): State<Arc<AdminView>>) -> Response {
-    answer(StatusCode::OK, JSON, format!("{:#}\n", status::to_json(&view)))
 }
 
 #[cfg(test)]

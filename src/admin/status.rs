@@ -101,7 +101,7 @@ fn wal_status(metrics: &Metrics) -> Option<&'static str> {
 }
 
 /// The value of a gauge that counts; none where it is not known, or without limit.
-fn count(gauge: f64) -> Option<i64> {
+pub(super) fn count(gauge: f64) -> Option<i64> {
     gauge.is_finite().then_some(gauge as i64)
 }
 

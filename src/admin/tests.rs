@@ -14,15 +14,15 @@ use crate::health::{self, HealthLimits, Pass, Phase, Recorder};
 use crate::metrics::Metrics;
 
 /// A server on a free port, its data thread played by the test, its clock set by hand.
-struct Stage {
-    admin: Option<Admin>,
-    addr: SocketAddr,
-    recorder: Recorder,
-    metrics: Arc<Metrics>,
-    now_ms: Arc<AtomicU64>,
+pub(super) struct Stage {
+    pub(super) admin: Option<Admin>,
+    pub(super) addr: SocketAddr,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) now_ms: Arc<AtomicU64>,
 }
 
-fn stage() -> Stage {
+pub(super) fn stage() -> Stage {
     stage_of(Some("relay<1>"))
 }
 
@@ -55,7 +55,7 @@ fn letters() -> DeadLetterAccess {
     DeadLetterAccess { broker, address: DeadLetterAddress::default(), token: None }
 }
 
-fn streaming() -> Pass {
+pub(super) fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
@@ -84,7 +84,7 @@ fn get_with(addr: SocketAddr, path: &str, header: &str) -> (u16, String, String)
     (code, head.to_owned(), body.to_owned())
 }
 
-fn get(addr: SocketAddr, path: &str) -> (u16, String) {
+pub(super) fn get(addr: SocketAddr, path: &str) -> (u16, String) {
     let (code, _, body) = get_with(addr, path, "");
     (code, body)
 }
@@ -218,7 +218,10 @@ fn the_page_escapes_everything_and_may_load_its_own_files_only() {
     stage.recorder.note("<script>alert('x')</script> & \"more\"");
     let (code, head, body) = get_with(stage.addr, "/", "");
     assert_eq!(code, 200);
-    assert!(head.contains("content-security-policy: default-src 'none'; script-src 'self'"), "{head}");
+    assert!(
+        head.contains("content-security-policy: default-src 'none'; script-src 'self'"),
+        "{head}"
+    );
     assert!(!head.contains("unsafe"), "{head}");
     assert!(body.contains("&lt;script&gt;alert('x')&lt;/script&gt; &amp; &quot;more&quot;"));
     assert!(body.contains("relay&lt;1&gt;"));
@@ -244,7 +247,10 @@ fn a_foreign_host_name_is_refused_and_monitoring_is_not() {
     let answer = ask("/api/dlq");
     let body = answer.split_once("\r\n\r\n").unwrap().1;
     let body: serde_json::Value = serde_json::from_str(body).unwrap();
-    assert_eq!((body["code"].as_str(), body["where"].as_str()), (Some("admin.host"), Some("admin.hosts")));
+    assert_eq!(
+        (body["code"].as_str(), body["where"].as_str()),
+        (Some("admin.host"), Some("admin.hosts"))
+    );
     assert!(ask("/metrics").starts_with("HTTP/1.1 200"));
     assert!(ask("/readyz").starts_with("HTTP/1.1 503"), "still starting");
 }
@@ -253,8 +259,10 @@ fn a_foreign_host_name_is_refused_and_monitoring_is_not() {
 fn other_paths_and_methods_are_refused() {
     let stage = stage();
     assert_eq!(get(stage.addr, "/nothing").0, 404);
-    let post =
-        exchange(stage.addr, "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n");
+    let post = exchange(
+        stage.addr,
+        "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
+    );
     assert!(post.starts_with("HTTP/1.1 405"), "{post}");
 }
 

@@ -8,8 +8,8 @@ use crate::base::secret::Secret;
 use crate::base::settings::kind::{ADDRESS, HOST_NAME, SettingValue};
 use crate::base::settings::{
     Choice, KeyRow, Row, SettingField, SettingType, Settings, Shape, Used, Values, choice,
-    flattened, optional_section, secret, section, section_when, sections, settings, strings,
-    text, url, word,
+    flattened, optional_section, secret, section, section_when, sections, settings, strings, text,
+    url, word,
 };
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;

@@ -120,7 +120,10 @@ fn discard_the_rest(console: &Console) {
     browser.click("#discard-all");
     browser.wait_text("#action-count", |text| text == "Would discard 2 dead letters.");
     browser.click("#action-go");
-    assert_eq!(browser.run("return document.querySelector('#action-reason:invalid') !== null"), true);
+    assert_eq!(
+        browser.run("return document.querySelector('#action-reason:invalid') !== null"),
+        true
+    );
     assert_eq!(case.open().len(), 2);
     // WHEN it has one THEN the list is empty, and the log has it
     browser.write("#action-reason", "written by a test");

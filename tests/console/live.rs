@@ -54,11 +54,14 @@ fn the_state_is_that_of_now_while_the_broker_is_gone_and_when_the_relay_is() {
 fn read_a_plot(browser: &Browser) {
     let plot = "#plot-throughput";
     browser.wait_text(&format!("{plot} .readout"), |text| text.starts_with("now: published "));
-    browser.wait("return document.querySelector('#plot-throughput path').getAttribute('d').includes('L')");
+    browser.wait(
+        "return document.querySelector('#plot-throughput path').getAttribute('d').includes('L')",
+    );
     browser.run("document.querySelector('#plot-throughput svg.plot').focus()");
     browser.press("\u{E012}");
     let read = browser.wait_text(&format!("{plot} .readout"), |text| !text.starts_with("now"));
-    let label = "return document.querySelector('#plot-throughput svg.plot').getAttribute('aria-valuetext')";
+    let label =
+        "return document.querySelector('#plot-throughput svg.plot').getAttribute('aria-valuetext')";
     assert_eq!(browser.run(label), read.as_str());
     // All plots show the same moment.
     assert_eq!(browser.text("#plot-lag .readout")[..8], read[..8]);

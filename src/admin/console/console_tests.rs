@@ -41,7 +41,9 @@ fn the_page_has_nothing_inline_and_nothing_from_elsewhere() {
 fn scripts_show_what_they_were_given_as_text_only() {
     let namespace = "http://www.w3.org/2000/svg";
     for (name, _, text) in scripts() {
-        for word in ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "cookie"] {
+        for word in
+            ["innerHTML", "outerHTML", "insertAdjacent", "document.write", "eval(", "cookie"]
+        {
             assert!(!text.contains(word), "{name}: {word}");
         }
         assert!(!text.contains("localStorage"), "{name} keeps what a closed tab must forget");

@@ -13,7 +13,7 @@ use axum::response::Response;
 use axum::routing::get;
 
 use super::answer::{HTML, TEXT, answer};
-use super::status::{self, AdminView};
+use super::events::Observer;
 
 mod figure;
 mod page;
@@ -42,20 +42,20 @@ const FILES: &[(&str, &str, &str)] = &[
 ];
 
 struct Console {
-    view: AdminView,
+    observer: Arc<Observer>,
     /// A token is configured, so `/api` can be used.
     has_token: bool,
 }
 
-pub(super) fn router(view: AdminView, has_token: bool) -> Router {
+pub(super) fn router(observer: &Arc<Observer>, has_token: bool) -> Router {
     Router::new()
         .route("/", get(show_page))
         .route("/console/{file}", get(show_file))
-        .with_state(Arc::new(Console { view, has_token }))
+        .with_state(Arc::new(Console { observer: Arc::clone(observer), has_token }))
 }
 
 async fn show_page(State(console): State<Arc<Console>>) -> Response {
-    let page = page::render(&status::to_json(&console.view), console.has_token);
+    let page = page::render(&console.observer.status(), console.has_token);
     answer(StatusCode::OK, HTML, page)
 }
 
