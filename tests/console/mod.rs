@@ -25,8 +25,8 @@ struct Console {
 impl Console {
     /// `letters` events of three keys have no route, nor have two of another type.
     fn open(kind: BrokerKind, name: &str, letters: u64) -> Console {
-        let delivery = "attempts_max = 1\n";
-        let case = DeadLetterFixture::on(kind, name, delivery, "").with_token(TOKEN);
+        let (delivery, dead_letter) = ("attempts_max = 1\n", "burst_max = 100000\n");
+        let case = DeadLetterFixture::on(kind, name, delivery, dead_letter).with_token(TOKEN);
         let (name, lost, other) = (case.site.name.clone(), case.lost(), case.other());
         let mut relay = case.relay();
         case.insert(&lost, 0..3, 0, letters);

@@ -8,6 +8,7 @@ import { button, byId, count, el, moment, plural, say, table } from "./format.js
 const LIMIT = 1000;
 const PAGE = 50;
 const JOB_EVERY_MS = 500;
+const RELOAD_EVERY_MS = 5000;
 const FIELDS = ["text", "key", "topic", "error_class", "since"];
 
 let letters = [];
@@ -19,6 +20,9 @@ let openKnown = null;
 let jobTimer = 0;
 // Only the answer to the last question is shown.
 let asked = 0;
+// What is drawn, and when the list may be read again by itself: reading a long topic is work.
+let drawn = "";
+let nextLoadAt = 0;
 
 const events = { onSession: () => {}, show, showStatus };
 
@@ -61,16 +65,16 @@ function show(isIn) {
   if (isIn && !isShown) load();
   isShown = isIn;
   if (isIn) return;
-  letters = [];
+  [letters, drawn] = [[], ""];
   for (const id of ["groups", "rows", "parked", "job"]) byId(id).replaceChildren();
 }
 
 // The relay counts by itself: when its count changes, what is listed is stale.
 function showStatus(status) {
   const { open, parked_keys: parked } = status.dead_letters ?? {};
-  const hasChanged = open !== openKnown || parked !== parkedKnown;
+  if ((open === openKnown && parked === parkedKnown) || Date.now() < nextLoadAt) return;
   [openKnown, parkedKnown] = [open, parked ?? 0];
-  if (hasChanged && isShown && !jobTimer) load();
+  if (isShown && !jobTimer) load();
 }
 
 // What is typed, with the names of the API.
@@ -94,11 +98,15 @@ function describe(given = filter()) {
 async function load() {
   const turn = ++asked;
   const problem = byId("letters-error");
+  const begunAt = Date.now();
   try {
     const answer = await get("/api/dlq", { ...filter(), limit: LIMIT });
     if (turn !== asked) return;
-    [letters, matching, pages] = [answer.letters, answer.meant, 1];
+    // In the order of the topic's partitions; the newest are what people look for.
+    letters = answer.letters.sort((a, b) => (a.failed_at < b.failed_at ? 1 : -1));
+    [matching, pages] = [answer.meant, 1];
     problem.hidden = true;
+    nextLoadAt = Date.now() + RELOAD_EVERY_MS + 5 * (Date.now() - begunAt);
     draw();
     if (answer.job) showJob(answer.job);
     await loadParked();
@@ -109,13 +117,19 @@ async function load() {
   }
 }
 
+// Draws what has changed, and leaves the focus on the same button.
 function draw() {
-  const some = letters.length < matching ? `; the newest of these are not listed: ${count(letters.length)} are` : "";
+  const next = JSON.stringify([letters, matching, pages, filter()]);
+  if (next === drawn) return;
+  drawn = next;
+  const label = document.activeElement.closest("#groups, #rows") && document.activeElement.getAttribute("aria-label");
+  const some = letters.length < matching ? `; the first ${count(letters.length)} of the topic are listed` : "";
   const open = byId("filter-state").value;
   say(byId("letters-count"), `${plural(matching, "dead letter")} ${matching === 1 ? "matches" : "match"} (${open})${some}.`);
   for (const id of ["replay-all", "discard-all"]) byId(id).disabled = matching === 0;
   drawGroups();
   drawRows();
+  if (label) document.querySelector(`#letters [aria-label="${CSS.escape(label)}"]`)?.focus();
 }
 
 // By error class, and in it by topic; the largest first.
@@ -136,7 +150,7 @@ function drawGroups() {
 
 function groupRow(errorClass, topic, group) {
   const own = { ...filter(), error_class: errorClass, topic };
-  const last = group.at(-1);
+  const last = group[0];
   const title = `${errorClass}, topic ${topic}`;
   // A filter cannot name what is empty.
   const actions = !errorClass || !topic ? ["–"] : [
@@ -150,15 +164,14 @@ function groupRow(errorClass, topic, group) {
 }
 
 function drawRows() {
-  // The topic is read from its beginning; the newest are what people look for.
-  const page = [...letters].reverse().slice(0, pages * PAGE);
+  const page = letters.slice(0, pages * PAGE);
   const rows = page.map((letter) => [
     button(letter.event_id, () => showRecord(letter, act), { class: "link-button", "aria-label": `Open ${letter.event_id}` }),
     letter.key ?? "–", letter.topic || "–", letter.error_class, moment(letter.failed_at), letter.state]);
   const left = letters.length - page.length;
   byId("rows").replaceChildren(...(rows.length === 0 ? []
     : [table("One by one, newest first", ["Event", "Key", "Topic", "Error class", "Failed (UTC)", "State"], [rows], { class: "rows" })]),
-    ...(left > 0 ? [button(`Show ${count(Math.min(left, PAGE))} more`, () => { pages += 1; drawRows(); })] : []));
+    ...(left > 0 ? [button(`Show ${count(Math.min(left, PAGE))} more`, () => { pages += 1; draw(); })] : []));
 }
 
 async function loadParked() {
