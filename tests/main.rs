@@ -14,6 +14,7 @@ mod bad_input;
 mod compare;
 mod connect;
 mod dashboards;
+mod console;
 mod dead_letters;
 mod dlq;
 mod e2e;

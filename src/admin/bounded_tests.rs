@@ -117,7 +117,7 @@ fn a_probe_does_not_wait_behind_idle_clients() {
     let large = axum::routing::get(async || "x".repeat(LARGE_BYTES));
     let router = router(&observer).route("/large", large);
     let listen = "127.0.0.1:0".parse().unwrap();
-    let admin = Admin::start_within(bounds, listen, router, observing, letters()).unwrap();
+    let admin = Admin::start_within(bounds, listen, &[], router, observing, letters()).unwrap();
     // GIVEN as many idle clients as it serves: silent, in the midst of a request, with an answer
     // behind them, and reading a large one slowly
     let mut idle = Vec::new();
@@ -128,7 +128,7 @@ fn a_probe_does_not_wait_behind_idle_clients() {
             0 => "",
             1 => "GET /livez HTTP/1.1\r\nHost: re",
             2 => "GET /livez HTTP/1.1\r\nHost: relay\r\nConnection: keep-alive\r\n\r\n",
-            _ => "GET /large HTTP/1.1\r\nHost: relay\r\n\r\n",
+            _ => "GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n",
         };
         client.write_all(sent.as_bytes()).unwrap();
         if number % 4 >= 2 {

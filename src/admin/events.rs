@@ -121,7 +121,7 @@ impl Observer {
         sample.map(|sample| serde_json::to_string(sample).unwrap_or_default())
     }
 
-    fn status(&self) -> Value {
+    pub(super) fn status(&self) -> Value {
         let (rates, latency) = self.history().recent();
         let mut status = status::to_json(&self.view);
         status["rates"] = json!(rates);

@@ -16,7 +16,7 @@ impl Client {
     fn ask(addr: SocketAddr) -> Client {
         let mut stream = TcpStream::connect(addr).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream.write_all(b"GET /events HTTP/1.1\r\nHost: relay\r\n\r\n").unwrap();
+        stream.write_all(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
         Client(BufReader::new(stream))
     }
 

@@ -1,10 +1,10 @@
-//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/history`, `/events`, a page, and dead
-//! letters under `/api`.
+//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/history`, `/events`, the console, and
+//! dead letters under `/api`.
 //!
 //! It has a thread and a runtime of its own and shares nothing with the data thread but atomics, so it
 //! answers while the data thread is stuck. Clients cannot pile up, nor keep a probe waiting: there is
 //! one request per connection, and number and age of connections are limited (see `bounded`); no body
-//! is read before the token was checked (see `api`).
+//! is read before the token was checked (see `api`). Other sites are kept out (see `hosts`).
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -14,18 +14,19 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
-use axum::middleware::{Next, from_fn, map_response};
+use axum::middleware::{Next, from_fn, from_fn_with_state, map_response};
 use axum::response::Response;
 use axum::routing::get;
 use serde_json::json;
 use tokio::sync::watch;
 
 use self::address::listen_fault;
-use self::answer::{HTML, JSON, METRICS_TYPE, TEXT, answer};
+use self::answer::{JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
 pub(crate) use self::api::DeadLetterAccess;
 use self::bounded::{AdminClient, Bounded, Bounds};
 use self::events::{Observer, Observing, observer};
+use self::hosts::AllowedHosts;
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -35,9 +36,10 @@ pub(crate) mod address;
 mod answer;
 mod api;
 mod bounded;
+mod console;
 mod events;
 mod history;
-mod page;
+mod hosts;
 mod status;
 
 /// How long a stop waits for requests that are being handled.
@@ -53,19 +55,23 @@ pub(crate) struct Admin {
 }
 
 impl Admin {
-    /// Binds `listen` and serves from a new thread.
+    /// Binds `listen` and serves from a new thread, under `hosts` beside its addresses.
     pub(crate) fn start(
         listen: SocketAddr,
+        hosts: &[String],
         view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
         let (observer, observing) = observer(view);
-        Admin::start_within(Bounds::default(), listen, router(&observer), observing, dead_letters)
+        let console = console::router(&observer, dead_letters.has_token());
+        let router = router(&observer).merge(console);
+        Admin::start_within(Bounds::default(), listen, hosts, router, observing, dead_letters)
     }
 
     fn start_within(
         bounds: Bounds,
         listen: SocketAddr,
+        hosts: &[String],
         router: Router,
         observing: Observing,
         dead_letters: DeadLetterAccess,
@@ -74,7 +80,8 @@ impl Admin {
         let runtime = runtime::current_thread().map_err(not_started)?;
         let (stop, stopped) = watch::channel(false);
         let api = Arc::new(Api::new(dead_letters));
-        let router = router.merge(api::router(&api));
+        let hosts = Arc::new(AllowedHosts(hosts.to_vec()));
+        let router = router.merge(api::router(&api)).layer(from_fn_with_state(hosts, hosts::check));
         let router = router.layer(map_response(harden)).layer(from_fn(under_way));
         let serving = move || {
             let observing = observing.run(until_stopped(stopped.clone()));
@@ -157,7 +164,6 @@ async fn until_stopped(mut stopped: watch::Receiver<bool>) {
 
 fn router(observer: &Arc<Observer>) -> Router {
     Router::new()
-        .route("/", get(show_page))
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
@@ -180,7 +186,7 @@ async fn under_way(
 }
 
 /// Closes the connection after each request, because keeping one open costs more than it saves a
-/// scrape; and keeps the page from loading or running anything.
+/// scrape; and keeps the console from loading or running anything but its own files.
 async fn harden(mut response: Response) -> Response {
     let headers = response.headers_mut();
     let mut set = |name, value| headers.insert(name, HeaderValue::from_static(value));
@@ -188,7 +194,8 @@ async fn harden(mut response: Response) -> Response {
     set(header::CACHE_CONTROL, "no-store");
     set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
     set(header::X_FRAME_OPTIONS, "DENY");
-    set(header::CONTENT_SECURITY_POLICY, "default-src 'none'; style-src 'unsafe-inline'");
+    set(header::REFERRER_POLICY, "no-referrer");
+    set(header::CONTENT_SECURITY_POLICY, console::POLICY);
     response
 }
 
@@ -231,10 +238,6 @@ fn verdict(
 fn wants_json(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains(JSON))
-}
-
-async fn show_page(State(view): State<Arc<AdminView>>) -> Response {
-    answer(StatusCode::OK, HTML, page::render(&view))
 }
 
 #[cfg(test)]

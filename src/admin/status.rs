@@ -106,7 +106,7 @@ fn slot(view: &AdminView, name: &str) -> Value {
 }
 
 /// None before the slot was read.
-pub(super) fn wal_status(metrics: &Metrics) -> Option<&'static str> {
+fn wal_status(metrics: &Metrics) -> Option<&'static str> {
     let current = metrics.slot_wal_status.iter().find(|(_, gauge)| gauge.get() == 1);
     current.map(|(status, _)| WalStatus::TEXTS[status.index()])
 }

@@ -35,7 +35,7 @@ fn stage_of(slot: Option<&str>) -> Stage {
     let (recorder, view) = view(slot);
     let view = AdminView { clock: Arc::new(move || clock.load(Ordering::Relaxed)), ..view };
     let metrics = Arc::clone(&view.metrics);
-    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters()).unwrap();
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), &[], view, letters()).unwrap();
     Stage { addr: admin.addr, admin: Some(admin), recorder, metrics, now_ms }
 }
 
@@ -84,7 +84,7 @@ fn exchange(addr: SocketAddr, request: &str) -> String {
 }
 
 fn get_with(addr: SocketAddr, path: &str, header: &str) -> (u16, String, String) {
-    let request = format!("GET {path} HTTP/1.1\r\nHost: relay\r\n{header}\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{header}\r\n");
     let response = exchange(addr, &request);
     let (head, body) = response.split_once("\r\n\r\n").unwrap();
     let code = head.split(' ').nth(1).unwrap().parse().unwrap();
@@ -186,7 +186,7 @@ fn where_a_table_is_polled_status_and_page_tell_of_its_backlog_and_of_no_slot() 
     assert_eq!(status["polling"]["backlog"], 17);
     assert_eq!(status["polling"]["backlog_age_seconds"], 2.5);
     let (_, page) = get(stage.addr, "/");
-    assert!(page.contains("<h2>Table</h2>") && !page.contains("<h2>Slot</h2>"), "{page}");
+    assert!(page.contains("<h3>Table</h3>") && !page.contains("<h3>Slot</h3>"), "{page}");
 }
 
 #[test]
@@ -214,31 +214,62 @@ fn status_and_page_tell_of_dead_letters() {
         })
     );
     let page = get(stage.addr, "/").1;
-    for part in ["<td>1\u{202f}234</td>", "<td>1 h 1 min</td>", "<td>open</td>"] {
+    for part in [">1\u{202f}234</span>", ">1 h 1 min</span>", ">open</span>"] {
         assert!(page.contains(part), "{part}");
     }
 }
 
 #[test]
-fn the_page_escapes_everything_and_loads_nothing() {
+fn the_page_escapes_everything_and_may_load_its_own_files_only() {
     let mut stage = stage();
     stage.recorder.note("<script>alert('x')</script> & \"more\"");
     let (code, head, body) = get_with(stage.addr, "/", "");
     assert_eq!(code, 200);
-    assert!(head.contains("content-security-policy: default-src 'none'"), "{head}");
+    assert!(
+        head.contains("content-security-policy: default-src 'none'; script-src 'self'"),
+        "{head}"
+    );
+    assert!(!head.contains("unsafe"), "{head}");
     assert!(body.contains("&lt;script&gt;alert('x')&lt;/script&gt; &amp; &quot;more&quot;"));
     assert!(body.contains("relay&lt;1&gt;"));
-    for foreign in ["<script", "http://", "https://", "src=", "url(", "@import"] {
-        assert!(!body.contains(foreign), "{foreign}");
+    let (code, head, _) = get_with(stage.addr, "/console/app.js", "");
+    assert_eq!(code, 200);
+    assert!(head.contains("content-type: text/javascript"), "{head}");
+    assert!(head.contains("x-content-type-options: nosniff"), "{head}");
+    assert_eq!(get(stage.addr, "/console/mod.rs").0, 404);
+}
+
+#[test]
+fn a_foreign_host_name_is_refused_and_monitoring_is_not() {
+    let stage = stage();
+    let ask = |path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: relay.svc:9464\r\n\r\n");
+        exchange(stage.addr, &request)
+    };
+    for path in ["/", "/status", "/console/app.js", "/nothing"] {
+        let answer = ask(path);
+        assert!(answer.starts_with("HTTP/1.1 421"), "{path}: {answer}");
+        assert!(answer.contains("[admin] hosts = [\"relay.svc\"]"), "{answer}");
     }
+    let answer = ask("/api/dlq");
+    let body = answer.split_once("\r\n\r\n").unwrap().1;
+    let body: serde_json::Value = serde_json::from_str(body).unwrap();
+    assert_eq!(
+        (body["code"].as_str(), body["where"].as_str()),
+        (Some("admin.host"), Some("admin.hosts"))
+    );
+    assert!(ask("/metrics").starts_with("HTTP/1.1 200"));
+    assert!(ask("/readyz").starts_with("HTTP/1.1 503"), "still starting");
 }
 
 #[test]
 fn other_paths_and_methods_are_refused() {
     let stage = stage();
     assert_eq!(get(stage.addr, "/nothing").0, 404);
-    let post =
-        exchange(stage.addr, "POST /metrics HTTP/1.1\r\nHost: r\r\nContent-Length: 0\r\n\r\n");
+    let post = exchange(
+        stage.addr,
+        "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n",
+    );
     assert!(post.starts_with("HTTP/1.1 405"), "{post}");
 }
 
@@ -262,7 +293,7 @@ fn an_address_in_use_is_a_fault_that_says_how_to_mend_it() {
     let stage = stage();
     let taken = stage.addr;
     let (_recorder, view) = view(None);
-    let fault = Admin::start(taken, view, letters()).err().unwrap();
+    let fault = Admin::start(taken, &[], view, letters()).err().unwrap();
     assert_eq!((fault.code, fault.exit), ("admin.listen", Exit::Usage));
     assert!(fault.what.contains(&taken.to_string()));
     assert!(fault.mend.contains(&format!("ss -ltnp 'sport = :{}'", taken.port())));

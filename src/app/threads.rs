@@ -58,7 +58,7 @@ impl Observability {
             finder: Some(EventFinder::new(config)),
             token: config.admin.token.clone(),
         };
-        let admin = Admin::start(config.admin.listen, view, letters)?;
+        let admin = Admin::start(config.admin.listen, &config.admin.hosts, view, letters)?;
         Ok(Observability { origin, metrics, recorder, facts, flags: Arc::default(), admin })
     }
 

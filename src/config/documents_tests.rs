@@ -144,6 +144,11 @@ fn rules_refuse_what_postgres_and_kafka_would() {
             &["", "a:x", "a:1,,b:1"],
         ),
         ("admin.listen", &["[::1]:9464"], &["localhost:9464", "127.0.0.1"]),
+        (
+            "admin.hosts",
+            &["relay.example.org"],
+            &["", "relay:9464", "https://relay", "*.example.org"],
+        ),
     ];
     for (path, good, bad) in cases {
         assert!(good.iter().all(|text| rule(path)(text)), "{path}: {good:?}");

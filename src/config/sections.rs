@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 use std::sync::LazyLock;
 
 use crate::base::secret::Secret;
-use crate::base::settings::kind::{ADDRESS, SettingValue};
+use crate::base::settings::kind::{ADDRESS, HOST_NAME, SettingValue};
 use crate::base::settings::{
     Choice, KeyRow, Row, SettingField, SettingType, Settings, Shape, Used, Values, choice,
-    flattened, optional_section, secret, section, section_when, sections, settings, text, url,
-    word,
+    flattened, optional_section, secret, section, section_when, sections, settings, strings, text,
+    url, word,
 };
 use crate::dead_letter::writer::DeadLetterSettings;
 use crate::delivery::settings::DeliverySettings;
@@ -61,10 +61,13 @@ impl Choice for SourceMode {
 settings! {
     #[derive(Clone, Debug)]
     pub struct AdminSettings {
-        /// IP address and port of `/metrics`, `/livez`, `/readyz`, `/status` and `/api`.
+        /// IP address and port of the console, `/metrics`, `/livez`, `/readyz`, `/status` and `/api`.
         pub listen: SocketAddr = text(ADDRESS).default("127.0.0.1:9464"),
         /// Bearer token for `/api`, at least 16 characters.
         pub token: Option<Secret> = secret().or_none("`/api` is refused"),
+        /// Host names, without port, by which browsers and proxies may reach the server beside
+        /// `localhost` and IP addresses. `/metrics`, `/livez` and `/readyz` answer under any name.
+        pub hosts: Vec<String> = strings(HOST_NAME).default(""),
     }
 }
 

@@ -197,6 +197,7 @@ fn a_minimal_file_has_the_defaults_of_the_contract() {
     assert_eq!(delivery.drain_timeout, Duration::from_secs(20));
     assert_eq!(dead_letter.address.topic, "outbox.dlq");
     assert_eq!(admin.listen.to_string(), "127.0.0.1:9464");
+    assert!(admin.hosts.is_empty());
 }
 
 #[test]

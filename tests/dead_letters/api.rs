@@ -30,7 +30,7 @@ pub(crate) fn request(
     let length = body.len();
     write!(
         stream,
-        "{first} HTTP/1.1\r\nHost: relay\r\nConnection: close\r\n{bearer}\
+        "{first} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{bearer}\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     )
     .unwrap();

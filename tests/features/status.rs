@@ -72,7 +72,7 @@ fn relays_are_shown_whether_they_answer_or_not() {
     // WHEN it is asked by the configuration THEN the screen is plain text
     let ended = scene.walrelay(&["status"]);
     ended.assert_done().assert_says(&[
-        "streaming",
+        "streaming,",
         "slot status_shown",
         "published",
         "p50",

@@ -36,6 +36,12 @@ pub(crate) struct DeadLetterAccess {
     pub(crate) token: Option<Secret>,
 }
 
+impl DeadLetterAccess {
+    pub(in crate::admin) fn has_token(&self) -> bool {
+        self.token.as_ref().is_some_and(|token| !token.is_empty())
+    }
+}
+
 pub(super) struct ReplayJobs {
     /// The job that runs, or ran last.
     last: Mutex<Option<Arc<HttpJob>>>,

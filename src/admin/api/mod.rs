@@ -134,6 +134,7 @@ fn not_here() -> ApiError {
 
 async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
     let (filter, limit) = request::list(&uri)?;
+    let job = api.jobs.last().ok().map(|job| job.json());
     api.on_topic(move |topic| {
         let index = topic.index(&filter)?;
         let mut letters = Vec::new();
@@ -147,6 +148,7 @@ async fn list(State(api): State<Arc<Api>>, uri: Uri) -> ApiResult {
             "letters": letters,
             "meant": index.count_selected(filter.states()),
             "read": { "records": index.records, "foreign": index.foreign },
+            "job": job,
         }))
     })
     .await

@@ -32,7 +32,7 @@ fn fixture_with(token: Option<&str>) -> ApiFixture {
         finder: None,
         token: token.map(Secret::new),
     };
-    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), view, letters).unwrap();
+    let admin = Admin::start("127.0.0.1:0".parse().unwrap(), &[], view, letters).unwrap();
     ApiFixture { broker, admin }
 }
 
@@ -92,7 +92,7 @@ fn exchange(addr: SocketAddr, first: &str, headers: &str, body: &str) -> (u16, S
         true => String::new(),
         false => format!("Content-Length: {}\r\n", body.len()),
     };
-    let request = format!("{first} HTTP/1.1\r\nHost: relay\r\n{headers}{length}\r\n{body}");
+    let request = format!("{first} HTTP/1.1\r\nHost: localhost\r\n{headers}{length}\r\n{body}");
     stream.write_all(request.as_bytes()).unwrap();
     let mut response = String::new();
     stream.read_to_string(&mut response).unwrap();

@@ -64,6 +64,14 @@ pub(crate) const ADDRESS: TextRule = TextRule {
     wanted: "an IP address and a port, as in 127.0.0.1:9464",
     holds: |text| text.parse::<std::net::SocketAddr>().is_ok(),
 };
+pub(crate) const HOST_NAME: TextRule = TextRule {
+    pattern: "^[A-Za-z0-9._-]{1,253}$",
+    wanted: "a host name without scheme and port, as in relay.example.org",
+    holds: |text| {
+        (1..=253).contains(&text.len())
+            && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b))
+    },
+};
 
 /// A value as it was given. No `Debug`: it may be a secret.
 #[derive(Clone)]

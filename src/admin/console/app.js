@@ -1,0 +1,90 @@
+// Starts the console: what the server has rendered is kept up to date from here on.
+
+import { session } from "./api.js";
+import { startLetters } from "./dead_letters.js";
+import { startFind } from "./find.js";
+import { byId, clock, duration, el, say, shown } from "./format.js";
+import { follow } from "./live.js";
+import { Plots } from "./plot.js";
+
+const TONES = { starting: "warn", connecting: "warn", standby: "warn", draining: "warn" };
+const SIGNS = { good: "✓", warn: "…", bad: "!" };
+const LINKS = { live: "live", polling: "asked every 2 s" };
+
+// The same as `state` in page.rs.
+export function toneOf(state, ready = true) {
+  if ((state === "streaming" || state === "polling") && ready) return "good";
+  return TONES[state] ?? "bad";
+}
+
+const figures = [...document.querySelectorAll("[data-path]")];
+const letters = startLetters();
+let announced = byId("state-word").textContent;
+let stateBegan = null;
+
+function valueAt(document, pointer) {
+  return pointer.split("/").slice(1).reduce((value, name) => value?.[name], document) ?? null;
+}
+
+function showStatus(status) {
+  for (const figure of figures) {
+    const { path, kind, absent } = figure.dataset;
+    const value = valueAt(status, path);
+    say(figure, value === null ? absent : shown(kind, value));
+    figure.classList.toggle("absent", value === null);
+  }
+  showState(status);
+  letters.showStatus(status);
+}
+
+function showState(status) {
+  const tone = toneOf(status.state, status.ready);
+  const word = status.state.replaceAll("_", " ");
+  byId("state").className = `state ${tone}`;
+  say(byId("state-sign"), SIGNS[tone]);
+  say(byId("state-word"), word);
+  if (status.state !== stateBegan?.state) stateBegan = { state: status.state, at: Date.now() / 1000, seen: !stateBegan };
+  const { since, since_seconds: age } = status;
+  say(byId("state-since"), since ? `for ${duration(age ?? 0)}, since ${since.slice(11, 19)} UTC`
+    : stateBegan.seen ? "" : `since ${clock(stateBegan.at)} UTC`);
+  const texts = (status.reasons ?? []).map((reason) => reason.text);
+  const notices = [...texts, status.slot?.pinned_by?.text, status.note].filter(Boolean);
+  const list = byId("notices");
+  if (notices.join("\n") !== [...list.children].map((item) => item.textContent).join("\n")) {
+    list.replaceChildren(...notices.map((text) => el("li", {}, text)));
+  }
+  list.hidden = notices.length === 0;
+  document.title = tone === "good" ? "walrelay" : `${SIGNS[tone]} ${word} – walrelay`;
+  if (word !== announced) say(byId("announcer"), `State: ${word}. ${texts[0] ?? ""}`);
+  announced = word;
+}
+
+function showLink(link, heardAt) {
+  const lost = link === "lost";
+  byId("link").className = `link ${link}`;
+  byId("link").setAttribute("role", lost ? "alert" : "status");
+  say(byId("link"), lost ? `connection lost since ${clock(heardAt / 1000)} UTC` : LINKS[link]);
+  document.body.classList.toggle("stale", lost);
+}
+
+function showSession() {
+  const isIn = session.token !== null;
+  const login = byId("login");
+  if (login) login.hidden = isIn;
+  byId("logout").hidden = !isIn;
+  byId("find-form").hidden = !isIn;
+  byId("find-closed").hidden = isIn;
+  letters.show(isIn);
+}
+
+for (const id of ["history", "dead-letters", "find"]) byId(id).hidden = false;
+const plots = new Plots(byId("plots"), byId("history-note"), toneOf);
+startFind();
+letters.onSession = showSession;
+showSession();
+follow({
+  status: showStatus,
+  sample: (sample) => plots.add(sample),
+  history: (history) => plots.replace(history),
+  link: showLink,
+});

@@ -1,0 +1,71 @@
+//! The console: a page for people at `/`, and the files that it loads.
+//!
+//! The page is useful as the server renders it; its script keeps it up to date, draws the history and acts
+//! on dead letters with the token that a person enters. Style and scripts are files of this folder, held in
+//! the binary. Nothing else is loaded, nothing inline is run, and the browser is told so (see [`POLICY`]).
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+
+use super::answer::{HTML, TEXT, answer};
+use super::events::Observer;
+
+mod figure;
+mod page;
+
+/// Content Security Policy. With `require-trusted-types-for` and no policy the browser refuses to make HTML
+/// of text, so that what rows and brokers say can only be shown as text.
+pub(super) const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; \
+    img-src 'self'; connect-src 'self'; form-action 'self'; frame-ancestors 'none'; base-uri 'none'; \
+    require-trusted-types-for 'script'; trusted-types 'none'";
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+/// Files below `/console/`: name, content type, text.
+const FILES: &[(&str, &str, &str)] = &[
+    ("console.css", STYLE, include_str!("console.css")),
+    ("icon.svg", "image/svg+xml", include_str!("icon.svg")),
+    ("api.js", SCRIPT, include_str!("api.js")),
+    ("app.js", SCRIPT, include_str!("app.js")),
+    ("dead_letters.js", SCRIPT, include_str!("dead_letters.js")),
+    ("dialogs.js", SCRIPT, include_str!("dialogs.js")),
+    ("find.js", SCRIPT, include_str!("find.js")),
+    ("format.js", SCRIPT, include_str!("format.js")),
+    ("live.js", SCRIPT, include_str!("live.js")),
+    ("plot.js", SCRIPT, include_str!("plot.js")),
+];
+
+struct Console {
+    observer: Arc<Observer>,
+    /// A token is configured, so `/api` can be used.
+    has_token: bool,
+}
+
+pub(super) fn router(observer: &Arc<Observer>, has_token: bool) -> Router {
+    Router::new()
+        .route("/", get(show_page))
+        .route("/console/{file}", get(show_file))
+        .with_state(Arc::new(Console { observer: Arc::clone(observer), has_token }))
+}
+
+async fn show_page(State(console): State<Arc<Console>>) -> Response {
+    let page = page::render(&console.observer.status(), console.has_token);
+    answer(StatusCode::OK, HTML, page)
+}
+
+async fn show_file(Path(name): Path<String>) -> Response {
+    match FILES.iter().find(|(file, ..)| *file == name) {
+        Some((_, content_type, text)) => answer(StatusCode::OK, content_type, (*text).to_owned()),
+        None => answer(StatusCode::NOT_FOUND, TEXT, "not found; try /\n".to_owned()),
+    }
+}
+
+#[cfg(test)]
+#[path = "console_tests.rs"]
+mod tests;
