@@ -19,7 +19,9 @@ mod process;
 mod quantile;
 
 pub use self::instrument::{Family, Instrument, LabelSet, MetricKind, MetricSpec};
-pub use self::labels::{HealthState, Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus};
+pub use self::labels::{
+    HealthState, Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus,
+};
 pub use self::pass::PassMeter;
 pub use self::quantile::BucketCounts;
 

@@ -89,7 +89,9 @@ FROM (
 ) t ORDER BY pg_catalog.age(t.xid) DESC LIMIT 1";
 
 /// None while no transaction has an id.
-pub(crate) async fn oldest_transaction(client: &Client) -> Result<Option<OldestTransaction>, Error> {
+pub(crate) async fn oldest_transaction(
+    client: &Client,
+) -> Result<Option<OldestTransaction>, Error> {
     document_opt(client, SQL, &[]).await
 }
 
