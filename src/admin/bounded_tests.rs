@@ -112,7 +112,8 @@ fn a_probe_does_not_wait_behind_idle_clients() {
     // GIVEN a server on which no connection grows too old
     let hour = Duration::from_secs(3600);
     let bounds = Bounds { head_max: hour, age_max: hour, ..Bounds::default() };
-    let router = router(view.clone()).route("/large", axum::routing::get(async || "x".repeat(LARGE_BYTES)));
+    let router =
+        router(view.clone()).route("/large", axum::routing::get(async || "x".repeat(LARGE_BYTES)));
     let listen = "127.0.0.1:0".parse().unwrap();
     let admin = Admin::start_within(bounds, listen, router, view, letters()).unwrap();
     // GIVEN as many idle clients as it serves: silent, in the midst of a request, with an answer

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
 use crate::base::time::rfc3339;
+use crate::health::{Facts, Health, Snapshot, StateReason, StateWatch};
 use crate::metrics::{LabelSet, Metrics, Outcome, Point, WalStatus};
 
 /// Milliseconds since the origin that [`Facts`] are written against.

@@ -78,7 +78,10 @@ impl fmt::Display for StateReason {
             }
             StateReason::WindowFull { for_ms, events } => {
                 let for_s = for_ms / 1000;
-                return write!(f, "the window is full of {events} events, none settled for {for_s} s");
+                return write!(
+                    f,
+                    "the window is full of {events} events, none settled for {for_s} s"
+                );
             }
             StateReason::NoProgress { for_ms, events } => {
                 let for_s = for_ms / 1000;

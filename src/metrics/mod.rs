@@ -18,7 +18,9 @@ mod pass;
 mod process;
 
 pub use self::instrument::{Family, Instrument, LabelSet, MetricKind, MetricSpec};
-pub use self::labels::{HealthState, Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus};
+pub use self::labels::{
+    HealthState, Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus,
+};
 pub use self::pass::PassMeter;
 
 /// Commit to confirm: from half a millisecond to a minute.
