@@ -10,7 +10,7 @@ mod bounded;
 
 use crate::base::lsn::Lsn;
 use crate::dead_letter::writer::DeadLetterAddress;
-use crate::health::{self, HealthLimits, IntakeHold, Pass, Phase, Recorder, StateWatch};
+use crate::health::{self, HealthLimits, Pass, Phase, Recorder, StateWatch};
 use crate::metrics::Metrics;
 
 /// When the clock of the facts began.

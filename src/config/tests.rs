@@ -435,6 +435,7 @@ stall_timeout = \"30s\"  # default
 reconnect_base = \"50ms\"  # default
 reconnect_cap = \"5s\"  # default
 watch_interval = \"1s\"  # default
+pinned_after = \"1m\"  # default
 
 [[source.outbox]]
 table = \"public.outbox\"  # default

@@ -139,7 +139,7 @@ fn show(watch: &SlotWatch, state: &SlotState, slot: &SlotFacts, ages: &mut Ages)
 fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>) {
     watch.metrics.slot_pinned_seconds.set(pin.as_ref().map_or(0.0, |pin| pin.age.as_secs_f64()));
     let (last, slot) = (watch.facts.pin(), &watch.settings.slot);
-    let by = |pin: &Option<SlotPin>| pin.as_ref().map(|pin| pin.by.xid);
+    let by = |pin: &Option<SlotPin>| pin.as_ref().map(|pin| (pin.by.xid, pin.by.pid));
     if by(&last) != by(&pin) {
         if let Some(SlotPin { by, .. }) = &last {
             let transaction = by.title();

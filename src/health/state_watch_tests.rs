@@ -1,1 +1,24 @@
+use super::super::facts::{Pass, Phase, facts};
+use super::*;
 
+#[test]
+fn the_metrics_follow_the_state() {
+    // GIVEN a process that began at 1,000 s of the epoch
+    let metrics = Arc::new(Metrics::new());
+    let watch = StateWatch::new(HealthLimits::default(), Arc::clone(&metrics), 1_000_000_000);
+    let up = || {
+        let up = metrics.state.iter().filter(|(_, gauge)| gauge.get() == 1);
+        up.map(|(state, _)| state).collect::<Vec<_>>()
+    };
+    let since = || metrics.state_since_timestamp_seconds.get();
+    assert_eq!((up(), since()), (vec![HealthState::Starting], 1_000.0));
+    // WHEN it streams two and a half seconds later, and is judged again
+    let (mut recorder, facts) = facts(0);
+    recorder
+        .pass(&Pass { phase: Phase::Streaming, sink_reachable: true, ..Pass::default() }, 2_500);
+    watch.judge(&facts.snapshot(), 2_500);
+    let health = watch.judge(&facts.snapshot(), 4_000);
+    // THEN one gauge is up, since the change
+    assert_eq!((up(), since()), (vec![HealthState::Streaming], 1_002.5));
+    assert_eq!(watch.unix_us(health.since_ms), 1_002_500_000);
+}

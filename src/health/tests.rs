@@ -1,7 +1,9 @@
+use super::judge::StateChange;
 use super::*;
 use crate::base::lsn::Lsn;
 
-const LIMITS: HealthLimits = HealthLimits { stall_ms: 30_000, heartbeat_ms: 60_000 };
+const LIMITS: HealthLimits =
+    HealthLimits { hold_ms: 5_000, stall_ms: 30_000, heartbeat_ms: 60_000 };
 
 fn streaming() -> Pass {
     Pass {
@@ -15,7 +17,7 @@ fn streaming() -> Pass {
 }
 
 fn judged(facts: &Facts, now_ms: u64) -> Health {
-    Health::judge(&facts.snapshot(), LIMITS, now_ms)
+    Judge::new(LIMITS, 0).judge(&facts.snapshot(), now_ms).0
 }
 
 #[test]
@@ -29,9 +31,10 @@ fn facts_come_out_as_they_went_in() {
             phase_since_ms: 10,
             progress_ms: 10,
             sink_down_since_ms: None,
-            letters_unread_since_ms: None,
+            hold_since_ms: None,
             decoding_since_ms: None,
             heartbeat_ms: 10,
+            ..Snapshot::default()
         }
     );
 }
@@ -45,7 +48,7 @@ fn each_phase_has_its_state_and_its_reason() {
         (Phase::AwaitingPrimary, HealthState::Connecting, Some("waiting_for_primary")),
         (Phase::Streaming, HealthState::Streaming, None),
         (Phase::Draining, HealthState::Draining, Some("draining")),
-        (Phase::Stopped, HealthState::Stopped, Some("stopped")),
+        (Phase::Stopped, HealthState::Halted, Some("stopped")),
     ];
     for (phase, state, reason) in cases {
         let (mut recorder, facts) = facts(0);
@@ -80,11 +83,11 @@ fn the_first_event_after_an_idle_hour_is_not_a_stall() {
     // THEN its time to settle begins now
     assert_eq!(judged(&facts, 3_600_200).state, HealthState::Streaming);
     recorder.pass(&busy, 3_630_000);
-    assert_eq!(judged(&facts, 3_630_000).state, HealthState::Streaming);
+    assert_eq!(judged(&facts, 3_630_000).reasons, []);
     recorder.pass(&busy, 3_630_001);
     let health = judged(&facts, 3_630_001);
     assert_eq!(health.state, HealthState::Stalled);
-    assert_eq!(health.reasons, [Unready::NoProgress { for_ms: 30_001, events: 1 }]);
+    assert_eq!(health.reasons, [StateReason::NoProgress { for_ms: 30_001, events: 1 }]);
     assert_eq!(health.stuck(), None, "a restart would not help");
 }
 
@@ -116,25 +119,180 @@ fn an_unreachable_broker_is_not_ready_from_the_first_pass_and_live_for_ever() {
     recorder.pass(&down, 10_000);
     recorder.pass(&down, 14_000);
     let health = judged(&facts, 14_000);
-    assert_eq!(health.state, HealthState::SinkDown);
-    assert_eq!(health.reasons, [Unready::SinkDown(4_000)]);
+    assert_eq!(health.state, HealthState::Blocked);
+    assert_eq!(health.reasons, [StateReason::SinkDown(4_000)]);
     assert_eq!(health.stuck(), None);
     recorder.pass(&streaming(), 15_000);
     assert_eq!(judged(&facts, 15_000).reasons, []);
 }
 
 #[test]
-fn events_that_may_not_come_in_for_long_are_a_stall_although_nothing_is_in_flight() {
+fn a_relay_that_takes_in_nothing_is_held_and_after_long_not_ready_although_nothing_is_in_flight() {
     let (mut recorder, facts) = facts(0);
-    let unread = Pass { letters_unread: true, ..streaming() };
+    let unread = Pass { hold: Some(IntakeHold::LettersUnread), ..streaming() };
     recorder.pass(&unread, 1_000);
     recorder.pass(&unread, 31_001);
-    assert_eq!(judged(&facts, 31_000).reasons, []);
+    assert_eq!(judged(&facts, 6_000).state, HealthState::Streaming);
+    let health = judged(&facts, 31_000);
+    assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
+    assert_eq!(health.reason, Some(StateReason::LettersUnread(30_000)));
     let health = judged(&facts, 31_001);
-    assert_eq!(health.state, HealthState::Stalled);
-    assert_eq!(health.reasons, [Unready::LettersUnread(30_001)]);
+    assert_eq!(health.state, HealthState::Held);
+    assert_eq!(health.reasons, [StateReason::LettersUnread(30_001)]);
     recorder.pass(&streaming(), 32_000);
     assert_eq!(judged(&facts, 70_000).reasons, []);
+}
+
+#[test]
+fn a_full_window_that_settles_is_streaming_and_one_that_does_not_is_held() {
+    let full = Pass {
+        hold: Some(IntakeHold::WindowFull),
+        in_flight_events: 256,
+        in_flight_limit: 256,
+        ..streaming()
+    };
+    // GIVEN a backlog: the window is full for a minute, and each second something settles
+    let (mut recorder, facts) = facts(0);
+    for second in 0..60 {
+        recorder.pass(&Pass { settled_events: second, ..full }, second * 1_000);
+        assert_eq!(judged(&facts, second * 1_000 + 999).state, HealthState::Streaming);
+    }
+    // WHEN nothing settles any more
+    let stands = Pass { settled_events: 59, ..full };
+    recorder.pass(&stands, 64_001);
+    assert_eq!(judged(&facts, 64_000).state, HealthState::Streaming);
+    // THEN it is held after 5 s, still ready, and after 30 s stalled
+    let health = judged(&facts, 64_001);
+    assert_eq!((health.state, health.reasons), (HealthState::Held, vec![]));
+    assert_eq!(health.reason, Some(StateReason::WindowFull { for_ms: 5_001, events: 256 }));
+    recorder.pass(&stands, 89_001);
+    let health = judged(&facts, 89_001);
+    assert_eq!(health.state, HealthState::Stalled);
+    assert_eq!(health.reason, Some(StateReason::NoProgress { for_ms: 30_001, events: 256 }));
+}
+
+#[test]
+fn a_broker_that_confirms_nothing_blocks_the_relay_although_there_is_room() {
+    let (mut recorder, facts) = facts(0);
+    let busy = Pass { in_flight_events: 3, ..streaming() };
+    recorder.pass(&streaming(), 0);
+    recorder.pass(&busy, 1_000);
+    assert_eq!(judged(&facts, 5_000).state, HealthState::Streaming);
+    let health = judged(&facts, 5_001);
+    assert_eq!((health.state, health.reasons), (HealthState::Blocked, vec![]));
+    assert_eq!(health.reason, Some(StateReason::BrokerSilent { for_ms: 5_001, events: 3 }));
+}
+
+#[test]
+fn another_hold_begins_anew() {
+    let (mut recorder, facts) = facts(0);
+    let hold = |hold| Pass { hold: Some(hold), ..streaming() };
+    recorder.pass(&hold(IntakeHold::LookupPending), 1_000);
+    recorder.pass(&hold(IntakeHold::LettersUnread), 5_000);
+    assert_eq!(judged(&facts, 10_000).state, HealthState::Streaming);
+    let health = judged(&facts, 10_001);
+    assert_eq!(health.reason, Some(StateReason::LettersUnread(5_001)));
+    recorder.pass(&hold(IntakeHold::LookupPending), 11_000);
+    let health = judged(&facts, 16_001);
+    assert_eq!(health.reason, Some(StateReason::LookupPending(5_001)));
+}
+
+#[test]
+fn a_state_is_remembered_since_it_began() {
+    let (mut recorder, facts) = facts(0);
+    let mut judge = Judge::new(LIMITS, 0);
+    let mut look = |facts: &Facts, now_ms| judge.judge(&facts.snapshot(), now_ms);
+    // GIVEN a relay that streams from the second second on
+    let (health, change) = look(&facts, 1_000);
+    assert_eq!((health.state, health.since_ms, change), (HealthState::Starting, 0, None));
+    recorder.pass(&streaming(), 2_000);
+    let (health, change) = look(&facts, 2_000);
+    assert_eq!((health.state, health.since_ms), (HealthState::Streaming, 2_000));
+    assert_eq!(change, Some(StateChange { from: HealthState::Starting, lasted_ms: 2_000 }));
+    assert_eq!(look(&facts, 9_000).1, None);
+    // WHEN its broker goes, and then its loop does not come round
+    recorder.pass(&Pass { sink_reachable: false, ..streaming() }, 10_000);
+    let (health, change) = look(&facts, 10_000);
+    assert_eq!((health.state, health.since_ms), (HealthState::Blocked, 10_000));
+    assert_eq!(change, Some(StateChange { from: HealthState::Streaming, lasted_ms: 8_000 }));
+    // THEN the cause that leads is that of the state
+    let (health, change) = look(&facts, 80_000);
+    assert_eq!((health.state, health.since_ms), (HealthState::Stalled, 80_000));
+    assert_eq!(health.reason, Some(StateReason::LoopStuck(70_000)));
+    assert_eq!(change, Some(StateChange { from: HealthState::Blocked, lasted_ms: 70_000 }));
+}
+
+/// Judges once a second from second 1 to `seconds`; `now` changes the pass and the server for it.
+fn watched(
+    seconds: u64,
+    mut now: impl FnMut(u64, &mut Pass) -> (u64, u64),
+) -> Vec<(u64, StateReason)> {
+    let (mut recorder, facts) = facts(0);
+    let mut judge = Judge::new(LIMITS, 0);
+    let mut seen = Vec::new();
+    for second in 1..=seconds {
+        let mut pass = streaming();
+        let (server, slot_confirmed) = now(second, &mut pass);
+        facts.server_at(Lsn::from_wire(server), Lsn::from_wire(slot_confirmed));
+        recorder.pass(&pass, second * 1_000);
+        let health = judge.judge(&facts.snapshot(), second * 1_000).0;
+        seen.extend(health.reason.map(|reason| (second, reason)));
+    }
+    seen
+}
+
+#[test]
+fn wal_that_grows_while_the_confirmed_lsn_stands_is_a_stall() {
+    // GIVEN everything confirmed for a while, then WAL and no progress
+    let seen = watched(60, |second, _| (100 + 10 * second.saturating_sub(10), 100));
+    // THEN after 30 s that is a stall
+    let first = StateReason::WalUnconfirmed { for_ms: 31_000, bytes: 310 };
+    assert_eq!(seen.first(), Some(&(41, first)));
+    assert_eq!(seen.len(), 20);
+    assert_eq!(first.code(), "wal_unconfirmed");
+    // AND a confirmed position ends it
+    let seen = watched(60, |second, _| (100 + 10 * second, if second < 45 { 100 } else { 200 }));
+    assert_eq!(seen.last().map(|(second, _)| *second), Some(44));
+}
+
+#[test]
+fn an_idle_database_is_not_stalled() {
+    // GIVEN no WAL at all behind a position that is not confirmed, or WAL that is confirmed
+    assert_eq!(watched(600, |_, _| (200, 100)), []);
+    assert_eq!(watched(600, |second, _| (100 + second, 100 + second)), []);
+    // AND WAL of which a part is confirmed now and then
+    assert_eq!(watched(600, |second, _| (100 + second, 100 + second / 30 * 30)), []);
+}
+
+#[test]
+fn a_transaction_that_is_received_or_settles_is_not_stalled() {
+    let long = |second, pass: &mut Pass| {
+        pass.settled_events = second * 100_000;
+        pass.in_flight_events = 16_384;
+        (100 + second * 1_000, 100)
+    };
+    assert_eq!(watched(600, long), []);
+    // AND rows of other tables are received, of which none settles
+    let ignored = |second, pass: &mut Pass| {
+        pass.received_lsn = Lsn::from_wire(300 + second);
+        (100 + second * 1_000, 100)
+    };
+    assert_eq!(watched(600, ignored), []);
+}
+
+#[test]
+fn what_explains_the_standstill_better_leads() {
+    let down = |second, pass: &mut Pass| {
+        pass.sink_reachable = false;
+        (100 + second, 100)
+    };
+    let seen = watched(60, down);
+    assert_eq!(seen.last(), Some(&(60, StateReason::SinkDown(59_000))));
+    let connecting = |second, pass: &mut Pass| {
+        pass.phase = Phase::Connecting;
+        (100 + second, 100)
+    };
+    assert_eq!(watched(60, connecting).last(), Some(&(60, StateReason::NotStreaming(59_000))));
 }
 
 #[test]
@@ -147,9 +305,9 @@ fn every_reason_is_told_when_several_hold() {
     assert_eq!(
         health.reasons,
         [
-            Unready::NotStreaming(5_000),
-            Unready::SinkDown(45_000),
-            Unready::NoProgress { for_ms: 45_000, events: 3 },
+            StateReason::NotStreaming(5_000),
+            StateReason::SinkDown(45_000),
+            StateReason::NoProgress { for_ms: 45_000, events: 3 },
         ]
     );
 }
@@ -162,7 +320,7 @@ fn a_loop_that_stops_turning_is_stalled_and_not_live() {
         assert_eq!(judged(&facts, 61_000).stuck(), None);
         let health = judged(&facts, 61_001);
         assert_eq!(health.state, HealthState::Stalled);
-        assert_eq!(health.stuck(), Some(Unready::LoopStuck(60_001)));
+        assert_eq!(health.stuck(), Some(StateReason::LoopStuck(60_001)));
         assert!(!health.reasons.is_empty());
     }
 }
@@ -172,8 +330,8 @@ fn a_stopped_relay_is_not_called_stuck() {
     let (mut recorder, facts) = facts(0);
     recorder.phase(Phase::Stopped, 1_000);
     let health = judged(&facts, 10_000_000);
-    assert_eq!((health.state, health.stuck()), (HealthState::Stopped, None));
-    assert_eq!(health.reasons, [Unready::Stopped]);
+    assert_eq!((health.state, health.stuck()), (HealthState::Halted, None));
+    assert_eq!(health.reasons, [StateReason::Stopped]);
 }
 
 #[test]
@@ -181,7 +339,7 @@ fn a_data_thread_that_is_gone_is_stopped() {
     let (mut recorder, facts) = facts(0);
     recorder.pass(&streaming(), 1_000);
     drop(recorder);
-    assert_eq!(judged(&facts, 1_001).state, HealthState::Stopped);
+    assert_eq!(judged(&facts, 1_001).state, HealthState::Halted);
 }
 
 #[test]
@@ -205,9 +363,9 @@ fn a_note_is_kept_replaced_and_bounded() {
 
 #[test]
 fn reasons_read_as_sentences() {
-    let reason = Unready::NoProgress { for_ms: 31_999, events: 12 };
+    let reason = StateReason::NoProgress { for_ms: 31_999, events: 12 };
     assert_eq!(reason.to_string(), "12 events unconfirmed, none settled for 31 s");
-    assert_eq!(Unready::SinkDown(500).to_string(), "broker unreachable for 0 s");
+    assert_eq!(StateReason::SinkDown(500).to_string(), "broker unreachable for 0 s");
 }
 
 #[test]

@@ -79,7 +79,8 @@ impl OldestTransaction {
 const SQL: &str = "
 SELECT pg_catalog.json_build_object('xid', t.xid::pg_catalog.text::pg_catalog.int8, 'pid', t.pid,
   'name', coalesce(t.name, ''), 'state', t.state, 'database', t.database,
-  'age_ms', greatest(0, (extract(epoch FROM pg_catalog.clock_timestamp() - t.began) * 1000)::bigint))::pg_catalog.text
+  'age_ms', CASE WHEN t.began IS NOT NULL THEN greatest(0,
+      (extract(epoch FROM pg_catalog.clock_timestamp() - t.began) * 1000)::bigint) END)::pg_catalog.text
 FROM (
   SELECT a.backend_xid AS xid, a.pid, a.application_name AS name, a.state, a.datname AS database,
     a.xact_start AS began

@@ -44,6 +44,11 @@ pub(crate) fn quiet() -> &'static Server {
     SERVER.get_or_init(|| Server::start("wal_level=logical autovacuum=off"))
 }
 
+/// For one test, which opens transactions and prepares some.
+pub(crate) fn alone() -> Server {
+    Server::start("wal_level=logical autovacuum=off max_prepared_transactions=2")
+}
+
 const SCRIPT: &str = r#"
 set -e
 dir=$1; bin=$2; shift 2

@@ -22,7 +22,6 @@ use super::span::FinishedSpan;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
-use crate::base::log_throttle::LogThrottle;
 use crate::base::runtime;
 use crate::base::secret::Secret;
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
@@ -65,7 +64,6 @@ impl SpanExporter {
             batch: Vec::new(),
             backoff: Backoff::new(BACKOFF_BASE, BACKOFF_CAP),
             failing: false,
-            log: LogThrottle::new(1, LOG_EVERY),
             metrics: Arc::clone(metrics),
         };
         let runtime = runtime::current_thread()?;
@@ -129,7 +127,6 @@ struct Exporting {
     backoff: Backoff,
     /// The last request has failed.
     failing: bool,
-    log: LogThrottle,
     metrics: Arc<Metrics>,
 }
 
@@ -156,7 +153,7 @@ impl Exporting {
         }
         let left = self.batch.len() + self.queue.len();
         if left > 0 {
-            tracing::warn!(spans = left, "the last spans were not exported");
+            tracing::warn!(code = "trace.unfinished", spans = left, "the last spans were not exported");
         }
     }
 
@@ -244,17 +241,14 @@ impl Exporting {
         if rejected > 0 {
             self.warn(&format!("it has rejected {rejected} spans"), "the collector refuses spans");
         } else if std::mem::take(&mut self.failing) {
-            self.log = LogThrottle::new(1, LOG_EVERY);
             let dropped = self.metrics.spans_dropped.get();
             tracing::info!(dropped, "spans are exported again");
         }
     }
 
-    fn warn(&mut self, reason: &str, what: &str) {
-        if let Some(unlogged) = self.log.permit(Instant::now()) {
-            let (endpoint, dropped) = (&self.client.endpoint, self.metrics.spans_dropped.get());
-            tracing::warn!(%endpoint, error = reason, dropped, unlogged, "{what}");
-        }
+    fn warn(&self, reason: &str, what: &str) {
+        let (endpoint, dropped) = (&self.client.endpoint, self.metrics.spans_dropped.get());
+        tracing::warn!(code = "trace.not-exported", %endpoint, error = reason, dropped, "{what}");
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use walrelay_harness::relay::get;
 
-use crate::support::{Fixture, LIMIT, shared_postgres, start, until};
+use crate::support::{Fixture, LIMIT, shared_postgres, start, state, until};
 
 /// So many looks at the slot are a standby that has waited for a while.
 const LOOKS: usize = 5;
@@ -24,6 +24,7 @@ fn a_second_relay_stands_by_and_takes_over() {
         ready(&second).filter(|answer| answer.body.contains("slot_busy"))
     });
     assert_eq!(told.status, 503);
+    until("the state", LIMIT, || (state(&second) == "standby").then_some(()));
     assert!(second.is_running());
     assert_eq!(ready(&first).unwrap().status, 200);
     for seq in 1..=100 {
@@ -38,6 +39,7 @@ fn a_second_relay_stands_by_and_takes_over() {
     }
     // THEN the second carries on
     second.wait_ready(LIMIT).unwrap();
+    until("the state", LIMIT, || (state(&second) == "streaming").then_some(()));
     let (verdict, _) = site.judge(&mut second, reader);
     println!("{verdict}");
     verdict.assert_exact(100);

@@ -20,7 +20,7 @@ use walrelay_harness::consumer::Record;
 pub(crate) use walrelay_harness::kit::volume;
 use walrelay_harness::load::{self, ChaosWriters};
 use walrelay_harness::oracle::{self, Verdict};
-use walrelay_harness::relay::{RelayConfig, RelayProcess};
+use walrelay_harness::relay::{RelayConfig, RelayProcess, get};
 use walrelay_harness::{BrokerKind, Kafka, Postgres, PostgresOptions, RabbitMq};
 
 use self::broker::{Destination, Reader};
@@ -320,6 +320,21 @@ pub(crate) fn start(config: RelayConfig, name: &str) -> RelayProcess {
 
 pub(crate) fn metric(relay: &RelayProcess, name: &str) -> Option<f64> {
     relay.metrics().ok()?.get(name).copied()
+}
+
+/// The state that `/metrics` shows; empty while the relay does not answer.
+pub(crate) fn state(relay: &RelayProcess) -> String {
+    let metrics = relay.metrics().unwrap_or_default();
+    let mut up = metrics.iter().filter(|(_, value)| **value == 1.0).filter_map(|(name, _)| {
+        name.strip_prefix("outbox_state{state=\"")?.strip_suffix("\"}").map(str::to_owned)
+    });
+    up.next().unwrap_or_default()
+}
+
+/// The document of `/status`.
+pub(crate) fn status(relay: &RelayProcess) -> serde_json::Value {
+    let answer = get(relay.admin(), "/status", Duration::from_secs(2)).unwrap();
+    serde_json::from_str(&answer.body).unwrap()
 }
 
 /// As many events are in flight as the relay lets out at present.
