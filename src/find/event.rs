@@ -178,6 +178,12 @@ impl FoundEvent {
         known.unwrap_or_default()
     }
 
+    /// By time; of one transaction by the place in the partition, or else by when the row was made.
+    pub(super) fn order(&self) -> (i64, Option<i64>, Option<i64>) {
+        let created = self.row.as_ref().and_then(|row| row.created_unix_us);
+        (self.unix_us(), self.records.iter().map(|record| record.offset).min(), created)
+    }
+
     /// The trace id of its `traceparent`: 32 hexadecimal digits, not all zero.
     pub(crate) fn trace_id(&self) -> Option<&str> {
         let of_row = || self.row.as_ref()?.traceparent.as_deref();
@@ -199,6 +205,11 @@ impl FoundEvent {
         Completeness { letters_read, searched_all }: Completeness,
     ) -> (EventState, StateReason) {
         use EventState::{DeadLettered, InFlight, Published, Unknown, Waiting};
+        // A row that waits may have a record of an earlier attempt, and is published again.
+        let polled = self.row.as_ref().and_then(|row| row.polled.as_ref());
+        if let Some(polled) = polled.filter(|polled| polled.state != Unknown) {
+            return (polled.state, StateReason::Seen);
+        }
         let any = |state| self.letters.iter().any(|letter| letter.state == state);
         if any("open") {
             return (DeadLettered, StateReason::Seen);
@@ -210,8 +221,8 @@ impl FoundEvent {
             return (DeadLettered, StateReason::Seen);
         }
         let Some(row) = &self.row else { return (Unknown, StateReason::Nothing) };
-        if let Some(polled) = &row.polled {
-            return (polled.state, StateReason::Seen);
+        if row.polled.is_some() {
+            return (Unknown, StateReason::Seen);
         }
         if !row.is_published {
             return (Unknown, StateReason::NotPublished);

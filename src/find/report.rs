@@ -73,7 +73,7 @@ impl FindReport {
         }
         self.not_searched.append(&mut others);
         self.events = events.into_values().collect();
-        self.events.sort_by_key(FoundEvent::unix_us);
+        self.events.sort_by_key(FoundEvent::order);
         if let Some(more) = self.events.len().checked_sub(EVENTS_MAX).filter(|more| *more > 0) {
             self.events.drain(..more);
             self.not_searched

@@ -1,5 +1,10 @@
 //! A Kafka that does not let everybody do everything.
 
+use std::sync::atomic::AtomicBool;
+use std::time::Instant;
+
+use walrelay::base::template::Template;
+use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, free_port};
 
 use crate::sinks::section::Values;
@@ -38,6 +43,21 @@ fn a_login_that_may_not_read_a_topic_is_told_which_right_it_lacks() {
     let mut reader = broker.topic_reader().unwrap().unwrap();
     let refused = reader.read("outbox.dlq", 0, LIMIT, &mut |_| true).unwrap_err();
     assert!(refused.contains("--operation Read --topic outbox.dlq"), "{refused}");
+    // AND so is who looks for an event in it
+    let topic = Template::literal("outbox.dlq");
+    let route = SearchRoute { exchange: None, topic, key: None, partition: None };
+    let limits = SearchLimits {
+        deadline: Instant::now() + LIMIT,
+        records_max: 10,
+        stop: &AtomicBool::new(false),
+    };
+    let scope = SearchScope { routes: &[route], dead_letters: None, from_unix_us: 0, limits };
+    let SearchReport { searched, not_searched } = broker.search(&scope, &mut |_| true);
+    assert!(
+        not_searched[0].contains("topic outbox.dlq: this login has no right to"),
+        "{not_searched:?}"
+    );
+    assert_eq!((searched.len(), not_searched.len()), (0, 1), "{searched:?} {not_searched:?}");
 }
 
 #[test]
@@ -69,6 +89,10 @@ fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
     assert_eq!(check.code, 1, "{check}");
     check.assert_says(&["✗ this login may not use the dead-letter topic outbox.dlq"]);
     // AND the commands say the same, and show nothing of the password
+    let find = scene.walrelay(&["find", "--key", "1", "--json"]);
+    find.assert_done()
+        .assert_says(&["dead letters: this login may not use", "\"state\":\"waiting\""]);
+    assert!(!find.all().contains(SECRET), "{find}");
     let list = scene.walrelay(&["dlq", "list"]);
     list.assert_fault(5, "sink.dead-letter-forbidden", &["--topic outbox.dlq"]);
     assert!(!list.all().contains(SECRET) && !check.all().contains(SECRET), "{list}{check}");

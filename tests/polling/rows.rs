@@ -178,3 +178,30 @@ fn a_claim_that_nobody_renews_is_void_and_its_rows_are_published() {
     // THEN what is behind a row in somebody's hands waits
     assert_eq!(scene.sql(left), "gone published, here in_progress, here pending, free published");
 }
+
+#[test]
+fn the_status_of_a_row_says_where_its_event_is() {
+    let scene = shipped("polling_find");
+    let id = scene.sql("INSERT INTO outbox (event_key, payload) VALUES ('k', '{}') RETURNING id");
+    let find = || -> serde_json::Value {
+        let ended = scene.walrelay(&["find", &id, "--json"]);
+        serde_json::from_str::<serde_json::Value>(&ended.assert_done().out).unwrap()["events"][0]
+            .clone()
+    };
+    let event = find();
+    assert_eq!(
+        [&event["state"], &event["row"]["status"], &event["key"]],
+        ["waiting", "pending", "k"]
+    );
+    assert_eq!(
+        (&event["slot_passed"], &event["lsn"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null)
+    );
+    poll(&scene);
+    let event = find();
+    assert_eq!([&event["state"], &event["row"]["status"]], ["published", "published"]);
+    assert_eq!(
+        (&event["published"][0]["partition"], &event["published"][0]["offset"]),
+        (&0.into(), &0.into())
+    );
+}

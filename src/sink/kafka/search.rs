@@ -107,12 +107,15 @@ impl<'s> TopicSearch<'s, '_> {
                 left_out += 1;
             }
         }
-        if left_out > 0 {
-            let templates: Vec<String> = open.iter().map(|it| it.topic.to_string()).collect();
+        let fits = |route: &&&SearchRoute| topics.keys().any(|it| route.topic.could_become(it));
+        for route in open.iter().filter(|route| !fits(route)) {
             self.leave_out(format!(
-                "{left_out} more topics that {} could become: {TOPICS_MAX} are searched",
-                templates.join(" and ")
+                "topics that {} could become: this login sees none",
+                route.topic
             ));
+        }
+        if left_out > 0 {
+            self.leave_out(format!("{left_out} more topics: {TOPICS_MAX} are searched"));
         }
         topics
     }
