@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hyper::body::Bytes;
 use rustls::ClientConfig;
@@ -38,7 +38,6 @@ const BACKOFF_CAP: Duration = Duration::from_secs(30);
 const PAUSE_MIN: Duration = Duration::from_millis(200);
 /// The collector may ask for a longer pause.
 const PAUSE_MAX: Duration = Duration::from_secs(120);
-const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// The exporter, for as long as the relay runs.
 pub(crate) struct SpanExporter {
