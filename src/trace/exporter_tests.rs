@@ -3,6 +3,7 @@
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Instant;
 
 use rustls::ServerConfig;
 use rustls::pki_types::PrivateKeyDer;

@@ -2,7 +2,6 @@
 //! candidates. Tracks which events are in flight, which are settled, and which LSN may be reported.
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};

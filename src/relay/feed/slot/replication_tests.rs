@@ -12,6 +12,8 @@ mod sequence;
 use std::sync::{Arc, Mutex};
 
 use self::fixture::{Fixture, failure, header, open, pairs};
+use std::time::Duration;
+
 use super::*;
 use crate::base::event::Outbound;
 use crate::dead_letter::tail_event::TailEvent;
