@@ -2,7 +2,6 @@
 //! candidates. Tracks which events are in flight, which are settled, and which LSN may be reported.
 
 use std::fmt::Display;
-use std::time::Duration;
 
 use crate::base::error::Fault;
 use crate::base::event::{Position, Sequence};
@@ -27,8 +26,6 @@ use crate::source::faults::publication_gap;
 use crate::source::progress::Progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
-
-/// A warning about ignored rows is repeated at most this often.
 
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
