@@ -7,6 +7,7 @@ use walrelay::base::template::Template;
 use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
 use walrelay_harness::{Kafka, KafkaListener, KafkaOptions, free_port};
 
+use super::canary::EVERYTHING;
 use crate::sinks::section::Values;
 use crate::support::LIMIT;
 use crate::support::faults::CliFixture;
@@ -68,9 +69,11 @@ fn who_may_not_write_dead_letters_to_kafka_is_told_before_anything_moves() {
         format!(
             "[sink.kafka]\nbrokers = \"127.0.0.1:{port}\"\n[sink.kafka.properties]\n\
              \"security.protocol\" = \"SASL_PLAINTEXT\"\n\"sasl.mechanism\" = \"PLAIN\"\n\
-             \"sasl.username\" = \"relay\"\n\"sasl.password\" = {{ env = \"{password}\" }}\n"
+             \"sasl.username\" = \"relay\"\n\"debug\" = \"all\"\n\"sasl.password\" = {{ env = \"{password}\" }}\n"
         )
     };
+    // Whatever is printed at the most talkative, no password is.
+    scene.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
     scene.env.push(("RELAY_PASSWORD".into(), SECRET.into()));
     scene.env.push(("WRONG_PASSWORD".into(), "wrong-secret-42".into()));
     // GIVEN a login that the broker does not know

@@ -1,6 +1,7 @@
 //! What a user can get wrong: each is told with its code, its words and what mends it, and nothing
 //! moves.
 
+mod canary;
 mod config;
 mod event;
 mod kafka_rights;

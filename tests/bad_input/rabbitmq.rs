@@ -2,6 +2,7 @@
 
 use walrelay_harness::free_port;
 
+use super::canary::EVERYTHING;
 use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{ALL, shared, sink, waiting};
 
@@ -11,6 +12,7 @@ fn who_may_not_log_in_is_told_and_the_password_is_not() {
     let (name, port) = (scene.name.clone(), shared().node.port());
     scene.sink = sink(&format!("amqp://{name}:canary%2F1@127.0.0.1:{port}/{name}"));
     let mend = format!("rabbitmqctl change_password \"{name}\"");
+    scene.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
     let ended = scene.assert_refused(5, "sink.login", &["ACCESS_REFUSED", &mend]);
     assert!(!ended.all().contains("canary"), "{ended}");
     for words in [&["check"][..], &["init"], &["config", "show"]] {

@@ -1,5 +1,6 @@
 //! TLS that cannot be had, or must not be trusted.
 
+use super::canary::EVERYTHING;
 use crate::support::faults::CliFixture;
 use crate::support::rabbitmq::{TlsServer, shared, sink};
 
@@ -18,11 +19,14 @@ fn the_wrong_port_is_told_in_both_directions() {
     scene.sink = sink(&format!("amqps://u:canary@127.0.0.1:{plain}/v"))
         + &format!("ca_file = {:?}\n", shared().file("ca.crt"));
     let words = ["does not speak TLS on this port", "or amqp:// for a port without TLS"];
-    scene.assert_refused(5, "sink.no-tls", &words);
+    scene.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
+    let ended = scene.assert_refused(5, "sink.no-tls", &words);
+    assert!(!ended.all().contains("canary"), "{ended}");
     scene.sink = sink(&format!("amqp://u:canary@127.0.0.1:{tls}/v"));
     let check = scene.walrelay(&["check"]);
     assert_eq!(check.code, 1, "{check}");
     check.assert_says(&["[sink.unreachable]", "if that is a TLS port, write amqps://"]);
+    assert!(!check.all().contains("u:canary"), "{check}");
 }
 
 #[test]

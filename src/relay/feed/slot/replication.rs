@@ -27,8 +27,6 @@ use crate::source::progress::Progress;
 use crate::source::settings::SourceSettings;
 use crate::source::stream::Packet;
 
-/// A warning about ignored rows is repeated at most this often.
-
 /// What became of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PacketOutcome {

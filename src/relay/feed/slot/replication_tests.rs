@@ -10,6 +10,7 @@ mod known;
 mod sequence;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use self::fixture::{Fixture, failure, header, open, pairs};
 use std::time::Duration;

@@ -1,0 +1,166 @@
+//! Secrets and payloads with values that occur nowhere else, looked for in everything that the
+//! process prints at its most talkative, while all goes well and while it does not.
+//!
+//! Logins that are refused at the same level: `server.rs`, `kafka_rights.rs`, `rabbitmq.rs`,
+//! `rabbitmq_tls.rs`.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use walrelay_harness::BrokerKind;
+use walrelay_harness::relay::{RelayProcess, get};
+
+use crate::dead_letters::fixture::DeadLetterFixture;
+use crate::support::faults::CliFixture;
+use crate::support::{LIMIT, metric, on_both_brokers, shared_rabbitmq, until};
+
+/// Every secret; long enough for a token.
+pub(super) const SECRET: &str = "c4n4ry-s3cr3t-f0r-4ll";
+const PAYLOAD: &str = "c4n4ry-p4yl04d";
+/// The client's modules by name, too: the filter of a level alone would leave them out.
+pub(super) const EVERYTHING: &str = "trace,librdkafka=trace,lapin=trace,lapin::channel=trace";
+const PATHS: [&str; 8] =
+    ["/", "/status", "/metrics", "/livez", "/readyz", "/history", "/api/dlq", "/api/nothing"];
+
+on_both_brokers!(a_relay_prints_no_secret_and_no_payload);
+
+#[track_caller]
+pub(super) fn assert_hidden(place: &str, text: &str) {
+    for canary in [SECRET, PAYLOAD] {
+        let bytes = || canary.bytes().collect::<Vec<u8>>();
+        // As bytes are printed for debugging, and in hexadecimal.
+        let numbers = format!("{:?}", bytes()).replace(['[', ']'], "");
+        let hex: String = bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        for form in [canary.to_owned(), numbers, hex] {
+            let shown = text.lines().find(|line| line.contains(&form));
+            assert!(shown.is_none(), "{place} shows {canary}: {}", shown.unwrap());
+        }
+    }
+}
+
+/// A relay whose configuration holds a secret wherever one may stand.
+fn talkative(kind: BrokerKind) -> DeadLetterFixture {
+    let mut case = DeadLetterFixture::on(kind, "canary", "attempts_max = 2\n", "");
+    let config = &mut case.config;
+    config.url = config.url.replace("postgres@", &format!("postgres:{SECRET}@"));
+    assert!(config.url.contains(SECRET), "{}", config.url);
+    config.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
+    match &mut config.rabbitmq {
+        Some(target) => {
+            let user = |function: &str, rest: &str| {
+                let call = format!("rabbit_auth_backend_internal:{function}({rest}, <<\"test\">>)");
+                shared_rabbitmq().eval(&call).unwrap();
+            };
+            user("add_user", &format!("<<\"canary\">>, <<\"{SECRET}\">>"));
+            user(
+                "set_permissions",
+                "<<\"canary\">>, <<\"/\">>, <<\".*\">>, <<\".*\">>, <<\".*\">>",
+            );
+            target.url = target.url.replace("guest:guest@", &format!("canary:{SECRET}@"));
+            assert!(target.url.contains(SECRET), "{}", target.url);
+        }
+        None => {
+            let secrets = ["sasl.password", "ssl.key.password", "ssl.keystore.password"];
+            config.properties.extend(secrets.map(|name| (name.into(), SECRET.into())));
+            config.properties.push(("debug".into(), "all".into()));
+        }
+    }
+    case.with_token(SECRET)
+}
+
+/// Events that are published, that have no route, and that are too large.
+fn insert(case: &DeadLetterFixture) {
+    let of = |aggregate_type: &str, bytes: u32| {
+        case.site.execute(&format!(
+            "insert into outbox values (gen_random_uuid(), '{aggregate_type}', 'k', 'created',
+             jsonb_build_object('seq', 1, 'x', '{PAYLOAD}' || repeat('y', {bytes})))"
+        ));
+    };
+    of(&case.site.name, 1);
+    of(&case.lost(), 1);
+    of(&case.site.name, 5_000_000);
+}
+
+#[track_caller]
+fn assert_answers_hide(relay: &RelayProcess) {
+    for path in PATHS {
+        let answer = get(relay.admin(), path, Duration::from_secs(10)).unwrap();
+        assert_hidden(path, &answer.body);
+    }
+}
+
+fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {
+    let case = talkative(kind);
+    let mut relay = case.relay();
+    // WHEN it publishes, retries and gives up
+    insert(&case);
+    until("two settled one way or the other", LIMIT, || {
+        let settled = |outcome: &str| {
+            metric(&relay, &format!("outbox_events_total{{outcome=\"{outcome}\"}}"))
+        };
+        (settled("published")? >= 1.0 && settled("dead_lettered")? >= 1.0).then_some(())
+    });
+    // THEN nothing that it answers shows a canary
+    assert_answers_hide(&relay);
+    // THEN no command does
+    let lost = case.list(&["--topic", &case.lost()]);
+    let id = lost[0]["event_id"].as_str().unwrap();
+    let commands: [&[&str]; 7] = [
+        &["check"],
+        &["check", "--json"],
+        &["config", "show"],
+        &["slot", "show"],
+        &["dlq", "list"],
+        &["dlq", "show", id],
+        &["init"],
+    ];
+    for words in commands {
+        let ended = case.walrelay(words);
+        assert_hidden(&words.join(" "), &ended.all());
+    }
+    // WHEN its connections break and it is stopped THEN nothing of its log does either
+    case.site.terminate_walsender();
+    relay.sigterm().unwrap();
+    relay.wait_exit(LIMIT).unwrap();
+    let log = std::fs::read_to_string(relay.log_file()).unwrap();
+    assert_hidden("the log", &log);
+    // It did log what the canaries were near to.
+    let talkative = match kind {
+        BrokerKind::Kafka => "\"target\":\"librdkafka\"",
+        BrokerKind::RabbitMq => "\"code\":\"event.retried\"",
+    };
+    assert!(log.contains(talkative), "{}", relay.tail(5));
+}
+
+#[test]
+fn a_password_file_and_the_password_of_a_key_stay_hidden_when_they_are_of_no_use() {
+    let mut scene = CliFixture::waiting("canary_files");
+    let file = |name: &str, mode: u32| {
+        let path: PathBuf = scene.folder().join(name);
+        std::fs::write(&path, format!("*:*:*:*:{SECRET}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    // GIVEN a password file that others can read, one that is as it should be
+    let files = [file("open", 0o644), file("closed", 0o600)];
+    // AND a key that another password encrypts
+    let key = scene.folder().join("key.pem");
+    let words = ["genrsa", "-aes128", "-passout", "pass:another", "-out"];
+    let made = Command::new("openssl").args(words).arg(&key).arg("2048").output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    scene.sink.push_str(&format!(
+        "properties = {{ \"security.protocol\" = \"SSL\", \"ssl.key.location\" = {key:?}, \
+         \"ssl.key.password\" = \"{SECRET}\", \"debug\" = \"all\" }}\n"
+    ));
+    for path in files {
+        scene.env = vec![("PGPASSFILE".into(), path), ("WALRELAY_LOG".into(), EVERYTHING.into())];
+        for words in [&["run"][..], &["check"], &["config", "show"]] {
+            let ended = scene.walrelay(words);
+            assert_hidden(&words.join(" "), &ended.all());
+            // THEN the key, or the file, is what the relay complains about
+            assert!(ended.code != 0 || words[0] == "config", "{ended}");
+        }
+    }
+}
