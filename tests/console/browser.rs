@@ -30,14 +30,14 @@ const QUIET: [&str; 9] = [
     "--remote-debugging-pipe",
 ];
 
-pub(super) struct Browser {
+pub(crate) struct Browser {
     _driver: Program,
     address: SocketAddr,
     session: String,
 }
 
 impl Browser {
-    pub(super) fn open(name: &str) -> Browser {
+    pub(crate) fn open(name: &str) -> Browser {
         assert!(Path::new(DRIVER).exists(), "{DRIVER} is missing: scripts/setup installs it");
         let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("console").join(name);
         drop(std::fs::remove_dir_all(&folder));
@@ -85,7 +85,7 @@ impl Browser {
     }
 
     /// Makes the page so wide, and the person like it dark or light.
-    pub(super) fn look_at(&self, width: u32, dark: bool) {
+    pub(crate) fn look_at(&self, width: u32, dark: bool) {
         let size =
             json!({ "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": false });
         self.devtools("Emulation.setDeviceMetricsOverride", &size);
@@ -95,13 +95,13 @@ impl Browser {
         self.devtools("Emulation.setEmulatedMedia", &json!({ "features": features }));
     }
 
-    pub(super) fn go(&self, url: &str) {
+    pub(crate) fn go(&self, url: &str) {
         self.command("POST", "/url", &json!({ "url": url }));
     }
 
     /// The result of a function body, run in the page.
     #[track_caller]
-    pub(super) fn run(&self, script: &str) -> Value {
+    pub(crate) fn run(&self, script: &str) -> Value {
         self.command("POST", "/execute/sync", &json!({ "script": script, "args": [] }))
     }
 
@@ -119,21 +119,21 @@ impl Browser {
     }
 
     #[track_caller]
-    pub(super) fn click(&self, css: &str) {
+    pub(crate) fn click(&self, css: &str) {
         let element = self.element(css);
         self.command("POST", &format!("/element/{element}/click"), &json!({}));
     }
 
     /// Replaces what stands in a field.
     #[track_caller]
-    pub(super) fn write(&self, css: &str, text: &str) {
+    pub(crate) fn write(&self, css: &str, text: &str) {
         let element = self.element(css);
         self.command("POST", &format!("/element/{element}/clear"), &json!({}));
         self.command("POST", &format!("/element/{element}/value"), &json!({ "text": text }));
     }
 
     /// Presses keys where the focus is.
-    pub(super) fn press(&self, keys: &str) {
+    pub(crate) fn press(&self, keys: &str) {
         let press = |key: char| {
             [json!({ "type": "keyDown", "value": key }), json!({ "type": "keyUp", "value": key })]
         };
@@ -144,13 +144,13 @@ impl Browser {
 
     /// The text of the first such element as the page has it, seen or not; empty without one.
     #[track_caller]
-    pub(super) fn text(&self, css: &str) -> String {
+    pub(crate) fn text(&self, css: &str) -> String {
         let script = format!("return document.querySelector({css:?})?.textContent ?? ''");
         self.run(&script).as_str().unwrap().to_owned()
     }
 
     #[track_caller]
-    pub(super) fn wait_text(&self, css: &str, wanted: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn wait_text(&self, css: &str, wanted: impl Fn(&str) -> bool) -> String {
         let mut last = String::new();
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             until(&format!("the text of {css}"), LIMIT, || {
@@ -163,17 +163,17 @@ impl Browser {
 
     /// Waits until a function body returns true.
     #[track_caller]
-    pub(super) fn wait(&self, script: &str) {
+    pub(crate) fn wait(&self, script: &str) {
         until(script, LIMIT, || (self.run(script) == true).then_some(()));
     }
 
-    pub(super) fn is_seen(&self, css: &str) -> bool {
+    pub(crate) fn is_seen(&self, css: &str) -> bool {
         self.run(&format!("return document.querySelector({css:?})?.checkVisibility() ?? false"))
             == true
     }
 
     /// Lines of the browser's console since the last time: scripts, network, and violations of the policy.
-    pub(super) fn complaints(&self) -> Vec<Value> {
+    pub(crate) fn complaints(&self) -> Vec<Value> {
         let told = self.command("POST", "/se/log", &json!({ "type": "browser" }));
         told.as_array().unwrap().clone()
     }

@@ -5,7 +5,7 @@ mod dead_letters;
 mod live;
 mod look;
 
-use browser::Browser;
+pub(crate) use browser::Browser;
 use serde_json::Value;
 use walrelay_harness::BrokerKind;
 use walrelay_harness::relay::RelayProcess;

@@ -41,11 +41,11 @@ fn panel_queries() -> Vec<(String, String)> {
     queries
 }
 
-struct Scraper(Prometheus);
+pub(crate) struct Scraper(Prometheus);
 
 impl Scraper {
     /// The shipped configuration, with these relays and short intervals.
-    fn start(relays: &[&RelayProcess]) -> Scraper {
+    pub(crate) fn start(relays: &[&RelayProcess]) -> Scraper {
         let targets: Vec<String> =
             relays.iter().map(|relay| format!("\"{}\"", relay.admin())).collect();
         let shipped = read("config/prometheus.yml");
@@ -65,7 +65,7 @@ impl Scraper {
     }
 
     /// The values that an expression has now.
-    fn values(&self, expression: &str) -> Vec<f64> {
+    pub(crate) fn values(&self, expression: &str) -> Vec<f64> {
         let query = utf8_percent_encode(expression, NON_ALPHANUMERIC);
         let data = self.data(&format!("/api/v1/query?query={query}"));
         let series = data["result"].as_array().unwrap().iter();

@@ -5,6 +5,8 @@ mod live;
 mod promql;
 mod rules;
 
+pub(crate) use live::Scraper;
+
 use std::path::PathBuf;
 
 fn root() -> PathBuf {

@@ -18,4 +18,5 @@ mod state_file;
 mod states;
 mod stop;
 mod takeover;
+mod tour;
 mod wal_senders;

@@ -13,7 +13,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use self::fixture::{Fixture, failure, header, open, pairs};
-use std::time::Duration;
 
 use super::*;
 use crate::base::event::Outbound;

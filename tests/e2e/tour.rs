@@ -1,0 +1,245 @@
+//! A tour through the faults that people are called for: for each, everything that an on-call engineer
+//! may look at says the same, and takes it back when the fault is over.
+//!
+//! The witnesses are `/readyz`, `/status`, the state metric, `walrelay status`, the alerts of a real
+//! Prometheus with the shipped rules, and the console in a browser. How long each took is printed; a
+//! machine that runs other tests must not fail this one, so only the order is judged.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use walrelay_harness::proc::signal;
+use walrelay_harness::relay::{RelayProcess, get};
+use walrelay_harness::{Broker, BrokerKind, Postgres, PostgresOptions};
+
+use crate::console::Browser;
+use crate::dashboards::Scraper;
+use crate::dead_letters::fixture::DeadLetterFixture;
+use crate::support::{
+    LIMIT, metric, name_on, on_both_brokers, start, state, status, until, whole_machine,
+};
+
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
+
+struct Tour {
+    case: DeadLetterFixture,
+    relay: RelayProcess,
+    prometheus: Scraper,
+    browser: Browser,
+}
+
+impl Tour {
+    /// Waits until all witnesses tell the state, with this reason, and Prometheus the alert.
+    #[track_caller]
+    fn all_tell(&self, fault: &str, wanted: &str, code: Option<&str>, alert: Option<&str>) {
+        let began = Instant::now();
+        until(&format!("{fault}: state {wanted}\n{}", self.relay.tail(20)), LIMIT, || {
+            (state(&self.relay) == wanted).then_some(())
+        });
+        let told = began.elapsed();
+        let status = status(&self.relay);
+        assert_eq!(status["state"], wanted, "{fault}: {status}");
+        if let Some(code) = code {
+            assert_eq!(status["reason"]["code"], code, "{fault}: {status}");
+        }
+        let readyz = get(self.relay.admin(), "/readyz", ASKED_WITHIN).unwrap();
+        let ready = status["ready"] == true;
+        assert_eq!(readyz.status == 200, ready, "{fault}: {}", readyz.body);
+        let screen = self.screen();
+        assert!(screen.out.contains(wanted), "{fault}: {screen}");
+        assert_eq!(screen.code, i32::from(!ready), "{fault}: {screen}");
+        self.browser.wait_text("#state-word", |text| text == wanted);
+        let shown = began.elapsed();
+        let query = format!("outbox_state{{state=\"{wanted}\"}} == 1");
+        until(&format!("{fault}: {query}"), LIMIT, || {
+            (!self.prometheus.values(&query).is_empty()).then_some(())
+        });
+        if let Some(alert) = alert {
+            self.alerted(fault, alert, true);
+        }
+        let alerted = began.elapsed();
+        println!("{fault}: {wanted} told after {told:?}, shown {shown:?}, scraped {alerted:?}");
+    }
+
+    /// Waits until the alert is pending or fires, or is over.
+    #[track_caller]
+    fn alerted(&self, fault: &str, alert: &str, wanted: bool) {
+        let query = format!("ALERTS{{alertname=\"{alert}\"}}");
+        until(&format!("{fault}: {alert} is {wanted}"), LIMIT, || {
+            (self.prometheus.values(&query).is_empty() != wanted).then_some(())
+        });
+    }
+
+    /// The fault is over.
+    #[track_caller]
+    fn all_recover(&mut self, fault: &str, alert: Option<&str>) {
+        self.all_tell(&format!("after: {fault}"), "streaming", None, None);
+        self.case.insert_one(&self.case.site.name.clone(), "k", 1);
+        self.case.site.wait_confirmed(&mut self.relay, LIMIT);
+        if let Some(alert) = alert {
+            self.alerted(fault, alert, false);
+        }
+    }
+
+    /// Everybody says that the relay is gone.
+    #[track_caller]
+    fn all_miss(&self, fault: &str) {
+        let screen = self.screen();
+        assert_eq!(screen.code, 1, "{screen}");
+        self.browser.wait_text("#link", |text| text.starts_with("connection lost since "));
+        self.alerted(fault, "WalrelayGone", true);
+    }
+
+    fn screen(&self) -> crate::support::faults::Ended {
+        self.case.walrelay(&["status", "--url", &self.relay.admin().to_string()])
+    }
+
+    fn walsender(&self) -> u32 {
+        let sql = format!(
+            "select coalesce(max(active_pid), 0) from pg_replication_slots where slot_name = '{}'",
+            self.case.site.name
+        );
+        until("a walsender", LIMIT, || {
+            self.case.site.value(&sql).parse().ok().filter(|pid| *pid > 0)
+        })
+    }
+}
+
+on_both_brokers!(every_fault_is_told_by_all_and_taken_back);
+
+fn every_fault_is_told_by_all_and_taken_back(kind: BrokerKind) {
+    let _machine = whole_machine();
+    // GIVEN a relay with services of its own, a Prometheus that scrapes it, and its console
+    let mut broker = Broker::start(kind).unwrap();
+    let settings = vec![("max_prepared_transactions".to_owned(), "2".to_owned())];
+    let options = PostgresOptions { settings, ..PostgresOptions::default() };
+    let mut postgres = Postgres::start(options).unwrap();
+    let name = name_on(kind, "tour");
+    let (delivery, dead_letter) = ("attempts_max = 1\n", "burst_max = 20\n");
+    let mut case = DeadLetterFixture::new(&postgres, &broker, &name, delivery, dead_letter);
+    case.config.source_extra = "pinned_after = \"2s\"\nwatch_interval = \"200ms\"\n".into();
+    broker.sync_declarations().unwrap();
+    let relay = case.relay();
+    let prometheus = Scraper::start(&[&relay]);
+    let browser = Browser::open(&name);
+    browser.go(&format!("http://{}/", relay.admin()));
+    let mut tour = Tour { case, relay, prometheus, browser };
+    tour.all_recover("the start", None);
+
+    let fault = "the broker is killed";
+    broker.kill9().unwrap();
+    tour.case.insert_one(&name, "k", 2);
+    tour.all_tell(fault, "blocked", Some("sink_down"), Some("WalrelayBlocked"));
+    broker.start_again().unwrap();
+    tour.all_recover(fault, Some("WalrelayBlocked"));
+
+    let fault = "Postgres is killed";
+    postgres.kill9().unwrap();
+    tour.all_tell(fault, "connecting", Some("not_streaming"), Some("WalrelayNotConnected"));
+    postgres.start_again().unwrap();
+    tour.all_recover(fault, Some("WalrelayNotConnected"));
+
+    stand_by(&tour);
+    stop_the_walsender(&mut tour);
+    pin_the_slot(&mut tour);
+    burst_of_dead_letters(&mut tour);
+    drop_the_slot(&mut tour);
+}
+
+/// A second relay waits for the slot, and says so.
+fn stand_by(tour: &Tour) {
+    let second = start(tour.case.config.clone(), &format!("{}_second", tour.case.site.name));
+    until("a standby", LIMIT, || (state(&second) == "standby").then_some(()));
+    let told = status(&second);
+    assert_eq!(told["reason"]["code"], "slot_busy", "{told}");
+    let urls = [tour.relay.admin().to_string(), second.admin().to_string()];
+    let screen = tour.case.walrelay(&["status", "--url", &urls[0], "--url", &urls[1]]);
+    assert!(screen.out.contains("streaming") && screen.out.contains("standby"), "{screen}");
+    assert_eq!(screen.code, 1, "{screen}");
+}
+
+/// WAL grows, and nothing of it comes.
+fn stop_the_walsender(tour: &mut Tour) {
+    let fault = "the walsender stands still";
+    let walsender = tour.walsender();
+    signal(walsender, Signal::STOP).unwrap();
+    tour.case.insert_one(&tour.case.site.name.clone(), "k", 3);
+    tour.all_tell(fault, "stalled", Some("wal_unconfirmed"), Some("WalrelayStalled"));
+    signal(walsender, Signal::CONT).unwrap();
+    tour.all_recover(fault, Some("WalrelayStalled"));
+}
+
+/// A prepared transaction holds `restart_lsn`.
+fn pin_the_slot(tour: &mut Tour) {
+    let fault = "restart_lsn is pinned";
+    let site = &tour.case.site;
+    site.execute("create table other (t text)");
+    site.execute("begin; insert into other values ('x'); prepare transaction 'forgotten'");
+    let pinned_by = |tour: &Tour| status(&tour.relay)["slot"]["pinned_by"].clone();
+    let pin = until(fault, LIMIT, || {
+        tour.case.site.execute(
+            "insert into other select repeat('x', 1000) from generate_series(1, 300)",
+        );
+        Some(pinned_by(tour)).filter(|pin| pin["kind"] == "prepared_transaction")
+    });
+    assert!(pin["text"].as_str().unwrap().contains("ROLLBACK PREPARED 'forgotten'"), "{pin}");
+    assert!(tour.screen().out.contains("forgotten"), "{}", tour.screen());
+    tour.browser.wait_text("#notices", |text| text.contains("forgotten"));
+    tour.alerted(fault, "WalrelaySlotPinned", true);
+    tour.case.site.execute("rollback prepared 'forgotten'");
+    until("nothing pins the slot", LIMIT, || {
+        tour.case.site.execute(
+            "insert into other select repeat('x', 1000) from generate_series(1, 300)",
+        );
+        (pinned_by(tour) == Value::Null).then_some(())
+    });
+    tour.alerted(fault, "WalrelaySlotPinned", false);
+    tour.all_recover(fault, None);
+}
+
+/// A burst of dead letters, less than the breaker allows, and then one that opens it.
+fn burst_of_dead_letters(tour: &mut Tour) {
+    let fault = "a burst of dead letters";
+    let lost = tour.case.lost();
+    tour.case.insert(&lost, 0..3, 0, 10);
+    until("ten open dead letters", LIMIT, || {
+        (metric(&tour.relay, "outbox_dlq_depth") == Some(10.0)).then_some(())
+    });
+    assert_eq!(status(&tour.relay)["dead_letters"]["open"], 10);
+    tour.browser.wait_text("[data-path='/dead_letters/open']", |text| text == "10");
+    tour.alerted(fault, "WalrelayDeadLetters", true);
+    tour.case.insert(&lost, 0..3, 10, 50);
+    assert_eq!(tour.relay.wait_exit(LIMIT).unwrap(), 6, "{}", tour.relay.tail(20));
+    tour.all_miss(fault);
+    // WHEN the route is there THEN the relay goes on
+    tour.case.site.open_route(&lost);
+    tour.relay.restart().unwrap();
+    tour.relay.wait_ready(LIMIT).unwrap();
+    tour.browser.wait_text("#link", |text| text == "live");
+    tour.all_recover(fault, Some("WalrelayGone"));
+    tour.case.must(&["dlq", "replay", "--all"]);
+    tour.browser.wait_text("[data-path='/dead_letters/open']", |text| text == "0");
+}
+
+/// Events are lost to the relay: it ends, and says how to go on.
+fn drop_the_slot(tour: &mut Tour) {
+    let fault = "the slot is dropped";
+    let name = tour.case.site.name.clone();
+    until("the slot dropped", LIMIT, || {
+        tour.case.site.terminate_walsender();
+        let gone = format!(
+            "select pg_drop_replication_slot(slot_name) from pg_replication_slots
+             where slot_name = '{name}' and not active"
+        );
+        tour.case.site.value(&gone);
+        let left = format!("select count(*) from pg_replication_slots where slot_name = '{name}'");
+        (tour.case.site.value(&left) == "0").then_some(())
+    });
+    assert_eq!(tour.relay.wait_exit(LIMIT).unwrap(), 3, "{}", tour.relay.tail(20));
+    tour.all_miss(fault);
+    tour.case.must(&["init"]);
+    tour.relay.restart().unwrap();
+    tour.relay.wait_ready(LIMIT).unwrap();
+    tour.all_recover(fault, Some("WalrelayGone"));
+}
