@@ -200,6 +200,7 @@ async fn harden(mut response: Response) -> Response {
 }
 
 async fn metrics(State(view): State<Arc<AdminView>>) -> Response {
+    view.judge();
     match view.metrics.render() {
         Ok(text) => answer(StatusCode::OK, METRICS_TYPE, text),
         Err(error) => answer(StatusCode::INTERNAL_SERVER_ERROR, TEXT, format!("{error}\n")),

@@ -121,6 +121,8 @@ fn verdicts_are_json_for_those_who_ask() {
     let body: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!(body["ready"], false);
     assert_eq!(body["reasons"][0]["code"], "starting");
+    assert_eq!((&body["state"], &body["since_seconds"]), (&"starting".into(), &0.into()));
+    assert_eq!(body["reason"]["code"], "starting");
     let (_, _, body) = get_with(stage.addr, "/livez", "Accept: application/json\r\n");
     assert_eq!(body, "{\"live\":true,\"reasons\":[]}\n");
 }
@@ -159,6 +161,8 @@ fn status_is_json_with_positions_and_slot() {
     let status: serde_json::Value = serde_json::from_str(&body).unwrap();
     assert_eq!(code, 200);
     assert_eq!(status["state"], "streaming");
+    assert_eq!((&status["mode"], &status["sink"]), (&"cdc".into(), &"kafka".into()));
+    assert_eq!(status["reason"], serde_json::Value::Null);
     assert_eq!(status["ready"], true);
     assert_eq!(status["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(status["lsn"]["received"], "16/300");
@@ -166,7 +170,37 @@ fn status_is_json_with_positions_and_slot() {
     assert_eq!(status["in_flight"]["events"], 2);
     assert_eq!(status["slot"]["wal_status"], "extended");
     assert_eq!(status["slot"]["safe_wal_bytes"], serde_json::Value::Null);
+    assert_eq!(status["slot"]["pinned_by"], serde_json::Value::Null);
     assert_eq!(status["polling"], serde_json::Value::Null);
+}
+
+#[test]
+fn a_state_is_told_with_its_reason_and_since_when_by_status_metrics_and_readiness() {
+    let mut stage = stage();
+    stage.recorder.pass(&streaming(), 0);
+    assert_eq!(get(stage.addr, "/readyz").0, 200);
+    // WHEN three events are not confirmed for 6 s
+    stage.recorder.pass(&Pass { in_flight_events: 3, ..streaming() }, 1_000);
+    stage.now_ms.store(6_001, Ordering::Relaxed);
+    let text = "the broker has confirmed none of 3 events for 6 s";
+    let status: serde_json::Value = serde_json::from_str(&get(stage.addr, "/status").1).unwrap();
+    assert_eq!(status["state"], "blocked");
+    assert_eq!(status["since"], "2025-11-25T01:00:06.001000Z");
+    stage.now_ms.store(9_500, Ordering::Relaxed);
+    let status: serde_json::Value = serde_json::from_str(&get(stage.addr, "/status").1).unwrap();
+    // THEN it says so, and is still ready
+    assert_eq!(status["since_seconds"], 3);
+    assert_eq!(status["reason"]["code"], "broker_silent");
+    assert_eq!(status["reason"]["text"], text.replace("6 s", "9 s"));
+    assert_eq!((&status["ready"], &status["reasons"]), (&true.into(), &serde_json::json!([])));
+    let (code, _, body) = get_with(stage.addr, "/readyz", "Accept: application/json\r\n");
+    let body: serde_json::Value = serde_json::from_str(&body).unwrap();
+    assert_eq!((code, &body["ready"], &body["state"]), (200, &true.into(), &"blocked".into()));
+    assert!(get(stage.addr, "/").1.contains("none of 3 events"));
+    let (_, metrics) = get(stage.addr, "/metrics");
+    assert!(metrics.contains("outbox_state{state=\"blocked\"} 1\n"), "{metrics}");
+    assert!(metrics.contains("outbox_state{state=\"streaming\"} 0\n"), "{metrics}");
+    assert!(metrics.contains("outbox_state_since_timestamp_seconds 1764032406.001\n"), "{metrics}");
 }
 
 #[test]
@@ -178,6 +212,7 @@ fn where_a_table_is_polled_status_and_page_tell_of_its_backlog_and_of_no_slot() 
     };
     let status = look(&stage);
     assert_eq!((&status["state"], &status["ready"]), (&"polling".into(), &true.into()));
+    assert_eq!(status["mode"], "polling");
     assert_eq!(status["slot"], serde_json::Value::Null);
     assert_eq!(status["polling"]["backlog"], serde_json::Value::Null, "nobody has looked yet");
     stage.metrics.backlog.set(17.0);

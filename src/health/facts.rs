@@ -53,6 +53,18 @@ pub enum IntakeHold {
     LookupPending,
 }
 
+impl IntakeHold {
+    /// The first of these that holds.
+    pub fn of(letters_unread: bool, lookup_pending: bool, full: bool) -> Option<IntakeHold> {
+        let holds = [
+            (letters_unread, IntakeHold::LettersUnread),
+            (lookup_pending, IntakeHold::LookupPending),
+            (full, IntakeHold::WindowFull),
+        ];
+        holds.into_iter().find_map(|(holds, hold)| holds.then_some(hold))
+    }
+}
+
 #[derive(Debug)]
 pub struct Facts {
     snapshot: Mutex<Snapshot>,

@@ -99,10 +99,11 @@ impl ClaimFeed {
         }
     }
 
-    /// Offers the next row to the sink, if there are both.
+    /// Offers the next row to the sink, if there are both and events may come in.
     fn offer(&mut self, down: &mut Downstream) -> Result<Option<Offered>, Fault> {
         let Downstream { admitter, policy, driver, .. } = down;
-        let Some(sink) = &mut driver.sink else { return Ok(None) };
+        let sink = driver.sink.as_mut().filter(|_| policy.gate.admits());
+        let Some(sink) = sink else { return Ok(None) };
         let Some((sequence, row)) = self.rows.next_queued() else { return Ok(None) };
         let position = self.rows.position(sequence);
         admitter.transaction.begin(position.commit_lsn, row.created_unix_us);
@@ -159,21 +160,18 @@ impl Feed for ClaimFeed {
         _closing: bool,
     ) -> Result<bool, Fault> {
         self.take_batches(&mut down.policy);
-        let admits = down.policy.gate.admits();
-        while admits {
-            match self.offer(down)? {
-                Some(Offered::Taken { .. } | Offered::Known(_)) => {}
-                Some(Offered::SinkBroken) => {
+        while let Some(offered) = self.offer(down)? {
+            match offered {
+                Offered::Taken { .. } | Offered::Known(_) => {}
+                Offered::SinkBroken => {
                     down.driver.break_sink("it refuses every event", self.rows.in_flight);
                 }
-                Some(Offered::Full) | None => break,
+                Offered::Full => break,
             }
         }
-        let awaits_history = self.rows.has_queued() && down.policy.gate.awaits_history();
-        self.hold = match awaits_history || !admits {
-            true => Some(IntakeHold::LettersUnread),
-            false => (!self.has_room()).then_some(IntakeHold::WindowFull),
-        };
+        let gate = &down.policy.gate;
+        let unread = !gate.admits() || (self.rows.has_queued() && gate.awaits_history());
+        self.hold = IntakeHold::of(unread, false, !self.has_room());
         Ok(false)
     }
 

@@ -236,11 +236,9 @@ impl Feed for SlotFeed {
             self.replication.refresh(catalog);
         }
         let reads_topic = down.admitter.read_back.is_reading(self.replication.progress.seen());
-        self.hold = match down.policy.gate.admits() {
-            false => Some(IntakeHold::LettersUnread),
-            true if self.catalog.is_some() || reads_topic => Some(IntakeHold::LookupPending),
-            true => (!self.replication.window.has_room()).then_some(IntakeHold::WindowFull),
-        };
+        let looks_up = self.catalog.is_some() || reads_topic;
+        let full = !self.replication.window.has_room();
+        self.hold = IntakeHold::of(!down.policy.gate.admits(), looks_up, full);
         let Downstream { admitter, policy, driver, meter, read_at, .. } = down;
         let sink = driver.sink.as_mut().filter(|_| self.hold.is_none());
         let (Connection::Open(stream), Some(sink)) = (&mut self.connection, sink) else {
@@ -272,10 +270,8 @@ impl Feed for SlotFeed {
                 }
                 PacketOutcome::Full => {
                     let room = self.replication.window.has_room();
-                    self.hold = Some(match room && admission.policy.gate.awaits_history() {
-                        true => IntakeHold::LettersUnread,
-                        false => IntakeHold::WindowFull,
-                    });
+                    let unread = room && admission.policy.gate.awaits_history();
+                    self.hold = IntakeHold::of(unread, false, true);
                     self.hold(now);
                     return Ok(false);
                 }
