@@ -64,15 +64,18 @@ impl Judge {
     /// To be called regularly: what has not been seen cannot be remembered.
     pub fn judge(&mut self, facts: &Snapshot, now_ms: u64) -> (Health, Option<StateChange>) {
         let mut causes = against_readiness(facts, self.limits, now_ms);
-        let growth = self.wal_growth.observe(facts, now_ms);
         // Every other cause explains it better.
-        if let Some((for_ms, bytes)) = growth
-            && for_ms > self.limits.stall_ms
-            && causes.is_empty()
-        {
-            causes.push((HealthState::Stalled, StateReason::WalUnconfirmed { for_ms, bytes }));
+        let growth = self.wal_growth.observe(facts, now_ms);
+        let unconfirmed = growth.map(|(for_ms, bytes)| {
+            (for_ms, (HealthState::Stalled, StateReason::WalUnconfirmed { for_ms, bytes }))
+        });
+        let after = |limit_ms| unconfirmed.filter(|(for_ms, _)| *for_ms > limit_ms).map(|it| it.1);
+        if causes.is_empty() {
+            causes.extend(after(self.limits.stall_ms));
         }
-        let first = causes.first().copied().or_else(|| while_ready(facts, self.limits, now_ms));
+        let first = causes.first().copied();
+        let first = first.or_else(|| while_ready(facts, self.limits, now_ms));
+        let first = first.or_else(|| after(self.limits.hold_ms));
         let state = first.map_or(working(facts.pass.phase), |(state, _)| state);
         let change = (state != self.state).then(|| StateChange {
             from: self.state,
