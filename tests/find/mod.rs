@@ -1,6 +1,8 @@
 //! `walrelay find`: where an event is, compared with what a consumer, the table and the dead-letter
 //! topic say.
 
+mod limits;
+
 use serde_json::{Value, json};
 use walrelay_harness::BrokerKind;
 use walrelay_harness::rabbit::{Queue, Rabbit};

@@ -14,7 +14,7 @@ mod testing;
 mod blocked;
 mod closes;
 mod kafka_batches;
-mod kafka_log;
+pub(crate) mod kafka_log;
 mod kafka_reading;
 mod links;
 mod names;

@@ -1,0 +1,85 @@
+//! What a search leaves out, and says so.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::{ClientConfig, Offset, TopicPartitionList};
+use walrelay::base::template::Template;
+use walrelay::sink::search::{SearchLimits, SearchReport, SearchRoute, SearchScope};
+use walrelay_harness::consumer::create_topic;
+
+use crate::sinks::kafka_log::{broker, producer, write};
+use crate::support::LIMIT;
+use crate::support::faults::{CliFixture, HALT, brokers};
+
+/// Searches a topic for anything; also the number of records that were read.
+fn search(topic: &str, records_max: u64, within: Duration) -> (SearchReport, u64) {
+    let topic = Template::literal(topic);
+    let route = SearchRoute { exchange: None, topic, key: None, partition: None };
+    let stop = AtomicBool::new(false);
+    let limits = SearchLimits { deadline: Instant::now() + within, records_max, stop: &stop };
+    let scope = SearchScope { routes: &[route], dead_letters: None, from_unix_us: 0, limits };
+    let mut count = 0;
+    let report = broker().search(&scope, &mut |_| {
+        count += 1;
+        false
+    });
+    (report, count)
+}
+
+#[test]
+fn what_a_limit_or_retention_leaves_out_of_a_topic_is_said() {
+    const NAME: &str = "find-limits";
+    create_topic(&brokers(), NAME, 2, &[]).unwrap();
+    write(&producer(&[]), NAME, 1..21);
+    let (report, count) = search(NAME, 1000, LIMIT);
+    assert_eq!((report.searched, count), (vec![format!("topic {NAME}: 20 records")], 20));
+    assert!(report.not_searched.is_empty(), "{:?}", report.not_searched);
+    let (report, count) = search(NAME, 3, LIMIT);
+    let rest =
+        format!("the rest of topic {NAME}, behind 3 records: the limit of records was reached");
+    assert_eq!((report.not_searched, count), (vec![rest], 3));
+    let (report, count) = search(NAME, 1000, Duration::ZERO);
+    assert!(report.not_searched[0].contains("the time limit was reached"), "{report:?}");
+    assert_eq!(count, 0);
+    // GIVEN records that retention has removed
+    let config = ClientConfig::new().set("bootstrap.servers", brokers()).clone();
+    let admin: AdminClient<DefaultClientContext> = config.create().unwrap();
+    let mut before = TopicPartitionList::new();
+    before.add_partition_offset(NAME, 0, Offset::Offset(2)).unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(admin.delete_records(&before, &AdminOptions::new())).unwrap();
+    let (report, count) = search(NAME, 1000, LIMIT);
+    let removed =
+        format!("older records of topic {NAME}: they have been removed (retention or compaction)");
+    assert_eq!((report.not_searched, count), (vec![removed], 18));
+}
+
+#[test]
+fn what_the_login_or_the_publication_leaves_out_is_said() {
+    let mut scene = CliFixture::ready("find_rights");
+    scene.extra = HALT.into();
+    let id = scene.insert("1", "{}");
+    // GIVEN a publication that leaves the table out
+    scene.sql("ALTER PUBLICATION walrelay DROP TABLE outbox");
+    let ended = scene.walrelay(&["find", &id]);
+    ended.assert_done().assert_says(&[
+        ": unknown",
+        "The publication leaves its table out",
+        "publication walrelay leaves public.outbox out: its rows are not delivered",
+    ]);
+    // GIVEN a login with the rights of the relay, which need not include the table
+    scene.sql("CREATE ROLE find_reader LOGIN REPLICATION");
+    let url = scene.url.clone();
+    scene.url = url.replacen("postgres://postgres@", "postgres://find_reader@", 1);
+    assert_ne!(scene.url, url);
+    let ended = scene.walrelay(&["find", &id]);
+    assert_eq!(ended.code, 1, "{ended}");
+    let grant = "GRANT SELECT ON \"public\".\"outbox\" TO \"find_reader\";";
+    ended.assert_says(&[
+        "no event with id",
+        &format!("rows of public.outbox: this role may not read them: {grant}"),
+    ]);
+}
