@@ -245,14 +245,31 @@ fn watched(
 fn wal_that_grows_while_the_confirmed_lsn_stands_is_a_stall() {
     // GIVEN everything confirmed for a while, then WAL and no progress
     let seen = watched(60, |second, _| (100 + 10 * second.saturating_sub(10), 100));
-    // THEN after 30 s that is a stall
-    let first = StateReason::WalUnconfirmed { for_ms: 31_000, bytes: 310 };
-    assert_eq!(seen.first(), Some(&(41, first)));
-    assert_eq!(seen.len(), 20);
+    // THEN after 5 s that is a stall
+    let first = StateReason::WalUnconfirmed { for_ms: 6_000, bytes: 60 };
+    assert_eq!(seen.first(), Some(&(16, first)));
+    assert_eq!(seen.len(), 45);
     assert_eq!(first.code(), "wal_unconfirmed");
     // AND a confirmed position ends it
     let seen = watched(60, |second, _| (100 + 10 * second, if second < 45 { 100 } else { 200 }));
     assert_eq!(seen.last().map(|(second, _)| *second), Some(44));
+}
+
+#[test]
+fn a_stall_of_the_confirmed_lsn_speaks_against_readiness_after_30_s() {
+    let (mut recorder, facts) = facts(0);
+    let mut judge = Judge::new(LIMITS, 0);
+    let mut seen = Vec::new();
+    for second in 1..=40 {
+        facts.server_at(Lsn::from_wire(100 + second), Lsn::from_wire(100));
+        recorder.pass(&streaming(), second * 1_000);
+        let health = judge.judge(&facts.snapshot(), second * 1_000).0;
+        seen.push((health.state, health.reasons.is_empty()));
+    }
+    let count = |wanted| seen.iter().filter(|it| **it == wanted).count();
+    assert_eq!(count((HealthState::Streaming, true)), 6);
+    assert_eq!(count((HealthState::Stalled, true)), 25);
+    assert_eq!(count((HealthState::Stalled, false)), 9);
 }
 
 #[test]
@@ -261,7 +278,7 @@ fn an_idle_database_is_not_stalled() {
     assert_eq!(watched(600, |_, _| (200, 100)), []);
     assert_eq!(watched(600, |second, _| (100 + second, 100 + second)), []);
     // AND WAL of which a part is confirmed now and then
-    assert_eq!(watched(600, |second, _| (100 + second, 100 + second / 30 * 30)), []);
+    assert_eq!(watched(600, |second, _| (100 + second, 100 + second / 5 * 5)), []);
 }
 
 #[test]
