@@ -90,7 +90,7 @@ fn tables_that_are_no_outbox_cost_no_connection_and_no_warning() {
     let records = read(&[&scene.topic()]);
     let keys: Vec<_> = records.iter().map(|it| it.key().unwrap()).collect();
     assert_eq!(keys, ["1", "2", "3"], "{said}");
-    assert_eq!(said.matches("\"streaming\"").count(), 1, "{said}");
+    assert_eq!(said.matches("\"message\":\"streaming\"").count(), 1, "{said}");
     // What the preflight says of the server has a name.
     let warnings = |line: &&str| line.contains("WARN") && !line.contains("\"check\":");
     assert_eq!(said.lines().filter(warnings).collect::<Vec<_>>(), [""; 0]);
