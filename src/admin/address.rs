@@ -1,19 +1,20 @@
 //! Checks, for `walrelay check`, that the admin server can listen on its address.
 
-use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
-use std::time::{Duration, Instant};
+use std::io::ErrorKind;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
 
 use serde_json::Value;
 use socket2::{Domain, Socket, Type};
 
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
+use crate::base::{http, runtime};
 
 const TOPIC: &str = "admin.listen";
 /// How long the process that has the address may take to answer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(1);
-const ANSWER_BYTES_MAX: u64 = 256 * 1024;
+const ANSWER_BYTES_MAX: usize = 256 * 1024;
 
 /// `slot` is the configured one: a relay of this slot that has the address is probably the one that
 /// `check` is about.
@@ -51,31 +52,21 @@ fn bind(listen: SocketAddr) -> std::io::Result<()> {
 
 /// `/status` of the process that has the address.
 fn status(listen: SocketAddr) -> Option<Value> {
-    let address = match listen.ip() {
+    let address = reachable(listen);
+    let host = address.ip().to_string();
+    let asking = http::get((&host, address.port()), "/status", ANSWER_BYTES_MAX);
+    let answer = runtime::block_on(http::answer_within(ANSWER_WITHIN, asking));
+    let (_, body) = answer.ok()?.ok()?;
+    serde_json::from_slice(&body).ok()
+}
+
+/// Where a client on this machine reaches a server that listens on this address.
+pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
+    match listen.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST, listen.port()).into(),
         IpAddr::V6(ip) if ip.is_unspecified() => (Ipv6Addr::LOCALHOST, listen.port()).into(),
         _ => listen,
-    };
-    let deadline = Instant::now() + ANSWER_WITHIN;
-    let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN).ok()?;
-    stream.set_write_timeout(Some(ANSWER_WITHIN)).ok()?;
-    let request = format!("GET /status HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    loop {
-        let left =
-            deadline.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())?;
-        stream.set_read_timeout(Some(left)).ok()?;
-        let read = (&stream).take(4096).read_to_end(&mut answer);
-        match read {
-            Ok(0) => break,
-            Ok(_) if answer.len() as u64 <= ANSWER_BYTES_MAX => {}
-            _ => return None,
-        }
     }
-    let answer = String::from_utf8(answer).ok()?;
-    let (_, body) = answer.split_once("\r\n\r\n")?;
-    serde_json::from_str(body).ok()
 }
 
 /// The slot of the relay, if this is the `/status` of one; a relay that polls has none.

@@ -7,6 +7,7 @@ pub mod error;
 pub mod event;
 pub(crate) mod figures;
 pub mod finding;
+pub(crate) mod http;
 pub(crate) mod log_throttle;
 pub mod lsn;
 pub(crate) mod os_ffi;

@@ -65,6 +65,7 @@ const PURE: &[&str] = &[
 /// Files among them that are not, and why.
 const NOT_PURE: &[(&str, &str)] = &[
     ("src/base/clock.rs", "the clock that others are handed"),
+    ("src/base/http.rs", "the HTTP client"),
     ("src/base/os_ffi.rs", "asks the operating system"),
     ("src/base/runtime.rs", "starts threads and runtimes"),
     ("src/base/settings/kind.rs", "reads secrets out of files, and addresses"),

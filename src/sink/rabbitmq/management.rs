@@ -1,35 +1,28 @@
 //! The management API, as far as `check` needs it, and what its answers say of bindings and queues.
 //!
-//! AMQP cannot list bindings or policies. Answers are bounded in size and in time, redirects are
-//! not followed (they would get the login), and no error quotes the URL.
+//! AMQP cannot list bindings or policies. No error quotes the login of the URL.
 
-use std::error::Error;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use http_body_util::{BodyExt as _, Empty, Limited};
+use http_body_util::Empty;
 use hyper::body::Bytes;
-use hyper::client::conn::http1;
 use hyper::{Request, header};
-use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value as Json;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
 
 use super::settings::{RabbitLogin, RabbitSettings, RabbitTls};
 use super::tls;
 use super::uri::ManagementUri;
 use crate::base::encoding::percent_encode;
+use crate::base::http::{HttpAnswer, HttpError, answer_within, exchange};
 
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// Roughly a hundred thousand bindings.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-
-type BoxedError = Box<dyn Error + Send + Sync>;
 
 pub(super) struct ManagementApi<'a> {
     uri: &'a ManagementUri,
@@ -72,21 +65,16 @@ impl<'a> ManagementApi<'a> {
         kind: &str,
         path: &[&str],
     ) -> Result<T, String> {
-        let answer = match timeout(ANSWER_WITHIN, self.send(kind, path)).await {
-            Ok(Ok((200, body))) => serde_json::from_slice(&body)
+        let answer = answer_within(ANSWER_WITHIN, self.send(kind, path)).await;
+        let answer = answer.and_then(|answer| match answer {
+            (200, body) => serde_json::from_slice(&body)
                 .map_err(|error| format!("its answer is not the JSON that was expected: {error}")),
-            Ok(Ok((401 | 403, _))) => {
+            (401 | 403, _) => {
                 Err("it answered 401: the login was refused, or lacks the tag management"
                     .to_owned())
             }
-            Ok(Ok((status, _))) => Err(format!("it answered {status}")),
-            // hyper describes a failed request by its source.
-            Ok(Err(error)) => Err(match error.source() {
-                Some(source) => format!("{error}: {source}"),
-                None => error.to_string(),
-            }),
-            Err(_) => Err(format!("it did not answer within {} s", ANSWER_WITHIN.as_secs())),
-        };
+            (status, _) => Err(format!("it answered {status}")),
+        });
         let path = || path.join("/");
         answer.map_err(|error| {
             format!("the management API at {} was asked for {kind}/{}: {error}", self.uri, path())
@@ -117,30 +105,18 @@ impl<'a> ManagementApi<'a> {
         request.body(Empty::new())
     }
 
-    async fn send(&self, kind: &str, path: &[&str]) -> Result<(u16, Bytes), BoxedError> {
+    async fn send(&self, kind: &str, path: &[&str]) -> Result<HttpAnswer, HttpError> {
         let request = self.request(kind, path)?;
         let ManagementUri { host, tls, .. } = self.uri;
         let stream = TcpStream::connect((host.name.as_str(), host.port)).await?;
         if !tls {
-            return exchange(stream, request).await;
+            return exchange(stream, request, ANSWER_BYTES_MAX).await;
         }
         let ca_file = self.settings.tls_files.ca_file.clone();
         let roots = RabbitTls { ca_file, ..RabbitTls::default() };
-        exchange(tls::connect(stream, &host.name, &roots).await?, request).await
+        let stream = tls::connect(stream, &host.name, &roots).await?;
+        exchange(stream, request, ANSWER_BYTES_MAX).await
     }
-}
-
-async fn exchange<S>(stream: S, request: Request<Empty<Bytes>>) -> Result<(u16, Bytes), BoxedError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends with its sender, which also gets its errors.
-    tokio::spawn(connection);
-    let answer = sender.send_request(request).await?;
-    let status = answer.status().as_u16();
-    let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await?;
-    Ok((status, body.to_bytes()))
 }
 
 #[derive(Deserialize)]

@@ -1,0 +1,69 @@
+//! The HTTP client: one request on a connection of its own.
+//!
+//! Answers are bounded in size and in time, redirects are not followed, because they would get the
+//! headers, and no error quotes the request, because it may hold a login.
+
+use std::error::Error;
+use std::time::Duration;
+
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::{Request, header};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+pub(crate) type HttpError = Box<dyn Error + Send + Sync>;
+
+/// Status and body.
+pub(crate) type HttpAnswer = (u16, Bytes);
+
+/// Gets `target`, a path with its query, from an address without TLS.
+pub(crate) async fn get(
+    (host, port): (&str, u16),
+    target: &str,
+    bytes_max: usize,
+) -> Result<HttpAnswer, HttpError> {
+    let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let request = Request::get(target)
+        .header(header::HOST, name)
+        .header(header::ACCEPT, "application/json")
+        .header(header::CONNECTION, "close")
+        .body(Empty::new())?;
+    exchange(TcpStream::connect((host, port)).await?, request, bytes_max).await
+}
+
+/// Sends a request and reads the whole answer, whose body may have so many bytes.
+pub(crate) async fn exchange<S>(
+    stream: S,
+    request: Request<Empty<Bytes>>,
+    bytes_max: usize,
+) -> Result<HttpAnswer, HttpError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The connection ends with its sender, which also gets its errors.
+    tokio::spawn(connection);
+    let answer = sender.send_request(request).await?;
+    let status = answer.status().as_u16();
+    let body = Limited::new(answer.into_body(), bytes_max).collect().await?;
+    Ok((status, body.to_bytes()))
+}
+
+/// Waits for an answer; the error says why there is none, for people.
+pub(crate) async fn answer_within(
+    limit: Duration,
+    asking: impl Future<Output = Result<HttpAnswer, HttpError>>,
+) -> Result<HttpAnswer, String> {
+    match timeout(limit, asking).await {
+        Ok(answer) => answer.map_err(|error| match error.source() {
+            // hyper describes a failed request by its source.
+            Some(source) => format!("{error}: {source}"),
+            None => error.to_string(),
+        }),
+        Err(_) => Err(format!("it did not answer within {} s", limit.as_secs())),
+    }
+}
