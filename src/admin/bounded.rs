@@ -3,11 +3,12 @@
 //! A fixed number of connections is served at once. Where that many are
 //! open, the one that has been idle longest is closed for the next one, so
 //! a probe never waits behind other clients. A connection whose request is
-//! being handled is closed last; before it, one that has sent the token.
+//! being handled is closed last; before it, one that follows events, because few may; before that, one
+//! that has sent the token.
 //!
 //! Each connection is also closed at a fixed age. The age counts and not the idle time, because a
 //! client that sends or takes a byte a second is never idle. A client that has sent the token gets
-//! more time, because reading a long log takes a while.
+//! more time, because reading a long log takes a while, and so does one that follows events.
 
 use std::io;
 use std::net::{Shutdown, SocketAddr};
@@ -25,7 +26,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-/// How much longer the connection of a client that has sent the token may last.
+/// How much longer the connection of a client that has sent the token, or follows events, may last.
 const AGE_MORE: Duration = Duration::from_secs(60);
 /// Pause after a failed accept (no file descriptors left), so that it does not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -60,6 +61,8 @@ struct ConnectionState {
     is_under_way: bool,
     /// The client has sent the token.
     is_let_in: bool,
+    /// The client follows events.
+    is_following: bool,
     /// A second descriptor of the socket, to close it from outside; none once it was closed.
     socket: Option<Socket>,
 }
@@ -92,7 +95,7 @@ async fn close_when_old(connection: Weak<SharedState>, bounds: Bounds) {
     sleep(bounds.head_max).await;
     let Some(accepted_at) = may_stay(|state| state.has_asked) else { return };
     sleep_until(accepted_at + bounds.age_max).await;
-    if may_stay(|state| state.is_let_in).is_some() {
+    if may_stay(|state| state.is_let_in || state.is_following).is_some() {
         sleep(AGE_MORE).await;
         may_stay(|_| false);
     }
@@ -108,6 +111,12 @@ impl AdminClient {
     /// The client has sent the token: its connection may last longer.
     pub(super) fn let_in(&self) {
         locked(&self.connection).is_let_in = true;
+    }
+
+    /// The client is sent events while they happen: its connection may last longer, and gives way late.
+    /// The caller limits how many there are, or a probe would have to wait.
+    pub(super) fn follows(&self) {
+        locked(&self.connection).is_following = true;
     }
 
     /// The client has sent a request, which is being handled until the guard is dropped.
@@ -168,7 +177,7 @@ impl Bounded {
         let open = open.filter(|connection| locked(connection).socket.is_some());
         let idlest = open.min_by_key(|connection| {
             let state = locked(connection);
-            (state.is_under_way, state.is_let_in, state.active_at)
+            (state.is_under_way, state.is_following, state.is_let_in, state.active_at)
         });
         idlest.map(|connection| locked(&connection).close()).is_some()
     }
@@ -184,6 +193,7 @@ impl Bounded {
             has_asked: false,
             is_under_way: false,
             is_let_in: false,
+            is_following: false,
             socket,
         }));
         self.open.push(Arc::downgrade(&shared));

@@ -47,29 +47,30 @@ fn of_those_that_are_open_the_one_that_has_been_idle_longest_gives_way() {
     use axum::serve::Listener as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     on_runtime(async {
-        // GIVEN as many connections as there may be: the first is under way, the second has shown
-        // the token, the third has just sent something, the fourth has not
+        // GIVEN as many connections as there may be: the first is under way, the second follows
+        // events, the third has shown the token, the fourth has just sent something, the fifth has not
         let hour = Duration::from_secs(3600);
-        let (mut listener, addr) = bounded_listener(4, hour, hour).await;
+        let (mut listener, addr) = bounded_listener(5, hour, hour).await;
         let mut far = Vec::new();
         let (mut near, mut clients) = (Vec::new(), Vec::new());
-        for _ in 0..4 {
+        for _ in 0..5 {
             far.push(tokio::net::TcpStream::connect(addr).await.unwrap());
             let (connection, from) = listener.accept().await;
             clients.push(connection.client(from));
             near.push(connection);
         }
         let _under_way = clients[0].asks();
-        clients[1].let_in();
-        far[2].write_all(b"x").await.unwrap();
-        assert_eq!(near[2].read_u8().await.unwrap(), b'x');
+        clients[1].follows();
+        clients[2].let_in();
+        far[3].write_all(b"x").await.unwrap();
+        assert_eq!(near[3].read_u8().await.unwrap(), b'x');
         let reading = near.into_iter().map(|mut connection| {
             tokio::spawn(async move { connection.read_u8().await.unwrap_err().kind() })
         });
         let mut reading: Vec<_> = reading.collect();
         // WHEN others come, and ask, THEN they are let in, each for one of these
         let mut others = Vec::new();
-        for _ in 0..4 {
+        for _ in 0..5 {
             far.push(tokio::net::TcpStream::connect(addr).await.unwrap());
             let (connection, from) = listener.accept().await;
             let asking = connection.client(from).asks();
@@ -112,9 +113,11 @@ fn a_probe_does_not_wait_behind_idle_clients() {
     // GIVEN a server on which no connection grows too old
     let hour = Duration::from_secs(3600);
     let bounds = Bounds { head_max: hour, age_max: hour, ..Bounds::default() };
-    let router = router(view).route("/large", axum::routing::get(async || "x".repeat(LARGE_BYTES)));
+    let (observer, observing) = observer(view);
+    let large = axum::routing::get(async || "x".repeat(LARGE_BYTES));
+    let router = router(&observer).route("/large", large);
     let listen = "127.0.0.1:0".parse().unwrap();
-    let admin = Admin::start_within(bounds, listen, router, letters()).unwrap();
+    let admin = Admin::start_within(bounds, listen, router, observing, letters()).unwrap();
     // GIVEN as many idle clients as it serves: silent, in the midst of a request, with an answer
     // behind them, and reading a large one slowly
     let mut idle = Vec::new();

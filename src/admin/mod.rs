@@ -1,4 +1,5 @@
-//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, a page, and dead letters under `/api`.
+//! The admin server: `/metrics`, `/livez`, `/readyz`, `/status`, `/history`, `/events`, a page, and dead
+//! letters under `/api`.
 //!
 //! It has a thread and a runtime of its own and shares nothing with the data thread but atomics, so it
 //! answers while the data thread is stuck. Clients cannot pile up, nor keep a probe waiting: there is
@@ -24,6 +25,7 @@ use self::answer::{HTML, JSON, METRICS_TYPE, TEXT, answer};
 use self::api::Api;
 pub(crate) use self::api::DeadLetterAccess;
 use self::bounded::{AdminClient, Bounded, Bounds};
+use self::events::{Observer, Observing, observer};
 pub(crate) use self::status::{AdminView, clock_since};
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
@@ -33,6 +35,8 @@ pub(crate) mod address;
 mod answer;
 mod api;
 mod bounded;
+mod events;
+mod history;
 mod page;
 mod status;
 
@@ -55,13 +59,15 @@ impl Admin {
         view: AdminView,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
-        Admin::start_within(Bounds::default(), listen, router(view), dead_letters)
+        let (observer, observing) = observer(view);
+        Admin::start_within(Bounds::default(), listen, router(&observer), observing, dead_letters)
     }
 
     fn start_within(
         bounds: Bounds,
         listen: SocketAddr,
         router: Router,
+        observing: Observing,
         dead_letters: DeadLetterAccess,
     ) -> Result<Admin, Fault> {
         let (listener, addr) = bind(listen).map_err(|error| listen_fault(listen, &error))?;
@@ -71,6 +77,7 @@ impl Admin {
         let router = router.merge(api::router(&api));
         let router = router.layer(map_response(harden)).layer(from_fn(under_way));
         let serving = move || {
+            runtime.spawn(observing.run(until_stopped(stopped.clone())));
             runtime.block_on(serve(listener, bounds, router, stopped));
             runtime.shutdown_background();
         };
@@ -144,18 +151,18 @@ async fn until_stopped(mut stopped: watch::Receiver<bool>) {
     let _dropped = stopped.wait_for(|stop| *stop).await.is_err();
 }
 
-fn router(view: AdminView) -> Router {
+fn router(observer: &Arc<Observer>) -> Router {
     Router::new()
         .route("/", get(show_page))
         .route("/metrics", get(metrics))
         .route("/livez", get(livez))
         .route("/readyz", get(readyz))
-        .route("/status", get(show_status))
         .fallback(async || {
-            let text = "not found; try /, /metrics, /livez, /readyz, /status, /api/dlq\n";
+            let text = "not found; try /, /metrics, /livez, /readyz, /status, /history, /events, /api/dlq\n";
             answer(StatusCode::NOT_FOUND, TEXT, text.to_owned())
         })
-        .with_state(Arc::new(view))
+        .with_state(Arc::clone(&observer.view))
+        .merge(events::router(observer))
 }
 
 /// Marks the connection of a request that is being handled.
@@ -210,10 +217,6 @@ fn verdict(headers: &HeaderMap, word: &'static str, reasons: &[Unready]) -> Resp
 fn wants_json(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(header::ACCEPT).iter();
     accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains(JSON))
-}
-
-async fn show_status(State(view): State<Arc<AdminView>>) -> Response {
-    answer(StatusCode::OK, JSON, format!("{:#}\n", status::to_json(&view)))
 }
 
 async fn show_page(State(view): State<Arc<AdminView>>) -> Response {

@@ -14,15 +14,15 @@ use crate::health::{self, HealthLimits, Pass, Phase, Recorder};
 use crate::metrics::Metrics;
 
 /// A server on a free port, its data thread played by the test, its clock set by hand.
-struct Stage {
-    admin: Option<Admin>,
-    addr: SocketAddr,
-    recorder: Recorder,
-    metrics: Arc<Metrics>,
-    now_ms: Arc<AtomicU64>,
+pub(super) struct Stage {
+    pub(super) admin: Option<Admin>,
+    pub(super) addr: SocketAddr,
+    pub(super) recorder: Recorder,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) now_ms: Arc<AtomicU64>,
 }
 
-fn stage() -> Stage {
+pub(super) fn stage() -> Stage {
     stage_of(Some("relay<1>"))
 }
 
@@ -55,7 +55,7 @@ fn letters() -> DeadLetterAccess {
     DeadLetterAccess { broker, address: DeadLetterAddress::default(), token: None }
 }
 
-fn streaming() -> Pass {
+pub(super) fn streaming() -> Pass {
     Pass {
         phase: Phase::Streaming,
         sink_reachable: true,
@@ -84,7 +84,7 @@ fn get_with(addr: SocketAddr, path: &str, header: &str) -> (u16, String, String)
     (code, head.to_owned(), body.to_owned())
 }
 
-fn get(addr: SocketAddr, path: &str) -> (u16, String) {
+pub(super) fn get(addr: SocketAddr, path: &str) -> (u16, String) {
     let (code, _, body) = get_with(addr, path, "");
     (code, body)
 }

@@ -26,6 +26,7 @@ mod outbox;
 mod output;
 mod progress;
 mod slot;
+mod status;
 
 use args::{Args, Command, ConfigAction};
 use logging::{LogOptions, Style, both, prepare};
@@ -93,6 +94,7 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
         Command::CompareRelay => compare::relay(log, &request)?,
         Command::Dlq { action } => dlq::run(&prepared()?, &action)?,
         Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
+        Command::Status(args) => status::run(&args, &request)?,
         Command::Slot { action } => runtime::try_block_on(slot::run(&prepared()?, &action))?,
     })
 }

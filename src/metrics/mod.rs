@@ -16,10 +16,12 @@ pub mod instrument;
 pub mod labels;
 mod pass;
 mod process;
+mod quantile;
 
 pub use self::instrument::{Family, Instrument, LabelSet, MetricKind, MetricSpec};
 pub use self::labels::{Ignored, KnownFrom, Outcome, Point, Stage, Version, WalStatus};
 pub use self::pass::PassMeter;
+pub use self::quantile::BucketCounts;
 
 /// Commit to confirm: from half a millisecond to a minute.
 const LATENCY_SECONDS: &[f64] = &[

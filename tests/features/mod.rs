@@ -9,6 +9,7 @@ mod rabbitmq;
 mod rabbitmq_setup;
 mod record;
 mod shown;
+mod status;
 mod tables;
 mod transactions;
 mod values;

@@ -4,6 +4,7 @@
 
 mod dlq;
 mod outbox;
+mod status;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use crate::config::Request;
 
 pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
+pub(crate) use status::StatusArgs;
 
 static LONG_VERSION: LazyLock<String> = LazyLock::new(|| {
     format!(
@@ -38,6 +40,7 @@ Examples:
   walrelay run                          relay until stopped
   walrelay --config prod.toml run       with another file
   walrelay --set delivery.attempts_max=3 run
+  walrelay status --watch               how it does, each second
   walrelay dlq list --since 2h          what could not be published lately
   walrelay compare --html compare.html  the slot against polling, here";
 
@@ -127,6 +130,8 @@ pub(crate) enum Command {
         #[arg(long, value_name = "ROLE")]
         role: Option<String>,
     },
+    /// Show the state of running relays: lag, rates, latency, dead letters, WAL.
+    Status(StatusArgs),
     /// Create, drop or show the replication slot.
     #[command(after_help = "Example:\n  walrelay slot show")]
     Slot {

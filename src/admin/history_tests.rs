@@ -1,0 +1,108 @@
+use super::*;
+
+/// Counters after so many seconds, of a process that publishes `rate` events a second.
+fn counters(second: u64, rate: u64) -> Counters {
+    Counters { at_ms: second * 1_000, published: second * rate, ..Counters::default() }
+}
+
+fn gauges(second: u64) -> Gauges {
+    Gauges { at: 1_764_000_000 + second as i64, state: "streaming", ..Gauges::default() }
+}
+
+/// A history that has looked once a second, from second 0 on.
+fn history(seconds: u64, rate: u64) -> History {
+    let mut history = History::default();
+    for second in 0..seconds {
+        history.look(counters(second, rate), || gauges(second));
+    }
+    history
+}
+
+#[test]
+fn a_sample_is_taken_with_every_fifth_look_over_what_lies_between() {
+    let mut history = History::default();
+    let taken: Vec<bool> =
+        (0..11).map(|second| history.look(counters(second, 7), || gauges(second)).is_some()).collect();
+    let wanted = [true, false, false, false, false, true, false, false, false, false, true];
+    assert_eq!(taken, wanted);
+    let rates: Vec<f64> = history.samples().iter().map(|it| it.published_per_second).collect();
+    // THEN the first, which has nothing before it, has no rate
+    assert_eq!(rates, [0.0, 7.0, 7.0]);
+}
+
+#[test]
+fn only_the_last_hour_is_kept_oldest_first() {
+    let history = history(2 * 3_600, 1);
+    let samples = history.samples();
+    assert_eq!(samples.len(), 720);
+    let at = |sample: Option<&HistorySample>| sample.unwrap().gauges.at - 1_764_000_000;
+    assert_eq!((at(samples.front()), at(samples.back())), (3_600, 7_195));
+    assert_eq!(history.recent.len(), 11);
+}
+
+#[test]
+fn rates_are_those_of_the_last_ten_seconds_or_of_as_many_as_there_were() {
+    assert_eq!(History::default().recent(), (Rates::default(), None));
+    let three = history(4, 5).recent().0;
+    assert_eq!((three.published_per_second, three.over_seconds), (5.0, 3));
+    // WHEN it publishes nothing for ten seconds after a minute THEN the minute is forgotten
+    let mut history = history(60, 100);
+    for second in 60..71 {
+        let counters = Counters { at_ms: second * 1_000, published: 5_900, ..Counters::default() };
+        history.look(counters, || gauges(second));
+    }
+    assert_eq!(history.recent().0, Rates { over_seconds: 10, ..Rates::default() });
+    // WHEN looks were late THEN the time that has passed counts
+    history.look(Counters { dead_lettered: 3, retries: 6, ..counters(100, 100) }, || gauges(100));
+    let late = history.recent().0;
+    assert_eq!(late.over_seconds, 39);
+    assert_eq!((late.published_per_second, late.dead_lettered_per_second), (105.13, 0.08));
+    assert_eq!(late.retries_per_second, 0.15);
+}
+
+#[test]
+fn the_latency_is_that_of_the_interval_and_absent_without_events() {
+    let metrics = Metrics::new();
+    let mut history = History::default();
+    let mut look = |at_ms: u64| {
+        let taken = history.look(Counters::read(&metrics, at_ms), || gauges(at_ms / 1_000));
+        taken.map(|sample| (sample.p50_ms, sample.p99_ms))
+    };
+    // GIVEN events before the first look
+    (0..1_000).for_each(|_| metrics.publish_latency_seconds.observe(30.0));
+    assert_eq!(look(0), Some((None, None)));
+    (1..5).for_each(|second| assert_eq!(look(second * 1_000), None));
+    // WHEN 100 events of 1 to 2 ms were published since
+    (0..100).for_each(|_| metrics.publish_latency_seconds.observe(0.0015));
+    // THEN theirs is the latency, interpolated
+    assert_eq!(look(5_000), Some((Some(1.5), Some(1.99))));
+    assert_eq!(history.recent().1, Some(LatencyMs { p50: 1.5, p99: 1.99 }));
+}
+
+#[test]
+fn a_sample_has_the_fields_that_are_documented() {
+    let metrics = Metrics::new();
+    metrics.slot_lag_bytes.at(Point::Confirmed).set(17);
+    metrics.slot_lag_seconds.set(1.23456);
+    let pass = Pass { in_flight_events: 2, in_flight_limit: 256, ..Pass::default() };
+    let sample = |has_slot: bool| {
+        let mut history = History::default();
+        let read = || Gauges { state: "streaming", at: 1_764_032_400, ..Gauges::read(&metrics, &pass, has_slot) };
+        serde_json::to_value(history.look(Counters::default(), read).unwrap()).unwrap()
+    };
+    assert_eq!(
+        sample(true),
+        serde_json::json!({
+            "at": 1_764_032_400, "state": "streaming", "lag_bytes": 17, "lag_seconds": 1.235,
+            "published_per_second": 0.0, "dead_lettered_per_second": 0.0, "p50_ms": null,
+            "p99_ms": null, "in_flight": 2, "in_flight_limit": 256, "retained_wal_bytes": 0,
+            "dead_letters_open": null
+        })
+    );
+    // GIVEN a table that is polled THEN there is no WAL, and the lag is the age of its oldest row
+    metrics.backlog_age_seconds.set(2.5);
+    metrics.dlq_depth.set(3.0);
+    let polled = sample(false);
+    assert_eq!((&polled["lag_bytes"], &polled["retained_wal_bytes"]), (&().into(), &().into()));
+    assert_eq!((&polled["lag_seconds"], &polled["dead_letters_open"]), (&2.5.into(), &3.into()));
+}

@@ -1,0 +1,149 @@
+//! `walrelay status`: what relays say of themselves, on one screen.
+//!
+//! It asks admin servers and nothing else, so it works while database and broker do not.
+
+mod ask;
+mod relay_url;
+mod screen;
+mod sparkline;
+mod terminal;
+
+use std::io::{ErrorKind, Write as _};
+use std::pin::pin;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::ask::{AskedRelay, ask_all};
+use self::relay_url::RelayUrl;
+use self::terminal::Terminal;
+use super::args::StatusArgs;
+use super::output::{json_line, written};
+use crate::base::clock::unix_now_us;
+use crate::base::error::{Exit, Fault};
+use crate::base::runtime;
+use crate::base::time::rfc3339;
+use crate::config::{self, Request};
+
+const RELAYS_MAX: usize = 64;
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(args: &StatusArgs, request: &Request) -> Result<Exit, Vec<Fault>> {
+    let mut relays = relays(args, request)?;
+    let runtime = runtime::current_thread()?;
+    let outcome = runtime.block_on(async {
+        match args.watch {
+            true => watch(&mut relays, args.json).await,
+            false => once(&mut relays, args.json).await,
+        }
+    });
+    // Not dropped: that would wait for a name that is being resolved.
+    runtime.shutdown_background();
+    Ok(outcome?)
+}
+
+fn relays(args: &StatusArgs, request: &Request) -> Result<Vec<AskedRelay>, Vec<Fault>> {
+    if args.urls.is_empty() {
+        let listen = config::load(request)?.config.admin.listen;
+        return Ok(vec![AskedRelay::new(listen.into())]);
+    }
+    if args.urls.len() > RELAYS_MAX {
+        let what = format!("{} relays are named; at most {RELAYS_MAX} are asked", args.urls.len());
+        return Err(Fault::new(Exit::Usage, "status.too-many", what, "--url", "name fewer").into());
+    }
+    let (mut relays, mut faults) = (Vec::new(), Vec::new());
+    for url in &args.urls {
+        match RelayUrl::parse(url) {
+            Ok(url) => relays.push(AskedRelay::new(url)),
+            Err(fault) => faults.push(fault),
+        }
+    }
+    if faults.is_empty() { Ok(relays) } else { Err(faults) }
+}
+
+async fn once(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
+    ask_all(relays, !json).await;
+    let text = match json {
+        true => json_of(relays)?,
+        false => lines_of(screen::draw(relays, &Terminal::look().style())),
+    };
+    written(put(&text))?;
+    Ok(exit(relays))
+}
+
+/// Until Ctrl-C, SIGTERM, or until nobody reads any more; the exit code is that of the last answers.
+async fn watch(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
+    let refused = |error| runtime::refused("the signal handlers", &error);
+    let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
+    let mut stopped = pin!(async {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+    });
+    let mut seconds = interval(AGAIN_AFTER);
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let mut last = String::new();
+    let mut exit_code = Exit::Failed;
+    let redrawn = (!json && Terminal::look().can_redraw()).then(terminal::Redrawn::begin);
+    loop {
+        tokio::select! {
+            () = &mut stopped => break,
+            () = async {
+                seconds.tick().await;
+                ask_all(relays, !json).await;
+            } => {}
+        }
+        exit_code = exit(relays);
+        let terminal = Terminal::look();
+        let outcome = match (json, &redrawn) {
+            (true, _) => put(&json_of(relays)?),
+            (false, None) => put(&(lines_of(timed(relays, &terminal)) + "\n")),
+            (false, Some(redrawn)) => {
+                let lines = timed(relays, &terminal);
+                last = lines_of(lines.clone());
+                redrawn.show(lines, terminal.rows)
+            }
+        };
+        match outcome {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => break,
+            outcome => written(outcome)?,
+        };
+    }
+    if redrawn.is_some() {
+        drop(redrawn);
+        // What was on the screen stays to be read.
+        written(put(&last))?;
+    }
+    Ok(exit_code)
+}
+
+/// The screen with the time above it.
+fn timed(relays: &[AskedRelay], terminal: &Terminal) -> Vec<String> {
+    let now_us = unix_now_us();
+    let style = terminal.style();
+    let mut lines = vec![style.dim(&rfc3339(now_us - now_us.rem_euclid(1_000_000)).replace(".000000", ""))];
+    lines.extend(screen::draw(relays, &style));
+    lines
+}
+
+fn json_of(relays: &[AskedRelay]) -> Result<String, Fault> {
+    let all: Value = relays.iter().map(AskedRelay::to_json).collect();
+    json_line(&all).map(|line| line + "\n")
+}
+
+fn lines_of(lines: Vec<String>) -> String {
+    lines.into_iter().map(|line| line + "\n").collect()
+}
+
+fn exit(relays: &[AskedRelay]) -> Exit {
+    if relays.iter().all(AskedRelay::is_ready) { Exit::Done } else { Exit::Failed }
+}
+
+fn put(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
+}
