@@ -125,7 +125,8 @@ async fn watch(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
 fn timed(relays: &[AskedRelay], terminal: &Terminal) -> Vec<String> {
     let now_us = unix_now_us();
     let style = terminal.style();
-    let mut lines = vec![style.dim(&rfc3339(now_us - now_us.rem_euclid(1_000_000)).replace(".000000", ""))];
+    let mut lines =
+        vec![style.dim(&rfc3339(now_us - now_us.rem_euclid(1_000_000)).replace(".000000", ""))];
     lines.extend(screen::draw(relays, &style));
     lines
 }

@@ -28,7 +28,8 @@ impl Terminal {
         let out = std::io::stdout();
         let size = rustix::termios::tcgetwinsize(&out).ok();
         let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-        let (columns, rows) = size.map_or((COLUMNS, ROWS), |it| (it.ws_col.into(), it.ws_row.into()));
+        let (columns, rows) =
+            size.map_or((COLUMNS, ROWS), |it| (it.ws_col.into(), it.ws_row.into()));
         Terminal { is_terminal: out.is_terminal(), columns, rows }
     }
 
