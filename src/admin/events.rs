@@ -51,6 +51,13 @@ struct Look {
     sample: Option<(u64, Arc<str>)>,
 }
 
+impl Look {
+    /// The last sample stays, for a client that has missed its look.
+    fn renew(&mut self, status: Arc<str>, sample: Option<(u64, Arc<str>)>) {
+        *self = Look { status, sample: sample.or(self.sample.take()) };
+    }
+}
+
 /// Looks once a second, until it is stopped.
 pub(super) struct Observing {
     observer: Arc<Observer>,
@@ -82,9 +89,7 @@ impl Observing {
                 if self.looks.receiver_count() > 1 {
                     let status = self.observer.status().to_string().into();
                     let sample = sample.map(|sample| (samples, sample.into()));
-                    self.looks.send_modify(|look| {
-                        *look = Look { status, sample: sample.or(look.sample.take()) };
-                    });
+                    self.looks.send_modify(|look| look.renew(status, sample));
                 }
             }
         };

@@ -179,10 +179,7 @@ fn a_slow_client_misses_a_status_but_no_sample() {
         let client = follower(seen, Instant::now() + Duration::from_secs(3600));
         // GIVEN three looks, the second with a sample, before the client takes the next event
         for sample in [None, Some((1, Arc::from("{}"))), None] {
-            looks.send_modify(|look| {
-                let sample = sample.or(look.sample.take());
-                *look = Look { status: Arc::from("{}"), sample };
-            });
+            looks.send_modify(|look| look.renew(Arc::from("{}"), sample));
         }
         drop(looks);
         // THEN it gets one status and the sample
