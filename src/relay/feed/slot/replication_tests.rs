@@ -10,7 +10,6 @@ mod known;
 mod sequence;
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use self::fixture::{Fixture, failure, header, open, pairs};
 
@@ -221,7 +220,7 @@ fn a_letter_that_cannot_be_written_is_tried_for_ever_and_holds_the_slot() {
     let fates = fixture.settle().unwrap();
     assert!(fates.contains(&FailureOutcome::DeadLetterDelayed("no".to_owned())), "{fates:?}");
     for _ in 0..20 {
-        fixture.now.instant += Duration::from_secs(60);
+        fixture.now.instant += std::time::Duration::from_secs(60);
         while let Some(sequence) = fixture.take_due() {
             fixture.sink().retry(sequence);
         }
@@ -283,7 +282,7 @@ impl Sink for Careful {
         self.1.lock().unwrap().push(at);
         self.0.publish(at, event)
     }
-    fn poll(&mut self, patience: Duration, reports: &mut Vec<SinkReport>) {
+    fn poll(&mut self, patience: std::time::Duration, reports: &mut Vec<SinkReport>) {
         self.0.poll(patience, reports);
     }
     fn retry(&mut self, sequence: Sequence) {
