@@ -74,6 +74,7 @@ fn figures_are_written_for_people() {
     assert_eq!(text(Kind::Seconds, json!(0.26)), "0.3 s");
     assert_eq!(text(Kind::Duration, json!(3_700.5)), "1 h 1 min");
     assert_eq!(text(Kind::Milliseconds, json!(1.256)), "1.26 ms");
+    assert_eq!(text(Kind::Milliseconds, json!(61_000)), "61.0 s");
     assert_eq!(text(Kind::PerSecond, json!(12_345.6)), "12\u{202f}346/s");
     assert_eq!(text(Kind::PerSecond, json!(0)), "0/s");
     assert_eq!(text(Kind::Text, json!("<16/3>")), "&lt;16/3&gt;");

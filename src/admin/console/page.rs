@@ -85,7 +85,7 @@ const SLOT_TILES: &[Tile] = &[
     (
         "WAL retained",
         Figure::new("/slot/retained_wal_bytes", Kind::Bytes),
-        ("", Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit"), " until danger"),
+        ("until danger: ", Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit"), ""),
     ),
 ];
 
@@ -169,8 +169,9 @@ fn banner(status: &Value) -> Markup {
         header.bar {
             p.brand { img src="/console/icon.svg" alt="" width="22" height="22"; "walrelay" }
             p.dim.instance {
-                @if let Some(name) = name { span title="slot" { (name) } " · " }
-                @else { "polling · " }
+                @if let Some(name) = name { span title="slot" { (name) } } @else { "polling" }
+                @if let Some(sink) = status["sink"].as_str() { " → " (sink) }
+                " · "
                 (Figure::new("/version", Kind::Text).markup(status)) " · up "
                 (Figure::new("/uptime_seconds", Kind::Duration).markup(status))
             }
