@@ -71,13 +71,7 @@ fn relays_are_shown_whether_they_answer_or_not() {
     assert!(last["latency_ms"]["p99"].as_f64().is_some_and(|p99| p99 > 0.0), "{last}");
     // WHEN it is asked by the configuration THEN the screen is plain text
     let ended = scene.walrelay(&["status"]);
-    ended.assert_done().assert_says(&[
-        "streaming",
-        "slot status_shown",
-        "published",
-        "p50",
-        "WAL",
-    ]);
+    ended.assert_done().assert_says(&["streaming", "slot status_shown", "published", "p50", "WAL"]);
     assert!(
         ended.out.bytes().all(|byte| byte == b'\n' || (b' '..=b'~').contains(&byte)),
         "{ended}"

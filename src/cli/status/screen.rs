@@ -121,10 +121,10 @@ fn failed(relay: &AskedRelay, fault: &Fault, style: &ScreenStyle) -> Vec<String>
     let head = if style.is_plain { "no answer" } else { "✗ no answer" };
     let mut lines = vec![format!("{}{}{name}", style.tinted(Tint::Bad, head), style.separator())];
     let told = fault.to_string();
-    lines.extend(told.lines().flat_map(|line| {
-        let indent = 2 + line.len() - line.trim_start().len();
-        style.wrapped(&format!("  {line}"), indent + 2)
-    }));
+    // Below the text of the fault, or behind `where:` and `mend:`.
+    let indent = |line: &str| if line.starts_with(' ') { 11 } else { 4 };
+    let told = told.lines();
+    lines.extend(told.flat_map(|line| style.wrapped(&format!("  {line}"), indent(line))));
     lines
 }
 
@@ -348,6 +348,7 @@ fn milliseconds(ms: f64) -> String {
 
 fn age(seconds: f64) -> String {
     match seconds {
+        0.0 => "0 s".to_owned(),
         ..9.95 => format!("{seconds:.1} s"),
         _ => duration(seconds.round() as u64),
     }
