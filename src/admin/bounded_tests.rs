@@ -83,27 +83,27 @@ fn of_those_that_are_open_the_one_that_has_been_idle_longest_gives_way() {
 }
 
 #[test]
-fn who_was_let_in_may_stay_longer() {
+fn who_was_let_in_or_follows_may_stay_longer() {
+    for may_stay in [AdminClient::let_in, AdminClient::follows] {
+        on_runtime(stays_past_its_age(may_stay));
+    }
+}
+
+async fn stays_past_its_age(may_stay: fn(&AdminClient)) {
     use axum::serve::Listener as _;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    on_runtime(async {
-        let (mut listener, addr) = bounded_listener(1, Duration::ZERO, Duration::ZERO).await;
-        let mut far = tokio::net::TcpStream::connect(addr).await.unwrap();
-        let (mut near, from) = listener.accept().await;
-        let client = near.client(from);
-        assert_eq!(client.addr, far.local_addr().unwrap());
-        // GIVEN a connection past its age WHEN its client is let in THEN it is served
-        let _under_way = client.asks();
-        client.let_in();
-        let ((), byte) = tokio::join!(
-            async {
-                tokio::task::yield_now().await;
-                far.write_all(b"x").await.unwrap();
-            },
-            near.read_u8()
-        );
-        assert_eq!(byte.unwrap(), b'x');
-    });
+    let (mut listener, addr) = bounded_listener(1, Duration::ZERO, Duration::ZERO).await;
+    let mut far = tokio::net::TcpStream::connect(addr).await.unwrap();
+    let (mut near, from) = listener.accept().await;
+    let client = near.client(from);
+    assert_eq!(client.addr, far.local_addr().unwrap());
+    let _under_way = client.asks();
+    // GIVEN a connection past its age WHEN its client may stay THEN it is not closed
+    may_stay(&client);
+    let waits = tokio::time::timeout(Duration::from_millis(100), near.read_u8()).await;
+    assert!(waits.is_err(), "{waits:?}");
+    far.write_all(b"x").await.unwrap();
+    assert_eq!(near.read_u8().await.unwrap(), b'x');
 }
 
 #[test]

@@ -153,3 +153,40 @@ fn a_stop_ends_the_events_at_once() {
     assert!(rest.ends_with("0\r\n\r\n"), "{rest}");
     assert!(begun.elapsed() < super::super::STOP_GRACE, "{:?}", begun.elapsed());
 }
+
+fn on_runtime<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test)
+}
+
+fn follower(looks: watch::Receiver<Look>, ends_at: Instant) -> Follower {
+    let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+    Follower { looks, sample_seen: None, due: VecDeque::new(), ends_at, _permit: permit }
+}
+
+#[test]
+fn nobody_follows_beyond_the_end() {
+    on_runtime(async {
+        let (_looks, seen) = watch::channel(Look::default());
+        assert!(follower(seen, Instant::now()).next().await.is_none());
+    });
+}
+
+#[test]
+fn a_slow_client_misses_a_status_but_no_sample() {
+    on_runtime(async {
+        let (looks, seen) = watch::channel(Look::default());
+        let client = follower(seen, Instant::now() + Duration::from_secs(3600));
+        // GIVEN three looks, the second with a sample, before the client takes the next event
+        for sample in [None, Some((1, Arc::from("{}"))), None] {
+            looks.send_modify(|look| {
+                let sample = sample.or(look.sample.take());
+                *look = Look { status: Arc::from("{}"), sample };
+            });
+        }
+        drop(looks);
+        // THEN it gets one status and the sample
+        let events = futures_util::stream::StreamExt::count(unfold(client, Follower::next)).await;
+        assert_eq!(events, 2);
+    });
+}

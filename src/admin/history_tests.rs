@@ -21,8 +21,9 @@ fn history(seconds: u64, rate: u64) -> History {
 #[test]
 fn a_sample_is_taken_with_every_fifth_look_over_what_lies_between() {
     let mut history = History::default();
-    let taken: Vec<bool> =
-        (0..11).map(|second| history.look(counters(second, 7), || gauges(second)).is_some()).collect();
+    let taken: Vec<bool> = (0..11)
+        .map(|second| history.look(counters(second, 7), || gauges(second)).is_some())
+        .collect();
     let wanted = [true, false, false, false, false, true, false, false, false, false, true];
     assert_eq!(taken, wanted);
     let rates: Vec<f64> = history.samples().iter().map(|it| it.published_per_second).collect();
@@ -87,7 +88,11 @@ fn a_sample_has_the_fields_that_are_documented() {
     let pass = Pass { in_flight_events: 2, in_flight_limit: 256, ..Pass::default() };
     let sample = |has_slot: bool| {
         let mut history = History::default();
-        let read = || Gauges { state: "streaming", at: 1_764_032_400, ..Gauges::read(&metrics, &pass, has_slot) };
+        let read = || Gauges {
+            state: "streaming",
+            at: 1_764_032_400,
+            ..Gauges::read(&metrics, &pass, has_slot)
+        };
         serde_json::to_value(history.look(Counters::default(), read).unwrap()).unwrap()
     };
     assert_eq!(

@@ -26,7 +26,8 @@ pub(crate) async fn get(
     target: &str,
     bytes_max: usize,
 ) -> Result<HttpAnswer, HttpError> {
-    let name = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let name =
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
     let request = Request::get(target)
         .header(header::HOST, name)
         .header(header::ACCEPT, "application/json")

@@ -92,8 +92,8 @@ async fn json_of(url: &RelayUrl, path: &str, bytes_max: usize) -> Result<Value, 
 fn unreachable(url: &RelayUrl, why: &str) -> Fault {
     let port = url.port;
     let mend = format!(
-        "on its machine, see whether it runs and where it listens: ss -ltnp 'sport = :{port}'\n\
-         start it: walrelay run; or ask another address: walrelay status --url HOST:PORT"
+        "find it on its machine: ss -ltnp 'sport = :{port}'\n\
+         start it: walrelay run; ask another address: --url HOST:PORT"
     );
     let what = format!("the relay does not answer: {why}");
     Fault::new(Exit::Failed, "status.unreachable", what, url.to_string(), mend)
@@ -104,3 +104,7 @@ fn not_a_relay(url: &RelayUrl, why: &str) -> Fault {
     let mend = "ask the address of [admin] listen: walrelay config show | grep listen";
     Fault::new(Exit::Failed, "status.not-a-relay", what, url.to_string(), mend)
 }
+
+#[cfg(test)]
+#[path = "ask_tests.rs"]
+mod tests;

@@ -8,7 +8,7 @@ mod screen;
 mod sparkline;
 mod terminal;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::ErrorKind;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::ask::{AskedRelay, ask_all};
 use self::relay_url::RelayUrl;
-use self::terminal::Terminal;
+use self::terminal::{Terminal, put};
 use super::args::StatusArgs;
 use super::output::{json_line, written};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
+use crate::base::text::truncated;
 use crate::base::time::rfc3339;
 use crate::config::{self, Request};
 
@@ -123,9 +124,10 @@ async fn watch(relays: &mut [AskedRelay], json: bool) -> Result<Exit, Fault> {
 
 /// The screen with the time above it.
 fn timed(relays: &[AskedRelay], terminal: &Terminal) -> Vec<String> {
-    let now_us = unix_now_us();
     let style = terminal.style();
-    let mut lines = vec![style.dim(&rfc3339(now_us - now_us.rem_euclid(1_000_000)).replace(".000000", ""))];
+    // Without the microseconds.
+    let now = format!("{}Z", truncated(&rfc3339(unix_now_us()), 19));
+    let mut lines = vec![style.dim(&now)];
     lines.extend(screen::draw(relays, &style));
     lines
 }
@@ -141,9 +143,4 @@ fn lines_of(lines: Vec<String>) -> String {
 
 fn exit(relays: &[AskedRelay]) -> Exit {
     if relays.iter().all(AskedRelay::is_ready) { Exit::Done } else { Exit::Failed }
-}
-
-fn put(text: &str) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }

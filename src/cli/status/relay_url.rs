@@ -49,7 +49,8 @@ impl RelayUrl {
             // Not quoted: it may hold a password.
             return Err(wrong("a login in the URL is not sent; --url takes none".to_owned()));
         }
-        let uri: Uri = url.parse().map_err(|error| wrong(format!("{text:?} is no URL: {error}")))?;
+        let uri: Uri =
+            url.parse().map_err(|error| wrong(format!("{text:?} is no URL: {error}")))?;
         if uri.scheme_str() != Some("http") {
             return Err(wrong(format!("{text:?} is not http://: a relay answers without TLS")));
         }
@@ -61,7 +62,9 @@ impl RelayUrl {
             return Err(wrong(format!("{text:?} names no host")));
         }
         // A port that is no number is no port for the parser.
-        let after_host = uri.authority().map(|it| it.as_str().trim_start_matches(uri.host().unwrap_or_default()));
+        let after_host = uri
+            .authority()
+            .map(|it| it.as_str().trim_start_matches(uri.host().unwrap_or_default()));
         let port = match after_host.unwrap_or_default() {
             "" => Some(port),
             _ => uri.port_u16().filter(|port| *port > 0),

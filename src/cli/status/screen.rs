@@ -103,7 +103,7 @@ pub(super) fn draw(relays: &[AskedRelay], style: &ScreenStyle) -> Vec<String> {
     }
     if relays.len() > 1 {
         let ready = relays.iter().filter(|relay| relay.is_ready()).count();
-        lines.extend([String::new(), format!("{ready} of {} relays are ready", relays.len())]);
+        lines.extend([String::new(), format!("ready: {ready} of {} relays", relays.len())]);
     }
     lines.extend(plots_are_of(relays, style).map(|text| style.dim(&text)));
     lines
@@ -121,10 +121,10 @@ fn failed(relay: &AskedRelay, fault: &Fault, style: &ScreenStyle) -> Vec<String>
     let head = if style.is_plain { "no answer" } else { "✗ no answer" };
     let mut lines = vec![format!("{}{}{name}", style.tinted(Tint::Bad, head), style.separator())];
     let told = fault.to_string();
-    lines.extend(told.lines().flat_map(|line| {
-        let indent = 2 + line.len() - line.trim_start().len();
-        style.wrapped(&format!("  {line}"), indent + 2)
-    }));
+    // Below the text of the fault, or behind `where:` and `mend:`.
+    let indent = |line: &str| if line.starts_with(' ') { 11 } else { 4 };
+    let told = told.lines();
+    lines.extend(told.flat_map(|line| style.wrapped(&format!("  {line}"), indent(line))));
     lines
 }
 
@@ -142,7 +142,8 @@ fn block(relay: &AskedRelay, status: &Value, style: &ScreenStyle) -> Vec<String>
         lines.extend(style.wrapped(&format!("  note: {note}"), 4));
     }
     let samples = relay.history["samples"].as_array().map_or(&[][..], Vec::as_slice);
-    let values = |field: &str| samples.iter().map(|sample| number(&sample[field])).collect::<Vec<_>>();
+    let values =
+        |field: &str| samples.iter().map(|sample| number(&sample[field])).collect::<Vec<_>>();
     let (lag, lags, size): (_, _, fn(f64) -> String) = match status["slot"].is_object() {
         true => (slot_lag(&status["slot"]), values("lag_bytes"), |it| binary_size(it as u64)),
         false => (backlog(&status["polling"]), values("lag_seconds"), age),
@@ -174,12 +175,10 @@ fn heading(relay: &AskedRelay, status: &Value, style: &ScreenStyle) -> Vec<Strin
         _ => Tint::Bad,
     };
     let mark = if style.is_plain { "" } else { "● " };
-    let mut head = format!("{mark}{state}");
-    if !relay.is_ready() {
-        head += ", not ready";
-    }
-    let mut parts = vec![head.clone()];
-    parts.extend(number(&status["since_seconds"]).map(|it| format!("for {}", duration(it as u64))));
+    let head = format!("{mark}{state}");
+    let lasts = number(&status["since_seconds"]).map(|it| format!(" for {}", duration(it as u64)));
+    let not_ready = if relay.is_ready() { "" } else { ", not ready" };
+    let mut parts = vec![format!("{head}{}{not_ready}", lasts.unwrap_or_default())];
     parts.extend(text(&status["since"]).map(|since| format!("since {since}")));
     parts.push(address(relay));
     let mut lines = style.wrapped(&parts.join(style.separator()), 2);
@@ -252,7 +251,8 @@ fn slot_lag(slot: &Value) -> Option<String> {
 
 fn backlog(polling: &Value) -> Option<String> {
     let rows = number(&polling["backlog"])?;
-    let seconds = number(&polling["backlog_age_seconds"]).map(|it| format!(", {}", age(it)));
+    let seconds = number(&polling["backlog_age_seconds"]).filter(|age| *age > 0.0);
+    let seconds = seconds.map(|it| format!(", oldest {}", age(it)));
     Some(format!("{} rows{}", grouped(rows as u64, ','), seconds.unwrap_or_default()))
 }
 
@@ -265,7 +265,9 @@ fn published(status: &Value) -> Option<String> {
 fn latency(status: &Value) -> Option<String> {
     let latency = &status["latency_ms"];
     match (number(&latency["p50"]), number(&latency["p99"])) {
-        (Some(p50), Some(p99)) => Some(format!("p50 {}, p99 {}", milliseconds(p50), milliseconds(p99))),
+        (Some(p50), Some(p99)) => {
+            Some(format!("p50 {}, p99 {}", milliseconds(p50), milliseconds(p99)))
+        }
         _ if latency.is_null() && status.get("latency_ms").is_some() => {
             let seconds = number(&status["rates"]["over_seconds"])?;
             Some(format!("nothing published within {seconds} s"))
@@ -310,7 +312,8 @@ fn wal(slot: &Value) -> Option<String> {
         Some(safe) if safe < 0.0 => "beyond the limit".to_owned(),
         Some(safe) => format!("{} more are safe", binary_size(safe as u64)),
     };
-    let status = if status == "reserved" { String::new() } else { format!(", {status}") };
+    let status =
+        if status == "reserved" { String::new() } else { format!(", wal_status {status}") };
     Some(format!("{retained} retained, {safe}{status}"))
 }
 
@@ -345,6 +348,7 @@ fn milliseconds(ms: f64) -> String {
 
 fn age(seconds: f64) -> String {
     match seconds {
+        0.0 => "0 s".to_owned(),
         ..9.95 => format!("{seconds:.1} s"),
         _ => duration(seconds.round() as u64),
     }

@@ -1,8 +1,7 @@
 //! The terminal that the screen is shown on, if it is one.
 
-use std::io::IsTerminal as _;
+use std::io::{IsTerminal as _, Write as _};
 
-use super::put;
 use super::screen::ScreenStyle;
 use crate::cli::output;
 
@@ -28,7 +27,8 @@ impl Terminal {
         let out = std::io::stdout();
         let size = rustix::termios::tcgetwinsize(&out).ok();
         let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
-        let (columns, rows) = size.map_or((COLUMNS, ROWS), |it| (it.ws_col.into(), it.ws_row.into()));
+        let (columns, rows) =
+            size.map_or((COLUMNS, ROWS), |it| (it.ws_col.into(), it.ws_row.into()));
         Terminal { is_terminal: out.is_terminal(), columns, rows }
     }
 
@@ -43,6 +43,12 @@ impl Terminal {
             is_coloured: output::is_coloured(&std::io::stdout()),
         }
     }
+}
+
+/// Writes to standard output; the caller must know when nobody reads any more.
+pub(super) fn put(text: &str) -> std::io::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes()).and_then(|()| out.flush())
 }
 
 /// The second screen of a terminal, which is left when this is dropped.

@@ -1,0 +1,95 @@
+//! Relays that answer, something else, and nothing.
+
+use std::net::SocketAddr;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// A server that gives one answer to every request, or none.
+async fn server(answer: Option<String>) -> AskedRelay {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let addr: SocketAddr = listener.local_addr().unwrap();
+    tokio::spawn(async move {
+        let mut silent = Vec::new();
+        loop {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let _request = stream.read(&mut [0; 4096]).await;
+            match &answer {
+                Some(answer) => drop(stream.write_all(answer.as_bytes()).await),
+                None => silent.push(stream),
+            }
+        }
+    });
+    AskedRelay::new(addr.into())
+}
+
+fn ok(body: &str) -> Option<String> {
+    Some(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len()))
+}
+
+fn on_runtime<F: Future>(test: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(test)
+}
+
+#[test]
+fn what_is_no_answer_of_a_relay_is_a_fault_that_says_why() {
+    for (answer, code, told) in [
+        (ok("no"), "status.not-a-relay", "no JSON"),
+        (ok("[1]"), "status.not-a-relay", "no state"),
+        (ok("{\"state\": 5}"), "status.not-a-relay", "no state"),
+        (ok(&" ".repeat(STATUS_BYTES_MAX + 1)), "status.unreachable", "length limit"),
+        (Some("HTTP/1.1 404 No\r\n\r\n".into()), "status.not-a-relay", "it answered 404"),
+        (Some("SSH-2.0\r\n".into()), "status.unreachable", "the relay does not answer"),
+    ] {
+        let relay = on_runtime(async {
+            let mut relay = [server(answer).await];
+            ask_all(&mut relay, false).await;
+            relay.into_iter().next().unwrap()
+        });
+        let fault = relay.status.as_ref().unwrap_err();
+        assert_eq!((fault.code, fault.exit), (code, Exit::Failed), "{fault}");
+        assert!(fault.what.contains(told), "{fault}");
+        assert!(!relay.is_ready());
+        assert_eq!(relay.to_json()["error"]["code"], code);
+    }
+}
+
+#[test]
+fn relays_that_are_silent_are_waited_for_together() {
+    on_runtime(async {
+        let ready = ok("{\"state\": \"streaming\", \"ready\": true, \"n\": 1}");
+        let mut relays = [server(None).await, server(ready).await, server(None).await];
+        let begun = Instant::now();
+        ask_all(&mut relays, true).await;
+        assert!(begun.elapsed() < 2 * ANSWER_WITHIN, "{:?}", begun.elapsed());
+        let ready: Vec<bool> = relays.iter().map(AskedRelay::is_ready).collect();
+        assert_eq!(ready, [false, true, false]);
+        let fault = relays[0].status.as_ref().unwrap_err();
+        assert!(fault.what.contains("did not answer within 2 s"), "{fault}");
+        // THEN the URL stands before what the relay has said
+        let json = relays[1].to_json().to_string();
+        let url = &relays[1].url;
+        assert_eq!(
+            json,
+            format!("{{\"url\":\"{url}\",\"state\":\"streaming\",\"ready\":true,\"n\":1}}")
+        );
+    });
+}
+
+#[test]
+fn the_history_is_asked_for_with_plots_only_and_not_each_second() {
+    on_runtime(async {
+        let answer = ok("{\"state\": \"streaming\", \"samples\": []}");
+        let mut relay = [server(answer).await];
+        ask_all(&mut relay, false).await;
+        assert_eq!(relay[0].history, Value::Null);
+        ask_all(&mut relay, true).await;
+        assert!(relay[0].history["samples"].is_array());
+        let asked_at = relay[0].history_at;
+        ask_all(&mut relay, true).await;
+        assert_eq!(relay[0].history_at, asked_at);
+    });
+}
