@@ -105,11 +105,14 @@ fn the_page_tells_state_and_all_reasons() {
     for part in [
         "class=\"state bad\"",
         ">sink down<",
-        "since 2026-11-25T01:02:03Z",
+        "since 2026-11-25 01:02:03 UTC",
         "<li>broker unreachable for 4 s</li>",
         "<li>SELECT 1</li>",
         "<li>a &lt;note&gt;</li>",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }
+    let early = json!({ "state": "blocked", "ready": true, "reasons": [],
+        "reason": { "code": "sink_down", "text": "broker unreachable for 1 s" } });
+    assert!(page::render(&early, true).contains("<li>broker unreachable for 1 s</li>"));
 }
