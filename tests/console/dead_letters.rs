@@ -157,6 +157,7 @@ fn a_job_is_begun_and_stopped_by_keys_alone() {
     let console = Console::open(BrokerKind::Kafka, "console_keys", LETTERS);
     let Console { case, browser, .. } = &console;
     case.site.open_route(&case.lost());
+    case.site.open_route(&case.other());
     // WHEN the page is entered by keys THEN the first thing leads past the bar
     browser.press(TAB);
     assert_eq!(focused(browser)["text"], "To the content");

@@ -47,7 +47,8 @@ function showState(status) {
   const { since, since_seconds: age } = status;
   say(byId("state-since"), since ? `for ${duration(age ?? 0)}, since ${since.slice(11, 19)} UTC`
     : stateBegan.seen ? "" : `since ${clock(stateBegan.at)} UTC`);
-  const texts = (status.reasons ?? []).map((reason) => reason.text);
+  const reasons = status.reasons?.length ? status.reasons : [status.reason];
+  const texts = reasons.map((reason) => reason?.text);
   const notices = [...texts, status.slot?.pinned_by?.text, status.note].filter(Boolean);
   const list = byId("notices");
   if (notices.join("\n") !== [...list.children].map((item) => item.textContent).join("\n")) {

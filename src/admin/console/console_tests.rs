@@ -74,6 +74,7 @@ fn figures_are_written_for_people() {
     assert_eq!(text(Kind::Seconds, json!(0.26)), "0.3 s");
     assert_eq!(text(Kind::Duration, json!(3_700.5)), "1 h 1 min");
     assert_eq!(text(Kind::Milliseconds, json!(1.256)), "1.26 ms");
+    assert_eq!(text(Kind::Milliseconds, json!(61_000)), "61.0 s");
     assert_eq!(text(Kind::PerSecond, json!(12_345.6)), "12\u{202f}346/s");
     assert_eq!(text(Kind::PerSecond, json!(0)), "0/s");
     assert_eq!(text(Kind::Text, json!("<16/3>")), "&lt;16/3&gt;");
@@ -104,11 +105,14 @@ fn the_page_tells_state_and_all_reasons() {
     for part in [
         "class=\"state bad\"",
         ">sink down<",
-        "since 2026-11-25T01:02:03Z",
+        "since 2026-11-25 01:02:03 UTC",
         "<li>broker unreachable for 4 s</li>",
         "<li>SELECT 1</li>",
         "<li>a &lt;note&gt;</li>",
     ] {
         assert!(page.contains(part), "{part}\n{page}");
     }
+    let early = json!({ "state": "blocked", "ready": true, "reasons": [],
+        "reason": { "code": "sink_down", "text": "broker unreachable for 1 s" } });
+    assert!(page::render(&early, true).contains("<li>broker unreachable for 1 s</li>"));
 }

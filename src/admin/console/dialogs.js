@@ -137,8 +137,9 @@ export function askAction(action, what, about, run) {
   const outcome = el("p", { id: "action-count", role: "status" });
   const problem = el("p", { class: "error", role: "alert", hidden: true });
   const fail = (error) => { say(problem, textOf(error)); problem.hidden = false; };
-  const rate = el("input", { id: "action-rate", type: "text", placeholder: "50/s", autocomplete: "off" });
-  const reason = el("input", { id: "action-reason", type: "text", maxlength: 500, autocomplete: "off", required: action === "discard" });
+  const rate = el("input", { id: "action-rate", type: "text", autofocus: action === "replay", placeholder: "50/s", autocomplete: "off" });
+  const reason = el("input", { id: "action-reason", type: "text", maxlength: 500, autocomplete: "off", required: action === "discard",
+    autofocus: action !== "replay" });
   const anyway = el("input", { id: "action-anyway", type: "checkbox" });
   const body = (more) => ({ ...bodyOf(action, what), ...more });
   const dryRun = async () => {
@@ -154,6 +155,7 @@ export function askAction(action, what, about, run) {
   const submit = async (event) => {
     event.preventDefault();
     problem.hidden = true;
+    if (reason.required && !reason.value.trim()) return fail({ text: "a reason is needed" });
     const more = { ...(reason.value.trim() && { reason: reason.value.trim() }) };
     if (action !== "release" && rate.value.trim()) more.rate = rate.value.trim();
     if (action === "release" && anyway.checked) more.anyway = true;

@@ -76,6 +76,7 @@ impl FigureKind {
             Bytes => binary_size(whole),
             Seconds => format!("{number:.1} s"),
             Duration => duration(whole),
+            Milliseconds if number >= 10_000.0 => format!("{} s", short(number / 1e3)),
             Milliseconds => format!("{} ms", short(number)),
             PerSecond => format!("{}/s", short(number)),
             Text => value.as_str().map_or_else(|| value.to_string(), str::to_owned),

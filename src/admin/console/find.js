@@ -36,7 +36,7 @@ function one(event) {
   const { row, slot_passed: passed } = event;
   const facts = [
     ["Key", event.key],
-    ["Row", row && `${row.table}${row.created_at ? `, created ${moment(row.created_at)} UTC` : ""}`],
+    ["Row", row && `${row.table}${row.status ? `, status ${row.status}` : ""}${row.created_at ? `, created ${moment(row.created_at)} UTC` : ""}`],
     ["Committed", event.commit_ts ? `${moment(event.commit_ts)} UTC` : row?.committed_at && `${moment(row.committed_at)} UTC`],
     ["Commit LSN", event.lsn],
     ["Slot", passed === true ? "has passed it" : passed === false ? "has not passed it" : null],
@@ -52,8 +52,7 @@ function one(event) {
 }
 
 function place({ topic, partition, offset, timestamp }) {
-  const parts = [topic, partition ?? null, offset ?? null];
-  const [where, slice, at] = parts;
-  return [where, slice !== null && `partition ${slice}`, at !== null && `offset ${at}`,
+  const has = (value) => value !== null && value !== undefined;
+  return [topic, has(partition) && `partition ${partition}`, has(offset) && `offset ${offset}`,
     timestamp && `${moment(timestamp)} UTC`].filter(Boolean).join(", ");
 }

@@ -29,6 +29,10 @@ export function short(number) {
   return size < 100 ? number.toFixed(size < 10 ? 2 : 1) : count(number);
 }
 
+export function milliseconds(number) {
+  return number < 10000 ? `${short(number)} ms` : `${short(number / 1000)} s`;
+}
+
 // The times of the log are UTC, so these are.
 export function clock(unixSeconds, seconds = true) {
   return new Date(unixSeconds * 1000).toISOString().slice(11, seconds ? 19 : 16);
@@ -47,7 +51,7 @@ const KINDS = {
   bytes,
   duration,
   seconds: (value) => `${value.toFixed(1)} s`,
-  milliseconds: (value) => `${short(value)} ms`,
+  milliseconds,
   "per-second": (value) => `${short(value)}/s`,
   text: String,
 };

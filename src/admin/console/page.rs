@@ -85,7 +85,7 @@ const SLOT_TILES: &[Tile] = &[
     (
         "WAL retained",
         Figure::new("/slot/retained_wal_bytes", Kind::Bytes),
-        ("", Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit"), " until danger"),
+        ("until danger: ", Figure::new("/slot/safe_wal_bytes", Kind::Bytes).or("no limit"), ""),
     ),
 ];
 
@@ -169,8 +169,9 @@ fn banner(status: &Value) -> Markup {
         header.bar {
             p.brand { img src="/console/icon.svg" alt="" width="22" height="22"; "walrelay" }
             p.dim.instance {
-                @if let Some(name) = name { span title="slot" { (name) } " · " }
-                @else { "polling · " }
+                @if let Some(name) = name { span title="slot" { (name) } } @else { "polling" }
+                @if let Some(sink) = status["sink"].as_str() { " → " (sink) }
+                " · "
                 (Figure::new("/version", Kind::Text).markup(status)) " · up "
                 (Figure::new("/uptime_seconds", Kind::Duration).markup(status))
             }
@@ -186,7 +187,7 @@ fn banner(status: &Value) -> Markup {
     }
 }
 
-/// The same words, classes and signs as in `app.js`.
+/// The same words, classes, signs and notices as in `app.js`.
 fn state(status: &Value) -> Markup {
     let word = status["state"].as_str().unwrap_or_default();
     let is_ready = status["ready"] == Value::Bool(true);
@@ -195,25 +196,32 @@ fn state(status: &Value) -> Markup {
         "starting" | "connecting" | "standby" | "draining" => ("warn", "…"),
         _ => ("bad", "!"),
     };
-    let since = status["since"].as_str();
-    let reasons = status["reasons"].as_array().into_iter().flatten();
-    let texts = reasons.map(|reason| &reason["text"]);
-    let more = [status.pointer("/slot/pinned_by/text"), status.pointer("/note")];
-    let texts = texts.chain(more.into_iter().flatten());
-    let texts: Vec<&str> =
-        texts.filter_map(Value::as_str).filter(|text| !text.is_empty()).collect();
+    let since = status["since"].as_str().and_then(|since| since.get(..19));
+    let since = since.map(|since| since.replace('T', " "));
+    let texts = notices(status);
     html! {
         section #state class={ "state " (tone) } aria-label="State" {
             span #state-sign .sign aria-hidden="true" { (sign) }
             div {
                 h1 #state-word { (word.replace('_', " ")) }
                 p #state-since .dim {
-                    @if let Some(since) = since { "since " (since) }
+                    @if let Some(since) = since { "since " (since) " UTC" }
                 }
             }
             ul #notices hidden[texts.is_empty()] { @for text in texts { li { (text) } } }
         }
     }
+}
+
+/// Why it is not ready, or is about to be; what keeps WAL; and what the loop is busy with.
+fn notices(status: &Value) -> Vec<&str> {
+    let reasons = status["reasons"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let reasons =
+        if reasons.is_empty() { std::slice::from_ref(&status["reason"]) } else { reasons };
+    let texts = reasons.iter().map(|reason| &reason["text"]);
+    let more = [status.pointer("/slot/pinned_by/text"), status.pointer("/note")];
+    let texts = texts.chain(more.into_iter().flatten());
+    texts.filter_map(Value::as_str).filter(|text| !text.is_empty()).collect()
 }
 
 fn tile(status: &Value, (title, figure, (before, below, after)): &Tile) -> Markup {

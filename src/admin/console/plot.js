@@ -3,9 +3,11 @@
 // One time is under the cursor in all plots at once, because what happened to one figure is explained by
 // the others.
 
-import { bytes, clock, count, duration, el, say, short, svg } from "./format.js";
+import { bytes, clock, count, duration, el, milliseconds, say, short, svg } from "./format.js";
 
 const HOUR = 3600;
+// A relay that has just started has so much of the time axis at least.
+const SPAN_MIN = 600;
 const HEIGHT = 168;
 const PAD = { left: 64, right: 10, top: 10, bottom: 24 };
 const TABLE_EVERY = 60;
@@ -14,7 +16,7 @@ const PLOTS = [
   { id: "throughput", title: "Throughput", unit: "events/s", write: (v) => `${short(v)}/s`, least: 1, series: [
     { name: "published", of: (s) => s.published_per_second },
     { name: "dead-lettered", of: (s) => s.dead_lettered_per_second }] },
-  { id: "latency", title: "Latency, commit to confirm", unit: "ms", write: (v) => `${short(v)} ms`, least: 1, series: [
+  { id: "latency", title: "Latency, commit to confirm", unit: "logarithmic", write: milliseconds, least: 1, log: true, series: [
     { name: "p50", of: (s) => s.p50_ms },
     { name: "p99", of: (s) => s.p99_ms }] },
   { id: "lag", title: "Lag", unit: "bytes of WAL", write: bytes, least: 1024, binary: true, series: [
@@ -25,13 +27,19 @@ const PLOTS = [
     { name: "limit", of: (s) => s.in_flight_limit }] },
 ];
 
-// The ends of round steps: 1, 2 or 5 times a power of ten, or of two for bytes.
+// Round steps from 0 on: 1, 2, 2.5 or 5 times a power of ten, or a power of two for bytes.
 export function ticks(top, binary) {
   const rough = top / 4;
   const base = binary ? 2 ** Math.ceil(Math.log2(rough)) : 10 ** Math.floor(Math.log10(rough));
-  const step = binary ? base : base * [1, 2, 5, 10].find((times) => times * base >= rough);
+  const step = binary ? base : base * [1, 2, 2.5, 5, 10].find((times) => times * base >= rough);
   const steps = Math.ceil(top / step - 1e-9);
   return Array.from({ length: steps + 1 }, (_, at) => at * step);
+}
+
+// Powers of ten around the values.
+export function decades(least, greatest) {
+  const [from, to] = [Math.floor(Math.log10(least)), Math.max(Math.ceil(Math.log10(greatest)), Math.floor(Math.log10(least)) + 1)];
+  return Array.from({ length: to - from + 1 }, (_, at) => 10 ** (from + at));
 }
 
 export class Plots {
@@ -61,6 +69,7 @@ export class Plots {
   }
 
   get end() { return this.samples.at(-1)?.at ?? 0; }
+  get span() { return Math.min(Math.max(this.end - (this.samples[0]?.at ?? 0), SPAN_MIN), HOUR); }
 
   draw() {
     const text = this.missing ? "The relay gives no history."
@@ -108,7 +117,7 @@ class Plot {
   hover(event) {
     const box = this.svg.getBoundingClientRect();
     const share = (event.clientX - box.left - PAD.left) / (box.width - PAD.left - PAD.right);
-    this.all.point(this.all.end - HOUR + share * HOUR);
+    this.all.point(this.all.end - (1 - share) * this.all.span);
   }
 
   key(event) {
@@ -120,20 +129,24 @@ class Plot {
     this.all.move(steps);
   }
 
-  x(at) { return PAD.left + (1 - (this.all.end - at) / HOUR) * (this.width - PAD.left - PAD.right); }
-  y(value) { return HEIGHT - PAD.bottom - (value / this.top) * (HEIGHT - PAD.top - PAD.bottom); }
+  x(at) { return PAD.left + (1 - (this.all.end - at) / this.all.span) * (this.width - PAD.left - PAD.right); }
+  y(value) {
+    const share = this.spec.log ? Math.log(Math.max(value, this.low) / this.low) / Math.log(this.top / this.low) : value / this.top;
+    return HEIGHT - PAD.bottom - share * (HEIGHT - PAD.top - PAD.bottom);
+  }
 
   draw() {
-    const { series, least, binary, write } = this.spec;
+    const { series, least, binary, log, write } = this.spec;
     this.width = Math.max(this.svg.clientWidth, 200);
-    const greatest = Math.max(least, ...this.all.samples.flatMap((s) => series.map((one) => one.of(s) ?? 0)));
-    const steps = ticks(greatest, binary);
-    this.top = steps.at(-1);
+    const values = this.all.samples.flatMap((s) => series.map((one) => one.of(s) ?? 0));
+    const greatest = Math.max(least, ...values);
+    const steps = log ? decades(Math.min(greatest, ...values.filter((value) => value > 0)), greatest) : ticks(greatest, binary);
+    [this.low, this.top] = [steps[0], steps.at(-1)];
     this.svg.setAttribute("viewBox", `0 0 ${this.width} ${HEIGHT}`);
     const right = this.width - PAD.right;
-    const rows = steps.flatMap((value) => {
+    const rows = steps.flatMap((value, at) => {
       const y = Math.round(this.y(value)) + 0.5;
-      return [svg("line", { class: value ? "grid" : "axis", x1: PAD.left, x2: right, y1: y, y2: y }),
+      return [svg("line", { class: at ? "grid" : "axis", x1: PAD.left, x2: right, y1: y, y2: y }),
         svg("text", { x: PAD.left - 6, y: y + 4, "text-anchor": "end" }, write(value).replace("/s", ""))];
     });
     this.cursor = svg("g", { class: "cursor" });
@@ -145,10 +158,11 @@ class Plot {
 
   times() {
     if (!this.all.end) return [];
-    const step = this.width < 420 ? 1200 : 600;
-    const first = Math.ceil((this.all.end - HOUR) / step) * step;
-    const all = Array.from({ length: HOUR / step + 1 }, (_, at) => first + at * step);
-    return all.filter((at) => at <= this.all.end).map((at) =>
+    const { end, span } = this.all;
+    const step = [60, 120, 300, 600, 1200].find((seconds) => span / seconds <= this.width / 75);
+    const first = Math.ceil((end - span) / step) * step;
+    const all = Array.from({ length: Math.floor((end - first) / step) + 1 }, (_, at) => first + at * step);
+    return all.map((at) =>
       svg("text", { x: Math.min(Math.max(this.x(at), PAD.left + 12), this.width - PAD.right - 14), y: HEIGHT - 6,
         "text-anchor": "middle" }, clock(at, false)));
   }
@@ -168,7 +182,7 @@ class Plot {
   }
 
   shades() {
-    const width = (this.all.interval / HOUR) * (this.width - PAD.left - PAD.right);
+    const width = (this.all.interval / this.all.span) * (this.width - PAD.left - PAD.right);
     const bad = this.all.samples.filter((sample) => this.all.toneOf(sample.state) !== "good");
     return bad.map((sample) => svg("rect", { class: "shade", x: (this.x(sample.at) - width).toFixed(1), y: PAD.top,
       width: (width + 0.5).toFixed(1), height: HEIGHT - PAD.top - PAD.bottom }));
