@@ -133,7 +133,7 @@ impl EventState {
 
 /// Why an event is in its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum StateReason {
+pub(crate) enum Evidence {
     /// A record, a dead letter or the row's status says so.
     Seen,
     /// The slot has passed it, and not everything could be searched.
@@ -165,7 +165,7 @@ pub(crate) struct FoundEvent {
     pub(crate) letters: Vec<EventLetter>,
     pub(crate) traceparent: Option<String>,
     pub(crate) state: EventState,
-    pub(crate) reason: StateReason,
+    pub(crate) reason: Evidence,
 }
 
 impl FoundEvent {
@@ -203,43 +203,43 @@ impl FoundEvent {
         &self,
         slot: Option<&SlotPosition>,
         Completeness { letters_read, searched_all }: Completeness,
-    ) -> (EventState, StateReason) {
+    ) -> (EventState, Evidence) {
         use EventState::{DeadLettered, InFlight, Published, Unknown, Waiting};
         // A row that waits may have a record of an earlier attempt, and is published again.
         let polled = self.row.as_ref().and_then(|row| row.polled.as_ref());
         if let Some(polled) = polled.filter(|polled| polled.state != Unknown) {
-            return (polled.state, StateReason::Seen);
+            return (polled.state, Evidence::Seen);
         }
         let any = |state| self.letters.iter().any(|letter| letter.state == state);
         if any("open") {
-            return (DeadLettered, StateReason::Seen);
+            return (DeadLettered, Evidence::Seen);
         }
         if !self.records.is_empty() || any("replayed") {
-            return (Published, StateReason::Seen);
+            return (Published, Evidence::Seen);
         }
         if any("discarded") {
-            return (DeadLettered, StateReason::Seen);
+            return (DeadLettered, Evidence::Seen);
         }
-        let Some(row) = &self.row else { return (Unknown, StateReason::Nothing) };
+        let Some(row) = &self.row else { return (Unknown, Evidence::Nothing) };
         if row.polled.is_some() {
-            return (Unknown, StateReason::Seen);
+            return (Unknown, Evidence::Seen);
         }
         if !row.is_published {
-            return (Unknown, StateReason::NotPublished);
+            return (Unknown, Evidence::NotPublished);
         }
-        let Some(slot) = slot else { return (Unknown, StateReason::Nothing) };
+        let Some(slot) = slot else { return (Unknown, Evidence::Nothing) };
         // What the relay has not been sent, it cannot have.
         let state = match slot.sent {
             Some(sent) if sent >= slot.wal_end => InFlight,
             _ => Waiting,
         };
         match self.slot_passed {
-            Some(true) if !letters_read => (Unknown, StateReason::PassedUnread),
-            Some(true) if searched_all => (Unknown, StateReason::Vanished),
-            Some(true) => (Published, StateReason::Passed),
-            Some(false) => (state, StateReason::NotPassed),
-            None if searched_all && letters_read => (state, StateReason::NotPassed),
-            None => (state, StateReason::Lags),
+            Some(true) if !letters_read => (Unknown, Evidence::PassedUnread),
+            Some(true) if searched_all => (Unknown, Evidence::Vanished),
+            Some(true) => (Published, Evidence::Passed),
+            Some(false) => (state, Evidence::NotPassed),
+            None if searched_all && letters_read => (state, Evidence::NotPassed),
+            None => (state, Evidence::Lags),
         }
     }
 }

@@ -148,7 +148,7 @@ fn show_pin(watch: &SlotWatch, pin: Option<SlotPin>) {
         if let Some(SlotPin { by, age, restart_lsn, .. }) = &pin {
             let (transaction, age_s, mend) = (by.title(), age.as_secs(), by.mend());
             tracing::warn!(
-                slot, transaction, age_s, %restart_lsn, mend,
+                code = "slot.pinned", slot, transaction, age_s, %restart_lsn, mend,
                 "a transaction holds restart_lsn: Postgres keeps all WAL from there on"
             );
         }

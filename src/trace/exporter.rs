@@ -152,7 +152,11 @@ impl Exporting {
         }
         let left = self.batch.len() + self.queue.len();
         if left > 0 {
-            tracing::warn!(code = "trace.unfinished", spans = left, "the last spans were not exported");
+            tracing::warn!(
+                code = "trace.unfinished",
+                spans = left,
+                "the last spans were not exported"
+            );
         }
     }
 

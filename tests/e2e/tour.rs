@@ -51,10 +51,7 @@ impl Tour {
         assert_eq!(screen.code, i32::from(!ready), "{fault}: {screen}");
         self.browser.wait_text("#state-word", |text| text == wanted);
         let shown = began.elapsed();
-        let query = format!("outbox_state{{state=\"{wanted}\"}} == 1");
-        until(&format!("{fault}: {query}"), LIMIT, || {
-            (!self.prometheus.values(&query).is_empty()).then_some(())
-        });
+        self.scraped(&format!("outbox_state{{state=\"{wanted}\"}} == 1"), true);
         if let Some(alert) = alert {
             self.alerted(fault, alert, true);
         }
@@ -65,9 +62,15 @@ impl Tour {
     /// Waits until the alert is pending or fires, or is over.
     #[track_caller]
     fn alerted(&self, fault: &str, alert: &str, wanted: bool) {
-        let query = format!("ALERTS{{alertname=\"{alert}\"}}");
-        until(&format!("{fault}: {alert} is {wanted}"), LIMIT, || {
-            (self.prometheus.values(&query).is_empty() != wanted).then_some(())
+        println!("{fault}: {alert} {wanted}");
+        self.scraped(&format!("ALERTS{{alertname=\"{alert}\"}}"), wanted);
+    }
+
+    /// Waits until Prometheus finds something, or nothing any more.
+    #[track_caller]
+    fn scraped(&self, query: &str, wanted: bool) {
+        until(&format!("{query}: {wanted}"), LIMIT, || {
+            (self.prometheus.values(query).is_empty() != wanted).then_some(())
         });
     }
 
@@ -178,23 +181,23 @@ fn pin_the_slot(tour: &mut Tour) {
     site.execute("begin; insert into other values ('x'); prepare transaction 'forgotten'");
     let pinned_by = |tour: &Tour| status(&tour.relay)["slot"]["pinned_by"].clone();
     let pin = until(fault, LIMIT, || {
-        tour.case.site.execute(
-            "insert into other select repeat('x', 1000) from generate_series(1, 300)",
-        );
+        tour.case
+            .site
+            .execute("insert into other select repeat('x', 1000) from generate_series(1, 300)");
         Some(pinned_by(tour)).filter(|pin| pin["kind"] == "prepared_transaction")
     });
     assert!(pin["text"].as_str().unwrap().contains("ROLLBACK PREPARED 'forgotten'"), "{pin}");
     assert!(tour.screen().out.contains("forgotten"), "{}", tour.screen());
     tour.browser.wait_text("#notices", |text| text.contains("forgotten"));
-    tour.alerted(fault, "WalrelaySlotPinned", true);
+    tour.scraped("outbox_slot_pinned_seconds > 0", true);
     tour.case.site.execute("rollback prepared 'forgotten'");
     until("nothing pins the slot", LIMIT, || {
-        tour.case.site.execute(
-            "insert into other select repeat('x', 1000) from generate_series(1, 300)",
-        );
+        tour.case
+            .site
+            .execute("insert into other select repeat('x', 1000) from generate_series(1, 300)");
         (pinned_by(tour) == Value::Null).then_some(())
     });
-    tour.alerted(fault, "WalrelaySlotPinned", false);
+    tour.scraped("outbox_slot_pinned_seconds > 0", false);
     tour.all_recover(fault, None);
 }
 

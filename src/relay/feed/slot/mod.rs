@@ -29,8 +29,7 @@ use crate::relay::control::{
     CatalogLink, Control, OpenedSession, SessionLink, SessionNews, SessionRequest, StopFlags,
     Walsender,
 };
-use crate::relay::failure_policy::FailurePolicy;
-use crate::relay::faults;
+use crate::relay::{failure_policy::FailurePolicy, faults};
 use crate::source::stream::{Stream, StreamError};
 
 /// A Postgres that shuts down waits for its walsenders: the stream is closed after this.

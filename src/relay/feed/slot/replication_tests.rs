@@ -12,7 +12,6 @@ mod sequence;
 use std::sync::{Arc, Mutex};
 
 use self::fixture::{Fixture, failure, header, open, pairs};
-
 use super::*;
 use crate::base::event::Outbound;
 use crate::dead_letter::tail_event::TailEvent;
