@@ -251,7 +251,7 @@ fn wal_that_grows_while_the_confirmed_lsn_stands_is_a_stall() {
     assert_eq!(seen.len(), 45);
     assert_eq!(first.code(), "wal_unconfirmed");
     // AND a confirmed position ends it
-    let seen = watched(60, |second, _| (100 + 10 * second, if second < 45 { 100 } else { 200 }));
+    let seen = watched(50, |second, _| (100 + 10 * second, if second < 45 { 100 } else { 200 }));
     assert_eq!(seen.last().map(|(second, _)| *second), Some(44));
 }
 
