@@ -59,7 +59,7 @@ fn log(health: &Health, StateChange { from, lasted_ms }: StateChange) {
         HealthState::Blocked | HealthState::Held | HealthState::Stalled => {
             tracing::warn!(code = "state", from, to, reason, text, lasted_ms, "state");
         }
-        _ => tracing::info!(from, to, reason, text, lasted_ms, "state"),
+        _ => tracing::info!(code = "state", from, to, reason, text, lasted_ms, "state"),
     }
 }
 

@@ -99,7 +99,7 @@ fn a_broker_that_stands_still_or_is_gone_is_told_and_the_relay_recovers(kind: Br
         ("streaming", "draining"),
         ("draining", "halted"),
     ] {
-        let line = format!("\"message\":\"state\",\"from\":\"{from}\",\"to\":\"{to}\"");
+        let line = format!("\"code\":\"state\",\"from\":\"{from}\",\"to\":\"{to}\"");
         assert!(relay.said(&line), "{line} not in\n{}", relay.tail(40));
     }
 }
