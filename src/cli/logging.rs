@@ -34,6 +34,8 @@ const AUDIT: &str = "audit";
 /// The AMQP client logs whole messages that the broker returns, and payloads must not be logged. A
 /// filter alone would not do: one of its modules by name would go before it.
 const NEVER_LOGGED: &str = "lapin";
+/// Lines of this target are never limited.
+const STATES: &str = "walrelay::health::state_watch";
 /// Most of a message that stands for the lines that were not written.
 const SAMPLE_BYTES_MAX: usize = 120;
 
@@ -291,7 +293,9 @@ impl<F> Limited<F> {
         let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let suppressed = repeats.take_suppressed(now);
-        let audited = metadata.target() == AUDIT && *metadata.level() == Level::INFO;
+        // A change of state comes once a second at most, and the last one counts.
+        let audited = metadata.target() == AUDIT && *metadata.level() == Level::INFO
+            || metadata.target() == STATES;
         if *metadata.level() > Level::INFO || audited {
             return (true, suppressed);
         }

@@ -226,7 +226,8 @@ impl Checks<'_> {
                 self.refuse(&path, BAD_VALUE, what, mend);
             }
         }
-        if let Some(Err(what)) = headers.as_ref().map(parse_headers) {
+        let sent = headers.as_ref().filter(|_| endpoint.is_some());
+        if let Some(Err(what)) = sent.map(parse_headers) {
             let path = path_of!(ConfigFile.tracing / TracingSettings.headers);
             let mend =
                 "write name=value,name=value, with what is special in values percent-encoded";

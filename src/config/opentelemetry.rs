@@ -17,9 +17,13 @@ pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, Stri
     let is_off = is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none");
     // An endpoint for another protocol would answer every request with an error.
     let other_protocol = variables.contains_key(PROTOCOL) && !is(PROTOCOL, HTTP_PROTOBUF);
-    if is_off || other_protocol {
+    // A machine may set these for its other services.
+    if is_off || other_protocol || !cfg!(feature = "otlp") {
         return;
     }
+    // What the argument means, the sampler says; only a ratio has this form.
+    let sampler = variables.get("OTEL_TRACES_SAMPLER").map(|it| it.trim()).unwrap_or_default();
+    let has_ratio = sampler.is_empty() || sampler.ends_with("traceidratio");
     let known = [
         ("OTEL_EXPORTER_OTLP_ENDPOINT", path_of!(ConfigFile.tracing / TracingSettings.endpoint)),
         ("OTEL_EXPORTER_OTLP_HEADERS", path_of!(ConfigFile.tracing / TracingSettings.headers)),
@@ -28,7 +32,8 @@ pub(crate) fn environment(layers: &mut Layers, variables: &BTreeMap<String, Stri
     ];
     for (name, path) in known {
         // An empty variable counts as one that is not set.
-        if let Some(value) = variables.get(name).filter(|value| !value.is_empty()) {
+        let is_meant = has_ratio || name != "OTEL_TRACES_SAMPLER_ARG";
+        if let Some(value) = variables.get(name).filter(|value| is_meant && !value.is_empty()) {
             set(layers, name, path, value);
         }
     }

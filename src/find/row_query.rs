@@ -26,6 +26,8 @@ const STATEMENT_LIMIT: Duration = Duration::from_secs(5);
 /// A row may have been written long before its transaction was committed.
 const MARGIN_US: i64 = 600_000_000;
 
+const WITH_ZONE: &str = "with time zone";
+
 /// Why rows of a table were not found.
 pub(super) enum Unread {
     /// The text is no value of the column's type.
@@ -78,8 +80,9 @@ impl RowQuery<'_> {
             )
         };
         let created = self.created().map(|name| format!("t.{}", quote_ident(&name)));
-        let created_utc =
-            created.as_ref().map(|it| utc(&format!("({it})::pg_catalog.timestamptz")));
+        // A time without a zone may be of any: the search must not begin behind it.
+        let has_zone = self.facts.type_of(&self.work().created_at).is_some_and(|it| it.ends_with(WITH_ZONE));
+        let created_utc = created.as_ref().filter(|_| has_zone).map(|it| utc(it));
         let committed = utc(
             "(CASE WHEN pg_catalog.current_setting('track_commit_timestamp') OPERATOR(pg_catalog.=) 'on' \
              THEN pg_catalog.pg_xact_commit_timestamp(t.xmin) END)",

@@ -113,7 +113,7 @@ impl RowLookup<'_> {
         let table = shown(outbox);
         if rows.len() > ROWS_MAX {
             rows.truncate(ROWS_MAX);
-            view.not_searched.push(format!("more rows of {table}: the newest {ROWS_MAX} are read"));
+            view.not_searched.push(format!("more rows of {table}: {ROWS_MAX} are read"));
         }
         view.searched.push(format!("{table}: {} rows", rows.len()));
         let entries = facts

@@ -41,6 +41,9 @@ pub(crate) struct SpanStart {
     traceparent: [u8; 55],
 }
 
+/// A larger event gets no context, which could make it too large for its topic.
+const CONTEXT_EVENT_BYTES_MAX: usize = 256 << 10;
+
 impl SpanStart {
     /// The event with this span as its context, unless it has one.
     pub(crate) fn add_to<'a>(
@@ -48,7 +51,7 @@ impl SpanStart {
         event: &Outbound<'a>,
         headers: &'a mut HeaderSlots<'a>,
     ) -> Outbound<'a> {
-        if header_of(event).is_some() {
+        if header_of(event).is_some() || event.size_bytes() > CONTEXT_EVENT_BYTES_MAX {
             return *event;
         }
         let mut own = event.headers.iter().copied().chain([(TRACEPARENT, &self.traceparent[..])]);

@@ -152,6 +152,7 @@ impl Exporting {
         }
         let left = self.batch.len() + self.queue.len();
         if left > 0 {
+            self.metrics.spans_dropped.inc_by(left as u64);
             tracing::warn!(
                 code = "trace.unfinished",
                 spans = left,

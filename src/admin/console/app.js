@@ -2,7 +2,7 @@
 
 import { session } from "./api.js";
 import { startLetters } from "./dead_letters.js";
-import { startFind } from "./find.js";
+import { forgetFound, startFind } from "./find.js";
 import { byId, clock, duration, el, say, shown } from "./format.js";
 import { follow } from "./live.js";
 import { Plots } from "./plot.js";
@@ -76,6 +76,7 @@ function showSession() {
   byId("find-form").hidden = !isIn;
   byId("find-closed").hidden = isIn;
   letters.show(isIn);
+  if (!isIn) forgetFound();
 }
 
 for (const id of ["history", "dead-letters", "find"]) byId(id).hidden = false;

@@ -18,6 +18,8 @@ let isShown = false;
 let parkedKnown = 0;
 let openKnown = null;
 let jobTimer = 0;
+// The filter of what is listed: what is typed counts once it is applied.
+let applied = {};
 // Only the answer to the last question is shown.
 let asked = 0;
 // What is drawn, and when the list may be read again by itself: reading a long topic is work.
@@ -30,11 +32,11 @@ export function startLetters() {
   byId("login")?.addEventListener("submit", login);
   byId("logout").addEventListener("click", () => { session.end(); events.onSession(); byId("token")?.focus(); });
   session.onRefused = (refused) => { session.end(); events.onSession(); loginError(textOf(refused)); };
-  byId("filter").addEventListener("submit", (event) => { event.preventDefault(); load(); });
-  byId("filter-clear").addEventListener("click", () => { setFilter({}); load(); });
-  byId("filter-state").addEventListener("change", load);
-  byId("replay-all").addEventListener("click", () => act("replay", filter(), describe()));
-  byId("discard-all").addEventListener("click", () => act("discard", filter(), describe()));
+  byId("filter").addEventListener("submit", (event) => { event.preventDefault(); apply(); });
+  byId("filter-clear").addEventListener("click", () => { setFilter({}); apply(); });
+  byId("filter-state").addEventListener("change", apply);
+  byId("replay-all").addEventListener("click", () => act("replay", applied, describe()));
+  byId("discard-all").addEventListener("click", () => act("discard", applied, describe()));
   return events;
 }
 
@@ -62,11 +64,16 @@ function loginError(text) {
 
 function show(isIn) {
   byId("letters").hidden = !isIn;
-  if (isIn && !isShown) load();
+  if (isIn && !isShown) apply();
   isShown = isIn;
   if (isIn) return;
   [letters, drawn] = [[], ""];
+  // Nothing that the token has shown stays on the page.
   for (const id of ["groups", "rows", "parked", "job"]) byId(id).replaceChildren();
+  for (const id of ["record", "action"]) {
+    if (byId(id).open) byId(id).close();
+    byId(id).replaceChildren();
+  }
 }
 
 // The relay counts by itself: when its count changes, what is listed is stale.
@@ -78,7 +85,12 @@ function showStatus(status) {
 }
 
 // What is typed, with the names of the API.
-function filter() {
+function apply() {
+  applied = typedFilter();
+  return load();
+}
+
+function typedFilter() {
   const given = FIELDS.map((name) => [name, byId(`filter-${name}`).value.trim()]).filter(([, value]) => value);
   return { ...Object.fromEntries(given), state: byId("filter-state").value };
 }
@@ -88,7 +100,7 @@ function setFilter(values) {
   byId("filter-state").value = values.state ?? "open";
 }
 
-function describe(given = filter()) {
+function describe(given = applied) {
   const { state, ...rest } = given;
   const parts = Object.entries(rest).map(([name, value]) => `${name.replace("_", " ")} ${value}`);
   const what = state === "all" ? "all dead letters, resolved ones too" : `${state} dead letters`;
@@ -100,7 +112,7 @@ async function load() {
   const problem = byId("letters-error");
   const begunAt = Date.now();
   try {
-    const answer = await get("/api/dlq", { ...filter(), limit: LIMIT });
+    const answer = await get("/api/dlq", { ...applied, limit: LIMIT });
     if (turn !== asked) return;
     // In the order of the topic's partitions; the newest are what people look for.
     letters = answer.letters.sort((a, b) => (a.failed_at < b.failed_at ? 1 : -1));
@@ -119,7 +131,7 @@ async function load() {
 
 // Draws what has changed, and leaves the focus on the same button.
 function draw() {
-  const next = JSON.stringify([letters, matching, pages, filter()]);
+  const next = JSON.stringify([letters, matching, pages, applied]);
   if (next === drawn) return;
   drawn = next;
   const label = document.activeElement.closest("#groups, #rows") && document.activeElement.getAttribute("aria-label");
@@ -149,12 +161,12 @@ function drawGroups() {
 }
 
 function groupRow(errorClass, topic, group) {
-  const own = { ...filter(), error_class: errorClass, topic };
+  const own = { ...applied, error_class: errorClass, topic };
   const last = group[0];
   const title = `${errorClass}, topic ${topic}`;
   // A filter cannot name what is empty.
   const actions = !errorClass || !topic ? ["–"] : [
-    button("Show", () => { setFilter(own); load(); byId("letters-count").scrollIntoView({ block: "nearest" }); },
+    button("Show", () => { setFilter(own); apply(); byId("letters-count").scrollIntoView({ block: "nearest" }); },
       { "aria-label": `Show ${title}`, class: "quiet" }),
     button("Replay…", () => act("replay", own, describe(own)), { "aria-label": `Replay ${title}` }),
     button("Discard…", () => act("discard", own, describe(own)), { "aria-label": `Discard ${title}`, class: "danger" }),

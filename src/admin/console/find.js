@@ -8,19 +8,28 @@ const STATES = {
   waiting: "waits to be read", unknown: "is not known here",
 };
 
+// Only the answer to the last question is shown.
+let asked = 0;
+
+export function forgetFound() {
+  asked += 1;
+  byId("found").replaceChildren();
+}
+
 export function startFind() {
   byId("find-form").addEventListener("submit", async (event) => {
     event.preventDefault();
     const query = { [byId("find-by").value]: byId("find-value").value };
     const since = byId("find-since").value.trim();
     if (since) query.since = since;
-    const place = byId("found");
-    place.replaceChildren(el("p", { class: "dim" }, "Searching…"));
+    const turn = ++asked;
+    const show = (...shown) => turn === asked && byId("found").replaceChildren(...shown);
+    show(el("p", { class: "dim" }, "Searching…"));
     try {
-      place.replaceChildren(...answer(await get("/api/find", query)));
+      show(...answer(await get("/api/find", query)));
     } catch (error) {
       const isOld = error instanceof Refused && error.status === 404 && error.code === "api.not-here";
-      place.replaceChildren(el("p", { class: "error" }, isOld ? "This version cannot search." : textOf(error)));
+      show(el("p", { class: "error" }, isOld ? "This version cannot search." : textOf(error)));
     }
   });
 }

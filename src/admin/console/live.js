@@ -49,15 +49,18 @@ export function follow(on) {
     setTimeout(() => { timers.forEach(clearInterval); poll = 0; stream(); }, STREAM_AGAIN_MS);
   }
 
+  let events = null;
+  addEventListener("pagehide", () => events?.close());
+
   function stream() {
-    const events = new EventSource("/events");
-    events.addEventListener("status", (event) => heard("live", JSON.parse(event.data)));
-    events.addEventListener("sample", (event) => on.sample(JSON.parse(event.data)));
-    events.onerror = () => {
+    const opened = new EventSource("/events");
+    events = opened;
+    opened.addEventListener("status", (event) => heard("live", JSON.parse(event.data)));
+    opened.addEventListener("sample", (event) => on.sample(JSON.parse(event.data)));
+    opened.onerror = () => {
       // A refused stream is closed for good; one that broke is opened again by the browser.
-      if (events.readyState === EventSource.CLOSED) startPolling();
+      if (opened.readyState === EventSource.CLOSED) startPolling();
     };
-    addEventListener("pagehide", () => events.close(), { once: true });
   }
 
   history();

@@ -166,7 +166,7 @@ impl<'s> TopicSearch<'s, '_> {
         let count = self.reader.partition_count(topic, self.patience())?;
         if self.reader.has_lost_records(topic, from_unix_us, limits.deadline)? {
             self.leave_out(format!(
-                "older records of topic {topic}: they have been removed (retention or compaction)"
+                "older records of topic {topic}: they have been removed by retention"
             ));
         }
         let own = self.own_partition(route, count);
