@@ -236,6 +236,7 @@ fn watched(
         facts.server_at(Lsn::from_wire(server), Lsn::from_wire(slot_confirmed));
         recorder.pass(&pass, second * 1_000);
         let health = judge.judge(&facts.snapshot(), second * 1_000).0;
+        assert!(health.reasons.len() <= 1, "one explanation is enough: {:?}", health.reasons);
         seen.extend(health.reason.map(|reason| (second, reason)));
     }
     seen
