@@ -137,8 +137,8 @@ fn every_fault_is_told_by_all_and_taken_back(kind: BrokerKind) {
     broker.start_again().unwrap();
     tour.all_recover(fault, Some("WalrelayBlocked"));
 
-    let fault = "Postgres is killed";
-    postgres.kill9().unwrap();
+    let fault = "Postgres crashes";
+    postgres.crash().unwrap();
     tour.all_tell(fault, "connecting", Some("not_streaming"), Some("WalrelayNotConnected"));
     postgres.start_again().unwrap();
     tour.all_recover(fault, Some("WalrelayNotConnected"));
