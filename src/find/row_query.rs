@@ -81,7 +81,8 @@ impl RowQuery<'_> {
         };
         let created = self.created().map(|name| format!("t.{}", quote_ident(&name)));
         // A time without a zone may be of any: the search must not begin behind it.
-        let has_zone = self.facts.type_of(&self.work().created_at).is_some_and(|it| it.ends_with(WITH_ZONE));
+        let has_zone =
+            self.facts.type_of(&self.work().created_at).is_some_and(|it| it.ends_with(WITH_ZONE));
         let created_utc = created.as_ref().filter(|_| has_zone).map(|it| utc(it));
         let committed = utc(
             "(CASE WHEN pg_catalog.current_setting('track_commit_timestamp') OPERATOR(pg_catalog.=) 'on' \

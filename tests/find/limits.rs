@@ -53,7 +53,7 @@ fn what_a_limit_or_retention_leaves_out_of_a_topic_is_said() {
     runtime.block_on(admin.delete_records(&before, &AdminOptions::new())).unwrap();
     let (report, count) = search(NAME, 1000, LIMIT);
     let removed =
-        format!("older records of topic {NAME}: they have been removed (retention or compaction)");
+        format!("older records of topic {NAME}: they have been removed by retention");
     assert_eq!((report.not_searched, count), (vec![removed], 18));
 }
 
