@@ -52,8 +52,7 @@ fn what_a_limit_or_retention_leaves_out_of_a_topic_is_said() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(admin.delete_records(&before, &AdminOptions::new())).unwrap();
     let (report, count) = search(NAME, 1000, LIMIT);
-    let removed =
-        format!("older records of topic {NAME}: they have been removed by retention");
+    let removed = format!("older records of topic {NAME}: they have been removed by retention");
     assert_eq!((report.not_searched, count), (vec![removed], 18));
 }
 
