@@ -3,10 +3,10 @@
 //! The protocol is JSON over HTTP, one request at a time, so a few lines serve. What a test waits for is a
 //! fact on the page.
 
-use std::io::{Read as _, Write as _};
+use std::cell::RefCell;
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde_json::{Value, json};
 use walrelay_harness::free_port;
@@ -31,8 +31,9 @@ const QUIET: [&str; 9] = [
 ];
 
 pub(crate) struct Browser {
-    _driver: Program,
-    address: SocketAddr,
+    driver: Program,
+    /// One connection for all requests: hundreds of short ones would take up the ports that relays ask for.
+    stream: RefCell<BufReader<TcpStream>>,
     session: String,
 }
 
@@ -52,8 +53,10 @@ impl Browser {
             folder,
         };
         let driver = Program::start(launch).unwrap();
-        let address = ([127, 0, 0, 1], port).into();
-        until("chromedriver", LIMIT, || send(address, "GET", "/status", &Value::Null));
+        let address = SocketAddr::from(([127, 0, 0, 1], port));
+        let stream = until("chromedriver", LIMIT, || TcpStream::connect(address).ok());
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let mut stream = BufReader::new(stream);
         let mut arguments: Vec<String> = QUIET.map(str::to_owned).into();
         arguments.push(format!("--user-data-dir={}", profile.display()));
         let wanted = json!({ "capabilities": { "alwaysMatch": {
@@ -61,10 +64,11 @@ impl Browser {
             "goog:chromeOptions": { "args": arguments },
             "goog:loggingPrefs": { "browser": "ALL" },
         } } });
-        let session = send(address, "POST", "/session", &wanted);
-        let session = session.unwrap_or_else(|| panic!("no browser\n{}", driver.tail(30)));
-        let session = session["sessionId"].as_str().unwrap().to_owned();
-        let browser = Browser { _driver: driver, address, session };
+        let told = exchange(&mut stream, "POST", "/session", &wanted);
+        let session = told.as_ref().ok().and_then(|told| told["sessionId"].as_str());
+        let Some(session) = session else { panic!("no browser: {told:?}\n{}", driver.tail(30)) };
+        let session = session.to_owned();
+        let browser = Browser { driver, stream: RefCell::new(stream), session };
         browser.look_at(1280, false);
         browser
     }
@@ -73,8 +77,8 @@ impl Browser {
     #[track_caller]
     fn command(&self, method: &str, path: &str, body: &Value) -> Value {
         let path = format!("/session/{}{path}", self.session);
-        let told = send(self.address, method, &path, body);
-        let told = told.unwrap_or_else(|| panic!("chromedriver does not answer {path}"));
+        let told = exchange(&mut self.stream.borrow_mut(), method, &path, body);
+        let told = told.unwrap_or_else(|error| panic!("{path}: {error}\n{}", self.driver.tail(30)));
         assert!(told.get("error").is_none(), "{path}: {told:#}");
         told
     }
@@ -181,41 +185,42 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        send(self.address, "DELETE", &format!("/session/{}", self.session), &Value::Null);
+        let path = format!("/session/{}", self.session);
+        // The browser ends with the driver at the latest.
+        drop(exchange(self.stream.get_mut(), "DELETE", &path, &Value::Null));
     }
 }
 
-/// The `value` of an answer; none when nobody answers.
-fn send(address: SocketAddr, method: &str, path: &str, body: &Value) -> Option<Value> {
-    let mut stream = TcpStream::connect(address).ok()?;
-    stream.set_read_timeout(Some(Duration::from_secs(60))).ok()?;
+/// The `value` of the answer.
+fn exchange(
+    stream: &mut BufReader<TcpStream>,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> io::Result<Value> {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let length = body.len();
-    write!(
-        stream,
-        "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
-         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
-    )
-    .ok()?;
-    // The driver keeps the connection open, whatever it is asked.
-    let mut answer = Vec::new();
-    let mut piece = [0; 1 << 14];
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n\r\n{body}"
+    );
+    stream.get_mut().write_all(request.as_bytes())?;
+    let mut length = 0;
     loop {
-        if let Some(body) = whole_body(&answer) {
-            let answer: Value = serde_json::from_slice(body).ok()?;
-            return answer.get("value").cloned();
+        let mut line = String::new();
+        if stream.read_line(&mut line)? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        match stream.read(&mut piece).ok()? {
-            0 => return None,
-            read => answer.extend_from_slice(&piece[..read]),
+        let line = line.trim_end().to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(bytes) = line.strip_prefix("content-length:") {
+            length = bytes.trim().parse().map_err(io::Error::other)?;
         }
     }
-}
-
-/// The body of an answer, once all of it is there.
-fn whole_body(answer: &[u8]) -> Option<&[u8]> {
-    let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let head = String::from_utf8_lossy(&answer[..end]).to_ascii_lowercase();
-    let length = head.lines().find_map(|line| line.strip_prefix("content-length:"))?;
-    answer.get(end + 4..)?.get(..length.trim().parse().ok()?)
+    let mut answer = vec![0; length];
+    stream.read_exact(&mut answer)?;
+    let mut answer: Value = serde_json::from_slice(&answer)?;
+    Ok(answer["value"].take())
 }
