@@ -83,8 +83,6 @@ impl Observing {
         let looking = async {
             loop {
                 seconds.tick().await;
-                // Metrics and log tell of a change of state without a probe.
-                self.observer.view.judge();
                 let sample = self.observer.look();
                 samples += u64::from(sample.is_some());
                 // The observer has one receiver itself.
@@ -112,13 +110,12 @@ impl Observer {
     /// Returns the sample, where one is due, as JSON.
     fn look(&self) -> Option<String> {
         let AdminView { metrics, slot, clock, .. } = &*self.view;
-        let gauges = || {
-            let (facts, health) = self.view.judge();
-            Gauges {
-                at: unix_now_us() / 1_000_000,
-                state: health.state.text(),
-                ..Gauges::read(metrics, &facts.pass, slot.is_some())
-            }
+        // Each time, so that metrics and log tell of a change of state without a probe.
+        let (facts, health) = self.view.judge();
+        let gauges = || Gauges {
+            at: unix_now_us() / 1_000_000,
+            state: health.state.text(),
+            ..Gauges::read(metrics, &facts.pass, slot.is_some())
         };
         let mut history = self.history();
         let sample = history.look(Counters::read(metrics, clock()), gauges);

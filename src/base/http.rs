@@ -1,4 +1,4 @@
-//! The HTTP client: one request on a connection of its own.
+//! The HTTP client: one request on a connection of its own, or a connection for several.
 //!
 //! Answers are bounded in size and in time, redirects are not followed, because they would get the
 //! headers, and no error quotes the request, because it may hold a login.
@@ -7,8 +7,8 @@ use std::error::Error;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Empty, Limited};
-use hyper::body::Bytes;
-use hyper::client::conn::http1;
+use hyper::body::{Body, Bytes};
+use hyper::client::conn::http1::{self, SendRequest};
 use hyper::{Request, header};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -45,13 +45,32 @@ pub(crate) async fn exchange<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends with its sender, which also gets its errors.
-    tokio::spawn(connection);
+    let mut sender = start(stream).await?;
     let answer = sender.send_request(request).await?;
     let status = answer.status().as_u16();
     let body = Limited::new(answer.into_body(), bytes_max).collect().await?;
     Ok((status, body.to_bytes()))
+}
+
+/// Begins HTTP/1.1 on a stream.
+pub(crate) async fn start<S, B>(stream: S) -> Result<SendRequest<B>, HttpError>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    B: Body<Data: Send, Error: Into<HttpError>> + Send + 'static,
+{
+    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // The connection ends with its sender, which also gets its errors.
+    tokio::spawn(connection);
+    Ok(sender)
+}
+
+/// Why a request has failed, for people.
+pub(crate) fn reason(error: &HttpError) -> String {
+    match error.source() {
+        // hyper describes a failed request by its source.
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
 }
 
 /// Waits for an answer; the error says why there is none, for people.
@@ -60,11 +79,7 @@ pub(crate) async fn answer_within(
     asking: impl Future<Output = Result<HttpAnswer, HttpError>>,
 ) -> Result<HttpAnswer, String> {
     match timeout(limit, asking).await {
-        Ok(answer) => answer.map_err(|error| match error.source() {
-            // hyper describes a failed request by its source.
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
-        }),
+        Ok(answer) => answer.map_err(|error| reason(&error)),
         Err(_) => Err(format!("it did not answer within {} s", limit.as_secs())),
     }
 }

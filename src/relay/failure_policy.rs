@@ -121,8 +121,8 @@ impl FailurePolicy {
         event: &Outbound<'_>,
         position: Position,
     ) -> SendAs {
-        let nothing_failed = self.dead_lettered.is_empty() && self.suspects.is_empty();
-        if nothing_failed && self.gate.is_open_to(event) {
+        let none_written = self.dead_lettered.is_empty() && self.suspects.is_empty();
+        if none_written && self.gate.is_open_to(event) {
             return SendAs::Normal;
         }
         self.route_of(sequence, event, position)

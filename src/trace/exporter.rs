@@ -22,9 +22,9 @@ use super::span::FinishedSpan;
 use crate::base::backoff::Backoff;
 use crate::base::error::{Exit, Fault};
 use crate::base::finding::Finding;
-use crate::base::runtime;
 use crate::base::secret::Secret;
 use crate::base::tls::{self, PemFile, RootsVerifier, TlsError};
+use crate::base::{http, runtime};
 use crate::metrics::Metrics;
 
 /// A batch that is not full waits so long for more.
@@ -217,14 +217,7 @@ impl Exporting {
     async fn send(&mut self, body: Bytes) -> Delivery {
         let answer = match timeout(ANSWER_WITHIN, self.client.post(body)).await {
             Ok(Ok(answer)) => answer,
-            // hyper describes a failed request by its source.
-            Ok(Err(error)) => {
-                let reason = match error.source() {
-                    Some(source) => format!("{error}: {source}"),
-                    None => error.to_string(),
-                };
-                return Delivery::Failed(reason, Duration::ZERO);
-            }
+            Ok(Err(error)) => return Delivery::Failed(http::reason(&error), Duration::ZERO),
             Err(_) => {
                 let reason = format!("no answer within {} s", ANSWER_WITHIN.as_secs());
                 return Delivery::Failed(reason, Duration::ZERO);

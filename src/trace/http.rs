@@ -1,28 +1,24 @@
 //! Posts to the collector over HTTP/1.1, with or without TLS. The connection is kept.
 
-use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
-use hyper::client::conn::http1::{self, SendRequest};
+use hyper::client::conn::http1::SendRequest;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Request, Response, body};
-use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::endpoint::OtlpEndpoint;
+use crate::base::http::{HttpError, start};
 
 const ANSWER_BYTES_MAX: usize = 64 << 10;
 const CONTENT_TYPE: &str = "application/x-protobuf";
 const USER_AGENT: &str = concat!("walrelay/", env!("CARGO_PKG_VERSION"));
-
-type BoxedError = Box<dyn Error + Send + Sync>;
 
 pub(super) struct OtlpClient {
     pub(super) endpoint: OtlpEndpoint,
@@ -42,7 +38,7 @@ pub(super) struct OtlpAnswer {
 impl OtlpClient {
     /// Sends one request. The server may have closed a connection that was kept: then it is sent
     /// over another one.
-    pub(super) async fn post(&mut self, spans: Bytes) -> Result<OtlpAnswer, BoxedError> {
+    pub(super) async fn post(&mut self, spans: Bytes) -> Result<OtlpAnswer, HttpError> {
         if let Some(kept) = self.connection.take().filter(|kept| !kept.is_closed())
             && let Ok(answer) = self.send(kept, spans.clone()).await
         {
@@ -56,7 +52,7 @@ impl OtlpClient {
         &mut self,
         mut connection: SendRequest<Full<Bytes>>,
         spans: Bytes,
-    ) -> Result<OtlpAnswer, BoxedError> {
+    ) -> Result<OtlpAnswer, HttpError> {
         let mut request = Request::post(&self.endpoint.path)
             .header(header::HOST, &self.endpoint.authority)
             .header(header::CONTENT_TYPE, CONTENT_TYPE)
@@ -69,7 +65,7 @@ impl OtlpClient {
         Ok(answer)
     }
 
-    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, BoxedError> {
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, HttpError> {
         let OtlpEndpoint { host, port, .. } = &self.endpoint;
         let stream = TcpStream::connect((host.as_str(), *port)).await?;
         let Some(tls) = &self.tls else { return start(stream).await };
@@ -78,17 +74,7 @@ impl OtlpClient {
     }
 }
 
-async fn start<S>(stream: S) -> Result<SendRequest<Full<Bytes>>, BoxedError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    // The connection ends with its sender, which also gets its errors.
-    tokio::spawn(connection);
-    Ok(sender)
-}
-
-async fn read(answer: Response<body::Incoming>) -> Result<OtlpAnswer, BoxedError> {
+async fn read(answer: Response<body::Incoming>) -> Result<OtlpAnswer, HttpError> {
     let status = answer.status().as_u16();
     let retry_after = retry_after(answer.headers());
     let body = Limited::new(answer.into_body(), ANSWER_BYTES_MAX).collect().await?.to_bytes();
