@@ -14,6 +14,8 @@ pub(crate) mod runtime;
 pub mod secret;
 pub(crate) mod settings;
 pub mod template;
+#[cfg(test)]
+pub(crate) mod testing;
 pub(crate) mod text;
 pub mod time;
 pub mod tls;

@@ -2,13 +2,8 @@
 
 use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject as _;
-use tokio_rustls::TlsAcceptor;
 use walrelay_harness::collector::Collector;
 
 use super::super::context::TraceContext;
@@ -16,6 +11,7 @@ use super::super::span::PublishSpan;
 use super::*;
 use crate::base::event::MessagingNames;
 use crate::base::lsn::Lsn;
+use crate::base::testing::{self_signed, tls_acceptor};
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// What a relay that stops may wait for a collector, on a machine that is busy.
@@ -201,7 +197,7 @@ fn a_collector_that_never_answers_does_not_hold_up_the_end() {
 #[test]
 fn a_certificate_is_trusted_that_the_file_names_and_no_other() {
     let collector = Collector::start().unwrap();
-    let folder = certificate();
+    let folder = self_signed("localhost");
     let port = tls_in_front_of(&collector, &folder);
     let url = format!("https://localhost:{port}");
     // WHEN the system's authorities decide
@@ -236,32 +232,9 @@ fn a_file_without_certificates_is_refused_at_the_start() {
     assert!(fault.what.contains("/nowhere/ca.pem"), "{fault}");
 }
 
-/// A folder with a self-signed certificate for `localhost` and its key.
-fn certificate() -> PathBuf {
-    let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR"))
-        .join(format!("target/tmp/otlp-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).unwrap();
-    let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=own -addext subjectAltName=DNS:localhost -keyout own.key -out own.crt";
-    let done = Command::new("openssl")
-        .args(line.split_whitespace())
-        .current_dir(&folder)
-        .output()
-        .expect("openssl (Debian: openssl) is needed by this test");
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    folder
-}
-
 /// Ends TLS in front of the collector for as long as the test process lives; returns the port.
 fn tls_in_front_of(collector: &Collector, folder: &std::path::Path) -> u16 {
-    let chain = tls::certificates("test", &folder.join("own.crt")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(folder.join("own.key")).unwrap();
-    let config = ServerConfig::builder_with_provider(tls::provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
-    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let acceptor = tls_acceptor(folder);
     let address = collector.address();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();

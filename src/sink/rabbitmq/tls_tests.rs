@@ -2,20 +2,16 @@
 //! same process; certificates are those of an `openssl` run.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use rustls::ServerConfig;
-use rustls::pki_types::PrivateKeyDer;
-use rustls::pki_types::pem::PemObject as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server;
 
 use super::*;
+use crate::base::testing::{self_signed, tls_acceptor};
 use crate::sink::rabbitmq::multiplexer::Multiplexer;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -23,19 +19,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A self-signed certificate for `mq.example` and its key.
 fn folder() -> &'static PathBuf {
     static MADE: OnceLock<PathBuf> = OnceLock::new();
-    MADE.get_or_init(|| {
-        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join(format!("target/tmp/amqps-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=own -addext subjectAltName=DNS:mq.example -keyout own.key -out own.crt";
-        let done = Command::new("openssl")
-            .args(line.split_whitespace())
-            .current_dir(&folder)
-            .output()
-            .expect("openssl (Debian: openssl) is needed by this test");
-        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-        folder
-    })
+    MADE.get_or_init(|| self_signed("mq.example"))
 }
 
 fn settings() -> RabbitTls {
@@ -44,19 +28,11 @@ fn settings() -> RabbitTls {
 
 /// A client's socket, its multiplexer, and the server's side of it.
 async fn connected() -> (TcpStream, Multiplexer, server::TlsStream<TcpStream>) {
-    let chain = tls::certificates("test", &folder().join("own.crt")).unwrap();
-    let key = PrivateKeyDer::from_pem_file(folder().join("own.key")).unwrap();
-    let config = ServerConfig::builder_with_provider(tls::provider())
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_no_client_auth()
-        .with_single_cert(chain, key)
-        .unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let accept = async {
         let (stream, _) = listener.accept().await.unwrap();
-        TlsAcceptor::from(Arc::new(config)).accept(stream).await.unwrap()
+        tls_acceptor(folder()).accept(stream).await.unwrap()
     };
     let dial = async {
         let stream = TcpStream::connect(address).await.unwrap();

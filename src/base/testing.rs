@@ -1,0 +1,41 @@
+//! A TLS server for unit tests, with a certificate that `openssl` makes.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::TlsAcceptor;
+
+use super::tls;
+
+/// A folder with a self-signed certificate for this host, `own.crt`, and its key, `own.key`.
+pub(crate) fn self_signed(host: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(format!("target/tmp/tls-{host}-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).unwrap();
+    let line = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=own -keyout own.key -out own.crt -addext";
+    let done = Command::new("openssl")
+        .args(line.split_whitespace())
+        .arg(format!("subjectAltName=DNS:{host}"))
+        .current_dir(&folder)
+        .output()
+        .expect("openssl (Debian: openssl) is needed by this test");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    folder
+}
+
+/// Accepts clients with the certificate of that folder.
+pub(crate) fn tls_acceptor(folder: &Path) -> TlsAcceptor {
+    let chain = tls::certificates("test", &folder.join("own.crt")).unwrap();
+    let key = PrivateKeyDer::from_pem_file(folder.join("own.key")).unwrap();
+    let config = ServerConfig::builder_with_provider(tls::provider())
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
