@@ -1,10 +1,10 @@
 //! Which of the events that Postgres sends again after a start the topics hold already: their
 //! records were found before this process had published anything there.
 //!
-//! A record stands for one event: the one with the same topic, key, value and headers, except
-//! the trace context; among them is `lsn`, the position of its transaction. A transaction is sent again as a whole, so equal rows of
-//! it are all there to be counted, and equal rows of other transactions differ from it. Without
-//! that header nothing is found.
+//! A record stands for one event: the one with the same topic, key, value and headers, without the
+//! trace context. One of the headers is `lsn`, the position of its transaction. A transaction is
+//! sent again as a whole, so equal rows of it are all there to be counted, and equal rows of other
+//! transactions differ from it. Without that header nothing is found.
 //!
 //! The last record of a key in its topic shows how far the key has come. Records of later events
 //! may stand before it, where an earlier process has repeated events and died. They do not count:

@@ -133,7 +133,7 @@ impl EventState {
 
 /// Why an event is in its state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Evidence {
+pub(crate) enum EventStateReason {
     /// A record, a dead letter or the row's status says so.
     Seen,
     /// The slot has passed it, and not everything could be searched.
@@ -145,7 +145,7 @@ pub(crate) enum Evidence {
     /// It is nowhere, and the slot has not confirmed everything.
     Lags,
     /// The slot has passed it, and yet it is nowhere.
-    Vanished,
+    Missing,
     /// The publication leaves its table out.
     NotPublished,
     #[default]
@@ -165,7 +165,7 @@ pub(crate) struct FoundEvent {
     pub(crate) letters: Vec<EventLetter>,
     pub(crate) traceparent: Option<String>,
     pub(crate) state: EventState,
-    pub(crate) reason: Evidence,
+    pub(crate) reason: EventStateReason,
 }
 
 impl FoundEvent {
@@ -203,43 +203,43 @@ impl FoundEvent {
         &self,
         slot: Option<&SlotPosition>,
         Completeness { letters_read, searched_all }: Completeness,
-    ) -> (EventState, Evidence) {
+    ) -> (EventState, EventStateReason) {
         use EventState::{DeadLettered, InFlight, Published, Unknown, Waiting};
         // A row that waits may have a record of an earlier attempt, and is published again.
         let polled = self.row.as_ref().and_then(|row| row.polled.as_ref());
         if let Some(polled) = polled.filter(|polled| polled.state != Unknown) {
-            return (polled.state, Evidence::Seen);
+            return (polled.state, EventStateReason::Seen);
         }
         let any = |state| self.letters.iter().any(|letter| letter.state == state);
         if any("open") {
-            return (DeadLettered, Evidence::Seen);
+            return (DeadLettered, EventStateReason::Seen);
         }
         if !self.records.is_empty() || any("replayed") {
-            return (Published, Evidence::Seen);
+            return (Published, EventStateReason::Seen);
         }
         if any("discarded") {
-            return (DeadLettered, Evidence::Seen);
+            return (DeadLettered, EventStateReason::Seen);
         }
-        let Some(row) = &self.row else { return (Unknown, Evidence::Nothing) };
+        let Some(row) = &self.row else { return (Unknown, EventStateReason::Nothing) };
         if row.polled.is_some() {
-            return (Unknown, Evidence::Seen);
+            return (Unknown, EventStateReason::Seen);
         }
         if !row.is_published {
-            return (Unknown, Evidence::NotPublished);
+            return (Unknown, EventStateReason::NotPublished);
         }
-        let Some(slot) = slot else { return (Unknown, Evidence::Nothing) };
+        let Some(slot) = slot else { return (Unknown, EventStateReason::Nothing) };
         // What the relay has not been sent, it cannot have.
         let state = match slot.sent {
             Some(sent) if sent >= slot.wal_end => InFlight,
             _ => Waiting,
         };
         match self.slot_passed {
-            Some(true) if !letters_read => (Unknown, Evidence::PassedUnread),
-            Some(true) if searched_all => (Unknown, Evidence::Vanished),
-            Some(true) => (Published, Evidence::Passed),
-            Some(false) => (state, Evidence::NotPassed),
-            None if searched_all && letters_read => (state, Evidence::NotPassed),
-            None => (state, Evidence::Lags),
+            Some(true) if !letters_read => (Unknown, EventStateReason::PassedUnread),
+            Some(true) if searched_all => (Unknown, EventStateReason::Missing),
+            Some(true) => (Published, EventStateReason::Passed),
+            Some(false) => (state, EventStateReason::NotPassed),
+            None if searched_all && letters_read => (state, EventStateReason::NotPassed),
+            None => (state, EventStateReason::Lags),
         }
     }
 }

@@ -31,7 +31,7 @@ fn judged(
     mut event: FoundEvent,
     slot: &SlotPosition,
     read: Completeness,
-) -> (EventState, Evidence) {
+) -> (EventState, EventStateReason) {
     event.judge(Some(slot), read);
     (event.state, event.reason)
 }
@@ -72,7 +72,7 @@ fn what_was_seen_decides() {
         (with(&["discarded"], Vec::new()), EventState::DeadLettered),
         (with(&["discarded"], record()), EventState::Published),
     ] {
-        assert_eq!(judged(event, &slot, ALL), (state, Evidence::Seen));
+        assert_eq!(judged(event, &slot, ALL), (state, EventStateReason::Seen));
     }
     let polled = PolledStatus {
         state: EventState::InFlight,
@@ -82,7 +82,7 @@ fn what_was_seen_decides() {
     };
     let row = OutboxRow { polled: Some(polled), ..row() };
     let event = FoundEvent { row: Some(row), ..FoundEvent::default() };
-    assert_eq!(judged(event, &slot, ALL), (EventState::InFlight, Evidence::Seen));
+    assert_eq!(judged(event, &slot, ALL), (EventState::InFlight, EventStateReason::Seen));
 }
 
 #[test]
@@ -90,23 +90,23 @@ fn an_event_that_is_nowhere_is_judged_by_the_slot() {
     use EventState::{InFlight, Published, Unknown, Waiting};
     let (passed, behind, sent) = (slot(100, None), slot(50, None), slot(50, Some(100)));
     for (slot, read, verdict) in [
-        (&passed, NOT_BROKER, (Published, Evidence::Passed)),
-        (&passed, ALL, (Unknown, Evidence::Vanished)),
-        (&passed, NOTHING, (Unknown, Evidence::PassedUnread)),
-        (&behind, ALL, (Waiting, Evidence::NotPassed)),
-        (&behind, NOT_BROKER, (Waiting, Evidence::Lags)),
-        (&sent, ALL, (InFlight, Evidence::NotPassed)),
-        (&sent, NOTHING, (InFlight, Evidence::Lags)),
-        (&slot(50, Some(99)), ALL, (Waiting, Evidence::NotPassed)),
+        (&passed, NOT_BROKER, (Published, EventStateReason::Passed)),
+        (&passed, ALL, (Unknown, EventStateReason::Missing)),
+        (&passed, NOTHING, (Unknown, EventStateReason::PassedUnread)),
+        (&behind, ALL, (Waiting, EventStateReason::NotPassed)),
+        (&behind, NOT_BROKER, (Waiting, EventStateReason::Lags)),
+        (&sent, ALL, (InFlight, EventStateReason::NotPassed)),
+        (&sent, NOTHING, (InFlight, EventStateReason::Lags)),
+        (&slot(50, Some(99)), ALL, (Waiting, EventStateReason::NotPassed)),
     ] {
         assert_eq!(judged(with_row(), slot, read), verdict, "{slot:?} {read:?}");
     }
     let left_out = OutboxRow { is_published: false, ..row() };
     let event = FoundEvent { row: Some(left_out), ..FoundEvent::default() };
-    assert_eq!(judged(event, &passed, ALL), (Unknown, Evidence::NotPublished));
+    assert_eq!(judged(event, &passed, ALL), (Unknown, EventStateReason::NotPublished));
     let mut event = with_row();
     event.judge(None, ALL);
-    assert_eq!((event.state, event.reason), (Unknown, Evidence::Nothing));
+    assert_eq!((event.state, event.reason), (Unknown, EventStateReason::Nothing));
 }
 
 #[test]

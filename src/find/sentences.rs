@@ -1,6 +1,8 @@
 //! What is known of an event, in plain sentences, in the order in which it happened. Pure.
 
-use super::event::{EventLetter, EventState, Evidence, FoundEvent, OutboxRow, SlotPosition};
+use super::event::{
+    EventLetter, EventState, EventStateReason, FoundEvent, OutboxRow, SlotPosition,
+};
 use crate::base::text::escaped;
 use crate::base::time::rfc3339;
 
@@ -81,14 +83,14 @@ fn conclusion(event: &FoundEvent, slot: Option<&SlotPosition>) -> Option<String>
         _ => "no relay has received it yet",
     };
     Some(match event.reason {
-        Evidence::Seen => return polled(event.row.as_ref()?),
-        Evidence::Passed => "No dead letter of it was found, and the slot passes only what the broker has confirmed: it was published, if its row is not older than the slot.".to_owned(),
-        Evidence::PassedUnread => "It was published, or it became a dead letter: the dead letters could not be read.".to_owned(),
-        Evidence::NotPassed => format!("It is not published yet: {place}; the slot is {lag} bytes behind."),
-        Evidence::Lags => format!("It is probably not published yet: {place}; the slot is {lag} bytes behind, and not everything could be searched."),
-        Evidence::Vanished => "The slot has passed it, and yet it was found neither at its destination nor among the dead letters: its row is older than the slot or the publication, or its record is older than what was searched (--since).".to_owned(),
-        Evidence::NotPublished => "The publication leaves its table out, so it is not delivered.".to_owned(),
-        Evidence::Nothing => "Whether it was published is not known.".to_owned(),
+        EventStateReason::Seen => return polled(event.row.as_ref()?),
+        EventStateReason::Passed => "No dead letter of it was found, and the slot passes only what the broker has confirmed: it was published, if its row is not older than the slot.".to_owned(),
+        EventStateReason::PassedUnread => "It was published, or it became a dead letter: the dead letters could not be read.".to_owned(),
+        EventStateReason::NotPassed => format!("It is not published yet: {place}; the slot is {lag} bytes behind."),
+        EventStateReason::Lags => format!("It is probably not published yet: {place}; the slot is {lag} bytes behind, and not everything could be searched."),
+        EventStateReason::Missing => "The slot has passed it, and yet it was found neither at its destination nor among the dead letters: its row is older than the slot or the publication, or its record is older than what was searched (--since).".to_owned(),
+        EventStateReason::NotPublished => "The publication leaves its table out, so it is not delivered.".to_owned(),
+        EventStateReason::Nothing => "Whether it was published is not known.".to_owned(),
     })
 }
 
