@@ -23,10 +23,10 @@ demo: ## Watch events go from Postgres to Kafka through a cut and a kill (SINK=r
 	@SINK=$(SINK) $(CARGO_RUN) demo
 
 test: setup ## Run all tests against real services (8 minutes on two cores, 5 more to build them first)
-	RUST_TEST_THREADS=$(TEST_THREADS) cargo test --workspace --no-fail-fast
+	@RUST_TEST_THREADS=$(TEST_THREADS) scripts/test cargo test --workspace --no-fail-fast
 
 soak: setup ## The same with full volumes: 100,000 events, 20 kills, every seed (40 minutes)
-	WALRELAY_SOAK=1 RUST_TEST_THREADS=2 cargo test --workspace --no-fail-fast
+	@WALRELAY_SOAK=1 RUST_TEST_THREADS=2 scripts/test cargo test --workspace --no-fail-fast
 
 lint: ## Check formatting and lints; dependencies if cargo-deny is there
 	cargo fmt --all --check

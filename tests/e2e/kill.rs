@@ -239,7 +239,7 @@ fn on_relay(
     let began = Instant::now();
     let mut done = Done::default();
     for (due, fault) in lane {
-        let _alive = until("the next fault of the relay", amount().load * 2, || {
+        let _alive = until("the next fault of the relay", LIMIT * 2, || {
             supervise(relay, &mut done);
             if began.elapsed() >= *due { alive.try_lock().ok() } else { None }
         });
@@ -298,7 +298,7 @@ fn on_postgres(
     let began = Instant::now();
     let (mut terminations, mut crashes_us) = (0, Vec::new());
     for (due, fault) in lane {
-        until("the next fault of Postgres", amount().load * 2, || {
+        until("the next fault of Postgres", LIMIT * 2, || {
             (began.elapsed() >= *due).then_some(())
         });
         match fault {
@@ -333,7 +333,7 @@ fn on_broker(broker: &mut Broker, lane: &Lane) -> (u64, Vec<i64>) {
     let began = Instant::now();
     let (mut alarms, mut killed_us) = (0, Vec::new());
     for (due, fault) in lane {
-        until("the next fault of the broker", amount().load * 2, || {
+        until("the next fault of the broker", LIMIT * 2, || {
             (began.elapsed() >= *due).then_some(())
         });
         match (fault, &*broker) {
