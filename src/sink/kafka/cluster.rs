@@ -178,7 +178,9 @@ pub(super) fn create_topics(
     }
     for name in &names {
         match wait_for_leaders(client.inner(), settings, name) {
-            Err(error) if !may_not_describe(&error) => return Err(without_leader(settings, name, &error)),
+            Err(error) if !may_not_describe(&error) => {
+                return Err(without_leader(settings, name, &error));
+            }
             Ok(_) | Err(_) => {}
         }
     }
@@ -186,7 +188,11 @@ pub(super) fn create_topics(
 }
 
 /// Those of the topics that keep only the last record of a key, as far as this login may see it.
-pub(super) fn compacted(settings: &KafkaSettings, topics: &[&str], within: Duration) -> Vec<String> {
+pub(super) fn compacted(
+    settings: &KafkaSettings,
+    topics: &[&str],
+    within: Duration,
+) -> Vec<String> {
     let Ok((client, options)) = admin(settings) else { return Vec::new() };
     let options = options.request_timeout(Some(within));
     let wanted: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();

@@ -2,16 +2,12 @@ use super::*;
 
 /// What is found when the broker shows these one after another, the last one for ever; and how
 /// often it was asked.
-fn found(
-    shown: Vec<KafkaResult<Vec<i32>>>,
-    within: Duration,
-) -> (KafkaResult<Vec<i32>>, usize) {
+fn found(shown: Vec<KafkaResult<Vec<i32>>>, within: Duration) -> (KafkaResult<Vec<i32>>, usize) {
     let mut looks = 0;
     let found = leaders_of(2, Instant::now() + within, || {
         let now = shown[looks.min(shown.len() - 1)].clone();
         looks += 1;
-        let partition =
-            |(id, leader)| DescribedPartition { id, leader, is_in_sync: leader >= 0 };
+        let partition = |(id, leader)| DescribedPartition { id, leader, is_in_sync: leader >= 0 };
         now.map(|leaders| (0..).zip(leaders).map(partition).collect())
     });
     (found, looks)
