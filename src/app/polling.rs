@@ -5,10 +5,10 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
-use super::threads::{Observability, ShutdownSignals, host_name, panicked, stop};
+use super::threads::{Observability, Running, ShutdownSignals, host_name, panicked, stop};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::runtime;
@@ -86,7 +86,7 @@ pub(super) fn run(config: &Config, polling: &PollingSettings) -> Result<(), Faul
     };
     let carry = |parts| Relay::new(parts, ClaimFeed::new(claims)?)?.run();
     let mut running = observability.start(config, carry)?;
-    let supervising = supervise(&flags, signals, stop_workers, &mut running.ended, maintenance);
+    let supervising = supervise(&flags, signals, stop_workers, &mut running, maintenance);
     let outcome = runtime.block_on(supervising);
     running.finish(runtime, outcome)?;
     let Some(state) = handed_over.get() else { return Ok(()) };
@@ -103,7 +103,7 @@ async fn supervise(
     flags: &StopFlags,
     mut signals: ShutdownSignals,
     stop_workers: watch::Sender<bool>,
-    ended: &mut oneshot::Receiver<Result<(), Fault>>,
+    running: &mut Running,
     maintenance: Maintenance,
 ) -> Result<(), Fault> {
     let shared = Arc::clone(&maintenance.shared);
@@ -118,10 +118,11 @@ async fn supervise(
     let mut found = None;
     let outcome = loop {
         tokio::select! {
-            outcome = &mut *ended => break outcome.unwrap_or(Ok(())),
+            outcome = &mut running.ended => break outcome.unwrap_or(Ok(())),
             Some(ended) = renewing.join_next() => found = found.or(fault_of(ended)),
             Some(ended) = tasks.join_next() => found = found.or(fault_of(ended)),
             signal = signals.next() => stop(flags, signal),
+            () = running.log_lines.write_next() => {}
         }
         if found.is_some() {
             flags.stop.store(true, Ordering::Relaxed);

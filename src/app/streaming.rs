@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::oneshot;
-
-use super::threads::{Observability, ShutdownSignals, stop};
+use super::threads::{Observability, Running, ShutdownSignals, stop};
 use crate::base::error::Fault;
 use crate::base::runtime;
 use crate::config::Config;
@@ -42,7 +40,7 @@ pub(super) fn run(config: &Config) -> Result<(), Fault> {
         Relay::new(parts, feed)?.run()
     };
     let mut running = observability.start(config, carry)?;
-    let outcome = runtime.block_on(supervise(&flags, watch, &mut running.ended));
+    let outcome = runtime.block_on(supervise(&flags, watch, &mut running));
     running.finish(runtime, outcome)
 }
 
@@ -51,7 +49,7 @@ pub(super) fn run(config: &Config) -> Result<(), Fault> {
 async fn supervise(
     flags: &StopFlags,
     watch: SlotWatch,
-    ended: &mut oneshot::Receiver<Result<(), Fault>>,
+    running: &mut Running,
 ) -> Result<(), Fault> {
     let mut signals = ShutdownSignals::listen()?;
     let watching = slot_watch::watch(watch);
@@ -59,7 +57,7 @@ async fn supervise(
     let mut found = None;
     loop {
         tokio::select! {
-            outcome = &mut *ended => {
+            outcome = &mut running.ended => {
                 // If the loop panicked, nothing was sent; joining the thread reports that.
                 let outcome = outcome.unwrap_or(Ok(()));
                 return found.map_or(outcome, Err);
@@ -69,6 +67,7 @@ async fn supervise(
                 flags.stop.store(true, Ordering::Relaxed);
             }
             signal = signals.next() => stop(flags, signal),
+            () = running.log_lines.write_next() => {}
         }
     }
 }

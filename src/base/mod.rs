@@ -8,6 +8,7 @@ pub mod event;
 pub(crate) mod figures;
 pub mod finding;
 pub(crate) mod http;
+pub mod log;
 pub mod lsn;
 pub(crate) mod os_ffi;
 pub(crate) mod runtime;

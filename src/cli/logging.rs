@@ -24,6 +24,7 @@ use super::output::{is_coloured, put};
 use super::repeats::{Repeats, Suppressed};
 use crate::base::clock::unix_now_us;
 use crate::base::error::{Exit, Fault};
+use crate::base::log;
 use crate::base::text::{escaped, escaped_lines, json_lines_shown, truncated};
 use crate::base::time::rfc3339;
 use crate::config::{self, Config, Request};
@@ -175,16 +176,17 @@ fn start(level: Option<&str>, faults: Style) -> Result<(), Fault> {
         let backtrace = std::backtrace::Backtrace::capture();
         put(&mut std::io::stderr(), &faults.panicked(&format!("{panic}\n{backtrace}")));
     }));
-    match lines(filter, Style::of(true), std::io::stderr).try_init() {
+    match lines(filter, Style::of(true), std::io::stderr, Instant::now).try_init() {
         // A second command line in one process (a test) keeps the first subscriber.
         Ok(()) | Err(_) => Ok(()),
     }
 }
 
 /// The subscriber that writes log lines.
-fn lines<W>(filter: EnvFilter, style: Style, writer: W) -> Dispatch
+fn lines<W, C>(filter: EnvFilter, style: Style, writer: W, clock: C) -> Dispatch
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    C: Fn() -> Instant + Send + Sync + 'static,
 {
     let builder = tracing_subscriber::fmt().with_env_filter(filter);
     match style {
@@ -193,12 +195,12 @@ where
                 .with_writer(writer)
                 .with_ansi(coloured)
                 .fmt_fields(format::debug_fn(field).delimited(" "))
-                .event_format(Limited::new(style, ForPeople::default()))
+                .event_format(Limited::new(style, ForPeople::default(), clock))
                 .finish(),
         ),
         Style::Json => {
             let writer = Escaping(writer);
-            let lines = Limited::new(style, Format::default().json().flatten_event(true));
+            let lines = Limited::new(style, Format::default().json().flatten_event(true), clock);
             // The fields of a span are formatted by what `json` sets.
             Dispatch::new(builder.with_writer(writer).json().event_format(lines).finish())
         }
@@ -273,15 +275,16 @@ struct Sample {
 
 /// Writes lines by `format`, those of one kind only so often. What a level below `info` was asked
 /// for is written whole, and so are audit lines of what was done.
-struct Limited<F> {
+struct Limited<F, C> {
     style: Style,
     format: F,
+    clock: C,
     repeats: Mutex<Repeats<Kind, Sample>>,
 }
 
-impl<F> Limited<F> {
-    fn new(style: Style, format: F) -> Limited<F> {
-        Limited { style, format, repeats: Mutex::new(Repeats::new()) }
+impl<F, C: Fn() -> Instant> Limited<F, C> {
+    fn new(style: Style, format: F, clock: C) -> Limited<F, C> {
+        Limited { style, format, clock, repeats: Mutex::new(Repeats::new()) }
     }
 
     /// Whether the line may be written, and what was not written before it.
@@ -291,12 +294,18 @@ impl<F> Limited<F> {
             return (false, Vec::new());
         }
         let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
-        let now = Instant::now();
-        let suppressed = repeats.take_suppressed(now);
+        let (target, now) = (metadata.target(), (self.clock)());
+        let suppressed = match target {
+            log::LAST_COUNTS => repeats.take_all_suppressed(),
+            _ => repeats.take_suppressed(now),
+        };
+        if [log::COUNTS, log::LAST_COUNTS].contains(&target) {
+            return (false, suppressed);
+        }
         // A change of state comes once a second at most, and the last one counts.
-        let audited = metadata.target() == AUDIT && *metadata.level() == Level::INFO
-            || metadata.target() == STATES;
-        if *metadata.level() > Level::INFO || audited {
+        let audited = target == AUDIT && *metadata.level() == Level::INFO;
+        let is_whole = audited || [STATES, log::FINDINGS].contains(&target);
+        if *metadata.level() > Level::INFO || is_whole {
             return (true, suppressed);
         }
         let mut code = CodeHash(DefaultHasher::new());
@@ -306,8 +315,9 @@ impl<F> Limited<F> {
     }
 }
 
-impl<S, N, F> FormatEvent<S, N> for Limited<F>
+impl<S, N, F, C> FormatEvent<S, N> for Limited<F, C>
 where
+    C: Fn() -> Instant,
     S: Subscriber + for<'a> LookupSpan<'a>,
     N: for<'a> FormatFields<'a> + 'static,
     F: FormatEvent<S, N>,
@@ -365,18 +375,17 @@ impl Visit for Sample {
 }
 
 fn filter(level: &str) -> Result<EnvFilter, Fault> {
-    // Audit lines are written at every level.
-    EnvFilter::builder().parse(format!("{level},{NEVER_LOGGED}=off,{AUDIT}=info")).map_err(
-        |error| {
-            Fault::new(
-                Exit::Usage,
-                "config.bad-value",
-                format!("{level:?} is no log filter: {error}"),
-                "--log or WALRELAY_LOG",
-                "use one of error, warn, info, debug, trace, or a filter as in info,walrelay=debug",
-            )
-        },
-    )
+    // Audit lines are written at every level, and so are counts of lines that were not.
+    let always = format!("{NEVER_LOGGED}=off,{AUDIT}=info,{}=info", log::COUNTS);
+    EnvFilter::builder().parse(format!("{level},{always}")).map_err(|error| {
+        Fault::new(
+            Exit::Usage,
+            "config.bad-value",
+            format!("{level:?} is no log filter: {error}"),
+            "--log or WALRELAY_LOG",
+            "use one of error, warn, info, debug, trace, or a filter as in info,walrelay=debug",
+        )
+    })
 }
 
 #[cfg(test)]

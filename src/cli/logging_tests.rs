@@ -1,5 +1,7 @@
 use std::io::Write;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use super::*;
 
@@ -21,9 +23,19 @@ const TEXT: Style = Style::Text { coloured: false };
 
 /// What is written.
 fn written(level: &str, style: Style, log: impl FnOnce()) -> String {
+    written_at(level, style, Instant::now, log)
+}
+
+/// What is written by this clock.
+fn written_at(
+    level: &str,
+    style: Style,
+    clock: impl Fn() -> Instant + Send + Sync + 'static,
+    log: impl FnOnce(),
+) -> String {
     let written = Written::default();
     let own = written.clone();
-    let lines = lines(filter(level).unwrap(), style, move || own.clone());
+    let lines = lines(filter(level).unwrap(), style, move || own.clone(), clock);
     tracing::dispatcher::with_default(&lines, log);
     String::from_utf8(written.0.lock().unwrap().clone()).unwrap()
 }
@@ -130,6 +142,54 @@ fn repeated_lines_are_limited_and_counted() {
     // THEN what was asked for is written whole
     let text = written("debug", TEXT, || (0..400).for_each(|n| tracing::debug!(n, "detail")));
     assert_eq!(text.lines().count(), 400);
+}
+
+fn log_burst() {
+    (0..40).for_each(|n| tracing::error!(code = "a.b", n, "a burst"));
+}
+
+#[test]
+fn the_count_of_a_burst_is_written_when_its_period_is_over_though_nothing_follows() {
+    for level in ["error", "walrelay=error", "info"] {
+        let (began, passed_s) = (Instant::now(), Arc::new(AtomicU64::new(0)));
+        let passed = Arc::clone(&passed_s);
+        let clock = move || began + Duration::from_secs(passed.load(Relaxed));
+        let text = written_at(level, TEXT, clock, || {
+            log_burst();
+            for seconds in 0..60 {
+                passed_s.store(seconds, Relaxed);
+                log::write_due_counts();
+            }
+        });
+        // THEN it is written once, and what asks for it is not
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 11, "{level}: {text}");
+        assert!(lines[10].contains("ERROR … 30 more in 1 s: a burst code=\"a.b\""), "{text}");
+    }
+}
+
+#[test]
+fn what_was_not_written_is_counted_at_the_end_of_the_process() {
+    for style in [TEXT, Style::Json] {
+        let text = written("warn", style, || {
+            log_burst();
+            log::write_due_counts();
+            log::write_last_counts();
+            log::write_last_counts();
+        });
+        assert_eq!(text.lines().count(), 11, "{text}");
+        assert!(text.lines().last().unwrap().contains("… 30 more in 1 s: a burst"), "{text}");
+    }
+}
+
+#[test]
+fn findings_are_all_written() {
+    let text = written("info", TEXT, || {
+        for n in 0..40 {
+            tracing::warn!(target: log::FINDINGS, code = "table", "column {n} is missing");
+        }
+    });
+    assert_eq!(text.lines().count(), 40, "{text}");
 }
 
 #[test]

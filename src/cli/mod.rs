@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory as _, Parser as _};
 
 use crate::base::error::{Exit, Fault};
-use crate::base::runtime;
+use crate::base::{log, runtime};
 use crate::base::text::json_lines_shown;
 use crate::{app, config};
 
@@ -62,7 +62,9 @@ fn execute(
         }
     };
     let style = style(matches!(args.command, Command::Run));
-    dispatch(args, style).unwrap_or_else(|faults| {
+    let outcome = dispatch(args, style);
+    log::write_last_counts();
+    outcome.unwrap_or_else(|faults| {
         let texts: Vec<String> = faults.iter().map(|fault| style.format(fault)).collect();
         output::put(errors, &texts.join(if style == Style::Json { "" } else { "\n" }));
         faults.first().map_or(Exit::Failed, |fault| fault.exit)

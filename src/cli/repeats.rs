@@ -3,8 +3,8 @@
 //!
 //! Lines of one kind come from one place in the code and have one code. In each period the first of
 //! a kind are written and the others counted; what was counted is written once the period is over,
-//! with the next line of any kind. The number of kinds is bounded by the program, because codes are
-//! constants of it.
+//! which `run` asks for each second, and at the end of the process. The number of kinds is bounded by
+//! the program, because codes are constants of it.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -65,14 +65,23 @@ impl<K: Eq + Hash, S: Clone> Repeats<K, S> {
     /// What was not written in periods that are over. To be asked before [`Repeats::permit`], which
     /// begins the next period.
     pub(super) fn take_suppressed(&mut self, now: Instant) -> Vec<Suppressed<S>> {
-        let over =
-            self.kinds.values_mut().filter(|known| known.suppressed > 0 && known.is_over(now));
-        over.map(|known| Suppressed {
-            shown: known.shown.clone(),
-            lines: std::mem::take(&mut known.suppressed),
-            within: known.last_at.duration_since(known.period_began),
-        })
-        .collect()
+        self.take(|known| known.is_over(now))
+    }
+
+    /// What was not written so far.
+    pub(super) fn take_all_suppressed(&mut self) -> Vec<Suppressed<S>> {
+        self.take(|_| true)
+    }
+
+    fn take(&mut self, wanted: impl Fn(&Repeated<S>) -> bool) -> Vec<Suppressed<S>> {
+        let taken = self.kinds.values_mut().filter(|known| known.suppressed > 0 && wanted(known));
+        taken
+            .map(|known| Suppressed {
+                shown: known.shown.clone(),
+                lines: std::mem::take(&mut known.suppressed),
+                within: known.last_at.duration_since(known.period_began),
+            })
+            .collect()
     }
 }
 

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, RandomState};
+use std::hash::{BuildHasher as _, Hash as _, Hasher as _, RandomState};
 use std::ops::Range;
 
 use crate::base::event::{Outbound, TRACEPARENT};
@@ -112,10 +112,15 @@ impl StoredEvents {
 
     fn hash(&self, record: &Outbound<'_>) -> RecordHash {
         let Outbound { topic, key, value, partition, .. } = record;
-        // The relay may have added the trace context, with another span id than it would now.
-        let headers = record.headers.iter().filter(|(name, _)| *name != TRACEPARENT);
-        let headers: Vec<_> = headers.collect();
-        self.hashers.each_ref().map(|it| it.hash_one((topic, key, value, &headers, partition)))
+        self.hashers.each_ref().map(|hashers| {
+            let mut hasher = hashers.build_hasher();
+            (topic, key, value, partition).hash(&mut hasher);
+            // The relay may have added the trace context, with another span id than it would now.
+            for header in record.headers.iter().filter(|(name, _)| *name != TRACEPARENT) {
+                header.hash(&mut hasher);
+            }
+            hasher.finish()
+        })
     }
 
     /// Events of one key in one topic.

@@ -1,7 +1,8 @@
 //! Tells metrics and log which state the relay is in.
 //!
 //! The admin thread asks once a second and for every probe, because the data thread could not tell
-//! of a stall of its own.
+//! of a stall of its own. Lines of the log are handed over to be written by another thread: a log
+//! that nobody reads stops whoever writes to it, and probes must be answered all the same.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,18 +10,26 @@ use super::facts::Snapshot;
 use super::judge::{Health, HealthLimits, Judge, StateChange};
 use crate::metrics::{HealthState, Metrics};
 
-#[derive(Debug)]
+/// Takes a line that another thread writes; must not block.
+type TakeLine = Box<dyn Fn(StateLine) + Send + Sync>;
+
 pub struct StateWatch {
     judge: Mutex<Judge>,
     metrics: Arc<Metrics>,
     /// The origin of the clock of the facts, since the Unix epoch.
     origin_unix_us: i64,
+    take_line: TakeLine,
 }
 
 impl StateWatch {
-    pub fn new(limits: HealthLimits, metrics: Arc<Metrics>, origin_unix_us: i64) -> StateWatch {
+    pub fn new(
+        limits: HealthLimits,
+        metrics: Arc<Metrics>,
+        origin_unix_us: i64,
+        take_line: impl Fn(StateLine) + Send + Sync + 'static,
+    ) -> StateWatch {
         let judge = Mutex::new(Judge::new(limits, 0));
-        let watch = StateWatch { judge, metrics, origin_unix_us };
+        let watch = StateWatch { judge, metrics, origin_unix_us, take_line: Box::new(take_line) };
         watch.show(HealthState::Starting, 0);
         watch
     }
@@ -31,7 +40,7 @@ impl StateWatch {
         let (health, change) = judge.judge(facts, now_ms);
         if let Some(change) = change {
             self.show(health.state, health.since_ms);
-            log(&health, change);
+            (self.take_line)(StateLine { health: health.clone(), change });
         }
         health
     }
@@ -50,16 +59,26 @@ impl StateWatch {
     }
 }
 
-fn log(health: &Health, StateChange { from, lasted_ms }: StateChange) {
-    let (from, to) = (from.text(), health.state.text());
-    let reason = health.reason.map(|reason| reason.code());
-    let text = health.reason.map(|reason| reason.to_string());
-    let text = text.as_deref();
-    match health.state {
-        HealthState::Blocked | HealthState::Held | HealthState::Stalled => {
-            tracing::warn!(code = "state", from, to, reason, text, lasted_ms, "state");
+/// A change of state, as a line of the log.
+#[derive(Debug)]
+pub struct StateLine {
+    health: Health,
+    change: StateChange,
+}
+
+impl StateLine {
+    pub fn write(&self) {
+        let StateLine { health, change: StateChange { from, lasted_ms } } = self;
+        let (from, to) = (from.text(), health.state.text());
+        let reason = health.reason.map(|reason| reason.code());
+        let text = health.reason.map(|reason| reason.to_string());
+        let text = text.as_deref();
+        match health.state {
+            HealthState::Blocked | HealthState::Held | HealthState::Stalled => {
+                tracing::warn!(code = "state", from, to, reason, text, lasted_ms, "state");
+            }
+            _ => tracing::info!(code = "state", from, to, reason, text, lasted_ms, "state"),
         }
-        _ => tracing::info!(code = "state", from, to, reason, text, lasted_ms, "state"),
     }
 }
 

@@ -10,7 +10,9 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::hash::{BuildHasher as _, DefaultHasher, Hasher as _, RandomState};
+use std::hash::{BuildHasher as _, RandomState};
+
+use sha2::{Digest as _, Sha256};
 
 use super::context::TraceContext;
 use super::sampler::Sampler;
@@ -151,19 +153,18 @@ fn header_of<'a>(event: &Outbound<'a>) -> Option<&'a [u8]> {
     event.headers.iter().find(|(name, _)| *name == TRACEPARENT).map(|(_, value)| *value)
 }
 
-/// The trace id of an event without a context of its own; the same in every process.
+/// The trace id of an event; the same in every process of every version.
 fn trace_id_of(event: &Outbound<'_>) -> [u8; 16] {
-    let mut hasher = DefaultHasher::new();
+    let mut hash = Sha256::new();
     for part in [event.id, event.exchange, event.topic].map(str::as_bytes) {
-        hasher.write_u64(part.len() as u64);
-        hasher.write(part);
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
     }
-    hasher.write_i64(event.commit_unix_us);
-    hasher.write(event.key.unwrap_or_default());
-    let high = hasher.finish();
-    hasher.write_u8(0);
-    let whole = u128::from(high) << 64 | u128::from(hasher.finish());
-    whole.max(1).to_be_bytes()
+    hash.update(event.commit_unix_us.to_be_bytes());
+    hash.update(event.key.unwrap_or_default());
+    let digest: [u8; 32] = hash.finalize().into();
+    // Sixteen zeros, which are no trace id, do not occur.
+    std::array::from_fn(|at| digest[at])
 }
 
 #[cfg(test)]

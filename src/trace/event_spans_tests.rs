@@ -165,6 +165,13 @@ fn one_event_has_one_trace_id_in_every_process_and_other_span_ids() {
 }
 
 #[test]
+fn the_trace_id_is_the_same_in_every_version() {
+    let (mut spans, _) = spans(1.0);
+    begin(&mut spans, 0, &event("a", &[])).unwrap();
+    assert_eq!(spans.trace_id(0).as_deref(), Some("66729a6b9026d4baaed21a13d2a316ba"));
+}
+
+#[test]
 fn a_tenth_is_sampled_and_always_the_same() {
     let sampled = || -> Vec<bool> {
         let (mut spans, _) = spans(0.1);

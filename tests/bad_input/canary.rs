@@ -4,6 +4,8 @@
 //! Logins that are refused at the same level: `server.rs`, `kafka_rights.rs`, `rabbitmq.rs`,
 //! `rabbitmq_tls.rs`.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -14,6 +16,7 @@ use walrelay_harness::relay::{RelayProcess, get};
 
 use crate::dead_letters::fixture::DeadLetterFixture;
 use crate::support::faults::CliFixture;
+use crate::support::rabbitmq::{self, TlsServer};
 use crate::support::{LIMIT, metric, on_both_brokers, shared_rabbitmq, until};
 
 /// Every secret; long enough for a token.
@@ -89,6 +92,21 @@ fn assert_answers_hide(relay: &RelayProcess) {
         let answer = get(relay.admin(), path, Duration::from_secs(10)).unwrap();
         assert_hidden(path, &answer.body);
     }
+    assert_hidden("/events", &events(relay));
+}
+
+/// What `/events` sends at once, and after a second.
+fn events(relay: &RelayProcess) -> String {
+    let mut stream = TcpStream::connect(relay.admin()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET /events HTTP/1.1\r\nhost: {}\r\n\r\n", relay.admin()).unwrap();
+    let (mut sent, mut part) = (String::new(), [0; 4096]);
+    while sent.matches("event: status").count() < 2 || !sent.ends_with("\n\r\n") {
+        let bytes = stream.read(&mut part).unwrap();
+        assert!(bytes > 0, "{sent}");
+        sent.push_str(&String::from_utf8_lossy(&part[..bytes]));
+    }
+    sent
 }
 
 fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {
@@ -132,6 +150,29 @@ fn a_relay_prints_no_secret_and_no_payload(kind: BrokerKind) {
         BrokerKind::RabbitMq => "\"code\":\"event.retried\"",
     };
     assert!(log.contains(talkative), "{}", relay.tail(5));
+}
+
+#[test]
+fn a_kafka_that_is_not_trusted_learns_and_shows_no_password() {
+    let mut scene = CliFixture::waiting("canary_kafka_tls");
+    scene.env.push(("WALRELAY_LOG".into(), EVERYTHING.into()));
+    // GIVEN a server that nobody trusts
+    let authorities = rabbitmq::shared();
+    let server = TlsServer::start(authorities, "server");
+    let ca = authorities.file("other.crt");
+    scene.sink = format!(
+        "[sink.kafka]\nbrokers = \"localhost:{}\"\nproperties = {{ \
+         \"security.protocol\" = \"SASL_SSL\", \"ssl.ca.location\" = {ca:?}, \
+         \"sasl.mechanism\" = \"PLAIN\", \"sasl.username\" = \"relay\", \
+         \"sasl.password\" = \"{SECRET}\", \"debug\" = \"all\" }}\n",
+        server.port,
+    );
+    // THEN run and check say why in the log, and nobody shows the password
+    let words = ["certificate verify failed"];
+    let ended = scene.assert_refused(5, "sink.unreachable", &words);
+    assert_hidden("run", &ended.all());
+    let find = scene.walrelay(&["find", "--key", "1", "--within", "1s"]);
+    assert_hidden("find", &find.all());
 }
 
 #[test]

@@ -19,4 +19,5 @@ mod states;
 mod stop;
 mod takeover;
 mod tour;
+mod unread_log;
 mod wal_senders;

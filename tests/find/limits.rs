@@ -57,6 +57,24 @@ fn what_a_limit_or_retention_leaves_out_of_a_topic_is_said() {
 }
 
 #[test]
+fn a_topic_that_is_compacted_is_named() {
+    for (name, policy, is_named) in [
+        ("find-compacted", "compact", true),
+        ("find-compacted-2", "compact,delete", true),
+        ("find-not-compacted", "delete", false),
+    ] {
+        create_topic(&brokers(), name, 1, &[("cleanup.policy", policy)]).unwrap();
+        write(&producer(&[]), name, 1..3);
+        let (SearchReport { searched, not_searched }, _) = search(name, 1000, LIMIT);
+        assert_eq!(searched, [format!("topic {name}: 2 records")]);
+        let removed = format!(
+            "records of topic {name} that compaction has removed: it keeps the last one of a key"
+        );
+        assert_eq!(not_searched.first(), is_named.then_some(&removed), "{not_searched:?}");
+    }
+}
+
+#[test]
 fn what_the_login_or_the_publication_leaves_out_is_said() {
     let mut scene = CliFixture::ready("find_rights");
     scene.extra = HALT.into();

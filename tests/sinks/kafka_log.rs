@@ -213,6 +213,21 @@ fn the_dead_letter_topic_is_insisted_on_and_made_to_last() {
     assert!(is_sound(&broker().inspect(&halts)));
 }
 
+#[test]
+fn what_was_made_can_be_used_at_once() {
+    // GIVEN topics that take the cluster a while
+    let names = ["log-at-once-1", "log-at-once-2", "log-at-once-3"].map(str::to_owned);
+    let broker = Values::default()
+        .set("brokers", shared_kafka().bootstrap())
+        .set("partitions", 64)
+        .configure("kafka");
+    let wanted = Requirements { topics: names.into(), ..Requirements::default() };
+    // WHEN they are made THEN nobody misses them, however soon they are looked at
+    assert_eq!(broker.prepare(&wanted).unwrap().len(), 3);
+    let found = broker.inspect(&wanted);
+    assert!(is_sound(&found), "{found:?}");
+}
+
 fn admin() -> AdminClient<DefaultClientContext> {
     let mut config = ClientConfig::new();
     config.set("bootstrap.servers", shared_kafka().bootstrap()).create().unwrap()

@@ -15,6 +15,7 @@ use super::slot_history::{Mover, PeerProgress, SlotHistory, SystemTimeline};
 use crate::base::backoff::Backoff;
 use crate::base::error::Fault;
 use crate::base::finding::faults;
+use crate::base::log::FINDINGS;
 use crate::base::lsn::Lsn;
 use crate::doctor::fingerprint::{KnownPublication, PublicationFingerprint};
 use crate::doctor::server::WAL_SENDERS;
@@ -340,7 +341,7 @@ impl<'a> SessionOpener<'a> {
     fn check(&mut self, server: &mut Server, report: &SourceReport) -> Result<(), Failed> {
         let warnings = report.findings.iter().filter(|finding| finding.is_warning());
         for finding in warnings.clone().filter(|finding| !self.warned.contains(&finding.text)) {
-            tracing::warn!(code = finding.topic, "{}", finding.text);
+            tracing::warn!(target: FINDINGS, code = finding.topic, "{}", finding.text);
         }
         self.warned = warnings.map(|finding| finding.text.clone()).collect();
         // Whatever else is wrong on a standby may be right on the primary.

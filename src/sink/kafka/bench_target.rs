@@ -9,15 +9,13 @@ use rdkafka::message::Message as _;
 use rdkafka::types::RDKafkaErrorCode as Code;
 use rdkafka::{Offset, TopicPartitionList};
 
-use super::cluster::{self, CHANGE_WITHIN};
+use super::cluster;
 use super::lost_brokers::LostBrokers;
 use super::settings::KafkaSettings;
 use crate::base::error::{Exit, Fault};
 use crate::base::runtime;
 use crate::sink::bench_target::{Arrival, BenchTarget};
 use crate::sink::broker::{Broker as _, Requirements, StartupCheck, worst};
-
-const ANSWER_WITHIN: Duration = Duration::from_secs(1);
 
 /// A record is fetched as soon as the broker has it.
 const PROPERTIES: &[(&str, &str)] = &[
@@ -43,36 +41,14 @@ pub(super) fn create(settings: &KafkaSettings, name: &str) -> Result<KafkaBenchT
     cluster::create_topics(settings, &[name], None)?;
     let failed = |error: KafkaError| cluster::unreachable(settings, &error.to_string());
     let mut all = TopicPartitionList::new();
-    for partition in partitions(&consumer, settings, name)? {
+    // Also where the topic was there already, or this client knows less than the one that made it.
+    let partitions = cluster::wait_for_leaders(consumer.client(), settings, name);
+    for partition in partitions.map_err(|error| cluster::without_leader(settings, name, &error))? {
         all.add_partition_offset(name, partition, Offset::Beginning).map_err(failed)?;
     }
     consumer.assign(&all).map_err(failed)?;
     let lost_brokers = LostBrokers::new(settings);
     Ok(KafkaBenchTarget { consumer, settings: settings.clone(), lost_brokers })
-}
-
-/// Waits until all partitions of a new topic have a leader.
-fn partitions(
-    consumer: &BaseConsumer,
-    settings: &KafkaSettings,
-    name: &str,
-) -> Result<Vec<i32>, Fault> {
-    let deadline = Instant::now() + CHANGE_WITHIN;
-    let wanted = usize::try_from(settings.partitions).unwrap_or(1).max(1);
-    loop {
-        let found = cluster::partitions(consumer, name, ANSWER_WITHIN);
-        let reason = match found {
-            Ok(found) if found.len() >= wanted && found.iter().all(|it| it.leader >= 0) => {
-                return Ok(found.into_iter().map(|it| it.id).collect());
-            }
-            Ok(_) => format!("topic {name} was created and has no leader"),
-            Err(error) => error.to_string(),
-        };
-        if Instant::now() > deadline {
-            return Err(cluster::not_created(name, &reason, settings, ""));
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
 }
 
 pub(super) fn removal_command(name: &str) -> String {

@@ -1,15 +1,18 @@
 //! What the relay does at a cluster besides publishing (creating and deleting topics, reading one),
 //! and the faults of that.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rdkafka::ClientConfig;
-use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
-use rdkafka::client::DefaultClientContext;
-use rdkafka::consumer::{BaseConsumer, Consumer as _};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, ConfigResource, NewTopic, OwnedResourceSpecifier, ResourceSpecifier,
+    TopicReplication,
+};
+use rdkafka::client::{Client, DefaultClientContext};
+use rdkafka::consumer::BaseConsumer;
 use rdkafka::error::{KafkaError, KafkaResult};
 use rdkafka::metadata::MetadataPartition;
 use rdkafka::types::RDKafkaErrorCode as Code;
+use rdkafka::{ClientConfig, ClientContext};
 
 use super::fault;
 use super::settings::KafkaSettings;
@@ -21,6 +24,9 @@ use crate::sink::broker::UNREACHABLE;
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(10);
 /// How long the cluster may take to create or delete topics.
 pub(super) const CHANGE_WITHIN: Duration = Duration::from_secs(15);
+/// How long one look for the leaders of a new topic may take, and how long after it is the next.
+const LEADER_ANSWER_WITHIN: Duration = Duration::from_secs(1);
+const LEADER_ASK_AFTER: Duration = Duration::from_millis(20);
 
 /// Properties of a producer that a consumer understands as well: how the cluster is reached.
 #[rustfmt::skip]
@@ -66,12 +72,12 @@ pub(super) struct DescribedPartition {
 }
 
 /// The partitions of a topic.
-pub(super) fn partitions(
-    consumer: &BaseConsumer,
+pub(super) fn partitions<C: ClientContext>(
+    client: &Client<C>,
     topic: &str,
     within: Duration,
 ) -> KafkaResult<Vec<DescribedPartition>> {
-    let metadata = consumer.fetch_metadata(Some(topic), within)?;
+    let metadata = client.fetch_metadata(Some(topic), within)?;
     let found = metadata.topics().iter().find(|found| found.name() == topic);
     let partitions = found.map(|found| found.partitions()).unwrap_or_default();
     let error = found.and_then(|found| found.error()).map(Code::from);
@@ -84,6 +90,43 @@ pub(super) fn partitions(
         Some(code) => Err(KafkaError::MetadataFetch(code)),
         None => Ok(partitions.iter().map(state).collect()),
     }
+}
+
+/// Waits until every partition of a new topic has a leader, and returns the partitions. The
+/// controller answers when it has made the topic, which the brokers learn a little later.
+pub(super) fn wait_for_leaders<C: ClientContext>(
+    client: &Client<C>,
+    settings: &KafkaSettings,
+    topic: &str,
+) -> KafkaResult<Vec<i32>> {
+    let wanted = usize::try_from(settings.partitions).unwrap_or(1).max(1);
+    let deadline = Instant::now() + CHANGE_WITHIN;
+    leaders_of(wanted, deadline, || partitions(client, topic, LEADER_ANSWER_WITHIN))
+}
+
+/// Looks until that many partitions have a leader.
+fn leaders_of(
+    wanted: usize,
+    deadline: Instant,
+    mut look: impl FnMut() -> KafkaResult<Vec<DescribedPartition>>,
+) -> KafkaResult<Vec<i32>> {
+    loop {
+        let error = match look() {
+            Ok(found) if found.len() >= wanted && found.iter().all(|it| it.leader >= 0) => {
+                return Ok(found.into_iter().map(|it| it.id).collect());
+            }
+            Ok(_) => KafkaError::MetadataFetch(Code::LeaderNotAvailable),
+            Err(error) => error,
+        };
+        if may_not_describe(&error) || Instant::now() >= deadline {
+            return Err(error);
+        }
+        std::thread::sleep(LEADER_ASK_AFTER);
+    }
+}
+
+fn may_not_describe(error: &KafkaError) -> bool {
+    error.rdkafka_error_code() == Some(Code::TopicAuthorizationFailed)
 }
 
 /// Whether a consumer must be given up; from all other errors librdkafka recovers by itself.
@@ -101,8 +144,9 @@ pub(super) fn ends_reading(error: &KafkaError) -> bool {
     )
 }
 
-/// Creates those of the topics that do not exist, and returns their names. Dead letters are kept
-/// until somebody has dealt with them, so their topic has no retention time.
+/// Creates those of the topics that do not exist, and returns their names once they can be used; a
+/// login that may not describe a topic cannot see that. Dead letters are kept until somebody has
+/// dealt with them, so their topic has no retention time.
 pub(super) fn create_topics(
     settings: &KafkaSettings,
     topics: &[&str],
@@ -132,7 +176,39 @@ pub(super) fn create_topics(
             }
         }
     }
+    for name in &names {
+        match wait_for_leaders(client.inner(), settings, name) {
+            Err(error) if !may_not_describe(&error) => {
+                return Err(without_leader(settings, name, &error));
+            }
+            Ok(_) | Err(_) => {}
+        }
+    }
     Ok(names)
+}
+
+/// Those of the topics that keep only the last record of a key, as far as this login may see it.
+pub(super) fn compacted(
+    settings: &KafkaSettings,
+    topics: &[&str],
+    within: Duration,
+) -> Vec<String> {
+    let Ok((client, options)) = admin(settings) else { return Vec::new() };
+    let options = options.request_timeout(Some(within));
+    let wanted: Vec<_> = topics.iter().map(|topic| ResourceSpecifier::Topic(topic)).collect();
+    let described = runtime::block_on(client.describe_configs(&wanted, &options));
+    let Ok(Ok(described)) = described else { return Vec::new() };
+    let is_compacted = |found: &ConfigResource| {
+        let policy = found.get("cleanup.policy").and_then(|entry| entry.value.as_deref());
+        policy.is_some_and(|policy| policy.split(',').any(|word| word.trim() == "compact"))
+    };
+    let found = described.into_iter().flatten().filter(is_compacted);
+    found
+        .filter_map(|found| match found.specifier {
+            OwnedResourceSpecifier::Topic(topic) => Some(topic),
+            _ => None,
+        })
+        .collect()
 }
 
 pub(super) fn admin(
@@ -178,6 +254,12 @@ pub(super) fn not_created(
     let mend =
         if mend.is_empty() { "start the broker, or correct sink.kafka.brokers" } else { mend };
     let what = format!("cannot create {topic}: {reason}");
+    Fault::new(Exit::Sink, "sink.topic-not-made", what, brokers_key(settings), mend)
+}
+
+pub(super) fn without_leader(settings: &KafkaSettings, topic: &str, error: &KafkaError) -> Fault {
+    let mend = format!("see the broker's log, and kafka-topics.sh --describe --topic {topic}");
+    let what = format!("topic {topic} was created, and cannot be used yet: {error}");
     Fault::new(Exit::Sink, "sink.topic-not-made", what, brokers_key(settings), mend)
 }
 
@@ -227,3 +309,7 @@ pub(super) fn dead_letters_unusable(code: Code, settings: &KafkaSettings, topic:
     };
     Fault::new(Exit::Sink, name, what, format!("dead_letter.topic on {}", settings.brokers), mend)
 }
+
+#[cfg(test)]
+#[path = "cluster_tests.rs"]
+mod tests;

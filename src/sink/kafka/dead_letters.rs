@@ -72,7 +72,7 @@ impl KafkaDeadLetterLog {
 
     fn assign(&mut self, from: &ReadFrom) -> KafkaResult<()> {
         let mut starts = TopicPartitionList::new();
-        for found in cluster::partitions(&self.consumer, &self.topic, ANSWER_WITHIN)? {
+        for found in cluster::partitions(self.consumer.client(), &self.topic, ANSWER_WITHIN)? {
             let partition = found.id;
             let (low, high) =
                 self.consumer.fetch_watermarks(&self.topic, partition, ANSWER_WITHIN)?;
@@ -108,7 +108,7 @@ impl KafkaDeadLetterLog {
         if !self.end_reported || self.counted_at.elapsed() < COUNT_INTERVAL {
             return Ok(());
         }
-        let found = cluster::partitions(&self.consumer, &self.topic, COUNT_WITHIN);
+        let found = cluster::partitions(self.consumer.client(), &self.topic, COUNT_WITHIN);
         self.counted_at = Instant::now();
         // Reading fails for the same reason, if it lasts.
         let Ok(found) = found else { return Ok(()) };

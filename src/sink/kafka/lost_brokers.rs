@@ -45,7 +45,9 @@ impl LostBrokers {
         if let Some(brokers) = self.due() {
             add_brokers_to(consumer, brokers);
         }
-        let polled = consumer.poll(patience)?;
+        // In the part of a millisecond that is left the client would ask without a pause.
+        let whole_ms = u64::try_from(patience.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX);
+        let polled = consumer.poll(Duration::from_millis(whole_ms))?;
         match &polled {
             Ok(_) => self.answered(),
             Err(error) => error.rdkafka_error_code().into_iter().for_each(|c| self.reported(c)),

@@ -10,7 +10,7 @@ use std::time::Duration;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode as Code};
 use rdkafka::message::{BorrowedMessage, Message as _};
 
-use super::cluster::ANSWER_WITHIN;
+use super::cluster::{self, ANSWER_WITHIN};
 use super::producer_ffi::key_partition;
 use super::record_ffi::headers_of_read;
 use super::settings::KafkaSettings;
@@ -44,9 +44,10 @@ pub(super) fn search(
         }
         // Without a broker every topic would wait for it.
         if search.topic(topic, route).is_err() {
-            break;
+            return search.report;
         }
     }
+    search.name_compacted(&topics);
     search.report
 }
 
@@ -66,6 +67,20 @@ struct Unreachable;
 impl<'s> TopicSearch<'s, '_> {
     fn leave_out(&mut self, what: String) {
         self.report.not_searched.push(what);
+    }
+
+    /// A record that is not found may have been there.
+    fn name_compacted(&mut self, topics: &BTreeMap<String, &SearchRoute>) {
+        let within = self.patience();
+        if topics.is_empty() || within.is_zero() {
+            return;
+        }
+        let names: Vec<&str> = topics.keys().map(String::as_str).collect();
+        for topic in cluster::compacted(self.settings, &names, within) {
+            self.leave_out(format!(
+                "records of topic {topic} that compaction has removed: it keeps the last one of a key"
+            ));
+        }
     }
 
     /// How long one answer is waited for.

@@ -99,13 +99,13 @@ impl KafkaTopicReader {
         let TopicTail { topic, from_unix_us, partitions: wanted } = *tail;
         let left = || deadline.saturating_duration_since(Instant::now());
         let mut all = TopicPartitionList::new();
-        let found = cluster::partitions(&self.consumer, topic, left())?;
+        let found = cluster::partitions(self.consumer.client(), topic, left())?;
         for partition in found.iter().filter(|it| wanted.contains(it.id)) {
             all.add_partition(topic, partition.id);
         }
         let ends = self.offsets(&all, Offset::End, deadline)?;
         // Asked after the ends: so whatever is before them is in all these replicas.
-        let partitions = cluster::partitions(&self.consumer, topic, left())?;
+        let partitions = cluster::partitions(self.consumer.client(), topic, left())?;
         let (mut starts, mut open) = (TopicPartitionList::new(), BTreeMap::new());
         let from = Offset::Offset(from_unix_us.div_euclid(1000).max(0));
         for found in self.offsets(&all, from, deadline)?.elements() {
@@ -144,7 +144,7 @@ impl KafkaTopicReader {
     ) -> KafkaResult<bool> {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut all = TopicPartitionList::new();
-        for partition in cluster::partitions(&self.consumer, topic, left)? {
+        for partition in cluster::partitions(self.consumer.client(), topic, left)? {
             all.add_partition(topic, partition.id);
         }
         let beginnings = self.offsets(&all, Offset::Beginning, deadline)?;
@@ -167,7 +167,7 @@ impl KafkaTopicReader {
 
     /// The partitions of a topic there are.
     pub(super) fn partition_count(&self, topic: &str, within: Duration) -> KafkaResult<i32> {
-        let found = cluster::partitions(&self.consumer, topic, within)?;
+        let found = cluster::partitions(self.consumer.client(), topic, within)?;
         Ok(i32::try_from(found.len()).unwrap_or(i32::MAX))
     }
 

@@ -1,0 +1,124 @@
+//! A log that nobody reads: standard error is a pipe, and it is full.
+
+use std::io::{PipeReader, Read as _, Write as _};
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use walrelay_harness::BrokerKind;
+use walrelay_harness::proc::{spawn_tied, tied_command};
+use walrelay_harness::proxy::Proxy;
+use walrelay_harness::relay::{RelayConfig, get};
+
+use crate::support::{Fixture, LIMIT, shared_rabbitmq, until};
+
+/// What a pipe is filled with at once: as much as one of its pages.
+const PAGE: [u8; 4096] = [b'\n'; 4096];
+const ANSWERED_WITHIN: Duration = Duration::from_secs(2);
+
+/// A relay whose log goes into a pipe.
+struct PipedRelay {
+    child: Child,
+    admin: SocketAddr,
+    log: PipeReader,
+}
+
+impl PipedRelay {
+    /// Starts it, and fills the pipe once it is ready.
+    fn start(config: &RelayConfig) -> PipedRelay {
+        let admin = SocketAddr::from(([127, 0, 0, 1], walrelay_harness::free_port().unwrap()));
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("relays").join(&config.slot);
+        std::fs::create_dir_all(&folder).unwrap();
+        let file = folder.join("walrelay.toml");
+        std::fs::write(&file, config.toml(admin)).unwrap();
+        let binary = std::env::var_os("WALRELAY_BIN");
+        let binary = binary.unwrap_or_else(|| env!("CARGO_BIN_EXE_walrelay").into());
+        let (log, mut pipe) = std::io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&log, true).unwrap();
+        let mut command = tied_command(Path::new(&binary));
+        command.arg("run").arg("--config").arg(file).current_dir(folder);
+        // The relay refuses names that it does not know.
+        command.env_remove("WALRELAY_BIN");
+        command.stdin(Stdio::null()).stderr(pipe.try_clone().unwrap());
+        let child = spawn_tied(command).unwrap();
+        let mut relay = PipedRelay { child, admin, log };
+        until("a relay that is ready", LIMIT, || {
+            relay.read_log();
+            relay.answers("/readyz").filter(|body| body.contains("ready"))
+        });
+        while has_room(&pipe) {
+            pipe.write_all(&PAGE).unwrap();
+        }
+        relay
+    }
+
+    /// What is in the pipe, which has room again then.
+    fn read_log(&mut self) -> String {
+        let (mut text, mut part) = (Vec::new(), [0; 4096]);
+        while let Ok(bytes) = self.log.read(&mut part)
+            && bytes > 0
+        {
+            text.extend(&part[..bytes]);
+        }
+        String::from_utf8_lossy(&text).into_owned()
+    }
+
+    fn answers(&self, path: &str) -> Option<String> {
+        get(self.admin, path, ANSWERED_WITHIN).ok().map(|answer| answer.body)
+    }
+
+    /// Waits for the state, and until all that tell of it have answered.
+    #[track_caller]
+    fn wait_state(&self, wanted: &str) {
+        let up = format!("outbox_state{{state=\"{wanted}\"}} 1");
+        until(&format!("state {wanted}"), LIMIT, || {
+            let metrics = self.answers("/metrics").expect("an answer");
+            metrics.contains(&up).then_some(())
+        });
+        for path in ["/livez", "/readyz", "/status", "/metrics"] {
+            assert!(self.answers(path).is_some(), "{path} is not answered while {wanted}");
+        }
+    }
+}
+
+impl Drop for PipedRelay {
+    fn drop(&mut self) {
+        self.child.kill().ok();
+        self.child.wait().ok();
+    }
+}
+
+fn has_room(pipe: &impl AsFd) -> bool {
+    let mut asked = [PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::OUT)];
+    poll(&mut asked, Some(&Timespec::default())).unwrap() > 0
+}
+
+#[test]
+fn probes_are_answered_while_nobody_reads_the_log() {
+    // GIVEN a relay that streams, and a log that takes no further line
+    let site = Fixture::on(BrokerKind::RabbitMq, "unread_log");
+    let port = shared_rabbitmq().port();
+    let proxy = Proxy::start(port).unwrap();
+    let mut config = site.config();
+    let target = config.rabbitmq.as_mut().unwrap();
+    target.url = target.url.replace(&port.to_string(), &proxy.port.to_string());
+    let mut relay = PipedRelay::start(&config);
+    // WHEN its state changes, twice THEN the admin server says so
+    proxy.stall();
+    site.insert_event("key", 1);
+    relay.wait_state("blocked");
+    proxy.go_on();
+    relay.wait_state("streaming");
+    // WHEN the log is read again THEN it has both changes, in their order
+    let mut log = String::new();
+    let line =
+        |from: &str, to: &str| format!("\"code\":\"state\",\"from\":\"{from}\",\"to\":\"{to}\"");
+    let [to, back] = [line("streaming", "blocked"), line("blocked", "streaming")];
+    until("both lines", LIMIT, || {
+        log.push_str(&relay.read_log());
+        (log.find(&to)? < log.find(&back)?).then_some(())
+    });
+}
