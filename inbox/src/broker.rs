@@ -98,8 +98,9 @@ pub(crate) enum Destination<'m> {
 pub(crate) struct Stop(pub(crate) watch::Receiver<bool>);
 
 impl Stop {
+    /// Also when nobody waits for the inbox any more: then `run` was dropped.
     pub(crate) fn is_requested(&self) -> bool {
-        *self.0.borrow()
+        *self.0.borrow() || self.0.has_changed().is_err()
     }
 
     /// Waits for the request.

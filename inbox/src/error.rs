@@ -13,6 +13,9 @@ pub enum InboxError {
     /// The broker refuses what the inbox needs.
     #[error("{what}: {reason}")]
     Broker { what: String, reason: String },
+    /// A defect of this crate.
+    #[error("a lane has ended: {0}")]
+    Lane(String),
 }
 
 /// An error with its causes, which many libraries leave out of their `Display`.

@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio_postgres::error::SqlState;
 
 use crate::broker::{Broker, Stop};
@@ -81,7 +82,7 @@ impl Inbox {
         });
         let Settings { lanes: count, lane_messages_max, .. } = self.settings;
         let (lanes, mut lane_tasks) = lanes::start(&shared, &database, count, lane_messages_max);
-        let mut retention = tokio::task::JoinSet::new();
+        let mut retention = JoinSet::new();
         retention.spawn(Retention::new(&self.settings, database).run());
 
         let (stop, stopped) = watch::channel(false);
@@ -93,6 +94,7 @@ impl Inbox {
         };
         let ended = tokio::select! {
             ended = consuming => ended,
+            error = broken_lane(&mut lane_tasks) => Err(error),
             () = stopping => Ok(()),
         };
         // What is not done by now is dropped with its lane, and delivered again.
@@ -110,6 +112,16 @@ impl Inbox {
             .map_err(|error| InboxError::Settings(format!("metrics: {error}")))?;
         Ok(self.metrics.get_or_init(|| metrics).clone())
     }
+}
+
+/// Lanes end by themselves only when there is no more to come.
+async fn broken_lane(lanes: &mut JoinSet<()>) -> InboxError {
+    while let Some(ended) = lanes.join_next().await {
+        if let Err(error) = ended {
+            return InboxError::Lane(error.to_string());
+        }
+    }
+    std::future::pending().await
 }
 
 /// A mistake that time does not mend is told at the start: a login that is refused, a database or

@@ -28,6 +28,8 @@ use crate::{Failure, Handler, Message};
 const LOSSES_MAX: u32 = 3;
 /// How often it is asked whether a message that is held is still wanted.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// How long a copy under way is waited for once its message is not wanted any more.
+const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
 /// What all lanes share.
 pub(crate) struct Shared<B: Broker, H> {
@@ -190,8 +192,8 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let headers = RetryCopy { attempts, copy, has_failed }.headers(message, unix_now());
         let destination = Destination::Level { name: &level.name, delay: level.delay };
         let value = message.received().value.clone();
-        let published =
-            shared.copies.publish(&Outgoing { message, destination, headers, value }).await;
+        let outgoing = Outgoing { message, destination, headers, value };
+        let published = shared.publish(&outgoing, token).await?;
         if published.is_ok() {
             self.change(message, token, Change::Copied { copy }).await?;
             if has_failed {
@@ -212,7 +214,7 @@ impl<B: Broker, H: Handler> Processor<B, H> {
         let shared = Arc::clone(&self.shared);
         let exchange = shared.replay_exchange.as_deref();
         let cause = Cause { class, reason, attempts, exchange, relay: &shared.writer };
-        shared.publish_dead_letter(message, &cause).await;
+        shared.publish_dead_letter(message, &cause, token).await?;
         if message.has_id() {
             self.change(message, token, Change::Forget).await?;
         }
@@ -292,40 +294,59 @@ impl<B: Broker, H: Handler> Shared<B, H> {
         Ok(Verdict::Failed { failure, reason })
     }
 
-    /// A dead letter is never refused for its size: then it has only the beginning of the value.
-    async fn publish_dead_letter(&self, message: &Message, cause: &Cause<'_>) {
-        let whole = message.received().value.clone();
-        let kept = |most: usize| whole.as_ref().map(|value| value.slice(..value.len().min(most)));
-        for (value, is_cut) in
-            [(whole.clone(), false), (kept(VALUE_BYTES_KEPT), true), (kept(0), true)]
-        {
-            if let Err(Refused(reason)) = self.publish_letter(message, cause, value, is_cut).await {
-                let consumer = &self.plan.service;
-                tracing::warn!(
-                    code = "inbox.dead-letter-refused",
-                    consumer,
-                    reason,
-                    "the broker does not take a dead letter as it is"
-                );
-            } else {
-                return;
-            }
-        }
-        // Nothing but its headers is left, and they are refused: the log is the last to know.
-        let (consumer, id) = (&self.plan.service, message.id());
-        tracing::error!(code = "inbox.dead-letter-lost", consumer, id, "a dead letter is lost");
-    }
-
-    async fn publish_letter(
+    /// What is too large for the broker is cut. A dead letter that is refused even without its
+    /// value is not given up: somebody must change the broker's settings.
+    async fn publish_dead_letter(
         &self,
         message: &Message,
         cause: &Cause<'_>,
-        value: Option<Bytes>,
-        is_cut: bool,
-    ) -> Result<(), Refused> {
-        let headers = cause.headers(message, is_cut, unix_now());
-        let destination = Destination::DeadLetters;
-        self.copies.publish(&Outgoing { message, destination, headers, value }).await
+        token: &B::Token,
+    ) -> Result<(), GivenUp> {
+        let whole = message.received().value.clone();
+        let length = whole.as_ref().map_or(0, Bytes::len);
+        let mut kept_max = length;
+        let mut backoff = Backoff::default();
+        loop {
+            let value = whole.as_ref().map(|value| value.slice(..kept_max));
+            let headers = cause.headers(message, kept_max < length, unix_now());
+            let destination = Destination::DeadLetters;
+            let outgoing = Outgoing { message, destination, headers, value };
+            let Err(Refused(reason)) = self.publish(&outgoing, token).await? else {
+                return Ok(());
+            };
+            let (consumer, id) = (&self.plan.service, message.id());
+            tracing::warn!(
+                code = "inbox.dead-letter-refused",
+                consumer,
+                id,
+                reason,
+                "it is sent again, shorter"
+            );
+            kept_max = if kept_max > VALUE_BYTES_KEPT { VALUE_BYTES_KEPT } else { 0 };
+            tokio::time::sleep(backoff.next()).await;
+        }
+    }
+
+    /// Waits for the broker as long as the message is wanted.
+    async fn publish(
+        &self,
+        copy: &Outgoing<'_>,
+        token: &B::Token,
+    ) -> Result<Result<(), Refused>, GivenUp> {
+        let mut publishing = pin!(self.copies.publish(copy));
+        let mut unwanted_at = None;
+        loop {
+            match tokio::time::timeout(LOOK_INTERVAL, &mut publishing).await {
+                Ok(published) => return Ok(published),
+                Err(_) if token.is_wanted() => {}
+                Err(_) => {
+                    let since: &Instant = unwanted_at.get_or_insert_with(Instant::now);
+                    if since.elapsed() > CONFIRM_WITHIN {
+                        return Err(GivenUp);
+                    }
+                }
+            }
+        }
     }
 
     fn tell_failure(&self, message: &Message, reason: &str) {

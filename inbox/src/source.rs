@@ -1,7 +1,7 @@
 //! The brokers from which an inbox can read.
 
 /// Where the messages come from.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub enum Source {
     #[cfg(feature = "kafka")]
     Kafka(crate::Kafka),

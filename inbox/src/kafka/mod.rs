@@ -25,7 +25,7 @@ use copies::KafkaCopies;
 use partition::OffsetToken;
 
 /// A Kafka cluster, and the topics that are read.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Kafka {
     brokers: String,
     topics: Vec<String>,

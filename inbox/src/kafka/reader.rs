@@ -33,10 +33,12 @@ use crate::broker::{Delivery, Stop};
 use crate::lanes::Lanes;
 use crate::message::{Message, Received};
 use crate::settings::Plan;
-use crate::time::unix_now;
+use crate::time::{Backoff, unix_now};
 
 /// The longest time without a look at the consumer.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// The shortest time between two looks.
+const SERVE_INTERVAL: Duration = Duration::from_millis(10);
 const COMMIT_INTERVAL: Duration = Duration::from_secs(1);
 /// Records of one partition that are taken before the next has its turn.
 const TURN_RECORDS: usize = 256;
@@ -45,45 +47,39 @@ const UNDER_WAY_MAX: usize = 10_000;
 /// What closing may take beyond waiting for handlers, while the broker is away.
 const CLOSE_WITHIN: Duration = Duration::from_secs(5);
 
+/// Runs the thread, and makes another consumer where one is of no more use.
 pub(super) async fn consume(
     kafka: &Kafka,
     plan: &Plan,
     lanes: Lanes<OffsetToken>,
     mut stop: Stop,
 ) -> Result<(), InboxError> {
-    let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, plan)
-        .create_with_context(RebalanceEvents::default())
-        .map_err(|error| broker_error("the consumer", error))?;
-    let retries = plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name));
-    let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
-    let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-    consumer.subscribe(&topics).map_err(|error| broker_error("subscribing", error))?;
-
-    let (sender, woken) = sync_channel(1);
-    let reader = Reader {
-        consumer: Arc::new(consumer),
-        lanes,
-        plan: plan.clone(),
-        partitions: Vec::new(),
-        lost_brokers: LostBrokers::new(&kafka.brokers),
-        waker: Waker(sender),
-        woken,
-        committed_at: Instant::now(),
-    };
+    let first = Reader::open(kafka, plan)?;
     let (done, mut is_done) = oneshot::channel();
-    let stopped = stop.clone();
+    let (kafka, own_plan, stopped) = (kafka.clone(), plan.clone(), stop.clone());
+    let read = move || {
+        let (mut next, mut backoff) = (Ok(first), Backoff::default());
+        while !stopped.is_requested() {
+            match next {
+                Ok(reader) => reader.run(&lanes, &stopped),
+                Err(error) => tracing::warn!(code = "inbox.kafka", %error, "no consumer"),
+            }
+            if !stopped.is_requested() {
+                std::thread::sleep(backoff.next());
+            }
+            next = Reader::open(&kafka, &own_plan);
+        }
+        // Nobody waits any more if closing took too long.
+        let _late = done.send(()).is_err();
+    };
     std::thread::Builder::new()
         .name("inbox-kafka".to_owned())
-        .spawn(move || {
-            reader.run(&stopped);
-            // Nobody waits any more if closing took too long.
-            let _late = done.send(()).is_err();
-        })
+        .spawn(read)
         .map_err(|error| broker_error("starting a thread", error))?;
     tokio::select! {
-        ended = &mut is_done => return ended.map_err(|_| {
-            broker_error("the Kafka reader", "it has panicked")
-        }),
+        ended = &mut is_done => {
+            return ended.map_err(|_| InboxError::Lane("the reader of Kafka panicked".to_owned()));
+        }
         () = stop.requested() => {}
     }
     let _late = tokio::time::timeout(plan.stop_within + CLOSE_WITHIN, is_done).await.is_err();
@@ -137,13 +133,15 @@ impl ConsumerContext for RebalanceEvents {
 
 struct Reader {
     consumer: Arc<BaseConsumer<RebalanceEvents>>,
-    lanes: Lanes<OffsetToken>,
     plan: Plan,
     partitions: Vec<Partition>,
     lost_brokers: LostBrokers,
     waker: Waker,
     woken: Receiver<()>,
+    served_at: Option<Instant>,
     committed_at: Instant,
+    /// The consumer has met an error from which it does not recover.
+    is_broken: bool,
 }
 
 struct Partition {
@@ -169,17 +167,42 @@ enum Turn {
 }
 
 impl Reader {
-    fn run(mut self, stop: &Stop) {
-        while !stop.is_requested() {
-            self.serve_consumer();
-            self.serve_rebalances();
-            let pause = self.hand_out();
+    fn open(kafka: &Kafka, plan: &Plan) -> Result<Reader, InboxError> {
+        let consumer: BaseConsumer<RebalanceEvents> = config::consumer(kafka, plan)
+            .create_with_context(RebalanceEvents::default())
+            .map_err(|error| broker_error("the consumer", error))?;
+        let retries = plan.levels.iter().map(|level| retry_topic(&plan.service, &level.name));
+        let topics: Vec<String> = kafka.topics.iter().cloned().chain(retries).collect();
+        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics).map_err(|error| broker_error("subscribing", error))?;
+        let (sender, woken) = sync_channel(1);
+        Ok(Reader {
+            consumer: Arc::new(consumer),
+            plan: plan.clone(),
+            partitions: Vec::new(),
+            lost_brokers: LostBrokers::new(&kafka.brokers),
+            waker: Waker(sender),
+            woken,
+            served_at: None,
+            committed_at: Instant::now(),
+            is_broken: false,
+        })
+    }
+
+    fn run(mut self, lanes: &Lanes<OffsetToken>, stop: &Stop) {
+        while !stop.is_requested() && !self.is_broken {
+            if self.served_at.is_none_or(|at| at.elapsed() >= SERVE_INTERVAL) {
+                self.serve_consumer();
+                self.serve_rebalances();
+                self.served_at = Some(Instant::now());
+            }
+            let pause = self.hand_out(lanes);
             self.commit_if_due();
             if !pause.is_zero() {
                 let _idle = self.woken.recv_timeout(pause).is_err();
             }
         }
-        self.release(CommitMode::Sync);
+        self.release();
         self.consumer.context().is_closing.store(true, Ordering::SeqCst);
         self.consumer.unsubscribe();
         // Dropping the consumer leaves the group.
@@ -194,6 +217,7 @@ impl Reader {
             Some(Ok(record)) => self.take_stray(&record),
             Some(Err(error)) => {
                 self.lost_brokers.reported(&error);
+                self.is_broken |= matches!(error, KafkaError::MessageConsumptionFatal(_));
                 tell_error(&self.plan.service, &error);
             }
         }
@@ -221,7 +245,7 @@ impl Reader {
                     self.consumer.assign(&list)
                 }
                 Some(Rebalance::Revoke) => {
-                    self.release(CommitMode::Sync);
+                    self.release();
                     self.consumer.unassign()
                 }
             };
@@ -256,7 +280,7 @@ impl Reader {
 
     /// Lets go of all partitions: nothing more begins, what runs is waited for, and what is
     /// settled is committed.
-    fn release(&mut self, mode: CommitMode) {
+    fn release(&mut self) {
         self.partitions.iter().for_each(|partition| partition.assignment.revoke());
         let deadline = Instant::now() + self.plan.stop_within;
         while self.partitions.iter().any(|partition| partition.assignment.is_running()) {
@@ -268,15 +292,15 @@ impl Reader {
             }
             let _idle = self.woken.recv_timeout(left.min(LOOK_INTERVAL)).is_err();
         }
-        self.commit(mode);
+        self.commit(CommitMode::Sync);
         self.partitions.clear();
     }
 
     /// Hands out what there is, and returns for how long there is nothing to do.
-    fn hand_out(&mut self) -> Duration {
+    fn hand_out(&mut self, lanes: &Lanes<OffsetToken>) -> Duration {
         let mut pause = LOOK_INTERVAL;
         for partition in &mut self.partitions {
-            match partition.take_turn(&self.lanes, &self.plan.service) {
+            match partition.take_turn(lanes, &self.plan.service) {
                 Turn::Idle => {}
                 Turn::NotDueFor(left) => pause = pause.min(left),
                 Turn::Over => pause = Duration::ZERO,

@@ -20,7 +20,7 @@ pub(super) const PARTITIONS: i32 = 3;
 
 pub(super) fn shared_kafka() -> &'static Kafka {
     static KAFKA: OnceLock<Kafka> = OnceLock::new();
-    KAFKA.get_or_init(|| start_kafka())
+    KAFKA.get_or_init(start_kafka)
 }
 
 /// Group members that were killed are noticed soon.
@@ -172,7 +172,9 @@ impl Fixture {
     /// How many records of its topic the group has committed.
     pub(super) fn committed(&self) -> i64 {
         let mut list = TopicPartitionList::new();
-        (0..PARTITIONS).for_each(|partition| drop(list.add_partition(&self.name, partition)));
+        for partition in 0..PARTITIONS {
+            list.add_partition(&self.name, partition);
+        }
         let committed = self.consumer(&self.name).committed_offsets(list, LIMIT).unwrap();
         let offset = |offset| if let Offset::Offset(offset) = offset { offset } else { 0 };
         committed.elements().iter().map(|found| offset(found.offset())).sum()
