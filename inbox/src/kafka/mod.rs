@@ -16,6 +16,7 @@ mod init;
 mod lost_brokers;
 mod partition;
 mod reader;
+mod rebalance_events;
 
 use crate::InboxError;
 use crate::broker::{Broker, Stop};

@@ -10,23 +10,22 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use rdkafka::consumer::base_consumer::PartitionQueue;
-use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _, ConsumerContext};
-use rdkafka::error::{KafkaError, KafkaResult};
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer as _};
+use rdkafka::error::KafkaError;
 use rdkafka::message::{BorrowedMessage, Message as _};
-use rdkafka::types::{RDKafkaErrorCode as Code, RDKafkaRespErr};
-use rdkafka::{ClientContext, Offset, TopicPartitionList};
+use rdkafka::types::RDKafkaErrorCode as Code;
+use rdkafka::{Offset, TopicPartitionList};
 use tokio::sync::oneshot;
 
 use super::headers_ffi::headers_of;
 use super::lost_brokers::LostBrokers;
 use super::partition::{Assignment, OffsetToken, OffsetTracker, Waker};
+use super::rebalance_events::{Rebalance, RebalanceEvents};
 use super::{Kafka, broker_error, config, retry_topic};
 use crate::InboxError;
 use crate::broker::{Delivery, Stop};
@@ -84,51 +83,6 @@ pub(super) async fn consume(
     }
     let _late = tokio::time::timeout(plan.stop_within + CLOSE_WITHIN, is_done).await.is_err();
     Ok(())
-}
-
-/// Rebalances are noted here, and answered by the reader outside of librdkafka's callback.
-#[derive(Default)]
-struct RebalanceEvents {
-    noted: Mutex<VecDeque<Rebalance>>,
-    /// The reader is gone, and has committed what there was.
-    is_closing: AtomicBool,
-}
-
-enum Rebalance {
-    Assign(TopicPartitionList),
-    Revoke,
-}
-
-impl ClientContext for RebalanceEvents {}
-
-impl ConsumerContext for RebalanceEvents {
-    fn rebalance(
-        &self,
-        consumer: &BaseConsumer<Self>,
-        event: RDKafkaRespErr,
-        partitions: &mut TopicPartitionList,
-    ) {
-        if self.is_closing.load(Ordering::SeqCst) {
-            let _gone = consumer.unassign().is_err();
-            return;
-        }
-        let event = match event {
-            RDKafkaRespErr::RD_KAFKA_RESP_ERR__ASSIGN_PARTITIONS => {
-                Rebalance::Assign(partitions.clone())
-            }
-            _ => Rebalance::Revoke,
-        };
-        if let Ok(mut noted) = self.noted.lock() {
-            noted.push_back(event);
-        }
-    }
-
-    fn commit_callback(&self, result: KafkaResult<()>, _offsets: &TopicPartitionList) {
-        if let Err(error) = result {
-            // They are committed with the next ones, or delivered again.
-            tracing::debug!(%error, "offsets were not committed");
-        }
-    }
 }
 
 struct Reader {
@@ -203,7 +157,7 @@ impl Reader {
             }
         }
         self.release();
-        self.consumer.context().is_closing.store(true, Ordering::SeqCst);
+        self.consumer.context().close();
         self.consumer.unsubscribe();
         // Dropping the consumer leaves the group.
     }
@@ -236,9 +190,7 @@ impl Reader {
 
     fn serve_rebalances(&mut self) {
         loop {
-            let noted = self.consumer.context().noted.lock();
-            let next = noted.ok().and_then(|mut noted| noted.pop_front());
-            let answered = match next {
+            let answered = match self.consumer.context().next() {
                 None => return,
                 Some(Rebalance::Assign(list)) => {
                     self.split_off(&list);
