@@ -17,6 +17,8 @@ mod lanes;
 mod message;
 mod metrics;
 mod process;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod retention;
 mod settings;
 mod source;
@@ -31,5 +33,7 @@ pub use inbox::Inbox;
 #[cfg(feature = "kafka")]
 pub use kafka::Kafka;
 pub use message::Message;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::{ConnectAmqp, RabbitMq};
 pub use settings::{Connect, Settings};
 pub use source::Source;
