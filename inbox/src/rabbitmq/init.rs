@@ -5,7 +5,7 @@ use lapin::options::{
     ExchangeBindOptions, ExchangeDeclareOptions, QueueBindOptions, QueueDeclareOptions,
 };
 use lapin::types::{AMQPValue, FieldTable};
-use lapin::{Channel, Connection, ExchangeKind};
+use lapin::{Channel, ExchangeKind};
 
 use super::connection::{Loss, close, open, short};
 use super::{RabbitMq, broker_error, dead_letter_exchange, dead_letter_queue, retry_queue};
@@ -19,7 +19,12 @@ const DELIVERIES_MAX: i64 = 1_000_000_000;
 pub(super) async fn make(rabbit: &RabbitMq, plan: &Plan) -> Result<(), InboxError> {
     let refused = |loss: Loss| broker_error("connecting to RabbitMQ", loss.text);
     let connection = open(rabbit, &plan.service, "init").await.map_err(refused)?;
-    let made = Setup { rabbit, plan, connection: &connection }.make().await;
+    let making = async {
+        let opened = connection.create_channel().await;
+        let channel = opened.map_err(|error| broker_error("opening a channel", error))?;
+        Setup { rabbit, plan, channel }.make().await
+    };
+    let made = making.await;
     close(&connection).await;
     made
 }
@@ -27,7 +32,7 @@ pub(super) async fn make(rabbit: &RabbitMq, plan: &Plan) -> Result<(), InboxErro
 struct Setup<'a> {
     rabbit: &'a RabbitMq,
     plan: &'a Plan,
-    connection: &'a Connection,
+    channel: Channel,
 }
 
 impl Setup<'_> {
@@ -53,8 +58,7 @@ impl Setup<'_> {
         self.queue(&queue, &exchange, table([("x-queue-type", text("stream"))])).await?;
         // The last, so that no message comes before there is a place for its copies.
         for pattern in &self.rabbit.patterns {
-            let channel = self.channel().await?;
-            let bind = channel.exchange_bind(
+            let bind = self.channel.exchange_bind(
                 short(service),
                 short(source),
                 short(pattern),
@@ -72,16 +76,15 @@ impl Setup<'_> {
         let source = &self.rabbit.exchange;
         let options = ExchangeDeclareOptions { passive: true, ..Default::default() };
         let kind = ExchangeKind::Topic;
-        let channel = self.channel().await?;
-        let asked = channel.exchange_declare(short(source), kind, options, FieldTable::default());
+        let asked =
+            self.channel.exchange_declare(short(source), kind, options, FieldTable::default());
         let what = || format!("exchange {source}, which `walrelay init` makes");
         asked.await.map_err(|error| broker_error(what(), error))
     }
 
     async fn fanout(&self, name: &str) -> Result<(), InboxError> {
         let options = ExchangeDeclareOptions { durable: true, ..Default::default() };
-        let channel = self.channel().await?;
-        let made = channel.exchange_declare(
+        let made = self.channel.exchange_declare(
             short(name),
             ExchangeKind::Fanout,
             options,
@@ -97,19 +100,12 @@ impl Setup<'_> {
         arguments: FieldTable,
     ) -> Result<(), InboxError> {
         let failed = |error| broker_error(format!("making queue {name}"), error);
-        let channel = self.channel().await?;
         let options = QueueDeclareOptions { durable: true, ..Default::default() };
-        channel.queue_declare(short(name), options, arguments).await.map_err(failed)?;
+        self.channel.queue_declare(short(name), options, arguments).await.map_err(failed)?;
         let (queue, exchange, any) = (short(name), short(exchange), short(""));
         let options = QueueBindOptions::default();
-        let bound = channel.queue_bind(queue, exchange, any, options, FieldTable::default());
+        let bound = self.channel.queue_bind(queue, exchange, any, options, FieldTable::default());
         bound.await.map_err(failed)
-    }
-
-    /// A refusal ends a channel, so each request has one of its own.
-    async fn channel(&self) -> Result<Channel, InboxError> {
-        let opened = self.connection.create_channel().await;
-        opened.map_err(|error| broker_error("opening a channel", error))
     }
 }
 
