@@ -1,3 +1,5 @@
+//! Lets each message of a broker take effect once in the consumer's Postgres.
+//!
 #![doc = include_str!("../README.md")]
 
 #[cfg(not(any(feature = "kafka", feature = "rabbitmq")))]

@@ -2,27 +2,35 @@
 //!
 //! Without the feature `otel` there is none, and this costs nothing.
 
-#[cfg(not(feature = "otel"))]
-pub(crate) use off::{MessageSpan, Tracing};
-#[cfg(feature = "otel")]
-pub(crate) use on::{MessageSpan, Tracing};
+/// Begins the spans of one consumer.
+pub(crate) struct Tracing {
+    #[cfg(feature = "otel")]
+    tracer: std::sync::Arc<opentelemetry::global::BoxedTracer>,
+    #[cfg(feature = "otel")]
+    name: String,
+    #[cfg(feature = "otel")]
+    system: &'static str,
+}
+
+/// The span of a message that is being handled.
+pub(crate) struct MessageSpan {
+    #[cfg(feature = "otel")]
+    context: opentelemetry::Context,
+}
 
 #[cfg(not(feature = "otel"))]
 mod off {
+    use super::{MessageSpan, Tracing};
     use crate::decision::Outcome;
     use crate::{Message, Settings};
 
-    pub(crate) struct Tracing;
-
-    pub(crate) struct MessageSpan;
-
     impl Tracing {
         pub(crate) fn new(_settings: &Settings, _system: &'static str) -> Tracing {
-            Tracing
+            Tracing {}
         }
 
         pub(crate) fn begin(&self, _message: &mut Message) -> MessageSpan {
-            MessageSpan
+            MessageSpan {}
         }
     }
 
@@ -41,23 +49,16 @@ mod off {
 mod on {
     use std::sync::Arc;
 
-    use opentelemetry::global::{self, BoxedTracer};
+    use opentelemetry::global;
     use opentelemetry::trace::{
         FutureExt as _, SpanContext, SpanId, SpanKind, Status, TraceContextExt as _, TraceFlags,
         TraceId, TraceState, Tracer as _,
     };
     use opentelemetry::{Context, KeyValue};
 
+    use super::{MessageSpan, Tracing};
     use crate::decision::Outcome;
     use crate::{Message, Settings};
-
-    pub(crate) struct Tracing {
-        tracer: Arc<BoxedTracer>,
-        name: String,
-        system: &'static str,
-    }
-
-    pub(crate) struct MessageSpan(Context);
 
     impl Tracing {
         pub(crate) fn new(settings: &Settings, system: &'static str) -> Tracing {
@@ -91,24 +92,24 @@ mod on {
             let span = self.tracer.build_with_context(builder, &parent);
             let context = parent.with_span(span);
             message.context = context.clone();
-            MessageSpan(context)
+            MessageSpan { context }
         }
     }
 
     impl MessageSpan {
         /// Runs the handler inside the span.
         pub(crate) async fn hold<F: Future>(&self, handler: F) -> F::Output {
-            handler.with_context(self.0.clone()).await
+            handler.with_context(self.context.clone()).await
         }
 
         pub(crate) fn failed(&self, reason: &str) {
-            self.0.span().set_status(Status::error(reason.to_owned()));
+            self.context.span().set_status(Status::error(reason.to_owned()));
         }
 
         /// `outcome` is none where the message was given up and will be delivered again.
         pub(crate) fn end(self, outcome: Option<Outcome>, attempts: u32) {
             let outcome = outcome.map_or("given_up", Outcome::name);
-            let span = self.0.span();
+            let span = self.context.span();
             span.set_attribute(KeyValue::new("consumer.outcome", outcome));
             span.set_attribute(KeyValue::new("consumer.retry_count", i64::from(attempts)));
             span.end();
