@@ -37,8 +37,8 @@ pub(super) struct Loss {
 }
 
 impl Loss {
-    pub(super) fn of(text: impl Into<String>) -> Loss {
-        Loss { code: None, text: text.into() }
+    pub(super) fn of(text: impl ToString) -> Loss {
+        Loss { code: None, text: text.to_string() }
     }
 
     /// Somebody must change the broker first: a login, a right, or what `init` makes.
@@ -67,7 +67,7 @@ pub(super) async fn open(
         if let Some(connect) = &rabbit.connect {
             return Ok(connect().await?);
         }
-        let mut uri: AMQPUri = rabbit.url.parse().map_err(|error| Loss::of(format!("{error}")))?;
+        let mut uri: AMQPUri = rabbit.url.parse().map_err(|error| Loss::of(error))?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let name = format!("{service} {purpose}");
         let properties = ConnectionProperties::default().with_connection_name(name.into());
