@@ -145,7 +145,7 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     let event_of_key = Outbound { key: Some(bytes), ..event() };
     let (whole, cut) = (cut_letter(&event_of_key, 1 << 20), cut_letter(&event_of_key, small));
     assert_eq!(
-        (whole.not_replayable(&[&letters()]), cut.not_replayable(&letters())),
+        (whole.not_replayable(&[&letters()]), cut.not_replayable(&[&letters()])),
         (None, Some(NotReplayable::Incomplete))
     );
     assert_eq!(

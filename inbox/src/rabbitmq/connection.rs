@@ -67,7 +67,7 @@ pub(super) async fn open(
         if let Some(connect) = &rabbit.connect {
             return Ok(connect().await?);
         }
-        let mut uri: AMQPUri = rabbit.url.parse().map_err(|error| Loss::of(error))?;
+        let mut uri: AMQPUri = rabbit.url.parse().map_err(Loss::of)?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
         let name = format!("{service} {purpose}");
         let properties = ConnectionProperties::default().with_connection_name(name.into());

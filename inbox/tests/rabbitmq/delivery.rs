@@ -77,6 +77,7 @@ fn a_second_instance_waits_and_takes_over() {
     fixture.send("a", "e-01", "ok");
     fixture.database.wait_handled(1);
     let second = fixture.start_with(source(&fixture.url, &fixture.name), &second_calls);
+    until("both are there", || (fixture.consumers() == "2").then_some(()));
     for number in 2..=30 {
         let value = if number == 10 { "slow 300" } else { "slow 10" };
         fixture.send("a", &format!("e-{number:02}"), value);

@@ -10,7 +10,7 @@ use lapin::options::{
 };
 use lapin::types::{AMQPValue, FieldTable};
 use lapin::{
-    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind,
+    BasicProperties, Channel, Confirmation, Connection, ConnectionProperties, ExchangeKind, Queue,
 };
 use tokio::runtime::Runtime;
 use walrelay_harness::{Postgres, RabbitMq};
@@ -175,9 +175,20 @@ impl Fixture {
 
     /// Messages of a queue that are with no consumer.
     pub(super) fn ready(&self, queue: &str) -> u32 {
+        self.ask(queue).message_count()
+    }
+
+    /// Instances that read the queue of the consumer, or wait to read it; on the shared broker.
+    pub(super) fn consumers(&self) -> String {
+        let name = format!("rabbit_misc:r(<<\"/\">>, queue, <<\"{}\">>)", self.name);
+        let queue = format!("element(2, rabbit_amqqueue:lookup({name}))");
+        shared_rabbitmq().eval(&format!("length(rabbit_amqqueue:consumers({queue}))")).unwrap()
+    }
+
+    fn ask(&self, queue: &str) -> Queue {
         let options = QueueDeclareOptions { passive: true, ..Default::default() };
         let asked = self.channel().queue_declare(queue.into(), options, FieldTable::default());
-        self.runtime.block_on(asked).unwrap().message_count()
+        self.runtime.block_on(asked).unwrap()
     }
 
     /// The queue of the consumer and those of its retries are empty. To be asked when no inbox
