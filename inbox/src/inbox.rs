@@ -46,6 +46,8 @@ impl Inbox {
         match &self.source {
             #[cfg(feature = "kafka")]
             Source::Kafka(kafka) => kafka.init(&plan).await,
+            #[cfg(feature = "rabbitmq")]
+            Source::RabbitMq(rabbit) => rabbit.init(&plan).await,
         }
     }
 
@@ -59,6 +61,8 @@ impl Inbox {
         match &self.source {
             #[cfg(feature = "kafka")]
             Source::Kafka(kafka) => self.run_with(kafka, handler, shutdown).await,
+            #[cfg(feature = "rabbitmq")]
+            Source::RabbitMq(rabbit) => self.run_with(rabbit, handler, shutdown).await,
         }
     }
 

@@ -19,6 +19,8 @@ mod lanes;
 mod message;
 mod metrics;
 mod process;
+#[cfg(feature = "rabbitmq")]
+mod rabbitmq;
 mod retention;
 mod settings;
 mod source;
@@ -33,5 +35,7 @@ pub use inbox::Inbox;
 #[cfg(feature = "kafka")]
 pub use kafka::Kafka;
 pub use message::Message;
+#[cfg(feature = "rabbitmq")]
+pub use rabbitmq::{ConnectAmqp, RabbitMq};
 pub use settings::{Connect, Settings};
 pub use source::Source;

@@ -5,11 +5,20 @@
 pub enum Source {
     #[cfg(feature = "kafka")]
     Kafka(crate::Kafka),
+    #[cfg(feature = "rabbitmq")]
+    RabbitMq(crate::RabbitMq),
 }
 
 #[cfg(feature = "kafka")]
 impl From<crate::Kafka> for Source {
     fn from(kafka: crate::Kafka) -> Source {
         Source::Kafka(kafka)
+    }
+}
+
+#[cfg(feature = "rabbitmq")]
+impl From<crate::RabbitMq> for Source {
+    fn from(rabbit: crate::RabbitMq) -> Source {
+        Source::RabbitMq(rabbit)
     }
 }

@@ -6,3 +6,4 @@
 mod support;
 
 mod kafka;
+mod rabbitmq;

@@ -96,7 +96,7 @@ fn dispatch(args: Args, style: Style) -> Result<Exit, Vec<Fault>> {
             compare::run(&config, &request, &plan, &args)?
         }
         Command::CompareRelay => compare::relay(log, &request)?,
-        Command::Dlq { action } => dlq::run(&prepared()?, &action)?,
+        Command::Dlq { from, action } => dlq::run(&prepared()?, from.from.as_deref(), &action)?,
         Command::Find(args) => find::run(&prepared()?, &args)?,
         Command::Outbox { action } => runtime::try_block_on(outbox::run(&prepared()?, &action))?,
         Command::Status(args) => status::run(&args, &request)?,

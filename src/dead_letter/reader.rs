@@ -23,11 +23,19 @@ const SILENCE_MAX: Duration = Duration::from_secs(30);
 pub(crate) struct DeadLetterTopic<'a> {
     pub(crate) broker: &'a dyn Broker,
     pub(crate) address: &'a DeadLetterAddress,
+    /// That of the relay: another one belongs to a consumer.
+    pub(crate) of_relay: &'a DeadLetterAddress,
     /// Ends what is being read or written.
     pub(crate) stop: &'a AtomicBool,
 }
 
 impl DeadLetterTopic<'_> {
+    /// What is replayed goes to a consumer, which may write its dead letter again much later than
+    /// the broker has confirmed the event.
+    pub(super) fn is_of_consumer(&self) -> bool {
+        self.address != self.of_relay
+    }
+
     pub(crate) fn reader(&self, from: ReadFrom) -> Result<LogReader, Fault> {
         let log = self.broker.log(self.address, from)?;
         Ok(LogReader { log, silent: Duration::ZERO, ended: false })

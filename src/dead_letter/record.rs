@@ -196,7 +196,7 @@ pub(crate) enum NotReplayable {
     Unrouted,
     /// The row never became an event, headers are missing, or key, id, topic or type was cut.
     Incomplete,
-    /// The route leads into the dead-letter topic, where the event would be lost as a foreign
+    /// The route leads into a dead-letter topic, where the event would be lost as a foreign
     /// record.
     Misrouted,
 }
@@ -214,8 +214,8 @@ impl DeadLetter {
         self.key.as_ref().map(RecordKey::hash)
     }
 
-    /// Why the event cannot be published; `own_address` is that of the dead-letter topic.
-    pub(crate) fn not_replayable(&self, own_address: &DeadLetterAddress) -> Option<NotReplayable> {
+    /// Why the event cannot be published; `closed` are dead-letter topics, to which it must not go.
+    pub(crate) fn not_replayable(&self, closed: &[&DeadLetterAddress]) -> Option<NotReplayable> {
         if self.uncut.is_some() {
             return Some(NotReplayable::Cut);
         }
@@ -225,7 +225,8 @@ impl DeadLetter {
         if self.incomplete {
             return Some(NotReplayable::Incomplete);
         }
-        let is_misrouted = own_address.is_reached_by(&self.exchange, &self.topic);
+        let reaches = |it: &&DeadLetterAddress| it.is_reached_by(&self.exchange, &self.topic);
+        let is_misrouted = closed.iter().any(reaches);
         is_misrouted.then_some(NotReplayable::Misrouted)
     }
 

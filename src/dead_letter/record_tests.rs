@@ -83,7 +83,7 @@ fn what_was_written_is_read_again() {
     let times = [letter.commit_unix_us, letter.first_failed_unix_us, letter.failed_unix_us];
     assert_eq!(times, [1_000_000, 2_000_000, 3_000_000]);
     assert_eq!((letter.partition, letter.replays), (Some(7), 0));
-    let unfit = letter.not_replayable(&letters());
+    let unfit = letter.not_replayable(&[&letters()]);
     assert_eq!((letter.parks_key, letter.uncut.is_none(), unfit), (true, true, None));
 }
 
@@ -111,7 +111,7 @@ fn what_an_event_brings_of_our_names_is_not_believed() {
 #[test]
 fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
     let cut = letter_of(&event(), 3);
-    assert_eq!(cut.not_replayable(&letters()), Some(NotReplayable::Cut));
+    assert_eq!(cut.not_replayable(&[&letters()]), Some(NotReplayable::Cut));
     assert_eq!(cut.uncut.map(|cut| (cut.size_bytes, cut.sha256.len())), Some((7, 64)));
     let entry = writer(100).compose(&event(), &cause(), |letter| {
         let dropped = (writer::HEADERS_DROPPED, &b"trace"[..]);
@@ -119,11 +119,11 @@ fn a_letter_that_is_less_than_its_event_cannot_be_replayed() {
         entry(&Outbound { headers: &headers, ..*letter }, 0, 0)
     });
     let LogRecord::DeadLetter(mutilated) = parse(entry) else { panic!("it is a letter") };
-    assert_eq!(mutilated.not_replayable(&letters()), Some(NotReplayable::Incomplete));
+    assert_eq!(mutilated.not_replayable(&[&letters()]), Some(NotReplayable::Incomplete));
     let nowhere = letter_of(&Outbound { topic: "", ..event() }, 100);
-    assert_eq!(nowhere.not_replayable(&letters()), Some(NotReplayable::Unrouted));
+    assert_eq!(nowhere.not_replayable(&[&letters()]), Some(NotReplayable::Unrouted));
     let misrouted = letter_of(&Outbound { exchange: "dlx", ..event() }, 100);
-    assert_eq!(misrouted.not_replayable(&letters()), Some(NotReplayable::Misrouted));
+    assert_eq!(misrouted.not_replayable(&[&letters()]), Some(NotReplayable::Misrouted));
 }
 
 /// The letter of the event, cut to fit into so many bytes.
@@ -145,7 +145,7 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     let event_of_key = Outbound { key: Some(bytes), ..event() };
     let (whole, cut) = (cut_letter(&event_of_key, 1 << 20), cut_letter(&event_of_key, small));
     assert_eq!(
-        (whole.not_replayable(&letters()), cut.not_replayable(&letters())),
+        (whole.not_replayable(&[&letters()]), cut.not_replayable(&[&letters()])),
         (None, Some(NotReplayable::Incomplete))
     );
     assert_eq!(
@@ -173,13 +173,13 @@ fn a_letter_of_which_anything_was_cut_cannot_be_replayed_and_is_known_by_what_it
     let (whole, cut) = (cut_letter(&event_of_id, 1 << 20), cut_letter(&event_of_id, small));
     assert_eq!((whole.event_id.as_str(), &cut.event_id), (&*large, &writer::hash_name(bytes)));
     assert_eq!(
-        (whole.id(), cut.not_replayable(&letters())),
+        (whole.id(), cut.not_replayable(&[&letters()])),
         (cut.id(), Some(NotReplayable::Incomplete))
     );
     // GIVEN a topic, an exchange
     for event in [Outbound { topic: &large, ..event() }, Outbound { exchange: &large, ..event() }] {
         assert_eq!(
-            cut_letter(&event, small).not_replayable(&letters()),
+            cut_letter(&event, small).not_replayable(&[&letters()]),
             Some(NotReplayable::Incomplete)
         );
     }

@@ -27,6 +27,9 @@ pub(crate) const WINDOW: usize = 64;
 const PATIENCE: Duration = Duration::from_millis(5);
 /// While nothing is.
 const IDLE_PATIENCE: Duration = Duration::from_millis(20);
+/// How long a consumer's dead letters are watched after the last event was published: what fails for
+/// the same reason as before comes back within milliseconds.
+const WATCH_US: i64 = 3_000_000;
 /// Most records that are read before confirms are collected again.
 const RECORDS_PER_STEP: usize = 512;
 
@@ -122,6 +125,8 @@ struct Replay<'a> {
     pipeline: Pipeline<'a>,
     /// Why nothing more is published.
     halt: Option<Fault>,
+    /// The job does not end before: what it has published may come back.
+    watch_until_us: i64,
 }
 
 impl<'a> Replay<'a> {
@@ -157,12 +162,16 @@ impl<'a> Replay<'a> {
             by,
             pipeline: Pipeline::open(topic, now)?,
             halt: None,
+            watch_until_us: now,
         }))
     }
 
     /// One round; true when the job has ended.
     fn step(&mut self, now: i64, progress: &mut ReplayProgress) -> bool {
-        if self.topic.stop.load(Ordering::Relaxed) {
+        let is_stopped = self.topic.stop.load(Ordering::Relaxed);
+        if is_stopped && self.is_done() {
+            self.watch_until_us = now;
+        } else if is_stopped {
             let (done, left) = (progress.done, progress.meant.saturating_sub(progress.done));
             let what = format!("{done} dead letters are resolved, some {left} are left");
             self.halt(interrupted(&what), now);
@@ -189,8 +198,13 @@ impl<'a> Replay<'a> {
         let is_empty = self.pipeline.unresolved() == 0;
         match self.halt {
             Some(_) => is_empty || self.pipeline.is_settled(now),
-            None => is_empty && self.letters.is_none() && self.held.is_none(),
+            None => self.is_done() && now >= self.watch_until_us,
         }
+    }
+
+    /// Everything that was meant is resolved.
+    fn is_done(&self) -> bool {
+        self.pipeline.unresolved() == 0 && self.letters.is_none() && self.held.is_none()
     }
 
     /// Publishes nothing more; the first reason counts.
@@ -263,7 +277,7 @@ impl<'a> Replay<'a> {
     fn accept(&mut self, record: LogRecord, progress: &mut ReplayProgress) -> Option<DeadLetter> {
         let LogRecord::DeadLetter(letter) = record else { return None };
         self.selected(&letter)?;
-        let obstacle = letter.not_replayable(self.topic.address);
+        let obstacle = letter.not_replayable(&[self.topic.address, self.topic.of_relay]);
         let count = match obstacle.filter(|_| self.job.action == ReplayAction::Replay) {
             None => return Some(*letter),
             Some(NotReplayable::Cut) => &mut progress.cut,
@@ -294,6 +308,9 @@ impl<'a> Replay<'a> {
         let is_published = self.pipeline.publish(letter, replayed, now)?;
         if is_published {
             self.guard.published(letter, now);
+            if self.topic.is_of_consumer() {
+                self.watch_until_us = now + WATCH_US;
+            }
         }
         Ok(is_published)
     }

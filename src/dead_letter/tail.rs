@@ -86,7 +86,8 @@ impl DeadLetterTail {
 /// Checks that the topic can be read, which the loop needs to know which keys are parked.
 pub(crate) fn inspect(broker: &dyn Broker, settings: &DeadLetterSettings) -> Result<(), Fault> {
     let stop = AtomicBool::new(false);
-    let topic = DeadLetterTopic { broker, address: &settings.address, stop: &stop };
+    let address = &settings.address;
+    let topic = DeadLetterTopic { broker, address, of_relay: address, stop: &stop };
     // Whoever may read the end of the log may read all of it.
     let read = topic.reader(ReadFrom::Time(unix_now_us())).and_then(|mut reader| {
         while let LogRead::Nothing = reader.next(TICK)? {}
@@ -213,7 +214,8 @@ impl TailThread {
 
     fn open(&self, from: ReadFrom) -> Result<LogReader, Fault> {
         let TailConfig { broker, settings, .. } = &self.config;
-        DeadLetterTopic { broker: &**broker, address: &settings.address, stop: &self.stop }
+        let address = &settings.address;
+        DeadLetterTopic { broker: &**broker, address, of_relay: address, stop: &self.stop }
             .reader(from)
     }
 

@@ -103,7 +103,8 @@ impl TopicFixture {
     }
 
     pub(super) fn topic(&self) -> DeadLetterTopic<'_> {
-        DeadLetterTopic { broker: &self.broker, address: &self.address, stop: &self.stop }
+        let address = &self.address;
+        DeadLetterTopic { broker: &self.broker, address, of_relay: address, stop: &self.stop }
     }
 
     /// The same broker with a flaw.

@@ -12,11 +12,13 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use crate::base::encoding::{hex, push_unhexed};
+use crate::base::error::{Exit, Fault};
 use crate::base::event::{Outbound, Position};
 use crate::base::settings::kind::{FILLED, TOPIC};
 use crate::base::settings::{
     HOUR_MS, MIB, SECOND_MS, bytes, duration, flattened, integer, settings, text,
 };
+use crate::base::text::escaped;
 use crate::base::time::rfc3339;
 
 pub const EVENT_ID: &str = "dlq-event-id";
@@ -91,6 +93,19 @@ impl DeadLetterAddress {
     #[must_use]
     pub fn is_reached_by(&self, exchange: &str, topic: &str) -> bool {
         if exchange.is_empty() { topic == self.topic } else { exchange == self.exchange }
+    }
+
+    /// That of a consumer: topic or queue `SERVICE.dlq`, in RabbitMQ behind exchange `SERVICE.dlx`.
+    /// A queue of another name is reached through the default exchange.
+    pub(crate) fn of_consumer(topic: &str) -> Result<DeadLetterAddress, Fault> {
+        if !(TOPIC.holds)(topic) {
+            let what = format!("{} is no dead-letter topic of a consumer", escaped(topic));
+            let mend = format!("write {}: SERVICE.dlq", TOPIC.wanted);
+            return Err(Fault::new(Exit::Usage, "dead-letter.bad-from", what, "--from", mend));
+        }
+        let service = topic.strip_suffix(".dlq").filter(|service| !service.is_empty());
+        let exchange = service.map(|service| format!("{service}.dlx")).unwrap_or_default();
+        Ok(DeadLetterAddress { topic: topic.to_owned(), exchange })
     }
 }
 

@@ -135,7 +135,8 @@ impl EventFinder {
         let Some(address) = &self.dead_letters else {
             return (Vec::new(), Ok(SearchReport::default()));
         };
-        let topic = DeadLetterTopic { broker: &*self.broker, address, stop: limits.stop };
+        let (broker, of_relay) = (&*self.broker, address);
+        let topic = DeadLetterTopic { broker, address, of_relay, stop: limits.stop };
         match dead_letters::letters(&topic, &request.wanted, from_unix_us, &limits) {
             Ok((letters, report)) => (letters, Ok(report)),
             Err(fault) => (Vec::new(), Err(fault)),

@@ -30,6 +30,8 @@ pub struct SinkKind {
     pub name: &'static str,
     /// As messages call it.
     pub title: &'static str,
+    /// Consumers may have dead-letter topics of their own beside the relay's.
+    pub(crate) serves_consumers: bool,
     pub(crate) keys: fn() -> Vec<SettingField>,
     pub(crate) configure: Configure,
     pub(crate) routes: RouteRules,

@@ -16,6 +16,7 @@ const EVENTS_ARE_DROPPED: &str = "sink.kind is memory: events are confirmed and 
 
 pub(super) const SINK: SinkKind = SinkKind {
     name: "memory",
+    serves_consumers: false,
     title: "memory",
     keys: Vec::new,
     configure: |_values, _around| Ok(Arc::new(NullBroker)),

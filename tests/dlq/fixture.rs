@@ -81,6 +81,10 @@ impl DlqFixture {
         DlqFixture { case, config: config.config, truth: Vec::new() }
     }
 
+    pub(crate) fn config(&self) -> &Config {
+        &self.config
+    }
+
     /// Runs `dlq WORDS` against a broker that does not answer.
     pub(crate) fn dlq_broker_down(&self, words: &[&str]) -> Ended {
         let port = walrelay_harness::free_port().unwrap();

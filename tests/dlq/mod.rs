@@ -3,5 +3,6 @@
 mod commands;
 mod fixture;
 mod many;
+mod of_consumer;
 mod pace;
 mod words;

@@ -130,8 +130,8 @@ impl HttpJob {
     }
 
     fn run(&self, access: &DeadLetterAccess) {
-        let topic =
-            DeadLetterTopic { broker: &*access.broker, address: &access.address, stop: &self.stop };
+        let (broker, address) = (&*access.broker, &access.address);
+        let topic = DeadLetterTopic { broker, address, of_relay: address, stop: &self.stop };
         let replayed = catch_unwind(AssertUnwindSafe(|| {
             let mut observe =
                 |progress: &ReplayProgress| *locked(&self.progress) = progress.clone();

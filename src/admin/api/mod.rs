@@ -74,7 +74,12 @@ impl Api {
     ) -> ApiResult {
         self.on_reader(move |api| {
             let DeadLetterAccess { broker, address, .. } = &api.access;
-            work(&DeadLetterTopic { broker: &**broker, address, stop: &api.stop })
+            work(&DeadLetterTopic {
+                broker: &**broker,
+                address,
+                of_relay: address,
+                stop: &api.stop,
+            })
         })
         .await
     }

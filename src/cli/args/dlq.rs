@@ -12,7 +12,15 @@ the rest. Events carry the header dlq-replay-count.
 Examples:
   walrelay dlq replay --error-class rabbitmq.no-route --dry-run
   walrelay dlq replay --topic orders --rate 50/s
-  walrelay dlq replay --all";
+  walrelay dlq replay --all
+  walrelay dlq replay --from billing.dlq --error-class consumer.exhausted";
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DlqFrom {
+    /// The dead letters of a consumer: its topic or stream queue [default: those of the relay].
+    #[arg(long, value_name = "SERVICE.dlq", global = true)]
+    pub(crate) from: Option<String>,
+}
 
 #[derive(Clone, Debug, Subcommand)]
 pub(crate) enum DlqAction {

@@ -16,7 +16,7 @@ use clap::{Parser, Subcommand};
 use crate::compare::relay_process::COMMAND as COMPARE_RELAY;
 use crate::config::Request;
 
-pub(crate) use dlq::{DlqAction, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
+pub(crate) use dlq::{DlqAction, DlqFrom, ListArgs, ReleaseArgs, ShowArgs, WorkArgs};
 pub(crate) use find::FindArgs;
 pub(crate) use outbox::{ListRows, OutboxAction, RetryRows, RowStatus};
 pub(crate) use status::StatusArgs;
@@ -143,9 +143,11 @@ pub(crate) enum Command {
     },
     /// List dead letters, publish their events, discard them, release parked keys.
     #[command(
-        after_help = "Examples:\n  walrelay dlq list --since 2h\n  walrelay dlq replay --topic orders --rate 50/s"
+        after_help = "Examples:\n  walrelay dlq list --since 2h\n  walrelay dlq replay --topic orders --rate 50/s\n  walrelay dlq list --from billing.dlq"
     )]
     Dlq {
+        #[command(flatten)]
+        from: DlqFrom,
         #[command(subcommand)]
         action: DlqAction,
     },

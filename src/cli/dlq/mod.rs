@@ -3,6 +3,7 @@
 //! Results go to standard output, notes on them to standard error. Options are checked before the
 //! broker is contacted.
 
+mod of_consumer;
 mod table;
 
 use std::io::{BufWriter, Write};
@@ -27,18 +28,38 @@ use crate::dead_letter::view;
 /// Lines of a table, unless `--limit` is given.
 const TABLE_LINES: usize = 1000;
 
-pub(super) fn run(config: &Config, action: &DlqAction) -> Result<Exit, Vec<Fault>> {
+/// `from` is the dead-letter topic of a consumer.
+pub(super) fn run(
+    config: &Config,
+    from: Option<&str>,
+    action: &DlqAction,
+) -> Result<Exit, Vec<Fault>> {
+    let (broker, of_relay) = (&*config.sink, &config.dead_letter.address);
+    let from = from.filter(|name| *name != of_relay.topic);
     let stop = Arc::new(AtomicBool::new(false));
-    let address = &config.dead_letter.address;
-    let topic = DeadLetterTopic { broker: &*config.sink, address, stop: &stop };
+    let Some(name) = from else {
+        let topic = DeadLetterTopic { broker, address: of_relay, of_relay, stop: &stop };
+        return act(&topic, action, &stop);
+    };
+    let address = of_consumer::address(config, name, action)?;
+    let topic = DeadLetterTopic { broker, address: &address, of_relay, stop: &stop };
+    act(&topic, action, &stop)
+        .map_err(|faults| faults.into_iter().map(|it| of_consumer::fault(it, name)).collect())
+}
+
+fn act(
+    topic: &DeadLetterTopic<'_>,
+    action: &DlqAction,
+    stop: &Arc<AtomicBool>,
+) -> Result<Exit, Vec<Fault>> {
     match action {
-        DlqAction::List(args) => list(&topic, args),
-        DlqAction::Show(args) => Ok(show(&topic, args)?),
-        DlqAction::Replay(args) => replay_or_discard(&topic, args, ReplayAction::Replay, &stop),
-        DlqAction::Discard(args) => replay_or_discard(&topic, args, ReplayAction::Discard, &stop),
+        DlqAction::List(args) => list(topic, args),
+        DlqAction::Show(args) => Ok(show(topic, args)?),
+        DlqAction::Replay(args) => replay_or_discard(topic, args, ReplayAction::Replay, stop),
+        DlqAction::Discard(args) => replay_or_discard(topic, args, ReplayAction::Discard, stop),
         DlqAction::Release(args) => {
-            stop_on_signal(&stop)?;
-            Ok(release_keys(&topic, args)?)
+            stop_on_signal(stop)?;
+            Ok(release_keys(topic, args)?)
         }
     }
 }

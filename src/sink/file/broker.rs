@@ -33,6 +33,7 @@ const LOCK_WITHIN: Duration = Duration::from_secs(1);
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "file",
+    serves_consumers: false,
     title: "a file",
     keys: FileSettings::fields,
     configure,

@@ -24,6 +24,7 @@ use crate::sink::topic_reader::TopicReader;
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "kafka",
+    serves_consumers: true,
     keys: <KafkaSettings as Settings>::fields,
     title: "Kafka",
     configure,

@@ -18,6 +18,7 @@ use crate::sink::{Broker, Requirements, RouteRules, Sink, SinkKind, StartupCheck
 
 pub(in crate::sink) const SINK: SinkKind = SinkKind {
     name: "rabbitmq",
+    serves_consumers: true,
     title: "RabbitMQ",
     keys: RabbitSettings::fields,
     configure,

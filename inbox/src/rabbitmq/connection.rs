@@ -1,0 +1,87 @@
+//! Connections to RabbitMQ.
+//!
+//! Reading and publishing have one each: the broker stops to read from a connection that publishes
+//! while it is short of memory or disk, and acknowledgements must pass meanwhile.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lapin::types::ShortString;
+use lapin::uri::AMQPUri;
+use lapin::{Connection, ConnectionProperties, Error, ErrorKind};
+use tokio::time::timeout;
+
+use super::RabbitMq;
+
+/// Opens a connection to the broker.
+pub type ConnectAmqp =
+    Arc<dyn Fn() -> Pin<Box<dyn Future<Output = Result<Connection, Error>> + Send>> + Send + Sync>;
+
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+/// A connection on which nothing was heard for twice as long is taken for dead.
+const HEARTBEAT_S: u16 = 10;
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
+/// Codes of AMQP.
+pub(super) const ACCESS_REFUSED: u16 = 403;
+pub(super) const NOT_FOUND: u16 = 404;
+pub(super) const PRECONDITION_FAILED: u16 = 406;
+const NOT_ALLOWED: u16 = 530;
+
+/// Why a connection or a channel could not be used, or ended.
+#[derive(Debug)]
+pub(super) struct Loss {
+    pub(super) code: Option<u16>,
+    pub(super) text: String,
+}
+
+impl Loss {
+    pub(super) fn of(text: impl ToString) -> Loss {
+        Loss { code: None, text: text.to_string() }
+    }
+
+    /// Somebody must change the broker first: a login, a right, or what `init` makes.
+    pub(super) fn is_refusal(&self) -> bool {
+        [ACCESS_REFUSED, NOT_FOUND, NOT_ALLOWED].map(Some).contains(&self.code)
+    }
+}
+
+impl From<Error> for Loss {
+    fn from(error: Error) -> Loss {
+        let code = match error.kind() {
+            ErrorKind::ProtocolError(reason) => Some(reason.get_id()),
+            _ => None,
+        };
+        Loss { code, text: error.to_string() }
+    }
+}
+
+/// `purpose` is part of the name that the broker shows.
+pub(super) async fn open(
+    rabbit: &RabbitMq,
+    service: &str,
+    purpose: &str,
+) -> Result<Connection, Loss> {
+    let connecting = async {
+        if let Some(connect) = &rabbit.connect {
+            return Ok(connect().await?);
+        }
+        let mut uri: AMQPUri = rabbit.url.parse().map_err(Loss::of)?;
+        uri.query.heartbeat.get_or_insert(HEARTBEAT_S);
+        let name = format!("{service} {purpose}");
+        let properties = ConnectionProperties::default().with_connection_name(name.into());
+        Ok(Connection::connect_uri(uri, properties).await?)
+    };
+    let late = || Loss::of(format!("no answer within {} s", CONNECT_WITHIN.as_secs()));
+    timeout(CONNECT_WITHIN, connecting).await.map_err(|_| late())?
+}
+
+pub(super) async fn close(connection: &Connection) {
+    let _in_time = timeout(CLOSE_WITHIN, connection.close(200, "".into())).await.is_ok();
+}
+
+/// Names that are too long were refused before.
+pub(super) fn short(name: &str) -> ShortString {
+    ShortString::try_new(name).unwrap_or_default()
+}

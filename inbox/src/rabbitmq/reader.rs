@@ -1,0 +1,155 @@
+//! Consumes the queue SERVICE.
+//!
+//! The broker sends at most `prefetch` messages ahead, in the order of the queue, and to one consumer
+//! of all. A message stays at the broker until it is acknowledged. When the channel ends, for
+//! whatever reason, the broker delivers all of them again, in their order: what waits in a lane is
+//! dropped there, and a handler that runs ends before the next delivery of its message begins, since
+//! that waits in the same lane.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use lapin::options::{BasicAckOptions, BasicCancelOptions, BasicConsumeOptions, BasicQosOptions};
+use lapin::types::FieldTable;
+use lapin::{Channel, Connection, Consumer};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+use super::connection::{Loss, close, open, short};
+use super::delivery::{AckToken, ChannelState, NO_TAG, message};
+use super::{RabbitMq, broker_error};
+use crate::InboxError;
+use crate::broker::{Delivery, Stop};
+use crate::lanes::Lanes;
+use crate::settings::Plan;
+use crate::time::Backoff;
+
+const TAG: &str = "inbox";
+const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+
+pub(super) async fn consume(
+    rabbit: &RabbitMq,
+    plan: &Plan,
+    lanes: Arc<Lanes<AckToken>>,
+    mut stop: Stop,
+) -> Result<(), InboxError> {
+    let mut backoff = Backoff::default();
+    let mut is_first = true;
+    while !stop.is_requested() {
+        let opened = tokio::select! {
+            opened = Reader::open(rabbit, plan) => opened,
+            () = stop.requested() => return Ok(()),
+        };
+        let loss = match opened {
+            Ok(reader) => {
+                is_first = false;
+                backoff.reset();
+                match reader.run(&lanes, &mut stop, plan.stop_within).await {
+                    Ok(()) => return Ok(()),
+                    Err(loss) => loss,
+                }
+            }
+            // A mistake that time does not mend is told at the start.
+            Err(loss) if is_first && loss.is_refusal() => {
+                let what = format!("reading queue {}, which Inbox::init makes", plan.service);
+                return Err(broker_error(what, loss.text));
+            }
+            Err(loss) => loss,
+        };
+        let (consumer, reason) = (&plan.service, &loss.text);
+        tracing::warn!(code = "inbox.rabbitmq-away", consumer, reason, "connecting again");
+        tokio::select! {
+            () = tokio::time::sleep(backoff.next()) => {}
+            () = stop.requested() => {}
+        }
+    }
+    Ok(())
+}
+
+/// One channel that consumes.
+struct Reader {
+    connection: Connection,
+    channel: Channel,
+    deliveries: Consumer,
+    state: Arc<ChannelState>,
+    acknowledging: JoinHandle<()>,
+}
+
+impl Reader {
+    async fn open(rabbit: &RabbitMq, plan: &Plan) -> Result<Reader, Loss> {
+        let connection = open(rabbit, &plan.service, "inbox").await?;
+        let channel = connection.create_channel().await?;
+        channel.basic_qos(rabbit.prefetch, BasicQosOptions::default()).await?;
+        let (queue, options) = (short(&plan.service), BasicConsumeOptions::default());
+        let consuming = channel.basic_consume(queue, short(TAG), options, FieldTable::default());
+        let deliveries = consuming.await?;
+        let (acks, settled) = unbounded_channel();
+        let state = ChannelState::new(acks);
+        let acknowledging = tokio::spawn(acknowledge(channel.clone(), settled));
+        Ok(Reader { connection, channel, deliveries, state, acknowledging })
+    }
+
+    /// Reads until a stop is requested, or the channel is lost.
+    async fn run(
+        mut self,
+        lanes: &Lanes<AckToken>,
+        stop: &mut Stop,
+        stop_within: Duration,
+    ) -> Result<(), Loss> {
+        let read = tokio::select! {
+            loss = read(&mut self.deliveries, &self.state, lanes) => Err(loss),
+            () = stop.requested() => Ok(()),
+        };
+        match read {
+            Err(_) => self.state.lost(),
+            Ok(()) => self.finish(stop_within).await,
+        }
+        self.acknowledging.abort();
+        close(&self.connection).await;
+        read
+    }
+
+    /// Waits for what has begun. Closing the channel is answered behind all acknowledgements.
+    async fn finish(&mut self, stop_within: Duration) {
+        self.state.stop();
+        let cancelled = self.channel.basic_cancel(short(TAG), BasicCancelOptions::default());
+        let _in_time = timeout(CLOSE_WITHIN, cancelled).await.is_ok();
+        if timeout(stop_within, self.state.idle()).await.is_err() {
+            tracing::warn!(code = "inbox.handler-late", "it is not waited for");
+        }
+        self.state.end_acks();
+        let closed = async {
+            let _ended = (&mut self.acknowledging).await.is_ok();
+            self.channel.close(200, "".into()).await
+        };
+        let _in_time = timeout(CLOSE_WITHIN, closed).await.is_ok();
+    }
+}
+
+/// Offers what is delivered to the lanes, until the channel is lost.
+async fn read(
+    deliveries: &mut Consumer,
+    state: &Arc<ChannelState>,
+    lanes: &Lanes<AckToken>,
+) -> Loss {
+    loop {
+        match deliveries.next().await {
+            Some(Ok(delivery)) => {
+                let token = AckToken::new(state, delivery.delivery_tag);
+                lanes.put(Delivery { message: message(delivery), token }).await;
+            }
+            Some(Err(error)) => return error.into(),
+            None => return Loss::of("the broker ended the reading"),
+        }
+    }
+}
+
+async fn acknowledge(channel: Channel, mut settled: UnboundedReceiver<u64>) {
+    while let Some(tag) = settled.recv().await {
+        if tag == NO_TAG || channel.basic_ack(tag, BasicAckOptions::default()).await.is_err() {
+            return;
+        }
+    }
+}

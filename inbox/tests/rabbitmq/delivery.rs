@@ -1,0 +1,122 @@
+//! What is delivered, how often it counts, and to whom.
+
+use super::fixture::{Fixture, shared_rabbitmq, source};
+use crate::support::{Calls, LIMIT, Script, runtime, shared_postgres, until};
+
+#[test]
+fn a_message_is_handled_once_however_often_it_comes() {
+    let fixture = Fixture::new("r_once");
+    // GIVEN messages, one of them twice, one whose id is a header, and one without a key
+    for id in ["e-1", "e-2", "e-1", "e-3"] {
+        fixture.send("a", id, "ok");
+    }
+    fixture.send_with(&[("key", "a"), ("id", "e-4")], None, "ok");
+    fixture.send_with(&[], Some("e-5"), "ok");
+    // WHEN they are handled
+    let inbox = fixture.start();
+    fixture.database.wait_handled(5);
+    inbox.wait_counted("consumer_duplicates_total", "", 1.0);
+    inbox.wait_counted("consumer_messages_total", "processed", 5.0);
+    inbox.stop();
+    // THEN each is once, in the order of its key, and all are acknowledged
+    assert_eq!(fixture.database.handled_of("a"), ["e-1", "e-2", "e-3", "e-4"]);
+    assert_eq!(fixture.database.number("SELECT count(*) FROM processed_messages"), 5);
+    fixture.assert_all_acknowledged();
+    // WHEN one comes again later THEN another inbox knows it, too
+    fixture.send("a", "e-2", "ok");
+    let inbox = fixture.start();
+    inbox.wait_counted("consumer_duplicates_total", "", 1.0);
+    inbox.stop();
+    assert_eq!(fixture.database.handled().len(), 5);
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn a_message_without_an_id_is_dead_lettered() {
+    let fixture = Fixture::new("r_noid");
+    fixture.send_with(&[("key", "a")], None, "ok");
+    fixture.send("a", "e-2", "ok");
+    let inbox = fixture.start();
+    fixture.database.wait_handled(1);
+    let letters = fixture.wait_dead_letters(1);
+    assert_eq!(letters[0].header("dlq-error-class"), "consumer.no-id");
+    assert_eq!((letters[0].header("key"), &*letters[0].value), ("a".to_owned(), "ok"));
+    inbox.stop();
+    assert_eq!(fixture.database.handled(), ["e-2"]);
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn no_more_than_the_prefetch_is_taken_from_the_queue() {
+    // GIVEN a handler that does not end
+    let fixture = Fixture::new("r_prefetch");
+    for number in 1..=20 {
+        fixture.send("a", &format!("e-{number:02}"), if number == 1 { "gate" } else { "ok" });
+    }
+    let calls = Calls::new();
+    let prefetched = source(&fixture.url, &fixture.name).prefetch(6);
+    let inbox = fixture.start_with(prefetched, &calls);
+    until("the handler runs", || (calls.all().len() == 1).then_some(()));
+    // THEN the others stay in the queue
+    until("the prefetch is taken", || (fixture.ready(&fixture.name) <= 14).then_some(()));
+    assert_eq!(fixture.ready(&fixture.name), 14);
+    // WHEN it ends THEN all are handled
+    calls.open_gate();
+    fixture.database.wait_handled(20);
+    inbox.stop();
+    assert!(fixture.database.handled().is_sorted());
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn a_second_instance_waits_and_takes_over() {
+    // GIVEN two instances, of which the first is in the middle of a key
+    let fixture = Fixture::new("r_takeover");
+    let (first_calls, second_calls) = (Calls::new(), Calls::new());
+    let first = fixture.start_with(source(&fixture.url, &fixture.name), &first_calls);
+    fixture.send("a", "e-01", "ok");
+    fixture.database.wait_handled(1);
+    let second = fixture.start_with(source(&fixture.url, &fixture.name), &second_calls);
+    until("both are there", || (fixture.consumers() == "2").then_some(()));
+    for number in 2..=30 {
+        let value = if number == 10 { "slow 300" } else { "slow 10" };
+        fixture.send("a", &format!("e-{number:02}"), value);
+    }
+    until("the first works", || (first_calls.all().len() >= 10).then_some(()));
+    assert!(second_calls.all().is_empty(), "the second waits");
+    // WHEN the first stops
+    first.stop();
+    // THEN the second goes on where it was, and nothing is repeated
+    fixture.database.wait_handled(30);
+    second.stop();
+    let handled = fixture.database.handled();
+    assert!(handled.is_sorted() && handled.len() == 30, "{handled:?}");
+    assert_eq!(first_calls.all().len() + second_calls.all().len(), 30);
+    assert!(second_calls.all().len() <= 20);
+    fixture.assert_all_acknowledged();
+}
+
+#[test]
+fn what_init_makes_is_told_when_it_is_missing_and_may_be_there_already() {
+    let url = shared_rabbitmq().amqp_url();
+    let fixture = Fixture::bare("r_bare", shared_postgres(), &url);
+    let inbox = || walrelay_inbox::Inbox::new(fixture.settings(), source(&url, "r_bare"));
+    // GIVEN tables, and nothing at the broker
+    fixture.database.execute(include_str!("../../sql/inbox.sql"));
+    let running = inbox();
+    let ended = async {
+        tokio::time::timeout(LIMIT, running.run(Script(Calls::new()), std::future::pending())).await
+    };
+    let error = runtime(1).block_on(ended).unwrap().unwrap_err().to_string();
+    assert!(error.contains("Inbox::init") && error.contains("r_bare"), "{error}");
+    // WHEN it is made twice THEN it is there
+    fixture.init();
+    fixture.init();
+    fixture.send("a", "e-1", "ok");
+    assert_eq!(fixture.ready("r_bare"), 1);
+    // WHEN the relay's exchange is missing THEN that is told
+    let astray = source(&url, "r_bare").exchange("r_nobody.events");
+    let inbox = walrelay_inbox::Inbox::new(fixture.settings(), astray);
+    let error = runtime(1).block_on(inbox.init()).unwrap_err().to_string();
+    assert!(error.contains("r_nobody.events") && error.contains("walrelay init"), "{error}");
+}

@@ -1,0 +1,7 @@
+//! The inbox on RabbitMQ.
+
+mod crash;
+mod delivery;
+mod fixture;
+mod outages;
+mod retries;

@@ -1,0 +1,43 @@
+//! `--from`: the dead letters of a consumer, which `walrelay-inbox` writes as the relay writes its own.
+
+use crate::base::error::{Exit, Fault};
+use crate::cli::args::DlqAction;
+use crate::config::Config;
+use crate::dead_letter::writer::DeadLetterAddress;
+
+/// The address of the topic, if the action makes sense on it.
+pub(super) fn address(
+    config: &Config,
+    name: &str,
+    action: &DlqAction,
+) -> Result<DeadLetterAddress, Fault> {
+    let refused = |what, mend: &str| {
+        Err(Fault::new(Exit::Usage, "dead-letter.bad-from", what, "--from", mend))
+    };
+    let address = DeadLetterAddress::of_consumer(name)?;
+    if let DlqAction::Release(_) = action {
+        let what = "a consumer parks no keys, so none can be released".to_owned();
+        return refused(
+            what,
+            "walrelay dlq release, without --from: it releases keys of the relay",
+        );
+    }
+    let kind = config.sink.kind();
+    if !kind.serves_consumers {
+        let what = format!("sink.kind is {:?}, and has no consumers with dead letters", kind.name);
+        return refused(what, "use the configuration of a relay to Kafka or RabbitMQ");
+    }
+    Ok(address)
+}
+
+/// Commands that a fault names must read the same topic; what is missing is made by others.
+pub(super) fn fault(fault: Fault, name: &str) -> Fault {
+    let mend = match fault.code {
+        "sink.dead-letter-missing" => {
+            "is the name right? The consumer's own init makes it: Inbox::init of walrelay-inbox"
+                .to_owned()
+        }
+        _ => fault.mend.replace("walrelay dlq ", &format!("walrelay dlq --from {name} ")),
+    };
+    Fault { mend, ..fault }
+}

@@ -1,0 +1,248 @@
+//! `walrelay dlq --from SERVICE.dlq`: dead letters that a consumer has written, and their way back to
+//! that consumer alone.
+
+use std::time::Duration;
+
+use walrelay::base::event::Outbound;
+use walrelay::config::Config;
+use walrelay::sink::{PublishError, SinkReport};
+use walrelay_harness::BrokerKind;
+use walrelay_harness::consumer::create_topic;
+use walrelay_harness::rabbit::{Queue, Rabbit};
+
+use super::fixture::DlqFixture;
+use crate::dead_letters::fixture::{held, ids};
+use crate::support::faults::CliFixture;
+use crate::support::{LIMIT, on_both_brokers, shared_kafka, shared_rabbitmq};
+
+/// What one service has made for itself, as `walrelay-inbox` makes it.
+struct Service {
+    name: String,
+    bench: DlqFixture,
+    /// Where its messages come from, and where a replay must lead.
+    topic: String,
+}
+
+impl Service {
+    fn new(kind: BrokerKind, name: &str) -> Service {
+        let bench = DlqFixture::on(kind, name);
+        let name = format!("{}.svc", bench.site.name);
+        if kind == BrokerKind::Kafka {
+            let brokers = shared_kafka().bootstrap();
+            create_topic(&brokers, &format!("{name}.dlq"), 1, &[("retention.ms", "-1")]).unwrap();
+            let topic = bench.site.name.clone();
+            return Service { name, bench, topic };
+        }
+        let mut rabbit = Rabbit::open(&shared_rabbitmq().amqp_url()).unwrap();
+        let (dlx, dlq) = (format!("{name}.dlx"), format!("{name}.dlq"));
+        rabbit.declare_exchange(&name, "fanout").unwrap();
+        rabbit.declare_queue(&name, Queue::Quorum).unwrap();
+        rabbit.bind(&name, &name, "").unwrap();
+        rabbit.declare_exchange(&dlx, "fanout").unwrap();
+        rabbit.declare_stream(&dlq).unwrap();
+        rabbit.bind(&dlq, &dlx, "").unwrap();
+        rabbit.close();
+        // The routing key of the event is also that of the fixture's own queue, which stands for
+        // another service: it must get nothing.
+        let topic = bench.site.name.clone();
+        Service { name, bench, topic }
+    }
+
+    fn dlq(&self) -> String {
+        format!("{}.dlq", self.name)
+    }
+
+    fn config(&self) -> &Config {
+        self.bench.config()
+    }
+
+    /// Writes dead letters with exactly these headers beside those of the event.
+    fn write(&self, letters: &[(&str, Vec<(&str, String)>)]) {
+        let mut sink = self.config().sink.open(None).unwrap();
+        let (exchange, topic) = match self.bench.site.kind() {
+            BrokerKind::Kafka => (String::new(), self.dlq()),
+            BrokerKind::RabbitMq => (format!("{}.dlx", self.name), self.topic.clone()),
+        };
+        for (sequence, (id, own)) in letters.iter().enumerate() {
+            let theirs = [("id", (*id).to_owned()), ("lsn", "16/B374D848".to_owned())];
+            let headers: Vec<(&str, &[u8])> =
+                theirs.iter().chain(own).map(|(name, value)| (*name, value.as_bytes())).collect();
+            let event = Outbound {
+                exchange: &exchange,
+                topic: &topic,
+                key: Some(b"k"),
+                value: Some(b"{\"seq\": 1}"),
+                id,
+                event_type: Some("Test"),
+                content_type: Some("application/json"),
+                headers: &headers,
+                commit_unix_us: 1_795_266_631_000_000,
+                partition: None,
+            };
+            loop {
+                match sink.publish_alone(sequence as u64, &event) {
+                    Ok(()) => break,
+                    Err(PublishError::QueueFull) => sink.poll(LIMIT, &mut Vec::new()),
+                    Err(failed) => panic!("{failed:?}"),
+                }
+            }
+            let mut reports = Vec::new();
+            while !reports.contains(&SinkReport::Confirmed(sequence as u64)) {
+                sink.poll(Duration::from_millis(5), &mut reports);
+            }
+        }
+    }
+
+    /// The headers that the crate writes.
+    fn letter<'a>(&self, id: &'a str, class: &str) -> (&'a str, Vec<(&'static str, String)>) {
+        let exchange = match self.bench.site.kind() {
+            BrokerKind::Kafka => None,
+            BrokerKind::RabbitMq => Some(("dlq-original-exchange", self.name.clone())),
+        };
+        let mut own = vec![
+            ("dlq-event-id", id.to_owned()),
+            ("dlq-original-topic", self.topic.clone()),
+            ("dlq-error-class", class.to_owned()),
+            ("dlq-error-msg", "no such customer".to_owned()),
+            ("dlq-attempts", "4".to_owned()),
+            ("dlq-failed-at", "2026-11-21T13:10:31.227183Z".to_owned()),
+            ("dlq-first-failed-at", "2026-11-21T13:10:01.000000Z".to_owned()),
+            ("dlq-lsn", "16/B374D848".to_owned()),
+            ("dlq-commit-ts", "2026-11-21T13:10:00.000000Z".to_owned()),
+            ("dlq-relay", format!("{}@host", self.name)),
+        ];
+        own.extend(exchange);
+        (id, own)
+    }
+
+    fn walrelay(&self, words: &[&str]) -> crate::support::faults::Ended {
+        self.bench.dlq(&[words, &["--from", &self.dlq()]].concat())
+    }
+
+    #[track_caller]
+    fn open(&self) -> Vec<String> {
+        self.bench.ids(&["--from", &self.dlq()])
+    }
+
+    /// Ids of what the service would read.
+    fn arrived(&self) -> Vec<String> {
+        let records = match self.bench.site.kind() {
+            BrokerKind::Kafka => held(self.bench.site.reader()),
+            BrokerKind::RabbitMq => held(self.bench.site.reader_of(&self.name)),
+        };
+        records.into_iter().map(|record| record.id).collect()
+    }
+}
+
+on_both_brokers!(letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone);
+
+fn letters_of_a_consumer_are_listed_shown_discarded_and_replayed_to_it_alone(kind: BrokerKind) {
+    let service = Service::new(kind, "dlq_from");
+    let letter = |id| service.letter(id, "consumer.permanent");
+    // GIVEN letters of a consumer, and one that is none
+    service.write(&[
+        letter("c1"),
+        ("foreign", vec![("dlq-error-class", "forged".to_owned())]),
+        letter("c2"),
+        letter("c3"),
+    ]);
+    // THEN they are not among the relay's, and the option stands before or after the action
+    assert!(service.bench.ids(&[]).is_empty());
+    assert_eq!(service.open(), ["c1", "c2", "c3"]);
+    let before = service.bench.dlq(&["--from", &service.dlq(), "list"]);
+    let words = ["consumer.permanent", "3 dead letters", "1 of them foreign"];
+    before.assert_done().assert_says(&words);
+    let shown = service.walrelay(&["show", "c1", "--payload"]);
+    shown.assert_done().assert_says(&[
+        "no such customer",
+        "seq",
+        &format!("{}@host", service.name),
+    ]);
+    // WHEN one is discarded and the others are replayed
+    service.walrelay(&["discard", "--id", "c2"]).assert_done();
+    service
+        .walrelay(&["replay", "--all", "--dry-run"])
+        .assert_done()
+        .assert_says(&["2 dead letters"]);
+    let replayed = service.walrelay(&["replay", "--all"]);
+    replayed.assert_done().assert_says(&["replayed 2 of 2 dead letters"]);
+    // THEN they have come to the service, and to nobody else, and are resolved in its own topic
+    assert_eq!(service.arrived(), ["c1", "c3"]);
+    if kind == BrokerKind::RabbitMq {
+        assert_eq!(held(service.bench.site.reader()), []);
+    }
+    assert!(service.open().is_empty());
+    let resolved = service.bench.list(&["--from", &service.dlq(), "--state", "replayed"]);
+    assert_eq!(ids(&resolved), ["c1", "c3"]);
+    assert_eq!(service.bench.records_read(), 0, "nothing is in the relay's own topic");
+}
+
+on_both_brokers!(a_replay_stops_when_the_consumer_fails_again);
+
+fn a_replay_stops_when_the_consumer_fails_again(kind: BrokerKind) {
+    let service = Service::new(kind, "dlq_from_again");
+    service.write(&[service.letter("c1", "consumer.permanent")]);
+    // GIVEN a replay whose only event is confirmed by the broker
+    let words = ["dlq", "replay", "--all", "--from", &service.dlq()];
+    let mut replay = service.bench.spawn(&words);
+    let is_replayed = || {
+        let state = ["--from", &service.dlq(), "--state", "replayed"];
+        !service.bench.ids(&state).is_empty()
+    };
+    replay.wait_until("the resolution", is_replayed);
+    // WHEN the consumer dead-letters it again
+    service.write(&[service.letter("c1", "consumer.permanent")]);
+    // THEN the replay has waited for that, and the letter is open
+    let ended = replay.wait_within(LIMIT);
+    let again = format!("walrelay dlq --from {} list", service.dlq());
+    ended.assert_fault(5, "dead-letter.comes-back", &["is a dead letter again", &again]);
+    assert_eq!(service.open(), ["c1"]);
+}
+
+on_both_brokers!(a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed);
+
+fn a_letter_that_leads_into_a_dead_letter_topic_is_not_replayed(kind: BrokerKind) {
+    let service = Service::new(kind, "dlq_from_forged");
+    let forged = |id, topic: String, exchange: String| {
+        let mut letter = service.letter(id, "consumer.permanent");
+        for (name, value) in &mut letter.1 {
+            match *name {
+                "dlq-original-topic" => value.clone_from(&topic),
+                "dlq-original-exchange" => value.clone_from(&exchange),
+                _ => {}
+            }
+        }
+        letter
+    };
+    // GIVEN letters that lead to the topic of the relay, and to that of the consumer itself
+    let relay = &service.bench.site.name;
+    service.write(&[
+        forged("f1", format!("{relay}.dlq"), format!("{relay}.dlx")),
+        forged("f2", service.dlq(), format!("{}.dlx", service.name)),
+    ]);
+    // WHEN they are replayed THEN nothing is published
+    let ended = service.walrelay(&["replay", "--all"]);
+    ended.assert_fault(1, "dead-letter.unfit", &["2 would be published"]);
+    assert_eq!(service.open(), ["f1", "f2"]);
+    assert_eq!(service.bench.records_read(), 0);
+}
+
+on_both_brokers!(a_consumer_that_is_not_there_is_told);
+
+fn a_consumer_that_is_not_there_is_told(kind: BrokerKind) {
+    let bench = DlqFixture::on(kind, "dlq_from_nobody");
+    let nobody = format!("{}.nobody.dlq", bench.site.name);
+    let ended = bench.dlq(&["list", "--from", &nobody]);
+    ended.assert_fault(5, "sink.dead-letter-missing", &[&nobody, "is the name right?"]);
+}
+
+#[test]
+fn from_is_refused_where_it_makes_no_sense() {
+    let mut scene = CliFixture::bare("dlq_from_words");
+    scene.sink = "[sink.kafka]\nbrokers = \"127.0.0.1:1\"\n".into();
+    let code = "dead-letter.bad-from";
+    let release = scene.walrelay(&["dlq", "release", "--all-keys", "--from", "billing.dlq"]);
+    release.assert_fault(2, code, &["parks no keys", "without --from"]);
+    let odd = scene.walrelay(&["dlq", "--from", "bill/ing", "list"]);
+    odd.assert_fault(2, code, &["bill/ing", "SERVICE.dlq"]);
+}
