@@ -3,10 +3,12 @@
 //! The interesting files are `order_service/orders.rs`, which writes an event in the transaction of
 //! its order, and `billing_service/billing.rs`, which handles one in the transaction of its invoice.
 
+mod consumer;
 mod event;
 mod http;
 mod telemetry;
 
+pub use consumer::{BrokerName, ConsumerOptions, consume, duration};
 pub use event::{OrderEvent, record_handled};
 pub use http::{serve, shutdown};
 pub use telemetry::{Telemetry, http_parent, traceparent};
